@@ -1,0 +1,1 @@
+"""A deep learning compiler in thin layers."""

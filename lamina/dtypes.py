@@ -1,0 +1,185 @@
+"""Dtypes and their promotion (Python array API standard, section "Type promotion rules")."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from lamina.errors import DTypeError
+
+Scalar = bool | int | float | complex
+
+
+class DType:
+    """An element type. The instances below are the only ones; compare them with ``is``."""
+
+    __slots__ = ("bits", "itemsize", "kind", "name")
+
+    def __init__(self, name: str, kind: str, bits: int) -> None:
+        self.name = name
+        self.kind = kind  # "bool", "uint", "int", "float" or "complex"
+        self.bits = bits
+        self.itemsize = max(1, bits // 8)
+
+    def __repr__(self) -> str:
+        return f"lamina.{self.name}"
+
+    def __reduce__(self) -> str:
+        return "bool_" if self.name == "bool" else self.name
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
+    def is_int(self) -> bool:
+        """Signed or unsigned integer; bool is not one."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def min(self) -> Scalar:
+        """The least value: -inf for floats."""
+        if self.kind == "float":
+            return float("-inf")
+        return -(1 << (self.bits - 1)) if self.kind == "int" else 0
+
+    @property
+    def max(self) -> Scalar:
+        """The greatest value: inf for floats."""
+        if self.kind == "float":
+            return float("inf")
+        if self.kind == "bool":
+            return 1
+        return (1 << (self.bits - (self.kind == "int"))) - 1
+
+    @property
+    def numpy(self) -> Any:
+        """The NumPy dtype; bfloat16 and float8 come from the package ml_dtypes."""
+        return _numpy_dtype(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DType) or other is None:
+            return self is other
+        return isinstance(other, str) and other == self.name
+
+    __hash__ = object.__hash__
+
+
+@functools.cache
+def _numpy_dtype(name: str) -> Any:
+    import numpy
+
+    if name == "bfloat16" or name.startswith("float8"):
+        import ml_dtypes
+
+        return numpy.dtype(getattr(ml_dtypes, name))
+    return numpy.dtype(name)
+
+
+bool_ = DType("bool", "bool", 8)
+int8 = DType("int8", "int", 8)
+int16 = DType("int16", "int", 16)
+int32 = DType("int32", "int", 32)
+int64 = DType("int64", "int", 64)
+uint8 = DType("uint8", "uint", 8)
+uint16 = DType("uint16", "uint", 16)
+uint32 = DType("uint32", "uint", 32)
+uint64 = DType("uint64", "uint", 64)
+float8_e4m3fn = DType("float8_e4m3fn", "float", 8)
+float8_e5m2 = DType("float8_e5m2", "float", 8)
+float16 = DType("float16", "float", 16)
+bfloat16 = DType("bfloat16", "float", 16)
+float32 = DType("float32", "float", 32)
+float64 = DType("float64", "float", 64)
+complex64 = DType("complex64", "complex", 64)
+complex128 = DType("complex128", "complex", 128)
+
+ALL: tuple[DType, ...] = (
+    bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float8_e4m3fn, float8_e5m2,
+    float16, bfloat16, float32, float64, complex64, complex128,
+)  # fmt: skip
+BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL}
+SHORT: dict[DType, str] = {
+    dtype: dtype.name.replace("bfloat", "bf").replace("float", "f").replace("uint", "u")
+    .replace("int", "i").replace("complex", "c")
+    for dtype in ALL
+}  # fmt: skip
+BY_SHORT: dict[str, DType] = {short: dtype for dtype, short in SHORT.items()}
+STORAGE_ONLY = (float8_e4m3fn, float8_e5m2)
+
+default_float = float32
+default_int = int64
+default_complex = complex64
+
+
+def as_dtype(dtype: Any) -> DType:
+    """A DType from itself, its name, a Python type, or a NumPy dtype."""
+    if isinstance(dtype, DType):
+        return dtype
+    python = {bool: bool_, int: default_int, float: default_float, complex: default_complex}
+    if isinstance(dtype, type) and dtype in python:
+        return python[dtype]
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(
+        dtype, "__name__", str(dtype)))
+    try:
+        return BY_NAME[name]
+    except KeyError:
+        raise DTypeError(f"{dtype!r} is not a dtype lamina has: {', '.join(BY_NAME)}") from None
+
+
+def real_of(dtype: DType) -> DType:
+    """The dtype of a complex dtype's parts; any other dtype unchanged."""
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+
+
+def complex_of(dtype: DType) -> DType:
+    """The complex dtype whose parts hold `dtype`."""
+    if dtype.is_complex:
+        return dtype
+    return complex128 if dtype is float64 else complex64
+
+
+_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
+
+
+@functools.cache
+def promote(what: str, a: DType, b: DType) -> DType:
+    """The dtype of an operation on `a` and `b`.
+
+    The standard's tables, plus the mixed kinds it leaves open, decided as PyTorch does: the
+    higher kind wins (bool < integer < float < complex). Raises DTypeError for float8, which is
+    for storage only, and for uint64 with a signed integer, which have no common integer dtype.
+    """
+    if a is b:
+        return a
+    if a in STORAGE_ONLY or b in STORAGE_ONLY:
+        raise DTypeError(f"{what}: {a.name} and {b.name}: float8 is for storage; cast it first")
+    if _RANK[a.kind] != _RANK[b.kind]:
+        low, high = sorted((a, b), key=lambda dtype: _RANK[dtype.kind])
+        return complex128 if high.is_complex and low is float64 else high
+    if a.kind == b.kind:
+        if {a, b} == {float16, bfloat16}:
+            return float32
+        return a if a.bits >= b.bits else b
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    if unsigned is uint64:
+        raise DTypeError(f"{what}: {a.name} and {b.name} have no common integer dtype; cast one")
+    return BY_NAME[f"int{max(signed.bits, 2 * unsigned.bits)}"]
+
+
+def weak(scalar: Scalar, dtype: DType) -> DType:
+    """The dtype of an operation between an array of `dtype` and a Python scalar.
+
+    The scalar takes the array's dtype unless it is of a higher kind.
+    """
+    if isinstance(scalar, bool):
+        return dtype
+    if isinstance(scalar, int):
+        return default_int if dtype is bool_ else dtype
+    if isinstance(scalar, float):
+        return dtype if dtype.kind in ("float", "complex") else default_float
+    return complex_of(dtype)

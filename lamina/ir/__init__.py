@@ -1,0 +1,1 @@
+"""The graph: one immutable node, the operations, monoids, and the reference interpreter."""

@@ -1,0 +1,103 @@
+"""Building graph nodes without noise: each function leaves out a step that does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lamina.dtypes import DType, Scalar
+from lamina.ir.node import Node, const, full
+from lamina.ir.ops import Iota, Op, Pad, Reduce, Shear, Shrink
+from lamina.shape import Shape
+
+if TYPE_CHECKING:
+    from lamina.ir.monoids import Monoid
+
+__all__ = [
+    "bitcast", "cast", "const", "expand", "flip", "full", "insert_axes", "iota", "pad", "permute",
+    "reduce", "reshape", "select", "shear", "shrink", "unary",
+]  # fmt: skip
+
+
+def unary(op: Op, x: Node) -> Node:
+    """`op` of one operand, such as ``unary(Op.EXP, x)``."""
+    return Node(op, (x,))
+
+
+def cast(x: Node, dtype: DType) -> Node:
+    """Convert the values of `x`."""
+    return x if x.dtype is dtype else Node(Op.CAST, (x,), dtype)
+
+
+def bitcast(x: Node, dtype: DType) -> Node:
+    """Reinterpret the bits of `x` as another dtype of the same size."""
+    return x if x.dtype is dtype else Node(Op.BITCAST, (x,), dtype)
+
+
+def select(condition: Node, yes: Node, no: Node) -> Node:
+    """Elementwise choice."""
+    return Node(Op.WHERE, (condition, yes, no))
+
+
+def iota(size: int, dtype: DType) -> Node:
+    """0, 1, ..., size - 1."""
+    return Node(Op.IOTA, (), Iota(size, dtype))
+
+
+def reshape(x: Node, shape: Shape) -> Node:
+    """The elements of `x`, row-major, in another shape."""
+    return x if x.shape == shape else Node(Op.RESHAPE, (x,), shape)
+
+
+def expand(x: Node, shape: Shape) -> Node:
+    """NumPy's broadcast_to."""
+    return x if x.shape == shape else Node(Op.EXPAND, (x,), shape)
+
+
+def permute(x: Node, axes: Sequence[int]) -> Node:
+    """Axis i of the result is axis ``axes[i]`` of `x`."""
+    axes = tuple(axes)
+    return x if axes == tuple(range(len(axes))) else Node(Op.PERMUTE, (x,), axes)
+
+
+def flip(x: Node, axes: Sequence[int]) -> Node:
+    """Reverse `axes`."""
+    return Node(Op.FLIP, (x,), tuple(sorted(axes))) if axes else x
+
+
+def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:
+    """Add elements of `value` at the ends of each axis."""
+    if not any(before) and not any(after):
+        return x
+    typed = const(value, x.dtype).arg.value
+    return Node(Op.PAD, (x,), Pad(tuple(before), tuple(after), typed))
+
+
+def shrink(
+    x: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None
+) -> Node:
+    """The box ``start:stop:step`` of each axis; steps are positive, bounds inside the shape."""
+    steps = tuple(step) if step is not None else (1,) * len(x.shape)
+    if tuple(stop) == x.shape and not any(start) and all(one == 1 for one in steps):
+        return x
+    return Node(Op.SHRINK, (x,), Shrink(tuple(start), tuple(stop), steps))
+
+
+def shear(x: Node, axis: int, by: int, step: int) -> Node:
+    """Shift `axis` by `step` times the index along `by`; see `lamina.ir.ops.Shear`."""
+    return Node(Op.SHEAR, (x,), Shear(axis, by, step)) if step else x
+
+
+def reduce(monoid: Monoid, axes: Sequence[int], *parts: Node, part: int = 0) -> Node:
+    """Component `part` of the reduction of `parts` over `axes`, which vanish."""
+    if not axes:
+        return parts[part]
+    return Node(Op.REDUCE, parts, Reduce(monoid, tuple(sorted(axes)), part))
+
+
+def insert_axes(x: Node, axes: Sequence[int]) -> Node:
+    """`x` with axes of size 1 put at the positions `axes` of the result."""
+    shape = list(x.shape)
+    for axis in sorted(axes):
+        shape.insert(axis, 1)
+    return reshape(x, tuple(shape))

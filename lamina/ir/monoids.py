@@ -1,0 +1,114 @@
+"""Monoids: what a reduction combines with.
+
+A monoid is an identity and an associative combine over a tuple of scalars. One mechanism then
+gives sums, extrema, argmax, one-pass variance and the streaming softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lamina.dtypes import DType, Scalar, bool_
+from lamina.ir.build import const, select
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+Parts = tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Monoid:
+    """A row of the table below.
+
+    identity: component dtypes -> the neutral element, one scalar a component.
+    combine: two tuples of scalar nodes -> their combination, as nodes.
+    op: the binary operation that `combine` is, for monoids of one component.
+    """
+
+    name: str
+    arity: int
+    identity: Callable[[tuple[DType, ...]], tuple[Scalar, ...]]
+    combine: Callable[[Parts, Parts], Parts]
+    op: Op | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _of_op(name: str, op: Op, identity: Callable[[DType], Scalar]) -> Monoid:
+    return Monoid(
+        name,
+        1,
+        lambda dtypes: (identity(dtypes[0]),),
+        lambda left, right: (Node(op, (left[0], right[0])),),
+        op,
+    )
+
+
+def _is_nan(x: Node) -> Node:
+    return ~x.eq(x)
+
+
+def _better(op: Op) -> Callable[[Parts, Parts], Parts]:
+    """Keep the (value, index) pair with the extreme value; the first index wins, NaN before all."""
+
+    def combine(left: Parts, right: Parts) -> Parts:
+        (a, i), (b, j) = left, right
+        beats = (a < b) if op is Op.MAX else (b < a)
+        if a.dtype.is_float:
+            beats = (beats & ~_is_nan(a)) | (_is_nan(b) & ~_is_nan(a))
+            tie = a.eq(b) | (_is_nan(a) & _is_nan(b))
+        else:
+            tie = a.eq(b)
+        take = beats | (tie & (j < i))
+        return select(take, b, a), select(take, j, i)
+
+    return combine
+
+
+def _multiply_complex(left: Parts, right: Parts) -> Parts:
+    (a, b), (c, d) = left, right
+    return a * c - b * d, a * d + b * c
+
+
+def _welford(left: Parts, right: Parts) -> Parts:
+    """Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance", eq. 2.1."""
+    (n, mean, m2), (k, other, m2_other) = left, right
+    total = n + k
+    safe = select(total.eq(0), const(1, total.dtype), total)
+    delta = other - mean
+    share = k / safe
+    return total, mean + delta * share, m2 + m2_other + delta * delta * n * share
+
+
+def _softmax_sum(left: Parts, right: Parts) -> Parts:
+    """Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3."""
+    (m, s), (n, t) = left, right
+    top = Node(Op.MAX, (m, n))
+    # A finite reference keeps rows of -inf at a sum of 0 instead of NaN.
+    low = const(float("-inf"), top.dtype)
+    safe = select(top.eq(low), const(0.0, top.dtype), top)
+    return top, s * Node(Op.EXP, (m - safe,)) + t * Node(Op.EXP, (n - safe,))
+
+
+def _last_index(dtypes: tuple[DType, ...]) -> Scalar:
+    return dtypes[1].max
+
+
+ADD = _of_op("ADD", Op.ADD, lambda dtype: 0)
+MUL = _of_op("MUL", Op.MUL, lambda dtype: 1)
+MAX = _of_op("MAX", Op.MAX, lambda dtype: False if dtype is bool_ else dtype.min)
+MIN = _of_op("MIN", Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
+ARGMAX = Monoid("ARGMAX", 2, lambda dtypes: (dtypes[0].min, _last_index(dtypes)), _better(Op.MAX))
+ARGMIN = Monoid("ARGMIN", 2, lambda dtypes: (dtypes[0].max, _last_index(dtypes)), _better(Op.MIN))
+COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_complex)
+WELFORD = Monoid("WELFORD", 3, lambda dtypes: (0.0, 0.0, 0.0), _welford)
+SOFTMAX_SUM = Monoid(
+    "SOFTMAX_SUM", 2, lambda dtypes: (float("-inf"), 0.0), _softmax_sum
+)
+
+MONOIDS: dict[str, Monoid] = {
+    monoid.name: monoid
+    for monoid in (ADD, MUL, MAX, MIN, ARGMAX, ARGMIN, COMPLEX_MUL, WELFORD, SOFTMAX_SUM)
+}

@@ -1,0 +1,188 @@
+"""The one node type of lamina: immutable and interned.
+
+Equal structure is the same object, so `is` compares programs and identity hashing is enough.
+Dtype and shape are inferred when a node is made, so that a wrong program fails on the line that
+builds it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from lamina.dtypes import SHORT, DType, Scalar
+from lamina.ir.infer import INFER
+from lamina.ir.ops import Const, Op
+from lamina.shape import Shape
+
+
+class _Entry(weakref.ref["Node"]):
+    """A weak reference that knows its key, so that its death empties the table."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_table: dict[tuple[Any, ...], _Entry] = {}
+
+
+def _forget(entry: _Entry, table: dict[tuple[Any, ...], _Entry] = _table) -> None:
+    if table.get(entry.key) is entry:
+        del table[entry.key]
+
+
+class Node:
+    """One operation applied to `src` with `arg`; see `lamina.ir.ops` for what `arg` holds."""
+
+    __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "src")
+
+    op: Op
+    src: tuple[Node, ...]
+    arg: Any
+    dtype: DType
+    shape: Shape
+
+    def __new__(cls, op: Op, src: tuple[Node, ...] = (), arg: Any = None) -> Node:
+        # A constant's text tells 0.0 from -0.0 and makes NaN equal to itself.
+        key = (op, src, arg) if op is not Op.CONST else (op, repr(arg))
+        entry = _table.get(key)
+        if entry is not None:
+            found = entry()
+            if found is not None:
+                return found
+        dtype, shape = INFER[op](src, arg)
+        node = object.__new__(cls)
+        set_slot = object.__setattr__
+        set_slot(node, "op", op)
+        set_slot(node, "src", src)
+        set_slot(node, "arg", arg)
+        set_slot(node, "dtype", dtype)
+        set_slot(node, "shape", shape)
+        entry = _Entry(node, _forget)
+        entry.key = key
+        _table[key] = entry
+        return node
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Node never changes; build another one")
+
+    def __reduce__(self) -> Any:
+        return (Node, (self.op, self.src, self.arg))
+
+    def __repr__(self) -> str:
+        sizes = ",".join(map(str, self.shape))
+        return f"<{self.op.name} {SHORT[self.dtype]}[{sizes}]>"
+
+    # Operators, for rules and derivatives that read like their formulas. A Python scalar stands
+    # for a constant of this node's dtype and shape. Both operands have one shape and dtype.
+
+    def lift(self, value: Node | Scalar) -> Node:
+        """`value` as a node of this node's shape and dtype."""
+        return value if isinstance(value, Node) else full(self.shape, value, self.dtype)
+
+    def _binary(self, op: Op, other: Node | Scalar) -> Node:
+        return Node(op, (self, self.lift(other)))
+
+    def _reflected(self, op: Op, other: Scalar) -> Node:
+        return Node(op, (self.lift(other), self))
+
+    def __add__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.ADD, other)
+
+    def __radd__(self, other: Scalar) -> Node:
+        return self._reflected(Op.ADD, other)
+
+    def __sub__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.ADD, -self.lift(other))
+
+    def __rsub__(self, other: Scalar) -> Node:
+        return (-self)._reflected(Op.ADD, other)
+
+    def __mul__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.MUL, other)
+
+    def __rmul__(self, other: Scalar) -> Node:
+        return self._reflected(Op.MUL, other)
+
+    def __truediv__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.DIV, other)
+
+    def __rtruediv__(self, other: Scalar) -> Node:
+        return self._reflected(Op.DIV, other)
+
+    def __floordiv__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.IDIV, other)
+
+    def __mod__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.MOD, other)
+
+    def __and__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.AND, other)
+
+    def __or__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.OR, other)
+
+    def __xor__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.XOR, other)
+
+    def __lshift__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.SHL, other)
+
+    def __rshift__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.SHR, other)
+
+    def __lt__(self, other: Node | Scalar) -> Node:
+        return self._binary(Op.LT, other)
+
+    def __gt__(self, other: Node | Scalar) -> Node:
+        return Node(Op.LT, (self.lift(other), self))
+
+    def eq(self, other: Node | Scalar) -> Node:
+        """Elementwise equality; ``==`` compares programs."""
+        return self._binary(Op.EQ, other)
+
+    def __neg__(self) -> Node:
+        return Node(Op.NEG, (self,))
+
+    def __invert__(self) -> Node:
+        return Node(Op.NOT, (self,))
+
+
+def const(value: Scalar, dtype: DType) -> Node:
+    """A scalar constant of shape (), its value of `dtype`'s own kind; integers wrap around."""
+    if dtype.kind == "float":
+        return Node(Op.CONST, (), Const(float(value), dtype))  # type: ignore[arg-type]
+    if dtype.kind == "complex":
+        return Node(Op.CONST, (), Const(complex(value), dtype))
+    if dtype.kind == "bool":
+        return Node(Op.CONST, (), Const(bool(value), dtype))
+    wrapped = int(value) & ((1 << dtype.bits) - 1)  # type: ignore[arg-type]
+    if dtype.kind == "int" and wrapped >> (dtype.bits - 1):
+        wrapped -= 1 << dtype.bits
+    return Node(Op.CONST, (), Const(wrapped, dtype))
+
+
+def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
+    """A constant expanded to `shape`."""
+    scalar = const(value, dtype)
+    return Node(Op.EXPAND, (scalar,), shape) if shape else scalar
+
+
+def toposort(sinks: Iterable[Node]) -> list[Node]:
+    """Every node that `sinks` depend on, operands first, in a fixed order."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    for sink in sinks:
+        stack: list[tuple[Node, bool]] = [(sink, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+                continue
+            if node in seen:
+                continue
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((operand, False) for operand in reversed(node.src) if operand not in seen)
+    return order

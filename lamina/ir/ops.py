@@ -1,0 +1,227 @@
+"""The operations of every dialect, their arguments, and the monoids of reductions.
+
+Graph dialect: everything but the kernel group. A value is an array; elementwise operations take
+operands of one shape and never broadcast (EXPAND says it). Kernel dialect: scalars over named
+loop axes; no movement operations, with LOAD in place of BUFFER.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from lamina.dtypes import DType, Scalar
+from lamina.shape import Shape
+
+if TYPE_CHECKING:
+    from lamina.ir.monoids import Monoid
+
+
+class Op(enum.Enum):
+    """An operation; `Group` lists what belongs together."""
+
+    # Leaves.
+    BUFFER = enum.auto()  # an array in device memory
+    CONST = enum.auto()  # one scalar, shape ()
+    IOTA = enum.auto()  # 0, 1, ..., size - 1
+    VARIABLE = enum.auto()  # a symbolic integer with bounds, bound at launch
+    HOLE = enum.auto()  # a placeholder scalar in a monoid's combine
+    # Elementwise, one operand.
+    NEG = enum.auto()
+    NOT = enum.auto()  # logical on bool, bitwise on integers
+    SQRT = enum.auto()
+    EXP = enum.auto()
+    EXP2 = enum.auto()
+    LOG = enum.auto()
+    LOG2 = enum.auto()
+    SIN = enum.auto()
+    COS = enum.auto()
+    ATAN = enum.auto()
+    ERF = enum.auto()
+    TRUNC = enum.auto()
+    CAST = enum.auto()
+    BITCAST = enum.auto()  # between dtypes of one size
+    REAL = enum.auto()
+    IMAG = enum.auto()
+    # Elementwise, two operands.
+    ADD = enum.auto()
+    MUL = enum.auto()
+    DIV = enum.auto()  # floats and complex
+    IDIV = enum.auto()  # integers, rounds down; x // 0 is 0
+    MOD = enum.auto()  # sign of the divisor; integer x % 0 is 0
+    POW = enum.auto()
+    MAX = enum.auto()  # NaN wins
+    MIN = enum.auto()  # NaN wins
+    LT = enum.auto()
+    EQ = enum.auto()
+    AND = enum.auto()  # bool and integers
+    OR = enum.auto()
+    XOR = enum.auto()
+    SHL = enum.auto()
+    SHR = enum.auto()  # arithmetic on signed integers
+    COMPLEX = enum.auto()  # from real and imaginary parts
+    # Elementwise, three operands.
+    WHERE = enum.auto()
+    # Reductions.
+    REDUCE = enum.auto()  # one part of a monoid over some axes, which vanish
+    SCAN = enum.auto()  # one part of an inclusive prefix along one axis
+    # Movement.
+    RESHAPE = enum.auto()
+    EXPAND = enum.auto()  # NumPy's broadcast_to
+    PERMUTE = enum.auto()
+    PAD = enum.auto()
+    SHRINK = enum.auto()  # a box, with a positive step along each axis
+    FLIP = enum.auto()
+    SHEAR = enum.auto()  # one axis shifted by a multiple of another's index
+    # Data-dependent movement.
+    GATHER = enum.auto()  # take_along_axis; 0 where the index is out of range
+    SCATTER = enum.auto()  # its inverse into a copy of a base
+    ARGSORT = enum.auto()  # stable ascending order along the last axis
+    # Effects.
+    ASSIGN = enum.auto()  # a buffer's new content, written in place
+    COPY = enum.auto()  # to another device
+    CONTIGUOUS = enum.auto()  # must own a buffer
+    DETACH = enum.auto()  # derivatives stop here
+    # Kernel dialect.
+    AXIS = enum.auto()  # the index of a loop
+    AFFINE = enum.auto()  # constant + sum of coefficient * operand
+    LOAD = enum.auto()  # one element of a kernel parameter
+
+    __hash__ = object.__hash__  # Enum's own hashes the name: slow on the interning path
+
+
+class Group:
+    """Sets of operations that passes ask for."""
+
+    LEAF = frozenset({Op.BUFFER, Op.CONST, Op.IOTA, Op.VARIABLE, Op.HOLE, Op.AXIS})
+    TRANSCENDENTAL = frozenset(
+        {Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.ATAN, Op.ERF}
+    )
+    UNARY = TRANSCENDENTAL | {
+        Op.NEG, Op.NOT, Op.TRUNC, Op.CAST, Op.BITCAST, Op.REAL, Op.IMAG,
+    }  # fmt: skip
+    COMPARE = frozenset({Op.LT, Op.EQ})
+    BINARY = COMPARE | {
+        Op.ADD, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.POW, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR,
+        Op.SHL, Op.SHR, Op.COMPLEX,
+    }  # fmt: skip
+    COMMUTATIVE = frozenset(
+        {Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.AND, Op.OR, Op.XOR}
+    )
+    ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
+    MOVEMENT = frozenset(
+        {Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.FLIP, Op.SHEAR}
+    )
+    REDUCTION = frozenset({Op.REDUCE, Op.SCAN})
+    EFFECT = frozenset({Op.ASSIGN, Op.COPY, Op.CONTIGUOUS, Op.DETACH})
+    KERNEL = frozenset({Op.AXIS, Op.AFFINE, Op.LOAD})
+
+
+# Arguments with more than one part are named tuples: they hash and compare as fast as tuples.
+# The rest: RESHAPE and EXPAND hold a shape, PERMUTE and FLIP axes, CAST and BITCAST a dtype,
+# GATHER an axis, COPY a device name, AFFINE is below.
+
+
+class Const(NamedTuple):
+    """Argument of CONST: a Python scalar of the dtype's kind."""
+
+    value: Scalar
+    dtype: DType
+
+
+class BufferRef(NamedTuple):
+    """Argument of BUFFER. `storage` is opaque to the compiler: a device buffer, or after
+    normalisation the number of a program's parameter."""
+
+    storage: object
+    shape: Shape
+    dtype: DType
+    device: str
+
+
+class Iota(NamedTuple):
+    """Argument of IOTA."""
+
+    size: int
+    dtype: DType
+
+
+class Variable(NamedTuple):
+    """Argument of VARIABLE: `minimum <= value <= maximum`, dtype int64."""
+
+    name: str
+    minimum: int
+    maximum: int
+
+
+class Hole(NamedTuple):
+    """Argument of HOLE."""
+
+    name: str
+    dtype: DType
+
+
+class Reduce(NamedTuple):
+    """Argument of REDUCE (`axes` sorted) and of SCAN (one axis).
+
+    The operands are the components of `monoid`'s tuple; the node is component `part` of the
+    result. Nodes that differ only in `part` share one loop.
+    """
+
+    monoid: Monoid
+    axes: tuple[int, ...]
+    part: int = 0
+
+
+class Pad(NamedTuple):
+    """Argument of PAD: elements added before and after along each axis, and their value."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    value: Scalar = 0
+
+
+class Shrink(NamedTuple):
+    """Argument of SHRINK: start, stop and a positive step along each axis."""
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    step: tuple[int, ...]
+
+
+class Shear(NamedTuple):
+    """Argument of SHEAR.
+
+    Along `axis` the output has ``n + (size of axis by - 1) * abs(step)`` elements. With k the
+    index along `by`, output element i is input element ``i - k * step`` for a positive step and
+    ``i - (size of by - 1 - k) * abs(step)`` for a negative one, and 0 outside the input.
+    Together with EXPAND and SHRINK this makes sliding windows, with PAD and REDUCE their
+    adjoints, and diagonals.
+    """
+
+    axis: int
+    by: int
+    step: int
+
+
+class Scatter(NamedTuple):
+    """Argument of SCATTER: `monoid` combines an update with what is there, None replaces it
+    (the last update along `axis` wins)."""
+
+    axis: int
+    monoid: Monoid | None
+
+
+class Axis(NamedTuple):
+    """Argument of AXIS: a loop index ``0 <= index < size``; `number` tells axes apart."""
+
+    number: int
+    size: int
+    reduce: bool = False
+
+
+class Affine(NamedTuple):
+    """Argument of AFFINE: ``constant + sum(coefficient * operand)``."""
+
+    coefficients: tuple[int, ...]
+    constant: int

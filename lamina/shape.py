@@ -1,0 +1,60 @@
+"""Shapes as tuples of ints: broadcasting, axes, strides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from lamina.errors import AxisError, ShapeError
+
+Shape = tuple[int, ...]
+
+__all__ = ["Shape", "broadcast_shapes", "normalize_axes", "normalize_axis", "prod", "strides_of"]
+
+
+def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
+    """The common shape of `shapes` under NumPy's broadcasting rule.
+
+    Raises ShapeError, naming the operation `what`, when two sizes differ and neither is 1.
+    """
+    rank = max(map(len, shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        for offset, size in enumerate(shape, rank - len(shape)):
+            if size != 1 and result[offset] not in (1, size):
+                listed = " and ".join(map(str, shapes))
+                raise ShapeError(
+                    f"{what}: {listed} do not broadcast: sizes {result[offset]} and {size} "
+                    f"differ at axis {offset - rank}"
+                )
+            if size != 1:
+                result[offset] = size
+    return tuple(result)
+
+
+def normalize_axis(what: str, axis: int, rank: int) -> int:
+    """`axis` counted from the front; raises AxisError when there is no such axis."""
+    if not -rank <= axis < rank:
+        raise AxisError(f"{what}: axis {axis} is out of range for an array of rank {rank}")
+    return axis % rank if rank else 0
+
+
+def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tuple[int, ...]:
+    """`axis` (an int, several, or None for all) as sorted axes counted from the front."""
+    if axis is None:
+        return tuple(range(rank))
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = tuple(normalize_axis(what, one, rank) for one in given)
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"{what}: axes {given} name one axis twice")
+    return tuple(sorted(axes))
+
+
+def strides_of(shape: Sequence[int]) -> Shape:
+    """Row-major strides of `shape`, in elements."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
