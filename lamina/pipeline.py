@@ -39,7 +39,7 @@ def _interpret(sinks: Sequence[Node], device: str) -> list[Buffer]:
         if sink.op is Op.ASSIGN:
             buffer = sink.src[0].arg.storage
         else:
-            buffer = Buffer(device, prod(sink.shape) * sink.dtype.itemsize)
+            buffer = Buffer(prod(sink.shape) * sink.dtype.itemsize, device)
         target = np.frombuffer(buffer.view(), sink.dtype.numpy)
         target[:] = value.reshape(-1)
         buffers.append(buffer)

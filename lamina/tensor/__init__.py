@@ -1,0 +1,1 @@
+"""What the user holds: the tensor handle and the functions on it."""
