@@ -1,0 +1,24 @@
+"""A cache folder of its own for every test, and a fresh search for compilers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lamina.options import Options
+from lamina.runtime import compiler, cpu
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    return Options(cache_dir=str(tmp_path / "cache"), threads=2)
+
+
+@pytest.fixture(autouse=True)
+def fresh_search() -> Iterator[None]:
+    compiler.forget()
+    yield
+    compiler.forget()
+    cpu._programs.clear()

@@ -1,0 +1,241 @@
+"""Finding compilers among real and fake ones, and what a failing one says."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lamina.errors import CompileError, CompilerNotFoundError
+from lamina.options import Options
+from lamina.runtime import Buffer, Compiler, CpuProgram, compiler, disk_cache, doctor, find
+
+from .sources import ADD_INDEX, HEADER
+
+CLANG = 'echo "Debian clang version 14.0.6"; echo "Target: x86_64"'
+GCC = 'echo "gcc (Debian 12.2.0-14) 12.2.0"; echo "Free Software Foundation, Inc."'
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the whole PATH, and no ziglang package."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    return folder
+
+
+def fake(folder: Path, name: str, body: str) -> Path:
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(0o755)
+    return program
+
+
+def fake_zig(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    program = fake(folder, "zig", body)
+    spec = importlib.machinery.ModuleSpec("ziglang", None, is_package=True)
+    spec.submodule_search_locations = [str(folder)]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    return program
+
+
+def test_clang_comes_before_gcc(bin_folder: Path) -> None:
+    gcc = fake(bin_folder, "gcc", GCC)
+    assert find(Options()) == Compiler(str(gcc), "gcc", "12.2.0")
+    clang = fake(bin_folder, "clang", CLANG)
+    assert find(Options()).kind == "gcc"  # remembered
+    compiler.forget()
+    assert find(Options()) == Compiler(str(clang), "clang", "14.0.6")
+
+
+def test_the_family_is_what_the_program_says(bin_folder: Path) -> None:
+    fake(bin_folder, "gcc", 'echo "Apple clang version 15.0.0 (clang-1500.3.9.4)"')
+    assert (find(Options()).kind, find(Options()).version) == ("clang", "15.0.0")
+
+
+def test_cc_is_gcc_under_another_name(bin_folder: Path) -> None:
+    cc = fake(bin_folder, "cc", GCC.replace("gcc (", "cc ("))
+    assert find(Options()) == Compiler(str(cc), "gcc", "12.2.0")
+
+
+def test_a_broken_one_is_passed_over(bin_folder: Path) -> None:
+    fake(bin_folder, "clang", 'echo "cannot find libLLVM.so" >&2; exit 127')
+    gcc = fake(bin_folder, "gcc", GCC)
+    assert find(Options()).path == str(gcc)
+
+
+def test_nothing_found_says_what_was_tried_and_what_to_install(bin_folder: Path) -> None:
+    fake(bin_folder, "clang", 'echo "cannot find libLLVM.so" >&2; exit 127')
+    (bin_folder / "gcc").write_bytes(b"\x7fELF this is not a program")
+    (bin_folder / "gcc").chmod(0o755)
+    fake(bin_folder, "cc", 'echo "Tiny C Compiler 0.9"')
+    with pytest.raises(CompilerNotFoundError) as caught:
+        find(Options())
+    message = str(caught.value)
+    assert "status 127: cannot find libLLVM.so" in message
+    assert "gcc does not run: Exec format error" in message
+    assert "neither gcc nor clang: it says 'Tiny C Compiler 0.9'" in message
+    assert "ziglang: the package is not installed" in message
+    assert "pip install ziglang" in message
+
+
+def test_empty_path(bin_folder: Path) -> None:
+    with pytest.raises(CompilerNotFoundError, match="clang: not on PATH"):
+        find(Options())
+
+
+def test_a_named_compiler_is_not_replaced(bin_folder: Path) -> None:
+    fake(bin_folder, "gcc", GCC)
+    mine = fake(bin_folder, "my-cc", GCC)
+    assert find(Options(cc=str(mine))).path == str(mine)
+    assert find(Options(cc="my-cc")).path == str(mine)
+    with pytest.raises(
+        CompilerNotFoundError, match=r"LAMINA_CC=icc does not work.*\n.*not on PATH"
+    ):
+        find(Options(cc="icc"))
+    with pytest.raises(CompilerNotFoundError, match="/no/such/cc does not exist"):
+        find(Options(cc="/no/such/cc"))
+    (bin_folder / "text").write_text("not a program")
+    with pytest.raises(CompilerNotFoundError, match="is not an executable file"):
+        find(Options(cc=str(bin_folder / "text")))
+
+
+def test_zig_is_called_directly(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = '[ "$1" = cc ] && echo "clang version 20.1.2 (https://ziglang.org)"'
+    zig = fake_zig(monkeypatch, tmp_path / "ziglang", body)
+    found = find(Options())
+    assert found == Compiler(str(zig), "zig", "20.1.2")
+    command = found.command("a.c", "a.so")
+    assert command[:2] == [str(zig), "cc"]
+    assert {"-g0", "-fomit-frame-pointer"} <= set(command)
+    assert command[-4:] == ["a.c", "-o", "a.so", "-lm"]
+
+
+def test_a_ziglang_package_without_its_binary(
+    bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_zig(monkeypatch, tmp_path / "ziglang", "exit 0").unlink()
+    with pytest.raises(CompilerNotFoundError, match="ziglang: .*zig does not exist"):
+        find(Options())
+
+
+def test_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    clang, gcc = Compiler("/c", "clang", "14"), Compiler("/g", "gcc", "12")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert "-mprefer-vector-width=512" in clang.flags()
+    assert "-mprefer-vector-width=512" not in gcc.flags()
+    assert {"-O2", "-march=native", "-shared", "-fPIC", "-std=gnu11", "-w"} <= set(gcc.flags())
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    assert "-mcpu=native" in clang.flags()
+    assert not {"-march=native", "-mprefer-vector-width=512"} & set(clang.flags())
+    assert not any("fast-math" in flag for flag in (*clang.flags(), *gcc.flags()))
+
+
+def test_the_cpu_is_part_of_the_key(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(compiler.cpu_identity()) > 10
+    CpuProgram.load(ADD_INDEX, options)
+    before = set(disk_cache(options).folder.glob("*.so"))
+    from lamina.runtime import cpu
+
+    cpu._programs.clear()
+    CpuProgram.load(ADD_INDEX, options)
+    assert set(disk_cache(options).folder.glob("*.so")) == before
+    cpu._programs.clear()
+    monkeypatch.setattr(cpu, "cpu_identity", lambda: "another machine")
+    CpuProgram.load(ADD_INDEX, options)
+    assert len(set(disk_cache(options).folder.glob("*.so"))) == len(before) + 1
+
+
+def test_compile_error_shows_line_and_file(options: Options) -> None:
+    lines = [*HEADER.strip().splitlines(), "RUN {", "    int x = 1 +;", "    int y = zz;", "}"]
+    with pytest.raises(CompileError) as caught:
+        CpuProgram.load("\n".join(lines), options)
+    message = str(caught.value)
+    number = lines.index("    int x = 1 +;") + 1
+    assert f"line {number}: int x = 1 +;" in message
+    assert "expected expression" in message
+    assert "zz" not in message
+    kept = next(line for line in message.splitlines() if "kept in" in line).split(" in ")[1]
+    assert Path(kept).read_text() == "\n".join(lines)
+
+
+def test_the_entry_point_is_missing(options: Options) -> None:
+    with pytest.raises(CompileError, match="does not export lamina_run"):
+        CpuProgram.load("int other(void) { return 1; }", options)
+
+
+def test_undefined_symbols(options: Options) -> None:
+    source = HEADER + "void no_such_function(void); RUN { no_such_function(); }"
+    with pytest.raises(CompileError, match="no_such_function"):
+        CpuProgram.load(source, options)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("kill -SEGV $$", "killed by SIGSEGV"),
+        ("exit 3", "status 3 and said nothing"),
+        ("exit 0", "ended well but wrote no library"),
+        ('echo "cc1: out of memory" >&2; exit 1', "cc1: out of memory"),
+        ('printf garbage > "$out"', "does not load"),
+    ],
+)
+def test_a_compiler_that_fails(tmp_path: Path, options: Options, body: str, message: str) -> None:
+    find_output = 'for a in "$@"; do [ "$last" = -o ] && out=$a; last=$a; done'
+    script = f'if [ "$1" = --version ]; then {GCC}; exit; fi\n{find_output}\n{body}'
+    program = fake(tmp_path, "bad-cc", script)
+    chosen = Options(cache_dir=options.cache_dir, cc=str(program))
+    with pytest.raises(CompileError, match=message):
+        CpuProgram.load(ADD_INDEX, chosen)
+
+
+def test_warnings_of_the_compiler_are_no_errors(tmp_path: Path, options: Options) -> None:
+    real = find(options).path
+    script = f'echo "warning: this CPU is old" >&2\nexec {real} "$@"'
+    program = fake(tmp_path, Path(real).name, script)
+    loaded = CpuProgram.load(ADD_INDEX, Options(cache_dir=options.cache_dir, cc=str(program)))
+    memory = Buffer(80)
+    memory.view()[:] = bytes(80)
+    loaded.run([memory], [10])
+    assert np.frombuffer(memory.view(), np.int64).tolist() == list(range(1, 11))
+
+
+def test_a_compiler_that_goes_away(tmp_path: Path, options: Options) -> None:
+    program = fake(tmp_path, "gcc", GCC)
+    chosen = Options(cache_dir=options.cache_dir, cc=str(program))
+    find(chosen)
+    program.unlink()
+    with pytest.raises(CompilerNotFoundError, match="does not run any more"):
+        CpuProgram.load(ADD_INDEX, chosen)
+    with pytest.raises(CompilerNotFoundError, match="does not exist"):
+        find(chosen)
+
+
+def test_doctor(options: Options, bin_folder: Path) -> None:
+    rows = {item: (finding, ok, remedy) for item, finding, ok, remedy in doctor(options)}
+    assert rows["compiler"][1:] == (False, compiler.remedy())
+    assert rows["cache"][1] is True
+    assert options.cache_dir in rows["cache"][0]
+    assert rows["threads"][0].startswith("2 on ")
+    assert rows["numpy"][0] == np.__version__
+    for device in ("cuda", "metal"):
+        assert rows[device][:2] == ("not built yet in this version", False)
+    fake(bin_folder, "clang", CLANG)
+    first = doctor(options)[0]
+    assert first == ("compiler", f"clang 14.0.6 at {bin_folder}/clang", True, "")
+
+
+def test_doctor_with_an_unusable_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(UserWarning, match="cannot be used"):
+        rows = {row[0]: row for row in doctor(Options(cache_dir=str(tmp_path / "file")))}
+    assert rows["cache"][2] is False
+    assert "LAMINA_CACHE_DIR" in rows["cache"][3]
