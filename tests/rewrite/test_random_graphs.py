@@ -1,0 +1,102 @@
+"""Random programs keep their values when they are simplified, and simplifying twice is once."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from lamina.dtypes import float32
+from lamina.ir import build
+from lamina.ir.interpreter import evaluate
+from lamina.ir.monoids import ADD, MAX
+from lamina.ir.node import Node, full, toposort
+from lamina.ir.ops import Op
+from lamina.rewrite.engine import Applied, rewrite
+from lamina.rewrite.rules import FunctionRule, RuleSet, on
+from lamina.simplify.algebra import SIMPLIFY
+from tests.generators import Style, leaf, random_graph
+from tests.rewrite.agreement import same_values
+
+GRAPHS = 500
+EXACT_BELOW = 2.0**50
+
+
+def check(seed: int, style: Style, rules: RuleSet, trace: list[Applied]) -> str | None:
+    """What is wrong with `rules` on a random program, or None."""
+    sinks, leaves = random_graph(random.Random(f"{style}{seed}"), 14, style)
+    after = rewrite(sinks, rules, trace)
+    if style == "sums":
+        order = toposort(sinks)
+        floats = [v for v in evaluate(order, leaves) if v.dtype.kind == "f"]
+        if any(np.abs(v[np.isfinite(v)]).max(initial=0) >= EXACT_BELOW for v in floats):
+            return None
+    for before, left, right in zip(
+        sinks, evaluate(sinks, leaves), evaluate(after, leaves), strict=True
+    ):
+        if not same_values(left, right, zeros=style == "bits"):
+            return f"seed {seed}: {before}: {left} became {right} by {trace}"
+    assert all(x is y for x, y in zip(rewrite(after, rules), after, strict=True))
+    return None
+
+
+@pytest.mark.parametrize("style", ["bits", "extrema", "sums"])
+def test_simplified_program_has_the_same_value(style: Style) -> None:
+    for seed in range(GRAPHS):
+        wrong = check(seed, style, SIMPLIFY, [])
+        assert wrong is None, wrong
+
+
+def test_random_programs_reach_every_function() -> None:
+    used: set[str] = set()
+
+    def note(name: str, before: Node, after: Node) -> None:
+        used.add(name)
+
+    for seed in range(3 * GRAPHS):
+        sinks, _ = random_graph(random.Random(seed), 24, "loose")
+        rewrite(sinks, SIMPLIFY, note)
+    functions = {one.name for one in SIMPLIFY if isinstance(one, FunctionRule)}
+    assert functions - used == {"contiguous_twice"}
+
+
+def test_loose_programs_evaluate() -> None:
+    for seed in range(100):
+        sinks, leaves = random_graph(random.Random(seed), 16, "loose")
+        for sink, value in zip(sinks, evaluate(sinks, leaves), strict=True):
+            assert value.shape == sink.shape
+
+
+@on(Op.SHRINK)
+def wrong_shrink_twice(node: Node) -> Node | None:
+    """Forgets that the inner box has a start."""
+    inner = node.src[0]
+    return Node(Op.SHRINK, inner.src, node.arg) if inner.op is Op.SHRINK else None
+
+
+def test_random_programs_catch_a_wrong_function() -> None:
+    rules = RuleSet("wrong", [wrong_shrink_twice])
+    assert any(check(seed, "bits", rules, []) for seed in range(20 * GRAPHS))
+
+
+X = leaf(0, (2, 3), float32)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Node(Op.PERMUTE, (Node(Op.PERMUTE, (X,), (1, 0)),), (1, 0)), X),
+        (Node(Op.FLIP, (Node(Op.FLIP, (X,), (0, 1)),), (0, 1)), X),
+        (build.reshape(build.reshape(X, (6,)), (2, 3)), X),
+        (build.expand(build.reshape(X, (1, 2, 3)), (4, 2, 3)), build.expand(X, (4, 2, 3))),
+        (build.shrink(build.pad(X, (1, 0), (0, 2)), (1, 0), (3, 3)), X),
+        (build.shrink(build.pad(X, (2, 0), (0, 0)), (0, 0), (1, 3)), full((1, 3), 0, float32)),
+        (build.permute(full((2, 3), 7, float32), (1, 0)), full((3, 2), 7, float32)),
+        (build.reduce(ADD, [0], build.reduce(ADD, [1], X)), build.reduce(ADD, [0, 1], X)),
+        (build.reduce(MAX, [0], build.expand(X, (5, 2, 3))), X),
+        (build.reduce(MAX, [0], build.reshape(X, (1, 2, 3))), X),
+    ],
+)
+def test_movement_and_reductions_simplify(before: Node, after: Node) -> None:
+    assert rewrite([before], SIMPLIFY) == [after]

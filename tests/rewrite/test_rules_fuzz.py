@@ -1,0 +1,168 @@
+"""Every equation is tried on random operands: both sides must have one value.
+
+Rules are data, so nobody writes these tests: a left side is built from the pattern, the compiled
+rule makes the right side, and the interpreter evaluates both.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from lamina.dtypes import ALL, STORAGE_ONLY, DType, bool_
+from lamina.errors import DTypeError
+from lamina.ir.interpreter import evaluate
+from lamina.ir.node import Node, full
+from lamina.ir.ops import Op
+from lamina.rewrite.patterns import (
+    Apply,
+    DTypeHole,
+    Float,
+    FloatConst,
+    Hole,
+    Int,
+    IntConst,
+    Literal,
+    Pattern,
+    terms,
+)
+from lamina.rewrite.rules import Equation, FunctionRule, Rule, RuleSet, rule
+from lamina.shape import Shape
+from lamina.simplify.algebra import DROP_DETACH, SIMPLIFY
+from tests.generators import leaf, special_value, special_values
+from tests.rewrite.agreement import same_values
+
+EQUATIONS = [one for one in (*SIMPLIFY, *DROP_DETACH) if isinstance(one, Rule)]
+DTYPES = [dtype for dtype in ALL if dtype not in STORAGE_ONLY]
+SHAPES: list[Shape] = [(), (0,), (3,), (3,), (32,), (2, 3)]
+WANTED = 250  # applications a rule
+ATTEMPTS = 6000
+
+
+class Sample:
+    """A random choice for each hole of a pattern, and the node the pattern then is."""
+
+    def __init__(self, rng: random.Random, pattern: Apply) -> None:
+        self.rng = rng
+        self.shape = rng.choice(SHAPES)
+        self.main = rng.choice(DTYPES)
+        self.bound: dict[str, Node] = {}
+        self.dtypes: dict[str, DType] = {}
+        self.leaves: dict[Node, object] = {}
+        for term in terms(pattern):
+            if isinstance(term, Hole) and term.name not in self.bound:
+                self.bound[term.name] = self.operand(term)
+        self.node = self.build(pattern)
+
+    def operand(self, hole: Hole) -> Node:
+        dtype = self.main
+        if dtype.kind not in hole.kinds or self.rng.random() < 0.1:
+            dtype = self.rng.choice([one for one in DTYPES if one.kind in hole.kinds])
+        if hole.constant:
+            value = special_value(self.rng, dtype)
+            extremes = [] if dtype.is_complex else [dtype.min, dtype.max]
+            return full(self.shape, self.rng.choice([value, value, value, *extremes]), dtype)
+        node = leaf(len(self.leaves), self.shape, dtype)
+        self.leaves[node] = special_values(self.rng, self.shape, dtype)
+        return node
+
+    def build(self, pattern: Pattern) -> Node:
+        if isinstance(pattern, Hole):
+            return self.bound[pattern.name]
+        assert isinstance(pattern, Apply)
+        known = [one for one in pattern.src if not isinstance(one, Literal)]
+        like = self.build(known[-1])
+        operands = []
+        for i, one in enumerate(pattern.src):
+            if isinstance(one, Literal):
+                condition = pattern.op is Op.WHERE and i == 0
+                operands.append(full(like.shape, one.value, bool_ if condition else like.dtype))
+            else:
+                operands.append(self.build(one))
+        arg = pattern.arg
+        if isinstance(arg, DTypeHole):
+            arg = self.dtypes.setdefault(arg.name, self.rng.choice([*DTYPES, self.main]))
+        return Node(pattern.op, tuple(operands), arg)
+
+
+def fuzz(one: Rule, seed: int = 0, wanted: int = WANTED) -> tuple[int, str | None]:
+    """How often a rule applied, and the first counterexample."""
+    rng = random.Random(f"{one.name}{seed}")
+    matchers = RuleSet("fuzz", [one]).matchers
+    applied = 0
+    for _ in range(ATTEMPTS):
+        try:
+            sample = Sample(rng, rng.choice(one.variants))
+        except DTypeError:
+            continue
+        match = matchers[sample.node.op](sample.node)
+        if match is None:
+            continue
+        applied += 1
+        before, after = sample.node, match[1]
+        assert (after.shape, after.dtype) == (before.shape, before.dtype), one
+        left, right = evaluate([before, after], sample.leaves)
+        if not same_values(left, right, one.ulps):
+            return applied, f"{one}\n{list(sample.leaves.values())}\n{left}\n{right}"
+        if applied == wanted:
+            break
+    return applied, None
+
+
+@pytest.mark.parametrize("one", EQUATIONS, ids=lambda one: one.name)
+def test_equation_holds(one: Rule) -> None:
+    applied, counterexample = fuzz(one)
+    assert counterexample is None, counterexample
+    assert applied >= 20, f"{one} applied only {applied} times"
+
+
+def test_every_rule_is_an_equation_or_a_function() -> None:
+    assert len(EQUATIONS) > 100
+    assert all(isinstance(one, Rule | FunctionRule) for one in SIMPLIFY)
+
+
+# Plausible and wrong: the fuzzer must say so.
+
+
+@rule
+def wrong_add_zero(x: Float) -> Equation:
+    return x + 0, x
+
+
+@rule
+def wrong_multiply_by_zero(x: Float) -> Equation:
+    return x * 0, 0
+
+
+@rule
+def wrong_subtract_itself(x: Float) -> Equation:
+    return x - x, 0
+
+
+@rule
+def wrong_cancel_scale(x: Int, a: IntConst) -> Equation:
+    return (x * a) // a, x
+
+
+@rule
+def wrong_reciprocal(x: Float, c: FloatConst) -> Equation:
+    return x / c, x * (1 / c)
+
+
+@rule
+def wrong_less_than(x: Float, y: Float) -> Equation:
+    return ~(x < y), y < x
+
+
+@rule
+def wrong_square_root(x: Float) -> Equation:
+    return x**0.5, Apply(Op.SQRT, (x,), None)
+
+
+WRONG = [one for one in globals().values() if isinstance(one, Rule)]
+
+
+@pytest.mark.parametrize("one", WRONG, ids=lambda one: one.name)
+def test_fuzzer_catches_wrong_rule(one: Rule) -> None:
+    assert fuzz(one, wanted=300)[1] is not None
