@@ -99,7 +99,7 @@ def pad(node: Node) -> Node | None:
     return Node(Op.PAD, x.src, Pad(
         tuple(map(sum, zip(first.before, before, strict=True))),
         tuple(map(sum, zip(first.after, after, strict=True))),
-        value,
+        padding,
     ))  # fmt: skip
 
 
@@ -184,9 +184,8 @@ def reduce_single(node: Node) -> Node | None:
     rest = tuple(kept.index(axis) for axis in axes if axis not in single)
     if rest:
         return Node(Op.REDUCE, tuple(parts), Reduce(monoid, rest, part))
-    if monoid is ADD and not node.dtype.is_int:
-        # A float sum starts at 0.0, which turns -0.0 into 0.0.
-        return parts[0] + 0.0 if node.dtype.is_float else None
+    if monoid is ADD and node.dtype.kind in ("float", "complex"):
+        return parts[0] + 0.0  # a sum starts at 0.0, which turns -0.0 into 0.0
     return parts[part] if monoid in (ADD, MUL, MAX, MIN, ARGMAX, ARGMIN) else None
 
 

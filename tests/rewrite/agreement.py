@@ -20,9 +20,10 @@ def same_values(left: np.ndarray, right: np.ndarray, ulps: int = 0, zeros: bool 
     a, b = left.view(bits), right.view(bits)
     if left.dtype.kind in "biu":
         return bool(np.array_equal(a, b))
-    same = (a == b) | ((left != left) & (right != right))
-    if not zeros:
-        same |= left == right
+    with np.errstate(invalid="ignore"):
+        same = (a == b) | ((left != left) & (right != right))
+        if not zeros:
+            same |= left == right
     if ulps:
         near = np.abs(a.astype(object) - b.astype(object)) <= ulps
         same |= near.astype(bool) & ((a < 0) == (b < 0))

@@ -13,6 +13,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op
+from lamina.ir.verify import verify
 from lamina.rewrite.engine import Applied, rewrite
 from lamina.rewrite.rules import FunctionRule, RuleSet, on
 from lamina.simplify.algebra import SIMPLIFY
@@ -27,6 +28,7 @@ def check(seed: int, style: Style, rules: RuleSet, trace: list[Applied]) -> str 
     """What is wrong with `rules` on a random program, or None."""
     sinks, leaves = random_graph(random.Random(f"{style}{seed}"), 14, style)
     after = rewrite(sinks, rules, trace)
+    verify(after)
     if style == "sums":
         order = toposort(sinks)
         floats = [v for v in evaluate(order, leaves) if v.dtype.kind == "f"]
