@@ -1,0 +1,115 @@
+"""The reverse sweep: adjoints from a result down to what it is differentiated by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lamina.autodiff.guard import beneath, guarded, union
+from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
+from lamina.dtypes import SHORT
+from lamina.errors import GradientError
+from lamina.ir.node import Node, const, toposort
+from lamina.ir.ops import Op
+
+# What a consumer adds to a node's adjoint, and the mask outside which it is zero because a WHERE
+# chose otherwise; None is everywhere.
+Contribution = tuple[Node, Node | None]
+
+
+def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Node | None]:
+    """The adjoints of `wrt`: the derivative of ``sum(seed * y)`` by each of them.
+
+    y: float; of shape () unless a seed is given. wrt: float nodes, leaves or inner ones.
+    seed: shape and dtype of `y`; ones by default. Each result has the shape and dtype of its
+    node; None is a symbolic zero: no differentiable path leads from that node to `y`.
+
+    The results are nodes of the same graph and can be differentiated again. Raises GradientError
+    for dtypes without a derivative, for a seed that does not fit, and for operations on the way
+    that have no derivative.
+
+    Source: Griewank and Walther 2008, "Evaluating Derivatives", section 3.2.
+    """
+    _check(y, wrt)
+    order = toposort([y])
+    cone = _depends_on(wrt, order)
+    found: dict[Node, Node] = {}
+    pending: dict[Node, list[Contribution]] = {y: [(_checked_seed(y, seed), None)]}
+    wanted = set(wrt)
+    for node in reversed(order):
+        if node not in cone or node not in pending:
+            continue
+        adjoint, live = _total(pending.pop(node))
+        if node in wanted:
+            found[node] = adjoint
+        if any(operand in cone for operand in node.src):
+            for operand, contribution in _contributions(node, adjoint, live, cone):
+                pending.setdefault(operand, []).append(contribution)
+    return [found.get(node) for node in wrt]
+
+
+def _contributions(
+    node: Node, adjoint: Node, live: Node | None, cone: set[Node]
+) -> Iterable[tuple[Node, Contribution]]:
+    """What `node` adds to the adjoint of each operand in the cone."""
+    if node.dtype.is_complex:
+        raise GradientError(
+            f"gradient: {node.op.name.lower()} of {node.dtype.name} lies on the way; derivatives "
+            "of complex values are not supported: compute with real and imaginary parts, or detach"
+        )
+    if node.op in NOT_DIFFERENTIABLE:
+        raise GradientError(
+            f"gradient: {node.op.name.lower()} of shape {node.shape} has no derivative: "
+            f"{NOT_DIFFERENTIABLE[node.op]}; detach it"
+        )
+    for number, piece in enumerate(VJP[node.op](node, adjoint)):
+        operand = node.src[number]
+        if piece is not None and operand in cone:
+            mask = beneath(node, number, live)
+            yield operand, (guarded(node, number, piece, mask), mask)
+
+
+def _total(contributions: list[Contribution]) -> Contribution:
+    """The sum of the contributions and the union of their masks."""
+    adjoint = contributions[0][0]
+    for piece, _ in contributions[1:]:
+        adjoint = adjoint + piece
+    return adjoint, union([mask for _, mask in contributions])
+
+
+def _depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
+    """The nodes of `order` that a path of continuous values links to one of `wrt`."""
+    cone = set(wrt)
+    for node in order:
+        continuous = node.dtype.is_float or node.dtype.is_complex
+        if continuous and node.op is not Op.DETACH and any(one in cone for one in node.src):
+            cone.add(node)
+    return cone
+
+
+def _check(y: Node, wrt: Sequence[Node]) -> None:
+    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
+        if node.dtype.is_complex:
+            raise GradientError(
+                f"gradient: {what} is {node.dtype.name}; derivatives of complex values are not "
+                "supported: take its real and imaginary parts"
+            )
+        if not node.dtype.is_float:
+            raise GradientError(
+                f"gradient: {what} is {node.dtype.name}; only floats have derivatives: cast it"
+            )
+
+
+def _checked_seed(y: Node, seed: Node | None) -> Node:
+    if seed is None:
+        if y.shape != ():
+            raise GradientError(
+                f"gradient: y has shape {y.shape}, not (): reduce it to one number, or pass a "
+                "seed of that shape"
+            )
+        return const(1.0, y.dtype)
+    if (seed.shape, seed.dtype) != (y.shape, y.dtype):
+        raise GradientError(
+            f"gradient: the seed is {SHORT[seed.dtype]}{list(seed.shape)} but y is "
+            f"{SHORT[y.dtype]}{list(y.shape)}"
+        )
+    return seed

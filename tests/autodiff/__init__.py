@@ -1,0 +1,1 @@
+"""Tests of derivatives, against finite differences."""

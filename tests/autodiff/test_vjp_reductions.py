@@ -1,0 +1,182 @@
+"""Rules of reductions and scans: finite differences for every monoid and part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamina import dtypes
+from lamina.autodiff import gradient
+from lamina.autodiff.movement import positions
+from lamina.errors import GradientError
+from lamina.ir.build import cast, full, reduce
+from lamina.ir.interpreter import evaluate
+from lamina.ir.monoids import (
+    ADD,
+    ARGMAX,
+    ARGMIN,
+    COMPLEX_MUL,
+    MAX,
+    MIN,
+    MUL,
+    SOFTMAX_SUM,
+    WELFORD,
+    Monoid,
+)
+from lamina.ir.node import Node
+from lamina.ir.ops import Op, Reduce
+from tests.autodiff.finite_differences import SEEDS, SHAPES, apart, buffer, check, gradients
+
+Shape = tuple[int, ...]
+RANKED = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple)
+
+
+def scan(monoid: Monoid, axis: int, *parts: Node, part: int = 0) -> Node:
+    return Node(Op.SCAN, parts, Reduce(monoid, (axis,), part))
+
+
+def some_axes(data: st.DataObject, shape: Shape) -> list[int]:
+    return [axis for axis in range(len(shape)) if data.draw(st.booleans())]
+
+
+@pytest.mark.parametrize("monoid", [ADD, MUL, MAX, MIN], ids=repr)
+@given(SHAPES, SEEDS, st.data())
+def test_reduce(monoid: Monoid, shape: Shape, seed: int, data: st.DataObject) -> None:
+    if monoid in (MAX, MIN) and 0 in shape:
+        shape = tuple(max(size, 1) for size in shape)
+    axes = some_axes(data, shape)
+    check(lambda x: reduce(monoid, axes, x), apart(seed, shape))
+
+
+@pytest.mark.parametrize("monoid", [ADD, MUL, MAX], ids=repr)
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_reduce_twice(monoid: Monoid, axes: tuple[int, ...]) -> None:
+    check(lambda x: reduce(monoid, axes, x * x), apart(3, (2, 3)), order=2, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("zeros", [1, 2, 3])
+def test_product_with_zeros(zeros: int) -> None:
+    x = np.array([1.5, -0.5, 2.0, 0.7])
+    x[:zeros] = 0.0
+    check(lambda x: reduce(MUL, (0,), x), x, order=2, tolerance=1e-5)
+    check(lambda x: scan(MUL, 0, x), x, order=2, tolerance=1e-5)
+    check(lambda x: scan(MUL, 0, x), x[::-1], order=2, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("monoid", [MAX, MIN], ids=repr)
+def test_extremes_split_ties_evenly(monoid: Monoid) -> None:
+    sign = 1.0 if monoid is MAX else -1.0
+    x = sign * np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0], [5.0, 0.0, np.nan]])
+    (dx,) = gradients(lambda x: reduce(monoid, (1,), x), x)
+    third = 1 / 3
+    np.testing.assert_allclose(dx, [[0, 0.5, 0.5], [third, third, third], [third, third, third]])
+
+
+def test_ties_are_counted_beyond_the_range_of_a_half() -> None:
+    x = full((70_000,), 1.0, dtypes.float16)
+    (dx,) = gradient(reduce(MAX, (0,), x), [x], full((), 70.0, dtypes.float16))
+    assert dx is not None
+    assert dx.dtype is dtypes.float16
+    np.testing.assert_allclose(evaluate([dx])[0][0], 70 / 70_000, rtol=1e-2)
+
+
+def test_broadcasts_of_halves_are_undone_in_a_wider_dtype() -> None:
+    x = cast(buffer("x", np.ones(())), dtypes.bfloat16)
+    y = full((1000,), 1.0, dtypes.bfloat16) * Node(Op.EXPAND, (x,), (1000,))
+    (dx,) = gradient(y, [x], full((1000,), 1.0, dtypes.bfloat16))
+    assert dx is not None
+    assert float(evaluate([dx], {x: np.ones(())})[0]) == 1000.0
+
+
+@pytest.mark.parametrize("monoid", [ARGMAX, ARGMIN], ids=repr)
+@given(RANKED, SEEDS, st.data())
+def test_arg_extremes(monoid: Monoid, shape: Shape, seed: int, data: st.DataObject) -> None:
+    shape = tuple(max(size, 1) for size in shape)
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    index = positions(shape, axis)
+    check(lambda x: reduce(monoid, (axis,), x, index), apart(seed, shape))
+    check(lambda x: scan(monoid, axis, x, index), apart(seed, shape))
+
+
+def test_argmax_gives_all_to_the_first() -> None:
+    (dx,) = gradients(lambda x: reduce(ARGMAX, (0,), x, positions((3,), 0)), [1.0, 2.0, 2.0])
+    np.testing.assert_array_equal(dx, [0.0, 1.0, 0.0])
+
+
+@given(SEEDS, st.integers(1, 3))
+def test_variance_of_leaves(seed: int, rows: int) -> None:
+    def variance(x: Node) -> Node:
+        return reduce(WELFORD, (1,), x.lift(1.0), x, x.lift(0.0), part=2)
+
+    x = apart(seed, (rows, 3))
+    check(variance, x, order=2, tolerance=1e-5)
+    (dx,) = gradients(variance, x)
+    np.testing.assert_allclose(dx, 2 * (x - x.mean(1, keepdims=True)), atol=1e-12)
+
+
+@pytest.mark.parametrize("part", [1, 2])
+@given(RANKED, SEEDS, st.data())
+def test_welford(part: int, shape: Shape, seed: int, data: st.DataObject) -> None:
+    axes = some_axes(data, shape) or [0]
+    count = np.random.default_rng(seed).uniform(1.0, 3.0, shape)
+    mean, squares = apart(seed, (2, *shape))
+
+    def build(count: Node, mean: Node, squares: Node) -> Node:
+        # The products give each operand an adjoint, whichever the part.
+        return reduce(WELFORD, axes, count, mean, squares * count * mean, part=part) + reduce(
+            ADD, axes, squares
+        )
+
+    check(build, count, mean, squares)
+
+
+def test_welford_count() -> None:
+    (dn, dmean) = gradients(
+        lambda n, mean: reduce(WELFORD, (0,), n, mean, mean, part=0), np.ones(3), np.ones(3)
+    )
+    np.testing.assert_array_equal(dn, 1.0)
+    assert dmean is None
+
+
+@pytest.mark.parametrize("part", [0, 1])
+@given(RANKED, SEEDS, st.data())
+def test_softmax_sum(part: int, shape: Shape, seed: int, data: st.DataObject) -> None:
+    shape = tuple(max(size, 1) for size in shape)
+    axes = some_axes(data, shape) or [0]
+    m, s = apart(seed, (2, *shape))
+    check(lambda m, s: reduce(SOFTMAX_SUM, axes, m, s * m, part=part) + reduce(ADD, axes, s), m, s)
+
+
+def test_logsumexp_derives_to_softmax() -> None:
+    def logsumexp(x: Node) -> Node:
+        parts = (x, x.lift(1.0))
+        s = reduce(SOFTMAX_SUM, (1,), *parts, part=1)
+        return Node(Op.LOG, (s,)) + reduce(SOFTMAX_SUM, (1,), *parts)
+
+    x = apart(5, (2, 3))
+    check(logsumexp, x, order=2, tolerance=1e-5)
+    ties = np.array([[100.0, 100.0, -np.inf]])
+    (dx,) = gradients(logsumexp, ties)
+    np.testing.assert_allclose(dx, [[0.5, 0.5, 0.0]])
+
+
+@pytest.mark.parametrize("monoid", [ADD, MUL, MAX, MIN], ids=repr)
+@given(RANKED, SEEDS, st.data())
+def test_scan(monoid: Monoid, shape: Shape, seed: int, data: st.DataObject) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    check(lambda x: scan(monoid, axis, x), apart(seed, shape))
+
+
+@pytest.mark.parametrize("monoid", [ADD, MUL, MAX], ids=repr)
+def test_scan_twice(monoid: Monoid) -> None:
+    check(lambda x: scan(monoid, 1, x * x), apart(4, (2, 3)), order=2, tolerance=1e-5)
+
+
+def test_monoids_without_a_rule_are_named() -> None:
+    x = buffer("x", np.ones(3))
+    with pytest.raises(GradientError, match="reduce with COMPLEX_MUL"):
+        gradient(reduce(COMPLEX_MUL, (0,), x, x), [x])
+    with pytest.raises(GradientError, match="scan with WELFORD"):
+        gradient(scan(WELFORD, 0, x, x, x), [x], x)
