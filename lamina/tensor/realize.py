@@ -75,6 +75,13 @@ def stored(node: Node) -> Node | None:
     return node
 
 
+def share(node: Node, same: Node) -> None:
+    """Note that `same` has the value of `node`, which may be computed already."""
+    found = _realised.get(node)
+    if found is not None:
+        _realised[same] = found
+
+
 def cut(sinks: Sequence[Node]) -> list[Node]:
     """`sinks` with every computed node replaced by its BUFFER."""
     done: dict[Node, Node] = {}

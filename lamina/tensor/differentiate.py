@@ -1,0 +1,138 @@
+"""Derivatives of tensors and of functions of tensors: graphs again, which nothing has run yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lamina import autodiff
+from lamina.errors import GradientError
+from lamina.ir.build import full
+from lamina.ir.node import Node, toposort
+from lamina.tensor import realize as memory
+from lamina.tensor.core import Tensor, as_tensor, common_device
+from lamina.tensor.tree import leaves, map_tree
+
+__all__ = ["grad", "gradient", "value_and_grad"]
+
+
+def _adjoints(y: Tensor, wrt: Sequence[Node], seed: Tensor | None) -> list[Node | None]:
+    if seed is None and y.shape:
+        raise GradientError(
+            f"gradient: y has shape {y.shape}; a derivative needs a single value, "
+            "such as y.sum(), or a seed"
+        )
+    if seed is not None and seed.shape != y.shape:
+        raise GradientError(f"gradient: the seed has shape {seed.shape}, y {y.shape}")
+    start = None if seed is None else seed.cast(y.dtype).node
+    return autodiff.gradient(y.node, wrt, start)
+
+
+def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
+    """The derivative of y for each tensor of `wrt`, in its shape; zeros where y ignores it.
+
+    y is a single value, unless `seed` weighs its elements.
+    """
+    for one in wrt:
+        if not one.dtype.is_float:
+            raise GradientError(f"gradient: {one.dtype.name} has no derivative; use a float")
+        common_device("gradient", y, one)
+    found = _adjoints(y, [one.node for one in wrt], seed)
+    return [
+        Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
+        for one, node in zip(wrt, found, strict=True)
+    ]
+
+
+def backward(y: Tensor, seed: Tensor | None = None) -> None:
+    """Add the derivative of y to `grad` of every tensor that y needs and that requires it."""
+    wanted = [
+        one for one in memory.live_tensors() if one.requires_grad and one.device == y.device
+    ]
+    found = _adjoints(y, [one.node for one in wanted], seed)
+    if all(node is None for node in found):
+        raise GradientError(
+            "backward: y needs no tensor that was made with requires_grad=True"
+        )
+    for one, node in zip(wanted, found, strict=True):
+        if node is not None:
+            new = Tensor.of(node, one.device)
+            one.grad = new if one.grad is None else one.grad + new
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns what `f` returns and its derivative for the arguments `argnums`.
+
+    An argument is a tensor, a Python number, or dicts, lists and tuples of tensors; its
+    derivative has the same form, with None for tensors that are not floats. With `has_aux`, `f`
+    returns a pair and only the first part is differentiated.
+    """
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        inner = list(args)
+        for place in positions:
+            argument = args[place] if isinstance(args[place], (dict, list, tuple)) else as_tensor(
+                args[place])  # fmt: skip
+            inner[place] = map_tree(_own_leaf, argument)
+        result = f(*inner, **kwargs)
+        y = result[0] if has_aux else result
+        if not isinstance(y, Tensor):
+            raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")
+        wrt = [
+            one for place in positions for one in leaves(inner[place]) if one.dtype.is_float
+        ]
+        found = gradient(y, wrt)
+        contents = {one.node: one.node.arg.storage.node for one in wrt}
+        derivatives = dict(zip((id(one) for one in wrt), found, strict=True))
+        parts = [map_tree(lambda one: derivatives.get(id(one)), inner[place])
+                 for place in positions]  # fmt: skip
+        grads = parts[0] if isinstance(argnums, int) else tuple(parts)
+        return _opened((result, grads), contents)
+
+    return differentiated
+
+
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the derivative of `f`; see `value_and_grad`.
+
+    With `has_aux` it returns the derivative and the second part of what `f` returns.
+    """
+    both = value_and_grad(f, argnums, has_aux)
+
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        result, grads = both(*args, **kwargs)
+        return (grads, result[1]) if has_aux else grads
+
+    return differentiated
+
+
+def _own_leaf(x: Tensor) -> Tensor:
+    """The value of x under an identity that nothing outside the function can share."""
+    if not x.dtype.is_float:
+        return x
+    return Tensor.of(memory.leaf(x.node, x.device), x.device)
+
+
+def _opened(tree: Any, contents: Mapping[Node, Node]) -> Any:
+    """`tree` with the leaves of its arguments replaced by their content, so that an enclosing
+    derivative sees through them."""
+    done: dict[Node, Node] = dict(contents)
+    for node in toposort(one.node for one in leaves(tree)):
+        if node in done:
+            continue
+        src = tuple(done[operand] for operand in node.src)
+        if src == node.src:
+            done[node] = node
+        else:
+            done[node] = Node(node.op, src, node.arg)
+            memory.share(node, done[node])
+
+    def opened(one: Tensor) -> Tensor:
+        return one if done[one.node] is one.node else Tensor.of(done[one.node], one.device)
+
+    return map_tree(opened, tree)

@@ -1,0 +1,173 @@
+"""What the namespace can do: dtypes, their limits and conversions (array API, "inspection")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from lamina import dtypes
+from lamina.dtypes import DType, as_dtype
+from lamina.errors import DTypeError
+from lamina.runtime import device_names
+from lamina.tensor.core import Tensor, as_tensor, common_dtype, default_device, is_scalar
+
+__all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype",
+           "result_type"]  # fmt: skip
+
+# Bits of the stored significand of each float dtype; the rest is exponent and sign.
+_SIGNIFICAND = {
+    "float8_e4m3fn": 3, "float8_e5m2": 2, "float16": 10, "bfloat16": 7, "float32": 23,
+    "float64": 52,
+}  # fmt: skip
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": ("int",),
+    "unsigned integer": ("uint",),
+    "integral": ("int", "uint"),
+    "real floating": ("float",),
+    "complex floating": ("complex",),
+    "numeric": ("int", "uint", "float", "complex"),
+}
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """Limits of a float dtype."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class IntInfo:
+    """Limits of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def _dtype_of(type: Any) -> DType:
+    return type.dtype if isinstance(type, Tensor) else as_dtype(type)
+
+
+def finfo(type: Any) -> FloatInfo:
+    """The limits of a float dtype, of the parts of a complex one, or of a tensor's dtype."""
+    dtype = dtypes.real_of(_dtype_of(type))
+    if not dtype.is_float:
+        raise DTypeError(f"finfo: {dtype.name} is no float; iinfo is for integers")
+    significand = _SIGNIFICAND[dtype.name]
+    bias = (1 << (dtype.bits - 2 - significand)) - 1
+    eps = 2.0**-significand
+    most = 448.0 if dtype is dtypes.float8_e4m3fn else (2 - eps) * 2.0**bias
+    bits = _dtype_of(type).bits if not _dtype_of(type).is_complex else dtype.bits
+    return FloatInfo(bits, eps, most, -most, 2.0 ** (1 - bias), dtype)
+
+
+def iinfo(type: Any) -> IntInfo:
+    """The limits of an integer dtype or of a tensor's dtype."""
+    dtype = _dtype_of(type)
+    if not dtype.is_int:
+        raise DTypeError(f"iinfo: {dtype.name} is no integer; finfo is for floats")
+    return IntInfo(dtype.bits, int(dtype.max), int(dtype.min), dtype)  # type: ignore[arg-type]
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether `dtype` is of a kind: a name of the standard, a dtype, or a tuple of them."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, one) for one in kind)
+    if isinstance(kind, str) and kind in _KINDS:
+        return as_dtype(dtype).kind in _KINDS[kind]
+    return as_dtype(dtype) is as_dtype(kind)
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype that an operation on tensors, dtypes and Python scalars has."""
+    scalars = [one for one in arrays_and_dtypes if is_scalar(one)]
+    typed = [_dtype_of(one) for one in arrays_and_dtypes if not is_scalar(one)]
+    if not typed:
+        return common_dtype("result_type", as_tensor(scalars[0]), *scalars[1:])
+    dtype = typed[0]
+    for other in typed[1:]:
+        dtype = dtypes.promote("result_type", dtype, other)
+    for scalar in scalars:
+        dtype = dtypes.weak(scalar, dtype)
+    return dtype
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether promotion leads from `from_` to `to`."""
+    try:
+        return dtypes.promote("can_cast", _dtype_of(from_), as_dtype(to)) is as_dtype(to)
+    except DTypeError:
+        return False
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
+    """The values converted to `dtype`; without `copy`, x itself when nothing changes."""
+    source = as_tensor(x)
+    wanted = as_dtype(dtype)
+    if source.dtype.is_complex and wanted.kind in ("int", "uint", "float"):
+        raise DTypeError(f"astype: {source.dtype.name} to {wanted.name} loses the imaginary "
+                         "part; use real()")  # fmt: skip
+    if device is not None:
+        source = source.to(device)
+    if source.dtype is wanted and not copy:
+        return source
+    return source.cast(wanted)
+
+
+class NamespaceInfo:
+    """What `__array_namespace_info__` returns; see the standard's inspection API."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Which optional behaviour there is."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
+
+    def default_device(self) -> str:
+        """Where new tensors live."""
+        return default_device()
+
+    def devices(self) -> list[str]:
+        """The devices of this machine."""
+        return list(device_names())
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
+        """The dtypes of Python numbers."""
+        return {
+            "real floating": dtypes.default_float,
+            "complex floating": dtypes.default_complex,
+            "integral": dtypes.default_int,
+            "indexing": dtypes.default_int,
+        }
+
+    def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
+        """The standard's dtypes by name, those of one kind when asked."""
+        standard = {
+            dtype.name: dtype
+            for dtype in dtypes.ALL
+            if dtype not in dtypes.STORAGE_ONLY
+            and dtype not in (dtypes.float16, dtypes.bfloat16)
+        }
+        return {name: one for name, one in standard.items() if kind is None or isdtype(one, kind)}
+
+
+def __array_namespace_info__() -> NamespaceInfo:
+    """Devices, dtypes and capabilities, as the standard asks."""
+    return NamespaceInfo()
+
+
+def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:
+    """The module with the functions for this tensor."""
+    import sys
+
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(f"__array_namespace__: version {api_version!r} is not supported")
+    return sys.modules["lamina"]

@@ -1,0 +1,405 @@
+"""Functions that move elements without changing them (array API, "manipulation functions")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lamina import dtypes
+from lamina.dtypes import Scalar
+from lamina.errors import AxisError, ShapeError
+from lamina.ir import build
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.shape import Shape, broadcast_shapes, normalize_axes, normalize_axis, prod
+from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
+
+__all__ = [
+    "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",
+    "expand_dims", "flatten", "flip", "matrix_transpose", "moveaxis", "pad", "permute",
+    "permute_dims", "repeat", "reshape", "roll", "shrink", "split", "squeeze", "stack", "tile",
+    "transpose", "unsqueeze", "unstack",
+]  # fmt: skip
+
+Axes = int | Sequence[int] | None
+
+
+def _sizes(given: tuple[Any, ...]) -> Shape:
+    """A shape that was given as one sequence or as several ints."""
+    if len(given) == 1 and not isinstance(given[0], int):
+        return tuple(int(size) for size in given[0])
+    return tuple(int(size) for size in given)
+
+
+def _view(x: Tensor, node: Node) -> Tensor:
+    return Tensor.of(node, x.device)
+
+
+def reshape(
+    x: Any, /, *sizes: Any, shape: Sequence[int] | None = None, copy: bool | None = None
+) -> Tensor:
+    """The elements, row-major, in another shape; one size may be -1 for "what is left".
+
+    Takes a tuple (the standard) or the sizes one by one. Tensors are values, so `copy` changes
+    nothing.
+    """
+    x = as_tensor(x)
+    wanted = _sizes(sizes) if shape is None else tuple(shape)
+    filled = list(wanted)
+    if filled.count(-1) == 1:
+        rest = prod(size for size in filled if size != -1)
+        if rest and x.size % rest == 0:
+            filled[filled.index(-1)] = x.size // rest
+    if any(size < 0 for size in filled) or prod(filled) != x.size:
+        raise ShapeError(f"reshape: {x.shape} has {x.size} elements and does not fit {wanted}")
+    return _view(x, build.reshape(x.node, tuple(filled)))
+
+
+def flatten(x: Any, start: int = 0, stop: int = -1) -> Tensor:
+    """The axes start..stop, inclusive, as one."""
+    x = as_tensor(x)
+    if not x.ndim:
+        return reshape(x, (1,))
+    first = normalize_axis("flatten", start, x.ndim)
+    last = normalize_axis("flatten", stop, x.ndim)
+    merged = prod(x.shape[first : last + 1])
+    return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
+
+
+def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
+    """x repeated along new axes in front and along axes of size 1."""
+    x = as_tensor(x)
+    sizes = tuple(int(size) for size in shape)
+    if broadcast_shapes("broadcast_to", x.shape, sizes) != sizes:
+        raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {sizes}")
+    return _view(x, build.expand(x.node, sizes))
+
+
+def expand(x: Any, *shape: Any) -> Tensor:
+    """`broadcast_to` with sizes one by one; -1 keeps a size."""
+    x = as_tensor(x)
+    sizes = _sizes(shape)
+    added = len(sizes) - x.ndim
+    if added < 0:
+        raise ShapeError(f"expand: {x.shape} has more axes than {sizes}")
+    kept = (1,) * added + x.shape
+    return broadcast_to(
+        x, tuple(have if want == -1 else want for have, want in zip(kept, sizes, strict=True))
+    )
+
+
+def broadcast_arrays(*arrays: Any) -> list[Tensor]:
+    """All `arrays` in their common shape."""
+    tensors = [as_tensor(one) for one in arrays]
+    shape = broadcast_shapes("broadcast_arrays", *(one.shape for one in tensors))
+    return [broadcast_to(one, shape) for one in tensors]
+
+
+def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
+    """The axes in another order: axis i of the result is axis ``axes[i]`` of x."""
+    x = as_tensor(x)
+    order = tuple(normalize_axis("permute_dims", axis, x.ndim) for axis in axes)
+    if sorted(order) != list(range(x.ndim)):
+        raise AxisError(f"permute_dims: {tuple(axes)} is not an order of the axes of {x.shape}")
+    return _view(x, build.permute(x.node, order))
+
+
+def permute(x: Any, *axes: Any) -> Tensor:
+    """`permute_dims` with the axes one by one or as a sequence."""
+    return permute_dims(x, _sizes(axes))
+
+
+def transpose(x: Any, axis1: int = -2, axis2: int = -1) -> Tensor:
+    """Two axes swapped, the last two by default."""
+    x = as_tensor(x)
+    a, b = (normalize_axis("transpose", axis, x.ndim) for axis in (axis1, axis2))
+    order = list(range(x.ndim))
+    order[a], order[b] = b, a
+    return _view(x, build.permute(x.node, order))
+
+
+def matrix_transpose(x: Any, /) -> Tensor:
+    """Every matrix in the last two axes transposed."""
+    x = as_tensor(x)
+    if x.ndim < 2:
+        raise ShapeError(f"matrix_transpose: {x.shape} has fewer than two axes")
+    return transpose(x)
+
+
+def reversed_axes(x: Tensor) -> Tensor:
+    """The matrix transposed; the standard defines ``.T`` for two axes only."""
+    if x.ndim != 2:
+        raise ShapeError(f"T: {x.shape} is no matrix; use mT, or permute_dims")
+    return transpose(x)
+
+
+def moveaxis(x: Any, source: Axes, destination: Axes, /) -> Tensor:
+    """The axes `source` at the places `destination`, the others in their order."""
+    x = as_tensor(x)
+    moved = _ordered("moveaxis", source, x.ndim)
+    places = _ordered("moveaxis", destination, x.ndim)
+    if len(moved) != len(places):
+        raise AxisError(f"moveaxis: {source} and {destination} differ in length")
+    order = [axis for axis in range(x.ndim) if axis not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        order.insert(place, axis)
+    return _view(x, build.permute(x.node, order))
+
+
+def _ordered(what: str, axes: Axes, rank: int) -> tuple[int, ...]:
+    """Distinct axes counted from the front, in the order given."""
+    given = (axes,) if isinstance(axes, int) else tuple(axes or ())
+    normalize_axes(what, given, rank)
+    return tuple(normalize_axis(what, axis, rank) for axis in given)
+
+
+def flip(x: Any, /, *, axis: Axes = None) -> Tensor:
+    """The order along `axis` reversed, along all axes by default."""
+    x = as_tensor(x)
+    return _view(x, build.flip(x.node, normalize_axes("flip", axis, x.ndim)))
+
+
+def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
+    """New axes of size 1 at the places `axis` of the result."""
+    x = as_tensor(x)
+    count = 1 if isinstance(axis, int) else len(axis)
+    axes = normalize_axes("expand_dims", axis, x.ndim + count)
+    return _view(x, build.insert_axes(x.node, axes))
+
+
+def unsqueeze(x: Any, axis: int) -> Tensor:
+    """A new axis of size 1 at the place `axis` of the result."""
+    return expand_dims(x, axis=axis)
+
+
+def squeeze(x: Any, /, axis: Axes = None) -> Tensor:
+    """Without the axes `axis`, which must have size 1; all such axes by default."""
+    x = as_tensor(x)
+    if axis is None:
+        return _view(x, build.reshape(x.node, tuple(size for size in x.shape if size != 1)))
+    axes = normalize_axes("squeeze", axis, x.ndim)
+    for one in axes:
+        if x.shape[one] != 1:
+            raise ShapeError(f"squeeze: axis {one} of {x.shape} has size {x.shape[one]}, not 1")
+    kept = tuple(size for one, size in enumerate(x.shape) if one not in axes)
+    return _view(x, build.reshape(x.node, kept))
+
+
+def pad(
+    x: Any, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scalar = 0
+) -> Tensor:
+    """Elements of `value` added at the ends: a (before, after) pair an axis.
+
+    Fewer pairs than axes apply to the last axes. A flat sequence is read as PyTorch does: pairs
+    from the last axis backwards. Negative numbers cut off.
+    """
+    x = as_tensor(x)
+    given: list[Any] = list(padding)
+    if given and isinstance(given[0], int):
+        if len(given) % 2:
+            raise ShapeError(f"pad: {tuple(given)} has an odd number of entries")
+        given = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]
+    if len(given) > x.ndim:
+        raise ShapeError(f"pad: {len(given)} pairs for {x.shape}")
+    pairs = [(0, 0)] * (x.ndim - len(given)) + [(int(low), int(high)) for low, high in given]
+    start = [max(0, -low) for low, _ in pairs]
+    stop = [size - max(0, -high) for size, (_, high) in zip(x.shape, pairs, strict=True)]
+    if any(low > high for low, high in zip(start, stop, strict=True)):
+        raise ShapeError(f"pad: {pairs} cuts more than {x.shape} has")
+    cut = build.shrink(x.node, start, stop)
+    return _view(x, build.pad(cut, [max(0, low) for low, _ in pairs],
+                              [max(0, high) for _, high in pairs], value))  # fmt: skip
+
+
+def shrink(x: Any, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
+    """The box ``start:stop`` of each axis; None keeps an axis."""
+    x = as_tensor(x)
+    if len(bounds) != x.ndim:
+        raise ShapeError(f"shrink: {len(bounds)} bounds for {x.shape}")
+    pairs = [(0, size) if one is None else one for one, size in zip(bounds, x.shape, strict=True)]
+    return _view(x, build.shrink(x.node, [one[0] for one in pairs], [one[1] for one in pairs]))
+
+
+def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
+    """The arrays one after the other along `axis`; flattened first when it is None."""
+    tensors = [as_tensor(one) for one in arrays]
+    if not tensors:
+        raise ShapeError("concat: there is nothing to join")
+    if axis is None:
+        tensors, axis = [flatten(one) for one in tensors], 0
+    device = common_device("concat", *tensors)
+    dtype = common_dtype("concat", *tensors)
+    first = tensors[0].shape
+    along = normalize_axis("concat", axis, len(first))
+    for other in tensors[1:]:
+        if len(other.shape) != len(first) or any(
+            a != b for i, (a, b) in enumerate(zip(first, other.shape, strict=True)) if i != along
+        ):
+            raise ShapeError(f"concat: {first} and {other.shape} differ beside axis {along}")
+    return Tensor.of(_join([build.cast(one.node, dtype) for one in tensors], along), device)
+
+
+def _join(nodes: list[Node], axis: int) -> Node:
+    """Each part padded with zeros to the whole, chosen by position."""
+    nodes = [node for node in nodes if node.shape[axis]] or nodes[:1]
+    total = sum(node.shape[axis] for node in nodes)
+    shape = (*nodes[0].shape[:axis], total, *nodes[0].shape[axis + 1 :])
+    if len(nodes) == 1:
+        return nodes[0]
+    line = [1] * len(shape)
+    line[axis] = total
+    place = build.reshape(build.iota(total, dtypes.int64), tuple(line))
+    result: Node | None = None
+    start = 0
+    for node in nodes:
+        before, after = [0] * len(shape), [0] * len(shape)
+        before[axis], after[axis] = start, total - start - node.shape[axis]
+        padded = build.pad(node, before, after)
+        if result is None:
+            result = padded
+        else:
+            result = build.select(build.expand(place < start, shape), result, padded)
+        start += node.shape[axis]
+    assert result is not None
+    return result
+
+
+def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
+    """The arrays, which have one shape, along a new axis."""
+    tensors = [as_tensor(one) for one in arrays]
+    for other in tensors[1:]:
+        if other.shape != tensors[0].shape:
+            raise ShapeError(f"stack: {tensors[0].shape} and {other.shape} differ")
+    return concat([expand_dims(one, axis=axis) for one in tensors], axis=axis)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices along `axis`, which vanishes."""
+    x = as_tensor(x)
+    along = normalize_axis("unstack", axis, x.ndim)
+    return tuple(squeeze(one, along) for one in split(x, 1, axis=along))
+
+
+def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+    """Pieces along `axis`: of one size (the last may be smaller) or of the sizes given."""
+    x = as_tensor(x)
+    along = normalize_axis("split", axis, x.ndim)
+    size = x.shape[along]
+    if isinstance(sizes, int):
+        sizes = [min(sizes, size - start) for start in range(0, size, sizes)]
+    if sum(sizes) != size:
+        raise ShapeError(f"split: {tuple(sizes)} does not add up to {size}, axis {along} of "
+                         f"{x.shape}")  # fmt: skip
+    pieces, start = [], 0
+    for one in sizes:
+        bounds: list[tuple[int, int] | None] = [None] * x.ndim
+        bounds[along] = (start, start + one)
+        pieces.append(shrink(x, bounds))
+        start += one
+    return tuple(pieces)
+
+
+def chunk(x: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` pieces of one size along `axis`; the last may be smaller."""
+    x = as_tensor(x)
+    size = x.shape[normalize_axis("chunk", axis, x.ndim)]
+    return split(x, max(1, -(-size // chunks)), axis)
+
+
+def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axes = None) -> Tensor:
+    """Moved by `shift` places along `axis`, around the end; over all elements by default."""
+    x = as_tensor(x)
+    if axis is None:
+        flat = reshape(x, (x.size,))
+        by = shift if isinstance(shift, int) else sum(shift)
+        return reshape(roll(flat, by, axis=0), x.shape)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    if len(shifts) != len(axes):
+        raise AxisError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+    for by, one in zip(shifts, axes, strict=True):
+        along = normalize_axis("roll", one, x.ndim)
+        size = x.shape[along]
+        if size and by % size:
+            x = concat(split(x, [size - by % size, by % size], along)[::-1], axis=along)
+    return x
+
+
+def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Each element `repeats` times along `axis`; over the flattened array by default."""
+    x = as_tensor(x)
+    if axis is None:
+        x, axis = reshape(x, (x.size,)), 0
+    along = normalize_axis("repeat", axis, x.ndim)
+    counts = repeats if isinstance(repeats, int) else as_tensor(repeats)
+    if isinstance(counts, Tensor) and counts.size == 1:
+        counts = int(counts.item())
+    if isinstance(counts, Tensor):
+        return _repeat_each(x, counts, along)
+    wide = build.insert_axes(x.node, (along + 1,))
+    shape = (*x.shape[: along + 1], counts, *x.shape[along + 1 :])
+    merged = (*x.shape[:along], x.shape[along] * counts, *x.shape[along + 1 :])
+    return _view(x, build.reshape(build.expand(wide, shape), merged))
+
+
+def _repeat_each(x: Tensor, counts: Tensor, axis: int) -> Tensor:
+    """The shape depends on the counts, so they are computed first."""
+    import numpy as np
+
+    if counts.shape != (x.shape[axis],):
+        raise ShapeError(f"repeat: {counts.shape} repeats for {x.shape[axis]} elements of "
+                         f"axis {axis}")  # fmt: skip
+    places = np.repeat(np.arange(x.shape[axis]), counts.numpy())
+    shape = [1] * x.ndim
+    shape[axis] = len(places)
+    index = build.reshape(Tensor(places, device=x.device).node, tuple(shape))
+    full = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
+    return _view(x, Node(Op.GATHER, (x.node, build.expand(index, full)), axis))
+
+
+def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
+    """Copies of the whole array side by side: so many along each axis."""
+    x = as_tensor(x)
+    rank = max(x.ndim, len(repetitions))
+    shape = (1,) * (rank - x.ndim) + x.shape
+    times = (1,) * (rank - len(repetitions)) + tuple(repetitions)
+    wide = build.reshape(x.node, tuple(size for one in shape for size in (1, one)))
+    full = tuple(size for pair in zip(times, shape, strict=True) for size in pair)
+    merged = tuple(a * b for a, b in zip(times, shape, strict=True))
+    return _view(x, build.reshape(build.expand(wide, full), merged))
+
+
+def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+    """The diagonal of each matrix in two axes, as the last axis."""
+    x = as_tensor(x)
+    if x.ndim < 2:
+        raise ShapeError(f"diagonal: {x.shape} has fewer than two axes")
+    node = moveaxis(x, (axis1, axis2), (-2, -1)).node
+    rows, columns = node.shape[-2:]
+    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    lead = (0,) * (x.ndim - 2)
+    start = (max(0, -offset), max(0, offset)) if count else (0, 0)
+    corner = build.shrink(node, (*lead, *start),
+                          (*node.shape[:-2], start[0] + count, start[1] + count))  # fmt: skip
+    # In row-major order one element of the diagonal comes every count + 1 elements.
+    flat = build.reshape(corner, (*node.shape[:-2], count * count))
+    rows_node = build.shrink(
+        flat, (*lead, 0), flat.shape, (*(1 for _ in lead), count + 1)
+    )
+    return _view(x, rows_node)
+
+
+def diag(x: Any, /, *, offset: int = 0) -> Tensor:
+    """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
+    x = as_tensor(x)
+    if x.ndim == 2:
+        return diagonal(x, offset=offset)
+    if x.ndim != 1:
+        raise ShapeError(f"diag: {x.shape} is neither a vector nor a matrix")
+    size = x.shape[0] + abs(offset)
+    wide = build.pad(x.node, (max(0, offset),), (max(0, -offset),))
+    row = build.reshape(build.iota(size, dtypes.int64), (size, 1))
+    column = build.expand(build.iota(size, dtypes.int64), (size, size))
+    on = (build.expand(row, (size, size)) + offset).eq(column)
+    shape = (size, size)
+    return _view(x, build.select(on, build.expand(wide, shape), build.full(shape, 0, x.dtype)))

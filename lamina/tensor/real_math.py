@@ -1,0 +1,220 @@
+"""Real functions that are not operations of the graph, built from those that are.
+
+Each rule takes and returns nodes of one float dtype. Branches that are not taken get harmless
+inputs, so that their derivatives stay finite as well.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lamina import dtypes
+from lamina.ir.build import bitcast, select, unary
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+_LN2 = math.log(2)
+_INF = math.inf
+
+
+def is_nan(x: Node) -> Node:
+    """Where x is NaN."""
+    return ~x.eq(x)
+
+
+def is_finite(x: Node) -> Node:
+    """Where x is neither infinite nor NaN."""
+    return (x < _INF) & (x > -_INF)
+
+
+def is_inf(x: Node) -> Node:
+    """Where x is infinite."""
+    return x.eq(_INF) | x.eq(-_INF)
+
+
+def bits(x: Node) -> Node:
+    """The bits of x as a signed integer."""
+    return bitcast(x, dtypes.BY_NAME[f"int{x.dtype.bits}"])
+
+
+def signbit(x: Node) -> Node:
+    """Where the sign bit is set, -0.0 and NaN included."""
+    return bits(x) < 0
+
+
+def copysign(x: Node, sign: Node) -> Node:
+    """|x| with the sign of another number."""
+    return select(signbit(x) ^ signbit(sign), -x, x)
+
+
+def absolute(x: Node) -> Node:
+    """|x|, whose derivative at 0 is 0."""
+    return select(x < 0, -x, select(x.eq(0), x.lift(0), x))
+
+
+def sign(x: Node) -> Node:
+    """-1, 0 or 1; NaN stays."""
+    return select(x < 0, x.lift(-1), select(x > 0, x.lift(1), x))
+
+
+def floor(x: Node) -> Node:
+    """The greatest integer that is no greater than x."""
+    whole = unary(Op.TRUNC, x)
+    return select(whole > x, whole - 1, whole)
+
+
+def ceil(x: Node) -> Node:
+    """The least integer that is no less than x."""
+    whole = unary(Op.TRUNC, x)
+    return select(whole < x, whole + 1, whole)
+
+
+def round_even(x: Node) -> Node:
+    """The nearest integer, halves to the even one."""
+    low = floor(x)
+    rest = x - low
+    half = low * 0.5
+    even = half.eq(unary(Op.TRUNC, half))
+    up = (rest > 0.5) | (rest.eq(0.5) & ~even)
+    return copysign(select(up, low + 1, low), x)
+
+
+def expm1(x: Node) -> Node:
+    """exp(x) - 1: a Taylor polynomial where the difference would cancel."""
+    small = absolute(x) < 0.35
+    safe = select(small, x, x.lift(0))
+    terms = 13 if x.dtype is dtypes.float64 else 8
+    series = x.lift(1 / math.factorial(terms))
+    for n in range(terms - 1, 0, -1):
+        series = series * safe + 1 / math.factorial(n)
+    return select(small, series * safe, unary(Op.EXP, x) - 1)
+
+
+def log1p(x: Node) -> Node:
+    """log(1 + x), corrected for what the sum 1 + x lost."""
+    total = x + 1
+    usable = (total > 0) & (total < _INF)
+    safe = select(usable, total, x.lift(1))
+    lost = select(usable, (safe - 1) - select(usable, x, x.lift(0)), x.lift(0))
+    exact = unary(Op.LOG, total) - lost / safe
+    return select(x.eq(0), x, exact)
+
+
+def sinh(x: Node) -> Node:
+    """Hyperbolic sine."""
+    size = absolute(x)
+    limit = 20.0
+    inner = expm1(select(size < limit, size, x.lift(1)))
+    half = unary(Op.EXP, select(size < limit, x.lift(0), size * 0.5))
+    value = select(size < limit, (inner + inner / (inner + 1)) * 0.5, half * 0.5 * half)
+    return select(x.eq(0), x, select(x < 0, -value, value))
+
+
+def cosh(x: Node) -> Node:
+    """Hyperbolic cosine; the root of exp(|x|) keeps it from overflowing early."""
+    root = unary(Op.EXP, absolute(x) * 0.5)
+    return root * 0.5 * root + 0.5 / root / root
+
+
+def tanh(x: Node) -> Node:
+    """Hyperbolic tangent."""
+    inner = expm1(absolute(x) * -2)
+    value = -inner / (inner + 2)
+    return select(x.eq(0), x, select(x < 0, -value, value))
+
+
+def asinh(x: Node) -> Node:
+    """Inverse hyperbolic sine."""
+    size = absolute(x)
+    limit = 2.0**28 if x.dtype is dtypes.float64 else 2.0**12
+    near = select(size < limit, size, x.lift(1))
+    square = near * near
+    small = log1p(near + square / (unary(Op.SQRT, square + 1) + 1))
+    large = unary(Op.LOG, select(size < limit, x.lift(1), size)) + _LN2
+    value = select(size < limit, small, large)
+    return select(x.eq(0), x, select(x < 0, -value, value))
+
+
+def acosh(x: Node) -> Node:
+    """Inverse hyperbolic cosine, NaN below 1."""
+    limit = 2.0**28 if x.dtype is dtypes.float64 else 2.0**12
+    near = select(x < limit, x, x.lift(2)) - 1
+    small = log1p(near + unary(Op.SQRT, near * 2 + near * near))
+    large = unary(Op.LOG, select(x < limit, x.lift(1), x)) + _LN2
+    value = select(x < limit, small, large)
+    return select(x < 1, x.lift(math.nan), value)
+
+
+def atanh(x: Node) -> Node:
+    """Inverse hyperbolic tangent."""
+    size = absolute(x)
+    value = log1p(size * 2 / (1 - size)) * 0.5
+    return select(x.eq(0), x, select(x < 0, -value, value))
+
+
+def tan(x: Node) -> Node:
+    """Tangent."""
+    return unary(Op.SIN, x) / unary(Op.COS, x)
+
+
+def asin(x: Node) -> Node:
+    """Inverse sine."""
+    return unary(Op.ATAN, x / unary(Op.SQRT, (1 - x) * (x + 1)))
+
+
+def acos(x: Node) -> Node:
+    """Inverse cosine."""
+    return unary(Op.ATAN, unary(Op.SQRT, (1 - x) / (x + 1))) * 2
+
+
+def atan2(y: Node, x: Node) -> Node:
+    """The angle of the point (x, y), signs of zeros and infinities included."""
+    up, right = absolute(y), absolute(x)
+    same = up.eq(right) & (up.eq(0) | up.eq(_INF))
+    ratio = select(same, select(up.eq(0), x.lift(0), x.lift(1)), up) / select(
+        same, x.lift(1), right
+    )
+    angle = unary(Op.ATAN, ratio)
+    angle = select(signbit(x) & ~is_nan(x), math.pi - angle, angle)
+    return select(signbit(y), -angle, angle)
+
+
+def hypot(x: Node, y: Node) -> Node:
+    """sqrt(x*x + y*y) without overflow."""
+    a, b = absolute(x), absolute(y)
+    high, low = Node(Op.MAX, (a, b)), Node(Op.MIN, (a, b))
+    plain = (high > 0) & (high < _INF)
+    ratio = select(plain, low, x.lift(0)) / select(plain, high, x.lift(1))
+    value = select(plain, high, x.lift(1)) * unary(Op.SQRT, ratio * ratio + 1)
+    infinite = a.eq(_INF) | b.eq(_INF)
+    return select(infinite, x.lift(_INF), select(plain, value, high))
+
+
+def logaddexp(x: Node, y: Node) -> Node:
+    """log(exp(x) + exp(y)) without overflow."""
+    gap = select(x.eq(y), x.lift(0), x - select(x.eq(y), x.lift(0), y))
+    return Node(Op.MAX, (x, y)) + log1p(unary(Op.EXP, -absolute(gap)))
+
+
+def nextafter(x: Node, y: Node) -> Node:
+    """The next representable number from x towards y."""
+    pattern = bits(x)
+    outwards = (x < y) ^ (x < 0)
+    moved = bitcast(pattern + select(outwards, pattern.lift(1), pattern.lift(-1)), x.dtype)
+    least = bitcast(pattern.lift(1), x.dtype)
+    from_zero = copysign(least, y)
+    stepped = select(x.eq(0), from_zero, moved)
+    nan = is_nan(x) | is_nan(y)
+    return select(nan, x.lift(math.nan), select(x.eq(y), y, stepped))
+
+
+def floor_divide(x: Node, y: Node) -> Node:
+    """The quotient rounded down, consistent with the remainder."""
+    quotient = (x - Node(Op.MOD, (x, y))) / y
+    low = floor(quotient)
+    near = select(quotient - low > 0.5, low + 1, low)
+    opposite = select((x < 0) ^ (y < 0), x.lift(-1), x.lift(0))
+    beyond = select(x.eq(0), x / y, opposite)
+    near = select(is_inf(y) & is_finite(x), beyond, near)
+    near = select(near.eq(0), copysign(x.lift(0), x / y), near)
+    return select(y.eq(0), x / y, near)
