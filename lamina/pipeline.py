@@ -1,27 +1,341 @@
-"""The compiler's table of contents: from a graph to results in device buffers."""
+"""The compiler's table of contents: from a graph to results in device buffers.
+
+`PASSES` is the whole compiler, in order. Each pass takes what the one before it returns:
+
+    graph     outputs wanted, as array nodes           lamina.ir
+    kernels   a program of scalar kernels              lamina.fuse
+    nests     the same with a schedule for each        lamina.kernel
+    source    one translation unit                     lamina.codegen
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+from lamina.codegen.c import CPrinter, print_program, print_sort
+from lamina.codegen.legalize import legalize
+from lamina.fuse.program import Launch, Output, Program, build_program
 from lamina.ir.interpreter import evaluate
+from lamina.ir.kernel import AnyKernel, SortKernel, free_axes
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
+from lamina.ir.verify import verify
+from lamina.kernel.heuristic import Target, schedule_kernel
+from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
 from lamina.options import Options, current
+from lamina.rewrite.engine import rewrite
+from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer
+from lamina.runtime.cpu import CpuProgram, thread_count
 from lamina.shape import prod
+from lamina.simplify.algebra import DROP_DETACH, SIMPLIFY
+
+VERIFY = False  # check every dialect's invariants after every pass; the tests switch it on
 
 
-def execute(
-    sinks: Sequence[Node], device: str, options: Options | None = None
-) -> list[Buffer]:
+class Pass(NamedTuple):
+    """One step of the compiler, and the dialects it reads and writes."""
+
+    name: str
+    function: Callable[[Any, Options], Any]
+    reads: str
+    writes: str
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A program whose kernels have nests; equal kernels have one."""
+
+    program: Program
+    nests: dict[AnyKernel, Nest | SortKernel]
+    schedules: dict[AnyKernel, Schedule]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a program, and what `run` and the debug lines need to know of it."""
+
+    text: str
+    scheduled: Scheduled
+    names: tuple[str, ...]  # of each launch
+
+
+def _rewritten(outputs: list[Output], rules: Any) -> list[Output]:
+    values = rewrite([output.value for output in outputs], rules)
+    return [replace(output, value=value) for output, value in zip(outputs, values, strict=True)]
+
+
+def _drop_detach(outputs: list[Output], options: Options) -> list[Output]:
+    return _rewritten(outputs, DROP_DETACH)
+
+
+def _simplify(outputs: list[Output], options: Options) -> list[Output]:
+    return _rewritten(outputs, SIMPLIFY)
+
+
+def _fuse(outputs: list[Output], options: Options) -> Program:
+    return build_program(outputs)
+
+
+def _legalize(program: Program, options: Options) -> Program:
+    known = {launch.kernel: legalize(launch.kernel) for launch in program.launches}
+    launches = tuple(Launch(known[one.kernel], one.slots) for one in program.launches)
+    return replace(program, launches=launches)
+
+
+def _schedule(program: Program, options: Options) -> Scheduled:
+    target = cpu_target(options)
+    nests: dict[AnyKernel, Nest | SortKernel] = {}
+    schedules: dict[AnyKernel, Schedule] = {}
+    for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
+        if isinstance(kernel, SortKernel):
+            nests[kernel] = kernel
+            continue
+        moves = parse(options.schedule) if options.schedule else schedule_kernel(kernel, target)
+        schedules[kernel], nests[kernel] = moves, apply(kernel, moves)
+    return Scheduled(program, nests, schedules)
+
+
+def _print(scheduled: Scheduled, options: Options) -> Source:
+    used: set[str] = set()
+    kernels: dict[object, tuple[str, str, int]] = {}
+    for number, (kernel, nest) in enumerate(scheduled.nests.items()):
+        name = kernel_name(kernel, number)
+        if isinstance(nest, SortKernel):
+            text, chunks = print_sort(nest, name)
+        else:
+            text, chunks = CPrinter(nest, name, used).print()
+        kernels[kernel] = (name, text, chunks)
+    text = print_program(scheduled.program, kernels, used)
+    names = tuple(kernels[launch.kernel][0] for launch in scheduled.program.launches)
+    return Source(text, scheduled, names)
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("drop_detach", _drop_detach, "graph", "graph"),
+    Pass("simplify", _simplify, "graph", "graph"),
+    Pass("fuse", _fuse, "graph", "kernels"),
+    Pass("legalize", _legalize, "kernels", "kernels"),
+    Pass("schedule", _schedule, "kernels", "nests"),
+    Pass("print", _print, "nests", "source"),
+)
+
+
+def kernel_name(kernel: AnyKernel, number: int) -> str:
+    """What a kernel does and on how many elements: ``fold3_64x10``."""
+    if isinstance(kernel, SortKernel):
+        return f"sort{number}_{kernel.rows}x{kernel.length}"
+    store = kernel.stores[-1]
+    ops = {node.op for one in kernel.stores for node in toposort([one.value])}
+    kind = "fold" if Op.FOLD in ops else "scan" if Op.PREFIX in ops else "map"
+    if store.monoid is not None:
+        kind = "scatter"
+    return f"{kind}{number}_{'x'.join(str(axis.arg.size) for axis in store.axes) or '1'}"
+
+
+def cpu_target(options: Options) -> Target:
+    """This machine, as the scheduler sees it."""
+    width = compiler.vector_bytes()
+    return Target("c", width, 32 if width == 64 else 16, thread_count(options))
+
+
+def compile_source(outputs: Sequence[Output], options: Options) -> Source:
+    """Run every pass; BUFFER leaves hold the number of a program input as storage."""
+    value: Any = list(outputs)
+    for one in PASSES:
+        before, started = value, time.perf_counter()
+        value = one.function(value, options)
+        for record in _pass_records:
+            record.append((one.name, time.perf_counter() - started))
+        if VERIFY and one.writes == "graph":
+            verify([output.value for output in value])
+        if options.debug >= 3:
+            print(f"-- {one.name}{' (unchanged)' if before == value else ''}", file=sys.stderr)
+    assert isinstance(value, Source)
+    return value
+
+
+_pass_records: list[list[tuple[str, float]]] = []
+
+
+@contextmanager
+def pass_times() -> Iterator[list[tuple[str, float]]]:
+    """Collect (pass, seconds) of every compilation inside a ``with`` block."""
+    record: list[tuple[str, float]] = []
+    _pass_records.append(record)
+    try:
+        yield record
+    finally:
+        _pass_records.remove(record)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program ready to run."""
+
+    source: Source
+    code: CpuProgram
+
+
+_compiled: dict[tuple[Any, ...], Compiled] = {}
+
+
+def compile_outputs(outputs: Sequence[Output], options: Options) -> Compiled:
+    """Compile, or find what was compiled before for an equal graph and equal options."""
+    key = (tuple((output.value, output.target) for output in outputs), options)
+    found = _compiled.get(key)
+    if found is None:
+        source = compile_source(outputs, options)
+        if options.debug >= 4:
+            print(source.text, file=sys.stderr)
+        found = _compiled[key] = Compiled(source, CpuProgram.load(source.text, options))
+    return found
+
+
+# Running.
+
+
+@dataclass
+class KernelRecord:
+    """One run of one kernel: its name, seconds, bytes moved at least, operations."""
+
+    name: str
+    seconds: float
+    bytes: int
+    flops: int
+
+
+_profiles: list[list[KernelRecord]] = []
+
+
+@contextmanager
+def profile() -> Iterator[list[KernelRecord]]:
+    """Collect a record of every kernel that runs inside a ``with`` block."""
+    records: list[KernelRecord] = []
+    _profiles.append(records)
+    try:
+        yield records
+    finally:
+        _profiles.remove(records)
+
+
+@dataclass
+class Counter:
+    """How many kernels have run, for tests and for curiosity."""
+
+    kernels: int = 0
+    programs: int = 0
+
+
+counter = Counter()
+
+
+def execute(sinks: Sequence[Node], device: str, options: Options | None = None) -> list[Buffer]:
     """Run `sinks` on `device`; one buffer a sink, row-major.
 
     BUFFER leaves hold a runtime Buffer as their storage. An ASSIGN sink writes into its target
     and returns the target's own buffer; every other sink gets a new one.
     """
     options = options or current()
-    return _interpret(sinks, device)
+    if device == "interp":
+        return _interpret(sinks, device)
+    outputs, inputs = _normalized(sinks)
+    compiled = compile_outputs(outputs, options)
+    program = compiled.source.scheduled.program
+    buffers: list[Buffer] = []
+    for slot in program.slots:
+        if slot.kind == "input":
+            buffers.append(inputs[slot.number])
+        elif slot.kind == "output":
+            buffers.append(Buffer(slot.nbytes, device))
+        else:
+            buffers.append(_NOTHING)
+    results = [buffers[slot] for slot in program.outputs]
+    arena = Buffer(program.arena, device)
+    _run(compiled, [*buffers, arena], options)
+    return results
+
+
+_NOTHING = Buffer(0)
+
+
+def _run(compiled: Compiled, buffers: list[Buffer], options: Options) -> None:
+    names = compiled.source.names
+    counter.kernels += len(names)
+    counter.programs += 1
+    timed = bool(options.debug or _profiles)
+    seconds = compiled.code.run(buffers, (), len(names), timed)
+    if not timed or seconds is None:
+        return
+    for launch, name, time_taken in zip(
+        compiled.source.scheduled.program.launches, names, seconds, strict=True
+    ):
+        record = KernelRecord(name, time_taken, _bytes(launch.kernel), _flops(launch.kernel))
+        for records in _profiles:
+            records.append(record)
+        if options.debug:
+            _report(record, compiled, launch, options)
+
+
+def _report(record: KernelRecord, compiled: Compiled, launch: Launch, options: Options) -> None:
+    rate = 1e-9 / max(record.seconds, 1e-9)
+    print(
+        f"{record.name:<28} {record.seconds * 1e6:10.1f} us {record.bytes * rate:8.2f} GB/s "
+        f"{record.flops * rate:8.2f} GFLOP/s",
+        file=sys.stderr,
+    )
+    schedule = compiled.source.scheduled.schedules.get(launch.kernel)
+    if options.debug >= 2 and schedule:
+        print("    " + to_text(schedule).replace("\n", "\n    "), file=sys.stderr)
+
+
+def _bytes(kernel: AnyKernel) -> int:
+    return sum(one.size * one.dtype.itemsize for one in kernel.parameters)
+
+
+def _flops(kernel: AnyKernel) -> int:
+    """Arithmetic of one run, each operation counted where its axes put it."""
+    if isinstance(kernel, SortKernel):
+        return 0
+    total = 0
+    counted = Group.ELEMENTWISE - {Op.CAST, Op.BITCAST}
+    nodes = toposort(store.value for store in kernel.stores)
+    for node in nodes:
+        if node.op in counted and node.dtype.is_float:
+            total += prod(axis.arg.size for axis in free_axes(node))
+        elif node.op is Op.FOLD:
+            axes = free_axes(node) | set(node.src[node.arg.monoid.arity :])
+            total += prod(axis.arg.size for axis in axes)
+    return total
+
+
+def _normalized(sinks: Sequence[Node]) -> tuple[list[Output], list[Buffer]]:
+    """Outputs whose BUFFER leaves hold numbers in place of storage, so that equal graphs are one
+    node; and the storage of each number."""
+    inputs: list[Buffer] = []
+    numbers: dict[int, int] = {}
+    memo: dict[Node, Node] = {}
+    for node in toposort(sinks):
+        if node.op is Op.BUFFER:
+            storage = node.arg.storage
+            number = numbers.setdefault(id(storage), len(inputs))
+            if number == len(inputs):
+                inputs.append(storage)
+            memo[node] = Node(Op.BUFFER, (), node.arg._replace(storage=number))
+        else:
+            src = tuple(memo[operand] for operand in node.src)
+            memo[node] = node if src == node.src else Node(node.op, src, node.arg)
+    outputs = []
+    for sink in sinks:
+        node = memo[sink]
+        value, target = (node.src[1], node.src[0]) if node.op is Op.ASSIGN else (node, None)
+        outputs.append(Output(value, target))
+    return outputs, inputs
 
 
 def _interpret(sinks: Sequence[Node], device: str) -> list[Buffer]:

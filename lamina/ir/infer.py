@@ -249,4 +249,6 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
     Op.AXIS: lambda src, arg: (int64, ()),
     Op.AFFINE: lambda src, arg: (int64, ()),
     Op.LOAD: lambda src, arg: (arg.dtype, ()),
+    Op.FOLD: lambda src, arg: (src[arg.part].dtype, ()),
+    Op.PREFIX: lambda src, arg: (src[arg.part].dtype, ()),
 }

@@ -160,7 +160,7 @@ def _multiplied_wide(row: Callable[..., Array]) -> Callable[..., Array]:
     """ml_dtypes lacks some functions for bfloat16: compute them in float32."""
 
     def evaluate_wide(np: Any, node: Node, *operands: Array) -> Array:
-        if node.dtype.itemsize < 4:
+        if node.dtype.is_float and node.dtype.itemsize < 4:
             operands = tuple(one.astype(np.float32) for one in operands)
         return row(np, node, *operands)
 
@@ -223,7 +223,8 @@ EVALUATE: dict[Op, Callable[..., Array]] = {
     Op.COPY: lambda np, node, x: x,
     Op.CONTIGUOUS: lambda np, node, x: x,
     Op.DETACH: lambda np, node, x: x,
-} | {
+}
+EVALUATE |= {
     op: _multiplied_wide(_numpy(name))
     for op, name in {
         Op.SQRT: "sqrt", Op.EXP: "exp", Op.EXP2: "exp2", Op.LOG: "log", Op.LOG2: "log2",

@@ -85,7 +85,9 @@ class Op(enum.Enum):
     # Kernel dialect.
     AXIS = enum.auto()  # the index of a loop
     AFFINE = enum.auto()  # constant + sum of coefficient * operand
-    LOAD = enum.auto()  # one element of a kernel parameter
+    LOAD = enum.auto()  # one element of a kernel parameter; 0 where its condition is false
+    FOLD = enum.auto()  # one part of a monoid over some axes
+    PREFIX = enum.auto()  # one part of a monoid over the indices up to an axis's own
 
     __hash__ = object.__hash__  # Enum's own hashes the name: slow on the interning path
 
@@ -114,7 +116,7 @@ class Group:
     )
     REDUCTION = frozenset({Op.REDUCE, Op.SCAN})
     EFFECT = frozenset({Op.ASSIGN, Op.COPY, Op.CONTIGUOUS, Op.DETACH})
-    KERNEL = frozenset({Op.AXIS, Op.AFFINE, Op.LOAD})
+    KERNEL = frozenset({Op.AXIS, Op.AFFINE, Op.LOAD, Op.FOLD, Op.PREFIX})
 
 
 # Arguments with more than one part are named tuples: they hash and compare as fast as tuples.
@@ -225,3 +227,17 @@ class Affine(NamedTuple):
 
     coefficients: tuple[int, ...]
     constant: int
+
+
+class Load(NamedTuple):
+    """Argument of LOAD; its operands are an index in elements and optionally a condition."""
+
+    parameter: int
+    dtype: DType
+
+
+class Fold(NamedTuple):
+    """Argument of FOLD and PREFIX; the operands are the components, then the axes."""
+
+    monoid: Monoid
+    part: int = 0

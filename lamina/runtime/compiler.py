@@ -181,3 +181,12 @@ def run(command: list[str], timeout: float | None = None) -> subprocess.Complete
         env={**os.environ, "LC_ALL": "C"},
         check=False,
     )
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """The width of this CPU's vector registers in bytes."""
+    flags = cpu_identity().split()
+    if "avx512f" in flags:
+        return 64
+    return 32 if "avx2" in flags else 16

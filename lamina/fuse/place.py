@@ -1,0 +1,143 @@
+"""Placement, first half: which values are worth a buffer of their own (`root`), and which are
+recomputed where they are used (`inline`).
+
+The second half, `lamina.fuse.group`, puts values into kernels; a value whose users all sit in
+its own kernel then needs no buffer after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
+from lamina.shape import prod
+
+# The cost of evaluating an operation once, in units of an addition.
+WEIGHT: dict[Op, int] = (
+    dict.fromkeys(Group.ELEMENTWISE, 1)
+    | dict.fromkeys(Group.TRANSCENDENTAL | {Op.POW}, 10)
+    | dict.fromkeys((Op.DIV, Op.IDIV, Op.MOD, Op.SQRT), 3)
+    | {Op.CAST: 0, Op.BITCAST: 0, Op.GATHER: 1}
+)
+SHARED_COST = 12  # recomputing more than this for a second user costs more than a buffer
+REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
+MAX_DEPTH = 100  # of the operations computed inline, which bounds a kernel's text
+MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
+MAX_COST = 1000  # costs saturate here
+
+ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
+INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA, Op.VARIABLE}) | Group.MOVEMENT
+
+
+def choose_values(sinks: Sequence[Node]) -> list[Node]:
+    """The nodes that get a buffer if anything outside their kernel reads them, in order."""
+    order = toposort(sinks)
+    users = _users(order)
+    values = {node for node in order if node.op in ALWAYS} | set(sinks)
+    for node in order:
+        if node.op in (Op.ARGSORT, Op.COPY):
+            values.add(node.src[0])
+    values |= _epilogues(order, values, users)
+    values |= _repeated(order, values)
+    values |= _shared(order, users, values)
+    values |= _too_deep(order, values)
+    return [node for node in order if node in values and node.op is not Op.BUFFER]
+
+
+def _users(order: Iterable[Node]) -> dict[Node, list[Node]]:
+    users: dict[Node, list[Node]] = {node: [] for node in order}
+    for node in users:
+        for operand in dict.fromkeys(node.src):
+            users[operand].append(node)
+    return users
+
+
+def _epilogues(order: list[Node], values: set[Node], users: dict[Node, list[Node]]) -> set[Node]:
+    """The end of the elementwise region that alone uses a reduction: what its kernel stores."""
+    position = {node: place for place, node in enumerate(order)}
+    ends = set()
+    for node in values:
+        if node.op is Op.REDUCE:
+            end: Node | None = node
+            while end is not None and (end is node or end not in values):
+                ends.add(end)
+                last, end = end, _meeting_point(end, users, position)
+                if end is not None:
+                    ends.discard(last)
+    return ends
+
+
+def _meeting_point(
+    node: Node, users: dict[Node, list[Node]], position: dict[Node, int]
+) -> Node | None:
+    """The elementwise node through which every use of `node` passes, if it is near."""
+    frontier = set(users[node])
+    for _ in range(MEETING_STEPS):
+        if not frontier or any(one.op not in Group.ELEMENTWISE for one in frontier):
+            return None
+        if len(frontier) == 1:
+            return frontier.pop()
+        first = min(frontier, key=position.__getitem__)
+        if not users[first]:
+            return None
+        frontier.remove(first)
+        frontier.update(users[first])
+    return None
+
+
+def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
+    """What one element costs to compute inline, shared operands counted at each use."""
+    cost: dict[Node, int] = {}
+    for node in order:
+        inner = sum(1 if operand in values else cost[operand] for operand in node.src)
+        cost[node] = min(inner + WEIGHT.get(node.op, 0), MAX_COST)
+    return cost
+
+
+def _repeated(order: list[Node], values: set[Node]) -> set[Node]:
+    """Values that an EXPAND would have computed once for each copy."""
+    cost = costs(order, values)
+    found = set()
+    for node in order:
+        if node.op is not Op.EXPAND or prod(node.src[0].shape) <= 1:
+            continue
+        source = node.src[0]
+        while source.op in Group.MOVEMENT and source not in values and source.op is not Op.PAD:
+            source = source.src[0]
+        repeated = source.op in Group.ELEMENTWISE and cost[source] >= REPEATED_COST
+        if repeated or source.op is Op.PAD:  # testing the bounds again costs more than the copy
+            found.add(source)
+    return found
+
+
+def _shared(
+    order: list[Node], users: dict[Node, list[Node]], values: set[Node]
+) -> set[Node]:
+    """Expensive values with users in more than one other value, nearest to the users first."""
+    cost = costs(order, values)
+    found: set[Node] = set()
+    owners: dict[Node, frozenset[Node]] = {}
+    for node in reversed(order):
+        owned = frozenset[Node]().union(
+            *(
+                {user} if user in values or user in found else owners[user]
+                for user in users[node]
+            )
+        )
+        owners[node] = owned
+        expensive = node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST
+        if len(owned) > 1 and expensive and node not in values:
+            found.add(node)
+    return found
+
+
+def _too_deep(order: list[Node], values: set[Node]) -> set[Node]:
+    depth: dict[Node, int] = {}
+    found: set[Node] = set()
+    for node in order:
+        inner = [0 if one in values or one in found else depth[one] for one in node.src]
+        depth[node] = 1 + max(inner, default=0)
+        if depth[node] >= MAX_DEPTH and node.op not in INLINE:
+            found.add(node)
+    return found

@@ -1,0 +1,92 @@
+"""The kernel dialect: what one kernel stores, as scalars over named loop axes.
+
+Invariants (`lamina.ir.verify_kernel` checks them):
+
+- no movement operation is left: an index is a CONST, AXIS, AFFINE, or an IDIV or MOD of those by
+  a constant, with data (a gathered index) only as an operand of an AFFINE;
+- a store's value, index and condition depend on no axis but the store's own, FOLD binding the
+  axes it runs over;
+- the stores begin with the kernel's row axes, in one order: rows are independent of each other,
+  so that any row axis may run in parallel;
+- a PREFIX runs along the last axes of its store, in their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from lamina.dtypes import DType
+from lamina.ir.monoids import Monoid
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+NO_AXES: frozenset[Node] = frozenset()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A buffer a kernel reads or writes."""
+
+    dtype: DType
+    size: int  # in elements
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Store:
+    """``parameter[index] = value`` for every index of `axes`, outermost first.
+
+    With a monoid the value is combined with what is there, in the order of the axes; without
+    `condition` the store always happens.
+    """
+
+    parameter: int
+    index: Node
+    value: Node
+    axes: tuple[Node, ...]
+    condition: Node | None = None
+    monoid: Monoid | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Stores that share their first `rows` axes. Equal kernels share one compilation."""
+
+    parameters: tuple[Parameter, ...]
+    stores: tuple[Store, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
+class SortKernel:
+    """The stable ascending order of each of `rows` runs of `length` elements.
+
+    Parameters: the keys, the int64 order, and int64 scratch of the same size.
+    """
+
+    parameters: tuple[Parameter, ...]
+    rows: int
+    length: int
+
+
+AnyKernel = Kernel | SortKernel
+
+
+@lru_cache(maxsize=1 << 17)
+def free_axes(node: Node) -> frozenset[Node]:
+    """The axes that the value of `node` depends on."""
+    if node.op is Op.AXIS:
+        return frozenset((node,))
+    if not node.src:
+        return NO_AXES
+    if node.op is Op.FOLD:
+        parts = node.arg.monoid.arity
+        inner = frozenset().union(*map(free_axes, node.src[:parts]))
+        return inner - frozenset(node.src[parts:])
+    return frozenset().union(*map(free_axes, node.src))
+
+
+def roots_of(store: Store) -> tuple[Node, ...]:
+    """Every expression of a store."""
+    return tuple(one for one in (store.value, store.index, store.condition) if one is not None)
