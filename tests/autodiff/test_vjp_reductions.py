@@ -140,6 +140,20 @@ def test_welford_count() -> None:
     assert dmean is None
 
 
+def test_welford_of_nothing_counted() -> None:
+    for d in gradients(
+        lambda n, mean: reduce(WELFORD, (0,), n, mean, mean, part=1), np.zeros(2), np.ones(2)
+    ):
+        np.testing.assert_array_equal(d[0] - d[1], 0.0)
+
+
+def test_softmax_sum_of_a_masked_row() -> None:
+    for d in gradients(
+        lambda m, s: reduce(SOFTMAX_SUM, (0,), m, s, part=1), np.full(3, -np.inf), np.ones(3)
+    ):
+        np.testing.assert_array_equal(d, 0.0)
+
+
 @pytest.mark.parametrize("part", [0, 1])
 @given(RANKED, SEEDS, st.data())
 def test_softmax_sum(part: int, shape: Shape, seed: int, data: st.DataObject) -> None:

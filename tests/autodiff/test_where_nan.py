@@ -24,7 +24,7 @@ from lamina.ir.build import (
     unary,
 )
 from lamina.ir.interpreter import evaluate
-from lamina.ir.monoids import ADD, MUL, SOFTMAX_SUM
+from lamina.ir.monoids import ADD, MUL, SOFTMAX_SUM, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
 from tests.autodiff.finite_differences import buffer, check, gradients, total
@@ -134,6 +134,17 @@ def test_through_a_reduction(reduction: str) -> None:
     np.testing.assert_array_equal(dx[0], 0.0)
     assert np.isfinite(dx).all()
     assert (dx[1] != 0).all()
+
+
+@pytest.mark.parametrize("monoid", [MUL, SOFTMAX_SUM], ids=repr)
+def test_missing_data_in_a_reduction(monoid: Monoid) -> None:
+    def build(x: Node) -> Node:
+        value = reduce(monoid, (1,), *[x] * monoid.arity, part=monoid.arity - 1)
+        return select(positions((2,), 0) < 1, value, value.lift(0.0))
+
+    (dx,) = gradients(build, np.array([[2.0, 3.0], [np.nan, np.inf]]))
+    np.testing.assert_array_equal(dx[1], 0.0)
+    assert (dx[0] != 0).all()
 
 
 def test_one_operand_in_both_branches_is_alive_everywhere() -> None:
