@@ -82,7 +82,8 @@ def expm1(z: Node) -> Node:
         im.eq(0), real.expm1(re), real.expm1(re) * unary(Op.COS, im) - drop
     )
     plain = parts(exp(z))
-    return join(select(level, plain[0], select(re.eq(-_INF), re.lift(-1), value)), plain[1])
+    value = select(level, plain[0], select(re.eq(-_INF), re.lift(-1), value))
+    return join(select(re.eq(0) & im.eq(0), re.lift(0), value), plain[1])
 
 
 def log(z: Node) -> Node:
@@ -154,23 +155,19 @@ def cosh(z: Node) -> Node:
 def tanh(z: Node) -> Node:
     """Hyperbolic tangent; far from 0 it is +-1 with a vanishing imaginary part."""
     re, im = parts(z)
-    limit = 20.0
-    far = real.absolute(re) > limit
-    near_re = select(far, re.lift(0), re)
-    level, slope = real.tanh(near_re), real.tan(im)
-    cosh_square = real.cosh(near_re) * real.cosh(near_re)
+    far = (real.absolute(re) > 20.0) & (real.is_finite(im) | real.is_inf(re))
+    level, slope = real.tanh(re), real.tan(im)
+    root = real.cosh(select(far, re.lift(0), re))
     below = level * level * (slope * slope) + 1
-    huge = real.absolute(slope) > 1e15
-    value_re = select(huge, 1 / select(level.eq(0), re.lift(_INF), level),
-                      level * (slope * slope + 1) / below)  # fmt: skip
-    value_im = slope / cosh_square / below
+    pole = real.absolute(slope) > 1e15
+    at_pole = 1 / select(level.eq(0), re.lift(_INF), level)
+    value_re = select(pole, at_pole, level * (slope * slope + 1) / below)
+    value_re = select(far, real.copysign(re.lift(1), re), select(re.eq(0), re, value_re))
+    turn = select(real.is_finite(im), im, im.lift(0))
     shrunk = unary(Op.EXP, real.absolute(re) * -2) * 4
-    finite_im = select(real.is_finite(im), im, im.lift(0))
-    small = _zero_keeping(shrunk, unary(Op.SIN, finite_im) * unary(Op.COS, finite_im))
-    only_im = im.eq(0)
-    value_im = select(only_im, im, select(far, small, value_im))
-    return join(select(far, real.copysign(re.lift(1), re),
-                       select(re.eq(0) & real.is_finite(im), re, value_re)), value_im)  # fmt: skip
+    small = _zero_keeping(shrunk, unary(Op.SIN, turn) * unary(Op.COS, turn))
+    value_im = select(far, small, slope / (root * root) / below)
+    return join(value_re, select(im.eq(0), im, value_im))
 
 
 def sin(z: Node) -> Node:
@@ -197,21 +194,33 @@ def acos(z: Node) -> Node:
     """Inverse cosine."""
     re, im = parts(z)
     (a, b), (c, d) = parts(sqrt(join(1 - re, -im))), parts(sqrt(join(re + 1, im)))
-    return join(real.atan2(a, c) * 2, real.asinh(c * b - d * a))
+    endless = real.is_inf(re) | real.is_inf(im)
+    angle = select(endless, real.atan2(real.absolute(im), re), real.atan2(a, c) * 2)
+    angle = select(re.eq(0) & real.is_nan(im), re.lift(math.pi / 2), angle)
+    height = real.asinh(c * b - d * a)
+    return join(angle, select(endless, real.copysign(re.lift(_INF), -im), height))
 
 
 def asinh(z: Node) -> Node:
     """Inverse hyperbolic sine."""
     re, im = parts(z)
     (a, b), (c, d) = parts(sqrt(join(im + 1, -re))), parts(sqrt(join(1 - im, re)))
-    return join(real.asinh(a * d - b * c), real.atan2(im, a * c - b * d))
+    endless = real.is_inf(re) | real.is_inf(im)
+    size = select(endless, real.copysign(re.lift(_INF), re), real.asinh(a * d - b * c))
+    far = real.atan2(im, real.absolute(re))
+    angle = select(endless, far, real.atan2(im, a * c - b * d))
+    return join(size, select(im.eq(0), im, angle))
 
 
 def acosh(z: Node) -> Node:
     """Inverse hyperbolic cosine."""
     re, im = parts(z)
     (a, b), (c, d) = parts(sqrt(join(re - 1, im))), parts(sqrt(join(re + 1, im)))
-    return join(real.asinh(a * c + b * d), real.atan2(b, c) * 2)
+    endless = real.is_inf(re) | real.is_inf(im)
+    size = select(endless, re.lift(_INF), real.asinh(a * c + b * d))
+    angle = select(endless, real.atan2(im, re), real.atan2(b, c) * 2)
+    angle = select(re.eq(0) & real.is_nan(im), re.lift(math.pi / 2), angle)
+    return join(size, angle)
 
 
 def atanh(z: Node) -> Node:
@@ -224,7 +233,8 @@ def atanh(z: Node) -> Node:
     value = select(endless, re.lift(0), value)
     angle = real.atan2(im * 2, (1 - size) * (size + 1) - im * im) * 0.5
     right = real.copysign(re.lift(math.pi / 2), im)
-    return join(real.copysign(value, re), select(endless & ~real.is_nan(im), right, angle))
+    value = select(re.eq(0), re, real.copysign(value, re))
+    return join(value, select(endless & ~real.is_nan(im), right, angle))
 
 
 def atan(z: Node) -> Node:

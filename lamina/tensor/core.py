@@ -237,6 +237,12 @@ class Tensor:
             return self
         return Tensor.of(memory.copy_to(self, device), device)
 
+    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
+        """`to`, as the standard names it; no device here has streams."""
+        if stream is not None:
+            raise ValueError(f"to_device: stream {stream!r} on {device}, which has none")
+        return self.to(device)
+
     def assign(self, value: Any) -> Tensor:
         """Give this tensor a new value, in its own memory once it is realised.
 
@@ -345,16 +351,10 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
         kind = as_dtype(array.dtype) if dtype is None else dtype
         return (array if array.dtype == kind.numpy else array.astype(kind.numpy)), kind
     try:
-        array = np.array(_plain_data(data))
+        array = np.array(_plain_data(data), None if dtype is None else dtype.numpy)
     except ValueError as error:
-        raise ShapeError(f"asarray: nested sequences of unequal lengths ({error})") from None
+        raise ShapeError(f"asarray: nested sequences that do not fit ({error})") from None
     kind = _python_dtype(array, data) if dtype is None else dtype
-    if array.dtype.kind == "O" and kind.is_int:
-        return np.array(_plain_data(data), kind.numpy), kind
-    if kind.is_int and array.dtype.kind in "iu" and array.size:
-        low, high = int(array.min()), int(array.max())
-        if low < kind.min or high > kind.max:  # type: ignore[operator]
-            raise OverflowError(f"asarray: {low}..{high} does not fit {kind.name}")
     return array.astype(kind.numpy), kind
 
 

@@ -235,7 +235,7 @@ def triu(x: Any, /, *, k: int = 0) -> Tensor:
     return _triangle("triu", x, k, lower=False)
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     """The coordinates of a grid: one array an axis, "xy" with the first two axes swapped."""
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing={indexing!r}; it is 'xy' or 'ij'")
@@ -252,4 +252,4 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         line[place] = axis.shape[0]
         grid = build.expand(build.reshape(axis.node, tuple(line)), tuple(sizes))
         result.append(Tensor.of(grid, axis.device))
-    return tuple(result)
+    return result

@@ -22,11 +22,12 @@ _REDUCTIONS = {None: None, "add": ADD, "sum": ADD, "multiply": MUL, "prod": MUL,
 
 
 class Slice(NamedTuple):
-    """The elements start, start + step, ... of one axis: `count` of them; step may be negative."""
+    """The elements start, start + step, ... of one axis: `length` of them; step may be
+    negative."""
 
     start: int
     step: int
-    count: int
+    length: int
 
 
 class New(NamedTuple):
@@ -51,9 +52,10 @@ def _as_int(key: int, size: int, axis: int, shape: Shape) -> int:
 
 
 def _is_int(key: Any) -> bool:
-    if isinstance(key, (bool, Tensor)) or getattr(key, "ndim", 0):
+    if isinstance(key, (bool, Tensor)):
         return False
-    return isinstance(key, int) or (hasattr(key, "__index__") and hasattr(key, "dtype"))
+    scalar = getattr(key, "ndim", None) == 0 and getattr(key.dtype, "kind", "") in "iu"
+    return isinstance(key, int) or scalar
 
 
 def _as_array(key: Any, x: Tensor) -> Tensor:
@@ -177,7 +179,7 @@ def _select_basic(node: Node, parts: list[Part]) -> Node:
         assert not isinstance(part, Node)
         node = _take_slice(node, axis, part if isinstance(part, Slice) else Slice(part, 1, 1))
         if isinstance(part, Slice):
-            shape.append(part.count)
+            shape.append(part.length)
         axis += 1
     return build.reshape(node, tuple(shape))
 
@@ -296,7 +298,7 @@ def _replace_basic(node: Node, parts: list[Part], filling: Node) -> Node:
         for one in parts
         if isinstance(one, (Slice, int))
     ]
-    update = build.reshape(update, tuple(one.count for one in slices))
+    update = build.reshape(update, tuple(one.length for one in slices))
     inside: Node | None = None
     for axis, (part, size) in enumerate(zip(slices, node.shape, strict=True)):
         if part == Slice(0, 1, size):
@@ -347,8 +349,7 @@ def _covered(shape: Shape, axis: int, part: Slice) -> Node:
 
 
 def _index_tensor(what: str, indices: Any, x: Tensor) -> Tensor:
-    index = as_tensor(indices, x) if isinstance(indices, Tensor) else Tensor(indices,
-                                                                         device=x.device)  # fmt: skip
+    index = indices if isinstance(indices, Tensor) else Tensor(indices, device=x.device)
     if not index.size and index.dtype.is_float:
         index = index.cast(dtypes.int64)
     if not index.dtype.is_int:

@@ -36,7 +36,7 @@ def _view(x: Tensor, node: Node) -> Tensor:
 
 
 def reshape(
-    x: Any, /, *sizes: Any, shape: Sequence[int] | None = None, copy: bool | None = None
+    x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None = None
 ) -> Tensor:
     """The elements, row-major, in another shape; one size may be -1 for "what is left".
 
@@ -44,7 +44,7 @@ def reshape(
     nothing.
     """
     x = as_tensor(x)
-    wanted = _sizes(sizes) if shape is None else tuple(shape)
+    wanted = _sizes((shape, *more))
     filled = list(wanted)
     if filled.count(-1) == 1:
         rest = prod(size for size in filled if size != -1)
@@ -159,7 +159,7 @@ def flip(x: Any, /, *, axis: Axes = None) -> Tensor:
     return _view(x, build.flip(x.node, normalize_axes("flip", axis, x.ndim)))
 
 
-def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
+def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     """New axes of size 1 at the places `axis` of the result."""
     x = as_tensor(x)
     count = 1 if isinstance(axis, int) else len(axis)

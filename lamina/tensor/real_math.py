@@ -54,7 +54,8 @@ def absolute(x: Node) -> Node:
 
 def sign(x: Node) -> Node:
     """-1, 0 or 1; NaN stays."""
-    return select(x < 0, x.lift(-1), select(x > 0, x.lift(1), x))
+    some = select(x < 0, x.lift(-1), select(x > 0, x.lift(1), x))
+    return select(x.eq(0), x.lift(0), some)
 
 
 def floor(x: Node) -> Node:
@@ -209,12 +210,11 @@ def nextafter(x: Node, y: Node) -> Node:
 
 
 def floor_divide(x: Node, y: Node) -> Node:
-    """The quotient rounded down, consistent with the remainder."""
+    """The quotient rounded down, consistent with the remainder; the plain quotient where an
+    operand is infinite or the divisor is 0."""
+    ratio = x / y
     quotient = (x - Node(Op.MOD, (x, y))) / y
     low = floor(quotient)
     near = select(quotient - low > 0.5, low + 1, low)
-    opposite = select((x < 0) ^ (y < 0), x.lift(-1), x.lift(0))
-    beyond = select(x.eq(0), x / y, opposite)
-    near = select(is_inf(y) & is_finite(x), beyond, near)
-    near = select(near.eq(0), copysign(x.lift(0), x / y), near)
-    return select(y.eq(0), x / y, near)
+    near = select(near.eq(0), copysign(x.lift(0), ratio), near)
+    return select(is_inf(x) | is_inf(y) | y.eq(0), ratio, near)
