@@ -44,8 +44,8 @@ class Node:
     shape: Shape
 
     def __new__(cls, op: Op, src: tuple[Node, ...] = (), arg: Any = None) -> Node:
-        # A constant's text tells 0.0 from -0.0 and makes NaN equal to itself.
-        key = (op, src, arg) if op is not Op.CONST else (op, repr(arg))
+        # A scalar's text tells 0.0 from -0.0 and makes NaN equal to itself.
+        key = (op, src, repr(arg) if op is Op.CONST or op is Op.PAD else arg)
         entry = _table.get(key)
         if entry is not None:
             found = entry()

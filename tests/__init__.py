@@ -1,0 +1,1 @@
+"""The tests of lamina; see CONTRIBUTING.md."""

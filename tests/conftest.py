@@ -1,0 +1,68 @@
+"""What every test shares: hypothesis profiles, golden files, a cache of its own, verification."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from lamina import options, pipeline
+
+_SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
+settings.register_profile(
+    "ci", derandomize=True, max_examples=40, deadline=None, suppress_health_check=_SLOW_IS_FINE
+)
+settings.register_profile(
+    "thorough", max_examples=1000, deadline=None, suppress_health_check=_SLOW_IS_FINE
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+Golden = Callable[[Path, str], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--refresh-golden",
+        action="store_true",
+        help="rewrite golden files and generated pages instead of comparing with them",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A disk cache that starts empty and is shared by the whole run, children included."""
+    folder = tmp_path_factory.mktemp("lamina-cache")
+    with pytest.MonkeyPatch.context() as patch, options.using(cache_dir=str(folder)):
+        patch.setenv("LAMINA_CACHE_DIR", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def verification() -> Iterator[None]:
+    """The compiler verifies every program after every pass."""
+    with pytest.MonkeyPatch.context() as patch:
+        if hasattr(pipeline, "VERIFY"):
+            patch.setattr(pipeline, "VERIFY", True)
+        yield
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """``golden(path, text)`` fails unless the file holds `text`; --refresh-golden writes it."""
+
+    def check(path: Path, text: str) -> None:
+        if request.config.getoption("--refresh-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        if before != text:
+            lines = difflib.unified_diff(
+                before.splitlines(), text.splitlines(), str(path), "now", lineterm=""
+            )
+            pytest.fail("\n".join([*lines, "accept it with: pytest --refresh-golden"]))
+
+    return check

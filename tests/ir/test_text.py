@@ -1,0 +1,179 @@
+"""The text form prints and parses back to the same objects."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+
+from lamina import dtypes
+from lamina.errors import FormatError
+from lamina.ir import build, lines
+from lamina.ir.monoids import ADD, ARGMAX, MAX
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import BufferRef, Group, Op, Pad, Reduce
+from lamina.ir.text import parse, to_text
+from lamina.ir.verify import FOREIGN
+from tests.ir.graphs import graphs
+
+SOFTMAX = """\
+%0 = buffer 0 cpu : f32[64,32]
+%1 = reduce %0 monoid=MAX axes=(1,) part=0 : f32[64]
+%2 = reshape %1 : f32[64,1]
+%3 = expand %2 : f32[64,32]
+%4 = neg %3 : f32[64,32]
+%5 = add %0, %4 : f32[64,32]
+%6 = exp %5 : f32[64,32]
+%7 = reduce %6 monoid=ADD axes=(1,) part=0 : f32[64]
+%8 = reshape %7 : f32[64,1]
+%9 = expand %8 : f32[64,32]
+%10 = div %6, %9 : f32[64,32]"""
+
+
+def _softmax(x: Node) -> Node:
+    top = build.reshape(build.reduce(MAX, (1,), x), (64, 1))
+    numerator = Node(Op.EXP, (x - build.expand(top, x.shape),))
+    total = build.reshape(build.reduce(ADD, (1,), numerator), (64, 1))
+    return numerator / build.expand(total, x.shape)
+
+
+def _buffer(shape: tuple[int, ...], storage: object = 0) -> Node:
+    return Node(Op.BUFFER, (), BufferRef(storage, shape, dtypes.float32, "cpu"))
+
+
+def test_a_program_reads_as_written() -> None:
+    program = _softmax(_buffer((64, 32)))
+    assert to_text([program]) == SOFTMAX
+    assert parse(SOFTMAX) == [program]
+
+
+@given(graphs())
+def test_random_graphs_round_trip_to_the_same_objects(sinks: list[Node]) -> None:
+    text = to_text(sinks)
+    parsed = parse(text)
+    assert len(parsed) == len(sinks)
+    assert all(a is b for a, b in zip(parsed, sinks, strict=True)), text
+
+
+def test_random_graphs_reach_every_operation() -> None:
+    seen: set[Op] = set()
+
+    @settings(max_examples=150)
+    @given(graphs(20, 40))
+    def collect(sinks: list[Node]) -> None:
+        seen.update(node.op for node in toposort(sinks))
+
+    collect()
+    same_form = Group.TRANSCENDENTAL | Group.BINARY | {Op.TRUNC}
+    assert set(Op) - FOREIGN - same_form <= seen
+    assert seen & Group.BINARY
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 0.1])
+def test_every_float_survives_as_constant_and_as_padding(value: float) -> None:
+    x = _buffer((2,))
+    for node in (
+        build.const(value, dtypes.float32),
+        build.const(complex(value, -value), dtypes.complex128),
+        Node(Op.PAD, (x,), Pad((1,), (0,), value)),
+    ):
+        assert parse(to_text([node]))[0] is node
+
+
+def test_signed_zeros_are_different_padding() -> None:
+    x = _buffer((2,))
+    plus, minus = (Node(Op.PAD, (x,), Pad((1,), (0,), value)) for value in (0.0, -0.0))
+    assert plus is not minus
+
+
+def test_device_buffers_become_free_running_numbers() -> None:
+    class Memory:
+        pass
+
+    first, second = Memory(), Memory()
+    nodes = [_buffer((3,), storage) for storage in (first, 0, second)]
+    again = _buffer((1, 3), first)
+    text = to_text([*nodes, again])
+    assert [line.split(" = ")[1] for line in text.splitlines()] == [
+        "buffer 1 cpu : f32[3]",
+        "buffer 0 cpu : f32[3]",
+        "buffer 2 cpu : f32[3]",
+        "buffer 1 cpu : f32[1,3]",
+    ]
+    assert to_text(parse(text)) == text
+
+
+def test_sinks_are_named_only_where_they_are_not_the_unused_nodes() -> None:
+    x = _buffer((3,))
+    y = -x
+    assert "return" not in to_text([y])
+    assert to_text([y, x]).endswith("\nreturn %1, %0")
+    assert parse(to_text([y, x, y])) == [y, x, y]
+    assert to_text([]) == ""
+    assert parse("# nothing\n\n") == []
+
+
+def test_lines_of_the_user_are_comments() -> None:
+    node = -_buffer((5,))
+    lines.record(node)
+    place = f"test_text.py:{sys._getframe().f_lineno - 1}"
+    assert lines.line_of(node) == f"{place}: lines.record(node)"
+    lines.record(node)
+    assert lines.line_of(node) == f"{place}: lines.record(node)"
+    text = to_text([node])
+    assert text.endswith(f"f32[5]    # {place}")
+    assert parse(text) == [node]
+    assert lines.line_of(_buffer((5,))) is None
+
+
+def test_foreign_scalars_print_but_do_not_parse() -> None:
+    combined = MAX.combine((build.const(1.0, dtypes.float32),), (build.const(2.0, dtypes.float32),))
+    assert parse(to_text(combined)) == list(combined)
+    with pytest.raises(FormatError, match="an operation of the graph, not 'hole'"):
+        parse("%0 = hole a : f32[]")
+
+
+X = "%0 = buffer 0 cpu : f32[2,3]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("add %0", r"line 1: expected '%name = operation"),
+        ("%0 = frobnicate : f32[]", "line 1: expected an operation of the graph, not 'frobnicate'"),
+        ("%0 = const 1.0 : f33[]", r"line 1: expected a dtype \(bool, i8.*not 'f33'"),
+        ("%0 = const one : f32[]", "line 1: expected a number, not 'one'"),
+        ("%0 = const 1.5 : i32[]", "line 1: expected a number, not '1.5'"),
+        ("%0 = const 300 : u8[]", "line 1: const: 300 is out of the range of uint8"),
+        ("%0 = const 1 : bool[]", "line 1: expected true or false, not '1'"),
+        ("%0 = iota : i32[]", "line 1: expected a type of one axis for iota"),
+        ("%0 = variable n minimum=1 : i64[]", r"expected \.\.\. minimum=\.\.\. maximum=\.\.\. aft"),
+        (X + "%1 = neg %7 : f32[2,3]", "line 2: expected a node that is defined above, not %7"),
+        (X + "%0 = neg %0 : f32[2,3]", "line 2: expected a new name, and %0 is defined above"),
+        (X + "%1 = neg %0 axis=1 : f32[2,3]", "line 2: expected no argument after neg .*'axis=1'"),
+        (X + "%1 = neg %0, %0 : f32[2,3]", "line 2: neg: it takes 1 operands, and has 2"),
+        (X + "%1 = add %0 : f32[2,3]", "line 2: add: it takes 2 operands, and has 1"),
+        (X + "%1 = neg %0 : f32[3,2]", r"line 2: expected the type f32\[2,3\], not f32\[3,2\]"),
+        (X + "%1 = neg %0 : f64[2,3]", r"line 2: expected the type f32\[2,3\], not f64\[2,3\]"),
+        (X + "%1 = reshape %0 : f32[4]", "line 2: reshape: .* has 6 elements"),
+        (X + "%1 = flip %0 axes=1 : f32[2,3]", r"line 2: expected integers in parentheses"),
+        (X + "%1 = flip %0 axes=(1,0) : f32[2,3]", "line 2: flip: .* not a sorted tuple of axes"),
+        (X + "%1 = reduce %0 monoid=SUM axes=(1,) part=0 : f32[2]", "expected a monoid .* 'SUM'"),
+        (X + "%1 = reduce %0 monoid=ADD axes=(1,) part=2 : f32[2]", "part=2 is not a component"),
+        (X + "return %0\n%1 = neg %0 : f32[2,3]", "line 3: expected nothing after the line 'retur"),
+        (X + "return 0", "line 2: expected operands such as"),
+    ],
+)
+def test_mistakes_are_reported_with_their_line(text: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        parse(text)
+
+
+def test_a_reduction_of_several_components_parses() -> None:
+    values, indices = _buffer((4, 2)), build.expand(
+        build.reshape(build.iota(4, dtypes.int64), (4, 1)), (4, 2)
+    )
+    text = to_text([Node(Op.REDUCE, (values, indices), Reduce(ARGMAX, (0,), 1))])
+    assert text.endswith("reduce %0, %3 monoid=ARGMAX axes=(0,) part=1 : i64[2]")
+    assert to_text(parse(text)) == text

@@ -1,0 +1,235 @@
+"""The verifier accepts what builders make and names every planted violation."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from lamina import dtypes
+from lamina.dtypes import bool_, float32, float64, int8, int64, uint8
+from lamina.errors import VerifyError
+from lamina.ir import build
+from lamina.ir.monoids import ADD, ARGMAX, WELFORD
+from lamina.ir.node import Node
+from lamina.ir.ops import (
+    Affine,
+    Axis,
+    BufferRef,
+    Const,
+    Fold,
+    Hole,
+    Iota,
+    Load,
+    Op,
+    Pad,
+    Reduce,
+    Scatter,
+    Shear,
+    Shrink,
+    Variable,
+)
+from lamina.ir.verify import FOREIGN, verify
+from tests.ir.graphs import graphs
+
+
+def plant(op: Any, src: Any, arg: Any, dtype: Any, shape: Any) -> Node:
+    """A node that no inference has seen."""
+    node = object.__new__(Node)
+    for name, value in zip(
+        ("op", "src", "arg", "dtype", "shape"), (op, src, arg, dtype, shape), strict=True
+    ):
+        object.__setattr__(node, name, value)
+    return node
+
+
+def buffer(
+    shape: tuple[int, ...],
+    dtype: dtypes.DType = float32,
+    storage: object = 0,
+    device: str = "cpu",
+) -> Node:
+    return Node(Op.BUFFER, (), BufferRef(storage, shape, dtype, device))
+
+
+X = buffer((2, 3))
+FLAGS = buffer((2, 3), bool_, 1)
+INDEX = buffer((2, 3), int64, 2)
+ONE = build.const(1.0, float32)
+
+
+@given(graphs())
+def test_what_builders_make_is_accepted(sinks: list[Node]) -> None:
+    verify(sinks)
+
+
+def test_movement_that_moves_nothing_and_used_assignments_are_accepted() -> None:
+    stay = Node(Op.PERMUTE, (Node(Op.RESHAPE, (X,), (2, 3)),), (0, 1))
+    assigned = Node(Op.ASSIGN, (X, Node(Op.FLIP, (stay,), ())))
+    verify([assigned + stay])
+
+
+VIOLATIONS = {
+    # 1. Operations of other dialects.
+    "unknown operation": (("add", (X, X), None, float32, (2, 3)), "'add' is not an operation"),
+    "axis": ((Op.AXIS, (), Axis(0, 4), int64, ()), "axis: it does not belong in a graph"),
+    "affine": ((Op.AFFINE, (), Affine((), 1), int64, ()), "affine: it does not belong"),
+    "load": ((Op.LOAD, (), Load(0, float32), float32, ()), "load: it does not belong"),
+    "fold": ((Op.FOLD, (ONE,), Fold(ADD), float32, ()), "fold: it does not belong"),
+    "prefix": ((Op.PREFIX, (ONE,), Fold(ADD), float32, ()), "prefix: it does not belong"),
+    "hole": ((Op.HOLE, (), Hole("a", float32), float32, ()), "hole: it does not belong"),
+    # 2. Operands.
+    "list of operands": ((Op.NEG, [X], None, float32, (2, 3)), "not nodes"),
+    "scalar operand": ((Op.ADD, (X, 1.0), None, float32, (2, 3)), "1.0), not nodes"),
+    "no operands": ((Op.NEG, None, None, float32, (2, 3)), "the operands are None"),
+    "missing operand": ((Op.ADD, (X,), None, float32, (2, 3)), "takes 2 operands, and has 1"),
+    "extra operand": ((Op.NEG, (X, X), None, float32, (2, 3)), "takes 1 operands, and has 2"),
+    "leaf with operand": (
+        (Op.CONST, (X,), Const(1.0, float32), float32, ()), "takes 0 operands, and has 1"),
+    # 3. Arguments.
+    "argument of add": ((Op.ADD, (X, X), 1, float32, (2, 3)), "takes no argument, and has 1"),
+    "argument of detach": ((Op.DETACH, (X,), "x", float32, (2, 3)), "takes no argument"),
+    "list as shape": ((Op.RESHAPE, (X,), [6], float32, (6,)), "not a tuple of sizes"),
+    "bool as size": ((Op.RESHAPE, (X,), (6, True), float32, (6, 1)), "not a tuple of sizes"),
+    "negative size": ((Op.EXPAND, (ONE,), (-1,), float32, (-1,)), "not a tuple of sizes"),
+    "NumPy integer": (
+        (Op.RESHAPE, (X,), (np.int64(6),), float32, (6,)), "not a tuple of sizes"),
+    "list as axes": ((Op.PERMUTE, (X,), [1, 0], float32, (3, 2)), "not a tuple of axes"),
+    "repeated axis": ((Op.PERMUTE, (X,), (0, 0), float32, (2, 2)), "not an order of the axes"),
+    "unsorted flip": ((Op.FLIP, (X,), (1, 0), float32, (2, 3)), "not a sorted tuple of axes"),
+    "repeated flip": ((Op.FLIP, (X,), (1, 1), float32, (2, 3)), "not a sorted tuple of axes"),
+    "bool flip": ((Op.FLIP, (X,), (True,), float32, (2, 3)), "not a sorted tuple of axes"),
+    "flip out of range": ((Op.FLIP, (X,), (2,), float32, (2, 3)), "axes (2,) of shape"),
+    "plain tuple for pad": ((Op.PAD, (X,), ((1, 0), (0, 0), 0.0), float32, (3, 3)), "not a Pad"),
+    "negative pad": (
+        (Op.PAD, (X,), Pad((-1, 0), (0, 0), 0.0), float32, (1, 3)), "before=(-1, 0) is not"),
+    "bool bound": (
+        (Op.SHRINK, (X,), Shrink((0, False), (2, 3), (1, 1)), float32, (2, 3)), "start="),
+    "zero step": (
+        (Op.SHRINK, (X,), Shrink((0, 0), (2, 3), (1, 0)), float32, (2, 3)), "0:3:0 does not fit"),
+    "bool shear": (
+        (Op.SHEAR, (X,), Shear(0, 1, True), float32, (4, 3)), "step=True is not an integer"),
+    "shear by itself": ((Op.SHEAR, (X,), Shear(0, 0, 1), float32, (3, 3)), "axes 0 and 0"),
+    "name of a dtype": ((Op.CAST, (X,), "float64", float64, (2, 3)), "not a DType"),
+    "bitcast of another size": (
+        (Op.BITCAST, (X,), float64, float64, (2, 3)), "differ in size"),
+    "tuple as gather's axis": ((Op.GATHER, (X, INDEX), (0,), float32, (2, 3)), "not an axis"),
+    "float index": ((Op.GATHER, (X, X), 0, float32, (2, 3)), "not an integer"),
+    "bool scatter axis": (
+        (Op.SCATTER, (X, INDEX, X), Scatter(False, ADD), float32, (2, 3)), "axis=False"),
+    "copy to nowhere": ((Op.COPY, (X,), "", float32, (2, 3)), "not a device name"),
+    "buffer of lists": (
+        (Op.BUFFER, (), BufferRef(3, [2], float32, "cpu"), float32, (2,)), "shape=[2]"),
+    "buffer without dtype": (
+        (Op.BUFFER, (), BufferRef(3, (2,), "float32", "cpu"), float32, (2,)), "dtype='float32'"),
+    "buffer nowhere": (
+        (Op.BUFFER, (), BufferRef(3, (2,), float32, None), float32, (2,)), "device=None"),
+    "iota of bool": ((Op.IOTA, (), Iota(2, bool_), bool_, (2,)), "does not count"),
+    "negative iota": ((Op.IOTA, (), Iota(-2, int64), int64, (-2,)), "size=-2"),
+    "empty bounds": ((Op.VARIABLE, (), Variable("n", 3, 2), int64, ()), "hold no integer"),
+    "unnamed variable": ((Op.VARIABLE, (), Variable("1n", 1, 2), int64, ()), "an identifier"),
+    # 4. Scalars.
+    "int for float": (
+        (Op.CONST, (), Const(1, float32), float32, ()), "1 is not a Python float"),
+    "bool for int": (
+        (Op.CONST, (), Const(True, int64), int64, ()), "True is not a Python int"),
+    "int for bool": ((Op.CONST, (), Const(1, bool_), bool_, ()), "1 is not a Python bool"),
+    "float for complex": (
+        (Op.CONST, (), Const(1.0, dtypes.complex64), dtypes.complex64, ()), "a Python complex"),
+    "NumPy float": (
+        (Op.CONST, (), Const(np.float64(1), float64), float64, ()), "is not a Python float"),
+    "too large": ((Op.CONST, (), Const(128, int8), int8, ()), "128 is out of the range of int8"),
+    "negative unsigned": ((Op.CONST, (), Const(-1, uint8), uint8, ()), "-1 is out of the range"),
+    "untyped pad": (
+        (Op.PAD, (X,), Pad((1, 0), (0, 0), 0), float32, (3, 3)), "0 is not a Python float"),
+    # 5. Monoids.
+    "name for a monoid": (
+        (Op.REDUCE, (X,), Reduce("ADD", (1,)), float32, (2,)), "'ADD' is not a Monoid"),
+    "too few components": (
+        (Op.REDUCE, (X,), Reduce(ARGMAX, (1,)), float32, (2,)), "takes 2 operands, and has 1"),
+    "sum of bools": (
+        (Op.REDUCE, (FLAGS,), Reduce(ADD, (1,)), bool_, (2,)), "ADD does not combine bool"),
+    "variance of mixed dtypes": (
+        (Op.REDUCE, (INDEX, X, X), Reduce(WELFORD, (1,)), int64, (2,)),
+        "WELFORD does not combine int64, float32, float32"),
+    "unsorted axes": (
+        (Op.REDUCE, (X,), Reduce(ADD, (1, 0)), float32, ()), "not a sorted tuple of axes"),
+    "list of axes": (
+        (Op.REDUCE, (X,), Reduce(ADD, [1]), float32, (2,)), "not a sorted tuple of axes"),
+    "no axes": ((Op.REDUCE, (X,), Reduce(ADD, ()), float32, (2, 3)), "axes () of shape"),
+    "axis out of range": ((Op.REDUCE, (X,), Reduce(ADD, (2,)), float32, (2, 3)), "axes (2,)"),
+    "missing part": (
+        (Op.REDUCE, (X, INDEX), Reduce(ARGMAX, (1,), 2), int64, (2,)), "part=2 is not"),
+    "bool part": (
+        (Op.REDUCE, (X, INDEX), Reduce(ARGMAX, (1,), True), int64, (2,)), "part=True is not"),
+    "scan of two axes": (
+        (Op.SCAN, (X,), Reduce(ADD, (0, 1)), float32, (2, 3)), "is not one axis"),
+    "scatter of pairs": (
+        (Op.SCATTER, (X, INDEX, X), Scatter(0, ARGMAX), float32, (2, 3)), "2 components"),
+    # 6. Types.
+    "wrong dtype": (
+        (Op.ADD, (X, X), None, float64, (2, 3)), "its dtype is lamina.float64, and its operands"),
+    "wrong shape": ((Op.ADD, (X, X), None, float32, (3, 2)), "its shape is (3, 2)"),
+    "list for a shape": ((Op.ADD, (X, X), None, float32, [2, 3]), "its shape is [2, 3]"),
+    "bool in a shape": (
+        (Op.RESHAPE, (X,), (6, 1), float32, (6, True)), "its shape is (6, True)"),
+    "broadcast": ((Op.ADD, (X, ONE), None, float32, (2, 3)), "shapes (2, 3) and () differ"),
+    "mixed dtypes": ((Op.ADD, (X, INDEX), None, float32, (2, 3)), "float32 and int64 differ"),
+    "comparison without bool": ((Op.LT, (X, X), None, float32, (2, 3)), "its dtype is"),
+    "condition of numbers": ((Op.WHERE, (X, X, X), None, float32, (2, 3)), "not bool"),
+    "negated bool": ((Op.NEG, (FLAGS,), None, bool_, (2, 3)), "bool is not one of"),
+    "reshape of another count": ((Op.RESHAPE, (X,), (5,), float32, (5,)), "has 6 elements"),
+    # 7. Assignments.
+    "assigned value": (
+        (Op.ASSIGN, (X + X, X), None, float32, (2, 3)), "the target is not a buffer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIOLATIONS)
+def test_a_planted_violation_is_named(name: str) -> None:
+    parts, message = VIOLATIONS[name]
+    bad = plant(*parts)
+    with pytest.raises(VerifyError) as caught:
+        verify([bad])
+    assert message in str(caught.value)
+    name = bad.op.name if isinstance(bad.op, Op) else bad.op
+    assert re.match(f"verify: (%\\d+ = '?{name}|<{name} )", str(caught.value), re.IGNORECASE)
+
+
+def test_every_foreign_operation_is_planted() -> None:
+    assert {parts[0] for parts, _ in VIOLATIONS.values()} >= FOREIGN
+
+
+def test_a_violation_below_a_sound_sink_is_found() -> None:
+    bad = plant(Op.NEG, (X,), None, float32, (9,))
+    above = plant(Op.NEG, (bad,), None, float32, (9,))
+    with pytest.raises(VerifyError, match=r"^verify: %1 = neg: its shape is \(9,\)"):
+        verify([above])
+
+
+def test_one_storage_has_one_device_and_size() -> None:
+    verify([X, buffer((3, 2)), buffer((3,), float64)])
+    with pytest.raises(VerifyError, match="one storage of two sizes, 24 and 12 bytes"):
+        verify([X, buffer((3,))])
+    with pytest.raises(VerifyError, match="one storage on two devices, cpu and interp"):
+        verify([X, buffer((2, 3), device="interp")])
+
+
+def test_only_copy_crosses_devices() -> None:
+    far = buffer((2, 3), storage=9, device="interp")
+    verify([X + Node(Op.COPY, (far,), "cpu")])
+    with pytest.raises(VerifyError, match="add: its operands live on cpu and interp"):
+        verify([X + -far])
+    with pytest.raises(VerifyError, match="assign: its operands live on cpu and interp"):
+        verify([Node(Op.ASSIGN, (X, far))])
+
+
+def test_a_node_outside_the_table_is_found() -> None:
+    sound = -X
+    twin = plant(sound.op, sound.src, sound.arg, sound.dtype, sound.shape)
+    verify([sound])
+    with pytest.raises(VerifyError, match="another object of this structure exists"):
+        verify([twin])
