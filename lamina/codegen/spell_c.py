@@ -67,6 +67,8 @@ Spelling = Callable[["CPrinter", Node, list[Value], int], Value]
 
 def splat(text: str, element: str, vector: str) -> str:
     """A scalar in every lane; the subtraction keeps the sign of zero."""
+    if text in ("0", "0.0f", "0.0"):
+        return f"({vector}){{0}}"
     return f"(({element})({text}) - ({vector}){{0}})"
 
 
@@ -84,16 +86,10 @@ def _infix(sign: str) -> Spelling:
         if node.dtype is bool_ and lanes > 1:
             (a, b), mask = _bools(printer, operands, lanes)
             return Value(f"({a} {sign} {b})", bool_, lanes, mask)
-        a, b = _texts(printer, operands, lanes)
+        a, b = (one.text for one in operands)
         return Value(f"({a} {sign} {b})", node.dtype, lanes)
 
     return spell
-
-
-def _texts(printer: CPrinter, operands: list[Value], lanes: int) -> list[str]:
-    if lanes == 1:
-        return [one.text for one in operands]
-    return [printer.widened(one, lanes, one.mask) for one in operands]
 
 
 def _compare(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
@@ -105,7 +101,7 @@ def _compare(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -
         (a, b), mask = _bools(printer, operands, lanes)
         text = f"(~{a} & {b})" if node.op is Op.LT else f"~({a} ^ {b})"
         return Value(text, bool_, lanes, mask)
-    a, b = _texts(printer, operands, lanes)
+    a, b = (one.text for one in operands)
     printer.type(bool_, lanes, dtype.bits)
     return Value(f"({a} {sign} {b})", bool_, lanes, dtype.bits)
 
@@ -152,14 +148,16 @@ def _extreme(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -
     dtype = node.dtype
     if dtype is bool_:
         return _infix("|" if node.op is Op.MAX else "&")(printer, node, operands, lanes)
-    a, b = _texts(printer, operands, lanes)
+    a, b = (one.text for one in operands)
     if lanes == 1:
         nan = f" || {a} != {a}" if dtype.is_float else ""
         return Value(f"({a} {sign} {b}{nan} ? {a} : {b})", dtype)
-    if operands[0].lanes == 1:
-        a = printer.declare(Value(a, dtype, lanes)).text
-    if operands[1].lanes == 1:
-        b = printer.declare(Value(b, dtype, lanes)).text
+    a, b = (
+        printer.declare(Value(printer.widened(one, lanes), dtype, lanes)).text
+        if one.lanes == 1
+        else one.text
+        for one in operands
+    )
     nan = f" | ({a} != {a})" if dtype.is_float else ""
     mask = printer.declare(Value(f"(({a} {sign} {b}){nan})", bool_, lanes, dtype.bits)).text
     return select(printer, mask, dtype.bits, a, b, dtype, lanes)
@@ -218,9 +216,10 @@ def _truncate(printer: CPrinter, node: Node, operands: list[Value], lanes: int) 
 def _shift(sign: str) -> Spelling:
     def spell(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
         dtype, amount = node.dtype, node.src[1]
-        a, b = _texts(printer, operands, lanes)
+        a, b = (one.text for one in operands)
         if amount.op is Op.CONST and 0 <= amount.arg.value < dtype.bits:
-            return Value(f"({a} {sign} {amount.arg.value})", dtype, lanes)
+            wide = printer.widened(operands[0], lanes)
+            return Value(f"({wide} {sign} {amount.arg.value})", dtype, lanes)
         beyond = "0" if sign == "<<" or dtype.kind == "uint" else "({0} < 0 ? -1 : 0)"
         call = f"((u64){{1}} < {dtype.bits} ? {{0}} {sign} {{1}} : {beyond})"
         return _by_lane(printer, dtype, lanes, operands, call.format)

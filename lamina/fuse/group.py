@@ -117,7 +117,7 @@ class KernelGroup:
                 self.lowering.split(request)
                 self.rebuild()
         self.members.append(node)
-        self.contracts |= node.op is Op.REDUCE and contracts(self.scalars[node], self.row_axes)
+        self.contracts = self.contracts or contracts(self.scalars[node], self.row_axes)
 
     def rebuild(self) -> None:
         """Lower every member again, after the rows or the plan changed."""
@@ -188,7 +188,7 @@ def _last_is_reduced(shape: Shape, axes: tuple[int, ...]) -> bool:
 
 
 def contracts(scalar: Node, rows: Index) -> bool:
-    """Is this a product of operands that each vary along rows the other does not know?"""
+    """Does this hold a reduction over operands that each vary along rows the other does not know?"""
     known = [
         free_axes(node) & frozenset(rows)
         for node in toposort([scalar])

@@ -27,6 +27,7 @@ MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
 MAX_COST = 1000  # costs saturate here
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
+BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.FLIP})
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA, Op.VARIABLE}) | Group.MOVEMENT
 
 
@@ -38,7 +39,8 @@ def choose_values(sinks: Sequence[Node]) -> list[Node]:
     for node in order:
         if node.op in (Op.ARGSORT, Op.COPY):
             values.add(node.src[0])
-    values |= _epilogues(order, values, users)
+    ends, absorbed = _epilogues(order, values, users)
+    values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(order, values)
     values |= _shared(order, users, values)
     values |= _too_deep(order, values)
@@ -53,19 +55,42 @@ def _users(order: Iterable[Node]) -> dict[Node, list[Node]]:
     return users
 
 
-def _epilogues(order: list[Node], values: set[Node], users: dict[Node, list[Node]]) -> set[Node]:
-    """The end of the elementwise region that alone uses a reduction: what its kernel stores."""
+def _epilogues(
+    order: list[Node], values: set[Node], users: dict[Node, list[Node]]
+) -> tuple[set[Node], set[Node]]:
+    """Where the kernel of each reduction stores: at the end of the region that alone uses it.
+
+    Returns those ends, and the reductions that a movement separates from theirs: they have no
+    use of their own and are computed in place, at the end's axes.
+    """
     position = {node: place for place, node in enumerate(order)}
-    ends = set()
+    ends, absorbed = set(), set()
     for node in values:
-        if node.op is Op.REDUCE:
-            end: Node | None = node
-            while end is not None and (end is node or end not in values):
-                ends.add(end)
-                last, end = end, _meeting_point(end, users, position)
-                if end is not None:
-                    ends.discard(last)
-    return ends
+        if node.op is not Op.REDUCE:
+            continue
+        end, moved = node, False
+        while end is node or end not in values:
+            following = _meeting_point(end, users, position)
+            if following is None:
+                following = _moved(end, users)
+                moved |= following is not None
+            if following is None:
+                break
+            end = following
+        ends.add(end)
+        if moved and node is not end:
+            absorbed.add(node)
+    return ends, absorbed
+
+
+def _moved(node: Node, users: dict[Node, list[Node]]) -> Node | None:
+    """The one-to-one movement that alone uses `node`, if arithmetic or nothing follows it."""
+    if len(users[node]) != 1 or users[node][0].op not in BIJECTIVE:
+        return None
+    movement = users[node][0]
+    after = users[movement]
+    wanted = not after or any(one.op in Group.ELEMENTWISE | BIJECTIVE for one in after)
+    return movement if wanted else None
 
 
 def _meeting_point(

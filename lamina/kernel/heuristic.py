@@ -26,6 +26,7 @@ from lamina.simplify import index as ix
 CHUNK = 1 << 15  # operations that are worth handing to a thread
 MAX_CHUNKS = 256
 DOT_TILE = (4, 3)  # dot products kept in registers when the reduced axis is the vector
+NARROW_ROWS = 8  # rows kept in registers when a row is shorter than a vector
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 
 
@@ -185,6 +186,9 @@ def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
         for axes in inner
     )
     fold = contraction(plan.kernel)
+    if fold is not None and _is_short(plan, fold):
+        row = max(plan.rows(), key=lambda axis: _store_score(plan.kernel, axis))
+        inner_score = row_score = _store_score(plan.kernel, row)
     use_rows = row is not None and row_score > 0 and (not inner or row_score >= inner_score)
     if fold is not None and use_rows:
         _outer_product(plan, fold, row)
@@ -196,6 +200,15 @@ def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
         _vector_inner(plan, inner, serial)
     _parallel(plan, work)
     return tuple(plan.moves)
+
+
+def _is_short(plan: Planner, fold: Node) -> bool:
+    """Is a contraction too short to fill vectors along its reduced axes?"""
+    return max(axis.arg.size for axis in fold.src[fold.arg.monoid.arity :]) < 4 * plan.lanes()
+
+
+def _store_score(kernel: Kernel, axis: Node) -> int:
+    return sum(_access_score(store.index, store.condition, axis) for store in kernel.stores)
 
 
 def _lanes_for(plan: Planner, size: int) -> int:
@@ -229,10 +242,13 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     loads = [one for one in toposort(fold.src) if one.op is Op.LOAD]
     wide = [one for one in loads if vector in free_axes(one)]
     tall = [axis for axis in others if not any(axis in free_axes(one) for one in wide)]
-    if atom is None or vector.arg.size < atom.lanes or not tall:
+    if not tall:
         _vector_rows(plan, vector)
         return
     column = max(tall, key=lambda axis: axis.arg.size)
+    if atom is None or vector.arg.size < atom.lanes:
+        _narrow_product(plan, column, vector)
+        return
     count = 2 if vector.arg.size >= 2 * atom.lanes else 1
     blocks = -(-column.arg.size // atom.m)
     height = -(-column.arg.size // blocks)
@@ -248,6 +264,17 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     innermost = next(one for one in reduced if one)[-1]
     plan.do(Stage(innermost.arg.number, "register"))
     plan.do(Tensorize(innermost.arg.number, atom.name))
+
+
+def _narrow_product(plan: Planner, column: Node, vector: Node) -> None:
+    """Fewer columns than a vector has lanes: several rows of one shorter vector each."""
+    lanes = _lanes_for(plan, vector.arg.size)
+    if lanes > 1:
+        _, lane = plan.split(vector, lanes)
+        plan.bind(lane, "vector")
+    if column.arg.size >= NARROW_ROWS:
+        _, inner = plan.split(column, NARROW_ROWS)
+        plan.bind(inner, "unroll")
 
 
 def _dot_tile(plan: Planner, fold: Node) -> None:

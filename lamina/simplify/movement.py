@@ -5,6 +5,7 @@ Constants are kept as CONST or EXPAND of CONST, whatever moves them.
 
 from __future__ import annotations
 
+from lamina.dtypes import int64
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
 from lamina.ir.node import Node, const, full
@@ -213,6 +214,21 @@ def extreme_of_expanded(node: Node) -> Node | None:
         return None
     shape = tuple(1 if axis in same else size for axis, size in enumerate(x.shape))
     return build.reduce(monoid, axes, build.expand(x.src[0], shape))
+
+
+@on(Op.SCATTER)
+def scatter_one(node: Node) -> Node | None:
+    """With one update a row, every element compares its place with that update's."""
+    base, places, update = node.src
+    axis, monoid = node.arg
+    if places.shape[axis] != 1:
+        return None
+    shape = base.shape
+    along = tuple(size if other == axis else 1 for other, size in enumerate(shape))
+    here = build.expand(build.reshape(build.iota(shape[axis], int64), along), shape)
+    hit = here.eq(build.expand(build.cast(places, int64), shape))
+    new = build.expand(update, shape)
+    return build.select(hit, new if monoid is None else monoid.combine((base,), (new,))[0], base)
 
 
 @on(Op.CONTIGUOUS)
