@@ -34,6 +34,7 @@ from lamina.runtime.buffer import Buffer
 from lamina.runtime.cpu import CpuProgram, thread_count
 from lamina.shape import prod
 from lamina.simplify.algebra import DROP_DETACH, SIMPLIFY
+from lamina.simplify.complex import split_complex
 
 VERIFY = False  # check every dialect's invariants after every pass; the tests switch it on
 
@@ -68,6 +69,16 @@ class Source:
 def _rewritten(outputs: list[Output], rules: Any) -> list[Output]:
     values = rewrite([output.value for output in outputs], rules)
     return [replace(output, value=value) for output, value in zip(outputs, values, strict=True)]
+
+
+def _split_complex(outputs: list[Output], options: Options) -> list[Output]:
+    targets = [output.target for output in outputs if output.target is not None]
+    split = split_complex([*(output.value for output in outputs), *targets])
+    values, kept = split[: len(outputs)], iter(split[len(outputs) :])
+    return [
+        Output(value, None if output.target is None else next(kept))
+        for output, value in zip(outputs, values, strict=True)
+    ]
 
 
 def _drop_detach(outputs: list[Output], options: Options) -> list[Output]:
@@ -117,6 +128,7 @@ def _print(scheduled: Scheduled, options: Options) -> Source:
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass("split_complex", _split_complex, "graph", "graph"),
     Pass("drop_detach", _drop_detach, "graph", "graph"),
     Pass("simplify", _simplify, "graph", "graph"),
     Pass("fuse", _fuse, "graph", "kernels"),
