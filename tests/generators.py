@@ -70,10 +70,13 @@ def random_graph(
     sums: to the bit while magnitudes stay below 2**50. Whole numbers in float64, summed.
     loose: within a tolerance. All operations, moderate values, no NaN in the leaves.
     """
-    return _Generator(rng, style).graph(max_nodes)
+    return GraphGenerator(rng, style).graph(max_nodes)
 
 
-class _Generator:
+class GraphGenerator:
+    shapes = SHAPES
+    max_size = MAX_SIZE
+
     def __init__(self, rng: random.Random, style: Style) -> None:
         self.rng = rng
         self.style = style
@@ -84,17 +87,18 @@ class _Generator:
     def graph(self, max_nodes: int) -> tuple[list[Node], dict[Node, Array]]:
         for _ in range(self.rng.randint(1, 3)):
             self.pool.append(self.leaf())
-        steps: Sequence[Callable[[], Node | None]] = (
-            self.elementwise, self.elementwise, self.movement, self.movement, self.reduce
-        )  # fmt: skip
+        steps = self.steps()
         while len(self.pool) < max_nodes:
             node = self.rng.choice(steps)()
-            if node is not None and prod(node.shape) <= MAX_SIZE and len(node.shape) <= 5:
+            if node is not None and prod(node.shape) <= self.max_size and len(node.shape) <= 5:
                 self.pool.append(node)
         return self.pool[-self.rng.randint(1, 3) :], self.leaves
 
+    def steps(self) -> Sequence[Callable[[], Node | None]]:
+        return self.elementwise, self.elementwise, self.movement, self.movement, self.reduce
+
     def leaf(self) -> Node:
-        node = leaf(len(self.leaves), self.rng.choice(SHAPES), self.rng.choice(self.dtypes))
+        node = leaf(len(self.leaves), self.rng.choice(self.shapes), self.rng.choice(self.dtypes))
         self.leaves[node] = self.values(node.shape, node.dtype)
         return node
 

@@ -123,8 +123,8 @@ class Lowering:
         if holds is ix.TRUE:
             return self.value(node, index, condition)
         value = self.value(node, index, ix.both(condition, holds))
-        loads_zero = value.op is Op.LOAD and fill is const(0, fill.dtype)
-        return value if loads_zero else Node(Op.WHERE, (holds, value, fill))
+        guarded = value.op is Op.LOAD and len(value.src) > 1 and ix.implies(value.src[1], holds)
+        return value if guarded and fill is const(0, fill.dtype) else Node(Op.WHERE, (holds, value, fill))
 
     def _quotient(self, index: Node, divisor: int) -> Node:
         """Floor division that would rather split an axis than divide."""

@@ -55,7 +55,7 @@ def affine(terms: Terms, constant: int) -> Node:
     if not kept:
         return const(constant, int64)
     if any(term.op is Op.MOD for term in kept):
-        _join_quotients(kept)
+        constant += _join_quotients(kept)
         kept = {term: factor for term, factor in kept.items() if factor}
     ordered = sorted(kept, key=_order)
     if len(ordered) == 1 and constant == 0 and kept[ordered[0]] == 1:
@@ -65,8 +65,9 @@ def affine(terms: Terms, constant: int) -> Node:
     )
 
 
-def _join_quotients(terms: Terms) -> None:
-    """Turn ``c*(x // c) + x % c`` into x, in place."""
+def _join_quotients(terms: Terms) -> int:
+    """Turn ``c*(x // c) + x % c`` into x, in place; returns the constants that the x bring."""
+    total = 0
     for term, factor in list(terms.items()):
         if term.op is not Op.MOD or not _by_constant(term) or terms.get(term) != factor:
             continue
@@ -79,10 +80,10 @@ def _join_quotients(terms: Terms) -> None:
             for one in (*scaled, term):
                 del terms[one]
             inner_terms, constant = terms_of(inner)
-            if constant:  # pragma: no cover - mod() leaves no constant beside a quotient
-                raise AssertionError("a remainder keeps no constant")
+            total += constant * factor
             for one, coefficient in inner_terms.items():
                 terms[one] = terms.get(one, 0) + coefficient * factor
+    return total
 
 
 def add(*indices: Node) -> Node:
@@ -237,6 +238,11 @@ def both(*conditions: Node | None) -> Node:
     for part in parts:
         result = part if result is TRUE else Node(Op.AND, (result, part))
     return result
+
+
+def implies(condition: Node, part: Node) -> bool:
+    """Is every conjunct of `part` one of `condition`?"""
+    return set(_conjuncts(part)) <= set(_conjuncts(condition))
 
 
 def _conjuncts(condition: Node | None) -> Iterable[Node]:
