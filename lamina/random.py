@@ -1,0 +1,392 @@
+"""Random numbers that depend on a key and a position only: equal on every device.
+
+The generator is threefry2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011, "Parallel random
+numbers: as easy as 1, 2, 3"): a function of a key (two 32-bit words) and a counter (the number
+of the element), computed by integer operations of the graph. Nothing is stored between elements,
+so any of them can be computed anywhere.
+
+Every function takes either `seed` (an integer), or `key` (see `key` and `split`), or neither; then
+a generator of the process, set by `manual_seed`, hands out a new key. Two draws with one key are
+equal. A key is a tensor, not a constant of the graph, so drawing again with another key runs the
+same compiled program.
+
+`uniform`, `randint`, `bernoulli` and `permutation` agree on all devices to the last bit; `normal`
+and `categorical` agree as far as the devices' logarithm and cosine do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lamina import dtypes
+from lamina.dtypes import DType, as_dtype
+from lamina.errors import DTypeError, ShapeError
+from lamina.ir import build
+from lamina.ir.monoids import ARGMAX
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.shape import Shape, normalize_axis, prod
+from lamina.tensor.core import Tensor, as_tensor, default_device
+
+__all__ = [
+    "bernoulli", "categorical", "glorot_normal", "glorot_uniform", "kaiming_normal",
+    "kaiming_uniform", "key", "manual_seed", "next_key", "normal", "permutation", "randint",
+    "split", "uniform", "using",
+]  # fmt: skip
+
+Size = int | Sequence[int]
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+_WORD = 0xFFFFFFFF
+_SPLIT_STREAM = _WORD  # the counter's high word for new keys; draws count from 0
+_SIGNIFICANT = {
+    dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53,
+}  # fmt: skip
+
+
+# Keys.
+
+
+class _Generator:
+    """Where keys come from when a call names none: a seed and how many keys it has given."""
+
+    def __init__(self) -> None:
+        self.seed = 0
+        self.count = 0
+        self.traced: list[Tensor] = []  # keys of `using`, the innermost last
+
+    def next_key(self, device: str) -> Tensor:
+        if self.traced:
+            self.traced[-1], fresh = split(self.traced[-1], 2)
+            return fresh
+        from hashlib import blake2b
+
+        data = self.seed.to_bytes(8, "little") + self.count.to_bytes(8, "little")
+        self.count += 1
+        return key(int.from_bytes(blake2b(data, digest_size=8).digest(), "little"), device)
+
+
+_generator = _Generator()
+
+
+def manual_seed(seed: int) -> None:
+    """Start the process's generator afresh; its first seed is 0."""
+    _generator.seed = seed & (1 << 64) - 1
+    _generator.count = 0
+
+
+def next_key(device: str | None = None) -> Tensor:
+    """A new key from the process's generator: uint32 of shape (2,)."""
+    return _generator.next_key(default_device() if device is None else device)
+
+
+@contextlib.contextmanager
+def using(key: Tensor) -> Iterator[None]:
+    """Inside the ``with`` block, draws that name no key take theirs from `key`.
+
+    This makes the generator's state an input of a traced program: trace under `using`, then run
+    the program with a fresh key each time.
+    """
+    _generator.traced.append(key)
+    try:
+        yield
+    finally:
+        _generator.traced.pop()
+
+
+def key(seed: int, device: str | None = None) -> Tensor:
+    """The key of an integer seed, its low 64 bits as (high, low) words: uint32 of shape (2,)."""
+    return Tensor([seed >> 32 & _WORD, seed & _WORD], dtypes.uint32, device)
+
+
+_key_of = key  # for functions with an argument of that name
+
+
+def split(key: Tensor, n: int = 2) -> Tensor:
+    """`n` new keys from one, independent of each other and of draws with `key`.
+
+    The result is uint32 of shape (n, 2); it unpacks: ``a, b = split(key)``.
+    """
+    words = _threefry(_key_words("split", key), build.iota(n, dtypes.uint32), _SPLIT_STREAM)
+    halves = [
+        build.pad(build.reshape(word, (n, 1)), (0, side), (0, 1 - side))
+        for side, word in enumerate(words)
+    ]
+    return Tensor.of(halves[0] | halves[1], key.device)
+
+
+def _choose_key(seed: int | None, key: Tensor | None, device: str | None) -> Tensor:
+    if key is not None:
+        return key
+    where = default_device() if device is None else device
+    return _key_of(seed, where) if seed is not None else _generator.next_key(where)
+
+
+def _key_words(what: str, key: Tensor) -> tuple[Node, Node]:
+    if key.shape != (2,) or key.dtype is not dtypes.uint32:
+        raise ShapeError(
+            f"{what}: a key is uint32 of shape (2,), not {key.dtype.name} of {key.shape}; "
+            "make one with lamina.random.key"
+        )
+    high, low = (
+        build.reshape(build.shrink(key.node, (at,), (at + 1,)), ()) for at in range(2)
+    )
+    return high, low
+
+
+# Bits.
+
+
+def _threefry(key: tuple[Node, Node], low: Node, high: int) -> tuple[Node, Node]:
+    """The 20 rounds for the counters (`low`, `high`), elementwise: two words of low's shape."""
+    first, second = (build.expand(word, low.shape) for word in key)
+    schedule = (first, second, first ^ second ^ _PARITY)
+    x = low + first
+    y = second + high
+    for group in range(5):
+        for distance in _ROTATIONS[group % 2]:
+            x = x + y
+            y = ((y << distance) | (y >> (32 - distance))) ^ x
+        x = x + schedule[(group + 1) % 3]
+        y = y + schedule[(group + 2) % 3] + (group + 1)
+    return x, y
+
+
+def _words(key: Tensor, shape: Shape, stream: int = 0) -> tuple[Node, Node]:
+    """Two random words (uint32) for each element of `shape`; streams are independent."""
+    count = prod(shape)
+    if count > 1 << 32:
+        raise ShapeError(f"random: {shape} has over 2**32 elements; draw parts with split keys")
+    words = _threefry(_key_words("random", key), build.iota(count, dtypes.uint32), stream)
+    return build.reshape(words[0], shape), build.reshape(words[1], shape)
+
+
+def _long_words(words: tuple[Node, Node]) -> Node:
+    """Two words as one of 64 bits."""
+    high, low = (build.cast(word, dtypes.uint64) for word in words)
+    return (high << 32) | low
+
+
+def _fraction(words: tuple[Node, Node], dtype: DType) -> Node:
+    """Multiples of 2**-significant bits in [0, 1), exactly represented."""
+    bits = _SIGNIFICANT[dtype]
+    integer = (_long_words(words) >> (64 - bits)) if bits > 32 else (words[0] >> (32 - bits))
+    return build.cast(integer, dtype) * 2.0**-bits
+
+
+# Distributions.
+
+
+def _shape(shape: Size) -> Shape:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _float(what: str, dtype: Any) -> DType:
+    kind = as_dtype(dtype)
+    if kind not in _SIGNIFICANT:
+        names = ", ".join(one.name for one in _SIGNIFICANT)
+        raise DTypeError(f"{what}: {kind.name} is not one of {names}")
+    return kind
+
+
+def uniform(
+    shape: Size = (),
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    seed: int | None = None,
+    key: Tensor | None = None,
+    dtype: DType = dtypes.default_float,
+    device: str | None = None,
+) -> Tensor:
+    """Numbers from [low, high), evenly distributed (rounding may reach `high` when low != 0)."""
+    dtype = _float("uniform", dtype)
+    key = _choose_key(seed, key, device)
+    unit = _fraction(_words(key, _shape(shape)), dtype)
+    if high - low != 1.0:
+        unit = unit * (high - low)
+    return Tensor.of(unit + low if low else unit, key.device)
+
+
+def normal(
+    shape: Size = (),
+    mean: float = 0.0,
+    std: float = 1.0,
+    *,
+    seed: int | None = None,
+    key: Tensor | None = None,
+    dtype: DType = dtypes.default_float,
+    device: str | None = None,
+) -> Tensor:
+    """Numbers from the normal distribution (Box and Muller 1958); halves are made in float32."""
+    dtype = _float("normal", dtype)
+    key = _choose_key(seed, key, device)
+    size = _shape(shape)
+    if dtype is dtypes.float64:
+        first, second = _words(key, size), _words(key, size, 1)
+        exact = dtype
+        # The least value is 2**-53, not 0, whose logarithm is infinite.
+        radius = 1.0 - _fraction(first, exact)
+        angle = _fraction(second, exact)
+    else:
+        first = _words(key, size)
+        exact = dtypes.float32
+        # All 32 bits: small values, which make the tail, keep their full precision.
+        radius = build.cast(first[0], exact) * 2.0**-32 + 2.0**-33
+        angle = _fraction((first[1], first[0]), exact)
+    length = Node(Op.SQRT, (Node(Op.LOG, (radius,)) * -2.0,))
+    values = length * Node(Op.COS, (angle * math.tau,))
+    return Tensor.of(build.cast(_scaled(values, mean, std), dtype), key.device)
+
+
+def _scaled(values: Node, mean: float, std: float) -> Node:
+    scaled = values if std == 1.0 else values * std
+    return scaled + mean if mean else scaled
+
+
+def randint(
+    shape: Size,
+    low: int,
+    high: int,
+    *,
+    seed: int | None = None,
+    key: Tensor | None = None,
+    dtype: DType = dtypes.default_int,
+    device: str | None = None,
+) -> Tensor:
+    """Integers with ``low <= value < high``, evenly distributed up to a share of
+    ``(high - low) / 2**64``."""
+    dtype = as_dtype(dtype)
+    if not dtype.is_int:
+        raise DTypeError(f"randint: {dtype.name} is not an integer dtype")
+    if not dtype.min <= low < high <= dtype.max + 1:  # type: ignore[operator]
+        raise ShapeError(f"randint: {low}..{high} is empty or does not fit {dtype.name}")
+    key = _choose_key(seed, key, device)
+    bits = _long_words(_words(key, _shape(shape)))
+    span = high - low
+    offset = bits if span == 1 << 64 else bits % span
+    return Tensor.of(build.cast(offset + low, dtype), key.device)
+
+
+def bernoulli(
+    shape: Size,
+    p: float | Tensor = 0.5,
+    *,
+    seed: int | None = None,
+    key: Tensor | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """True with probability `p` (a number, or a tensor that broadcasts to `shape`), bool."""
+    device = p.device if isinstance(p, Tensor) and device is None else device
+    key = _choose_key(seed, key, device)
+    unit = _fraction(_words(key, _shape(shape)), dtypes.float32)
+    chance = as_tensor(p, Tensor.of(unit, key.device)).node
+    level = build.expand(build.cast(chance, dtypes.float32), unit.shape)
+    return Tensor.of(unit < level, key.device)
+
+
+def permutation(
+    x: int | Tensor,
+    *,
+    axis: int = 0,
+    seed: int | None = None,
+    key: Tensor | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """0..x-1 in random order (int64), or the tensor `x` with the places along `axis` shuffled."""
+    if isinstance(x, int):
+        key = _choose_key(seed, key, device)
+        return Tensor.of(_shuffled(key, x), key.device)
+    key = _choose_key(seed, key, x.device)
+    axis = normalize_axis("permutation", axis, x.ndim)
+    column = tuple(x.shape[axis] if one == axis else 1 for one in range(x.ndim))
+    order = build.expand(build.reshape(_shuffled(key, x.shape[axis]), column), x.shape)
+    return Tensor.of(Node(Op.GATHER, (x.node, order), axis), x.device)
+
+
+def _shuffled(key: Tensor, n: int) -> Node:
+    """The order of n random numbers of 64 bits."""
+    return Node(Op.ARGSORT, (_long_words(_words(key, (n,))),))
+
+
+def categorical(
+    logits: Tensor,
+    *,
+    axis: int = -1,
+    seed: int | None = None,
+    key: Tensor | None = None,
+) -> Tensor:
+    """Indices along `axis` drawn with probabilities ``softmax(logits, axis)``, int64.
+
+    The index of the largest logit plus Gumbel noise has that distribution (Gumbel 1954; Maddison,
+    Tarlow and Minka 2014, "A* sampling").
+    """
+    axis = normalize_axis("categorical", axis, logits.ndim)
+    key = _choose_key(seed, key, logits.device)
+    word = build.cast(_words(key, logits.shape)[0], dtypes.float32)
+    inside = word * (2.0**-32 * (1 - 2.0**-24)) + 2.0**-33  # in (0, 1), so both logs are finite
+    noise = -Node(Op.LOG, (-Node(Op.LOG, (inside,)),))
+    noisy = build.cast(logits.node, dtypes.float32) + noise
+    column = tuple(size if one == axis else 1 for one, size in enumerate(noisy.shape))
+    index = build.iota(noisy.shape[axis], dtypes.int64)
+    places = build.expand(build.reshape(index, column), noisy.shape)
+    return Tensor.of(build.reduce(ARGMAX, (axis,), noisy, places, part=1), logits.device)
+
+
+# Initial weights.
+
+
+def _fans(what: str, shape: Size) -> tuple[Shape, int, int]:
+    """The shape (out, in, kernel sizes ...), and the numbers of inputs and outputs of a unit."""
+    sizes = _shape(shape)
+    if len(sizes) < 2:
+        raise ShapeError(f"{what}: {sizes} needs two axes or more: (out, in, ...)")
+    field = prod(sizes[2:])
+    return sizes, sizes[1] * field, sizes[0] * field
+
+
+def _kaiming_std(what: str, shape: Size, a: float, mode: str) -> tuple[Shape, float]:
+    sizes, fan_in, fan_out = _fans(what, shape)
+    if mode not in ("fan_in", "fan_out"):
+        raise ShapeError(f"{what}: mode {mode!r} is neither 'fan_in' nor 'fan_out'")
+    fan = fan_in if mode == "fan_in" else fan_out
+    return sizes, math.sqrt(2.0 / ((1.0 + a * a) * max(fan, 1)))
+
+
+def kaiming_uniform(
+    shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: Any
+) -> Tensor:
+    """Weights for layers followed by a (leaky, slope `a`) relu; `draw` is as in `uniform`.
+
+    Source: He, Zhang, Ren and Sun 2015, "Delving deep into rectifiers", section 2.2.
+    """
+    sizes, std = _kaiming_std("kaiming_uniform", shape, a, mode)
+    bound = math.sqrt(3.0) * std
+    return uniform(sizes, -bound, bound, **draw)
+
+
+def kaiming_normal(shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: Any) -> Tensor:
+    """As `kaiming_uniform`, from the normal distribution."""
+    sizes, std = _kaiming_std("kaiming_normal", shape, a, mode)
+    return normal(sizes, 0.0, std, **draw)
+
+
+def glorot_uniform(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
+    """Weights that keep variances equal in both directions; `draw` is as in `uniform`.
+
+    Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward
+    neural networks", equation 16.
+    """
+    sizes, fan_in, fan_out = _fans("glorot_uniform", shape)
+    bound = gain * math.sqrt(6.0 / max(fan_in + fan_out, 1))
+    return uniform(sizes, -bound, bound, **draw)
+
+
+def glorot_normal(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
+    """As `glorot_uniform`, from the normal distribution."""
+    sizes, fan_in, fan_out = _fans("glorot_normal", shape)
+    return normal(sizes, 0.0, gain * math.sqrt(2.0 / max(fan_in + fan_out, 1)), **draw)

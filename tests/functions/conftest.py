@@ -1,0 +1,16 @@
+"""The functions are compositions: they are tested on the reference device, which needs no
+compiler and takes no time to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lamina import options
+
+
+@pytest.fixture(scope="package", autouse=True)
+def reference_device() -> Iterator[None]:
+    with options.using(device="interp"):
+        yield

@@ -1,0 +1,126 @@
+"""Contractions against NumPy and PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lamina import dtypes
+from lamina.errors import DTypeError, ShapeError
+from lamina.tensor import linalg
+from lamina.tensor.core import Tensor
+from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
+
+EQUATIONS = [
+    ("ij,jk->ik", [(2, 3), (3, 4)]),
+    ("ij,jk", [(2, 3), (3, 4)]),
+    ("ba", [(2, 3)]),
+    ("ii", [(3, 3)]),
+    ("ii->i", [(3, 3)]),
+    ("iij->ji", [(2, 2, 3)]),
+    ("iiii->i", [(2, 2, 2, 2)]),
+    ("ij->", [(2, 3)]),
+    ("i,j->ji", [(2,), (3,)]),
+    ("...ij,...jk->...ik", [(2, 1, 3, 4), (5, 4, 2)]),
+    ("i...,i...->...", [(3, 2), (3, 2)]),
+    ("...,...", [(2, 3), (3,)]),
+    ("b...i,oi->b...o", [(2, 4, 3), (5, 3)]),
+    ("ab,bc,cd->ad", [(2, 3), (3, 4), (4, 2)]),
+    ("abc,cd,a,be->de", [(2, 3, 4), (4, 2), (2,), (3, 5)]),
+    ("ij,ik->i", [(2, 3), (2, 4)]),
+    ("ij,jk->ik", [(0, 3), (3, 4)]),
+    ("ij,jk->ik", [(2, 0), (0, 4)]),
+    (",i->i", [(), (3,)]),
+    ("Ab, bA -> A", [(2, 3), (3, 2)]),
+    ("bhld,bhsd->bhls", [(2, 2, 3, 4), (2, 2, 5, 4)]),
+]
+
+
+@pytest.mark.parametrize(("equation", "shapes"), EQUATIONS)
+def test_einsum_like_numpy(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    given = [normals(*shape, seed=at) for at, shape in enumerate(shapes)]
+    got = linalg.einsum(equation, *map(Tensor, given)).numpy()
+    expected = np.einsum(equation, *given)
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("equation", "shapes"), EQUATIONS[:17])
+def test_einsum_derivatives_against_torch(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    torch = pytest.importorskip("torch")
+    agree_with_torch(
+        lambda *a: linalg.einsum(equation, *a),
+        lambda *a: torch.einsum(equation, *a),
+        *[normals(*shape, seed=at) for at, shape in enumerate(shapes)],
+    )
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_random_equations(data: Any) -> None:
+    sizes = {letter: data.draw(st.integers(1, 3)) for letter in "abcd"}
+    word = st.text("abcd", min_size=0, max_size=3)
+    texts = data.draw(st.lists(word, min_size=1, max_size=3))
+    used = sorted(set("".join(texts)))
+    output = data.draw(st.lists(st.sampled_from(used), unique=True)) if used else []
+    equation = ",".join(texts) + data.draw(st.sampled_from(["", "->" + "".join(output)]))
+    given = [
+        normals(*(sizes[letter] for letter in text), seed=at) for at, text in enumerate(texts)
+    ]
+    got = linalg.einsum(equation, *map(Tensor, given)).numpy()
+    np.testing.assert_allclose(got, np.einsum(equation, *given), atol=1e-9)
+
+
+def test_derivatives() -> None:
+    x, y = normals(3, 3), normals(3, 2, seed=1)
+    agree_with_differences(lambda a, b: linalg.einsum("ii,ij->j", a, b), x, y)
+    agree_with_differences(lambda a: linalg.trace(a, offset=1), x)
+    agree_with_differences(linalg.cross, x, normals(3, seed=2))
+
+
+def test_halves_are_summed_in_float32() -> None:
+    x = Tensor(np.ones(3000), dtypes.bfloat16)
+    assert float(linalg.dot(x, x).item()) == 3008.0  # 3000 rounded to bfloat16, not 256
+
+
+def test_einsum_errors() -> None:
+    a = Tensor(normals(2, 3))
+    for equation, message in [
+        ("ij,jk", "operands"), ("ijk", "axes"), ("i", "axes"), ("ij->k", "names"),
+        ("ij->ii", "twice"), ("i.j", "letters"), ("ii", "stands for"), ("ij->...i.", "letters"),
+    ]:  # fmt: skip
+        with pytest.raises(ShapeError, match=message):
+            linalg.einsum(equation, a)
+    with pytest.raises(ShapeError, match="stands for 3 and 2"):
+        linalg.einsum("ij,jk", a, a)
+    with pytest.raises(DTypeError, match="bool"):
+        linalg.einsum("i->", Tensor([True]))
+
+
+def test_products_of_vectors() -> None:
+    x, y = normals(3), normals(3, seed=1)
+    np.testing.assert_allclose(linalg.dot(Tensor(x), Tensor(y)).numpy(), x @ y)
+    np.testing.assert_allclose(linalg.outer(Tensor(x), Tensor(y)).numpy(), np.outer(x, y))
+    np.testing.assert_allclose(linalg.cross(Tensor(x), Tensor(y)).numpy(), np.cross(x, y))
+    rows, columns = normals(3, 2, 4), normals(3, 1, 4, seed=1)
+    np.testing.assert_allclose(
+        linalg.cross(Tensor(rows), Tensor(columns), axis=0).numpy(), np.cross(rows, columns, axis=0)
+    )
+    with pytest.raises(ShapeError, match="vectors"):
+        linalg.dot(Tensor(x), Tensor(y[:2]))
+    with pytest.raises(ShapeError, match="size 3"):
+        linalg.cross(Tensor(x[:2]), Tensor(y[:2]))
+
+
+@pytest.mark.parametrize("offset", [-4, -1, 0, 2, 5])
+def test_trace_like_numpy(offset: int) -> None:
+    x = normals(2, 3, 4)
+    expected = np.trace(x, offset, 1, 2)
+    np.testing.assert_allclose(linalg.trace(Tensor(x), offset=offset).numpy(), expected)
+    small = linalg.trace(Tensor(np.full((3, 3), 100, np.int8)))
+    assert small.dtype is dtypes.int64
+    assert small.item() == 300

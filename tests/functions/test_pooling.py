@@ -1,0 +1,150 @@
+"""Pooling and resizing against their definitions and against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lamina.errors import DTypeError, LaminaError, ShapeError
+from lamina.tensor import pooling
+from lamina.tensor.core import Tensor
+from lamina.tensor.resize import interpolate
+from tests.functions.agreement import (
+    agree_with_differences,
+    agree_with_torch,
+    distinct,
+    normals,
+)
+
+
+def test_max_pool_is_its_definition() -> None:
+    x = distinct(2, 3, 6, 8)
+    expected = x.reshape(2, 3, 3, 2, 4, 2).max((3, 5))
+    np.testing.assert_array_equal(pooling.max_pool2d(Tensor(x), 2).numpy(), expected)
+    lines = np.lib.stride_tricks.sliding_window_view(x[0, 0], 3, axis=1).max(-1)[:, ::2]
+    np.testing.assert_array_equal(pooling.max_pool1d(Tensor(x[0, 0]), 3, 2).numpy(), lines)
+
+
+def test_max_pool_of_integers_ignores_padding() -> None:
+    x = Tensor(np.full((1, 1, 4), -5, np.int32))
+    assert pooling.max_pool1d(x, 3, 2, 1).tolist() == [[[-5, -5]]]
+
+
+def test_average_counts() -> None:
+    x = Tensor(np.ones((1, 1, 4)))
+    assert pooling.avg_pool1d(x, 2, 2, 1).tolist() == [[[0.5, 1.0, 0.5]]]
+    ones = pooling.avg_pool1d(x, 2, 2, 1, count_include_pad=False)
+    assert ones.tolist() == [[[1.0, 1.0, 1.0]]]
+    assert pooling.avg_pool2d(Tensor(np.ones((1, 4, 4))), 2, divisor_override=1).tolist() == [
+        [[4.0, 4.0], [4.0, 4.0]]
+    ]
+
+
+def test_adaptive_windows_overlap() -> None:
+    x = Tensor(np.arange(5.0).reshape(1, 1, 5))
+    assert pooling.adaptive_avg_pool1d(x, 3).tolist() == [[[0.5, 2.0, 3.5]]]
+    assert pooling.adaptive_max_pool1d(x, 3).tolist() == [[[1.0, 3.0, 4.0]]]
+
+
+def test_derivatives() -> None:
+    x = distinct(1, 2, 5, 4)
+    agree_with_differences(lambda a: pooling.max_pool2d(a, 2, 1, 1), x)
+    agree_with_differences(lambda a: pooling.avg_pool2d(a, 3, 2, 1, True, False), x)
+    agree_with_differences(lambda a: pooling.adaptive_avg_pool2d(a, (3, 2)), x)
+    agree_with_differences(lambda a: pooling.adaptive_max_pool2d(a, (2, 3)), x)
+    agree_with_differences(lambda a: interpolate(a, (7, 3), mode="bilinear"), x)
+
+
+def test_errors() -> None:
+    x = Tensor(np.ones((1, 1, 4)))
+    with pytest.raises(ShapeError, match="half"):
+        pooling.max_pool1d(x, 2, padding=2)
+    with pytest.raises(ShapeError, match="does not fit"):
+        pooling.max_pool1d(x, 5)
+    with pytest.raises(DTypeError, match="means"):
+        pooling.avg_pool1d(Tensor(np.ones((1, 1, 4), np.int32)), 2)
+    with pytest.raises(ShapeError, match="output_size"):
+        pooling.adaptive_avg_pool1d(x, 0)
+    with pytest.raises(ShapeError, match="exactly one"):
+        interpolate(x)
+    with pytest.raises(ShapeError, match="bilinear"):
+        interpolate(x, 3, mode="bilinear")
+    with pytest.raises(ShapeError, match="align_corners"):
+        interpolate(x, 3, align_corners=True)
+
+
+def test_repeating_needs_no_index() -> None:
+    x = normals(1, 2, 3, 2)
+    got = interpolate(Tensor(x), scale_factor=2).numpy()
+    np.testing.assert_array_equal(got, x.repeat(2, 2).repeat(2, 3))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_windows_against_torch(data: Any) -> None:
+    torch = pytest.importorskip("torch")
+    rank = data.draw(st.sampled_from([1, 2, 2, 3]))
+    size = lambda low, high: tuple(data.draw(st.integers(low, high)) for _ in range(rank))  # noqa: E731
+    batch = data.draw(st.sampled_from([(), (1,), (2,)]))
+    kernel, sizes = size(1, 3), size(1, 7)
+    options: dict[str, Any] = {
+        "stride": data.draw(st.one_of(st.none(), st.just(size(1, 3)))),
+        "padding": tuple(data.draw(st.integers(0, k // 2)) for k in kernel),
+        "ceil_mode": data.draw(st.booleans()),
+    }
+    if data.draw(st.booleans()):
+        name = f"max_pool{rank}d"
+        options["dilation"] = data.draw(st.integers(1, 2))
+    else:
+        name = f"avg_pool{rank}d"
+        options["count_include_pad"] = data.draw(st.booleans())
+    mine, other = getattr(pooling, name), getattr(torch.nn.functional, name)
+    x = distinct(*batch, 2, *sizes)
+    try:
+        other(torch.tensor(x), kernel, **options)
+    except RuntimeError:
+        with pytest.raises(LaminaError):
+            mine(Tensor(x), kernel, **options)
+        return
+    agree_with_torch(lambda a: mine(a, kernel, **options),
+                     lambda a: other(a, kernel, **options), x)  # fmt: skip
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_adaptive_against_torch(data: Any) -> None:
+    torch = pytest.importorskip("torch")
+    rank = data.draw(st.sampled_from([1, 2, 3]))
+    sizes = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
+    wanted = tuple(data.draw(st.integers(1, 7)) for _ in range(rank))
+    name = f"adaptive_{data.draw(st.sampled_from(['avg', 'max']))}_pool{rank}d"
+    mine, other = getattr(pooling, name), getattr(torch.nn.functional, name)
+    x = distinct(2, 2, *sizes)
+    agree_with_torch(lambda a: mine(a, wanted), lambda a: other(a, wanted), x)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_interpolation_against_torch(data: Any) -> None:
+    torch = pytest.importorskip("torch")
+    rank = data.draw(st.sampled_from([1, 2, 3]))
+    linear = ("linear", "bilinear", "trilinear")[rank - 1]
+    mode = data.draw(st.sampled_from(["nearest", "nearest-exact", linear]))
+    options: dict[str, Any] = {"mode": mode}
+    if mode == linear:
+        options["align_corners"] = data.draw(st.booleans())
+    sizes = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
+    if data.draw(st.booleans()):
+        options["size"] = tuple(data.draw(st.integers(1, 9)) for _ in range(rank))
+    else:
+        factors = st.sampled_from([1.0, 1.5, 2.0, 2.5, 3.0])
+        options["scale_factor"] = tuple(data.draw(factors) for _ in range(rank))
+    agree_with_torch(
+        lambda a: interpolate(a, **options),
+        lambda a: torch.nn.functional.interpolate(a, **options),
+        normals(1, 2, *sizes),
+    )

@@ -1,0 +1,211 @@
+"""Random numbers: published answers of the generator, distributions, reproducibility."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lamina import dtypes, random
+from lamina.dtypes import DType
+from lamina.errors import DTypeError, ShapeError
+from lamina.ir.interpreter import evaluate
+from lamina.ir.node import const, toposort
+from lamina.ir.ops import Op
+from lamina.tensor.core import Tensor
+
+N = 20_000
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "answer"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_known_answers(
+    counter: tuple[int, int], key: tuple[int, int], answer: tuple[int, int]
+) -> None:
+    """The vectors of the authors' library Random123, threefry2x32 with 20 rounds."""
+    words = [const(word, dtypes.uint32) for word in key]
+    low = const(counter[0], dtypes.uint32)
+    got = evaluate(random._threefry((words[0], words[1]), low, counter[1]))
+    assert [int(word) for word in got] == list(answer)
+
+
+def kolmogorov_smirnov(sample: np.ndarray, cdf: np.ndarray) -> float:
+    """The distance of the sample's distribution from `cdf`, its values at the sorted sample."""
+    assert np.all(np.diff(sample) >= 0)
+    steps = np.arange(len(sample) + 1) / len(sample)
+    return float(max(np.max(cdf - steps[:-1]), np.max(steps[1:] - cdf)))
+
+
+LIMIT = 1.63 / math.sqrt(N)  # exceeded by one sample in a hundred
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_uniform(dtype: DType) -> None:
+    sample = np.sort(random.uniform((N,), -1.0, 3.0, seed=1, dtype=dtype).numpy())
+    assert sample.min() >= -1.0
+    assert sample.max() <= 3.0
+    assert kolmogorov_smirnov(sample, (sample.astype(float) + 1.0) / 4.0) < LIMIT
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_normal(dtype: DType) -> None:
+    sample = np.sort(random.normal((N,), 2.0, 0.5, seed=1, dtype=dtype).numpy())
+    cdf = np.array([(1 + math.erf((x - 2.0) / 0.5 / math.sqrt(2))) / 2 for x in sample])
+    assert kolmogorov_smirnov(sample, cdf) < LIMIT
+
+
+def test_halves() -> None:
+    for dtype in (dtypes.float16, dtypes.bfloat16):
+        unit = random.uniform((N,), seed=3, dtype=dtype).numpy().astype(np.float32)
+        assert unit.min() == 0.0
+        assert unit.max() < 1.0
+        assert abs(unit.mean() - 0.5) < 0.01
+        bell = random.normal((N,), seed=3, dtype=dtype).numpy().astype(np.float32)
+        assert abs(bell.std() - 1.0) < 0.02
+
+
+def test_randint() -> None:
+    sample = random.randint((N,), -3, 4, seed=2, dtype=dtypes.int8).numpy()
+    counts = np.bincount(sample.astype(int) + 3, minlength=7)
+    assert len(counts) == 7
+    expected = N / 7
+    assert np.sum((counts - expected) ** 2 / expected) < 16.8  # chi-squared, 6 degrees, 1 %
+
+
+def test_randint_over_every_value() -> None:
+    for dtype in (dtypes.int64, dtypes.uint64):
+        sample = random.randint((1000,), dtype.min, dtype.max + 1, seed=5, dtype=dtype).numpy()
+        middle = (int(dtype.min) + int(dtype.max)) // 2
+        assert abs(np.sum(sample > middle) - 500) < 60
+        assert len(set(sample.tolist())) == 1000
+
+
+def test_bernoulli_takes_a_number_or_a_tensor() -> None:
+    assert abs(random.bernoulli((N,), 0.3, seed=4).numpy().mean() - 0.3) < 0.01
+    chances = Tensor(np.array([0.0, 1.0, 0.5]))
+    columns = random.bernoulli((1000, 3), chances, seed=4).numpy().mean(0)
+    assert columns[0] == 0.0
+    assert columns[1] == 1.0
+    assert abs(columns[2] - 0.5) < 0.06
+
+
+def test_categorical() -> None:
+    chances = np.array([0.1, 0.6, 0.3, 0.0])
+    with np.errstate(divide="ignore"):
+        logits = np.broadcast_to(np.log(chances), (N, 4)).astype(np.float32)
+    drawn = random.categorical(Tensor(np.ascontiguousarray(logits)), seed=1)
+    assert drawn.dtype is dtypes.int64
+    counts = np.bincount(drawn.numpy(), minlength=4)
+    np.testing.assert_allclose(counts / N, chances, atol=0.015)
+    assert counts[3] == 0
+
+
+def test_permutation() -> None:
+    order = random.permutation(100, seed=1).numpy()
+    assert order.tolist() != list(range(100))
+    assert sorted(order.tolist()) == list(range(100))
+    x = np.arange(12).reshape(3, 4)
+    shuffled = random.permutation(Tensor(x), axis=1, seed=3).numpy()
+    columns = shuffled[0].tolist()
+    np.testing.assert_array_equal(shuffled, x[:, columns])
+    assert sorted(columns) == [0, 1, 2, 3]
+
+
+def test_all_orders_are_equally_likely() -> None:
+    keys = random.split(random.key(1), 600)
+    seen: dict[tuple[int, ...], int] = {}
+    for row in keys.numpy():
+        order = tuple(random.permutation(3, key=Tensor(row)).tolist())
+        seen[order] = seen.get(order, 0) + 1
+    assert len(seen) == 6
+    assert sum((count - 100) ** 2 / 100 for count in seen.values()) < 15.1  # 5 degrees, 1 %
+
+
+def test_seeds_and_keys() -> None:
+    a, b = random.uniform((5,), seed=1).numpy(), random.uniform((5,), seed=1).numpy()
+    np.testing.assert_array_equal(a, b)
+    assert np.all(a != random.uniform((5,), seed=2).numpy())
+    np.testing.assert_array_equal(a, random.uniform((5,), key=random.key(1)).numpy())
+    assert np.all(a != random.uniform((5,), seed=1 << 32).numpy())
+    np.testing.assert_array_equal(a[:3], random.uniform((3,), seed=1).numpy())
+
+
+def test_split_keys_are_independent() -> None:
+    rows = random.split(random.key(9), 3)
+    assert rows.shape == (3, 2)
+    assert len({tuple(row) for row in rows.tolist()}) == 3
+    first, second = (random.normal((N,), key=Tensor(row)).numpy() for row in rows.numpy()[:2])
+    assert abs(np.mean(first * second)) < 0.03
+
+
+def test_the_generator_advances_and_restarts() -> None:
+    random.manual_seed(7)
+    a, b = random.normal((4,)).numpy(), random.normal((4,)).numpy()
+    assert np.all(a != b)
+    random.manual_seed(7)
+    np.testing.assert_array_equal(a, random.normal((4,)).numpy())
+
+
+def test_draws_share_one_graph_but_for_the_key() -> None:
+    def text(x: Tensor) -> list[object]:
+        return [node.op if node.op is Op.BUFFER else node for node in toposort([x.node])
+                if not node.src or node.op is Op.BUFFER]  # fmt: skip
+
+    first, second = random.normal((4,)), random.normal((4,))
+    assert text(first) == text(second)
+    assert len(toposort([first.node])) == len(toposort([second.node]))
+
+
+def test_keys_of_a_traced_program() -> None:
+    def program() -> np.ndarray:
+        return np.concatenate([random.uniform((3,)).numpy(), random.uniform((3,)).numpy()])
+
+    with random.using(random.key(1)):
+        a = program()
+    with random.using(random.key(1)):
+        b = program()
+    with random.using(random.key(2)):
+        c = program()
+    np.testing.assert_array_equal(a, b)
+    assert len({*a.tolist(), *c.tolist()}) == 12
+
+
+def test_empty_and_scalar_shapes() -> None:
+    assert random.normal((0, 3)).shape == (0, 3)
+    assert random.uniform().shape == ()
+    assert random.permutation(0).shape == (0,)
+    assert random.randint(4, 0, 9).shape == (4,)
+
+
+def test_initial_weights() -> None:
+    w = random.kaiming_uniform((64, 32, 3, 3), math.sqrt(5), seed=0).numpy()
+    bound = 1 / math.sqrt(32 * 9)
+    assert bound * 0.99 < abs(w).max() <= bound
+    assert abs(random.kaiming_normal((200, 100), seed=0).numpy().std() - math.sqrt(0.02)) < 0.002
+    fan_out = random.kaiming_normal((200, 50), mode="fan_out", seed=0).numpy()
+    assert abs(fan_out.std() - 0.1) < 0.002
+    glorot = random.glorot_uniform((300, 100), seed=0).numpy()
+    assert abs(glorot.std() - math.sqrt(2 / 400)) < 0.001
+    assert abs(random.glorot_normal((300, 100), 2.0, seed=0).numpy().std() - 0.1414) < 0.003
+
+
+def test_errors() -> None:
+    with pytest.raises(DTypeError, match="int32"):
+        random.uniform((2,), dtype=dtypes.int32)
+    with pytest.raises(DTypeError, match="float32"):
+        random.randint((2,), 0, 2, dtype=dtypes.float32)
+    with pytest.raises(ShapeError, match="int8"):
+        random.randint((2,), 0, 200, dtype=dtypes.int8)
+    with pytest.raises(ShapeError, match="key"):
+        random.uniform((2,), key=Tensor([1, 2, 3]))
+    with pytest.raises(ShapeError, match="two axes"):
+        random.kaiming_normal((3,))
+    with pytest.raises(ShapeError, match=r"2\*\*32"):
+        random.uniform((1 << 20, 1 << 20))

@@ -1,0 +1,134 @@
+"""Sorting, searching and sets against NumPy and PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from lamina.dtypes import int64
+from lamina.errors import AxisError, DTypeError, ShapeError
+from lamina.tensor import sorting
+from lamina.tensor.core import Tensor
+from tests.functions.agreement import agree_with_differences, agree_with_torch, distinct
+
+Array = np.ndarray
+
+shapes = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)
+few_floats = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 1.0, 2.5, np.inf, np.nan])
+arrays = st.one_of(
+    hnp.arrays(np.float32, shapes, elements=few_floats),
+    hnp.arrays(np.int16, shapes, elements=st.integers(-2, 2)),
+    hnp.arrays(np.uint8, shapes),
+    hnp.arrays(np.bool_, shapes),
+)
+
+
+@given(arrays, st.data())
+def test_ascending_like_numpy(x: Array, data: Any) -> None:
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    np.testing.assert_array_equal(sorting.sort(Tensor(x), axis=axis).numpy(), np.sort(x, axis))
+    order = sorting.argsort(Tensor(x), axis=axis)
+    assert order.dtype is int64
+    np.testing.assert_array_equal(order.numpy(), np.argsort(x, axis, stable=True))
+
+
+@given(arrays, st.data())
+def test_descending_is_stable(x: Array, data: Any) -> None:
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    order = sorting.argsort(Tensor(x), axis=axis, descending=True).numpy()
+    values = np.take_along_axis(x, order, axis)
+    np.testing.assert_array_equal(values, np.flip(np.sort(x, axis), axis))
+    a, b = (np.moveaxis(one, axis, -1) for one in (values, order))
+    same = (a[..., 1:] == a[..., :-1]) | ((a[..., 1:] != a[..., 1:]) & (a[..., :-1] != a[..., :-1]))
+    assert np.all(b[..., 1:][same] > b[..., :-1][same])
+
+
+def test_sort_has_a_derivative() -> None:
+    x = distinct(3, 5)
+    agree_with_differences(lambda a: sorting.sort(a, axis=0), x)
+    agree_with_differences(lambda a: sorting.topk(a, 2, largest=False).values, x)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(("k", "axis"), [(0, 0), (2, 1), (4, -1), (3, 0)])
+def test_topk_against_torch(k: int, axis: int, largest: bool) -> None:
+    torch = pytest.importorskip("torch")
+    x = distinct(3, 4, 2).transpose(0, 2, 1).copy()
+    mine = sorting.topk(Tensor(x), min(k, x.shape[axis]), axis, largest)
+    other = torch.topk(torch.tensor(x), min(k, x.shape[axis]), axis, largest)
+    np.testing.assert_array_equal(mine.indices.numpy(), other.indices.numpy())
+    agree_with_torch(
+        lambda a: sorting.topk(a, min(k, x.shape[axis]), axis, largest).values,
+        lambda a: torch.topk(a, min(k, x.shape[axis]), axis, largest).values,
+        x,
+    )
+
+
+@given(
+    hnp.arrays(np.float64, st.integers(0, 9), elements=few_floats),
+    hnp.arrays(np.float64, hnp.array_shapes(min_dims=0, max_dims=2), elements=few_floats),
+    st.sampled_from(["left", "right"]),
+    st.booleans(),
+)
+def test_searchsorted_like_numpy(x: Array, values: Array, side: Any, shuffled: bool) -> None:
+    sorter = np.argsort(x) if shuffled else None
+    x = x if shuffled else np.sort(x)
+    got = sorting.searchsorted(
+        Tensor(x), Tensor(values), side=side, sorter=None if sorter is None else Tensor(sorter)
+    )
+    np.testing.assert_array_equal(got.numpy(), np.searchsorted(x, values, side, sorter))
+
+
+def test_searchsorted_at_every_size() -> None:
+    for n in range(18):
+        x = np.arange(n)
+        values = np.arange(-1, n + 1)
+        for side in ("left", "right"):
+            got = sorting.searchsorted(Tensor(x), Tensor(values), side=side).numpy()
+            np.testing.assert_array_equal(got, np.searchsorted(x, values, side))
+
+
+@given(arrays)
+def test_sets_like_numpy(x: Array) -> None:
+    mine = sorting.unique_all(Tensor(x))
+    other = np.unique_all(x)
+    np.testing.assert_array_equal(mine.values.numpy(), other.values)
+    np.testing.assert_array_equal(mine.indices.numpy(), other.indices)
+    np.testing.assert_array_equal(mine.counts.numpy(), other.counts)
+    np.testing.assert_array_equal(mine.inverse_indices.numpy(), other.inverse_indices)
+    assert mine.inverse_indices.shape == x.shape
+
+
+def test_forms_of_unique() -> None:
+    x = Tensor([[3, 1], [3, 2]])
+    assert sorting.unique_values(x).tolist() == [1, 2, 3]
+    assert sorting.unique_counts(x).counts.tolist() == [1, 1, 2]
+    assert sorting.unique_inverse(x).inverse_indices.tolist() == [[2, 0], [2, 1]]
+    values, inverse, counts = sorting.unique(x, return_inverse=True, return_counts=True)
+    assert values[inverse.numpy()[0, 0]].item() == 3
+    assert counts.tolist() == [1, 1, 2]
+    assert sorting.unique(x).tolist() == [1, 2, 3]
+
+
+def test_unique_complex_numbers() -> None:
+    x = np.array([1 + 2j, 1 + 1j, 0 + 5j, 1 + 2j], np.complex64)
+    assert sorting.unique_values(Tensor(x)).tolist() == [5j, 1 + 1j, 1 + 2j]
+
+
+def test_errors() -> None:
+    x = Tensor([1.0, 2.0])
+    with pytest.raises(AxisError):
+        sorting.sort(x, axis=1)
+    with pytest.raises(DTypeError, match="order"):
+        sorting.sort(Tensor([1j]))
+    with pytest.raises(ShapeError, match="k=3"):
+        sorting.topk(x, 3)
+    with pytest.raises(ShapeError, match="side"):
+        sorting.searchsorted(x, x, side="middle")
+    with pytest.raises(ShapeError, match="one axis"):
+        sorting.searchsorted(Tensor([[1.0]]), x)
