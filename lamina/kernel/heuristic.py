@@ -179,10 +179,10 @@ def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
     work = _work(plan.kernel)
     serial = plan.serial_axes()
     inner = [axes for axes in (*plan.columns(), *plan.fold_axes()) if axes]
-    row = max(plan.rows(), key=lambda axis: score(plan.kernel, axis), default=None)
-    row_score = -1 if row is None or row.arg.size < 2 else score(plan.kernel, row)
+    row = max(plan.rows(), key=lambda axis: _benefit(plan, axis), default=None)
+    row_score = -1 if row is None else _benefit(plan, row)
     inner_score = sum(
-        max((score(plan.kernel, axis) for axis in axes if axis not in serial), default=-1)
+        max((_benefit(plan, axis) for axis in axes if axis not in serial), default=-1)
         for axes in inner
     )
     fold = contraction(plan.kernel)
@@ -202,9 +202,15 @@ def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
     return tuple(plan.moves)
 
 
+def _benefit(plan: Planner, axis: Node) -> int:
+    """The score of vectors along `axis`, by how many lanes it fills."""
+    lanes = _lanes_for(plan, axis.arg.size)
+    return score(plan.kernel, axis) * lanes if lanes > 1 else -1
+
+
 def _is_short(plan: Planner, fold: Node) -> bool:
-    """Is a contraction too short to fill vectors along its reduced axes?"""
-    return max(axis.arg.size for axis in fold.src[fold.arg.monoid.arity :]) < 4 * plan.lanes()
+    """Is a contraction too short for adding up lanes at its end to pay?"""
+    return prod(axis.arg.size for axis in fold.src[fold.arg.monoid.arity :]) < 4 * plan.lanes()
 
 
 def _store_score(kernel: Kernel, axis: Node) -> int:
