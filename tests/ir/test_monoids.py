@@ -1,0 +1,182 @@
+"""Monoids: identity, associativity, and reductions and scans against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamina import dtypes
+from lamina.dtypes import DType, float32, float64, int8, int64
+from lamina.ir.interpreter import combine, evaluate
+from lamina.ir.monoids import (
+    ADD,
+    ARGMAX,
+    ARGMIN,
+    COMPLEX_MUL,
+    MAX,
+    MIN,
+    MONOIDS,
+    MUL,
+    SOFTMAX_SUM,
+    WELFORD,
+    Monoid,
+)
+from lamina.ir.node import Node
+from lamina.ir.ops import BufferRef, Op, Reduce
+
+INF, NAN = float("inf"), float("nan")
+COMPONENTS: dict[str, tuple[DType, ...]] = {
+    "ADD": (int64,), "MUL": (int64,), "MAX": (float64,), "MIN": (float64,),
+    "ARGMAX": (float64, int64), "ARGMIN": (float64, int64), "COMPLEX_MUL": (float64, float64),
+    "WELFORD": (float64,) * 3, "SOFTMAX_SUM": (float64, float64),
+}  # fmt: skip
+
+
+def leaves(*arrays: Any) -> dict[Node, Any]:
+    """A BUFFER for each array."""
+    return {
+        Node(Op.BUFFER, (), BufferRef(i, x.shape, dtypes.as_dtype(x.dtype), "cpu")): x
+        for i, x in enumerate(arrays)
+    }
+
+
+def run(op: Op, monoid: Monoid, axes: tuple[int, ...], *arrays: Any) -> list[Any]:
+    """Every part of a reduction or scan."""
+    given_ = leaves(*arrays)
+    parts = [Node(op, tuple(given_), Reduce(monoid, axes, part)) for part in range(monoid.arity)]
+    return evaluate(parts, given_)
+
+
+def elements(monoid: Monoid) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Single elements, as a user of the monoid makes them."""
+    small = st.integers(-9, 9)
+    value = small.map(float)
+    if monoid in (ADD, MUL):
+        return st.tuples(small)
+    if monoid in (MAX, MIN):
+        return st.tuples(st.one_of(value, st.sampled_from([NAN, INF, -INF])))
+    if monoid in (ARGMAX, ARGMIN):
+        return st.tuples(st.one_of(value, st.sampled_from([NAN, INF, -INF])), st.integers(0, 5))
+    if monoid is WELFORD:
+        return st.tuples(st.just(1.0), value, st.just(0.0))
+    if monoid is SOFTMAX_SUM:
+        return st.tuples(st.one_of(value, st.just(-INF)), st.just(1.0))
+    return st.tuples(value, value)
+
+
+def join(monoid: Monoid, *items: tuple[Any, ...]) -> tuple[Any, ...]:
+    dtypes_ = COMPONENTS[monoid.name]
+    like = [Node(Op.BUFFER, (), BufferRef(i, (), one, "cpu")) for i, one in enumerate(dtypes_)]
+    total, *rest = [
+        [np.array(x, one.numpy) for x, one in zip(item, dtypes_, strict=True)] for item in items
+    ]
+    for item in rest:
+        total = combine(monoid, total, item, like)
+    return tuple(part.item() for part in total)
+
+
+@pytest.mark.parametrize("name", MONOIDS)
+@given(data=st.data())
+def test_monoid_laws(name: str, data: st.DataObject) -> None:
+    monoid = MONOIDS[name]
+    a, b, c = (data.draw(elements(monoid)) for _ in range(3))
+    identity = monoid.identity(COMPONENTS[name])
+    if monoid is SOFTMAX_SUM and a[0] == -INF:
+        a = (-INF, 0.0)  # an element of weight zero is the identity, whatever it sums
+    np.testing.assert_allclose(join(monoid, identity, a), a)
+    np.testing.assert_allclose(join(monoid, a, identity), a)
+    left = join(monoid, join(monoid, a, b), c)
+    right = join(monoid, a, join(monoid, b, c))
+    np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
+
+
+X = np.array([[3.0, -1.0, 3.0, NAN], [-INF, 5.0, 2.0, 5.0], [INF, -0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("monoid", "reduce", "scan"),
+    [
+        (ADD, np.sum, np.cumsum),
+        (MUL, np.prod, np.cumprod),
+        (MAX, np.max, np.maximum.accumulate),
+        (MIN, np.min, np.minimum.accumulate),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+@pytest.mark.parametrize("dtype", [int8, int64, dtypes.uint8, float32, float64])
+def test_plain_monoids_match_numpy(
+    monoid: Monoid, reduce: Callable[..., Any], scan: Callable[..., Any], dtype: DType
+) -> None:
+    x = X if dtype.is_float else np.arange(12).reshape(3, 4) * 11
+    x = x.astype(dtype.numpy)
+    typed = {} if monoid in (MAX, MIN) else {"dtype": x.dtype}
+    with np.errstate(all="ignore"):
+        for axes in ((0,), (1,), (0, 1)):
+            got = run(Op.REDUCE, monoid, axes, x)[0]
+            np.testing.assert_array_equal(got, reduce(x, axis=axes, **typed), strict=True)
+        for axis in (0, 1):
+            got = run(Op.SCAN, monoid, (axis,), x)[0]
+            np.testing.assert_array_equal(got, scan(x, axis=axis, **typed), strict=True)
+
+
+def test_extrema_of_bool_are_any_and_all() -> None:
+    flags = np.array([[True, False], [True, True], [False, False]])
+    np.testing.assert_array_equal(run(Op.REDUCE, MAX, (1,), flags)[0], flags.any(1))
+    np.testing.assert_array_equal(run(Op.REDUCE, MIN, (1,), flags)[0], flags.all(1))
+
+
+@pytest.mark.parametrize("monoid", [ADD, MUL, MAX, MIN], ids=repr)
+def test_an_empty_reduction_is_the_identity(monoid: Monoid) -> None:
+    for dtype in (int8, float32):
+        got = run(Op.REDUCE, monoid, (0,), np.zeros((0, 2), dtype.numpy))[0]
+        want = np.full(2, monoid.identity((dtype,))[0], dtype.numpy)
+        np.testing.assert_array_equal(got, want, strict=True)
+
+
+@pytest.mark.parametrize(("monoid", "oracle"), [(ARGMAX, np.argmax), (ARGMIN, np.argmin)])
+def test_the_first_extreme_wins_and_nan_before_all(monoid: Monoid, oracle: Any) -> None:
+    for axis in (0, 1):
+        shape = (3, 1) if axis == 0 else (1, 4)
+        index = np.broadcast_to(np.arange(X.shape[axis]).reshape(shape), X.shape)
+        value, place = run(Op.REDUCE, monoid, (axis,), X, index)
+        want = oracle(X, axis=axis)
+        np.testing.assert_array_equal(place, want)
+        picked = np.take_along_axis(X, np.expand_dims(want, axis), axis).squeeze(axis)
+        np.testing.assert_array_equal(value, picked)
+
+
+@pytest.mark.parametrize("monoid", [ARGMAX, ARGMIN], ids=repr)
+def test_a_scan_of_argmax_follows_the_prefixes(monoid: Monoid) -> None:
+    row = np.array([2.0, 7.0, -3.0, 7.0, NAN, 9.0])
+    oracle = np.argmax if monoid is ARGMAX else np.argmin
+    _, places = run(Op.SCAN, monoid, (0,), row, np.arange(6))
+    np.testing.assert_array_equal(places, [oracle(row[: i + 1]) for i in range(6)])
+
+
+def test_complex_products() -> None:
+    z = np.array([1 + 2j, -0.5j, 3 - 1j, 2 + 0j])
+    re, im = run(Op.REDUCE, COMPLEX_MUL, (0,), z.real.copy(), z.imag.copy())
+    np.testing.assert_allclose(re + 1j * im, np.prod(z))
+    re, im = run(Op.SCAN, COMPLEX_MUL, (0,), z.real.copy(), z.imag.copy())
+    np.testing.assert_allclose(re + 1j * im, np.cumprod(z))
+
+
+def test_variance_far_from_zero() -> None:
+    x = 1e9 + np.random.default_rng(0).normal(size=(2, 500))
+    count, mean, m2 = run(Op.REDUCE, WELFORD, (1,), np.ones_like(x), x, np.zeros_like(x))
+    np.testing.assert_array_equal(count, 500.0)
+    np.testing.assert_allclose(mean, x.mean(1), rtol=1e-15)
+    np.testing.assert_allclose(m2 / count, x.var(1), rtol=1e-6)  # the textbook sum of squares is off by 100
+
+
+def test_streaming_softmax_of_masked_and_large_rows() -> None:
+    x = np.array([[1.0, 2.0, 3.0], [-INF, 900.0, 901.0], [-INF, -INF, -INF]])
+    top, total = run(Op.REDUCE, SOFTMAX_SUM, (1,), x, np.ones_like(x))
+    np.testing.assert_array_equal(top, x.max(1))
+    np.testing.assert_allclose(total[:2], np.exp(x[:2] - x[:2].max(1, keepdims=True)).sum(1))
+    assert total[2] == 0

@@ -1,0 +1,46 @@
+"""Every table covers every operation, or the exception is named here."""
+
+from __future__ import annotations
+
+from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
+from lamina.codegen.spell_c import OPERATIONS
+from lamina.ir.infer import INFER, KINDS
+from lamina.ir.interpreter import EVALUATE
+from lamina.ir.ops import Group, Op
+from lamina.ir.verify import ARGUMENT, FOREIGN
+
+GIVEN_BY_THE_CALLER = {Op.BUFFER, Op.VARIABLE, Op.HOLE}
+
+
+def test_every_operation_infers_its_type() -> None:
+    assert set(INFER) == set(Op)
+    assert set(KINDS) == Group.ELEMENTWISE
+
+
+def test_every_graph_operation_has_a_reference_value() -> None:
+    assert set(EVALUATE) == set(Op) - Group.KERNEL - GIVEN_BY_THE_CALLER
+
+
+def test_every_operation_has_a_derivative_or_a_reason() -> None:
+    assert set(VJP) | set(NOT_DIFFERENTIABLE) == set(Op)
+    assert not set(VJP) & set(NOT_DIFFERENTIABLE)
+    assert all(NOT_DIFFERENTIABLE.values())
+
+
+def test_every_elementwise_operation_is_spelled_in_c() -> None:
+    complex_only = {Op.REAL, Op.IMAG, Op.COMPLEX}  # split into pairs before fusion
+    assert set(OPERATIONS) == Group.ELEMENTWISE - complex_only
+
+
+def test_groups_cover_every_operation_once() -> None:
+    groups = (
+        Group.LEAF - {Op.AXIS}, Group.ELEMENTWISE, Group.REDUCTION, Group.MOVEMENT, Group.EFFECT,
+        Group.KERNEL, {Op.GATHER, Op.SCATTER, Op.ARGSORT},
+    )  # fmt: skip
+    assert sum(map(len, groups)) == len(Op)
+    assert set().union(*groups) == set(Op)
+
+
+def test_arguments_are_checked_where_inference_reads_them() -> None:
+    assert not set(ARGUMENT) & FOREIGN
+    assert set(ARGUMENT) >= Group.MOVEMENT | Group.REDUCTION
