@@ -22,8 +22,10 @@ from lamina.codegen.legalize import legalize
 from lamina.fuse.program import Launch, Output, Program, build_program
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, free_axes
+from lamina.ir.kernel_text import kernel_text
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
+from lamina.ir.text import to_text as graph_text
 from lamina.ir.verify import verify
 from lamina.kernel.heuristic import Target, schedule_kernel
 from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
@@ -167,9 +169,25 @@ def compile_source(outputs: Sequence[Output], options: Options) -> Source:
         if VERIFY and one.writes == "graph":
             verify([output.value for output in value])
         if options.debug >= 3:
-            print(f"-- {one.name}{' (unchanged)' if before == value else ''}", file=sys.stderr)
+            _show(one, before, value)
     assert isinstance(value, Source)
     return value
+
+
+def _show(one: Pass, before: Any, after: Any) -> None:
+    """The IR after a pass that changed it; the source is for the next debug level."""
+    if before == after:
+        print(f"-- {one.name} (unchanged)", file=sys.stderr)
+        return
+    print(f"-- {one.name}", file=sys.stderr)
+    if one.writes == "graph":
+        print(graph_text([output.value for output in after]), file=sys.stderr)
+    elif one.writes == "kernels":
+        for launch in after.launches:
+            print(kernel_text(launch.kernel), file=sys.stderr)
+    elif one.writes == "nests":
+        for schedule in after.schedules.values():
+            print(to_text(schedule) or "(no move)", end="\n\n", file=sys.stderr)
 
 
 _pass_records: list[list[tuple[str, float]]] = []
