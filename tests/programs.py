@@ -157,7 +157,8 @@ class _ProgramGenerator(GraphGenerator):
         return Node(Op.SCAN, (x,), Reduce(self.rng.choice(monoids), (axis,)))
 
     def indices(self, shape: Shape, size: int) -> Node:
-        dtype = self.rng.choice([dtypes.int32, dtypes.int64, dtypes.uint8])
+        small = [dtypes.uint8] if size < 255 else []
+        dtype = self.rng.choice([dtypes.int32, dtypes.int64, *small])
         node = leaf(self.first_leaf + len(self.leaves), shape, dtype)
         low = 0 if dtype.kind == "uint" else -2
         numbers = [self.rng.randint(low, size + 1) for _ in range(prod(shape))]

@@ -103,6 +103,8 @@ class Lowering:
         return VALUE[op](self, node, index, condition)
 
     def _load(self, node: Node, parameter: int, index: Index, condition: Node | None) -> Node:
+        if 0 in node.shape:
+            return const(0, node.dtype)  # it stands in loops that never run, and may leave them
         terms = map(ix.scale, index, strides_of(node.shape))
         flat = ix.add(*terms)
         operands = (flat,) if condition is None or condition is ix.TRUE else (flat, condition)

@@ -29,11 +29,12 @@ def evaluate(sinks: Iterable[Node], leaves: Mapping[Node, Array] | None = None) 
     with np.errstate(all="ignore"):
         for node in toposort(sinks):
             if node not in values:
-                values[node] = _evaluate_node(node, [values[operand] for operand in node.src])
+                values[node] = evaluate_node(node, [values[operand] for operand in node.src])
     return [values[sink] for sink in sinks]
 
 
-def _evaluate_node(node: Node, operands: list[Array]) -> Array:
+def evaluate_node(node: Node, operands: list[Array]) -> Array:
+    """The value of one node from those of its operands."""
     import numpy as np
 
     try:
@@ -234,7 +235,7 @@ EVALUATE |= {
 
 
 def _complex(np: Any, node: Node, re: Array, im: Array) -> Array:
-    out = np.empty(node.shape, node.dtype.numpy)
+    out = np.empty(np.broadcast(re, im).shape, node.dtype.numpy)
     out.real, out.imag = re, im
     return out
 

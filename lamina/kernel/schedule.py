@@ -300,6 +300,8 @@ def _split(nest: Nest, move: Split) -> Nest:
 
 def can_fuse(kernel: Kernel, first: Node, second: Node) -> bool:
     """Does every index of the kernel walk these neighbours as one axis?"""
+    if not first.arg.size or not second.arg.size:
+        return False
     for store in kernel.stores:
         axes = store.axes
         if (first in axes) != (second in axes):
