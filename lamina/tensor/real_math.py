@@ -52,6 +52,11 @@ def absolute(x: Node) -> Node:
     return select(x < 0, -x, select(x.eq(0), x.lift(0), x))
 
 
+def mirrored(x: Node) -> Node:
+    """|x| inside functions that are smooth at 0: derivatives there follow the branch x >= 0."""
+    return select(x < 0, -x, x)
+
+
 def sign(x: Node) -> Node:
     """-1, 0 or 1; NaN stays."""
     some = select(x < 0, x.lift(-1), select(x > 0, x.lift(1), x))
@@ -113,7 +118,7 @@ def sinh(x: Node) -> Node:
 
 def cosh(x: Node) -> Node:
     """Hyperbolic cosine; the root of exp(|x|) keeps it from overflowing early."""
-    root = unary(Op.EXP, absolute(x) * 0.5)
+    root = unary(Op.EXP, mirrored(x) * 0.5)
     return root * 0.5 * root + 0.5 / root / root
 
 
