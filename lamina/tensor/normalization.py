@@ -22,7 +22,7 @@ from lamina.tensor.elementwise import rsqrt, where
 from lamina.tensor.windows import accumulator
 
 __all__ = [
-    "BatchNorm", "batch_norm", "dropout", "embedding", "group_norm", "instance_norm",
+    "batch_norm", "dropout", "embedding", "group_norm", "instance_norm",
     "layer_norm", "one_hot", "rms_norm",
 ]  # fmt: skip
 

@@ -1,0 +1,127 @@
+"""Attention against its definition and PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lamina import dtypes
+from lamina.errors import DTypeError, ShapeError
+from lamina.tensor.attention import scaled_dot_product_attention as attention
+from lamina.tensor.core import Tensor
+from lamina.tensor.differentiate import gradient
+from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
+
+Array = np.ndarray
+
+
+def definition(q: Array, k: Array, v: Array, mask: Array | float = 0.0) -> Array:
+    scores = np.exp(q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1]) + mask)
+    return scores / scores.sum(-1, keepdims=True) @ v
+
+
+def inputs(batch: tuple[int, ...] = (2,), length: int = 3, keys: int = 4) -> tuple[Array, ...]:
+    return (
+        normals(*batch, length, 5),
+        normals(*batch, keys, 5, seed=1),
+        normals(*batch, keys, 2, seed=2),
+    )
+
+
+def test_definition() -> None:
+    q, k, v = inputs()
+    got = attention(*map(Tensor, (q, k, v))).numpy()
+    np.testing.assert_allclose(got, definition(q, k, v))
+    causal = attention(*map(Tensor, (q, k, v)), is_causal=True).numpy()
+    below = np.where(np.tri(3, 4) > 0, 0.0, -np.inf)
+    np.testing.assert_allclose(causal, definition(q, k, v, below))
+
+
+def test_derivatives() -> None:
+    agree_with_differences(lambda *a: attention(*a, is_causal=True), *inputs((), 2, 3))
+
+
+def test_rows_without_keys() -> None:
+    q, k, v = (Tensor(one) for one in inputs())
+    seen = np.ones((3, 4), bool)
+    seen[1] = False
+    for mask in (Tensor(seen), Tensor(np.where(seen, 0.0, -np.inf))):
+        result = attention(q, k, v, mask)
+        assert not result.numpy()[:, 1].any()
+        whole = attention(q, k, v).numpy()
+        np.testing.assert_allclose(result.numpy()[:, [0, 2]], whole[:, [0, 2]])
+        derivatives = gradient(result, [q, k, v], Tensor(np.ones(result.shape)))
+        for one in derivatives:
+            assert np.all(np.isfinite(one.numpy()))
+        assert not derivatives[0].numpy()[:, 1].any()
+
+
+def test_large_scores_do_not_overflow() -> None:
+    q, k, v = (one.astype(np.float32) for one in inputs())
+    result = attention(Tensor(q * 1000), Tensor(k), Tensor(v)).numpy()
+    assert np.all(np.isfinite(result))
+
+
+def test_halves() -> None:
+    q, k, v = inputs((2,), 8, 64)
+    half = [Tensor(one, dtypes.bfloat16) for one in (q, k, v)]
+    result = attention(*half)
+    assert result.dtype is dtypes.bfloat16
+    exact = definition(*(one.numpy().astype(np.float64) for one in half))
+    np.testing.assert_allclose(result.numpy().astype(np.float64), exact, atol=0.01, rtol=0.02)
+
+
+def test_dropout_drops_weights() -> None:
+    q, k = Tensor(np.zeros((1, 50, 4))), Tensor(np.zeros((1, 40, 4)))
+    v = Tensor(np.eye(40)[None])
+    weights = attention(q, k, v, dropout_p=0.25).numpy() * 40
+    assert abs((weights == 0).mean() - 0.25) < 0.05
+    np.testing.assert_allclose(weights[weights > 0], 1 / 0.75)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_against_torch(data: Any) -> None:
+    torch = pytest.importorskip("torch")
+    groups = data.draw(st.sampled_from([None, 1, 2]))
+    heads = data.draw(st.integers(1, 2))
+    batch = data.draw(st.integers(0, 2))
+    length, keys = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    q = normals(batch, heads * (groups or 1), length, 3)
+    k, v = normals(batch, heads, keys, 3, seed=1), normals(batch, heads, keys, 2, seed=2)
+    options: dict[str, Any] = {"enable_gqa": groups is not None}
+    if data.draw(st.booleans()):
+        options["scale"] = 0.7
+    mask = None
+    kind = data.draw(st.sampled_from(["none", "causal", "bool", "float"]))
+    if kind == "causal":
+        options["is_causal"] = True
+    elif kind != "none":
+        leading = data.draw(st.sampled_from([(), (1, 1), (batch, 1), (batch, q.shape[1])]))
+        mask = normals(*leading, length, keys, seed=3)
+        if kind == "bool":
+            mask = mask > -0.5
+            mask[..., 0] = True
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    agree_with_torch(
+        lambda *a: attention(*a, **options), lambda *a: theirs(*a, **options), q, k, v, mask,
+    )  # fmt: skip
+
+
+def test_errors() -> None:
+    q, k, v = (Tensor(one) for one in inputs())
+    with pytest.raises(ShapeError, match="last size"):
+        attention(q, v, v)
+    with pytest.raises(ShapeError, match="two axes"):
+        attention(Tensor([1.0]), k, v)
+    with pytest.raises(ShapeError, match="mask"):
+        attention(q, k, v, Tensor(np.ones((4, 2, 3, 4), bool)))
+    with pytest.raises(DTypeError, match="int64"):
+        attention(Tensor([[1]]), k, v)
+    with pytest.raises(ShapeError, match="heads"):
+        attention(Tensor(normals(1, 3, 2, 5)), Tensor(normals(1, 2, 4, 5)),
+                  Tensor(normals(1, 2, 4, 2)), enable_gqa=True)  # fmt: skip
