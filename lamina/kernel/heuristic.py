@@ -25,7 +25,8 @@ from lamina.simplify import index as ix
 
 CHUNK = 1 << 15  # operations that are worth handing to a thread
 MAX_CHUNKS = 256
-DOT_TILE = (4, 3)  # dot products kept in registers when the reduced axis is the vector
+DOT_TILES = {32: (6, 4), 16: (3, 3)}  # by registers: dot products kept in them at once
+CACHED = 1 << 17  # elements that stay in the second-level cache
 NARROW_ROWS = 8  # rows kept in registers when a row is shorter than a vector
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 
@@ -264,12 +265,20 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     first = [axis for axis in plan.nest.order if axis not in (outer_m, tall_inner, outer_n, repeat,
                                                              lane) and axis in plan.rows()]  # fmt: skip
     reduced = plan.fold_axes()
-    axes = [*first, outer_m, outer_n, *(one for group in reduced for one in group)]
+    blocks_in_order = (outer_n, outer_m) if _footprint(fold, column) <= CACHED else (
+        outer_m, outer_n)  # fmt: skip
+    axes = [*first, *blocks_in_order, *(one for group in reduced for one in group)]
     order = dict.fromkeys([*axes, tall_inner, repeat, lane])
     plan.do(Reorder(tuple(axis.arg.number for axis in order)))
     innermost = next(one for one in reduced if one)[-1]
     plan.do(Stage(innermost.arg.number, "register"))
     plan.do(Tensorize(innermost.arg.number, atom.name))
+
+
+def _footprint(fold: Node, axis: Node) -> int:
+    """Elements of the operand of `fold` that varies along `axis`."""
+    loads = [one for one in toposort(fold.src) if one.op is Op.LOAD and axis in free_axes(one)]
+    return max((prod(one.arg.size for one in free_axes(load)) for load in loads), default=0)
 
 
 def _narrow_product(plan: Planner, column: Node, vector: Node) -> None:
@@ -284,13 +293,19 @@ def _narrow_product(plan: Planner, column: Node, vector: Node) -> None:
 
 
 def _dot_tile(plan: Planner, fold: Node) -> None:
-    """A block of dot products whose vectors run along the reduction."""
-    sizes = iter(DOT_TILE)
-    for axis in sorted(plan.rows(), key=lambda axis: -axis.arg.size)[:2]:
-        height = next(sizes)
+    """A block of dot products whose vectors run along the reduction; the larger operand is read
+    once, in the outer loop."""
+    rows = sorted(plan.rows(), key=lambda axis: -axis.arg.size)[:2]
+    heights = DOT_TILES[plan.target.registers]
+    outer = []
+    for axis, height in zip(rows, heights, strict=False):
         if axis.arg.size >= height:
-            _, inner = plan.split(axis, height)
+            axis, inner = plan.split(axis, height)
             plan.bind(inner, "unroll")
+        outer.append(axis)
+    others = [axis for axis in plan.rows() if axis not in outer and axis.arg.size > 1
+              and plan.nest.bound(axis) == "serial"]  # fmt: skip
+    plan.do(Reorder(tuple(axis.arg.number for axis in (*others, *outer))))
     innermost = fold.src[fold.arg.monoid.arity :][-1]
     plan.do(Stage(innermost.arg.number, "register"))
 
