@@ -16,7 +16,7 @@ from lamina import dtypes
 from lamina.dtypes import DType
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.monoids import ADD, MAX, MIN, MUL, Monoid
+from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.options import Options
@@ -78,7 +78,8 @@ class _ProgramGenerator(GraphGenerator):
 
     def shape(self) -> Shape:
         while True:
-            shape = tuple(self.rng.choice(SIZES) for _ in range(self.rng.choice([0, 1, 1, 2, 2, 3])))
+            rank = self.rng.choice([0, 1, 1, 2, 2, 3])
+            shape = tuple(self.rng.choice(SIZES) for _ in range(rank))
             if prod(shape) <= 1000:
                 return (*shape, 0) if self.rng.random() < 0.02 else shape
 
@@ -246,7 +247,8 @@ class _ProgramGenerator(GraphGenerator):
                 result.append(sink)
         for target in list(free):
             if self.rng.random() < 0.4:
-                others = [x for x in self.leaves if (x.shape, x.dtype) == (target.shape, target.dtype)]
+                kind = target.shape, target.dtype
+                others = [x for x in self.leaves if (x.shape, x.dtype) == kind]
                 value = self.hazard(self.rng.choice(others))
                 if value.shape == target.shape:
                     result.append(Node(Op.ASSIGN, (target, value)))

@@ -234,10 +234,11 @@ class NestPrinter:
         factor = sum(terms[axis] for axis in terms if axis in self.vectors and axis not in point)
         step = Node(Op.MUL, (_hole("lane", node.dtype), const(factor, node.dtype)))
         total = Node(Op.ADD, (step, _hole("base", node.dtype)))
-        return self.template(
-            total, {_hole("lane", node.dtype): self.lane_numbers(lanes),
-                    _hole("base", node.dtype): scalar},
-        )  # fmt: skip
+        holes = {
+            _hole("lane", node.dtype): self.lane_numbers(lanes), _hole("base", node.dtype): scalar,
+        }  # fmt: skip
+        self.template((total,), holes)
+        return holes[total]
 
     def _vector_sum(self, node: Node, point: Point, lanes: int) -> Value:
         """An affine form with vector operands that are not axes: spell it out."""
@@ -247,10 +248,10 @@ class NestPrinter:
             total = Node(Op.ADD, (total, Node(Op.MUL, (term, const(factor, node.dtype)))))
         return self.value(total, point)
 
-    def template(self, node: Node, holes: dict[Node, Value]) -> Value:
-        """A scalar expression over holes, printed in the innermost scope."""
-        memo = dict(holes)
-        for one in toposort([node]):
+    def template(self, nodes: Sequence[Node], memo: dict[Node, Value]) -> None:
+        """Print scalar expressions over holes in the innermost scope; `memo`, which has the
+        values of the holes, gets those of every node beneath."""
+        for one in toposort(nodes):
             if one in memo:
                 continue
             if one.op is Op.CONST:
@@ -259,7 +260,6 @@ class NestPrinter:
             operands = [memo[operand] for operand in one.src]
             lanes = max(operand.lanes for operand in operands)
             memo[one] = self.declare(self.operation(one, operands, lanes))
-        return memo[node]
 
     # Reductions.
 
@@ -373,7 +373,8 @@ class NestPrinter:
         if monoid.op is not None:  # one expression, so that the compiler sees a multiply-add
             lanes = max(left[0].lanes, right[0].lanes)
             return (self.operation(results[0], [left[0], right[0]], lanes),)
-        return tuple(self.template(result, holes) for result in results)
+        self.template(results, holes)
+        return tuple(holes[result] for result in results)
 
     # Stores.
 

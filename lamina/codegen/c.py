@@ -122,7 +122,7 @@ class CPrinter(NestPrinter):
 
     def horizontal(self, values: tuple[Value, ...], lane: int) -> tuple[Value, ...]:
         return tuple(
-            Value(f"{one.text}[{lane}]" + (" != 0" if one.mask else ""), one.dtype)
+            Value(f"({one.text}[{lane}] != 0)" if one.mask else f"{one.text}[{lane}]", one.dtype)
             for one in values
         )
 

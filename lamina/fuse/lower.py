@@ -126,7 +126,9 @@ class Lowering:
             return self.value(node, index, condition)
         value = self.value(node, index, ix.both(condition, holds))
         guarded = value.op is Op.LOAD and len(value.src) > 1 and ix.implies(value.src[1], holds)
-        return value if guarded and fill is const(0, fill.dtype) else Node(Op.WHERE, (holds, value, fill))
+        if guarded and fill is const(0, fill.dtype):
+            return value
+        return Node(Op.WHERE, (holds, value, fill))
 
     def _quotient(self, index: Node, divisor: int) -> Node:
         """Floor division that would rather split an axis than divide."""

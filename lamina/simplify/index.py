@@ -75,7 +75,8 @@ def _join_quotients(terms: Terms) -> int:
         quotient_terms, quotient_constant = terms_of(floordiv(inner, divisor))
         if quotient_constant or not quotient_terms:
             continue
-        scaled = {one: coefficient * divisor * factor for one, coefficient in quotient_terms.items()}
+        whole = divisor * factor
+        scaled = {one: coefficient * whole for one, coefficient in quotient_terms.items()}
         if all(terms.get(one) == value for one, value in scaled.items()):
             for one in (*scaled, term):
                 del terms[one]
