@@ -8,29 +8,93 @@ from math import e, inf, nan, pi
 
 from lamina import random
 from lamina.dtypes import (
-    DType, bfloat16, complex64, complex128, float8_e4m3fn, float8_e5m2, float16, float32, float64,
-    int8, int16, int32, int64, uint8, uint16, uint32, uint64,
-)  # fmt: skip
+    DType,
+    bfloat16,
+    complex64,
+    complex128,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from lamina.dtypes import bool_ as bool
 from lamina.errors import LaminaError
 from lamina.options import Options, set_options, using
-from lamina.tensor import MODULES
+from lamina.tensor import (
+    activation,
+    attention,
+    convolution,
+    creation,
+    differentiate,
+    elementwise,
+    indexing,
+    inspection,
+    interop,
+    linalg,
+    losses,
+    movement,
+    normalization,
+    pooling,
+    product,
+    reduction,
+    resize,
+    sorting,
+)
 from lamina.tensor.activation import *  # noqa: F403
+from lamina.tensor.attention import *  # noqa: F403
+from lamina.tensor.convolution import *  # noqa: F403
 from lamina.tensor.core import Tensor, default_device
 from lamina.tensor.creation import *  # noqa: F403
 from lamina.tensor.differentiate import *  # noqa: F403
 from lamina.tensor.elementwise import *  # noqa: F403
 from lamina.tensor.indexing import *  # noqa: F403
 from lamina.tensor.inspection import *  # noqa: F403
-from lamina.tensor.interop import from_dlpack
+from lamina.tensor.interop import *  # noqa: F403
+from lamina.tensor.linalg import *  # noqa: F403
+from lamina.tensor.losses import *  # noqa: F403
 from lamina.tensor.movement import *  # noqa: F403
+from lamina.tensor.normalization import *  # noqa: F403
+from lamina.tensor.pooling import *  # noqa: F403
 from lamina.tensor.product import *  # noqa: F403
 from lamina.tensor.realize import realize
 from lamina.tensor.reduction import *  # noqa: F403
+from lamina.tensor.resize import *  # noqa: F403
+from lamina.tensor.sorting import *  # noqa: F403
 
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
 newaxis = None
 
-for _module in MODULES:
-    globals().update({name: getattr(_module, name) for name in _module.__all__})
+__all__ = [
+    "DType", "LaminaError", "Options", "Tensor", "bfloat16", "bool", "complex64", "complex128",
+    "default_device", "e", "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64",
+    "inf", "int8", "int16", "int32", "int64", "nan", "newaxis", "pi", "random", "realize",
+    "set_options", "uint8", "uint16", "uint32", "uint64", "using",
+]  # fmt: skip
+__all__ += activation.__all__
+__all__ += attention.__all__
+__all__ += convolution.__all__
+__all__ += creation.__all__
+__all__ += differentiate.__all__
+__all__ += elementwise.__all__
+__all__ += indexing.__all__
+__all__ += inspection.__all__
+__all__ += interop.__all__
+__all__ += linalg.__all__
+__all__ += losses.__all__
+__all__ += movement.__all__
+__all__ += normalization.__all__
+__all__ += pooling.__all__
+__all__ += product.__all__
+__all__ += reduction.__all__
+__all__ += resize.__all__
+__all__ += sorting.__all__

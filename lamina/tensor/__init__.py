@@ -6,27 +6,34 @@ here; a function whose first argument is not one tensor stays a function.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from importlib.util import find_spec
 from types import ModuleType
 
 from lamina.tensor import (
-    activation, differentiate, elementwise, indexing, inspection, movement, product, reduction,
-)  # fmt: skip
+    activation,
+    differentiate,
+    elementwise,
+    indexing,
+    inspection,
+    linalg,
+    movement,
+    product,
+    reduction,
+    sorting,
+)
 from lamina.tensor.core import Tensor
 from lamina.tensor.operators import OPERATORS
 
-# Modules whose public functions become methods.
+# Modules whose public functions become methods, and the functions that do not.
 MODULES: tuple[ModuleType, ...] = (
-    elementwise, activation, movement, indexing, reduction, product,
-    *(importlib.import_module(f"{__name__}.{name}") for name in (
-        "attention", "convolution", "linalg", "losses", "normalization", "pooling", "resize",
-        "sorting",
-    ) if find_spec(f"{__name__}.{name}")),
+    elementwise, activation, movement, indexing, reduction, product, linalg, sorting,
 )  # fmt: skip
-_FUNCTIONS_ONLY = frozenset({"broadcast_arrays", "concat", "stack", "where"})
+FUNCTIONS_ONLY = frozenset({"broadcast_arrays", "concat", "einsum", "stack", "where"})
 
+METHODS: dict[str, Callable[..., object]] = {
+    "astype": inspection.astype,
+    "backward": differentiate.backward,
+}
 PROPERTIES: dict[str, Callable[[Tensor], Tensor]] = {
     "T": movement.reversed_axes,
     "mT": movement.matrix_transpose,
@@ -35,18 +42,16 @@ PROPERTIES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def attach(modules: tuple[ModuleType, ...]) -> None:
-    """Make the public functions of `modules` methods of Tensor."""
-    for module in modules:
+def attach() -> None:
+    """Give Tensor its methods, properties and operators."""
+    for module in MODULES:
         for name in module.__all__:
-            if name not in _FUNCTIONS_ONLY and name not in PROPERTIES:
+            if name not in FUNCTIONS_ONLY:
                 setattr(Tensor, name, getattr(module, name))
+    for name, method in (METHODS | OPERATORS).items():
+        setattr(Tensor, name, method)
+    for name, function in PROPERTIES.items():
+        setattr(Tensor, name, property(function))
 
 
-attach(MODULES)
-Tensor.astype = inspection.astype  # type: ignore[attr-defined]
-Tensor.backward = differentiate.backward  # type: ignore[attr-defined]
-for _name, _function in PROPERTIES.items():
-    setattr(Tensor, _name, property(_function))
-for _name, _method in OPERATORS.items():
-    setattr(Tensor, _name, _method)
+attach()

@@ -54,8 +54,13 @@ def sigmoid(x: Any) -> Tensor:
     return float_function("sigmoid", wide_rule(_sigmoid), x)
 
 
+def _decay(x: Node) -> Node:
+    """exp(-|x|), with the derivative from the right at 0."""
+    return apply(Op.EXP, select(x < 0, x, -x))
+
+
 def _sigmoid(x: Node) -> Node:
-    small = apply(Op.EXP, -rm.absolute(x))
+    small = _decay(x)
     return select(x < 0, small, x.lift(1)) / (small + 1)
 
 
@@ -102,9 +107,7 @@ def softplus(x: Any, beta: float = 1.0) -> Tensor:
 
 
 def _softplus(x: Node) -> Node:
-    return select(x > 0, x, select(rm.is_nan(x), x, x.lift(0))) + rm.log1p(
-        apply(Op.EXP, -rm.absolute(x))
-    )
+    return select(x < 0, x.lift(0), x) + rm.log1p(_decay(x))
 
 
 def mish(x: Any) -> Tensor:

@@ -165,7 +165,8 @@ def tanh(z: Node) -> Node:
     value_re = select(far, real.copysign(re.lift(1), re), select(re.eq(0), re, value_re))
     turn = select(real.is_finite(im), im, im.lift(0))
     shrunk = unary(Op.EXP, real.absolute(re) * -2) * 4
-    small = _zero_keeping(shrunk, unary(Op.SIN, turn) * unary(Op.COS, turn))
+    small = shrunk * (unary(Op.SIN, turn) * unary(Op.COS, turn))
+    small = select(real.is_inf(re), real.copysign(re.lift(0), im), small)
     value_im = select(far, small, slope / (root * root) / below)
     return join(value_re, select(im.eq(0), im, value_im))
 

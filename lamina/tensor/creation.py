@@ -183,10 +183,8 @@ def linspace(
     wide = dtypes.complex128 if wanted.is_complex else dtypes.float64
     steps = num - 1 if endpoint else num
     index = build.cast(build.iota(num, dtypes.float64), wide)
-    fraction = index / float(max(steps, 1))
-    first = build.full((num,), start, wide)
-    gap = build.full((num,), stop, wide) - first
-    line = first + gap * fraction
+    gap = (stop - start) / max(steps, 1)
+    line = index * gap + start
     if endpoint and num > 1:
         last = build.full((num,), stop, wide)
         line = build.select(build.iota(num, dtypes.int64).eq(num - 1), last, line)

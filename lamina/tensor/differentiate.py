@@ -90,7 +90,8 @@ def value_and_grad(
         parts = [map_tree(lambda one: derivatives.get(id(one)), inner[place])
                  for place in positions]  # fmt: skip
         grads = parts[0] if isinstance(argnums, int) else tuple(parts)
-        return _opened((result, grads), contents)
+        value, derived = _opened((result, grads), contents)
+        return value, derived
 
     return differentiated
 

@@ -17,20 +17,90 @@ from lamina.shape import broadcast_shapes
 from lamina.tensor import complex_math as cx
 from lamina.tensor import real_math as rm
 from lamina.tensor.core import (
-    Tensor, as_tensor, common_device, common_dtype, elementwise, is_scalar, operands,
+    Tensor,
+    as_tensor,
+    common_device,
+    common_dtype,
+    elementwise,
+    is_scalar,
+    operands,
 )  # fmt: skip
 from lamina.tensor.inspection import finfo
 
 __all__ = [
-    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
-    "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "ceil", "clip", "conj", "copysign", "cos", "cosh", "divide", "equal", "erf", "exp", "exp2",
-    "expm1", "floor", "floor_divide", "greater", "greater_equal", "hypot", "imag", "isfinite",
-    "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "masked_fill", "maximum",
-    "minimum", "multiply", "nan_to_num", "negative", "nextafter", "not_equal", "positive", "pow",
-    "real", "reciprocal", "remainder", "round", "rsqrt", "sign", "signbit", "sin", "sinh", "sqrt",
-    "square", "subtract", "tan", "tanh", "trunc", "where",
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "ceil",
+    "clip",
+    "conj",
+    "copysign",
+    "cos",
+    "cosh",
+    "divide",
+    "equal",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "floor_divide",
+    "greater",
+    "greater_equal",
+    "hypot",
+    "imag",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "masked_fill",
+    "maximum",
+    "minimum",
+    "multiply",
+    "nan_to_num",
+    "negative",
+    "nextafter",
+    "not_equal",
+    "positive",
+    "pow",
+    "real",
+    "reciprocal",
+    "remainder",
+    "round",
+    "rsqrt",
+    "sign",
+    "signbit",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "subtract",
+    "tan",
+    "tanh",
+    "trunc",
+    "where",
 ]  # fmt: skip
 
 Rule = Callable[..., Node]
@@ -195,26 +265,22 @@ def minimum(x1: Any, x2: Any) -> Tensor:
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """x limited to min..max, in the dtype of x; either bound may be missing."""
-    x = as_tensor(x)
-    for bound in (min, max):
-        if is_scalar(bound) and x.dtype.is_int and isinstance(bound, float):
-            return clip(x, *(None if one is None else as_tensor(one).cast(x.dtype)
-                             for one in (min, max)))  # fmt: skip
-    result = x
+    result = as_tensor(x)
+    dtype = result.dtype
     if min is not None:
-        result = elementwise("clip", _op(Op.MAX), result, _bound(min, x, low=True), dtype=x.dtype)
+        result = elementwise("clip", _op(Op.MAX), result, _bound(min, dtype), dtype=dtype)
     if max is not None:
-        result = elementwise("clip", _op(Op.MIN), result, _bound(max, x, low=False), dtype=x.dtype)
+        result = elementwise("clip", _op(Op.MIN), result, _bound(max, dtype), dtype=dtype)
     return result
 
 
-def _bound(bound: Any, x: Tensor, low: bool) -> Any:
-    """A Python integer bound beyond the range of the dtype of x bounds nothing."""
-    if is_scalar(bound) and x.dtype.is_int:
-        least, most = int(x.dtype.min), int(x.dtype.max)  # type: ignore[arg-type]
-        number = int(bound)  # type: ignore[arg-type]
-        return least if number < least else most if number > most else number
-    return bound
+def _bound(bound: Any, dtype: DType) -> Any:
+    """A Python number beyond the range of an integer dtype is as good as the end of the range."""
+    if not is_scalar(bound) or not dtype.is_int or bound != bound:
+        return bound
+    if bound <= dtype.min or bound >= dtype.max:  # type: ignore[operator]
+        return dtype.min if bound <= dtype.min else dtype.max  # type: ignore[operator]
+    return int(bound)  # type: ignore[arg-type]
 
 
 # Rounding.
@@ -567,20 +633,19 @@ def where(condition: Any, x1: Any, x2: Any) -> Tensor:
 
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     """x with `value` where `mask` is true, in the dtype of x."""
-    x = as_tensor(x)
-    filler = value if is_scalar(value) else as_tensor(value, x).cast(x.dtype)
-    result = where(mask, filler, x)
-    return result.cast(x.dtype)
+    base = as_tensor(x)
+    filler = value if is_scalar(value) else as_tensor(value, base).cast(base.dtype)
+    return where(mask, filler, base).cast(base.dtype)
 
 
 def nan_to_num(
     x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """x with NaN and the infinities replaced; an infinity defaults to the greatest number."""
-    x = as_tensor(x)
-    if not x.dtype.is_float:
-        return x
-    most = finfo(x.dtype).max
+    base = as_tensor(x)
+    if not base.dtype.is_float:
+        return base
+    most = finfo(base.dtype).max
     high = most if posinf is None else posinf
     low = -most if neginf is None else neginf
 
@@ -588,5 +653,5 @@ def nan_to_num(
         finite = select(a.eq(math.inf), a.lift(high), select(a.eq(-math.inf), a.lift(low), a))
         return select(rm.is_nan(a), a.lift(nan), finite)
 
-    return elementwise("nan_to_num", rule, x)
+    return elementwise("nan_to_num", rule, base)
 

@@ -125,7 +125,8 @@ def _mask_parts(x: Tensor, mask: Tensor, axis: int) -> list[Part]:
     """The places where a mask is true: the shape depends on them, so it is computed now."""
     import numpy as np
 
-    if mask.shape != x.shape[axis : axis + mask.ndim]:
+    covered = x.shape[axis : axis + mask.ndim]
+    if any(have not in (size, 0) for have, size in zip(mask.shape, covered, strict=True)):
         raise AxisError(f"getitem: a mask of shape {mask.shape} does not fit axes {axis}.. of "
                         f"{x.shape}")  # fmt: skip
     values = memory.download(mask)

@@ -159,7 +159,7 @@ class NamespaceInfo:
         return {name: one for name, one in standard.items() if kind is None or isdtype(one, kind)}
 
 
-def __array_namespace_info__() -> NamespaceInfo:
+def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 (the standard's name)
     """Devices, dtypes and capabilities, as the standard asks."""
     return NamespaceInfo()
 

@@ -89,9 +89,11 @@ _api.PyCapsule_SetName.argtypes = (ctypes.py_object, ctypes.c_void_p)
 _lent: dict[int, tuple[Any, ...]] = {}
 
 
-@_Deleter
-def _release(address: int) -> None:
+def _forget(address: int) -> None:
     _lent.pop(address, None)
+
+
+_release = _Deleter(_forget)
 
 
 # A capsule that is being destroyed is only named by its address, never referenced.
@@ -103,12 +105,14 @@ _pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_
 )
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _drop_capsule(capsule: int) -> None:
+def _forget_unused(capsule: int) -> None:
     """A capsule that nobody consumed still owns its structure."""
     for name in _FORMS:
         if _is_valid_at(capsule, name):
-            _release(_pointer_at(capsule, name))
+            _forget(_pointer_at(capsule, name))
+
+
+_drop_capsule = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_forget_unused)
 
 
 # Names that capsules refer to must live as long as they do.

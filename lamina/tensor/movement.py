@@ -317,12 +317,14 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axes = None) -> Tensor:
     shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
     if len(shifts) != len(axes):
         raise AxisError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+    result: Tensor = x
     for by, one in zip(shifts, axes, strict=True):
         along = normalize_axis("roll", one, x.ndim)
         size = x.shape[along]
         if size and by % size:
-            x = concat(split(x, [size - by % size, by % size], along)[::-1], axis=along)
-    return x
+            pieces = split(result, [size - by % size, by % size], along)
+            result = concat(pieces[::-1], axis=along)
+    return result
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from lamina.errors import GradientError
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
-from lamina.pipeline import execute
 from lamina.runtime.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -203,11 +202,17 @@ def _run(batch: list[Tensor], keep: list[Tensor], device: str) -> None:
         elif tensor.assigned or plain is None or plain in targets:
             sinks.append(value)
     distinct = list(dict.fromkeys(sinks))
-    results = dict(zip(distinct, execute(distinct, device), strict=True)) if distinct else {}
+    results = dict(zip(distinct, _execute(distinct, device), strict=True)) if distinct else {}
     for home in moved:
         _rehome(home, buffer_node(results[Node(Op.CONTIGUOUS, (home,))], home))
     for tensor, value in zip(batch, values, strict=True):
         _file(tensor, value, results)
+
+
+def _execute(sinks: list[Node], device: str) -> list[Buffer]:
+    from lamina.pipeline import execute  # the compiler loads when it is first needed
+
+    return execute(sinks, device)
 
 
 def _home(tensor: Tensor) -> Node:

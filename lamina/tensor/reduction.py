@@ -208,27 +208,27 @@ def _shifted(what: str, x: Tensor, axes: Sequence[int]) -> tuple[Node, Node]:
 
 def softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     """exp(x) over its sum along `axis`."""
-    x = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
-    axes = normalize_axes("softmax", axis, x.ndim)
-    if not x.size:
-        return x
-    powers = Node(Op.EXP, (_shifted("softmax", x, axes)[0],))
+    source = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
+    axes = normalize_axes("softmax", axis, source.ndim)
+    if not source.size:
+        return source
+    powers = Node(Op.EXP, (_shifted("softmax", source, axes)[0],))
     total = build.insert_axes(build.reduce(ADD, axes, powers), axes)
     value = powers / build.expand(total, powers.shape)
-    return Tensor.of(build.cast(value, float_dtype(x.dtype)), x.device)
+    return Tensor.of(build.cast(value, float_dtype(source.dtype)), source.device)
 
 
 def log_softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     """The logarithm of the softmax along `axis`."""
-    x = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
-    axes = normalize_axes("log_softmax", axis, x.ndim)
-    if not x.size:
-        return x
-    shifted, _ = _shifted("log_softmax", x, axes)
+    source = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
+    axes = normalize_axes("log_softmax", axis, source.ndim)
+    if not source.size:
+        return source
+    shifted, _ = _shifted("log_softmax", source, axes)
     total = build.reduce(ADD, axes, Node(Op.EXP, (shifted,)))
     log_total = build.insert_axes(Node(Op.LOG, (total,)), axes)
     value = shifted - build.expand(log_total, shifted.shape)
-    return Tensor.of(build.cast(value, float_dtype(x.dtype)), x.device)
+    return Tensor.of(build.cast(value, float_dtype(source.dtype)), source.device)
 
 
 def logsumexp(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:

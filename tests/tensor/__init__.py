@@ -1,0 +1,1 @@
+"""Tests of the tensor handle and its functions."""

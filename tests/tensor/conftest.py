@@ -1,0 +1,16 @@
+"""The front is tested on the reference device: NumPy decides, and nothing is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lamina import options
+
+
+@pytest.fixture(scope="session", autouse=True)
+def reference_device() -> Iterator[None]:
+    """New tensors live on the interpreter."""
+    with options.using(device="interp"):
+        yield

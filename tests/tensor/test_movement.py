@@ -1,0 +1,120 @@
+"""Movement functions against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import lamina as lm
+from lamina.errors import AxisError, ShapeError
+
+shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
+
+
+def numbered(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.int64).reshape(shape)
+
+
+@given(shapes, st.data())
+def test_one_array(shape: tuple[int, ...], data: st.DataObject) -> None:
+    x = numbered(shape)
+    t = lm.asarray(x)
+    rank = len(shape)
+    axis = data.draw(st.integers(-rank, rank - 1))
+    order = data.draw(st.permutations(range(rank)))
+    by = data.draw(st.integers(-5, 5))
+    pairs = data.draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)),
+                               min_size=rank, max_size=rank))  # fmt: skip
+    times = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=4))
+    cases = [
+        (lm.permute_dims(t, order), np.transpose(x, order)),
+        (lm.flip(t, axis=axis), np.flip(x, axis)),
+        (lm.flip(t), np.flip(x)),
+        (lm.roll(t, by, axis=axis), np.roll(x, by, axis)),
+        (lm.roll(t, by), np.roll(x, by)),
+        (lm.moveaxis(t, axis, 0), np.moveaxis(x, axis, 0)),
+        (lm.expand_dims(t, axis=axis), np.expand_dims(x, axis)),
+        (lm.pad(t, pairs, 7), np.pad(x, pairs, constant_values=7)),
+        (lm.tile(t, times), np.tile(x, times)),
+        (lm.repeat(t, 2, axis=axis), np.repeat(x, 2, axis)),
+        (lm.repeat(t, 3), np.repeat(x, 3)),
+        (lm.concat([t, t + 1, t], axis=axis), np.concatenate([x, x + 1, x], axis)),
+        (lm.stack([t, t + 1], axis=axis), np.stack([x, x + 1], axis)),
+        (lm.flatten(t), x.reshape(-1)),
+        (lm.broadcast_to(t, (2, *shape)), np.broadcast_to(x, (2, *shape))),
+        (lm.diff(t, axis=axis), np.diff(x, axis=axis)),
+    ]
+    counts = data.draw(st.lists(st.integers(0, 3), min_size=shape[axis], max_size=shape[axis]))
+    counts_array = np.array(counts, dtype=np.int64)
+    cases.append((lm.repeat(t, lm.asarray(counts_array), axis=axis),
+                  np.repeat(x, counts_array, axis)))  # fmt: skip
+    for got, want in cases:
+        assert np.array_equal(got.numpy(), want)
+
+
+@given(hnp.array_shapes(min_dims=2, max_dims=3, min_side=0, max_side=4), st.integers(-5, 5))
+def test_matrices(shape: tuple[int, ...], offset: int) -> None:
+    x = numbered(shape)
+    t = lm.asarray(x)
+    assert np.array_equal(t.mT.numpy(), x.mT)
+    assert np.array_equal(lm.tril(t, k=offset).numpy(), np.tril(x, offset))
+    assert np.array_equal(lm.triu(t, k=offset).numpy(), np.triu(x, offset))
+    diagonal = np.diagonal(x, offset, -2, -1)
+    assert np.array_equal(lm.diagonal(t, offset=offset).numpy(), diagonal)
+    vector = lm.asarray(np.arange(3))
+    assert np.array_equal(lm.diag(vector, offset=offset).numpy(), np.diag(np.arange(3), offset))
+    n, m = shape[-2:]
+    assert np.array_equal(lm.eye(n, m, k=offset).numpy(), np.eye(n, m, offset, dtype=np.float32))
+
+
+def test_reshape() -> None:
+    t = lm.arange(12)
+    assert t.reshape(3, -1).shape == (3, 4)
+    assert t.reshape((2, 2, 3)).flatten(1).shape == (2, 6)
+    assert lm.reshape(t, shape=(4, 3)).tolist()[3] == [9, 10, 11]
+    with pytest.raises(ShapeError, match=r"reshape: \(12,\) has 12 elements"):
+        t.reshape(5, -1)
+    with pytest.raises(ShapeError, match="reshape"):
+        t.reshape(-1, -1)
+
+
+def test_pieces() -> None:
+    t = lm.arange(10).reshape(5, 2)
+    assert [one.shape for one in t.split(2)] == [(2, 2), (2, 2), (1, 2)]
+    assert [one.shape for one in t.split([1, 4])] == [(1, 2), (4, 2)]
+    assert [one.shape for one in t.chunk(3)] == [(2, 2), (2, 2), (1, 2)]
+    assert [one.tolist() for one in lm.unstack(t, axis=1)] == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
+    assert t.shrink([(1, 3), None]).tolist() == [[2, 3], [4, 5]]
+    assert t.pad((1, 0)).tolist()[0] == [0, 0, 1]
+    assert t.pad([(-1, -3), (0, 0)]).tolist() == [[2, 3]]
+    with pytest.raises(ShapeError, match="split"):
+        t.split([1, 1])
+
+
+def test_rank_errors() -> None:
+    t = lm.ones((2, 3))
+    with pytest.raises(AxisError):
+        t.flip(axis=2)
+    with pytest.raises(ShapeError, match="squeeze"):
+        t.squeeze(0)
+    with pytest.raises(ShapeError, match="concat"):
+        lm.concat([t, lm.ones((3, 3))], axis=1)
+    with pytest.raises(AxisError, match="permute"):
+        t.permute(0, 0)
+    with pytest.raises(ShapeError, match="no matrix"):
+        _ = lm.ones((2, 2, 2)).T
+
+
+def test_meshgrid_and_ramps() -> None:
+    x, y = np.arange(3), np.arange(2)
+    for indexing in ("xy", "ij"):
+        for got, want in zip(lm.meshgrid(lm.asarray(x), lm.asarray(y), indexing=indexing),
+                             np.meshgrid(x, y, indexing=indexing), strict=True):  # fmt: skip
+            assert np.array_equal(got.numpy(), want)
+    assert lm.arange(5, 0, -2).tolist() == [5, 3, 1]
+    assert lm.arange(3.0).dtype is lm.float32
+    assert np.array_equal(lm.linspace(0, 1, 7, dtype=lm.float64).numpy(), np.linspace(0, 1, 7))
+    assert lm.linspace(0, 1, 4, endpoint=False).tolist() == [0, 0.25, 0.5, 0.75]
