@@ -1,0 +1,1 @@
+"""Looking inside: pages and tables made from what the compiler records."""
