@@ -22,7 +22,6 @@ class Options:
         it, 4 the source.
     check: verify after every pass and compare every kernel with the reference interpreter.
     schedule: text that replaces the heuristic's schedule, for replaying a kernel.
-    search: how many schedules to measure for each kernel; 0 trusts the heuristic.
     threads: worker threads of the CPU device; 0 means one a core.
     cc: the C compiler to use; empty means clang, gcc, then the ziglang package.
     cache_dir: where compiled kernels are kept; empty means the platform's cache folder.
@@ -32,7 +31,6 @@ class Options:
     debug: int = 0
     check: bool = False
     schedule: str = ""
-    search: int = 0
     threads: int = 0
     cc: str = ""
     cache_dir: str = ""

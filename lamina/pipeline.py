@@ -10,8 +10,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 
 from lamina.codegen.c import CPrinter, print_program, print_sort
 from lamina.codegen.legalize import legalize
+from lamina.errors import CompilerNotFoundError
 from lamina.fuse.program import Launch, Output, Program, build_program
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, free_axes
@@ -34,9 +37,15 @@ from lamina.rewrite.engine import rewrite
 from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cpu import CpuProgram, thread_count
+from lamina.runtime.profile import KernelRecord, counter, listening, profile, publish
 from lamina.shape import prod
 from lamina.simplify.algebra import DROP_DETACH, SIMPLIFY
 from lamina.simplify.complex import split_complex
+
+__all__ = [
+    "PASSES", "Compiled", "compile_outputs", "compile_source", "counter", "execute", "pass_times",
+    "profile",
+]  # fmt: skip
 
 VERIFY = False  # check every dialect's invariants after every pass; the tests switch it on
 
@@ -230,41 +239,6 @@ def compile_outputs(outputs: Sequence[Output], options: Options) -> Compiled:
 # Running.
 
 
-@dataclass
-class KernelRecord:
-    """One run of one kernel: its name, seconds, bytes moved at least, operations."""
-
-    name: str
-    seconds: float
-    bytes: int
-    flops: int
-
-
-_profiles: list[list[KernelRecord]] = []
-
-
-@contextmanager
-def profile() -> Iterator[list[KernelRecord]]:
-    """Collect a record of every kernel that runs inside a ``with`` block."""
-    records: list[KernelRecord] = []
-    _profiles.append(records)
-    try:
-        yield records
-    finally:
-        _profiles.remove(records)
-
-
-@dataclass
-class Counter:
-    """How many kernels have run, for tests and for curiosity."""
-
-    kernels: int = 0
-    programs: int = 0
-
-
-counter = Counter()
-
-
 def execute(sinks: Sequence[Node], device: str, options: Options | None = None) -> list[Buffer]:
     """Run `sinks` on `device`; one buffer a sink, row-major.
 
@@ -272,10 +246,10 @@ def execute(sinks: Sequence[Node], device: str, options: Options | None = None) 
     and returns the target's own buffer; every other sink gets a new one.
     """
     options = options or current()
-    if device == "interp":
-        return _interpret(sinks, device)
     outputs, inputs = _normalized(sinks)
-    compiled = compile_outputs(outputs, options)
+    compiled = None if device == "interp" else _compile_or_warn(outputs, options)
+    if compiled is None:
+        return _interpret(sinks, device)
     program = compiled.source.scheduled.program
     buffers: list[Buffer] = []
     for slot in program.slots:
@@ -294,34 +268,40 @@ def execute(sinks: Sequence[Node], device: str, options: Options | None = None) 
 _NOTHING = Buffer(0)
 
 
+def _compile_or_warn(outputs: Sequence[Output], options: Options) -> Compiled | None:
+    """The compiled program, or None on a machine without a C compiler; a compiler that the user
+    named must work."""
+    try:
+        return compile_outputs(outputs, options)
+    except CompilerNotFoundError as error:
+        if options.cc:
+            raise
+        warn_without_compiler(str(error))
+        return None
+
+
+@functools.cache
+def warn_without_compiler(reason: str) -> None:
+    """Say once that everything will be slow."""
+    warnings.warn(f"programs run in the slow reference interpreter: {reason}", stacklevel=2)
+
+
 def _run(compiled: Compiled, buffers: list[Buffer], options: Options) -> None:
     names = compiled.source.names
     counter.kernels += len(names)
     counter.programs += 1
-    timed = bool(options.debug or _profiles)
+    timed = bool(options.debug) or listening()
     seconds = compiled.code.run(buffers, (), len(names), timed)
     if not timed or seconds is None:
         return
-    for launch, name, time_taken in zip(
-        compiled.source.scheduled.program.launches, names, seconds, strict=True
-    ):
-        record = KernelRecord(name, time_taken, _bytes(launch.kernel), _flops(launch.kernel))
-        for records in _profiles:
-            records.append(record)
+    scheduled = compiled.source.scheduled
+    for launch, name, taken in zip(scheduled.program.launches, names, seconds, strict=True):
+        record = KernelRecord(name, taken, _bytes(launch.kernel), _flops(launch.kernel))
+        publish(record)
         if options.debug:
-            _report(record, compiled, launch, options)
-
-
-def _report(record: KernelRecord, compiled: Compiled, launch: Launch, options: Options) -> None:
-    rate = 1e-9 / max(record.seconds, 1e-9)
-    print(
-        f"{record.name:<28} {record.seconds * 1e6:10.1f} us {record.bytes * rate:8.2f} GB/s "
-        f"{record.flops * rate:8.2f} GFLOP/s",
-        file=sys.stderr,
-    )
-    schedule = compiled.source.scheduled.schedules.get(launch.kernel)
-    if options.debug >= 2 and schedule:
-        print("    " + to_text(schedule).replace("\n", "\n    "), file=sys.stderr)
+            print(record, file=sys.stderr)
+        if options.debug >= 2 and (moves := scheduled.schedules.get(launch.kernel)):
+            print("    " + to_text(moves).replace("\n", "\n    "), file=sys.stderr)
 
 
 def _bytes(kernel: AnyKernel) -> int:

@@ -8,6 +8,7 @@ the same axes that are ready at that place share them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
@@ -269,7 +270,7 @@ class NestPrinter:
         self.scopes = saved[: depth + 1]
         mates = self._mates(node, depth)
         axes = node.src[node.arg.monoid.arity :]
-        sums = {}
+        sums: dict[tuple[Monoid, tuple[Node, ...]], list[Node]] = {}
         for mate in mates:
             parts = mate.src[: mate.arg.monoid.arity]
             sums[mate.arg.monoid, parts] = [*sums.get((mate.arg.monoid, parts), []), mate]
@@ -397,8 +398,9 @@ class NestPrinter:
             for store in self.nest.kernel.stores:
                 groups.setdefault(store.axes, []).append(store)
             for axes, stores in groups.items():
+                inner = functools.partial(self.stores, stores)
                 for columns in combinations(self.nest, axes[self.nest.kernel.rows :]):
-                    self.run_nest(columns, lambda stores=stores: self.stores(stores))
+                    self.run_nest(columns, inner)
 
         self.run_nest(segment, body)
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 from lamina.codegen.base import Value
 from lamina.dtypes import (
-    DType, bool_, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32,
+    DType,
+    bool_,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
     uint64,
 )  # fmt: skip
 from lamina.ir.node import Node
@@ -216,7 +226,6 @@ def _truncate(printer: CPrinter, node: Node, operands: list[Value], lanes: int) 
 def _shift(sign: str) -> Spelling:
     def spell(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
         dtype, amount = node.dtype, node.src[1]
-        a, b = (one.text for one in operands)
         if amount.op is Op.CONST and 0 <= amount.arg.value < dtype.bits:
             wide = printer.widened(operands[0], lanes)
             return Value(f"({wide} {sign} {amount.arg.value})", dtype, lanes)

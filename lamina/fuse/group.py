@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusable, SplitAxis, full_index
+from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, full_index
 from lamina.fuse.place import choose_values
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, toposort
@@ -66,7 +66,7 @@ class KernelGroup:
         if node in self.scalars and index != self.index_of[node] and not self._same_row(
             node, index
         ):
-            raise NotFusable(node)
+            raise NotFusableError(node)
 
     def _same_row(self, node: Node, index: Index) -> bool:
         """May a full member be recomputed at other columns of the same row?"""
@@ -113,7 +113,7 @@ class KernelGroup:
             try:
                 self._lower(node)
                 break
-            except SplitAxis as request:
+            except SplitAxisError as request:
                 self.lowering.split(request)
                 self.rebuild()
         self.members.append(node)
@@ -127,7 +127,7 @@ class KernelGroup:
                 for member in self.members:
                     self._lower(member)
                 return
-            except SplitAxis as request:
+            except SplitAxisError as request:
                 self.lowering.split(request)
 
     def try_add(self, node: Node) -> bool:
@@ -138,7 +138,7 @@ class KernelGroup:
         contracted = self.contracts
         try:
             self.add(node)
-        except NotFusable:
+        except NotFusableError:
             fits = False
         else:
             fits = contracted or not self.contracts or len(self.members) == 1
@@ -188,7 +188,7 @@ def _last_is_reduced(shape: Shape, axes: tuple[int, ...]) -> bool:
 
 
 def contracts(scalar: Node, rows: Index) -> bool:
-    """Does this hold a reduction over operands that each vary along rows the other does not know?"""
+    """Is there a reduction over operands that each vary along rows the other does not?"""
     known = [
         free_axes(node) & frozenset(rows)
         for node in toposort([scalar])

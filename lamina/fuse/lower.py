@@ -19,7 +19,7 @@ Index = tuple[Node, ...]
 AxisPlan = dict[int, list[int]]
 
 
-class SplitAxis(Exception):
+class SplitAxisError(Exception):
     """Raised to start over with an axis in two pieces, so that a reshape needs no division."""
 
     def __init__(self, axis: Node, factor: int) -> None:
@@ -28,7 +28,7 @@ class SplitAxis(Exception):
         self.factor = factor
 
 
-class NotFusable(Exception):
+class NotFusableError(Exception):
     """Raised when a value of the kernel is needed at an index the kernel has not computed."""
 
 
@@ -70,7 +70,7 @@ class Lowering:
             total = ix.add(ix.scale(total, one), axis)
         return total, tuple(axes)
 
-    def split(self, request: SplitAxis) -> None:
+    def split(self, request: SplitAxisError) -> None:
         """Note in the plan that `request` was made; the caller starts over."""
         logical, position = self.places[request.axis]
         sizes = self.plan.setdefault(logical, [request.axis.arg.size])
@@ -144,7 +144,7 @@ class Lowering:
                 continue
             factor, size = divisor // stride, axis.arg.size
             if 1 < factor < size and size % factor == 0:
-                raise SplitAxis(axis, factor)
+                raise SplitAxisError(axis, factor)
 
     def _reshaped(self, node: Node, index: Index) -> Index:
         """Align the two shapes in blocks of equal size; only inside a block indices mix."""
@@ -201,7 +201,7 @@ class Lowering:
         parts = tuple(self.value(operand, index, condition) for operand in node.src)
         along, _ = ix.terms_of(index[axis])
         if not along:
-            return parts[part]
+            return self.value(node.src[part], index, condition)
         return Node(Op.PREFIX, (*parts, *along), Fold(monoid, part))
 
     def _gathered(self, node: Node, index: Index, condition: Node | None) -> Node:

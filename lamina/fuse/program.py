@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lamina.dtypes import DType, int64
 from lamina.fuse.group import KernelGroup, group_values
-from lamina.fuse.lower import Index, Lowering, SplitAxis, full_index
+from lamina.fuse.lower import AxisPlan, Index, Lowering, SplitAxisError, full_index
 from lamina.ir.build import cast
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, Store, roots_of
 from lamina.ir.node import Node, toposort
@@ -206,24 +207,22 @@ class _Builder:
         store = Store(1, axis, load, (axis,))
         self._launch((store,), [self.home(source), target], 1)
 
-    def _standalone(self, make: _MakeStore) -> None:
+    def _standalone(self, make: _MakeStore, target: int) -> None:
         """A kernel of one store that belongs to no group, its axes split as it asks."""
-        plan: dict[int, list[int]] = {}
+        plan: AxisPlan = {}
         while True:
             parameters: dict[Node, int] = {}
-            lowering = Lowering(
-                lambda node: self._parameter(node, parameters), lambda node, index: None, plan
-            )
+            read = functools.partial(self._parameter, parameters)
+            lowering = Lowering(read, lambda node, index: None, plan)
             try:
                 store, rows = make(lowering)
                 break
-            except SplitAxis as request:
+            except SplitAxisError as request:
                 lowering.split(request)
-        out = len(parameters)
-        slots = [self.home(node) for node in parameters]
-        self._launch((replace(store, parameter=out),), [*slots, self._target], rows)
+        slots = [*map(self.home, parameters), target]
+        self._launch((replace(store, parameter=len(parameters)),), slots, rows)
 
-    def _parameter(self, node: Node, parameters: dict[Node, int]) -> int | None:
+    def _parameter(self, parameters: dict[Node, int], node: Node) -> int | None:
         if node.op is not Op.BUFFER and node not in self.values:
             return None
         return parameters.setdefault(node, len(parameters))
@@ -232,7 +231,6 @@ class _Builder:
         """First the base, then the updates combined into it, serially along the axis."""
         base, places, updates = node.src
         axis, monoid = node.arg
-        self._target = self.home(node)
 
         def fill(lowering: Lowering) -> tuple[Store, int]:
             index, axes = full_index(lowering, node.shape)
@@ -253,8 +251,9 @@ class _Builder:
             store = Store(0, flat, value, (*rows, *pairs[axis][1]), condition, monoid)
             return store, len(rows)
 
-        self._standalone(fill)
-        self._standalone(combine)
+        target = self.home(node)
+        self._standalone(fill, target)
+        self._standalone(combine, target)
 
     def _argsort(self, node: Node) -> None:
         source, target = self.home(node.src[0]), self.home(node)

@@ -13,8 +13,10 @@ Invariants (`lamina.ir.verify_kernel` checks them):
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from lamina.dtypes import DType
 from lamina.ir.monoids import Monoid
@@ -85,6 +87,11 @@ def free_axes(node: Node) -> frozenset[Node]:
         inner = frozenset().union(*map(free_axes, node.src[:parts]))
         return inner - frozenset(node.src[parts:])
     return frozenset().union(*map(free_axes, node.src))
+
+
+def points(axes: Iterable[Node]) -> int:
+    """How many iterations loops over `axes` have."""
+    return prod(int(axis.arg.size) for axis in axes)
 
 
 def roots_of(store: Store) -> tuple[Node, ...]:

@@ -28,7 +28,7 @@ def kernel_text(kernel: AnyKernel) -> str:
 
 def _lines(kernel: Kernel) -> list[str]:
     names: dict[Node, str] = {}
-    lines = []
+    lines: list[str] = []
     for node in toposort(root for store in kernel.stores for root in roots_of(store)):
         if _is_index(node):
             names[node] = _index(node, names)

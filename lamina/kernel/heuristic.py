@@ -11,14 +11,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from itertools import pairwise
 
-from lamina.ir.kernel import Kernel, Store, free_axes, roots_of
+from lamina.ir.kernel import Kernel, Store, free_axes, points, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.kernel.atoms import ATOMS, Atom
 from lamina.kernel.schedule import (
-    Bind, Fuse, Move, Nest, Reorder, Schedule, Split, Stage, Tensorize, apply, apply_move,
+    Bind,
+    Fuse,
+    Move,
+    Nest,
+    Reorder,
+    Schedule,
+    Split,
+    Stage,
+    Tensorize,
+    apply,
+    apply_move,
     can_fuse,
 )  # fmt: skip
 from lamina.simplify import index as ix
@@ -93,7 +103,7 @@ class Planner:
 
     def _fusable_pair(self) -> tuple[Node, Node] | None:
         for axes in (self.rows(), *self.columns(), *self.fold_axes()):
-            for first, second in zip(axes, axes[1:], strict=False):
+            for first, second in pairwise(axes):
                 if can_fuse(self.kernel, first, second):
                     return first, second
         return None
@@ -148,13 +158,11 @@ def _work(kernel: Kernel) -> int:
     """Operations of the whole kernel, roughly."""
 
     def of_store(store: Store) -> int:
-        points = prod(axis.arg.size for axis in store.axes)
         inner = 1
         for node in toposort([store.value]):
             if node.op is Op.FOLD:
-                axes = node.src[node.arg.monoid.arity :]
-                inner += prod(axis.arg.size for axis in axes)
-        return points * inner
+                inner += points(node.src[node.arg.monoid.arity :])
+        return points(store.axes) * inner
 
     return sum(map(of_store, kernel.stores))
 
@@ -191,10 +199,11 @@ def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
         row = max(plan.rows(), key=lambda axis: _store_score(plan.kernel, axis))
         inner_score = row_score = _store_score(plan.kernel, row)
     use_rows = row is not None and row_score > 0 and (not inner or row_score >= inner_score)
-    if fold is not None and use_rows:
-        _outer_product(plan, fold, row)
-    elif use_rows:
-        _vector_rows(plan, row)
+    if row is not None and use_rows:
+        if fold is None:
+            _vector_rows(plan, row)
+        else:
+            _outer_product(plan, fold, row)
     else:
         if fold is not None:
             _dot_tile(plan, fold)
@@ -211,7 +220,7 @@ def _benefit(plan: Planner, axis: Node) -> int:
 
 def _is_short(plan: Planner, fold: Node) -> bool:
     """Is a contraction too short for adding up lanes at its end to pay?"""
-    return prod(axis.arg.size for axis in fold.src[fold.arg.monoid.arity :]) < 4 * plan.lanes()
+    return points(fold.src[fold.arg.monoid.arity :]) < 4 * plan.lanes()
 
 
 def _store_score(kernel: Kernel, axis: Node) -> int:
@@ -229,7 +238,7 @@ def _lanes_for(plan: Planner, size: int) -> int:
 def _vector_rows(plan: Planner, axis: Node) -> None:
     lanes = _lanes_for(plan, axis.arg.size)
     if lanes > 1:
-        outer, inner = plan.split(axis, lanes)
+        _, inner = plan.split(axis, lanes)
         plan.bind(inner, "vector")
 
 
@@ -262,8 +271,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     outer_n, block = plan.split(vector, count * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
     outer_m, tall_inner = plan.split(column, height)
-    first = [axis for axis in plan.nest.order if axis not in (outer_m, tall_inner, outer_n, repeat,
-                                                             lane) and axis in plan.rows()]  # fmt: skip
+    tile = (outer_m, tall_inner, outer_n, repeat, lane)
+    first = [axis for axis in plan.rows() if axis not in tile]
     reduced = plan.fold_axes()
     blocks_in_order = (outer_n, outer_m) if _footprint(fold, column) <= CACHED else (
         outer_m, outer_n)  # fmt: skip
@@ -278,7 +287,7 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
 def _footprint(fold: Node, axis: Node) -> int:
     """Elements of the operand of `fold` that varies along `axis`."""
     loads = [one for one in toposort(fold.src) if one.op is Op.LOAD and axis in free_axes(one)]
-    return max((prod(one.arg.size for one in free_axes(load)) for load in loads), default=0)
+    return max((points(free_axes(load)) for load in loads), default=0)
 
 
 def _narrow_product(plan: Planner, column: Node, vector: Node) -> None:

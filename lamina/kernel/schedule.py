@@ -132,9 +132,14 @@ def _parse_move(number: int, line: str) -> Move:
             return Fuse(_axis(given[0]), _axis(given[1]), *made)
         if name == "reorder":
             return Reorder(tuple(map(_axis, given)))
-        kind = {"bind": Bind, "stage": Stage, "tensorize": Tensorize}[name]
-        return kind(_axis(given[0]), given[1])
-    except (ValueError, KeyError, IndexError, TypeError):
+        if name == "bind":
+            return Bind(_axis(given[0]), given[1])
+        if name == "stage":
+            return Stage(_axis(given[0]), given[1])
+        if name == "tensorize":
+            return Tensorize(_axis(given[0]), given[1])
+        raise ValueError(name)
+    except (ValueError, IndexError, TypeError):
         raise FormatError(f"schedule, line {number}: {line!r} is not a move") from None
 
 
@@ -291,7 +296,7 @@ def _split(nest: Nest, move: Split) -> Nest:
     head = next((key for key, chain in nest.chains.items() if axis in chain), axis)
     pieces = nest.chain(head)
     place = pieces.index(axis)
-    chain = pieces[:place] + (outer, inner) + pieces[place + 1 :]
+    chain = (*pieces[:place], outer, inner, *pieces[place + 1 :])
     chains = {key: value for key, value in nest.chains.items() if key is not head}
     extents = {key: value for key, value in nest.extents.items() if key is not head}
     chains[chain[0]], extents[chain[0]] = chain, nest.extent(head)
@@ -317,7 +322,7 @@ def can_fuse(kernel: Kernel, first: Node, second: Node) -> bool:
 def _fusable_in(node: Node, first: Node, second: Node) -> bool:
     if node.op is Op.AFFINE:
         terms, _ = ix.terms_of(node)
-        return terms.get(first, 0) == terms.get(second, 0) * second.arg.size
+        return bool(terms.get(first, 0) == terms.get(second, 0) * second.arg.size)
     if node.op in (Op.FOLD, Op.PREFIX):
         axes = node.src[node.arg.monoid.arity :]
         if (first in axes) != (second in axes):
