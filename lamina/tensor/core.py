@@ -51,6 +51,8 @@ class Tensor:
         requires_grad: bool = False,
     ) -> None:
         node, where = to_node(data, None if dtype is None else as_dtype(dtype), device)
+        if requires_grad and isinstance(data, Tensor):
+            node = memory.leaf(node, where)  # the derivatives of `data` stay its own
         self._set(node, where)
         self.requires_grad = requires_grad
 
@@ -217,6 +219,18 @@ class Tensor:
     def clone(self) -> Tensor:
         """The same value in memory of its own; derivatives flow through."""
         return self.contiguous()
+
+    def __copy__(self) -> Tensor:
+        return Tensor(self, requires_grad=self.requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A leaf with this value; values never change, so nothing is copied."""
+        copy = Tensor.of(memory.leaf(self.detach().node, self.device), self.device)
+        copy.requires_grad = self.requires_grad
+        return copy
+
+    def __reduce__(self) -> Any:
+        return Tensor, (self.numpy(), self.dtype, self.device, self.requires_grad)
 
     def contiguous(self) -> Tensor:
         """The same value, stored row-major in a buffer of its own."""

@@ -60,18 +60,25 @@ def buffer_node(buffer: Buffer, like: Node) -> Node:
 
 
 def stored(node: Node) -> Node | None:
-    """The BUFFER node that holds the value of `node`, or None when it was never computed."""
+    """The BUFFER node that holds the value of `node`, or None when no memory does."""
     found = _realised.get(node)
     if found is not None:
         return found
-    if node.op is not Op.BUFFER or isinstance(node.arg.storage, Leaf):
+    if node.op is not Op.BUFFER or isinstance(node.arg.storage, Leaf) or node in _overwritten:
         return None
+    return node
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """What has to be computed before `node`; raises GradientError where that is lost."""
+    if node.op is not Op.BUFFER:
+        return node.src
     if node in _overwritten:
         raise GradientError(
             f"{node}: the value was overwritten by assign, and a derivative or a recomputation "
             "needs it; differentiate first, or keep a clone"
         )
-    return node
+    return (node.arg.storage.node,)
 
 
 def share(node: Node, same: Node) -> None:
@@ -94,14 +101,13 @@ def cut(sinks: Sequence[Node]) -> list[Node]:
         if found is not None:
             done[node] = found
             continue
-        is_leaf = node.op is Op.BUFFER
-        src = (node.arg.storage.node,) if is_leaf else node.src
+        src = _operands(node)
         missing = [operand for operand in src if operand not in done]
         if missing:
             stack.extend(missing)
             continue
         new = tuple(done[operand] for operand in src)
-        if is_leaf:
+        if node.op is Op.BUFFER:
             done[node] = new[0]
         else:
             done[node] = node if new == src else Node(node.op, new, node.arg)
@@ -173,14 +179,11 @@ def _reaches(node: Node, targets: set[Node], reached: dict[Node, bool]) -> bool:
         if top in reached:
             stack.pop()
             continue
-        if top in _overwritten and top not in _realised:
-            reached[top] = False  # computing it fails anyway
-            continue
         found = stored(top)
-        if found is not None:
+        if found is not None or top in _overwritten:
             reached[top] = found in targets
             continue
-        src = (top.arg.storage.node,) if top.op is Op.BUFFER else top.src
+        src = _operands(top)
         missing = [operand for operand in src if operand not in reached]
         if missing:
             stack.extend(missing)
@@ -203,8 +206,8 @@ def _run(batch: list[Tensor], keep: list[Tensor], device: str) -> None:
             sinks.append(value)
     distinct = list(dict.fromkeys(sinks))
     results = dict(zip(distinct, _execute(distinct, device), strict=True)) if distinct else {}
-    for home in moved:
-        _rehome(home, buffer_node(results[Node(Op.CONTIGUOUS, (home,))], home))
+    copies = {home: buffer_node(results[Node(Op.CONTIGUOUS, (home,))], home) for home in moved}
+    _vacate(copies, {target for target in targets if target is not None})
     for tensor, value in zip(batch, values, strict=True):
         _file(tensor, value, results)
 
@@ -228,19 +231,22 @@ def _plain(value: Node) -> Node | None:
     return value if value.op is Op.BUFFER else None
 
 
-def _rehome(home: Node, copy: Node) -> None:
-    """Everything that was stored in `home` is found in `copy` from now on."""
-    for node, place in list(_realised.items()):
-        if place is home:
-            _realised[node] = copy
-    _realised[home] = copy
+def _vacate(copies: dict[Node, Node], targets: set[Node]) -> None:
+    """What was stored in `targets` is found in its copy from now on, or is not stored."""
+    for node, place in list(_realised.items()) if targets else ():
+        if place in copies:
+            _realised[node] = copies[place]
+        elif place in targets:
+            del _realised[node]
+    _realised.update(copies)
+    _overwritten.update(targets - copies.keys())
 
 
 def _file(tensor: Tensor, value: Node, results: dict[Node, Buffer]) -> None:
     """Note where `tensor` is stored now; an assigned one becomes a new leaf without history."""
     if tensor.target is not None:
         sink = Node(Op.ASSIGN, (tensor.target, value))
-        tensor.node = _overwrite(tensor.target, results[sink])
+        tensor.node = _renewed(tensor.target, results[sink])
     else:
         place = buffer_node(results[value], value) if value in results else _plain(value)
         assert place is not None
@@ -251,13 +257,8 @@ def _file(tensor: Tensor, value: Node, results: dict[Node, Buffer]) -> None:
     tensor.target = None
 
 
-def _overwrite(target: Node, buffer: Buffer) -> Node:
+def _renewed(target: Node, buffer: Buffer) -> Node:
     """A new leaf over the memory of `target`, whose old content is gone."""
-    for node, place in list(_realised.items()):
-        if place is target:
-            del _realised[node]
-    if target not in _realised:
-        _overwritten.add(target)
     root = _memory.get(buffer, buffer)
     fresh = Buffer.wrap(root.pointer, root.nbytes, root.device, owner=root)
     _memory[fresh] = root

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
 
 import numpy as np
@@ -41,7 +43,7 @@ def test_realize_runs_everything_in_one_program(monkeypatch: pytest.MonkeyPatch)
     sinks = []
     execute = pipeline.execute
     monkeypatch.setattr(
-        pipeline, "execute", lambda given, device: sinks.append(len(given)) or execute(given, device)
+        pipeline, "execute", lambda some, device: sinks.append(len(some)) or execute(some, device)
     )
     x = Tensor([1.0, 2.0])
     lm.realize(x + 1, x + 2, x)
@@ -187,6 +189,9 @@ def test_gradient_of_an_overwritten_value_is_refused() -> None:
     (dw,) = lm.gradient(y.sum(), [w])
     with pytest.raises(GradientError, match="overwritten"):
         dw.realize()
+    assert "lazy" in repr(dw)
+    x.assign(x + 1)
+    assert x.tolist() == [3, 4]
 
 
 def test_equal_constants_have_their_own_derivatives() -> None:
@@ -264,6 +269,20 @@ def test_devices() -> None:
         x + y
     with pytest.raises(DeviceError, match="nowhere"):
         x.to("nowhere")
+
+
+def test_copies_and_pickles() -> None:
+    x = Tensor([1.0, 2.0], dtype=lm.bfloat16, requires_grad=True)
+    for y in (copy.copy(x), copy.deepcopy({"x": x})["x"], pickle.loads(pickle.dumps(x))):
+        assert y.requires_grad
+        assert y.dtype is lm.bfloat16
+        y.assign(y + 1)
+        assert (y.tolist(), x.tolist()) == ([2, 3], [1, 2])
+    y = Tensor(x, requires_grad=True)
+    (x * y * y).sum().backward()
+    assert x.grad is not None
+    assert y.grad is not None
+    assert (x.grad.tolist(), y.grad.tolist()) == ([1, 4], [2, 8])
 
 
 def test_text() -> None:
