@@ -206,10 +206,23 @@ def uniform(
     """Numbers from [low, high), evenly distributed (rounding may reach `high` when low != 0)."""
     dtype = _float("uniform", dtype)
     key = _choose_key(seed, key, device)
-    unit = _fraction(_words(key, _shape(shape)), dtype)
+    exact = dtypes.float32 if dtype.bits < 32 else dtype
+    value = build.cast(_fraction(_words(key, _shape(shape)), dtype), exact)
     if high - low != 1.0:
-        unit = unit * (high - low)
-    return Tensor.of(unit + low if low else unit, key.device)
+        value = value * (high - low)
+        if low:
+            value = _without_last_bit(value)
+    return Tensor.of(build.cast(value + low if low else value, dtype), key.device)
+
+
+def _without_last_bit(x: Node) -> Node:
+    """`x` with an even significand.
+
+    Some devices would otherwise round a product and a sum at once (a fused multiply-add), and
+    others twice: an integer operation between them makes all results equal.
+    """
+    dtype = dtypes.uint64 if x.dtype is dtypes.float64 else dtypes.uint32
+    return build.bitcast(build.bitcast(x, dtype) & (dtype.max - 1), x.dtype)
 
 
 def normal(
@@ -263,7 +276,7 @@ def randint(
     dtype = as_dtype(dtype)
     if not dtype.is_int:
         raise DTypeError(f"randint: {dtype.name} is not an integer dtype")
-    if not dtype.min <= low < high <= dtype.max + 1:  # type: ignore[operator]
+    if not dtype.min <= low < high <= dtype.max + 1:
         raise ShapeError(f"randint: {low}..{high} is empty or does not fit {dtype.name}")
     key = _choose_key(seed, key, device)
     bits = _long_words(_words(key, _shape(shape)))

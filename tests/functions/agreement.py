@@ -39,8 +39,8 @@ def agree_with_torch(
     """`ours` of tensors equals `theirs` of PyTorch tensors, and so do all derivatives."""
     import torch
 
-    mine = [None if one is None else Tensor(one) for one in arrays]
-    other = [None if one is None else torch.tensor(one) for one in arrays]
+    mine: list[Any] = [None if one is None else Tensor(one) for one in arrays]
+    other: list[Any] = [None if one is None else torch.tensor(one) for one in arrays]
     floats = [
         at for at, one in enumerate(arrays)
         if one is not None and np.issubdtype(one.dtype, np.floating)

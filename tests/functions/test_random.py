@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from lamina import dtypes, random
+from lamina import dtypes, options, random
 from lamina.dtypes import DType
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import const, toposort
 from lamina.ir.ops import Op
+from lamina.runtime import device_names
 from lamina.tensor.core import Tensor
 
 N = 20_000
@@ -175,6 +176,22 @@ def test_keys_of_a_traced_program() -> None:
         c = program()
     np.testing.assert_array_equal(a, b)
     assert len({*a.tolist(), *c.tolist()}) == 12
+
+
+def test_draws_are_equal_on_every_device() -> None:
+    def draws(device: str) -> list[np.ndarray]:
+        with options.using(device=device):
+            return [
+                random.uniform((1000,), -0.3, 0.4, seed=1).numpy(),
+                random.uniform((1000,), 0.1, 0.4, seed=1, dtype=dtypes.float64).numpy(),
+                random.randint((1000,), -5, 6, seed=1).numpy(),
+                random.bernoulli((1000,), 0.3, seed=1).numpy(),
+                random.permutation(100, seed=1).numpy(),
+            ]
+
+    for device in device_names():
+        for ours, reference in zip(draws(device), draws("interp"), strict=True):
+            np.testing.assert_array_equal(ours, reference, device)
 
 
 def test_empty_and_scalar_shapes() -> None:
