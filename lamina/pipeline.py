@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 from lamina.codegen.c import CPrinter, print_program, print_sort
 from lamina.codegen.legalize import legalize
-from lamina.errors import CompilerNotFoundError
+from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Launch, Output, Program, build_program
+from lamina.ir.check_kernel import check_kernel
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, free_axes
 from lamina.ir.kernel_text import kernel_text
@@ -30,8 +31,10 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.text import to_text as graph_text
 from lamina.ir.verify import verify
+from lamina.ir.verify_kernel import verify_kernel
 from lamina.kernel.heuristic import Target, schedule_kernel
 from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
+from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
 from lamina.rewrite.engine import rewrite
 from lamina.runtime import compiler
@@ -41,6 +44,7 @@ from lamina.runtime.profile import KernelRecord, counter, listening, profile, pu
 from lamina.shape import prod
 from lamina.simplify.algebra import DROP_DETACH, SIMPLIFY
 from lamina.simplify.complex import split_complex
+from lamina.simplify.widen import WIDEN
 
 __all__ = [
     "PASSES", "Compiled", "compile_outputs", "compile_source", "counter", "execute", "pass_times",
@@ -100,6 +104,10 @@ def _simplify(outputs: list[Output], options: Options) -> list[Output]:
     return _rewritten(outputs, SIMPLIFY)
 
 
+def _widen(outputs: list[Output], options: Options) -> list[Output]:
+    return _rewritten(outputs, WIDEN)
+
+
 def _fuse(outputs: list[Output], options: Options) -> Program:
     return build_program(outputs)
 
@@ -119,8 +127,19 @@ def _schedule(program: Program, options: Options) -> Scheduled:
             nests[kernel] = kernel
             continue
         moves = parse(options.schedule) if options.schedule else schedule_kernel(kernel, target)
-        schedules[kernel], nests[kernel] = moves, apply(kernel, moves)
+        nest = apply(kernel, moves)
+        if options.schedule:
+            _check_given(nest)
+        schedules[kernel], nests[kernel] = moves, nest
     return Scheduled(program, nests, schedules)
+
+
+def _check_given(nest: Nest) -> None:
+    """A schedule from outside must keep what the heuristic's keep."""
+    try:
+        verify_nest(nest)
+    except VerifyError as error:
+        raise FormatError(f"schedule: {error}") from None
 
 
 def _print(scheduled: Scheduled, options: Options) -> Source:
@@ -142,6 +161,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("split_complex", _split_complex, "graph", "graph"),
     Pass("drop_detach", _drop_detach, "graph", "graph"),
     Pass("simplify", _simplify, "graph", "graph"),
+    Pass("widen", _widen, "graph", "graph"),
     Pass("fuse", _fuse, "graph", "kernels"),
     Pass("legalize", _legalize, "kernels", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
@@ -175,12 +195,25 @@ def compile_source(outputs: Sequence[Output], options: Options) -> Source:
         value = one.function(value, options)
         for record in _pass_records:
             record.append((one.name, time.perf_counter() - started))
-        if VERIFY and one.writes == "graph":
-            verify([output.value for output in value])
+        if VERIFY or options.check:
+            _verify(one, value)
         if options.debug >= 3:
             _show(one, before, value)
     assert isinstance(value, Source)
     return value
+
+
+def _verify(one: Pass, value: Any) -> None:
+    """Check the invariants of the dialect that a pass writes."""
+    if one.writes == "graph":
+        verify([output.value for output in value])
+    elif one.writes == "kernels":
+        for launch in value.launches:
+            verify_kernel(launch.kernel)
+    elif one.writes == "nests":
+        for nest in value.nests.values():
+            if isinstance(nest, Nest):
+                verify_nest(nest)
 
 
 def _show(one: Pass, before: Any, after: Any) -> None:
@@ -291,7 +324,11 @@ def _run(compiled: Compiled, buffers: list[Buffer], options: Options) -> None:
     counter.kernels += len(names)
     counter.programs += 1
     timed = bool(options.debug) or listening()
-    seconds = compiled.code.run(buffers, (), len(names), timed)
+    seconds = (
+        _run_checked(compiled, buffers, options)
+        if options.check
+        else compiled.code.run(buffers, (), len(names), timed)
+    )
     if not timed or seconds is None:
         return
     scheduled = compiled.source.scheduled
@@ -302,6 +339,34 @@ def _run(compiled: Compiled, buffers: list[Buffer], options: Options) -> None:
             print(record, file=sys.stderr)
         if options.debug >= 2 and (moves := scheduled.schedules.get(launch.kernel)):
             print("    " + to_text(moves).replace("\n", "\n    "), file=sys.stderr)
+
+
+def _run_checked(compiled: Compiled, buffers: list[Buffer], options: Options) -> list[float]:
+    """Run each kernel as a program of its own, and compare what it wrote with the reference."""
+    scheduled = compiled.source.scheduled
+    program, seconds = scheduled.program, []
+    for launch, name in zip(program.launches, compiled.source.names, strict=True):
+        arrays = [_array(program, slot, buffers) for slot in launch.slots]
+        before = [array.copy() for array in arrays]
+        alone = replace(scheduled, program=replace(program, launches=(launch,)),
+                        nests={launch.kernel: scheduled.nests[launch.kernel]})  # fmt: skip
+        code = CpuProgram.load(_print(alone, options).text, options)
+        seconds += code.run(buffers, (), 1, timed=True) or [0.0]
+        wrong = check_kernel(launch.kernel, before, arrays)
+        if wrong is not None:
+            moves = to_text(scheduled.schedules.get(launch.kernel, ())) or "(no move)"
+            raise VerifyError(f"check: kernel {name}: {wrong}\nits schedule:\n{moves}")
+    return seconds
+
+
+def _array(program: Program, number: int, buffers: list[Buffer]) -> Any:
+    """The memory of a slot as a flat NumPy array."""
+    import numpy as np
+
+    slot = program.slots[number]
+    scratch = slot.kind == "scratch"
+    view = buffers[-1 if scratch else number].view()
+    return np.frombuffer(view, slot.dtype.numpy, slot.size, slot.offset if scratch else 0)
 
 
 def _bytes(kernel: AnyKernel) -> int:

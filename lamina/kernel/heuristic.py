@@ -29,7 +29,7 @@ from lamina.kernel.schedule import (
     Tensorize,
     apply,
     apply_move,
-    can_fuse,
+    can_fuse, serial_axes,
 )  # fmt: skip
 from lamina.simplify import index as ix
 
@@ -113,21 +113,6 @@ class Planner:
         widths = [4, *(one.dtype.itemsize for one in self.kernel.parameters)]
         return self.target.vector_bytes // max(widths)
 
-    def serial_axes(self) -> frozenset[Node]:
-        """Axes whose iterations must run one after another."""
-        found: set[Node] = set()
-        for store in self.kernel.stores:
-            for node in toposort(roots_of(store)):
-                if node.op is Op.PREFIX:
-                    found.update(node.src[node.arg.monoid.arity :])
-            if store.monoid is not None or not _is_affine(store.index):
-                found.update(store.axes[self.kernel.rows :])
-        return frozenset(found)
-
-
-def _is_affine(index: Node) -> bool:
-    return all(term.op is Op.AXIS for term in ix.terms_of(index)[0])
-
 
 def _access_score(index: Node, condition: Node | None, axis: Node) -> int:
     """How well lanes along `axis` suit one access: 1 neighbours, 0 one element, -1 scattered."""
@@ -186,7 +171,7 @@ def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
     plan = Planner(kernel, target)
     plan.fuse_all()
     work = _work(plan.kernel)
-    serial = plan.serial_axes()
+    serial = serial_axes(plan.kernel)
     inner = [axes for axes in (*plan.columns(), *plan.fold_axes()) if axes]
     row = max(plan.rows(), key=lambda axis: _benefit(plan, axis), default=None)
     row_score = -1 if row is None else _benefit(plan, row)

@@ -191,6 +191,20 @@ def axes_of(kernel: Kernel) -> list[Node]:
     return list(found)
 
 
+def serial_axes(kernel: Kernel) -> frozenset[Node]:
+    """Axes whose iterations must run one after another: those of a PREFIX, and the columns of a
+    store that may write an element twice."""
+    found: set[Node] = set()
+    for store in kernel.stores:
+        for node in toposort(roots_of(store)):
+            if node.op is Op.PREFIX:
+                found.update(node.src[node.arg.monoid.arity :])
+        scattered = any(term.op is not Op.AXIS for term in ix.terms_of(store.index)[0])
+        if store.monoid is not None or scattered:
+            found.update(store.axes[kernel.rows :])
+    return frozenset(found)
+
+
 def apply(kernel: Kernel, schedule: Schedule) -> Nest:
     """The loop nest of `kernel` under `schedule`. Raises FormatError for a move that does not
     fit the kernel."""
