@@ -160,7 +160,7 @@ def test_assignment_is_like_rebinding(steps: list[str]) -> None:
             tensors[place].assign(tensors[place] + tensors[other] * 2)
             values[place] = values[place] + values[other] * 2
         elif step == "alias":
-            tensors.append(Tensor.of(tensors[place].node, "interp"))
+            tensors.append(Tensor.of(tensors[place].node, tensors[place].device))
             values.append(values[place])
         elif step == "lazy":
             tensors.append(tensors[place][::-1] - 1)

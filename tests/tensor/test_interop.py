@@ -121,3 +121,19 @@ def test_namespace() -> None:
     assert not lm.can_cast(lm.float32, lm.int8)
     with pytest.raises(DTypeError, match="imaginary"):
         lm.astype(lm.asarray(1j), lm.float32)
+
+
+def test_exported_names_exist_once_and_are_documented() -> None:
+    assert len(set(lm.__all__)) == len(lm.__all__)
+    for name in lm.__all__:
+        value = getattr(lm, name)
+        assert not callable(value) or value.__doc__, name
+
+
+def test_functions_are_methods() -> None:
+    x = lm.asarray([[1.0, 2.0], [3.0, 4.0]])
+    for name in ("exp", "sum", "softmax", "reshape", "matmul", "argsort", "take", "gelu", "outer"):
+        assert getattr(lm.Tensor, name) is getattr(lm, name)
+    assert not hasattr(x, "concat")
+    assert x.sum(0).tolist() == [4, 6]
+    assert x.T.tolist() == x.mT.tolist() == [[1, 3], [2, 4]]
