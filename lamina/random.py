@@ -276,7 +276,7 @@ def randint(
     dtype = as_dtype(dtype)
     if not dtype.is_int:
         raise DTypeError(f"randint: {dtype.name} is not an integer dtype")
-    if not dtype.min <= low < high <= dtype.max + 1:
+    if not dtype.min <= low < high <= dtype.max + 1:  # type: ignore[operator]
         raise ShapeError(f"randint: {low}..{high} is empty or does not fit {dtype.name}")
     key = _choose_key(seed, key, device)
     bits = _long_words(_words(key, _shape(shape)))
