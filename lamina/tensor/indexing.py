@@ -146,16 +146,15 @@ def _wrapped(index: Node, size: int) -> Node:
 # Selecting.
 
 
-def _take_slice(node: Node, axis: int, part: Slice) -> Node:
-    """Along `axis`, the elements of `part`."""
-    start, step, count = part
-    if step < 0:
-        node = build.flip(node, (axis,))
-        start, step = node.shape[axis] - 1 - start, -step
-    low, high, steps = [0] * len(node.shape), list(node.shape), [1] * len(node.shape)
-    low[axis] = start if count else 0
-    high[axis] = start + (count - 1) * step + 1 if count else 0
-    steps[axis] = step
+def _take_slices(node: Node, slices: list[Slice]) -> Node:
+    """The elements of one slice an axis."""
+    node = build.flip(node, [axis for axis, part in enumerate(slices) if part.step < 0])
+    low, high, steps = [], [], []
+    for (start, step, length), size in zip(slices, node.shape, strict=True):
+        first = start if step > 0 else size - 1 - start
+        low.append(first if length else 0)
+        high.append(first + (length - 1) * abs(step) + 1 if length else 0)
+        steps.append(abs(step))
     return build.shrink(node, low, high, steps)
 
 
@@ -171,18 +170,17 @@ def _select(node: Node, parts: list[Part]) -> Node:
 
 
 def _select_basic(node: Node, parts: list[Part]) -> Node:
-    axis = 0
     shape: list[int] = []
+    slices: list[Slice] = []
     for part in parts:
-        if isinstance(part, New):
-            shape.append(1)
-            continue
-        assert not isinstance(part, Node)
-        node = _take_slice(node, axis, part if isinstance(part, Slice) else Slice(part, 1, 1))
         if isinstance(part, Slice):
+            slices.append(part)
             shape.append(part.length)
-        axis += 1
-    return build.reshape(node, tuple(shape))
+        elif isinstance(part, int):
+            slices.append(Slice(part, 1, 1))
+        else:
+            shape.append(1)
+    return build.reshape(_take_slices(node, slices), tuple(shape))
 
 
 def _select_arrays(node: Node, parts: list[Part]) -> Node:
@@ -212,19 +210,19 @@ def _select_arrays(node: Node, parts: list[Part]) -> Node:
 
 def _open_arrays(node: Node, parts: list[Part]) -> tuple[Node, list[int]]:
     """Slices and new axes applied; and the axes of the result that arrays index."""
-    axis, places = 0, []
     shape: list[int] = []
+    slices: list[Slice] = []
+    places: list[int] = []
     for part in parts:
         if isinstance(part, New):
             shape.append(1)
             continue
-        if isinstance(part, Slice):
-            node = _take_slice(node, axis, part)
-        else:
+        if not isinstance(part, Slice):
             places.append(len(shape))
-        shape.append(node.shape[axis])
-        axis += 1
-    return build.reshape(node, tuple(shape)), places
+            part = Slice(0, 1, node.shape[len(slices)])
+        slices.append(part)
+        shape.append(part.length)
+    return build.reshape(_take_slices(node, slices), tuple(shape)), places
 
 
 def _gather_rows(table: Node, index: Node) -> Node:
