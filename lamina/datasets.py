@@ -1,0 +1,210 @@
+"""Small data sets of handwritten digits, checked by their published checksums.
+
+`digits` reads a file that the package scikit-learn carries; `mnist` downloads four files once
+and keeps them in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lamina.errors import FormatError, LaminaError
+from lamina.options import cache_folder, current
+from lamina.tensor.core import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["DataError", "Split", "digits", "mnist"]
+
+
+class DataError(LaminaError, OSError):
+    """A data set that is not on this machine and could not be fetched."""
+
+
+class Split(NamedTuple):
+    """Images, float32 (n, 1, height, width) in [0, 1], and labels, int64 (n,), of two sets."""
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+
+class Download(NamedTuple):
+    """A file of a data set: its name at every mirror, bytes and SHA-256."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
+MNIST_MIRRORS = (
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+)
+MNIST = (
+    Download("train-images-idx3-ubyte.gz", 9_912_422,
+             "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    Download("train-labels-idx1-ubyte.gz", 28_881,
+             "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    Download("t10k-images-idx3-ubyte.gz", 1_648_877,
+             "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    Download("t10k-labels-idx1-ubyte.gz", 4_542,
+             "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+)  # fmt: skip
+_CHUNK = 1 << 16
+_TIMEOUT_SECONDS = 30.0
+
+
+def digits(test_share: float = 0.2, seed: int = 0) -> Split:
+    """1797 handwritten digits of 8 x 8 pixels; `test_share` of each class is set aside.
+
+    The same seed gives the same split everywhere. Raises DataError when scikit-learn, whose file
+    it reads without importing it, is not installed.
+    Source: Alpaydin and Kaynak 1998, "Optical recognition of handwritten digits", UCI.
+    """
+    import numpy as np
+
+    table = np.loadtxt(_digits_text().splitlines(), np.float32, delimiter=",")
+    images, labels = table[:, :-1].reshape(-1, 1, 8, 8) / 16.0, table[:, -1].astype(np.int64)
+    train, test = _stratified(labels, test_share, seed)
+    return Split(*(Tensor(part) for part in (
+        images[train], labels[train], images[test], labels[test])))  # fmt: skip
+
+
+def _digits_text() -> str:
+    import importlib.util
+
+    found = importlib.util.find_spec("sklearn")  # locates the package, does not run it
+    if found is None or not found.submodule_search_locations:
+        raise DataError("digits: the data comes with scikit-learn: pip install scikit-learn")
+    path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"digits: {path}: {error.strerror}; reinstall scikit-learn") from None
+    if hashlib.sha256(content).hexdigest() != DIGITS_SHA256:
+        raise FormatError(f"digits: {path} is not the file it should be; reinstall scikit-learn")
+    return gzip.decompress(content).decode()
+
+
+def _stratified(
+    labels: np.ndarray[Any, Any], share: float, seed: int
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Positions of the two sets, in order; each class gives the same share to the second."""
+    import numpy as np
+
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"digits: test_share is {share}; it lies between 0 and 1")
+    state = np.random.RandomState(seed)  # the one generator whose stream is frozen for good
+    chosen = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        chosen[state.permutation(members)[: round(share * len(members))]] = True
+    return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+
+
+def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -> Split:
+    """70,000 handwritten digits of 28 x 28 pixels, 10,000 of them for the test.
+
+    The files are fetched once into `folder` (the user's cache folder by default), an interrupted
+    download goes on where it stopped, and every file is checked against its published SHA-256.
+    Source: LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document
+    recognition".
+    """
+    place = cache_folder(current()) / "datasets" / "mnist" if folder is None else Path(folder)
+    arrays = [_read_idx(_fetched(one, place, MNIST_MIRRORS, progress)) for one in MNIST]
+    return Split(*(Tensor(_images(one) if one.ndim == 3 else one.astype("int64"))
+                   for one in arrays))  # fmt: skip
+
+
+def _images(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    scaled: np.ndarray[Any, Any] = (array[:, None] / 255.0).astype("float32")
+    return scaled
+
+
+def _read_idx(path: Path) -> np.ndarray[Any, Any]:
+    """An array of bytes in the IDX format: zero, zero, 8 (uint8), rank, sizes, values."""
+    import numpy as np
+
+    with gzip.open(path) as file:
+        content = file.read()
+    rank = content[3] if content[:3] == b"\0\0\x08" else 0
+    shape = tuple(int(one) for one in np.frombuffer(content, ">u4", rank, 4)) if rank else ()
+    if not rank or len(content) != 4 + 4 * rank + int(np.prod(shape)):
+        raise FormatError(f"{path}: not an IDX file of bytes")
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+
+
+def _fetched(wanted: Download, folder: Path, mirrors: Sequence[str], progress: bool) -> Path:
+    """The checked file in `folder`, downloaded when it is not there."""
+    path = folder / wanted.name
+    if path.exists() and _sha256(path) == wanted.sha256:
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"{wanted.name}.part"
+    problems = []
+    for mirror in mirrors:
+        try:
+            _download(mirror + wanted.name, part, wanted, progress)
+        except (OSError, urllib.error.URLError) as error:
+            problems.append(f"{mirror}: {getattr(error, 'reason', None) or error}")
+            continue
+        if _sha256(part) == wanted.sha256:
+            os.replace(part, path)
+            return path
+        part.unlink()
+        problems.append(f"{mirror}: the checksum differs")
+    raise DataError(
+        f"{wanted.name}: no mirror could be used ({'; '.join(problems)}); "
+        f"connect, or put the file into {folder}"
+    )
+
+
+def _download(url: str, part: Path, wanted: Download, progress: bool) -> None:
+    """Append what `part` lacks; a server that ignores ranges starts it afresh."""
+    have = part.stat().st_size if part.exists() else 0
+    if have >= wanted.size:
+        part.unlink()
+        have = 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    with contextlib.ExitStack() as stack:
+        answer = stack.enter_context(urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS))
+        resumed = have > 0 and answer.status == 206
+        file = stack.enter_context(open(part, "ab" if resumed else "wb"))
+        have = have if resumed else 0
+        advance = stack.enter_context(_bar(wanted, have)) if progress else lambda count: None
+        while chunk := answer.read(_CHUNK):
+            file.write(chunk)
+            have += len(chunk)
+            advance(len(chunk))
+            if have > wanted.size:
+                raise OSError(f"more than the {wanted.size:,} bytes it should have")
+    if have < wanted.size:
+        raise OSError(f"the connection ended after {have:,} of {wanted.size:,} bytes")
+
+
+@contextlib.contextmanager
+def _bar(wanted: Download, have: int) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(wanted.name, total=wanted.size, completed=have)
+        yield lambda count: bar.advance(task, count)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

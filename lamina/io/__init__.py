@@ -1,0 +1,5 @@
+"""Files of tensors."""
+
+from lamina.io import safetensors
+
+__all__ = ["safetensors"]

@@ -1,0 +1,169 @@
+"""What a model holds: tensors found by walking plain objects, named as PyTorch names them.
+
+A layer is any object. Its tensors are its attributes; lists, tuples, dicts and other layers in
+attributes are walked too, so ``model.blocks[0].weight`` is named ``blocks.0.weight``. Attributes
+that begin with an underscore are not part of the state.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from lamina import dtypes, random
+from lamina.dtypes import DType
+from lamina.errors import FormatError
+from lamina.tensor.core import Tensor
+from lamina.tensor.realize import realize
+
+__all__ = ["eval", "load_state_dict", "parameters", "state_dict", "train"]
+
+Layer = TypeVar("Layer")
+_NOT_LAYERS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
+               types.ModuleType, str, bytes)  # fmt: skip
+
+
+def state_dict(obj: Any) -> dict[str, Tensor]:
+    """Every tensor of `obj` by its dotted name; a shared tensor appears under each name."""
+    return {name: value for name, value in _walk(obj) if isinstance(value, Tensor)}
+
+
+def parameters(obj: Any) -> list[Tensor]:
+    """The tensors of `obj` that require derivatives, each once."""
+    found = dict.fromkeys(one for one in state_dict(obj).values() if one.requires_grad)
+    return list(found)
+
+
+def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) -> None:
+    """Give the tensors of `obj` the values of `state` with the same names.
+
+    Values are cast to the dtype and moved to the device of the tensor they replace. Raises
+    FormatError, before anything has changed, for names of `state` that `obj` lacks, for names
+    that `state` lacks, and for shapes that differ; ``strict=False`` forgives the first two.
+    """
+    own = state_dict(obj)
+    missing = [name for name in own if name not in state]
+    unexpected = [name for name in state if name not in own]
+    problems = []
+    if strict and missing:
+        problems.append(f"missing {', '.join(missing)}")
+    if strict and unexpected:
+        problems.append(f"unexpected {', '.join(unexpected)}")
+    problems += [
+        f"{name} has shape {state[name].shape}, {own[name].shape} is needed"
+        for name in own
+        if name in state and state[name].shape != own[name].shape
+    ]
+    if problems:
+        raise FormatError(f"load_state_dict: {type(obj).__name__}: {'; '.join(problems)}")
+    for name, tensor in own.items():
+        if name in state:
+            _replace(tensor, state[name])
+
+
+def _replace(tensor: Tensor, value: Tensor) -> None:
+    """Let `tensor` name memory of its own with `value`; its old value is never computed."""
+    wanted = tensor.requires_grad
+    source = value.detach().to(tensor.device).cast(tensor.dtype)
+    tensor.rebind(source.contiguous().detach() if tensor.dtype is value.dtype else source)
+    tensor.requires_grad = wanted
+    tensor.grad = None
+    _fresh[tensor.number] = tensor
+
+
+def train(obj: Layer, mode: bool = True) -> Layer:
+    """Set `training` of every layer in `obj` that has it: dropout, batch normalisation."""
+    for _, value in _walk(obj):
+        if hasattr(value, "training") and not isinstance(value, Tensor):
+            value.training = mode
+    return obj
+
+
+def eval(obj: Layer) -> Layer:
+    """Prepare `obj` for use: dropout does nothing, batch normalisation uses what it has seen."""
+    return train(obj, False)
+
+
+def _walk(obj: Any) -> Iterator[tuple[str, Any]]:
+    """Every tensor and layer in `obj` with its name, in the order of attributes."""
+    open_now: set[int] = set()  # layers that contain the present one: cycles end there
+
+    def walk(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, Tensor):
+            yield prefix, value
+            return
+        children = _children(value)
+        if children is None or id(value) in open_now:
+            return
+        open_now.add(id(value))
+        yield prefix, value
+        for name, child in children:
+            yield from walk(f"{prefix}.{name}" if prefix else name, child)
+        open_now.discard(id(value))
+
+    yield from walk("", obj)
+
+
+def _children(value: Any) -> list[tuple[str, Any]] | None:
+    """The parts of a container or layer; None for anything else."""
+    if isinstance(value, Mapping):
+        return [(str(key), child) for key, child in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [(str(index), child) for index, child in enumerate(value)]
+    if isinstance(value, _NOT_LAYERS) or not hasattr(value, "__dict__"):
+        return None
+    return [(name, child) for name, child in vars(value).items() if not name.startswith("_")]
+
+
+# New parameters. Their initial values are drawn lazily; the first use of any layer computes all
+# of them in one program, so that a model compiles once and no forward pass draws them again.
+
+# By number of creation: a weak set would compare tensors, which is elementwise.
+_fresh: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+
+
+def settle() -> None:
+    """Compute the parameters that are new since the last call."""
+    if _fresh:
+        waiting = [one for _, one in sorted(_fresh.items())]
+        _fresh.clear()
+        realize(*waiting)
+
+
+def uniform_parameter(
+    shape: Sequence[int], bound: float, dtype: DType, device: str | None
+) -> Tensor:
+    """A new parameter with values evenly distributed in [-bound, bound)."""
+    return parameter(random.uniform(shape, -bound, bound, dtype=dtype, device=device))
+
+
+def parameter(value: Tensor) -> Tensor:
+    """`value` as a new parameter."""
+    value.requires_grad = True
+    _fresh[value.number] = value
+    return value
+
+
+def filled(
+    shape: Sequence[int],
+    value: float,
+    dtype: DType,
+    device: str | None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of one value in memory of its own, ready for `assign`."""
+    import numpy as np
+
+    return Tensor(np.full(shape, value, dtype.numpy), dtype, device, requires_grad)
+
+
+def fan_in_bound(shape: Sequence[int]) -> float:
+    """PyTorch's bound for weights (out, in, ...) and their biases: 1 / sqrt(inputs of a unit)."""
+    fan_in = math.prod(shape[1:])
+    return 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+
+
+default_dtype = dtypes.default_float

@@ -1,0 +1,15 @@
+"""Layers are compositions of tested functions: their tests run on the reference device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lamina import options
+
+
+@pytest.fixture(scope="package", autouse=True)
+def reference_device() -> Iterator[None]:
+    with options.using(device="interp"):
+        yield

@@ -1,0 +1,299 @@
+"""Optimisers against torch.optim, step by step, and against their formulas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, nn
+from lamina.errors import GradientError, ShapeError
+from lamina.nn import optim, schedules
+
+Array = np.ndarray[Any, Any]
+STEPS = 6
+SHAPES = [(3, 4), (5,)]
+
+
+def gradients(step: int, shapes: list[tuple[int, ...]]) -> list[Array]:
+    generator = np.random.default_rng(step + 1)
+    return [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def starts(shapes: list[tuple[int, ...]]) -> list[Array]:
+    return [one * 2.0 for one in gradients(-1, shapes)]
+
+
+def trajectory(
+    make: Callable[..., optim.Optimizer], shapes: list[tuple[int, ...]] = SHAPES, **kwargs: Any
+) -> list[list[Array]]:
+    """The parameters after each step."""
+    parameters = [Tensor(one, requires_grad=True) for one in starts(shapes)]
+    optimizer = make(parameters, **kwargs)
+    found = []
+    for step in range(STEPS):
+        optimizer.step([Tensor(one) for one in gradients(step, shapes)])
+        found.append([one.numpy() for one in parameters])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        ("SGD", {"lr": 0.1}),
+        ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.05}),
+        ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3}),
+        ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+        ("Adam", {"lr": 0.1}),
+        ("Adam", {"lr": 0.1, "betas": (0.5, 0.99), "eps": 1e-3, "weight_decay": 0.1}),
+        ("Adam", {"lr": 0.1, "betas": (0.0, 0.9)}),
+        ("AdamW", {"lr": 0.1}),
+        ("AdamW", {"lr": 0.1, "weight_decay": 0.5}),
+        ("RMSprop", {"lr": 0.1}),
+        ("RMSprop", {"lr": 0.1, "alpha": 0.5, "momentum": 0.9, "centered": True,
+                     "weight_decay": 0.1}),
+    ],
+)  # fmt: skip
+def test_every_step_agrees_with_pytorch(name: str, kwargs: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    parameters = [torch.tensor(one, requires_grad=True) for one in starts(SHAPES)]
+    theirs = getattr(torch.optim, name)(parameters, **kwargs)
+    for step, found in enumerate(trajectory(getattr(optim, name), **kwargs)):
+        for one, gradient in zip(parameters, gradients(step, SHAPES), strict=True):
+            one.grad = torch.tensor(gradient)
+        theirs.step()
+        for mine, one in zip(found, parameters, strict=True):
+            np.testing.assert_allclose(mine, one.detach().numpy(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4)])
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_muon_agrees_with_pytorch_as_far_as_its_half_precision_goes(
+    shape: tuple[int, int], nesterov: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch.optim, "Muon"):
+        pytest.skip("this PyTorch has no Muon")
+    parameter = torch.tensor(starts([shape])[0], requires_grad=True)
+    theirs = torch.optim.Muon([parameter], lr=0.1, nesterov=nesterov)
+    for step, found in enumerate(trajectory(optim.Muon, [shape], lr=0.1, nesterov=nesterov)):
+        parameter.grad = torch.tensor(gradients(step, [shape])[0])
+        theirs.step()
+        np.testing.assert_allclose(found[0], parameter.detach().numpy(), atol=0.01 * (step + 1))
+
+
+def muon_reference(shape: tuple[int, int], lr: float, decay: float) -> list[Array]:
+    """Jordan's iteration as an odd polynomial of the singular values, in float64."""
+    value = starts([shape])[0].astype(float)
+    average = np.zeros(shape)
+    found = []
+    for step in range(STEPS):
+        gradient = gradients(step, [shape])[0]
+        average = 0.95 * average + 0.05 * gradient
+        u, s, v = np.linalg.svd(0.05 * gradient + 0.95 * average, full_matrices=False)
+        s = s / np.sqrt((s * s).sum())
+        for _ in range(5):
+            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+        longer = math.sqrt(max(1.0, shape[0] / shape[1]))
+        value = value * (1 - lr * decay) - lr * longer * (u * s) @ v
+        found.append(value)
+    return found
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4)])
+def test_muon_follows_its_formula(shape: tuple[int, int]) -> None:
+    wanted = muon_reference(shape, 0.1, 0.1)
+    for one, (mine,) in zip(wanted, trajectory(optim.Muon, [shape], lr=0.1), strict=True):
+        np.testing.assert_allclose(mine, one, rtol=2e-4, atol=2e-4)
+
+
+def adam_reference(lr: float, decay: float, kind: str) -> list[list[Array]]:
+    """Adam, AdamW and Lamb in float64, from their papers."""
+    values = [one.astype(float) for one in starts(SHAPES)]
+    means, squares = ([np.zeros(shape) for shape in SHAPES] for _ in range(2))
+    found = []
+    for step in range(STEPS):
+        for at, gradient in enumerate(gradients(step, SHAPES)):
+            value = values[at]
+            exact = gradient + decay * value if kind == "Adam" else gradient.astype(float)
+            means[at] = 0.9 * means[at] + 0.1 * exact
+            squares[at] = 0.999 * squares[at] + 0.001 * exact**2
+            mean = means[at] / (1 - 0.9 ** (step + 1))
+            update = mean / (np.sqrt(squares[at] / (1 - 0.999 ** (step + 1))) + 1e-6)
+            if kind == "AdamW":
+                value = value * (1 - lr * decay)
+            if kind == "Lamb":
+                update = update + decay * value
+                update = update * np.linalg.norm(value) / np.linalg.norm(update)
+            values[at] = value - lr * update
+        found.append([*values])
+    return found
+
+
+@pytest.mark.parametrize("kind", ["Adam", "AdamW", "Lamb"])
+def test_adam_and_its_relatives_follow_their_formulas(kind: str) -> None:
+    wanted = adam_reference(0.1, 0.2, kind)
+    mine = trajectory(getattr(optim, kind), lr=0.1, eps=1e-6, weight_decay=0.2)
+    for row, expected in zip(mine, wanted, strict=True):
+        for one, other in zip(row, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=5e-5, atol=5e-6)
+
+
+def test_lamb_moves_a_parameter_of_zeros() -> None:
+    parameter = Tensor(np.zeros(3, np.float32), requires_grad=True)
+    optim.Lamb([parameter], lr=0.1).step([lm.ones((3,))])
+    np.testing.assert_allclose(parameter.numpy(), -0.1, rtol=1e-3)
+
+
+def test_sgd_and_rmsprop_follow_their_formulas() -> None:
+    value = square = None
+    for step, (found, other) in enumerate(zip(
+        trajectory(optim.SGD, lr=0.1), trajectory(optim.RMSprop, lr=0.1), strict=True
+    )):  # fmt: skip
+        first = starts(SHAPES)[0].astype(float)
+        gradient = gradients(step, SHAPES)[0].astype(float)
+        value = (first if value is None else value) - 0.1 * gradient
+        square = (0.0 if square is None else 0.99 * square) + 0.01 * gradient**2
+        before = first if step == 0 else after  # noqa: F821
+        after = before - 0.1 * gradient / (np.sqrt(square) + 1e-8)
+        np.testing.assert_allclose(found[0], value, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(other[0], after, rtol=1e-5, atol=1e-6)
+
+
+def test_half_precision_parameters_keep_exact_state() -> None:
+    parameter = Tensor(np.ones(4), dtype=lm.bfloat16, requires_grad=True)
+    optimizer = optim.AdamW([parameter], lr=0.5)
+    optimizer.step([Tensor(np.full(4, 0.001), dtype=lm.bfloat16)])
+    assert parameter.dtype is lm.bfloat16
+    assert optimizer.state["exp_avg_sq"][0].dtype is lm.float32
+    np.testing.assert_allclose(parameter.numpy().astype(float), 0.495, rtol=0.01)
+
+
+def test_backward_step_and_zero_grad_learn() -> None:
+    layer = nn.Linear(2, 1)
+    optimizer = optim.SGD(nn.parameters(layer), lr=0.2)
+    x = Tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    y = x @ Tensor([[2.0], [-3.0]]) + 0.5
+    for _ in range(200):
+        loss = lm.mse_loss(layer(x), y)
+        loss.backward()
+        optimizer.step()
+        assert loss.is_realized()  # with the step, not by a second program
+        optimizer.zero_grad()
+        assert layer.weight.grad is None
+    assert loss.item() < 1e-5
+    np.testing.assert_allclose(layer.weight.numpy(), [[2.0, -3.0]], atol=0.02)
+
+
+def test_a_parameter_without_a_gradient_stays() -> None:
+    one, other = (Tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+    optimizer = optim.AdamW([one, other], lr=0.1)
+    optimizer.step([None, lm.ones((2,))])
+    np.testing.assert_array_equal(one.numpy(), [1.0, 2.0])
+    assert (other.numpy() < [1.0, 2.0]).all()
+
+
+def test_the_state_is_saved_and_restored() -> None:
+    def made() -> tuple[Tensor, optim.Optimizer]:
+        parameter = Tensor([1.0, 2.0], requires_grad=True)
+        return parameter, optim.Adam([parameter], lr=0.1)
+
+    (first, one), (second, two) = made(), made()
+    one.step([Tensor([1.0, -3.0])])
+    nn.load_state_dict(two.state, nn.state_dict(one.state))
+    second.assign(first)
+    for optimizer in (one, two):
+        optimizer.step([Tensor([0.5, 0.5])])
+    np.testing.assert_array_equal(first.numpy(), second.numpy())
+
+
+def test_the_rate_can_be_set_and_follows_a_schedule() -> None:
+    parameter = Tensor([1.0], requires_grad=True)
+    optimizer = optim.SGD([parameter], lr=1.0)
+    optimizer.step([lm.ones((1,))])
+    assert parameter.item() == 0.0
+    optimizer.lr = 0.25
+    optimizer.step([lm.ones((1,))])
+    assert parameter.item() == -0.25
+    scheduled = optim.SGD([parameter], lr=lambda count: float(count))
+    for wanted in (-0.25, -1.25, -3.25):
+        scheduled.step([lm.ones((1,))])
+        assert parameter.item() == wanted
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (schedules.step(0.5, 3, 0.2), ("StepLR", {"step_size": 3, "gamma": 0.2})),
+        (schedules.exponential(0.5, 0.9), ("ExponentialLR", {"gamma": 0.9})),
+        (schedules.cosine(0.5, 20, least=0.1), ("CosineAnnealingLR", {"T_max": 20, "eta_min": 0.1})),
+        (schedules.one_cycle(0.5, 20), ("OneCycleLR", {"max_lr": 0.5, "total_steps": 20})),
+        (schedules.constant(0.5), ("ConstantLR", {"factor": 1.0})),
+    ],
+)  # fmt: skip
+def test_schedules_agree_with_pytorch(
+    ours: schedules.Schedule, theirs: tuple[str, dict[str, Any]]
+) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    schedule = getattr(torch.optim.lr_scheduler, theirs[0])(optimizer, **theirs[1])
+    for step in range(20):
+        assert ours(step) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-6), step
+        optimizer.step()
+        if step < 19:
+            schedule.step()
+
+
+def test_a_cosine_warms_up_first_and_stays_at_its_end() -> None:
+    rate = schedules.cosine(1.0, 10, warmup=4, least=0.1)
+    assert [rate(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert rate(7) == pytest.approx(0.55)
+    assert rate(10) == rate(50) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("limit", [0.5, 100.0])
+def test_gradients_are_clipped_by_norm(power: float, limit: float) -> None:
+    torch = pytest.importorskip("torch")
+    mine = [Tensor(one, requires_grad=True) for one in starts(SHAPES)]
+    other = [torch.tensor(one, requires_grad=True) for one in starts(SHAPES)]
+    for one, two, gradient in zip(mine, other, gradients(0, SHAPES), strict=True):
+        one.grad, two.grad = Tensor(gradient), torch.tensor(gradient)
+    norm = optim.clip_grad_norm([*mine, Tensor([1.0], requires_grad=True)], limit, power)
+    wanted = torch.nn.utils.clip_grad_norm_(other, limit, power)
+    assert norm.item() == pytest.approx(wanted.item(), rel=1e-5)
+    for one, two in zip(mine, other, strict=True):
+        assert one.grad is not None
+        np.testing.assert_allclose(one.grad.numpy(), two.grad.numpy(), rtol=1e-5)
+
+
+def test_gradients_are_clipped_by_value() -> None:
+    parameter = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    parameter.grad = Tensor([-4.0, 0.25, 4.0])
+    optim.clip_grad_value([parameter], 0.5)
+    np.testing.assert_array_equal(parameter.grad.numpy(), [-0.5, 0.25, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda p: optim.SGD([]), GradientError, "no parameters"),
+        (lambda p: optim.SGD([Tensor([1.0])]), GradientError, "requires_grad=True"),
+        (lambda p: optim.SGD([p], lr=-1.0), ValueError, "lr is -1.0"),
+        (lambda p: optim.SGD([p], nesterov=True), ValueError, "nesterov needs"),
+        (lambda p: optim.Adam([p], betas=(1.0, 0.9)), ValueError, "beta1 is 1.0"),
+        (lambda p: optim.Muon([p]), ShapeError, r"\(2,\) is not a matrix"),
+        (lambda p: optim.SGD([p]).step(), GradientError, "call loss.backward"),
+        (lambda p: optim.SGD([p]).step([]), GradientError, "0 gradients for 1"),
+        (lambda p: optim.SGD([p]).step([lm.ones((3,))]), ShapeError, r"\(3,\).*\(2,\)"),
+        (lambda p: schedules.step(1.0, 0), ValueError, "every is 0"),
+        (lambda p: schedules.cosine(1.0, 5, warmup=5), ValueError, "at least one step"),
+    ],
+)
+def test_misuse_is_named(make: Callable[[Tensor], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        make(Tensor([1.0, 2.0], requires_grad=True))
