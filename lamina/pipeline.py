@@ -283,6 +283,13 @@ def execute(sinks: Sequence[Node], device: str, options: Options | None = None) 
     compiled = None if device == "interp" else _compile_or_warn(outputs, options)
     if compiled is None:
         return _interpret(sinks, device)
+    return run_compiled(compiled, inputs, options, device)
+
+
+def run_compiled(
+    compiled: Compiled, inputs: Sequence[Buffer], options: Options, device: str = "cpu"
+) -> list[Buffer]:
+    """Run a program on the buffers of its numbered inputs; one buffer an output."""
     program = compiled.source.scheduled.program
     buffers: list[Buffer] = []
     for slot in program.slots:

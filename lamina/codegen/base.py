@@ -275,7 +275,7 @@ class NestPrinter:
             parts = mate.src[: mate.arg.monoid.arity]
             sums[mate.arg.monoid, parts] = [*sums.get((mate.arg.monoid, parts), []), mate]
         printers = [
-            Accumulation(self, monoid, parts, point)
+            Accumulation(self, monoid, parts, axes, point)
             for monoid, parts in sums
             for point in self.points(_ordered_free(self, parts, axes))
         ]
@@ -409,9 +409,15 @@ class Accumulation:
     """The accumulators of one reduction at one point of the open tile."""
 
     def __init__(
-        self, printer: NestPrinter, monoid: Monoid, parts: tuple[Node, ...], point: Point
+        self,
+        printer: NestPrinter,
+        monoid: Monoid,
+        parts: tuple[Node, ...],
+        axes: Sequence[Node],
+        point: Point,
     ) -> None:
         self.printer = printer
+        self.axes = axes
         self.monoid = monoid
         self.parts = parts
         self.point = point
@@ -423,7 +429,9 @@ class Accumulation:
         """Combine the parts at one point of the reduction's own tile."""
         point = self.point | inner
         operands = tuple(self.printer.value(part, point) for part in self.parts)
-        lanes = max(self.printer.lanes_of(part) for part in self.parts)
+        # A part that is the same in every lane still counts once for each.
+        varying = (*self.parts, *(axis for axis in self.axes if axis in self.printer.vectors))
+        lanes = max(self.printer.lanes_of(one) for one in varying)
         self.printer.update(self.monoid, self._accumulators(inner, lanes), operands)
 
     def _accumulators(self, inner: Point, lanes: int) -> tuple[Value, ...]:

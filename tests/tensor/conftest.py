@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from lamina import options
+from tests.compiled import also_compiled, recorder
+
+__all__ = ["also_compiled", "recorder"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,137 @@
+"""Every program that a test runs in the interpreter, run again as compiled C.
+
+The interpreter starts at once, so the front's many small examples use it. A sample of what each
+test ran is kept, merged into a few large programs a module, compiled, and compared with what the
+interpreter gave: every function and every derivative also on the CPU, at a tenth of the cost of
+compiling each example for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lamina import pipeline
+from lamina.fuse.program import Output
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.options import Options, current
+from lamina.runtime.buffer import Buffer
+
+EACH_TEST = 4  # programs kept of one test
+LARGEST = 400  # nodes of one program that is worth compiling
+BATCH = 40  # programs merged into one translation unit
+
+TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+@dataclass
+class Sample:
+    """One program: its test, its graph over copies of its inputs, and what it gave."""
+
+    test: str
+    sinks: list[Node]
+    inputs: dict[Node, bytes]
+    results: list[np.ndarray]
+
+
+class Recorder:
+    """Stands in for `pipeline.execute` and keeps samples of what the interpreter runs."""
+
+    def __init__(self) -> None:
+        self.execute = pipeline.execute
+        self.test = ""
+        self.kept = 0
+        self.samples: list[Sample] = []
+
+    def __call__(
+        self, sinks: Sequence[Node], device: str, options: Options | None = None
+    ) -> list[Buffer]:
+        order = toposort(sinks)
+        wanted = device == "interp" and self.kept < EACH_TEST and len(order) < LARGEST
+        effects = any(sink.op is Op.ASSIGN for sink in sinks)
+        leaves = [node for node in order if node.op is Op.BUFFER] if wanted else []
+        inputs = {leaf: bytes(leaf.arg.storage.view()) for leaf in leaves}
+        buffers = self.execute(sinks, device, options)
+        if wanted and not effects:
+            self.kept += 1
+            results = [array_of(sink, one) for sink, one in zip(sinks, buffers, strict=True)]
+            self.samples.append(Sample(self.test, list(sinks), inputs, results))
+        return buffers
+
+
+def array_of(node: Node, buffer: Buffer) -> np.ndarray:
+    """A copy of what `buffer` holds."""
+    return np.frombuffer(buffer.view(), node.dtype.numpy).reshape(node.shape).copy()
+
+
+def renamed(sample: Sample, inputs: list[Buffer]) -> list[Output]:
+    """The sample's outputs over inputs numbered after those of the samples before it."""
+    memo: dict[Node, Node] = {}
+    for node in toposort(sample.sinks):
+        if node.op is Op.BUFFER:
+            buffer = Buffer(len(sample.inputs[node]))
+            buffer.view()[:] = sample.inputs[node]
+            memo[node] = Node(Op.BUFFER, (), node.arg._replace(storage=len(inputs), device="cpu"))
+            inputs.append(buffer)
+        else:
+            memo[node] = Node(node.op, tuple(memo[one] for one in node.src), node.arg)
+    return [Output(memo[sink]) for sink in sample.sinks]
+
+
+def run_compiled(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
+    """The results of all samples from one compiled program."""
+    inputs: list[Buffer] = []
+    outputs = [renamed(sample, inputs) for sample in samples]
+    flat = [output for group in outputs for output in group]
+    compiled = pipeline.compile_outputs(flat, current())
+    results = iter(pipeline.run_compiled(compiled, inputs, current()))
+    return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
+
+
+def difference(expected: np.ndarray, got: np.ndarray) -> str | None:
+    """What differs beyond the dtype's tolerance, or None."""
+    if expected.dtype.kind in "biu":
+        same = expected == got
+    else:
+        name = expected.dtype.name.replace("complex128", "float64").replace("complex64", "float32")
+        allowed = TOLERANCE.get(name, 0.2)
+        wide: Any = np.complex128 if expected.dtype.kind == "c" else np.float64
+        same = np.isclose(got.astype(wide), expected.astype(wide), allowed, allowed, True)
+    if same.all():
+        return None
+    at = tuple(int(one[0]) for one in np.nonzero(~same)) if expected.ndim else ()
+    return f"{expected.dtype} {expected.shape} at {at}: {expected[at]} expected, {got[at]} found"
+
+
+def compare(samples: Sequence[Sample]) -> list[str]:
+    """One line for each sample whose compiled results differ."""
+    problems = []
+    for start in range(0, len(samples), BATCH):
+        batch = samples[start : start + BATCH]
+        for sample, results in zip(batch, run_compiled(batch), strict=True):
+            for expected, got in zip(sample.results, results, strict=True):
+                if problem := difference(expected, got):
+                    problems.append(f"{sample.test}: {problem}")
+    return problems
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Recorder]:
+    """Record the module's programs, then compile and compare them."""
+    with pytest.MonkeyPatch.context() as patch:
+        one = Recorder()
+        patch.setattr(pipeline, "execute", one)
+        yield one
+    problems = compare(one.samples)
+    assert not problems, "compiled programs disagree with the interpreter:\n" + "\n".join(problems)
+
+
+@pytest.fixture(autouse=True)
+def also_compiled(recorder: Recorder, request: pytest.FixtureRequest) -> None:
+    """Name the running test to the recorder."""
+    recorder.test, recorder.kept = request.node.name, 0
