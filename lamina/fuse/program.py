@@ -69,6 +69,7 @@ class _Builder:
         self.slots: list[Slot] = []
         self.launches: list[Launch] = []
         self.slot_of: dict[Node, int] = {}
+        self.inputs: dict[tuple[object, DType], int] = {}
         self.groups = group_values([output.value for output in outputs])
         self.values = {node for group in self.groups for node in group.members}
         self.outputs = outputs
@@ -87,9 +88,11 @@ class _Builder:
         return len(self.slots) - 1
 
     def input_slot(self, buffer: Node) -> int:
-        if buffer not in self.slot_of:
-            self.slot_of[buffer] = self.slot("input", buffer, buffer.arg.storage)
-        return self.slot_of[buffer]
+        """The slot of a program input; views of one storage in several shapes share it."""
+        key = buffer.arg.storage, buffer.dtype
+        if key not in self.inputs:
+            self.inputs[key] = self.slot("input", buffer, buffer.arg.storage)
+        return self.inputs[key]
 
     def home(self, node: Node) -> int:
         """The slot that holds `node`, made as scratch if nothing else asked for it."""
@@ -132,7 +135,7 @@ class _Builder:
         readers = {
             group.number
             for group in self.groups
-            if group is not home and target in _buffers_read(group)
+            if group is not home and target.arg.storage in _storages_read(group)
         }
         if readers & self._descendants(home):
             return False
@@ -297,25 +300,30 @@ def _renumber(store: Store, place: Sequence[int]) -> Store:
     )
 
 
-def _buffers_read(group: KernelGroup) -> set[Node]:
-    """The input buffers that a kernel reads."""
-    if group.members[0].op in (Op.SCATTER, Op.ARGSORT):
-        return {node for node in toposort(group.members) if node.op is Op.BUFFER}
-    return {node for node in group.parameters if node.op is Op.BUFFER}
+def _storages_read(group: KernelGroup) -> set[object]:
+    """The storage of the input buffers that a kernel reads."""
+    scattered = group.members[0].op in (Op.SCATTER, Op.ARGSORT)
+    nodes = toposort(group.members) if scattered else group.parameters
+    return {node.arg.storage for node in nodes if node.op is Op.BUFFER}
 
 
 def _reads_own_element(group: KernelGroup, value: Node, target: Node) -> bool:
     """Does the kernel read `target`, if at all, only where it stores `value`?"""
-    if target not in _buffers_read(group):
+    storage = target.arg.storage
+    if storage not in _storages_read(group):
         return True
     if value not in group.scalars:
         return False
-    number = group.parameters[target]
+    numbers = {
+        number
+        for node, number in group.parameters.items()
+        if node.op is Op.BUFFER and node.arg.storage == storage
+    }
     flat = ix.add(*map(ix.scale, group.index_of[value], _strides(value)))
     return all(
-        node.src[0] is flat
+        node.src[0] is flat and node.dtype is target.dtype
         for node in toposort(group.scalars.values())
-        if node.op is Op.LOAD and node.arg.parameter == number
+        if node.op is Op.LOAD and node.arg.parameter in numbers
     )
 
 

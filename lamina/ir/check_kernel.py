@@ -30,14 +30,22 @@ def check_kernel(
     those `before`, which are overwritten; or None. All are flat arrays."""
     import numpy as np
 
+    with np.errstate(all="ignore"):
+        return _difference(kernel, before, after)
+
+
+def _difference(
+    kernel: AnyKernel, before: Sequence[Array], after: Sequence[Array]
+) -> str | None:
+    import numpy as np
+
     scale = _scale(before)
     run_kernel(kernel, before)
     for number, parameter in enumerate(kernel.parameters):
         if not parameter.written or (isinstance(kernel, SortKernel) and number == 2):
             continue
         want, got = before[number], after[number]
-        with np.errstate(all="ignore"):
-            same = _agree(parameter.dtype, got, want, scale)
+        same = _agree(parameter.dtype, got, want, scale)
         differing = np.flatnonzero(~same)
         allowed = 0
         if isinstance(kernel, Kernel) and not parameter.dtype.is_float and _rounds(kernel, number):

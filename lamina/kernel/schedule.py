@@ -301,6 +301,8 @@ def _split(nest: Nest, move: Split) -> Nest:
     axis, factor = _find(nest, move.axis), move.factor
     if factor < 1 or {move.outer, move.inner} & {one.arg.number for one in nest.order}:
         raise FormatError(f"{move}: the factor is positive and the new axes are new")
+    if axis in nest.binding:
+        raise FormatError(f"{move}: the axis is bound; bind its pieces")
     size, reduce = axis.arg.size, axis.arg.reduce
     outer = ix.axis(move.outer, -(-size // factor), reduce=reduce)
     inner = ix.axis(move.inner, factor, reduce=reduce)
@@ -310,6 +312,8 @@ def _split(nest: Nest, move: Split) -> Nest:
     head = next((key for key, chain in nest.chains.items() if axis in chain), axis)
     pieces = nest.chain(head)
     place = pieces.index(axis)
+    if place and size % factor:
+        raise FormatError(f"{move}: a piece of {size} is not split evenly")
     chain = (*pieces[:place], outer, inner, *pieces[place + 1 :])
     chains = {key: value for key, value in nest.chains.items() if key is not head}
     extents = {key: value for key, value in nest.extents.items() if key is not head}
@@ -351,6 +355,9 @@ def _fuse(nest: Nest, move: Fuse) -> Nest:
     first, second = _find(nest, move.first), _find(nest, move.second)
     if not can_fuse(nest.kernel, first, second):
         raise FormatError(f"{move}: some index does not walk the two as one")
+    taken = {one for chain in nest.chains.values() for one in chain} | set(nest.binding)
+    if {first, second} & taken:
+        raise FormatError(f"{move}: an axis is split or bound already")
     size = first.arg.size * second.arg.size
     whole = ix.axis(move.into, size, reduce=first.arg.reduce)
     index = {

@@ -3,10 +3,11 @@
 1.  The kernel is well formed (`lamina.ir.verify_kernel`); split axes may cover more than they run.
 2.  The order holds every axis of the kernel once, and nothing else.
 3.  A chain of pieces is filed under its outermost piece; no axis is in two chains. The pieces
-    inside the outermost one, together a block, fill the extent as the outermost counts it.
+    inside the outermost one, together a block, fill the extent as the outermost counts it, and a
+    store's index walks them as one.
 4.  Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
 5.  Bindings are among those of `lamina.kernel.schedule`, and of axes of the order.
-6.  A vector axis is the innermost of its chain, and a power of two of lanes; no value depends on
+6.  A vector axis is the innermost of its chain, with 2, 4, 8, ... lanes; no value depends on
     two of them.
 7.  Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
     indices from data or with a monoid, are whole, serial, and in the order of the store.
@@ -16,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import prod
 
 from lamina.errors import VerifyError
@@ -24,6 +26,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.ir.verify_kernel import verify_kernel
 from lamina.kernel.schedule import BINDINGS, Nest, axes_of, serial_axes
+from lamina.simplify.index import terms_of
 
 
 def verify_nest(nest: Nest) -> None:
@@ -58,6 +61,12 @@ def _chains(nest: Nest) -> Iterator[str]:
         block, extent = prod(axis.arg.size for axis in chain[1:]), nest.extent(head)
         if head.arg.size != -(-extent // block):
             yield f"{_name(head)} has {head.arg.size} blocks of {block} for an extent of {extent}"
+    for store in nest.kernel.stores:
+        strides, _ = terms_of(store.index)
+        for chain in nest.chains.values():
+            for outer, inner in pairwise(chain):
+                if strides.get(outer, 0) != strides.get(inner, 0) * inner.arg.size:
+                    yield f"a store's index does not walk {_name(outer)} and {_name(inner)} as one"
 
 
 def _axis_lists(kernel: Kernel) -> Iterator[tuple[Node, ...]]:
@@ -90,8 +99,8 @@ def _vectors(nest: Nest) -> Iterator[str]:
     for axis in vectors:
         if any(axis in chain[:-1] for chain in nest.chains.values()):
             yield f"the vector axis {_name(axis)} is not the innermost of its chain"
-        if axis.arg.size.bit_count() != 1:
-            yield f"the vector axis {_name(axis)} has {axis.arg.size} lanes, not a power of two"
+        if axis.arg.size.bit_count() != 1 or axis.arg.size == 1:
+            yield f"the vector axis {_name(axis)} has {axis.arg.size} lanes, not 2, 4, 8, ..."
     for store in nest.kernel.stores:
         values = [free_axes(node) for node in toposort(roots_of(store))]
         for free in (frozenset(store.axes), *values):

@@ -1,0 +1,131 @@
+"""Random programs give what the interpreter gives: every kind of kernel, many in one program."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from lamina import pipeline
+from lamina.dtypes import DType, float32, int32
+from lamina.fuse import group
+from lamina.ir import build
+from lamina.ir.monoids import ADD, MAX
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.kernel import heuristic
+from lamina.options import current
+from lamina.runtime.buffer import Buffer
+from tests.generators import leaf
+from tests.programs import (
+    RandomProgram,
+    disagreement,
+    download,
+    merged,
+    random_program,
+    upload,
+)
+from tests.schedules import random_schedule
+
+BATCHES = 12
+BATCH = 12
+
+
+def batch(first_seed: int, size: int, max_nodes: int) -> RandomProgram:
+    """Programs of consecutive seeds as one."""
+    return merged(
+        [random_program(random.Random(first_seed + i), max_nodes, 1000 * i) for i in range(size)]
+    )
+
+
+@pytest.mark.parametrize("number", range(BATCHES))
+def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small thresholds let small arrays run in parallel and in kernels of their own.
+    rng = random.Random(number)
+    monkeypatch.setattr(heuristic, "CHUNK", rng.choice([1, 8, 64, 1 << 15]))
+    monkeypatch.setattr(group, "SMALL", rng.choice([64, 1 << 16]))
+    assert disagreement(batch(BATCH * number, BATCH, 18), current()) is None
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(number)
+    monkeypatch.setattr(
+        pipeline, "schedule_kernel", lambda kernel, target: random_schedule(rng, kernel)
+    )
+    assert disagreement(batch(10_000 + 4 * number, 4, 12), current()) is None
+
+
+def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = pipeline.CPrinter.print
+
+    def wrong(self: pipeline.CPrinter) -> tuple[str, int]:
+        text, chunks = original(self)
+        return text.replace(" + t", " - t"), chunks
+
+    monkeypatch.setattr(pipeline.CPrinter, "print", wrong)
+    x = leaf(0, (40,), float32)
+    program = RandomProgram([x + x], {x: np.ones(40, np.float32)}, frozenset())
+    assert disagreement(program, current()) is not None
+
+
+X, Y = leaf(0, (16, 16), float32), leaf(1, (16, 16), float32)
+
+
+def swap(x: Node) -> Node:
+    return build.permute(x, (1, 0))
+
+
+def assign(target: Node, value: Node) -> Node:
+    return Node(Op.ASSIGN, (target, value))
+
+
+def row_maxima(x: Node) -> Node:
+    return build.expand(build.reshape(build.reduce(MAX, [1], x), (16, 1)), (16, 16))
+
+
+def column_sums(x: Node) -> Node:
+    return build.expand(build.reshape(build.reduce(ADD, [0], x), (1, 16)), (16, 16))
+
+
+@pytest.mark.parametrize(
+    "sinks",
+    [
+        [assign(X, X + X)],
+        [assign(X, swap(X))],
+        [assign(X, build.flip(X, [0])), X + Y],
+        [assign(X, Y), assign(Y, X)],
+        [assign(X, swap(Y)), assign(Y, swap(X))],
+        [assign(X, X + Y), assign(Y, X * Y), X + X],
+        [assign(X, X - row_maxima(X))],
+        [assign(X, X - column_sums(X)), assign(Y, column_sums(X))],
+        [assign(X, X - row_maxima(Y)), assign(Y, Y - row_maxima(X))],
+        [assign(X, build.pad(build.shrink(X, (1, 0), (16, 16)), (0, 0), (1, 0)))],
+    ],
+)
+def test_every_sink_sees_the_old_values(sinks: list[Node]) -> None:
+    leaves = {
+        one: np.arange(256, dtype=np.float32).reshape(16, 16) * (1 if one is X else -1) % 97
+        for one in (X, Y)
+    }
+    assert disagreement(RandomProgram(sinks, leaves, frozenset()), current()) is None
+
+
+def on_buffer(sink: Node, buffer: Buffer) -> Node:
+    """`sink` with every leaf on `buffer`."""
+    src = tuple(on_buffer(one, buffer) for one in sink.src)
+    arg = sink.arg._replace(storage=buffer) if sink.op is Op.BUFFER else sink.arg
+    return Node(sink.op, src, arg)
+
+
+@pytest.mark.parametrize("dtype", [float32, int32])
+def test_two_views_of_one_buffer(dtype: DType) -> None:
+    """Writing a buffer through one shape or dtype must not disturb a reader through another."""
+    array = np.arange(256, dtype=np.float32)
+    flat = leaf(0, (256,), dtype)
+    buffer = upload(array)
+    sinks = [assign(X, X + X), build.flip(flat, [0])]
+    doubled, flipped = pipeline.execute([on_buffer(one, buffer) for one in sinks], "cpu")
+    assert np.array_equal(download(doubled, X), 2 * array.reshape(16, 16))
+    assert np.array_equal(download(flipped, flat), array.view(dtype.numpy)[::-1])

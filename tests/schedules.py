@@ -1,0 +1,75 @@
+"""Random schedules that keep every invariant of a nest."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+from lamina.errors import FormatError, VerifyError
+from lamina.ir.kernel import Kernel, roots_of
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.kernel.schedule import (
+    BINDINGS,
+    Bind,
+    Fuse,
+    Move,
+    Nest,
+    Reorder,
+    Schedule,
+    Split,
+    apply,
+    apply_move,
+    can_fuse,
+)
+from lamina.kernel.verify import verify_nest
+
+MOST_UNROLLED = 40
+
+
+def random_schedule(rng: random.Random, kernel: Kernel, moves: int = 12) -> Schedule:
+    """Moves drawn at random, those that break an invariant left out."""
+    nest, made = apply(kernel, ()), []
+    for _ in range(rng.randint(0, moves)):
+        move = _random_move(rng, nest)
+        try:
+            after = apply_move(nest, move)
+            verify_nest(after)
+        except (FormatError, VerifyError):
+            continue
+        if _unrolled(after) <= MOST_UNROLLED:
+            nest = after
+            made.append(move)
+    return tuple(made)
+
+
+def _unrolled(nest: Nest) -> int:
+    count = 1
+    for axis in nest.order:
+        count *= axis.arg.size if nest.bound(axis) == "unroll" else 1
+    return count
+
+
+def _random_move(rng: random.Random, nest: Nest) -> Move:
+    numbers = [axis.arg.number for axis in nest.order] or [0]
+    fresh = max(numbers) + 1
+    choice = rng.random()
+    if choice < 0.15 and (pairs := _fusable(nest.kernel)):
+        first, second = rng.choice(pairs)
+        return Fuse(first.arg.number, second.arg.number, fresh)
+    if choice < 0.5:
+        factor = rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 16, 32, 50])
+        return Split(rng.choice(numbers), factor, fresh, fresh + 1)
+    if choice < 0.6:
+        rng.shuffle(numbers)
+        return Reorder(tuple(numbers[: rng.randint(1, len(numbers))]))
+    return Bind(rng.choice(numbers), rng.choice([*BINDINGS, "vector", "parallel"]))
+
+
+def _fusable(kernel: Kernel) -> list[tuple[Node, Node]]:
+    lists = [store.axes for store in kernel.stores]
+    for store in kernel.stores:
+        for node in toposort(roots_of(store)):
+            if node.op is Op.FOLD:
+                lists.append(node.src[node.arg.monoid.arity :])
+    return [pair for axes in lists for pair in pairwise(axes) if can_fuse(kernel, *pair)]
