@@ -1,0 +1,1 @@
+"""Measurements of lamina beside its peers: ``python -m bench cpu``."""

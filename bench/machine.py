@@ -1,0 +1,92 @@
+"""What the figures were measured on: commit, machine, versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lamina.options import current
+from lamina.runtime import compiler
+from lamina.runtime.cpu import usable_cores
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def commit() -> str:
+    """The commit in short, and whether the compiler's files differ from it."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(ROOT), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "lamina")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + (" + changes" if changed else "")
+
+
+def cpu_model() -> str:
+    """The processor's name, with the number that tells its generation."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    fields = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines}
+    name = fields.get("model name", platform.machine())
+    if "cpu family" in fields:
+        name += f" (family {fields['cpu family']}, model {fields.get('model', '?')})"
+    return name
+
+
+def version(package: str) -> str | None:
+    """The installed version of `package`, or None."""
+    if importlib.util.find_spec(package) is None:
+        return None
+    return importlib.metadata.version(package)
+
+
+def peer_compiler(folder: Path) -> str | None:
+    """A clang for tinygrad: the one on PATH, or the one inside the ziglang package."""
+    found = shutil.which("clang")
+    if found:
+        return found
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    zig = Path(spec.submodule_search_locations[0]) / "zig"
+    script = folder / "clang"
+    script.write_text(f'#!/bin/sh\nexec "{zig}" clang "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return str(script)
+
+
+def compiler_version(program: str | None) -> str:
+    """The first line of ``--version``, without its address and folder."""
+    if program is None:
+        return "not installed"
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return answer.stdout.partition("\n")[0].partition(" (http")[0].strip()
+
+
+def facts(seed: int, clang: str | None) -> dict[str, str]:
+    """The table at the top of a page of results."""
+    load = os.getloadavg()[0]
+    tinygrad, torch = version("tinygrad"), version("torch")
+    return {
+        "commit": commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "CPU": cpu_model(),
+        "cores": str(usable_cores()),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load at the start": f"{load:.1f}",
+        "Python": platform.python_version(),
+        "C compiler of lamina": str(compiler.find(current())),
+        "numpy": version("numpy") or "not installed",
+        "torch": torch or "not installed",
+        "tinygrad": f"{tinygrad}, with {compiler_version(clang)}" if tinygrad else "not installed",
+        "seed": str(seed),
+    }

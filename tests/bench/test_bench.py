@@ -1,0 +1,169 @@
+"""The benchmarks' statistics and tables; nothing here is timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import machine
+from bench.kernels import compare
+from bench.latency import agreement
+from bench.process import Bench, ProgramError, Worker, take_turns
+from bench.report import Report, Row, Section, Target, quantity, table
+from bench.statistics import in_turns, ratio
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, seed=1, quick=True, clang=None)
+
+
+def test_functions_take_turns() -> None:
+    calls: list[str] = []
+
+    def called(name: str) -> int:
+        calls.append(name)
+        return len(calls)
+
+    results = in_turns({"a": lambda: called("a"), "b": lambda: called("b")}, 3)
+    assert calls == ["a", "b"] * 3
+    assert results == {"a": [1, 3, 5], "b": [2, 4, 6]}
+
+
+def test_the_ratio_is_the_median_of_the_rounds() -> None:
+    # The third round was disturbed as a whole: the ratio of the medians would be 2.
+    assert ratio([2.0, 4.0, 60.0], [1.0, 1.0, 20.0]) == 3.0
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        ratio([1.0, 2.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.0523, "s", "0.0523 s"),
+        (4.314, "ms", "4.31 ms"),
+        (999.4, "", "999"),
+        (1234.4, "us", "1234 us"),
+        (174.0, "", "174"),
+    ],
+)
+def test_quantities(value: float, unit: str, text: str) -> None:
+    assert quantity(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("target", "met"),
+    [
+        (None, None),
+        (Target(2.0), True),
+        (Target(1.9), False),
+        (Target(0.5, "torch"), True),
+        (Target(0.4, "torch"), False),
+        (Target(0.4, "tinygrad"), None),
+    ],
+)
+def test_targets(target: Target | None, met: bool | None) -> None:
+    row = Row("step", {"lamina": [1.0, 2.0, 3.0], "torch": [2.0, 4.0, 6.0]}, "ms", target)
+    assert row.met() is met
+
+
+def test_a_figure_that_was_not_measured_meets_nothing() -> None:
+    row = Row("step", {"torch": [1.0]}, "ms", Target(1.0))
+    assert row.met() is None
+    assert row.cells(["torch"]) == ["step", "-", "1 ms", "-", "<= 1 ms", "-"]
+
+
+def test_a_row_of_a_table() -> None:
+    row = Row("step", {"lamina": [2.0, 2.0], "torch": [4.0, 8.0]}, "ms", Target(0.3, "torch"))
+    cells = ["step", "2 ms", "6 ms", "-", "0.375 torch", "<= 0.3x torch", "**no**"]
+    assert row.cells(["torch", "tinygrad"]) == cells
+
+
+def test_tables_are_rectangular() -> None:
+    assert table(["a", "b"], [["1", "2"]]) == ["| a | b |", "| --- | --- |", "| 1 | 2 |"]
+    with pytest.raises(ValueError, match="1 cells in a table of 2 columns"):
+        table(["a", "b"], [["1"]])
+
+
+def test_a_report_is_written_with_its_samples(tmp_path: Path) -> None:
+    rows = [
+        Row("first", {"lamina": [1.0]}, "s", Target(2.0)),
+        Row("second", {"lamina": [1.0]}, "s", Target(0.5)),
+        Row("third", {"lamina": [1.0], "torch": [4.0]}, "s"),
+    ]
+    report = Report("A title", {"CPU": "one"}, "Words.", [Section("Part", ("torch",), rows)])
+    page = report.write(tmp_path / "new", "cpu")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# A title\n\nWords.\n")
+    assert "Targets met: 1 of 2." in text
+    assert "| third | 1 s | 4 s | 0.25 torch | - | - |" in text
+    raw = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+    assert raw["sections"][0]["rows"][2]["samples"] == {"lamina": [1.0], "torch": [4.0]}
+
+
+def test_losses_must_agree() -> None:
+    first = {"lamina": [3.0, 2.0], "torch": [3.0, 2.0]}
+    assert "step agree among lamina, torch" in agreement(first, {"lamina": 1.0, "torch": 1.0})
+    off = agreement(first, {"lamina": 1.0, "torch": 1.001})
+    assert "**do not agree**" in off
+    assert "not compared" in agreement({"torch": [1.0]}, {"torch": 1.0})
+    nan = float("nan")
+    assert "**do not agree**" in agreement(first, {"lamina": nan, "torch": 1.0})
+
+
+def test_results_must_agree() -> None:
+    numpy = pytest.importorskip("numpy")
+    right = numpy.array([1.0, -4.0])
+    assert compare(right, right) == 0.0
+    assert compare(right + 1e-3, right) == pytest.approx(0.25e-3)
+    assert compare(right[:1], right) == float("inf")
+    assert compare(right * numpy.nan, right) == float("inf")
+
+
+def test_a_program_that_fails_is_noted_and_left_out(bench: Bench) -> None:
+    def fail() -> Any:
+        raise ProgramError("it ended")
+
+    results = take_turns(bench, "kernels", {"torch": fail, "lamina": lambda: 1}, 3)
+    assert results == {"lamina": [1, 1, 1]}
+    assert bench.failures == ["kernels, torch: it ended"]
+
+
+def test_a_worker_answers_and_ends(bench: Bench) -> None:
+    environment = bench.environment(bench.new_cache())
+    with Worker("nodes", "lamina", environment=environment) as worker:
+        assert worker.read() == {"count": 2000}
+        answer = worker.ask("miss", 2)
+        assert len(answer["seconds"]) == 2
+        with pytest.raises(ProgramError, match="nodes ended with 1: KeyError: 'other'"):
+            worker.ask("other")
+    assert worker.process.returncode == 1
+
+
+def test_programs_see_an_empty_cache_and_no_settings(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAMINA_DEBUG", "4")
+    environment = bench.environment(bench.folder, LAMINA_THREADS="1")
+    assert "LAMINA_DEBUG" not in environment
+    assert environment["LAMINA_THREADS"] == "1"
+    assert Path(environment["LAMINA_CACHE_DIR"]).is_relative_to(bench.folder)
+
+
+def test_a_missing_peer_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.process.version", lambda name: None)
+    assert bench.frameworks("torch", "tinygrad") == ["lamina"]
+
+
+def test_facts_name_no_folder_and_no_host() -> None:
+    facts = machine.facts(7, None)
+    assert facts["seed"] == "7"
+    text = " ".join(facts.values())
+    assert os.uname().nodename not in text
+    assert sys.prefix not in text
+    assert "/" not in text.replace("-", "")
