@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from lamina.dtypes import DType
 from lamina.ir.kernel import Store, free_axes, roots_of
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Hole, Op
+from lamina.ir.ops import Group, Hole, Op
 from lamina.kernel.schedule import Nest
 from lamina.simplify import index as ix
 
@@ -194,6 +195,12 @@ class NestPrinter:
         self.scopes[-1].cache[key] = result
         self.scopes = saved
         return result
+
+    def result(self, root: Node, point: Point) -> Value:
+        """`value` of a root; operands come first, so that long chains need no deep recursion."""
+        for node in _region(root):
+            self.value(node, point)
+        return self.value(root, point)
 
     def _compute(self, node: Node, point: Point) -> Value:
         if node.op in (Op.AXIS, Op.AFFINE):
@@ -383,7 +390,7 @@ class NestPrinter:
         """Every value first, then every store, at every point of the open tile."""
         axes = stores[0].axes
         ready = [
-            (store, self.value(store.value, point), point)
+            (store, self.result(store.value, point), point)
             for point in self.points(axes)
             for store in stores
         ]
@@ -428,7 +435,7 @@ class Accumulation:
     def step(self, inner: Point) -> None:
         """Combine the parts at one point of the reduction's own tile."""
         point = self.point | inner
-        operands = tuple(self.printer.value(part, point) for part in self.parts)
+        operands = tuple(self.printer.result(part, point) for part in self.parts)
         # A part that is the same in every lane still counts once for each.
         varying = (*self.parts, *(axis for axis in self.axes if axis in self.printer.vectors))
         lanes = max(self.printer.lanes_of(one) for one in varying)
@@ -478,6 +485,24 @@ class Accumulation:
         if self.total is None:
             self.total = self.printer.start(self.monoid, self.parts, 1)
         return self.total[part]
+
+
+@lru_cache(maxsize=4096)
+def _region(root: Node) -> tuple[Node, ...]:
+    """The elementwise nodes beneath `root`, operands first, down to loads and reductions."""
+    order: list[Node] = []
+    seen = {root}
+    stack = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node.op in Group.ELEMENTWISE:
+            stack.append((node, True))
+            fresh = [one for one in dict.fromkeys(node.src) if one not in seen]
+            seen.update(fresh)
+            stack.extend((one, False) for one in fresh)
+    return tuple(order)
 
 
 def _step(printer: NestPrinter, sums: list[Accumulation], axes: Sequence[Node]) -> None:
