@@ -1,0 +1,39 @@
+"""Rules that keep small dtypes out of what only wide ones do well.
+
+A sort compares its keys in place, and a scatter combines updates with what lies in memory: both
+need arithmetic on the stored values. A scattered sum of small floats gains precision by it.
+"""
+
+from __future__ import annotations
+
+from lamina.dtypes import DType, bool_, float32, uint8
+from lamina.ir.build import cast
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.rewrite.rules import RuleSet, collect, on
+
+
+def _is_small(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits < float32.bits
+
+
+@on(Op.ARGSORT)
+def sort_wide_keys(node: Node) -> Node | None:
+    """The order of small floats is that of the same numbers in float32."""
+    keys = node.src[0]
+    if keys.dtype is bool_:
+        return Node(Op.ARGSORT, (cast(keys, uint8),))
+    return Node(Op.ARGSORT, (cast(keys, float32),)) if _is_small(keys.dtype) else None
+
+
+@on(Op.SCATTER)
+def scatter_into_float32(node: Node) -> Node | None:
+    """Combine in float32 and round once."""
+    base, places, updates = node.src
+    if node.arg.monoid is None or not _is_small(node.dtype):
+        return None
+    wide = Node(Op.SCATTER, (cast(base, float32), places, cast(updates, float32)), node.arg)
+    return cast(wide, node.dtype)
+
+
+WIDEN = RuleSet("widen", collect(globals()))
