@@ -1,0 +1,1 @@
+"""Expansions of transcendental functions against references nobody here wrote."""
