@@ -139,7 +139,7 @@ def _check_given(nest: Nest) -> None:
     try:
         verify_nest(nest)
     except VerifyError as error:
-        raise FormatError(f"schedule: {error}") from None
+        raise FormatError(f"schedule: {str(error).splitlines()[0]}") from None
 
 
 def _print(scheduled: Scheduled, options: Options) -> Source:

@@ -117,7 +117,7 @@ def _compare(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -
 
 
 def _negate(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-    return Value(f"(-{operands[0].text})", node.dtype, lanes)
+    return Value(f"(- {operands[0].text})", node.dtype, lanes)  # not --, before a literal
 
 
 def _invert(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:

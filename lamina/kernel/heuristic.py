@@ -29,7 +29,8 @@ from lamina.kernel.schedule import (
     Tensorize,
     apply,
     apply_move,
-    can_fuse, serial_axes,
+    can_fuse,
+    serial_axes,
 )  # fmt: skip
 from lamina.simplify import index as ix
 

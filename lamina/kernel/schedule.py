@@ -241,11 +241,11 @@ def _tensorize(nest: Nest, move: Tensorize, axis: Node) -> Nest:
     if move.atom not in ATOMS:
         raise FormatError(f"{move}: an atom is one of {', '.join(ATOMS)}")
     atom = ATOMS[move.atom]
-    m, n, lanes = (one for one in nest.order[-3:])
-    sizes = (m.arg.size, n.arg.size, lanes.arg.size)
-    if sizes[0] > atom.m or sizes[1] > atom.n or sizes[2] != atom.lanes:
+    sizes = tuple(one.arg.size for one in nest.order[-3:])
+    if len(sizes) < 3 or sizes[0] > atom.m or sizes[1] > atom.n or sizes[2] != atom.lanes:
         raise FormatError(f"{move}: the innermost axes have sizes {sizes}; the atom takes at most "
                           f"({atom.m}, {atom.n}, {atom.lanes})")  # fmt: skip
+    m, n, lanes = nest.order[-3:]
     return replace(nest, binding={**nest.binding, m: "unroll", n: "unroll", lanes: "vector"})
 
 
@@ -299,7 +299,8 @@ def _swap(axes: tuple[Node, ...], old: tuple[Node, ...], new: tuple[Node, ...]) 
 
 def _split(nest: Nest, move: Split) -> Nest:
     axis, factor = _find(nest, move.axis), move.factor
-    if factor < 1 or {move.outer, move.inner} & {one.arg.number for one in nest.order}:
+    taken = {one.arg.number for one in nest.order}
+    if factor < 1 or move.outer == move.inner or {move.outer, move.inner} & taken:
         raise FormatError(f"{move}: the factor is positive and the new axes are new")
     if axis in nest.binding:
         raise FormatError(f"{move}: the axis is bound; bind its pieces")
@@ -356,8 +357,8 @@ def _fuse(nest: Nest, move: Fuse) -> Nest:
     if not can_fuse(nest.kernel, first, second):
         raise FormatError(f"{move}: some index does not walk the two as one")
     taken = {one for chain in nest.chains.values() for one in chain} | set(nest.binding)
-    if {first, second} & taken:
-        raise FormatError(f"{move}: an axis is split or bound already")
+    if {first, second} & taken or move.into in {one.arg.number for one in nest.order}:
+        raise FormatError(f"{move}: an axis is split or bound already, or the new one is not new")
     size = first.arg.size * second.arg.size
     whole = ix.axis(move.into, size, reduce=first.arg.reduce)
     index = {

@@ -73,6 +73,12 @@ def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 X, Y = leaf(0, (16, 16), float32), leaf(1, (16, 16), float32)
 
 
+def test_a_negated_literal_is_no_decrement() -> None:
+    sink = build.expand(-build.const(-1.0, float32), (16, 16)) + X
+    leaves = {X: np.ones((16, 16), np.float32)}
+    assert disagreement(RandomProgram([-sink, sink], leaves, frozenset()), current()) is None
+
+
 def swap(x: Node) -> Node:
     return build.permute(x, (1, 0))
 

@@ -1,0 +1,136 @@
+"""LAMINA_CHECK=1: every compiled kernel against the reference, one by one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lamina import pipeline
+from lamina.dtypes import DType, bool_, float32, float64, int64
+from lamina.errors import VerifyError
+from lamina.ir import build
+from lamina.ir.check_kernel import check_kernel
+from lamina.ir.kernel import Kernel, Parameter, Store
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Load, Op
+from lamina.kernel.schedule import Nest, apply
+from lamina.options import current, using
+from lamina.simplify import index as ix
+from tests.generators import leaf
+from tests.programs import RandomProgram, disagreement, merged, random_program
+
+X = leaf(0, (20, 40), float32)
+PROGRAM = RandomProgram(
+    [build.reduce(ADD, [1], X), Node(Op.ARGSORT, (X + X,))],
+    {X: np.random.default_rng(0).standard_normal((20, 40)).astype(np.float32)},
+    frozenset(),
+)
+
+
+def run_checked(program: RandomProgram) -> str | None:
+    with using(check=True) as options:
+        return disagreement(program, options)
+
+
+def test_right_kernels_pass() -> None:
+    small = [random_program(random.Random(f"check{i}"), 12, 1000 * i) for i in range(4)]
+    assert run_checked(merged(small)) is None
+    run_checked(PROGRAM)
+
+
+def test_a_wrong_text_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = pipeline.CPrinter.print
+
+    def wrong(self: pipeline.CPrinter) -> tuple[str, int]:
+        text, chunks = original(self)
+        return text.replace("p1[", "p1[1 + "), chunks
+
+    monkeypatch.setattr(pipeline.CPrinter, "print", wrong)
+    with pytest.raises(VerifyError) as caught:
+        run_checked(replace_leaf(PROGRAM, 1))
+    message = str(caught.value)
+    assert "check: kernel fold" in message
+    assert "parameter 1 at 0: " in message
+    assert "and the reference has" in message
+    assert "bind(" in message
+
+
+def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nest that forgets the last row of everything."""
+
+    def wrong(kernel: Kernel, schedule: object) -> Nest:
+        nest = apply(kernel, ())
+        row = nest.order[0]
+        return replace(nest, extents={row: row.arg.size - 1})
+
+    monkeypatch.setattr(pipeline, "apply", wrong)
+    monkeypatch.setattr(pipeline, "verify_nest", lambda nest: None)
+    with pytest.raises(VerifyError, match="1 of 20 elements differ"):
+        run_checked(replace_leaf(PROGRAM, 2))
+
+
+def test_a_wrong_sort_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = pipeline.print_sort
+
+    def wrong(*arguments: object) -> tuple[str, int]:
+        text, chunks = original(*arguments)  # type: ignore[arg-type]
+        return text.replace("c < a", "a < c"), chunks
+
+    monkeypatch.setattr(pipeline, "print_sort", wrong)
+    with pytest.raises(VerifyError, match="check: kernel sort"):
+        run_checked(replace_leaf(PROGRAM, 3))
+
+
+def replace_leaf(program: RandomProgram, number: int) -> RandomProgram:
+    """The program in a shape of its own, so that nothing compiled earlier is found."""
+    x = leaf(0, (20, 40 + number), float32)
+    array = np.resize(program.leaves[X], x.shape)
+    sinks = [build.reduce(ADD, [1], x), Node(Op.ARGSORT, (x,))]
+    return RandomProgram(sinks, {x: array}, frozenset())
+
+
+def test_verification_runs_in_check_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    def complain(kernel: object) -> None:
+        raise VerifyError("seen")
+
+    monkeypatch.setattr(pipeline, "VERIFY", False)
+    monkeypatch.setattr(pipeline, "verify_kernel", complain)
+    assert disagreement(replace_leaf(PROGRAM, 4)._replace(sinks=[]), current()) is None
+    with pytest.raises(VerifyError, match="seen"):
+        run_checked(replace_leaf(PROGRAM, 5))
+
+
+def copying(dtype: DType, rounded: bool = False) -> Kernel:
+    axis = ix.axis(0, 8)
+    load = Node(Op.LOAD, (axis,), Load(0, float64 if rounded else dtype))
+    value = build.cast(load * load, dtype) if rounded else load
+    source = Parameter(float64 if rounded else dtype, 8)
+    return Kernel((source, Parameter(dtype, 8, True)), (Store(1, axis, value, (axis,)),), 1)
+
+
+@pytest.mark.parametrize(("dtype", "near", "far"), [(float32, 1e-5, 1e-3), (float64, 1e-13, 1e-10)])
+def test_floats_agree_within_a_tolerance(dtype: DType, near: float, far: float) -> None:
+    ones = np.ones(8, dtype.numpy)
+    for error, fine in ((near, True), (far, False), (np.nan, False), (np.inf, False)):
+        after = ones.copy()
+        after[5] += error
+        wrong = check_kernel(copying(dtype), [ones, ones.copy()], [ones, after])
+        assert (wrong is None) is fine
+        assert fine or str(wrong).startswith("parameter 1 at 5: ")
+
+
+@pytest.mark.parametrize("dtype", [int64, bool_])
+def test_integers_agree_exactly_unless_made_of_rounded_floats(dtype: DType) -> None:
+    zeros = np.zeros(8, dtype.numpy)
+    after = zeros.copy()
+    after[3] = 1
+    assert check_kernel(copying(dtype), [zeros, zeros.copy()], [zeros, after]) is not None
+    floats = np.zeros(8)
+    rounded = copying(dtype, rounded=True)
+    assert check_kernel(rounded, [floats, zeros.copy()], [floats, after]) is None
+    after[4] = 1
+    assert check_kernel(rounded, [floats, zeros.copy()], [floats, after]) is not None

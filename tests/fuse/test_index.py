@@ -1,0 +1,154 @@
+"""Index arithmetic against its meaning: every index evaluated at every point of its axes."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamina.dtypes import int64
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.simplify import index as ix
+
+AXES = tuple(ix.axis(number, size) for number, size in enumerate((1, 2, 3, 4, 6)))
+POINTS = [
+    dict(zip(AXES, point, strict=True))
+    for point in product(*(range(axis.arg.size) for axis in AXES))
+]
+DIVISORS = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 12])
+FACTORS = st.sampled_from([-6, -4, -3, -1, 0, 1, 2, 3, 4, 6, 8, 12, 24])
+
+
+def values(node: Node) -> list[int]:
+    """The value of an index or condition at every point, by Python's own arithmetic."""
+    order = toposort([node])
+    return [_at(order, point) for point in POINTS]
+
+
+def _at(order: list[Node], point: dict[Node, int]) -> int:
+    value: dict[Node, int] = {}
+    for node in order:
+        src = [value[one] for one in node.src]
+        if node.op is Op.AXIS:
+            value[node] = point[node]
+        elif node.op is Op.CONST:
+            value[node] = node.arg.value
+        elif node.op is Op.AFFINE:
+            terms = zip(src, node.arg.coefficients, strict=True)
+            value[node] = node.arg.constant + sum(a * b for a, b in terms)
+        else:
+            value[node] = {
+                Op.IDIV: lambda a, b: a // b,
+                Op.MOD: lambda a, b: a % b,
+                Op.LT: lambda a, b: a < b,
+                Op.EQ: lambda a, b: a == b,
+                Op.AND: lambda a, b: a and b,
+            }[node.op](*src)
+    return value[order[-1]]
+
+
+def _step(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    return st.one_of(
+        st.builds(ix.add, inner, inner),
+        st.builds(ix.scale, inner, FACTORS, st.integers(-9, 9)),
+        st.builds(ix.floordiv, inner, DIVISORS),
+        st.builds(ix.mod, inner, DIVISORS),
+    )
+
+
+INDICES = st.recursive(
+    st.sampled_from(AXES) | st.builds(ix.const, st.integers(-9, 9), st.just(int64)),
+    _step,
+    max_leaves=6,
+)
+
+
+@given(INDICES, INDICES)
+def test_add(left: Node, right: Node) -> None:
+    wanted = [a + b for a, b in zip(values(left), values(right), strict=True)]
+    assert values(ix.add(left, right)) == wanted
+
+
+@given(INDICES, FACTORS, st.integers(-9, 9))
+def test_scale(index: Node, factor: int, offset: int) -> None:
+    assert values(ix.scale(index, factor, offset)) == [
+        one * factor + offset for one in values(index)
+    ]
+
+
+@given(INDICES, DIVISORS)
+def test_floordiv(index: Node, divisor: int) -> None:
+    assert values(ix.floordiv(index, divisor)) == [one // divisor for one in values(index)]
+
+
+@given(INDICES, DIVISORS)
+def test_mod(index: Node, divisor: int) -> None:
+    assert values(ix.mod(index, divisor)) == [one % divisor for one in values(index)]
+
+
+@given(INDICES, DIVISORS)
+def test_quotient_and_remainder_join(index: Node, divisor: int) -> None:
+    joined = ix.add(ix.scale(ix.floordiv(index, divisor), divisor), ix.mod(index, divisor))
+    assert values(joined) == values(index)
+
+
+@given(INDICES)
+def test_bounds_hold(index: Node) -> None:
+    limits = ix.bounds(index)
+    assert limits is not None
+    found = values(index)
+    assert limits[0] <= min(found)
+    assert max(found) <= limits[1]
+
+
+@given(st.lists(FACTORS, min_size=len(AXES), max_size=len(AXES)), st.integers(-9, 9))
+def test_bounds_of_affine_forms_are_tight(factors: list[int], constant: int) -> None:
+    index = ix.affine(dict(zip(AXES, factors, strict=True)), constant)
+    found = values(index)
+    assert ix.bounds(index) == (min(found), max(found))
+
+
+@given(INDICES, st.integers(0, 20))
+def test_inside(index: Node, size: int) -> None:
+    condition = ix.inside(index, size)
+    assert [bool(one) for one in values(condition)] == [0 <= one < size for one in values(index)]
+
+
+@given(INDICES)
+def test_is_zero(index: Node) -> None:
+    assert [bool(one) for one in values(ix.is_zero(index))] == [one == 0 for one in values(index)]
+
+
+@given(INDICES, INDICES)
+def test_both_and_implies(left: Node, right: Node) -> None:
+    first, second = ix.inside(left, 5), ix.inside(right, 5)
+    joined = ix.both(first, None, second, first)
+    wanted = [a and b for a, b in zip(values(first), values(second), strict=True)]
+    assert list(map(bool, values(joined))) == list(map(bool, wanted))
+    assert joined is ix.FALSE or ix.implies(joined, first)
+
+
+@given(INDICES, st.sampled_from(AXES), INDICES)
+def test_rebuild_replaces_an_axis(index: Node, axis: Node, by: Node) -> None:
+    memo: dict[Node, Node] = {}
+    for node in toposort([index]):
+        memo[node] = ix.rebuild(node, tuple(memo[one] for one in node.src), {axis: by})
+    inserted = zip(POINTS, values(by), strict=True)
+    wanted = [_at(toposort([index]), {**point, axis: value}) for point, value in inserted]
+    if min(values(by)) >= 0 and max(values(by)) < axis.arg.size:
+        assert values(memo[index]) == wanted
+
+
+A, B = ix.axis(0, 4), ix.axis(1, 6)
+
+
+def test_normal_form_makes_equal_indices_one_node() -> None:
+    flat = ix.add(ix.scale(A, 6), B)
+    assert ix.floordiv(flat, 6) is A
+    assert ix.mod(flat, 6) is B
+    assert ix.floordiv(ix.add(ix.scale(A, 12), ix.scale(B, 2)), 12) is A
+    assert ix.floordiv(ix.floordiv(flat, 4), 3) is ix.floordiv(flat, 12)
+    assert ix.inside(flat, 24) is ix.TRUE
+    assert ix.inside(ix.scale(flat, 1, 24), 24) is ix.FALSE

@@ -1,0 +1,103 @@
+"""Every invariant of the kernel dialect: a kernel that keeps it passes, one that breaks it not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lamina.dtypes import DType, bool_, float32, int32, int64
+from lamina.errors import VerifyError
+from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, Store
+from lamina.ir.monoids import ADD, ARGMAX
+from lamina.ir.node import Node, const, full
+from lamina.ir.ops import Affine, Fold, Load, Op
+from lamina.ir.verify_kernel import verify_kernel
+from lamina.simplify import index as ix
+
+ROW, COLUMN, SUM = ix.axis(0, 4), ix.axis(1, 8), ix.axis(2, 8, reduce=True)
+FLAT = ix.add(ix.scale(ROW, 8), COLUMN)
+READ, WRITTEN = Parameter(float32, 32), Parameter(float32, 32, True)
+
+
+def load(index: Node, *condition: Node, parameter: int = 0, dtype: DType = float32) -> Node:
+    return Node(Op.LOAD, (index, *condition), Load(parameter, dtype))
+
+
+def fold(*src: Node, op: Op = Op.FOLD) -> Node:
+    return Node(op, src, Fold(ADD))
+
+
+def kernel(**changes: object) -> Kernel:
+    """``p1[row, column] = p0[row, column] - sum(p0[row, :])``, its store changed."""
+    total = fold(load(ix.add(ix.scale(ROW, 8), SUM)), SUM)
+    store = Store(1, FLAT, load(FLAT) - total, (ROW, COLUMN))
+    return Kernel((READ, WRITTEN), (replace(store, **changes),), 1)  # type: ignore[arg-type]
+
+
+def test_a_good_kernel_passes() -> None:
+    verify_kernel(kernel())
+    verify_kernel(kernel(value=fold(load(FLAT), COLUMN, op=Op.PREFIX)))
+    verify_kernel(kernel(value=load(FLAT, parameter=1)))
+    verify_kernel(kernel(index=ix.scale(FLAT, 1, 1), condition=ix.inside(ix.scale(FLAT, 1, 1), 32)))
+    verify_kernel(SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4))
+
+
+LONG = ix.axis(0, 99)
+NARROW = Store(1, ROW, load(ROW), (ROW,))
+SORT = SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (replace(SORT, rows=3), "a parameter has not 3 * 4 elements"),
+        (replace(SORT, parameters=SORT.parameters[:2]), "2 parameters"),
+        (replace(SORT, parameters=(SORT.parameters[0],) * 3), "written int64"),
+        (replace(kernel(), stores=()), "no store"),
+        (replace(kernel(), parameters=(READ, READ)), "parameter 1 is not marked written"),
+        (replace(kernel(), parameters=(WRITTEN, WRITTEN)), "parameter 0 is marked written"),
+        (kernel(parameter=2), "parameter 1 is marked written"),
+        (kernel(axes=(ROW, SUM)), "not loops of its own"),
+        (kernel(axes=(ROW, COLUMN, ROW)), "an axis twice"),
+        (replace(kernel(), rows=3), "3 rows"),
+        (replace(kernel(), stores=(*kernel().stores, NARROW), rows=2), "2 rows"),
+        (
+            replace(kernel(), stores=(*kernel().stores, *kernel(axes=(COLUMN, ROW)).stores)),
+            "same rows",
+        ),
+        (kernel(value=load(ix.axis(0, 3))), "two axes are a0"),
+        (kernel(value=full((2,), 1.0, float32)), "does not belong in a kernel"),
+        (
+            kernel(index=Node(Op.AFFINE, (ROW, ROW), Affine((8, 1), 0))),
+            "an operand is there twice",
+        ),
+        (kernel(index=Node(Op.AFFINE, (ROW, FLAT), Affine((8, 1), 0))), "no int64 term"),
+        (kernel(index=Node(Op.AFFINE, (ROW,), Affine((8, 1), 0))), "2 coefficients for 1"),
+        (kernel(value=load(FLAT, parameter=7)), "there is no parameter 7"),
+        (kernel(value=load(FLAT, dtype=int32)), "parameter 0 holds float32"),
+        (kernel(value=load(load(FLAT))), "its index is not int64"),
+        (kernel(value=load(FLAT, load(FLAT))), "its condition is not bool"),
+        (kernel(value=load(ROW, parameter=1)), "where another row may write it"),
+        (kernel(value=Node(Op.FOLD, (load(FLAT), SUM), Fold(ADD, 1))), "ADD has 1 components"),
+        (
+            kernel(value=Node(Op.FOLD, (const(True, bool_), SUM), Fold(ADD))),
+            "ADD does not combine bool",
+        ),
+        (kernel(value=fold(load(FLAT))), "it runs over no axes"),
+        (kernel(value=fold(load(FLAT), COLUMN)), "binds an axis that is not reduced"),
+        (kernel(value=fold(load(FLAT), ROW, op=Op.PREFIX)), "along the last axes of its store"),
+        (kernel(value=load(ROW, dtype=float32).eq(0.0)), "its value is bool"),
+        (kernel(index=load(FLAT)), "its index is float32"),
+        (kernel(condition=load(FLAT)), "its condition is float32"),
+        (kernel(axes=(ROW,)), "depends on a1"),
+        (kernel(value=load(SUM)), "depends on a2"),
+        (kernel(monoid=ARGMAX), "it combines with ARGMAX"),
+        (kernel(index=COLUMN), "rows along a0 write one element"),
+        (kernel(index=ix.scale(FLAT, 1, 1)), "indices 1 to 32 of parameter 1"),
+        (kernel(value=load(ix.scale(FLAT, -1))), "indices -31 to 0 of parameter 0"),
+    ],
+)
+def test_a_broken_kernel_is_caught(broken: AnyKernel, message: str) -> None:
+    with pytest.raises(VerifyError, match=message.replace("*", r"\*").replace("(", r"\(")):
+        verify_kernel(broken)

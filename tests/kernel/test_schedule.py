@@ -1,0 +1,166 @@
+"""Schedules as text, moves that do not fit, and schedules given from outside."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamina import pipeline
+from lamina.dtypes import float32
+from lamina.errors import FormatError
+from lamina.ir import build
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.kernel.heuristic import Target, schedule_kernel
+from lamina.kernel.schedule import (
+    BINDINGS,
+    Bind,
+    Fuse,
+    Reorder,
+    Split,
+    Stage,
+    Tensorize,
+    apply,
+    parse,
+    to_text,
+)
+from lamina.options import current, using
+from tests.generators import leaf
+from tests.programs import RandomProgram, disagreement, reference, run
+from tests.schedules import random_schedule
+
+NUMBER = st.integers(0, 99)
+MOVES = st.one_of(
+    st.builds(Split, NUMBER, st.integers(1, 999), NUMBER, NUMBER),
+    st.builds(Fuse, NUMBER, NUMBER, NUMBER),
+    st.builds(Reorder, st.lists(NUMBER, min_size=1).map(tuple)),
+    st.builds(Bind, NUMBER, st.sampled_from(BINDINGS)),
+    st.builds(Stage, NUMBER, st.just("register")),
+    st.builds(Tensorize, NUMBER, st.just("outer_f32_32r")),
+)
+
+
+@given(st.lists(MOVES).map(tuple))
+def test_text_round_trips(schedule: tuple[object, ...]) -> None:
+    assert parse(to_text(schedule)) == schedule  # type: ignore[arg-type]
+
+
+def test_text_may_hold_comments_and_semicolons() -> None:
+    text = "split(a0, 4) -> a1, a2; bind(a2, vector)  # lanes\n\n# nothing\nreorder(a1, a2)"
+    assert parse(text) == (Split(0, 4, 1, 2), Bind(2, "vector"), Reorder((1, 2)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["split(a0, 4)", "split(a0, x) -> a1, a2", "bind(a0)", "bind(0, vector)", "unroll(a0)",
+     "bind(a0, vector", "fuse(a0) -> a1", "reorder()", "->", "split(a0, 4) -> a1, a2, a3"],
+)  # fmt: skip
+def test_text_that_is_no_move(text: str) -> None:
+    with pytest.raises(FormatError, match="line 2"):
+        parse(f"bind(a0, serial)\n{text}")
+
+
+A, B, C = leaf(0, (37, 50), float32), leaf(1, (50, 45), float32), leaf(2, (45,), float32)
+SHAPE = (37, 50, 45)
+
+
+def matmul(a: Node, b: Node) -> Node:
+    left = build.expand(build.reshape(a, (37, 50, 1)), SHAPE)
+    return build.reduce(ADD, [1], left * build.expand(build.reshape(b, (1, 50, 45)), SHAPE))
+
+
+AFFINE = matmul(A, B) + build.expand(C, (37, 45))
+PROGRAM = RandomProgram(
+    [Node(Op.MAX, (AFFINE, build.full((37, 45), 0.0, float32)))],
+    {
+        one: np.random.default_rng(i).integers(-3, 4, one.shape).astype(np.float32)
+        for i, one in enumerate((A, B, C))
+    },
+    frozenset(),
+)
+
+
+def program_kernel(program: RandomProgram) -> pipeline.Launch:
+    with using() as options:
+        source = pipeline.compile_source([pipeline.Output(program.sinks[0])], options)
+    (launch,) = source.scheduled.program.launches
+    return launch
+
+
+KERNEL = program_kernel(PROGRAM).kernel
+AXES = {axis.arg.size: axis.arg.number for axis in apply(KERNEL, ()).order}
+ROW, COLUMN, SUM = AXES[37], AXES[45], AXES[50]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bind(a77, vector)", "no axis a77"),
+        (f"bind(a{ROW}, warp)", "a binding is one of"),
+        (f"stage(a{SUM}, shared)", "a memory is one of"),
+        (f"tensorize(a{SUM}, outer_f16)", "an atom is one of"),
+        (f"split(a{ROW}, 0) -> a7, a8", "the factor is positive"),
+        (f"split(a{ROW}, 4) -> a{COLUMN}, a8", "the new axes are new"),
+        (f"split(a{ROW}, 4) -> a7, a7", "the new axes are new"),
+        (f"bind(a{ROW}, unroll); split(a{ROW}, 4) -> a7, a8", "the axis is bound"),
+        (f"split(a{ROW}, 10) -> a7, a8; split(a8, 4) -> a9, a10", "not split evenly"),
+        (f"fuse(a{ROW}, a{COLUMN}) -> a7", "walk the two as one"),
+        (f"tensorize(a{SUM}, outer_f32_32r)", r"\(37, 45, 50\)"),
+        (f"reorder(a{ROW}, a{ROW})", "twice in the order"),
+        (f"bind(a{SUM}, parallel)", "no row axis"),
+        (f"bind(a{COLUMN}, vector)", "45 lanes"),
+    ],
+)
+def test_moves_that_do_not_fit(text: str, message: str) -> None:
+    with using(schedule=text) as options, pytest.raises(FormatError, match=message):
+        run(PROGRAM, options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"split(a{COLUMN}, 16) -> a7, a8; bind(a8, vector)",
+        f"split(a{ROW}, 6) -> a7, a8; bind(a7, parallel); bind(a8, unroll)",
+        f"split(a{SUM}, 32) -> a7, a8; split(a8, 8) -> a9, a10; bind(a9, unroll); bind(a10, vector)",
+        f"split(a{ROW}, 3) -> a7, a8; split(a{COLUMN}, 32) -> a9, a10; split(a10, 16) -> a11, a12; "
+        f"reorder(a7, a9, a{SUM}, a8, a11, a12); stage(a{SUM}, register); "
+        f"tensorize(a{SUM}, outer_f32_32r)",
+    ],
+)
+def test_a_given_schedule_is_replayed(text: str) -> None:
+    with using(schedule=text) as options:
+        source = pipeline.compile_source([pipeline.Output(PROGRAM.sinks[0])], options)
+        assert source.scheduled.schedules[KERNEL] == parse(text)
+        assert disagreement(PROGRAM, options) is None
+
+
+def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight schedules in one program: a factor of its own keeps each kernel apart."""
+    rng = random.Random(5)
+    sinks, leaves = [], {}
+    for copy in range(8):
+        moved = {one: leaf(3 * copy + i, one.shape, float32) for i, one in enumerate((A, B))}
+        sinks.append(matmul(moved[A], moved[B]) * float(copy + 1))
+        leaves |= {new: PROGRAM.leaves[old] for old, new in moved.items()}
+    monkeypatch.setattr(
+        pipeline, "schedule_kernel", lambda kernel, target: random_schedule(rng, kernel, 20)
+    )
+    program = RandomProgram(sinks, leaves, frozenset())
+    assert disagreement(program, current()) is None
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_the_heuristic_tiles_a_matmul(width: int) -> None:
+    """With 32 registers of 64 bytes and with 16 of 32 there is an atom for it."""
+    target = Target("c", width, 32 if width == 64 else 16, 2)
+    names = [move.atom for move in schedule_kernel(KERNEL, target) if isinstance(move, Tensorize)]
+    assert names == {16: [], 32: ["outer_f32_16r"], 64: ["outer_f32_32r"]}[width]
+
+
+def test_the_reference_of_the_program_is_exact() -> None:
+    assert reference(PROGRAM)[1] == [True]

@@ -1,0 +1,120 @@
+"""Every invariant of a nest: nests of good moves pass, and each kind of broken nest is caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lamina.dtypes import float32
+from lamina.errors import VerifyError
+from lamina.ir.kernel import Kernel, Parameter, Store
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Fold, Load, Op
+from lamina.kernel.schedule import Nest, apply, parse
+from lamina.kernel.verify import verify_nest
+from lamina.simplify import index as ix
+
+ROW, COLUMN, SUM = ix.axis(0, 40), ix.axis(1, 8), ix.axis(2, 64, reduce=True)
+FLAT = ix.add(ix.scale(ROW, 8), COLUMN)
+PARAMETERS = (Parameter(float32, 2560), Parameter(float32, 320, True))
+
+
+def load(index: Node) -> Node:
+    return Node(Op.LOAD, (index,), Load(0, float32))
+
+
+SUMS = Kernel(
+    PARAMETERS,
+    (
+        Store(
+            1,
+            FLAT,
+            Node(Op.FOLD, (load(ix.add(ix.scale(ROW, 64), SUM)), SUM), Fold(ADD)) + load(FLAT),
+            (ROW, COLUMN),
+        ),
+    ),
+    1,
+)
+SCAN = Kernel(
+    PARAMETERS,
+    (Store(1, FLAT, Node(Op.PREFIX, (load(FLAT), COLUMN), Fold(ADD)), (ROW, COLUMN)),),
+    1,
+)
+SPLIT = "split(a0, 16) -> a3, a4"
+
+
+def nest(kernel: Kernel, text: str) -> Nest:
+    return apply(kernel, parse(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        f"{SPLIT}; bind(a3, parallel); bind(a4, unroll)",
+        f"{SPLIT}; split(a4, 4) -> a5, a6; split(a2, 16) -> a7, a8; bind(a8, vector)",
+        "bind(a1, vector); split(a2, 16) -> a3, a4; bind(a4, vector)",
+        "reorder(a2, a1, a0)",
+    ],
+)
+def test_good_nests_pass(text: str) -> None:
+    verify_nest(nest(SUMS, text))
+
+
+PLAIN, PIECES = nest(SUMS, ""), nest(SUMS, SPLIT)
+A3, A4 = PIECES.order[0], PIECES.order[1]
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (replace(PLAIN, order=(ROW, COLUMN, SUM, ROW)), "an axis is twice"),
+        (replace(PLAIN, order=(ROW, COLUMN)), "a2 is not in the order"),
+        (replace(PLAIN, order=(*PLAIN.order, ix.axis(9, 2))), "a9 is in the order"),
+        (replace(PLAIN, kernel=replace(SUMS, rows=3)), "3 rows"),
+        (replace(PIECES, chains={A3: (A3, A4), A4: (A4,)}), "a piece is in two chains"),
+        (replace(PIECES, chains={A3: (A4, A3)}), "the chain of a3 begins with a4"),
+        (replace(PIECES, extents={A3: 90}), "a3 has 3 blocks of 16 for an extent of 90"),
+        (
+            replace(PLAIN, chains={ROW: (ROW, COLUMN)}, extents={ROW: 320},
+                    kernel=replace(SUMS, stores=(replace(SUMS.stores[0], index=ROW),))),
+            "does not walk a0 and a1 as one",
+        ),
+        (replace(PLAIN, chains={ROW: (ROW, SUM)}, extents={ROW: 2560}), "as one"),
+        (replace(PLAIN, binding={ix.axis(9, 2): "serial"}), "a9 is bound, and not in the order"),
+        (replace(PLAIN, binding={ROW: "warp"}), "a0 is bound to 'warp'"),
+        (nest(SUMS, f"{SPLIT}; bind(a3, vector)"), "a3 is not the innermost"),
+        (nest(SUMS, "bind(a0, vector)"), "a0 has 40 lanes"),
+        (nest(SUMS, "split(a0, 1) -> a3, a4; bind(a4, vector)"), "a4 has 1 lanes"),
+        (nest(SUMS, f"{SPLIT}; bind(a4, vector); bind(a2, vector)"), "lanes along a2 and a4"),
+        (nest(SUMS, f"{SPLIT}; bind(a4, vector); bind(a1, vector)"), "lanes along a1 and a4"),
+        (nest(SCAN, "bind(a1, vector)"), "a1 runs in order, and is bound to vector"),
+        (nest(SCAN, "bind(a1, unroll)"), "a1 runs in order, and is bound to unroll"),
+        (nest(SCAN, "split(a1, 4) -> a3, a4"), "runs in order, and is split"),
+        (nest(SUMS, "bind(a2, parallel)"), "the parallel axis a2 is no row axis"),
+        (nest(SUMS, "bind(a1, parallel)"), "the parallel axis a1 is no row axis"),
+        (nest(SUMS, f"{SPLIT}; bind(a4, parallel)"), "a4 is not the outermost"),
+    ],
+)
+def test_broken_nests_are_caught(broken: Nest, message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        verify_nest(broken)
+
+
+def test_pieces_stand_together() -> None:
+    store = replace(PIECES.kernel.stores[0], axes=(A3, COLUMN, A4))
+    broken = replace(PIECES, kernel=replace(PIECES.kernel, stores=(store,)))
+    with pytest.raises(VerifyError, match="the pieces of a3 do not stand together"):
+        verify_nest(broken)
+
+
+def test_ordered_loops_keep_their_order() -> None:
+    first, second = ix.axis(1, 2), ix.axis(2, 4)
+    flat = ix.add(ix.scale(ROW, 8), ix.scale(first, 4), second)
+    value = Node(Op.PREFIX, (load(flat), first, second), Fold(ADD))
+    kernel = Kernel(PARAMETERS, (Store(1, flat, value, (ROW, first, second)),), 1)
+    verify_nest(nest(kernel, ""))
+    with pytest.raises(VerifyError, match="a1, a2 run in this order"):
+        verify_nest(nest(kernel, "reorder(a2, a1)"))
