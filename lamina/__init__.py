@@ -39,7 +39,6 @@ from lamina.tensor import (
     indexing,
     inspection,
     interop,
-    linalg,
     losses,
     movement,
     normalization,
@@ -48,6 +47,9 @@ from lamina.tensor import (
     reduction,
     resize,
     sorting,
+)
+from lamina.tensor import (
+    linalg as _linalg,  # `linalg` itself would say that the array API extension is here
 )
 from lamina.tensor.activation import *  # noqa: F403
 from lamina.tensor.attention import *  # noqa: F403
@@ -89,7 +91,7 @@ __all__ += elementwise.__all__
 __all__ += indexing.__all__
 __all__ += inspection.__all__
 __all__ += interop.__all__
-__all__ += linalg.__all__
+__all__ += _linalg.__all__
 __all__ += losses.__all__
 __all__ += movement.__all__
 __all__ += normalization.__all__

@@ -130,6 +130,11 @@ def test_exported_names_exist_once_and_are_documented() -> None:
         assert not callable(value) or value.__doc__, name
 
 
+def test_absent_extensions_have_no_name() -> None:
+    assert not hasattr(lm, "linalg")
+    assert not hasattr(lm, "fft")
+
+
 def test_functions_are_methods() -> None:
     x = lm.asarray([[1.0, 2.0], [3.0, 4.0]])
     for name in ("exp", "sum", "softmax", "reshape", "matmul", "argsort", "take", "gelu", "outer"):
