@@ -22,6 +22,7 @@ INTRODUCTION = (
     "better. The data are random, with the seed below, and the results are compared in the same "
     "run. Written by `python -m bench cpu`; every sample is in the JSON file beside this page."
 )
+BUSY = 0.5  # load above which the page warns
 SECTIONS: tuple[Callable[[Bench], Section], ...] = (imports, nodes, mlp, gpt2, kernels)
 
 
@@ -42,6 +43,11 @@ def run(output: Path, quick: bool) -> Path:
             print(f"{section.__name__}: {seconds:.0f} s", file=sys.stderr)
     missing = [peer for peer in PEERS if peer not in bench.frameworks(*PEERS)]
     notes = [f"{peer}: not installed." for peer in missing] + bench.failures
+    if float(report.facts["load at the start"]) > BUSY:
+        report.introduction += (
+            " **The machine was busy with other work**: absolute times are too long, and a peer "
+            "whose threads wait for each other suffers most; measure again on a quiet one."
+        )
     if notes:
         report.sections.append(Section("Not measured", (), notes=notes))
     return report.write(output, "cpu")

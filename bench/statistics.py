@@ -21,8 +21,3 @@ def in_turns(functions: Mapping[str, Callable[[], T]], rounds: int) -> dict[str,
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The median of the ratios of each round; what was measured side by side is compared."""
     return median(a / b for a, b in zip(ours, theirs, strict=True))
-
-
-def spread(values: Sequence[float]) -> float:
-    """How far the values lie apart: (max - min) / median."""
-    return (max(values) - min(values)) / median(values)

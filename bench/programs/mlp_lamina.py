@@ -8,29 +8,20 @@ import time
 import lamina as lm
 from bench.programs.mlp_data import LEARNING_RATE, PARAMETERS, read
 from bench.programs.protocol import emit, serve
+from lamina import nn
 from lamina.pipeline import counter
 
 data = read(sys.argv[1])
-parameters = [lm.asarray(data[name]) for name in PARAMETERS]
-means = [lm.zeros(one.shape).contiguous() for one in parameters]
-squares = [lm.zeros(one.shape).contiguous() for one in parameters]
-count = lm.asarray(0.0)
+parameters = [lm.Tensor(data[name], requires_grad=True) for name in PARAMETERS]
 x, y = lm.asarray(data["x"]), lm.asarray(data["y"])
+optimizer = nn.optim.Adam(parameters, lr=LEARNING_RATE)
 
 
 def step() -> float:
     """One step; the loss before it."""
     w1, b1, w2, b2 = parameters
     loss = lm.cross_entropy(lm.relu(x @ w1 + b1) @ w2 + b2, y)
-    count.assign(count + 1)
-    gradients = lm.gradient(loss, parameters)
-    for one, mean, square, gradient in zip(parameters, means, squares, gradients, strict=True):
-        mean.assign(0.9 * mean + 0.1 * gradient)
-        square.assign(0.999 * square + 0.001 * gradient * gradient)
-        unbiased = mean / (1 - 0.9**count)
-        scale = lm.sqrt(square / (1 - 0.999**count)) + 1e-8
-        one.assign(one - LEARNING_RATE * unbiased / scale)
-    lm.realize(loss, count, *means, *squares, *parameters)
+    optimizer.step(lm.gradient(loss, parameters))
     return float(loss.item())
 
 
