@@ -126,7 +126,8 @@ def test_moves_that_do_not_fit(text: str, message: str) -> None:
     [
         f"split(a{COLUMN}, 16) -> a7, a8; bind(a8, vector)",
         f"split(a{ROW}, 6) -> a7, a8; bind(a7, parallel); bind(a8, unroll)",
-        f"split(a{SUM}, 32) -> a7, a8; split(a8, 8) -> a9, a10; bind(a9, unroll); bind(a10, vector)",
+        f"split(a{SUM}, 32) -> a7, a8; split(a8, 8) -> a9, a10; bind(a9, unroll); "
+        "bind(a10, vector)",
         f"split(a{ROW}, 3) -> a7, a8; split(a{COLUMN}, 32) -> a9, a10; split(a10, 16) -> a11, a12; "
         f"reorder(a7, a9, a{SUM}, a8, a11, a12); stage(a{SUM}, register); "
         f"tensorize(a{SUM}, outer_f32_32r)",

@@ -1,0 +1,64 @@
+"""How many kernels well-known programs take: fusion is what a user pays for when it fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from lamina.fuse.program import Output, Program
+from lamina.ir.kernel import Kernel
+from lamina.ir.node import Node
+from lamina.options import current
+from lamina.pipeline import compile_source
+from tests.fuse.graphs import PROGRAMS, X, elementwise, moved, rows_of_maxima
+from tests.generators import leaf
+
+
+def program(*values: Node) -> Program:
+    return compile_source([Output(value) for value in values], current()).scheduled.program
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("elementwise", 1),
+        ("softmax", 1),
+        ("layer_norm", 1),
+        ("linear_relu", 1),
+        ("column_sum", 1),
+        ("scan", 1),
+        ("scatter", 2),  # the base is filled first
+        ("argsort", 2),  # the keys are computed first
+    ],
+)
+def test_kernels_of(name: str, count: int) -> None:
+    assert len(program(PROGRAMS[name]()).launches) == count
+
+
+def test_movement_adds_no_kernel_and_no_scratch() -> None:
+    found = program(moved())
+    assert len(found.launches) == 1
+    assert found.arena == 0
+
+
+def test_reductions_over_one_extent_share_a_kernel() -> None:
+    assert len(program(rows_of_maxima()).launches) == 1
+
+
+def test_results_that_read_one_array_share_a_kernel() -> None:
+    found = program(X + 1.0, X * 2.0, X * X)
+    assert len(found.launches) == 1
+    kernel = found.launches[0].kernel
+    assert isinstance(kernel, Kernel)
+    assert len(kernel.stores) == 3
+
+
+def test_a_result_that_another_needs_is_stored_once() -> None:
+    first = elementwise()
+    assert len(program(first, first + 1.0).launches) == 1
+
+
+def test_equal_kernels_are_compiled_once() -> None:
+    other = leaf(1, X.shape, X.dtype)
+    source = compile_source([Output(X + 1.0), Output(other + 1.0)], current())
+    assert len(source.scheduled.program.launches) == 2
+    assert len(source.scheduled.nests) == 1

@@ -1,0 +1,47 @@
+/*
+fold0_100:
+split(a0, 16) -> a2, a3
+bind(a3, vector)
+*/
+typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
+typedef unsigned long long u64; typedef float f32; typedef double f64;
+typedef void (*lamina_body_fn)(void *, long);
+typedef void (*lamina_parallel_fn)(long, lamina_body_fn, void *);
+#define INLINE static inline __attribute__((always_inline))
+
+typedef f32 f32x16 __attribute__((vector_size(64))); typedef f32 f32x16u __attribute__((vector_size(64), aligned(4), may_alias));
+static void fold0_100(void *arg, long chunk) {
+    void **b = arg;
+    const f32 *restrict p0 = b[0];
+    f32 *restrict p1 = b[1];
+    {
+        for (i64 a2 = 0; a2 < 6; a2++) {
+            f32x16 t2 = (f32x16){0};
+            for (i64 a1 = 0; a1 < 64; a1++) {
+                const f32x16 t1 = *(const f32x16u *)(p0 + 100 * a1 + 16 * a2);
+                t2 = (t2 + t1);
+            }
+            f32x16 t3 = t2;
+            *(f32x16u *)(p1 + 16 * a2) = t3;
+        }
+    }
+    {
+        for (i64 a3 = 0; a3 < 4; a3++) {
+            f32 t5 = 0.0f;
+            for (i64 a1 = 0; a1 < 64; a1++) {
+                const f32 t4 = p0[100 * a1 + 16 * 6 + a3];
+                t5 = (t5 + t4);
+            }
+            f32 t6 = t5;
+            p1[16 * 6 + a3] = t6;
+        }
+    }
+}
+struct lamina_time { long seconds, nanoseconds; };
+int clock_gettime(int, struct lamina_time *);
+static double lamina_clock(void) { struct lamina_time t; clock_gettime(1, &t); return t.seconds + 1e-9 * t.nanoseconds; }
+void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, double *seconds) {
+    double started = 0;
+    { void *b[] = {buffers[1], buffers[0]}; if (seconds) started = lamina_clock(); fold0_100(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
+}

@@ -1,0 +1,52 @@
+/*
+map0_20x16:
+fuse(a0, a1) -> a2
+split(a2, 16) -> a3, a4
+bind(a4, vector)
+
+scatter1_16x50:
+(no move)
+*/
+typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
+typedef unsigned long long u64; typedef float f32; typedef double f64;
+typedef void (*lamina_body_fn)(void *, long);
+typedef void (*lamina_parallel_fn)(long, lamina_body_fn, void *);
+#define INLINE static inline __attribute__((always_inline))
+
+typedef f32 f32x16 __attribute__((vector_size(64))); typedef f32 f32x16u __attribute__((vector_size(64), aligned(4), may_alias));
+static void map0_20x16(void *arg, long chunk) {
+    void **b = arg;
+    f32 *restrict p0 = b[0];
+    {
+        for (i64 a3 = 0; a3 < 20; a3++) {
+            *(f32x16u *)(p0 + 16 * a3) = (f32x16){0};
+        }
+    }
+}
+static void scatter1_16x50(void *arg, long chunk) {
+    void **b = arg;
+    const i64 *restrict p0 = b[0];
+    const f32 *restrict p1 = b[1];
+    f32 *restrict p2 = b[2];
+    {
+        for (i64 a0 = 0; a0 < 16; a0++) {
+            for (i64 a1 = 0; a1 < 50; a1++) {
+                const i64 t1 = p0[a0 + 16 * a1];
+                const _Bool t2 = (-1LL < t1);
+                const _Bool t3 = (t1 < 20LL);
+                const _Bool t4 = (t2 & t3);
+                const f32 t5 = (t4 ? p1[a0 + 16 * a1] : 0);
+                if (t4) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t5); }
+            }
+        }
+    }
+}
+struct lamina_time { long seconds, nanoseconds; };
+int clock_gettime(int, struct lamina_time *);
+static double lamina_clock(void) { struct lamina_time t; clock_gettime(1, &t); return t.seconds + 1e-9 * t.nanoseconds; }
+void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, double *seconds) {
+    double started = 0;
+    { void *b[] = {buffers[0]}; if (seconds) started = lamina_clock(); map0_20x16(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
+    { void *b[] = {buffers[1], buffers[2], buffers[0]}; if (seconds) started = lamina_clock(); scatter1_16x50(b, 0); if (seconds) seconds[1] = lamina_clock() - started; }
+}
