@@ -1,0 +1,60 @@
+"""A rewrite rule is an equation: written once, matched in every order, checked by evaluation."""
+
+import numpy as np
+
+from lamina import dtypes
+from lamina.errors import RuleError
+from lamina.ir.interpreter import evaluate
+from lamina.ir.node import Node
+from lamina.ir.ops import BufferRef, Op
+from lamina.ir.text import to_text
+from lamina.rewrite.engine import rewrite
+from lamina.rewrite.patterns import Int, apply, maximum, minimum
+from lamina.rewrite.rules import Equation, RuleSet, rule
+
+
+# The greater and the smaller of two integers add up to their sum. Parameters are holes, typed by
+# their annotations. A float has no such rule: NaN wins in both, but the sum may differ in -0.0.
+@rule
+def extremes_add_up(x: Int, y: Int) -> Equation:
+    return maximum(x, y) + minimum(x, y), x + y
+
+
+print(extremes_add_up)
+print("matched as well:", *extremes_add_up.variants[1:3], sep="\n  ")
+
+
+def leaf(number: int) -> Node:
+    """An array of four integers that is given later."""
+    return Node(Op.BUFFER, (), BufferRef(number, (4,), dtypes.int64, "cpu"))
+
+
+# A graph in which the operands stand the other way round.
+a, b = leaf(0), leaf(1)
+before = Node(Op.ADD, (Node(Op.MIN, (b, a)), Node(Op.MAX, (a, b))))
+trace: list[tuple[str, Node, Node]] = []
+(after,) = rewrite([before], RuleSet("example", [extremes_add_up]), trace)
+print(f"\nbefore:\n{to_text([before])}\nafter:\n{to_text([after])}")
+assert [name for name, _, _ in trace] == ["extremes_add_up"]
+assert {node.op for node in (after, *after.src)} == {Op.ADD, Op.BUFFER}
+
+# Both sides are data, so anyone can ask the interpreter whether they are equal.
+generator = np.random.default_rng(0)
+for _ in range(100):
+    values = {one: generator.integers(-(2**63), 2**63 - 1, 4) for one in (a, b)}
+    left, right = (evaluate([side], values)[0] for side in (before, after))
+    assert (left == right).all()
+
+
+# The engine stops rules that chase each other, and says which.
+@rule(commute=False)
+def swap(x: Int, y: Int) -> Equation:
+    return apply(Op.XOR, x, y), apply(Op.XOR, y, x)
+
+
+try:
+    rewrite([Node(Op.XOR, (a, b))], RuleSet("endless", [swap]))
+except RuleError as error:
+    message = str(error)
+print(f"\n{message}")
+assert "swap" in message

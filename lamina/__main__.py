@@ -1,0 +1,7 @@
+"""``python -m lamina``."""
+
+import sys
+
+from lamina.cli import main
+
+sys.exit(main())

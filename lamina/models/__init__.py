@@ -1,0 +1,1 @@
+"""Model families, made of the layers of `lamina.nn`."""

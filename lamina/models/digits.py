@@ -1,0 +1,86 @@
+"""A small convolutional network for handwritten digits, and how to train it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lamina import nn, random
+from lamina.datasets import Split
+from lamina.tensor.core import Tensor
+from lamina.tensor.losses import cross_entropy
+from lamina.tensor.pooling import max_pool2d
+from lamina.tensor.reduction import argmax
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BATCH = 64
+PEAK_RATE = 8e-3
+SHIFTED_SHARE = 0.3  # of the training images move by a pixel, along each axis
+
+
+class DigitsNet:
+    """Two convolutions, a pooling and a linear layer: images (n, 1, 8, 8) to logits (n, 10)."""
+
+    def __init__(self) -> None:
+        self.conv1 = nn.Conv2d(1, 16, 3, padding=1)
+        self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
+        self.output = nn.Linear(32 * 4 * 4, 10)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        x = self.conv1(images).relu()
+        x = max_pool2d(self.conv2(x).relu(), 2)
+        return self.output(x.flatten(1))
+
+
+Report = Callable[[int, float, float], None]
+
+
+def steps_of(data: Split, epochs: int) -> int:
+    """How many steps `train` takes."""
+    return epochs * (data.train_images.shape[0] // BATCH)
+
+
+def train(data: Split, epochs: int, seed: int, report: Report) -> DigitsNet:
+    """A network trained on `data`; `report(step, loss, accuracy of the batch)` after each step."""
+    import numpy as np
+
+    random.manual_seed(seed)
+    state = np.random.default_rng(seed)
+    model = DigitsNet()
+    rate = nn.schedules.one_cycle(PEAK_RATE, steps_of(data, epochs))
+    optimizer = nn.optim.AdamW(nn.parameters(model), lr=rate)
+    images, labels = data.train_images.numpy(), data.train_labels.numpy()
+    for _ in range(epochs):
+        order = state.permutation(len(images))
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            chosen = order[start : start + BATCH]
+            logits = model(Tensor(_shifted(images[chosen], state)))
+            loss = cross_entropy(logits, Tensor(labels[chosen]))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            right = (logits.numpy().argmax(axis=1) == labels[chosen]).mean()
+            report(optimizer.count, float(loss), float(right))
+    return model
+
+
+def predictions(model: DigitsNet, images: Tensor) -> Tensor:
+    """The likeliest digit of each image, int64 (n,)."""
+    return argmax(model(images), axis=1)
+
+
+def _shifted(images: np.ndarray[Any, Any], state: Any) -> np.ndarray[Any, Any]:
+    """Some of the images moved by a pixel up, down, left or right; zeros come in."""
+    import numpy as np
+
+    count, _, height, width = images.shape
+    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    drawn, moves = state.random((2, count)), state.integers(0, 3, (2, count))
+    down, right = np.where(drawn < SHIFTED_SHARE, moves, 1)
+    moved = [
+        image[:, y : y + height, x : x + width]
+        for image, y, x in zip(padded, down, right, strict=True)
+    ]
+    return np.stack(moved)

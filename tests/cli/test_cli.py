@@ -1,0 +1,178 @@
+"""The command line: what it prints, what it returns, and how it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lamina import cli, datasets, nn, pipeline
+from lamina.io import safetensors
+from lamina.ir.ops import Op
+from lamina.models.digits import DigitsNet, predictions
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def lamina(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, away from a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "lamina", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"} | variables,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def test_the_demonstration_learns_and_saves(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    output = tmp_path / "model.safetensors"
+    done = lamina("demo", "--output", output)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    (accuracy,) = re.findall(r"test accuracy: ([\d.]+)%", done.stdout)
+    assert float(accuracy) >= 97.0
+    assert "epoch 15 of 15" in done.stdout
+    assert "GFLOP/s" in done.stdout
+    assert re.search(r"fold\d+_\S+ +│ +330 │", done.stdout)
+    assert "█" in done.stdout
+    assert f"saved the model to {output}" in done.stdout
+    model = DigitsNet()
+    nn.load_state_dict(model, safetensors.load(output))
+    data = datasets.digits()
+    right = predictions(model, data.test_images).numpy() == data.test_labels.numpy()
+    assert round(float(right.mean()) * 100, 2) == float(accuracy)
+
+
+def test_the_demonstration_works_without_unicode_and_saves_by_default(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    done = lamina(
+        "demo", "--epochs", "1", PYTHONIOENCODING="ascii", XDG_DATA_HOME=str(tmp_path),
+        HOME=str(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert len(list(tmp_path.rglob("digits.safetensors"))) == 1
+
+
+def test_seeds_repeat_a_training() -> None:
+    pytest.importorskip("sklearn")
+    from lamina.models import digits
+
+    data = datasets.digits()
+    part = datasets.Split(*(one[:128] for one in data))
+    losses: dict[int, list[float]] = {}
+    for run, seed in enumerate((1, 1, 2)):
+        losses[run] = []
+        digits.train(part, 1, seed, lambda step, loss, rate, run=run: losses[run].append(loss))
+    assert losses[0] == losses[1]
+    assert losses[0] != losses[2]
+
+
+def test_passes_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["passes"]) == 0
+    text = capsys.readouterr().out
+    places = [text.index(f" {one.name} ") for one in pipeline.PASSES]
+    assert places == sorted(places)
+
+
+def test_every_operation_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ops"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"| {op.name} |" in text for op in Op)
+
+
+def test_the_doctor_reports_the_compiler(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "compiler" in text
+    assert "numpy" in text
+
+
+def test_the_doctor_fails_where_nothing_compiles() -> None:
+    done = lamina("doctor", LAMINA_CC="/nonexistent/cc", PATH="")
+    assert done.returncode == 1
+    assert "/nonexistent/cc" in done.stdout
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("demo", "passes", "ops", "doctor", "LAMINA_DEBUG"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--epochs", "0"]])
+def test_a_wrong_command_line_is_explained(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert "usage: lamina" in capsys.readouterr().err
+
+
+def test_errors_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["demo", "--output", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"lamina: error: {tmp_path} is a folder; --output needs a file\n"
+    )
+    assert cli.main(["demo", "--output", str(tmp_path / "no" / "file")]) == 1
+    assert "is not a folder that can be written to" in capsys.readouterr().err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert cli.main(["demo", "--output", str(tmp_path / "file")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "pip install scikit-learn" in error
+
+
+def test_an_interrupt_is_not_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_ops", interrupt)
+    assert cli.main(["ops"]) == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m lamina ops | head -n 1"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "# Operations\n"
+    assert not done.stderr
+
+
+def test_the_command_line_starts_without_heavy_imports() -> None:
+    code = "import sys, lamina.cli; print([m for m in ('numpy', 'rich') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "[]\n"
+
+
+def test_shifted_images_keep_their_ink() -> None:
+    from lamina.models.digits import _shifted
+
+    images = np.zeros((200, 1, 8, 8), np.float32)
+    images[:, 0, 4, 4] = 1.0
+    moved = _shifted(images, np.random.default_rng(0))
+    assert moved.shape == images.shape
+    np.testing.assert_array_equal(moved.sum(axis=(1, 2, 3)), 1.0)
+    places = {tuple(place) for place in np.argwhere(moved)[:, 2:].tolist()}
+    assert places == {(y, x) for y in (3, 4, 5) for x in (3, 4, 5)}

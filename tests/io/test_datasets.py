@@ -1,0 +1,225 @@
+"""Data sets: the digits that scikit-learn carries, and downloads from a server of our own."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.server
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lamina import datasets
+from lamina.datasets import DataError, Download
+from lamina.errors import FormatError
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    oracle = pytest.importorskip("sklearn.datasets").load_digits()
+    data = datasets.digits()
+    images = np.concatenate([data.train_images.numpy(), data.test_images.numpy()])
+    labels = np.concatenate([data.train_labels.numpy(), data.test_labels.numpy()])
+    assert images.shape == (1797, 1, 8, 8)
+    assert images.dtype == np.float32
+    found = sorted((label, *(image * 16.0).ravel()) for label, image in zip(labels, images,
+                                                                             strict=True))
+    wanted = sorted((label, *row) for label, row in zip(oracle.target, oracle.data, strict=True))
+    np.testing.assert_array_equal(np.array(found), np.array(wanted))
+
+
+def test_the_split_is_stratified_and_repeatable() -> None:
+    pytest.importorskip("sklearn")
+    data, again, other = datasets.digits(0.25), datasets.digits(0.25), datasets.digits(0.25, seed=1)
+    train, test = np.bincount(data.train_labels.numpy()), np.bincount(data.test_labels.numpy())
+    np.testing.assert_allclose(test / (train + test), 0.25, atol=0.004)
+    for one, two in zip(data, again, strict=True):
+        np.testing.assert_array_equal(one.numpy(), two.numpy())
+    assert not np.array_equal(data.test_images.numpy(), other.test_images.numpy())
+    digest = hashlib.sha256(datasets.digits().test_images.numpy().tobytes()).hexdigest()
+    assert digest.startswith("44e3cea3f071a4d2")  # equal on every machine
+    with pytest.raises(ValueError, match=r"test_share is 1\.5"):
+        datasets.digits(1.5)
+
+
+def test_digits_do_not_import_scikit_learn() -> None:
+    pytest.importorskip("sklearn")
+    code = (
+        "import sys; from lamina import datasets; datasets.digits(); "
+        "print('sklearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          cwd=Path(datasets.__file__).parent.parent)  # fmt: skip
+    assert done.stdout == "False\n"
+
+
+def test_a_missing_or_changed_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Spec:
+        submodule_search_locations = (str(tmp_path),)
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DataError, match="pip install scikit-learn"):
+        datasets.digits()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: Spec)
+    with pytest.raises(DataError, match="reinstall"):
+        datasets.digits()
+    (tmp_path / "datasets" / "data").mkdir(parents=True)
+    (tmp_path / "datasets" / "data" / "digits.csv.gz").write_bytes(gzip.compress(b"1,2\n"))
+    with pytest.raises(FormatError, match="not the file it should be"):
+        datasets.digits()
+
+
+# Downloads.
+
+
+def idx(array: np.ndarray) -> bytes:
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return gzip.compress(b"\0\0\x08" + bytes([array.ndim]) + sizes + array.tobytes(), mtime=0)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `files`, understands ranges, counts requests; `cut` ends answers early."""
+
+    files: dict[str, bytes]
+    requests: list[tuple[str, str | None]]
+    cut: int | None = None
+    ranges = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.server.requests.append((self.path, wanted))
+        body = self.server.files.get(self.path.lstrip("/"))
+        if body is None:
+            self.send_error(404)
+            return
+        partial = wanted is not None and self.server.ranges
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and partial else 0
+        self.send_response(206 if partial else 200)
+        self.send_header("Content-Length", str(len(body) - start))
+        self.end_headers()
+        self.wfile.write(body[start:][: self.server.cut])
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A mirror with four made-up files, whose checksums take the place of the real ones."""
+    generator = np.random.default_rng(0)
+    arrays = {
+        "train-images": generator.integers(0, 256, (5, 28, 28)).astype(np.uint8),
+        "train-labels": np.array([3, 1, 4, 1, 5], np.uint8),
+        "test-images": generator.integers(0, 256, (2, 28, 28)).astype(np.uint8),
+        "test-labels": np.array([9, 2], np.uint8),
+    }
+    mirror = Server(("127.0.0.1", 0), Handler)
+    mirror.files = {name: idx(array) for name, array in arrays.items()}
+    mirror.requests = []
+    table = tuple(Download(name, len(body), hashlib.sha256(body).hexdigest())
+                  for name, body in mirror.files.items())  # fmt: skip
+    monkeypatch.setattr(datasets, "MNIST", table)
+    monkeypatch.setattr(datasets, "MNIST_MIRRORS", (mirror.url,))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    thread = threading.Thread(target=mirror.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield mirror
+    mirror.shutdown()
+    mirror.server_close()
+    thread.join()
+
+
+def test_mnist_is_downloaded_once(server: Server, tmp_path: Path) -> None:
+    data = datasets.mnist(tmp_path, progress=False)
+    assert data.train_images.shape == (5, 1, 28, 28)
+    assert data.test_images.shape == (2, 1, 28, 28)
+    assert data.train_labels.tolist() == [3, 1, 4, 1, 5]
+    assert 0.99 < float(data.train_images.max()) <= 1.0
+    assert len(server.requests) == 4
+    datasets.mnist(tmp_path, progress=False)
+    assert len(server.requests) == 4
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_progress_goes_to_the_error_stream(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets.mnist(tmp_path)
+    captured = capsys.readouterr()
+    assert not captured.out
+    assert "train-images" in captured.err
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_an_interrupted_download_goes_on(server: Server, tmp_path: Path, ranges: bool) -> None:
+    server.cut, server.ranges = 100, ranges
+    with pytest.raises(DataError, match="connection"):
+        datasets.mnist(tmp_path, progress=False)
+    assert (tmp_path / "train-images.part").stat().st_size == 100
+    server.cut = None
+    server.requests.clear()
+    assert datasets.mnist(tmp_path, progress=False).test_labels.tolist() == [9, 2]
+    assert server.requests[0] == ("/train-images", "bytes=100-")
+
+
+def test_wrong_content_is_refused_and_not_kept(server: Server, tmp_path: Path) -> None:
+    name = "train-labels"
+    server.files[name] = server.files[name][:-1] + b"\xff"
+    with pytest.raises(DataError, match="checksum differs"):
+        datasets.mnist(tmp_path, progress=False)
+    assert not list(tmp_path.glob(f"{name}*"))
+    server.files[name] += b"more"
+    with pytest.raises(DataError, match="more than the"):
+        datasets.mnist(tmp_path, progress=False)
+
+
+def test_a_damaged_cache_is_fetched_again(server: Server, tmp_path: Path) -> None:
+    datasets.mnist(tmp_path, progress=False)
+    (tmp_path / "test-labels").write_bytes(b"damaged")
+    assert datasets.mnist(tmp_path, progress=False).test_labels.tolist() == [9, 2]
+
+
+def test_the_second_mirror_is_tried(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MNIST_MIRRORS", (f"{server.url}missing/", server.url))
+    assert datasets.mnist(tmp_path, progress=False).test_labels.tolist() == [9, 2]
+
+
+def test_without_a_network_the_error_says_what_to_do(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MNIST_MIRRORS", ("http://127.0.0.1:1/",))
+    with pytest.raises(DataError, match="put the file into") as caught:
+        datasets.mnist(tmp_path / "new", progress=False)
+    assert "train-images" in str(caught.value)
+    assert str(tmp_path / "new") in str(caught.value)
+
+
+def test_files_that_are_not_idx_are_refused(tmp_path: Path) -> None:
+    for content in (b"", b"\0\0\x08\1\0\0\0\5ab", b"\0\0\x0d\1\0\0\0\1abcd"):
+        path = tmp_path / "file.gz"
+        path.write_bytes(gzip.compress(content))
+        with pytest.raises(FormatError, match="not an IDX file"):
+            datasets._read_idx(path)
+
+
+def test_the_published_checksums_are_pinned() -> None:
+    assert [one.name[:5] for one in datasets.MNIST] == ["train", "train", "t10k-", "t10k-"]
+    assert {len(one.sha256) for one in datasets.MNIST} == {64}
+    assert sum(one.size for one in datasets.MNIST) == 11_594_722
