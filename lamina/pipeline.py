@@ -112,12 +112,6 @@ def _fuse(outputs: list[Output], options: Options) -> Program:
     return build_program(outputs)
 
 
-def _legalize(program: Program, options: Options) -> Program:
-    known = {launch.kernel: legalize(launch.kernel) for launch in program.launches}
-    launches = tuple(Launch(known[one.kernel], one.slots) for one in program.launches)
-    return replace(program, launches=launches)
-
-
 def _schedule(program: Program, options: Options) -> Scheduled:
     target = cpu_target(options)
     nests: dict[AnyKernel, Nest | SortKernel] = {}
@@ -142,6 +136,15 @@ def _check_given(nest: Nest) -> None:
         raise FormatError(f"schedule: {str(error).splitlines()[0]}") from None
 
 
+def _legalize(scheduled: Scheduled, options: Options) -> Scheduled:
+    """After scheduling, which looks at memory alone and is quicker on short expressions."""
+    nests = {
+        kernel: nest if isinstance(nest, SortKernel) else replace(nest, kernel=legalize(nest.kernel))
+        for kernel, nest in scheduled.nests.items()
+    }
+    return replace(scheduled, nests=nests)
+
+
 def _print(scheduled: Scheduled, options: Options) -> Source:
     used: set[str] = set()
     kernels: dict[object, tuple[str, str, int]] = {}
@@ -163,8 +166,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("simplify", _simplify, "graph", "graph"),
     Pass("widen", _widen, "graph", "graph"),
     Pass("fuse", _fuse, "graph", "kernels"),
-    Pass("legalize", _legalize, "kernels", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
+    Pass("legalize", _legalize, "nests", "nests"),
     Pass("print", _print, "nests", "source"),
 )
 
@@ -228,8 +231,10 @@ def _show(one: Pass, before: Any, after: Any) -> None:
         for launch in after.launches:
             print(kernel_text(launch.kernel), file=sys.stderr)
     elif one.writes == "nests":
-        for schedule in after.schedules.values():
-            print(to_text(schedule) or "(no move)", end="\n\n", file=sys.stderr)
+        for kernel, nest in after.nests.items():
+            moves = after.schedules.get(kernel)
+            print(to_text(moves) if moves else "(no move)", file=sys.stderr)
+            print(kernel_text(nest.kernel if isinstance(nest, Nest) else nest), file=sys.stderr)
 
 
 _pass_records: list[list[tuple[str, float]]] = []

@@ -25,7 +25,7 @@ from lamina.codegen.small_floats import (
 )
 from lamina.dtypes import float32, float64
 from lamina.ir.build import bitcast, cast, const, select
-from lamina.ir.kernel import Kernel, SortKernel, Store, roots_of
+from lamina.ir.kernel import Kernel, Store, roots_of
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op
@@ -35,10 +35,8 @@ from lamina.simplify.transcendental import expand
 EXACT = frozenset({Op.MAX, Op.MIN, Op.TRUNC})
 
 
-def legalize(kernel: Kernel | SortKernel) -> Kernel | SortKernel:
+def legalize(kernel: Kernel) -> Kernel:
     """`kernel` in operations that the C printer spells."""
-    if isinstance(kernel, SortKernel):
-        return kernel
     legalizer = _Legalizer()
     parameters = tuple(replace(one, dtype=carrier(one.dtype)) for one in kernel.parameters)
     stores = tuple(legalizer.store(store) for store in kernel.stores)

@@ -23,6 +23,7 @@ WEIGHT: dict[Op, int] = (
 SHARED_COST = 12  # recomputing more than this for a second user costs more than a buffer
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_DEPTH = 100  # of the operations computed inline, which bounds a kernel's text
+MAX_RECOMPUTED = 64  # operations worth repeating to save several buffers
 MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
 MAX_COST = 1000  # costs saturate here
 
@@ -154,7 +155,28 @@ def _shared(
         expensive = node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST
         if len(owned) > 1 and expensive and node not in values:
             found.add(node)
-    return found
+    return found - _recomputed(order, values, found)
+
+
+def _recomputed(order: list[Node], values: set[Node], found: set[Node]) -> set[Node]:
+    """Members of `found` that outnumber the arrays they all come from: storing those instead
+    moves less memory, and a little arithmetic is cheaper than memory."""
+    sources: dict[Node, frozenset[Node]] = {}
+    regions: dict[Node, frozenset[Node]] = {}  # what computing a node takes, itself included
+    families: dict[frozenset[Node], list[Node]] = {}
+    for node in order:
+        region = frozenset((node,)).union(*(regions[one] for one in node.src))
+        large = len(region) > MAX_RECOMPUTED
+        if node in values or node.op is Op.BUFFER or large:
+            sources[node], regions[node] = frozenset((node,)), frozenset()
+            continue
+        regions[node] = region
+        sources[node] = frozenset[Node]().union(*(sources[one] for one in node.src))
+        if node in found:
+            families.setdefault(sources[node], []).append(node)
+    return {
+        node for arrays, family in families.items() if len(family) > len(arrays) for node in family
+    }
 
 
 def _too_deep(order: list[Node], values: set[Node]) -> set[Node]:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from lamina.ir.kernel import Kernel, Store, free_axes, points, roots_of
@@ -127,17 +128,25 @@ def _access_score(index: Node, condition: Node | None, axis: Node) -> int:
 
 def score(kernel: Kernel, axis: Node) -> int:
     """The sum over the loads and stores that vary along `axis`."""
-    total = 0
-    for store in kernel.stores:
+    loads, divisions = _accesses(kernel.stores)
+    total = -sum(axis in free_axes(node) for node in divisions)
+    for load in loads:
+        total += _access_score(load.src[0], load.src[1] if len(load.src) > 1 else None, axis)
+    return total + _store_score(kernel, axis)
+
+
+@lru_cache(maxsize=256)
+def _accesses(stores: tuple[Store, ...]) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """The loads of each store, and the divisions, which do not vectorise."""
+    loads: list[Node] = []
+    divisions: list[Node] = []
+    for store in stores:
         for node in toposort(roots_of(store)):
             if node.op is Op.LOAD:
-                condition = node.src[1] if len(node.src) > 1 else None
-                total += _access_score(node.src[0], condition, axis)
-            elif node.op in (Op.IDIV, Op.MOD) and axis in free_axes(node):
-                total -= 1
-        if axis in store.axes:
-            total += _access_score(store.index, store.condition, axis)
-    return total
+                loads.append(node)
+            elif node.op in (Op.IDIV, Op.MOD):
+                divisions.append(node)
+    return tuple(loads), tuple(divisions)
 
 
 def _work(kernel: Kernel) -> int:
@@ -210,7 +219,11 @@ def _is_short(plan: Planner, fold: Node) -> bool:
 
 
 def _store_score(kernel: Kernel, axis: Node) -> int:
-    return sum(_access_score(store.index, store.condition, axis) for store in kernel.stores)
+    return sum(
+        _access_score(store.index, store.condition, axis)
+        for store in kernel.stores
+        if axis in store.axes
+    )
 
 
 def _lanes_for(plan: Planner, size: int) -> int:
