@@ -27,10 +27,14 @@ from tests.generators import Array, GraphGenerator, leaf, special_value
 
 SIZES = (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100)
 DTYPES = (
-    dtypes.bool_, dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.int64, dtypes.uint32,
-    dtypes.float32, dtypes.float32, dtypes.float64,
+    dtypes.bool_, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32,
+    dtypes.uint32, dtypes.int64, dtypes.uint64, dtypes.float16, dtypes.bfloat16, dtypes.float32,
+    dtypes.float32, dtypes.float32, dtypes.float64, dtypes.float64,
 )  # fmt: skip
-EXACT_BELOW = {dtypes.float32: 2.0**24, dtypes.float64: 2.0**50}
+EXACT_BELOW = {
+    dtypes.float16: 2.0**11, dtypes.bfloat16: 2.0**8, dtypes.float32: 2.0**24,
+    dtypes.float64: 2.0**50,
+}  # fmt: skip
 
 
 class RandomProgram(NamedTuple):

@@ -1,14 +1,7 @@
 """The kernel dialect: what one kernel stores, as scalars over named loop axes.
 
-Invariants (`lamina.ir.verify_kernel` checks them):
-
-- no movement operation is left: an index is a CONST, AXIS, AFFINE, or an IDIV or MOD of those by
-  a constant, with data (a gathered index) only as an operand of an AFFINE;
-- a store's value, index and condition depend on no axis but the store's own, FOLD binding the
-  axes it runs over;
-- the stores begin with the kernel's row axes, in one order: rows are independent of each other,
-  so that any row axis may run in parallel;
-- a PREFIX runs along the last axes of its store, in their order.
+Rows, the axes that every store begins with, are independent of each other: any of them may run in
+parallel. `lamina.ir.verify_kernel` lists the invariants.
 """
 
 from __future__ import annotations
