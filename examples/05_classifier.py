@@ -37,7 +37,7 @@ class Classifier:
         return self.output(self.norm(x))
 
 
-STEPS = 400
+STEPS = 240
 model = Classifier(32)
 rate = nn.schedules.cosine(0.02, STEPS, warmup=20)
 optimizer = nn.optim.AdamW(nn.parameters(model), lr=rate)
@@ -48,7 +48,7 @@ for step in range(STEPS):
     nn.optim.clip_grad_norm(optimizer.parameters, 1.0)
     optimizer.step()
     optimizer.zero_grad()
-    if step % 100 == 0:
+    if step % 60 == 0:
         print(f"step {step:3}: loss {loss.item():.4f}")
 
 points, labels = spirals(1000)

@@ -69,6 +69,7 @@ class Optimizer:
         self.state["step"] = [filled((), 0.0, dtypes.float32, device) for device in devices]
         self._counters = dict(zip(devices, self.state["step"], strict=True))
         self.count = 0  # steps taken, for the schedule
+        self._shares: dict[tuple[str, DType, float], Tensor] = {}  # of the step being built
         self.lr = self._schedule(0) if self._schedule else float(lr)  # type: ignore[arg-type]
 
     @property
@@ -110,6 +111,7 @@ class Optimizer:
                 kind = _exact(one)
                 new = self._update(index, one.detach().cast(kind), gradient.detach().cast(kind))
                 one.assign(new)
+        self._shares.clear()  # before the run, which would store what is still held
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
         realize(*(one for one in live_tensors() if one.assigned))
         self.count += 1
@@ -150,7 +152,11 @@ class Optimizer:
         """An average that started at zero, freed of that start: divided by 1 - beta ** step."""
         if beta == 0.0:
             return average
-        return average / -expm1(self._counter(average) * math.log(beta))
+        key = (average.device, average.dtype, beta)
+        found = self._shares.get(key)
+        if found is None:
+            found = self._shares[key] = -expm1(self._counter(average) * math.log(beta))
+        return average / found
 
 
 class SGD(Optimizer):
