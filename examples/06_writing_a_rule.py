@@ -9,7 +9,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.ir.text import to_text
 from lamina.rewrite.engine import rewrite
-from lamina.rewrite.patterns import Int, apply, maximum, minimum
+from lamina.rewrite.patterns import Int, apply
 from lamina.rewrite.rules import Equation, RuleSet, rule
 
 
@@ -17,7 +17,7 @@ from lamina.rewrite.rules import Equation, RuleSet, rule
 # their annotations. A float has no such rule: NaN wins in both, but the sum may differ in -0.0.
 @rule
 def extremes_add_up(x: Int, y: Int) -> Equation:
-    return maximum(x, y) + minimum(x, y), x + y
+    return apply(Op.MAX, x, y) + apply(Op.MIN, x, y), x + y
 
 
 print(extremes_add_up)
