@@ -25,8 +25,8 @@ def kernels(bench: Bench) -> Section:
         _measure(bench, section, threads)
     section.notes.append(
         "From the call to the computed result: lamina's time has its Python work in it (building "
-        "the graph, finding the compiled program). The gelu is a chain of seven operations in "
-        "lamina and PyTorch's fused one."
+        "the graph, finding the compiled program). The gelu is written as nine operations in "
+        "lamina, and is the fused one of PyTorch."
     )
     return section
 
