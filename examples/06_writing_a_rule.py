@@ -47,7 +47,7 @@ for _ in range(100):
 
 
 # The engine stops rules that chase each other, and says which.
-@rule(commute=False)
+@rule
 def swap(x: Int, y: Int) -> Equation:
     return apply(Op.XOR, x, y), apply(Op.XOR, y, x)
 
