@@ -21,7 +21,8 @@ class Options:
     debug: 1 prints a line a kernel, 2 adds the schedule, 3 the IR after each pass that changed
         it, 4 the source.
     check: verify after every pass and compare every kernel with the reference interpreter.
-    schedule: text that replaces the heuristic's schedule, for replaying a kernel.
+    schedule: moves in place of the heuristic's, one a line or with ";" between: those after a line
+        ``[name]`` for the kernel of that name, those before any such line for all others.
     threads: worker threads of the CPU device; 0 means one a core.
     cc: the C compiler to use; empty means clang, gcc, then the ziglang package.
     cache_dir: where compiled kernels are kept; empty means the platform's cache folder.

@@ -33,7 +33,7 @@ from lamina.ir.text import to_text as graph_text
 from lamina.ir.verify import verify
 from lamina.ir.verify_kernel import verify_kernel
 from lamina.kernel.heuristic import Target, schedule_kernel
-from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
+from lamina.kernel.schedule import Nest, Schedule, apply, parse_sections, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
 from lamina.rewrite.engine import rewrite
@@ -116,13 +116,16 @@ def _schedule(program: Program, options: Options) -> Scheduled:
     target = cpu_target(options)
     nests: dict[AnyKernel, Nest | SortKernel] = {}
     schedules: dict[AnyKernel, Schedule] = {}
-    for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
+    given = parse_sections(options.schedule) if options.schedule else {}
+    for number, kernel in enumerate(dict.fromkeys(one.kernel for one in program.launches)):
         if isinstance(kernel, SortKernel):
             nests[kernel] = kernel
             continue
-        moves = parse(options.schedule) if options.schedule else schedule_kernel(kernel, target)
+        moves = given.get(kernel_name(kernel, number), given.get(""))
+        if moves is None:
+            moves = schedule_kernel(kernel, target)
         nest = apply(kernel, moves)
-        if options.schedule:
+        if given:
             _check_given(nest)
         schedules[kernel], nests[kernel] = moves, nest
     return Scheduled(program, nests, schedules)

@@ -118,6 +118,19 @@ def parse(text: str) -> Schedule:
     return tuple(moves)
 
 
+def parse_sections(text: str) -> dict[str, Schedule]:
+    """Schedules by kernel: a line ``[fold0_64x10]`` begins that kernel's moves, and moves before
+    any such line, under "", are for every other kernel."""
+    sections: dict[str, list[str]] = {}
+    lines = sections.setdefault("", []) if not text.lstrip().startswith("[") else []
+    for line in text.replace(";", "\n").splitlines():
+        if line.strip().startswith("[") and line.strip().endswith("]"):
+            lines = sections.setdefault(line.strip()[1:-1], [])
+        else:
+            lines.append(line)
+    return {name: parse("\n".join(moves)) for name, moves in sections.items()}
+
+
 def _parse_move(number: int, line: str) -> Move:
     match = _MOVE.match(line)
     try:

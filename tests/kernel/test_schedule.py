@@ -140,6 +140,15 @@ def test_a_given_schedule_is_replayed(text: str) -> None:
         assert disagreement(PROGRAM, options) is None
 
 
+def test_a_section_of_a_schedule_is_for_the_kernel_it_names() -> None:
+    moves = f"split(a{ROW}, 6) -> a7, a8; bind(a7, parallel)"
+    name = pipeline.kernel_name(KERNEL, 0)
+    for text, expected in ((f"[{name}]; {moves}", True), (f"[fold9_1]; {moves}", False)):
+        with using(schedule=text) as options:
+            source = pipeline.compile_source([pipeline.Output(PROGRAM.sinks[0])], options)
+        assert (source.scheduled.schedules[KERNEL] == parse(moves)) is expected
+
+
 def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight schedules in one program: a factor of its own keeps each kernel apart."""
     rng = random.Random(5)
