@@ -13,6 +13,7 @@ from typing import Any
 
 from lamina.dtypes import SHORT, DType, Scalar
 from lamina.ir.infer import INFER
+from lamina.ir.operators import Operators
 from lamina.ir.ops import Const, Op
 from lamina.shape import Shape
 
@@ -32,7 +33,7 @@ def _forget(entry: _Entry, table: dict[tuple[Any, ...], _Entry] = _table) -> Non
         del table[entry.key]
 
 
-class Node:
+class Node(Operators["Node"]):
     """One operation applied to `src` with `arg`; see `lamina.ir.ops` for what `arg` holds."""
 
     __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "src")
@@ -74,79 +75,14 @@ class Node:
         sizes = ",".join(map(str, self.shape))
         return f"<{self.op.name} {SHORT[self.dtype]}[{sizes}]>"
 
-    # Operators, for rules and derivatives that read like their formulas. A Python scalar stands
-    # for a constant of this node's dtype and shape. Both operands have one shape and dtype.
+    # A Python scalar in a formula stands for a constant of this node's dtype and shape.
 
     def lift(self, value: Node | Scalar) -> Node:
         """`value` as a node of this node's shape and dtype."""
         return value if isinstance(value, Node) else full(self.shape, value, self.dtype)
 
-    def _binary(self, op: Op, other: Node | Scalar) -> Node:
-        return Node(op, (self, self.lift(other)))
-
-    def _reflected(self, op: Op, other: Scalar) -> Node:
-        return Node(op, (self.lift(other), self))
-
-    def __add__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.ADD, other)
-
-    def __radd__(self, other: Scalar) -> Node:
-        return self._reflected(Op.ADD, other)
-
-    def __sub__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.ADD, -self.lift(other))
-
-    def __rsub__(self, other: Scalar) -> Node:
-        return (-self)._reflected(Op.ADD, other)
-
-    def __mul__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.MUL, other)
-
-    def __rmul__(self, other: Scalar) -> Node:
-        return self._reflected(Op.MUL, other)
-
-    def __truediv__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.DIV, other)
-
-    def __rtruediv__(self, other: Scalar) -> Node:
-        return self._reflected(Op.DIV, other)
-
-    def __floordiv__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.IDIV, other)
-
-    def __mod__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.MOD, other)
-
-    def __and__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.AND, other)
-
-    def __or__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.OR, other)
-
-    def __xor__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.XOR, other)
-
-    def __lshift__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.SHL, other)
-
-    def __rshift__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.SHR, other)
-
-    def __lt__(self, other: Node | Scalar) -> Node:
-        return self._binary(Op.LT, other)
-
-    def __gt__(self, other: Node | Scalar) -> Node:
-        return Node(Op.LT, (self.lift(other), self))
-
-    def eq(self, other: Node | Scalar) -> Node:
-        """Elementwise equality; ``==`` compares programs."""
-        return self._binary(Op.EQ, other)
-
-    def __neg__(self) -> Node:
-        return Node(Op.NEG, (self,))
-
-    def __invert__(self) -> Node:
-        return Node(Op.NOT, (self,))
+    def _apply(self, op: Op, *src: Node) -> Node:
+        return Node(op, src)
 
 
 def const(value: Scalar, dtype: DType) -> Node:
@@ -173,16 +109,17 @@ def toposort(sinks: Iterable[Node]) -> list[Node]:
     """Every node that `sinks` depend on, operands first, in a fixed order."""
     order: list[Node] = []
     seen: set[Node] = set()
-    for sink in sinks:
-        stack: list[tuple[Node, bool]] = [(sink, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order.append(node)
-                continue
-            if node in seen:
-                continue
+    stack: list[Any] = list(sinks)[::-1]
+    while stack:
+        node = stack.pop()
+        if node is None:  # the operands of what lies below are done
+            order.append(stack.pop())
+        elif node not in seen:
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((operand, False) for operand in reversed(node.src) if operand not in seen)
+            if node.src:
+                stack.append(node)
+                stack.append(None)
+                stack.extend(node.src[::-1])
+            else:
+                order.append(node)
     return order

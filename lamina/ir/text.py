@@ -15,28 +15,19 @@ that is not so. A ``#`` starts a comment. Buffers come back as numbers in place 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
-from lamina.dtypes import BY_SHORT, SHORT, DType, Scalar
+from lamina.dtypes import BY_SHORT, SHORT, DType
 from lamina.errors import FormatError, LaminaError
 from lamina.ir.lines import line_of
-from lamina.ir.monoids import MONOIDS, Monoid
+from lamina.ir.monoids import MONOIDS
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import (
-    BufferRef,
-    Const,
-    Iota,
-    Op,
-    Pad,
-    Reduce,
-    Scatter,
-    Shear,
-    Shrink,
-    Variable,
-)
-from lamina.ir.verify import FOREIGN, complaint
-from lamina.shape import Shape
+from lamina.ir.ops import Op
+from lamina.ir.verify import ARGUMENT, FOREIGN, complaint
+from lamina.shape import Shape, prod
+
+T = TypeVar("T")
 
 _LINE = re.compile(r"%(\w+) = (\w+)(?: (.*?))? : (\w+)\[([\d,]*)\]")
 _OPERANDS = re.compile(r"%\w+(?:, %\w+)*")
@@ -55,121 +46,50 @@ class _MalformedError(Exception):
     """What was expected; `parse` adds the line number."""
 
 
-# Words of an argument, each with its reader. A reader raises _MalformedError or ValueError.
-
-
-def _print_scalar(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _scalar(word: str, type_: _Type) -> Scalar:
-    kind = type_.dtype.kind
-    if kind == "bool":
-        if word not in ("true", "false"):
-            raise _MalformedError(f"expected true or false, not {word!r}")
-        return word == "true"
-    if kind == "float":
-        return float(word)
-    return complex(word) if kind == "complex" else int(word)
-
-
-def _print_ints(value: tuple[int, ...]) -> str:
-    return f"({value[0]},)" if len(value) == 1 else f"({','.join(map(str, value))})"
-
-
-def _ints(word: str, type_: _Type) -> tuple[int, ...]:
-    if not re.fullmatch(r"\(((-?\d+,)+(-?\d+)?)?\)", word):
-        raise _MalformedError(f"expected integers in parentheses such as (1,), not {word!r}")
-    return tuple(int(one) for one in word[1:-1].split(",") if one)
-
-
-def _int(word: str, type_: _Type) -> int:
-    return int(word)
-
-
-def _monoid(word: str, type_: _Type) -> Monoid | None:
-    if word == "none":
-        return None
-    if word not in MONOIDS:
-        raise _MalformedError(f"expected a monoid ({', '.join(MONOIDS)}), not {word!r}")
-    return MONOIDS[word]
-
-
-def _word(word: str, type_: _Type) -> str:
-    return word
-
-
-class _Field(NamedTuple):
-    """A part of an argument: ``name=word``, or the bare word where the name is empty."""
-
-    name: str
-    read: Callable[[str, _Type], Any]
-    write: Callable[[Any], str] = str
-
-
-def _fields(read: Callable[[str, _Type], Any], *names: str) -> tuple[_Field, ...]:
-    write = _print_ints if read is _ints else str
-    return tuple(_Field(name, read, write) for name in names)
-
-
-class _Syntax(NamedTuple):
-    """How an argument is written: the words of `fields`, from which `build` makes it again."""
-
-    fields: tuple[_Field, ...]
-    build: Callable[[list[Any], _Type], Any]
-    values: Callable[[Any], tuple[Any, ...]] = tuple
-
-
-def _one(*fields: _Field) -> _Syntax:
-    return _Syntax(fields, lambda values, type_: values[0], lambda arg: (arg,))
-
-
-def _named(kind: Any, *fields: _Field) -> _Syntax:
-    return _Syntax(fields, lambda values, type_: kind(*values))
-
-
-def _from_type(build: Callable[[_Type], Any]) -> _Syntax:
-    return _Syntax((), lambda values, type_: build(type_), lambda arg: ())
-
-
-_MONOID = _Field("monoid", _monoid, lambda monoid: "none" if monoid is None else monoid.name)
-_REDUCTION = _named(Reduce, _MONOID, *_fields(_ints, "axes"), *_fields(_int, "part"))
-_SHAPE = _from_type(lambda type_: type_.shape)
-_DTYPE = _from_type(lambda type_: type_.dtype)
-
-_SYNTAX: dict[Op, _Syntax] = {
-    Op.BUFFER: _Syntax(
-        (_Field("", _int), _Field("", _word)),
-        lambda values, type_: BufferRef(values[0], type_.shape, type_.dtype, values[1]),
-        lambda arg: (arg.storage, arg.device),
-    ),
-    Op.CONST: _Syntax(
-        (_Field("", _scalar, _print_scalar),),
-        lambda values, type_: Const(values[0], type_.dtype),
-        lambda arg: (arg.value,),
-    ),
-    Op.IOTA: _from_type(lambda type_: Iota(type_.shape[0], type_.dtype)),
-    Op.VARIABLE: _named(Variable, _Field("", _word), *_fields(_int, "minimum", "maximum")),
-    Op.CAST: _DTYPE,
-    Op.BITCAST: _DTYPE,
-    Op.REDUCE: _REDUCTION,
-    Op.SCAN: _REDUCTION,
-    Op.RESHAPE: _SHAPE,
-    Op.EXPAND: _SHAPE,
-    Op.PERMUTE: _one(*_fields(_ints, "axes")),
-    Op.PAD: _named(
-        Pad, *_fields(_ints, "before", "after"), _Field("value", _scalar, _print_scalar)
-    ),
-    Op.SHRINK: _named(Shrink, *_fields(_ints, *Shrink._fields)),
-    Op.FLIP: _one(*_fields(_ints, "axes")),
-    Op.SHEAR: _named(Shear, *_fields(_int, *Shear._fields)),
-    Op.GATHER: _one(*_fields(_int, "axis")),
-    Op.SCATTER: _named(Scatter, *_fields(_int, "axis"), _MONOID),
-    Op.COPY: _one(_Field("device", _word)),
+_WORDS: dict[Op, str] = {
+    Op.BUFFER: "{storage} {device}",
+    Op.CONST: "{value}",
+    Op.VARIABLE: "{name} minimum={minimum} maximum={maximum}",
+    Op.REDUCE: "monoid={monoid} axes={axes} part={part}",
+    Op.SCAN: "monoid={monoid} axes={axes} part={part}",
+    Op.PERMUTE: "axes={axes}",
+    Op.PAD: "before={before} after={after} value={value}",
+    Op.SHRINK: "start={start} stop={stop} step={step}",
+    Op.FLIP: "axes={axes}",
+    Op.SHEAR: "axis={axis} by={by} step={step}",
+    Op.GATHER: "axis={axis}",
+    Op.SCATTER: "axis={axis} monoid={monoid}",
+    Op.COPY: "{device}",
 }
-_NO_ARGUMENT = _from_type(lambda type_: None)
-# Scalars of kernels and combines are printed for the eye only.
-_SYNTAX.update(dict.fromkeys(FOREIGN, _one(_Field("", _word, repr))))
+"""How the argument of an operation is written, but for what the type says."""
+
+
+def _write(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"({value[0]},)" if len(value) == 1 else f"({','.join(map(str, value))})"
+    return value if isinstance(value, str) else repr(value)
+
+
+def _read(field: str, word: str, type_: _Type) -> Any:
+    """The value that a word stands for. Raises ValueError if there is none."""
+    if field in ("name", "device"):
+        return word
+    if field == "monoid":
+        return None if word == "none" else _known("a monoid", word, MONOIDS)
+    kind = type_.dtype.kind if field == "value" else "ints"
+    if kind == "bool":
+        return _known("a bool", word, {"true": True, "false": False})
+    if kind == "ints" and word.startswith("("):
+        return tuple(int(one) for one in word.strip("()").split(",") if one)
+    return {"float": float, "complex": complex}.get(kind, int)(word)
+
+
+def _known(what: str, word: str, table: Mapping[str, T]) -> T:
+    if word not in table:
+        raise _MalformedError(f"expected {what} ({', '.join(table)}), not {word!r}")
+    return table[word]
 
 
 def to_text(sinks: Iterable[Node]) -> str:
@@ -204,9 +124,12 @@ def _print_node(node: Node, numbers: dict[Node, int], storages: dict[object, int
     arg = node.arg
     if node.op is Op.BUFFER:
         arg = arg._replace(storage=storages[arg.storage])
-    syntax = _SYNTAX.get(node.op, _NO_ARGUMENT)
-    for field, value in zip(syntax.fields, syntax.values(arg), strict=True):
-        words.append(f"{field.name}={field.write(value)}" if field.name else field.write(value))
+    if node.op in FOREIGN:  # scalars of kernels and combines are printed for the eye only
+        words.append(repr(arg))
+    elif node.op in _WORDS:
+        alone = dict.fromkeys(("axes", "axis", "device"), arg)
+        fields = arg._asdict() if hasattr(arg, "_asdict") else alone
+        words.append(_WORDS[node.op].format_map({k: _write(v) for k, v in fields.items()}))
     body = " ".join([f"%{numbers[node]} = {node.op.name.lower()}", *words])
     line = line_of(node)
     comment = f"    # {line.partition(': ')[0]}" if line is not None else ""
@@ -262,10 +185,9 @@ def _parse_node(line: str, names: dict[str, Node]) -> tuple[str, Node]:
         raise _MalformedError(f"expected a new name, and %{name} is defined above")
     if op_name not in _BY_NAME:
         raise _MalformedError(f"expected an operation of the graph, not {op_name!r}")
-    if dtype_name not in BY_SHORT:
-        raise _MalformedError(f"expected a dtype ({', '.join(BY_SHORT)}), not {dtype_name!r}")
     shape = tuple(int(size) for size in sizes.split(",") if size)
-    return name, _build(_BY_NAME[op_name], body or "", _Type(BY_SHORT[dtype_name], shape), names)
+    type_ = _Type(_known("a dtype", dtype_name, BY_SHORT), shape)
+    return name, _build(_BY_NAME[op_name], body or "", type_, names)
 
 
 def _build(op: Op, body: str, type_: _Type, names: dict[str, Node]) -> Node:
@@ -287,20 +209,25 @@ def _build(op: Op, body: str, type_: _Type, names: dict[str, Node]) -> Node:
 
 
 def _argument(op: Op, words: list[str], type_: _Type) -> Any:
-    syntax = _SYNTAX.get(op, _NO_ARGUMENT)
-    wanted = " ".join(f"{field.name}=..." if field.name else "..." for field in syntax.fields)
-    prefixes = [f"{field.name}=" if field.name else "" for field in syntax.fields]
+    pattern = _WORDS.get(op, "").split()
+    prefixes = [one.partition("{")[0] for one in pattern]
     if len(words) != len(prefixes) or not all(map(str.startswith, words, prefixes)):
         raise _MalformedError(
-            f"expected {wanted or 'no argument'} after {op.name.lower()} and its operands, "
-            f"not {' '.join(words)!r}"
+            f"expected {' '.join(one + '...' for one in prefixes) or 'no argument'} after "
+            f"{op.name.lower()} and its operands, not {' '.join(words)!r}"
         )
     if op is Op.IOTA and len(type_.shape) != 1:
         raise _MalformedError(f"expected a type of one axis for iota, not {type_}")
-    values = []
-    for field, prefix, word in zip(syntax.fields, prefixes, words, strict=True):
+    given: dict[str, Any] = {}
+    for one, prefix, word in zip(pattern, prefixes, words, strict=True):
+        field = one[len(prefix) + 1 : -1]
         try:
-            values.append(field.read(word.removeprefix(prefix), type_))
+            given[field] = _read(field, word.removeprefix(prefix), type_)
         except ValueError:
             raise _MalformedError(f"expected a number, not {word!r}") from None
-    return syntax.build(values, type_)
+    kind: Any = ARGUMENT.get(op)
+    if hasattr(kind, "_fields"):
+        known = {"shape": type_.shape, "dtype": type_.dtype, "size": prod(type_.shape)} | given
+        return kind(*(known[field] for field in kind._fields))
+    from_type = None if kind is None else type_.dtype if kind is DType else type_.shape
+    return next(iter(given.values()), from_type)

@@ -21,6 +21,7 @@
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -48,7 +49,7 @@ from lamina.shape import prod
 FOREIGN = Group.KERNEL | {Op.HOLE}
 """Operations that no graph holds."""
 
-Check = Callable[[tuple[Node, ...], Any], str | None]
+_INTS = tuple[int, ...]
 
 
 def verify(sinks: Iterable[Node]) -> None:
@@ -93,20 +94,21 @@ def complaint(op: Op, src: tuple[Node, ...], arg: Any) -> str | None:
         return f"{op!r} is not an operation"
     if op in FOREIGN:
         return "it does not belong in a graph"
-    check = ARGUMENT.get(op)
-    if check is None and arg is not None:
+    if op not in ARGUMENT and arg is not None:
         return f"it takes no argument, and has {arg!r}"
+    problem = _mistyped(arg, ARGUMENT[op]) if op in ARGUMENT else None
+    if problem is not None:
+        return problem
     expected = operand_count(op, arg)
     if len(src) != expected:
         return f"it takes {expected} operands, and has {len(src)}"
-    return check(src, arg) if check is not None else None
+    return _CHECK[op](src, arg) if op in _CHECK else None
 
 
 def operand_count(op: Op, arg: Any) -> int:
     """How many operands a graph operation takes."""
     if op in Group.REDUCTION:
-        monoid = getattr(arg, "monoid", None)
-        return monoid.arity if isinstance(monoid, Monoid) else 1
+        return int(arg.monoid.arity)
     if op in Group.LEAF:
         return 0
     if op in Group.BINARY or op in (Op.GATHER, Op.ASSIGN):
@@ -131,8 +133,10 @@ def _type_complaint(node: Node) -> str | None:
         return str(error).partition("\n")[0]
     if node.dtype is not dtype:
         return f"its dtype is {node.dtype!r}, and its operands make {dtype!r}"
-    if type(node.shape) is not tuple or node.shape != shape or not _are_sizes(node.shape):
+    if not _fits(node.shape, _INTS) or node.shape != shape:
         return f"its shape is {node.shape!r}, and its operands make {shape!r}"
+    if min(shape, default=0) < 0:
+        return f"its shape {shape!r} has a negative size"
     return None
 
 
@@ -164,76 +168,49 @@ def _device_complaint(node: Node, devices: dict[Node, str | None]) -> str | None
     return None
 
 
-def _is_int(value: object) -> bool:
-    return type(value) is int
+def _fits(value: object, hint: Any) -> bool:
+    """Whether `value` is of an annotated type. Integers are never bools or another library's."""
+    if typing.get_origin(hint) is tuple:
+        return type(value) is tuple and all(type(one) is int for one in value)
+    return type(value) is int if hint is int else isinstance(value, hint)
 
 
-def _are_ints(value: object) -> bool:
-    return type(value) is tuple and all(map(_is_int, value))
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind, localns={"Monoid": Monoid})
 
 
-def _are_sizes(value: object) -> bool:
-    return type(value) is tuple and all(type(one) is int and one >= 0 for one in value)
-
-
-def _are_axes(value: object) -> bool:
-    """Sorted, each once."""
-    return type(value) is tuple and _are_ints(value) and list(value) == sorted(set(value))
-
-
-def _of(kind: type, check: Check) -> Check:
-    """The argument is exactly a `kind`, and `check` finds nothing."""
-
-    def checked(src: tuple[Node, ...], arg: Any) -> str | None:
-        if type(arg) is not kind:
-            return f"its argument is {arg!r}, not a {kind.__name__}"
-        return check(src, arg)
-
-    return checked
-
-
-def _must(predicate: Callable[[Any], bool], what: str) -> Check:
-    return lambda src, arg: None if predicate(arg) else f"its argument is {arg!r}, not {what}"
-
-
-def _fields_must(predicate: Callable[[Any], bool], what: str, *names: str) -> Check:
-    def check(src: tuple[Node, ...], arg: Any) -> str | None:
-        for name in names:
-            if not predicate(getattr(arg, name)):
-                return f"{name}={getattr(arg, name)!r} is not {what}"
-        return None
-
-    return check
-
-
-def _buffer(src: tuple[Node, ...], arg: BufferRef) -> str | None:
-    if not isinstance(arg.dtype, DType):
-        return f"dtype={arg.dtype!r} is not a DType"
-    if not _are_sizes(arg.shape):
-        return f"shape={arg.shape!r} is not a tuple of sizes"
-    if not isinstance(arg.device, str) or not arg.device:
-        return f"device={arg.device!r} is not a device name"
+def _mistyped(arg: Any, kind: Any) -> str | None:
+    if not hasattr(kind, "_fields"):
+        return None if _fits(arg, kind) else f"its argument is {arg!r}, not {_name(kind)}"
+    hints = _hints(kind)
+    if type(arg) is not kind:
+        return f"its argument is {arg!r}, not {_name(kind)}"
+    for field, hint in hints.items():
+        if not _fits(getattr(arg, field), hint):
+            return f"{field}={getattr(arg, field)!r} is not {_name(hint)}"
     return None
 
 
+def _name(hint: Any) -> str:
+    known = {_INTS: "a tuple of integers", int: "an integer"}
+    return known.get(hint) or f"a {getattr(hint, '__name__', hint)}"
+
+
 def _constant(src: tuple[Node, ...], arg: Const) -> str | None:
-    if not isinstance(arg.dtype, DType):
-        return f"dtype={arg.dtype!r} is not a DType"
     return scalar_complaint(arg.value, arg.dtype)
 
 
 def _iota(src: tuple[Node, ...], arg: Iota) -> str | None:
-    if not isinstance(arg.dtype, DType) or arg.dtype.kind not in ("int", "uint", "float"):
-        return f"dtype={arg.dtype!r} does not count"
-    return None if _are_sizes((arg.size,)) else f"size={arg.size!r} is not a size"
+    counts = arg.dtype.is_int or arg.dtype.is_float
+    return None if counts else f"dtype={arg.dtype!r} does not count"
 
 
 def _variable(src: tuple[Node, ...], arg: Variable) -> str | None:
-    if not isinstance(arg.name, str) or not arg.name.isidentifier():
+    if not arg.name.isidentifier():
         return f"name={arg.name!r} is not an identifier"
-    if not _are_ints((arg.minimum, arg.maximum)) or arg.minimum > arg.maximum:
-        return f"the bounds {arg.minimum!r} and {arg.maximum!r} hold no integer"
-    return None
+    empty = arg.minimum > arg.maximum
+    return f"the bounds {arg.minimum} and {arg.maximum} hold no integer" if empty else None
 
 
 @functools.cache
@@ -249,9 +226,7 @@ def combines(monoid: Monoid, dtypes: tuple[DType, ...]) -> bool:
         return False
 
 
-def _monoid_complaint(monoid: object, dtypes: tuple[DType, ...]) -> str | None:
-    if not isinstance(monoid, Monoid):
-        return f"monoid={monoid!r} is not a Monoid"
+def _monoid_complaint(monoid: Monoid, dtypes: tuple[DType, ...]) -> str | None:
     if len(dtypes) != monoid.arity:
         return f"{monoid.name} has {monoid.arity} components, and {len(dtypes)} are combined"
     if not combines(monoid, dtypes):
@@ -259,56 +234,39 @@ def _monoid_complaint(monoid: object, dtypes: tuple[DType, ...]) -> str | None:
     return None
 
 
+def _axes(src: tuple[Node, ...], arg: tuple[int, ...]) -> str | None:
+    ascending = list(arg) == sorted(set(arg))
+    return None if ascending else f"its axes are {arg!r}, not a sorted tuple of axes"
+
+
 def _reduce(src: tuple[Node, ...], arg: Reduce) -> str | None:
-    problem = _monoid_complaint(arg.monoid, tuple(operand.dtype for operand in src))
-    if problem is not None:
-        return problem
-    if not _are_axes(arg.axes):
-        return f"axes={arg.axes!r} is not a sorted tuple of axes"
-    if not _is_int(arg.part) or not 0 <= arg.part < arg.monoid.arity:
+    if not 0 <= arg.part < arg.monoid.arity:
         return f"part={arg.part!r} is not a component of {arg.monoid.name}"
-    return None
+    dtypes = tuple(operand.dtype for operand in src)
+    return _monoid_complaint(arg.monoid, dtypes) or _axes(src, arg.axes)
 
 
 def _scan(src: tuple[Node, ...], arg: Reduce) -> str | None:
-    problem = _reduce(src, arg)
-    if problem is None and len(arg.axes) != 1:
-        return f"axes={arg.axes!r} is not one axis"
-    return problem
+    return _reduce(src, arg) if len(arg.axes) == 1 else f"axes={arg.axes!r} is not one axis"
 
 
 def _pad(src: tuple[Node, ...], arg: Pad) -> str | None:
-    problem = _fields_must(_are_sizes, "a tuple of sizes", "before", "after")(src, arg)
-    return problem or scalar_complaint(arg.value, src[0].dtype)
+    return scalar_complaint(arg.value, src[0].dtype)
 
 
 def _scatter(src: tuple[Node, ...], arg: Scatter) -> str | None:
-    if not _is_int(arg.axis):
-        return f"axis={arg.axis!r} is not an integer"
     return None if arg.monoid is None else _monoid_complaint(arg.monoid, (src[0].dtype,))
 
 
-_SHAPE = _must(_are_sizes, "a tuple of sizes")
-_DTYPE = _must(lambda arg: isinstance(arg, DType), "a DType")
+ARGUMENT: dict[Op, Any] = {
+    Op.BUFFER: BufferRef, Op.CONST: Const, Op.IOTA: Iota, Op.VARIABLE: Variable, Op.CAST: DType,
+    Op.BITCAST: DType, Op.REDUCE: Reduce, Op.SCAN: Reduce, Op.RESHAPE: _INTS, Op.EXPAND: _INTS,
+    Op.PERMUTE: _INTS, Op.PAD: Pad, Op.SHRINK: Shrink, Op.FLIP: _INTS, Op.SHEAR: Shear,
+    Op.GATHER: int, Op.SCATTER: Scatter, Op.COPY: str,
+}  # fmt: skip
+"""The type of the argument of each operation that takes one."""
 
-ARGUMENT: dict[Op, Check] = {
-    Op.BUFFER: _of(BufferRef, _buffer),
-    Op.CONST: _of(Const, _constant),
-    Op.IOTA: _of(Iota, _iota),
-    Op.VARIABLE: _of(Variable, _variable),
-    Op.CAST: _DTYPE,
-    Op.BITCAST: _DTYPE,
-    Op.REDUCE: _of(Reduce, _reduce),
-    Op.SCAN: _of(Reduce, _scan),
-    Op.RESHAPE: _SHAPE,
-    Op.EXPAND: _SHAPE,
-    Op.PERMUTE: _must(_are_ints, "a tuple of axes"),
-    Op.PAD: _of(Pad, _pad),
-    Op.SHRINK: _of(Shrink, _fields_must(_are_ints, "a tuple of integers", *Shrink._fields)),
-    Op.FLIP: _must(_are_axes, "a sorted tuple of axes"),
-    Op.SHEAR: _of(Shear, _fields_must(_is_int, "an integer", *Shear._fields)),
-    Op.GATHER: _must(_is_int, "an axis"),
-    Op.SCATTER: _of(Scatter, _scatter),
-    Op.COPY: _must(lambda arg: isinstance(arg, str) and bool(arg), "a device name"),
-}
-"""The check of each operation that takes an argument."""
+_CHECK: dict[Op, Callable[[tuple[Node, ...], Any], str | None]] = {
+    Op.CONST: _constant, Op.IOTA: _iota, Op.VARIABLE: _variable, Op.REDUCE: _reduce,
+    Op.SCAN: _scan, Op.PAD: _pad, Op.FLIP: _axes, Op.SCATTER: _scatter,
+}  # fmt: skip

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
-from lamina.dtypes import DType
 from lamina.errors import RuleError
 from lamina.ir.infer import KINDS
 from lamina.ir.node import Node, full
@@ -22,10 +21,12 @@ from lamina.rewrite.fold import fold, same_scalar
 from lamina.rewrite.patterns import (
     KINDS_OF_VALUES,
     Apply,
+    Const,
     DTypeHole,
     Guard,
     Hole,
     Literal,
+    NotConst,
     Pattern,
     dtypes_of,
     terms,
@@ -130,11 +131,11 @@ class _Variant:
         if isinstance(child, Apply):
             yield "let", f"{name}_op = {name}.op"
             yield "if", f"{name}_op is {child.op.name}"
-        elif isinstance(child, Literal) or (isinstance(child, Hole) and child.constant):
+        elif isinstance(child, Literal | Const):
             yield "let", f"{name}_op = {name}.op"
             yield "if", is_constant
             yield "let", value
-        elif isinstance(child, Hole) and child.constant is False:
+        elif isinstance(child, NotConst):
             yield "let", f"{name}_op = {name}.op"
             yield "if", f"not ({is_constant})"
 
@@ -143,31 +144,24 @@ class _Variant:
             yield "if", f"same_scalar({name}_value, {child.value!r})"
         if not isinstance(child, Hole):
             return
-        if child.constant:
+        if isinstance(child, Const):
             self.constants.add(child.name)
         if child.name in self.bound:
             yield "if", f"{self.bound[child.name]} is {name}"
             return
         self.bound[child.name] = name
-        possible = KINDS.get(parent.op, KINDS_OF_VALUES)
-        if parent.op is Op.WHERE and i == 0:
-            possible = ("bool",)
+        choice = parent.op is Op.WHERE and i == 0
+        possible = ("bool",) if choice else KINDS.get(parent.op, KINDS_OF_VALUES)
         if not set(possible) <= set(child.kinds):
             label = "_".join(child.kinds).upper() + "_DTYPES"
             self.scope[label] = dtypes_of(child.kinds)
             yield "if", f"{name}.dtype in {label}"
 
     def _test_argument(self, pattern: Apply, path: str) -> Iterator[Step]:
-        if isinstance(pattern.arg, DType):
-            yield "if", f"{path}.arg is {self._name_dtype(pattern.arg)}"
-        elif isinstance(pattern.arg, DTypeHole):
+        if pattern.arg is not None:
             if pattern.arg.name in self.bound:
                 yield "if", f"{path}.arg is {self.bound[pattern.arg.name]}"
             self.bound[pattern.arg.name] = f"{path}.arg"
-
-    def _name_dtype(self, dtype: DType) -> str:
-        self.scope[f"dtype_{dtype.name}"] = dtype
-        return f"dtype_{dtype.name}"
 
     def _guard(self, guard: Guard) -> str:
         function = f"guard_{guard.name}"
@@ -188,24 +182,14 @@ class _Variant:
             return f"full({like}.shape, {term.value!r}, {like}.dtype)"
         assert isinstance(term, Apply)
         like = self._sibling(term, like)
-        operands = []
-        for i, operand in enumerate(term.src):
-            if term.op is Op.WHERE and i == 0 and isinstance(operand, Literal):
-                raise RuleError(f"rule {self.rule.name}: a literal condition on the right")
-            operands.append(self._build(operand, like, steps))
-        joined = f"({', '.join(operands)},)"
-        arg = term.arg
-        shown = self._name_dtype(arg) if isinstance(arg, DType) else arg and self.bound[arg.name]
+        operands = [self._build(operand, like, steps) for operand in term.src]
+        arg = term.arg and self.bound[term.arg.name]
+        call = f"({term.op.name}, ({', '.join(operands)},), {arg})"
         if not self._is_constant(term):
-            return f"Node({term.op.name}, {joined}, {shown})"
-        folded = self._name(f"fold({term.op.name}, {joined}, {shown})", steps)
-        steps.append(("if", f"{folded} is not None"))
+            return f"Node{call}"
+        folded = f"r{next(self.temporaries)}"
+        steps += [("let", f"{folded} = fold{call}"), ("if", f"{folded} is not None")]
         return folded
-
-    def _name(self, expression: str, steps: list[Step]) -> str:
-        name = f"r{next(self.temporaries)}"
-        steps.append(("let", f"{name} = {expression}"))
-        return name
 
     def _sibling(self, term: Apply, like: str) -> str:
         """The variable whose dtype and shape the literals among `term`'s operands take."""
@@ -215,11 +199,9 @@ class _Variant:
         for one in operands:
             if isinstance(one, Hole):
                 return self.bound[one.name]
-        if term.op is Op.WHERE and term is self.rule.right:
-            return like
         raise RuleError(f"rule {self.rule.name}: {term} does not say the dtype of its literals")
 
     @staticmethod
     def _is_constant(term: Pattern) -> bool:
         leaves = [one for one in terms(term) if not isinstance(one, Apply)]
-        return all(isinstance(one, Literal) or getattr(one, "constant", None) for one in leaves)
+        return all(isinstance(one, Literal | Const) for one in leaves)

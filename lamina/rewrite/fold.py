@@ -1,7 +1,8 @@
 """Arithmetic on constants in plain Python, to the last bit what the interpreter computes.
 
-Where Python cannot promise that (transcendental functions, complex and 8-bit floats, casts out
-of range, the sign of max(0.0, -0.0)) nothing is folded.
+Where Python cannot promise that (powers and transcendental functions, complex and 8-bit floats,
+casts out of range) and where it is not worth a line (division by zero, the maximum of NaN or of
+two zeros, whose signs may differ) nothing is folded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from lamina.dtypes import STORAGE_ONLY, DType, Scalar, bfloat16, float16, float32
+from lamina.dtypes import STORAGE_ONLY, DType, Scalar, bfloat16, float16, float64
 from lamina.ir.infer import INFER
 from lamina.ir.node import Node, const, full
 from lamina.ir.ops import Op
@@ -41,27 +42,17 @@ def same_scalar(value: Scalar, literal: Scalar) -> bool:
 
 def round_float(value: float, dtype: DType) -> float:
     """`value` rounded to a float dtype, ties to even."""
-    if dtype is float32 or dtype is bfloat16:
-        value = _through("<f", value)
-        return _round_bfloat16(value) if dtype is bfloat16 else value
-    return _through("<e", value) if dtype is float16 else value
-
-
-def _through(form: str, value: float) -> float:
+    if dtype is float64 or not math.isfinite(value):
+        return value
+    form = "<e" if dtype is float16 else "<f"
     try:
-        rounded: float = struct.unpack(form, struct.pack(form, value))[0]
+        packed = struct.pack(form, value)
     except OverflowError:
         return math.copysign(math.inf, value)
-    return rounded
-
-
-def _round_bfloat16(value: float) -> float:
-    """A float32 value rounded to its upper 16 bits."""
-    if not math.isfinite(value):
-        return value
-    bits = struct.unpack("<I", struct.pack("<f", value))[0]
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-    rounded: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+    if dtype is bfloat16:  # the upper half of a float32
+        bits = int.from_bytes(packed, "little")
+        packed = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).to_bytes(4, "little")
+    rounded: float = struct.unpack(form, packed)[0]
     return rounded
 
 
@@ -71,12 +62,10 @@ def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node | None:
     dtypes = {one.dtype for one in operands}
     if row is None or any(one.is_complex or one in STORAGE_ONLY for one in dtypes):
         return None
-    values = []
-    for operand in operands:
-        value = constant_of(operand)
+    values: list[Any] = [constant_of(operand) for operand in operands]
+    for i, operand in enumerate(operands):
         if operand.dtype.is_float:
-            value = round_float(value, operand.dtype)  # type: ignore[arg-type]
-        values.append(value)
+            values[i] = round_float(values[i], operand.dtype)
     dtype, shape = INFER[op](operands, arg)
     if dtype.is_complex or dtype in STORAGE_ONLY:
         return None
@@ -88,50 +77,12 @@ def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node | None:
     return full(shape, const(result, dtype).arg.value, dtype)
 
 
-def _divide(dtype: DType, x: float, y: float) -> float:
-    if y:
-        return x / y
-    if x == 0 or x != x:
-        return math.nan
-    return math.copysign(math.inf, x) * math.copysign(1.0, y)
-
-
-def _remainder(dtype: DType, x: Any, y: Any) -> Any:
-    if dtype.is_float:
-        return x % y if y else math.nan
-    return x % y if y else 0
-
-
-def _power(dtype: DType, x: Any, y: Any) -> Any:
-    """Only of integers: a float power depends on the library."""
-    return pow(x, y, 1 << dtype.bits) if dtype.is_int and y >= 0 else None
+def _dividing(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda dtype, x, y: function(x, y) if y else None
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[..., Any]:
-    def row(dtype: DType, x: Any, y: Any) -> Any:
-        if x != x or y != y:
-            return math.nan
-        if x == y and repr(x) != repr(y):
-            return None
-        return choose(x, y)
-
-    return row
-
-
-def _shift_left(dtype: DType, x: int, count: int) -> int:
-    return x << count if 0 <= count < dtype.bits else 0
-
-
-def _shift_right(dtype: DType, x: int, count: int) -> int:
-    return x >> (count if 0 <= count < dtype.bits else dtype.bits)
-
-
-def _square_root(dtype: DType, x: float) -> float:
-    return math.sqrt(x) if x >= 0 else math.nan if x != 0 else x
-
-
-def _truncate(dtype: DType, x: float) -> float:
-    return math.copysign(math.trunc(x), x) if math.isfinite(x) else x
+    return lambda dtype, x, y: choose(x, y) if x == x and y == y and (x or y) else None
 
 
 def _not(dtype: DType, x: Any) -> Any:
@@ -155,11 +106,10 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 FOLD: dict[Op, Callable[..., Any]] = {
-    Op.NEG: _plain(operator.neg), Op.NOT: _not, Op.SQRT: _square_root, Op.TRUNC: _truncate,
-    Op.ADD: _plain(operator.add), Op.MUL: _plain(operator.mul), Op.DIV: _divide,
-    Op.IDIV: lambda dtype, x, y: x // y if y else 0, Op.MOD: _remainder, Op.POW: _power,
+    Op.NEG: _plain(operator.neg), Op.NOT: _not, Op.ADD: _plain(operator.add),
+    Op.MUL: _plain(operator.mul), Op.DIV: _dividing(operator.truediv),
+    Op.IDIV: _dividing(operator.floordiv), Op.MOD: _dividing(operator.mod),
     Op.MAX: _extreme(max), Op.MIN: _extreme(min), Op.LT: _plain(operator.lt),
     Op.EQ: _plain(operator.eq), Op.AND: _plain(operator.and_), Op.OR: _plain(operator.or_),
-    Op.XOR: _plain(operator.xor), Op.SHL: _shift_left, Op.SHR: _shift_right,
-    Op.WHERE: lambda dtype, condition, yes, no: yes if condition else no, Op.CAST: _cast,
+    Op.XOR: _plain(operator.xor), Op.CAST: _cast,
 }  # fmt: skip

@@ -11,82 +11,22 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from lamina.dtypes import ALL, DType, Scalar
+from lamina.ir.operators import Operators
 from lamina.ir.ops import Op
 
 KINDS_OF_VALUES = ("bool", "int", "uint", "float", "complex")
 
 
-class Pattern:
+class Pattern(Operators["Pattern"]):
     """A term of an equation; operators build larger terms, scalars become literals."""
 
     __slots__ = ()
 
-    def __add__(self, other: Term) -> Apply:
-        return apply(Op.ADD, self, other)
+    def lift(self, value: Term) -> Pattern:
+        return value if isinstance(value, Pattern) else Literal(value)
 
-    def __radd__(self, other: Scalar) -> Apply:
-        return apply(Op.ADD, other, self)
-
-    def __sub__(self, other: Pattern) -> Apply:
-        return apply(Op.ADD, self, -other)
-
-    def __mul__(self, other: Term) -> Apply:
-        return apply(Op.MUL, self, other)
-
-    def __rmul__(self, other: Scalar) -> Apply:
-        return apply(Op.MUL, other, self)
-
-    def __truediv__(self, other: Term) -> Apply:
-        return apply(Op.DIV, self, other)
-
-    def __rtruediv__(self, other: Scalar) -> Apply:
-        return apply(Op.DIV, other, self)
-
-    def __floordiv__(self, other: Term) -> Apply:
-        return apply(Op.IDIV, self, other)
-
-    def __rfloordiv__(self, other: Scalar) -> Apply:
-        return apply(Op.IDIV, other, self)
-
-    def __mod__(self, other: Term) -> Apply:
-        return apply(Op.MOD, self, other)
-
-    def __rmod__(self, other: Scalar) -> Apply:
-        return apply(Op.MOD, other, self)
-
-    def __pow__(self, other: Term) -> Apply:
-        return apply(Op.POW, self, other)
-
-    def __and__(self, other: Term) -> Apply:
-        return apply(Op.AND, self, other)
-
-    def __or__(self, other: Term) -> Apply:
-        return apply(Op.OR, self, other)
-
-    def __xor__(self, other: Term) -> Apply:
-        return apply(Op.XOR, self, other)
-
-    def __lshift__(self, other: Term) -> Apply:
-        return apply(Op.SHL, self, other)
-
-    def __rshift__(self, other: Term) -> Apply:
-        return apply(Op.SHR, self, other)
-
-    def __lt__(self, other: Term) -> Apply:
-        return apply(Op.LT, self, other)
-
-    def __gt__(self, other: Term) -> Apply:
-        return apply(Op.LT, other, self)
-
-    def eq(self, other: Term) -> Apply:
-        """Elementwise equality."""
-        return apply(Op.EQ, self, other)
-
-    def __neg__(self) -> Apply:
-        return apply(Op.NEG, self)
-
-    def __invert__(self) -> Apply:
-        return apply(Op.NOT, self)
+    def _apply(self, op: Op, *src: Pattern) -> Apply:
+        return Apply(op, src, None)
 
 
 Term = Pattern | Scalar
@@ -97,8 +37,6 @@ class Hole(Pattern):
 
     __slots__ = ("name",)
     kinds: ClassVar[tuple[str, ...]] = KINDS_OF_VALUES
-    # None: any node; True: only constants; False: only nodes that are not constants.
-    constant: ClassVar[bool | None] = None
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -109,12 +47,6 @@ class Hole(Pattern):
 
 class AnyValue(Hole):
     """A value of any dtype."""
-
-
-class Number(Hole):
-    """An integer, float or complex value."""
-
-    kinds = ("int", "uint", "float", "complex")
 
 
 class Real(Hole):
@@ -147,17 +79,9 @@ class Bits(Hole):
     kinds = ("bool", "int", "uint")
 
 
-class Complex(Hole):
-    """A complex value."""
-
-    kinds = ("complex",)
-
-
 class Const(Hole):
     """A constant, CONST or EXPAND of CONST. A right side folds arithmetic on constants, and a
     guard gets the Python value."""
-
-    constant = True
 
 
 class IntConst(Const):
@@ -172,12 +96,6 @@ class FloatConst(Const):
     kinds = ("float",)
 
 
-class BitsConst(Const):
-    """A bool or integer constant."""
-
-    kinds = ("bool", "int", "uint")
-
-
 class RealConst(Const):
     """An integer or float constant."""
 
@@ -186,8 +104,6 @@ class RealConst(Const):
 
 class NotConst(Hole):
     """Anything but a constant."""
-
-    constant = False
 
 
 class DTypeHole:
@@ -223,7 +139,7 @@ class Apply(Pattern):
 
     __slots__ = ("arg", "op", "src")
 
-    def __init__(self, op: Op, src: tuple[Pattern, ...], arg: DTypeHole | DType | None) -> None:
+    def __init__(self, op: Op, src: tuple[Pattern, ...], arg: DTypeHole | None) -> None:
         self.op = op
         self.src = src
         self.arg = arg
@@ -233,7 +149,7 @@ class Apply(Pattern):
         return f"{self.op.name.lower()}({', '.join(operands)})"
 
 
-def apply(op: Op, *src: Term, arg: DTypeHole | DType | None = None) -> Apply:
+def apply(op: Op, *src: Term, arg: DTypeHole | None = None) -> Apply:
     """`op` of terms, for operations that have no operator."""
     return Apply(op, tuple(t if isinstance(t, Pattern) else Literal(t) for t in src), arg)
 
@@ -243,22 +159,12 @@ def where(condition: Term, yes: Term, no: Term) -> Apply:
     return apply(Op.WHERE, condition, yes, no)
 
 
-def maximum(x: Term, y: Term) -> Apply:
-    """The greater of two values; NaN wins."""
-    return apply(Op.MAX, x, y)
-
-
-def minimum(x: Term, y: Term) -> Apply:
-    """The lesser of two values; NaN wins."""
-    return apply(Op.MIN, x, y)
-
-
-def cast(x: Term, dtype: DTypeHole | DType) -> Apply:
+def cast(x: Term, dtype: DTypeHole) -> Apply:
     """Conversion of values."""
     return apply(Op.CAST, x, arg=dtype)
 
 
-def bitcast(x: Term, dtype: DTypeHole | DType) -> Apply:
+def bitcast(x: Term, dtype: DTypeHole) -> Apply:
     """Reinterpretation of bits."""
     return apply(Op.BITCAST, x, arg=dtype)
 
@@ -266,15 +172,12 @@ def bitcast(x: Term, dtype: DTypeHole | DType) -> Apply:
 class Guard:
     """A condition of a rule: `function` of holes. See `guard`."""
 
-    __slots__ = ("args", "function")
+    __slots__ = ("args", "function", "name")
 
     def __init__(self, function: Callable[..., bool], args: tuple[Any, ...]) -> None:
         self.function = function
+        self.name = function.__name__
         self.args = args
-
-    @property
-    def name(self) -> str:
-        return self.function.__name__
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.args))})"
@@ -286,11 +189,7 @@ def guard(function: Callable[..., bool]) -> Callable[..., Guard]:
     When a rule is tried it is called with the Python values of constant holes, the dtypes of
     dtype holes, and the nodes that other holes match.
     """
-
-    def make(*args: Hole | DTypeHole | Scalar) -> Guard:
-        return Guard(function, args)
-
-    return make
+    return lambda *args: Guard(function, args)
 
 
 def terms(pattern: Pattern) -> Iterator[Pattern]:

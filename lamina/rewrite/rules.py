@@ -1,8 +1,8 @@
 """Rules as equations, functions for what equations cannot say, and sets of both.
 
     @rule
-    def remainder_twice(x: Int, a: IntConst, b: IntConst) -> Equation:
-        return (x % a) % b, x % b, divides(b, a)        # left, right, guards
+    def divide_by_power_of_two(x: Float, c: FloatConst) -> Equation:
+        return x / c, x * (1 / c), has_exact_reciprocal(c, x)      # left, right, guards
 
 The function runs once, with symbolic holes; what stays are the two sides as data. Every
 commuted form of the left side is matched too. A rule is an equality of values, so the order of
@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from lamina.errors import RuleError
 from lamina.ir.ops import Group, Op
 from lamina.rewrite.compiled import Matcher, compile_op
-from lamina.rewrite.patterns import Apply, DTypeHole, Guard, Hole, Literal, Pattern, Term, terms
+from lamina.rewrite.patterns import Apply, Guard, Hole, Literal, Pattern, Term, terms
 
 if TYPE_CHECKING:
     from lamina.ir.node import Node
@@ -33,7 +34,6 @@ class Rule:
     """The equation `left` = `right`, used from left to right where all `guards` hold.
 
     variants: the commuted forms of `left`, itself first.
-    ulps: how far floats of the two sides may lie apart, in units of the last place.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Rule:
     right: Pattern
     guards: tuple[Guard, ...]
     variants: tuple[Apply, ...]
-    ulps: int = 0
 
     def __repr__(self) -> str:
         conditions = "".join(f", {one}" for one in self.guards)
@@ -60,51 +59,35 @@ class FunctionRule:
 AnyRule = Rule | FunctionRule
 
 
-@overload
-def rule(definition: Callable[..., Equation]) -> Rule: ...
-@overload
-def rule(
-    *, name: str = "", commute: bool = True, ulps: int = 0
-) -> Callable[[Callable[..., Equation]], Rule]: ...
-def rule(
-    definition: Callable[..., Equation] | None = None,
-    *,
-    name: str = "",
-    commute: bool = True,
-    ulps: int = 0,
-) -> Rule | Callable[[Callable[..., Equation]], Rule]:
+def rule(definition: Callable[..., Equation]) -> Rule:
     """Make a Rule from a function that returns (left, right) or (left, right, guards ...).
 
-    Parameters are holes, their annotations classes from `patterns`. ``commute=False`` matches the
-    left side only as written. `ulps` is the rounding that the two sides may differ by.
+    Parameters are holes, their annotations classes from `patterns`.
     """
-    if definition is None:
-        return lambda given: _make(given, name or given.__name__, commute, ulps)
-    return _make(definition, definition.__name__, commute, ulps)
-
-
-def _make(definition: Callable[..., Equation], name: str, commute: bool, ulps: int) -> Rule:
     annotations = inspect.get_annotations(definition, eval_str=True)
-    annotations.pop("return", None)
-    holes = {one: kind(one) for one, kind in annotations.items()}
-    sides = definition(**holes)
-    left, right = sides[0], sides[1]
-    guards = tuple(one for one in sides[2:] if isinstance(one, Guard))
+    holes = {one: kind(one) for one, kind in annotations.items() if one != "return"}
+    return equation(definition.__name__, *definition(**holes))
+
+
+def equation(
+    name: str, left: Term, right: Term, *guards: Guard, commute: bool = True
+) -> Rule:
+    """The Rule of two sides. ``commute=False`` matches the left side only as written."""
     if not isinstance(left, Apply):
         raise RuleError(f"rule {name}: the left side {left!r} is not an operation")
-    missing = set(holes) - set(_names(left))
+    right = right if isinstance(right, Pattern) else Literal(right)
+    missing = set(_names(right)) - set(_names(left))
     if missing:
         raise RuleError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
-    right = right if isinstance(right, Pattern) else Literal(right)
     variants = {repr(one): one for one in _commuted(left)} if commute else {"": left}
-    return Rule(name, left, right, guards, tuple(variants.values()), ulps)
+    return Rule(name, left, right, guards, tuple(variants.values()))
 
 
 def _names(pattern: Pattern) -> Iterator[str]:
     for term in terms(pattern):
         if isinstance(term, Hole):
             yield term.name
-        elif isinstance(term, Apply) and isinstance(term.arg, DTypeHole):
+        elif isinstance(term, Apply) and term.arg is not None:
             yield term.arg.name
 
 
@@ -122,22 +105,15 @@ def _commuted(pattern: Pattern) -> Iterator[Apply]:
 
 def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], FunctionRule]:
     """Make a FunctionRule for nodes of `ops`, for what no equation can say."""
-
-    def make(function: Callable[[Node], Node | None]) -> FunctionRule:
-        return FunctionRule(function.__name__, ops, function)
-
-    return make
+    return lambda function: FunctionRule(function.__name__, ops, function)
 
 
 def collect(namespace: Mapping[str, object]) -> list[AnyRule]:
     """The rules of a module (pass ``globals()``), in the order of their definition."""
-    found: list[AnyRule] = []
-    for value in namespace.values():
-        if isinstance(value, Rule | FunctionRule):
-            found.append(value)
-        elif isinstance(value, list):
-            found.extend(one for one in value if isinstance(one, Rule | FunctionRule))
-    return found
+    values = [
+        one for value in namespace.values() for one in (value if type(value) is list else [value])
+    ]
+    return [one for one in values if isinstance(one, Rule | FunctionRule)]
 
 
 class _Matchers(dict[Op, Matcher | None]):
@@ -160,11 +136,9 @@ class RuleSet:
         self.name = name
         self.rules = tuple(rules)
         self.matchers = _Matchers(self)
-        seen: set[str] = set()
-        for one in self.rules:
-            if one.name in seen:
-                raise RuleError(f"rules {name}: two rules are called {one.name}")
-            seen.add(one.name)
+        for rule_name, count in Counter(one.name for one in self.rules).items():
+            if count > 1:
+                raise RuleError(f"rules {name}: two rules are called {rule_name}")
 
     def __iter__(self) -> Iterator[AnyRule]:
         return iter(self.rules)
