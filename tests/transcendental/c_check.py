@@ -6,13 +6,17 @@ import ctypes
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lamina.dtypes import DType, bool_, float32, float64, int32, int64, uint32, uint64
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+
+Vector = np.ndarray[Any, np.dtype[Any]]
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 CONTRACTION = ("off", "fast")
@@ -25,18 +29,25 @@ _TEXT = {
     Op.SHL: "{} << {}", Op.SHR: "{} >> {}", Op.WHERE: "{} ? {} : {}",
 }  # fmt: skip
 
-# `errors` measures against libm in float64: the worst distance in units of the last place of the
-# exact result, infinite for a wrong special value, and the bits of the argument it occurs at.
-_SOURCE = """
+_LOOP = """
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-enum { BLOCK = 4096 };
 void run(const float *restrict x, const float *restrict y, float *restrict out, long count) {
     for (long i = 0; i < count; i++) {
 %s
     }
 }
+"""
+
+# Against libm in float64: the worst distance in units of the last place of the exact result,
+# infinite for a wrong special value, and the bits of the argument it occurs at.
+_ERRORS = """
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+enum { BLOCK = 4096 };
+typedef void run(const float *, const float *, float *, long);
 static double distance(float got, double exact) {
     float rounded = (float)exact;
     if (isnan(exact)) return isnan(got) ? 0 : INFINITY;
@@ -50,18 +61,21 @@ static double distance(float got, double exact) {
     memcpy(&place, &bits, 8);
     return fabs(got - exact) / fmax(place * 0x1p-23, 0x1p-149);
 }
-void errors(uint64_t first, uint64_t end, double *worst, uint32_t *where) {
+void errors(run **runs, int count, uint64_t first, uint64_t end, double *worst, uint32_t *where) {
     float x[BLOCK], out[BLOCK];
-    *worst = 0;
+    double exact[BLOCK];
     for (; first < end; first += BLOCK) {
         for (uint32_t i = 0; i < BLOCK; i++) {
             uint32_t bits = (uint32_t)first + i;
             memcpy(x + i, &bits, 4);
+            exact[i] = FUNCTION;
         }
-        run(x, x, out, BLOCK);
-        for (int i = 0; i < BLOCK; i++) {
-            double error = distance(out[i], %s);
-            if (error > *worst) *worst = error, memcpy(where, x + i, 4);
+        for (int k = 0; k < count; k++) {
+            runs[k](x, x, out, BLOCK);
+            for (int i = 0; i < BLOCK; i++) {
+                double error = distance(out[i], exact[i]);
+                if (error > worst[k]) worst[k] = error, memcpy(where + k, x + i, 4);
+            }
         }
     }
 }
@@ -95,27 +109,30 @@ def _statement(node: Node, names: dict[Node, str]) -> str:
     return f"{kind} {name} = {_TEXT[node.op].format(*operands)};"
 
 
-def compile_expansion(node: Node, function: str, contraction: str, folder: Path) -> ctypes.CDLL:
-    """`run` and `errors` for a scalar graph over HOLEs named x and y; libm has `function`.
-
-    `errors` gives both operands of a function of two the same value.
-    """
+def _compiled(source: str, stem: Path, *flags: str) -> ctypes.CDLL:
     assert COMPILER is not None
-    names: dict[Node, str] = {}
-    body = [_statement(one, names) for one in toposort([node])] + [f"out[i] = {names[node]};"]
-    holes = sum(one.op is Op.HOLE for one in names)
-    call = f"{function}({', '.join(['(double)x[i]'] * holes)})"
-    source = folder / f"{function}_{contraction}.c"
-    library = source.with_suffix(".so")
-    source.write_text(_SOURCE % ("\n".join("        " + line for line in body), call))
+    text, library = stem.with_suffix(".c"), stem.with_suffix(".so")
+    text.write_text(source)
     target = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
-    flags = ["-O3", target, "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math"]
-    command = [COMPILER, *flags, f"-ffp-contract={contraction}", str(source), "-o", str(library)]
-    subprocess.run([*command, "-lm"], check=True)
+    common = ["-O3", target, "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math"]
+    subprocess.run([COMPILER, *common, *flags, str(text), "-o", str(library), "-lm"], check=True)
     return ctypes.CDLL(str(library))
 
 
-def run(library: ctypes.CDLL, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def compile_expansion(node: Node, contraction: str, folder: Path) -> ctypes.CDLL:
+    """The function `run` of a scalar graph over HOLEs named x and y."""
+    names: dict[Node, str] = {}
+    body = [_statement(one, names) for one in toposort([node])] + [f"out[i] = {names[node]};"]
+    source = _LOOP % "\n".join("        " + line for line in body)
+    return _compiled(source, folder / f"run_{contraction}", f"-ffp-contract={contraction}")
+
+
+def compile_errors(exact: str, folder: Path) -> ctypes.CDLL:
+    """The function `errors` against a C expression of ``(double)x[i]``."""
+    return _compiled(_ERRORS, folder / "errors", f"-DFUNCTION={exact}")
+
+
+def run(library: ctypes.CDLL, x: Vector, y: Vector) -> Vector:
     """The compiled expansion of float32 vectors."""
     out = np.empty_like(x)
     pointers = [one.ctypes.data_as(ctypes.c_void_p) for one in (x, y, out)]
@@ -123,10 +140,15 @@ def run(library: ctypes.CDLL, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
-def errors(library: ctypes.CDLL, first: int, end: int) -> tuple[float, int]:
-    """The worst error over bit patterns from `first` to before `end`, and where it is."""
-    worst, where = ctypes.c_double(), ctypes.c_uint32()
-    library.errors(
-        ctypes.c_uint64(first), ctypes.c_uint64(end), ctypes.byref(worst), ctypes.byref(where)
+def errors(
+    measure: ctypes.CDLL, libraries: Sequence[ctypes.CDLL], first: int, end: int
+) -> list[tuple[float, int]]:
+    """The worst error of each library over the bit patterns from `first` to before `end`, and
+    the pattern it occurs at. A function of two operands gets the same value for both."""
+    count = len(libraries)
+    runs = (ctypes.c_void_p * count)(
+        *(ctypes.cast(one.run, ctypes.c_void_p).value for one in libraries)
     )
-    return worst.value, where.value
+    worst, where = (ctypes.c_double * count)(), (ctypes.c_uint32 * count)()
+    measure.errors(runs, count, ctypes.c_uint64(first), ctypes.c_uint64(end), worst, where)
+    return list(zip(worst, where, strict=True))
