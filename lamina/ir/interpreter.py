@@ -138,6 +138,12 @@ def _scatter(np: Any, node: Node, base: Array, index: Array, update: Array) -> A
     return out
 
 
+def _argsort(np: Any, node: Node, x: Array) -> Array:
+    """NumPy's sort of the dtypes of ml_dtypes does not put NaN last: sort them in float32."""
+    wide = x.astype(np.float32) if node.src[0].dtype.is_float and x.dtype.itemsize < 4 else x
+    return np.argsort(wide, axis=-1, stable=True)
+
+
 def _shift(np: Any, node: Node, x: Array, count: Array, left: bool) -> Array:
     """Shifts by the width or more give what an endless shift would: 0, or -1 for a sign."""
     big = (count < 0) | (count >= node.dtype.bits)
@@ -219,7 +225,7 @@ EVALUATE: dict[Op, Callable[..., Array]] = {
     Op.SHEAR: _shear,
     Op.GATHER: _gather,
     Op.SCATTER: _scatter,
-    Op.ARGSORT: lambda np, node, x: np.argsort(x, axis=-1, stable=True),
+    Op.ARGSORT: _argsort,
     Op.ASSIGN: lambda np, node, target, value: value,
     Op.COPY: lambda np, node, x: x,
     Op.CONTIGUOUS: lambda np, node, x: x,

@@ -1,0 +1,81 @@
+"""The reference of kernels against the reference of graphs, through fusion alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from lamina.dtypes import bfloat16, float32
+from lamina.errors import VerifyError
+from lamina.fuse.program import Output, build_program
+from lamina.ir.interpreter import evaluate
+from lamina.ir.kernel import Kernel, Parameter, Store
+from lamina.ir.kernel_interpreter import run_kernel
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Load, Op
+from lamina.simplify import index as ix
+from tests.generators import Array, leaf
+from tests.programs import RandomProgram, differing, random_program, reference
+
+
+def run_kernels(program: RandomProgram) -> list[Array]:
+    """The sinks of `program`, its kernels run one after the other."""
+    inputs = list(program.leaves)
+    memo: dict[Node, Node] = {}
+    for node in toposort(program.sinks):
+        src = tuple(memo[one] for one in node.src)
+        arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
+        memo[node] = Node(node.op, src, arg)
+    outputs = [
+        Output(memo[one.src[1]], memo[one.src[0]]) if one.op is Op.ASSIGN else Output(memo[one])
+        for one in program.sinks
+    ]
+    built = build_program(outputs)
+    arena = np.zeros(built.arena, np.uint8)
+    arrays = []
+    for slot in built.slots:
+        if slot.kind == "input":
+            arrays.append(program.leaves[inputs[slot.number]].copy().reshape(-1))
+        elif slot.kind == "output":
+            arrays.append(np.zeros(slot.size, slot.dtype.numpy))
+        else:
+            arrays.append(arena[slot.offset : slot.offset + slot.nbytes].view(slot.dtype.numpy))
+    for launch in built.launches:
+        run_kernel(launch.kernel, [arrays[slot] for slot in launch.slots])
+    return [
+        arrays[slot].reshape(sink.shape)
+        for slot, sink in zip(built.outputs, program.sinks, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_kernels_of_random_programs(first: int) -> None:
+    for seed in range(first, first + 20):
+        program = random_program(random.Random(f"kernels{seed}"), 16)
+        wanted, comparable = reference(program)
+        got = run_kernels(program)
+        for sink, one, want, fits in zip(program.sinks, got, wanted, comparable, strict=True):
+            wrong = differing(sink, one, want, sink in program.loose) if fits else None
+            assert wrong is None, f"seed {seed}: {wrong}"
+
+
+def test_an_index_outside_is_an_error() -> None:
+    axis = ix.axis(0, 8)
+    beyond = ix.scale(axis, 1, 1)
+    load = Node(Op.LOAD, (beyond,), Load(0, float32))
+    parameters = (Parameter(float32, 8), Parameter(float32, 8, True))
+    arrays = [np.zeros(8, np.float32), np.zeros(8, np.float32)]
+    with pytest.raises(VerifyError, match="a load from parameter 0 at 8: it has 8 elements"):
+        run_kernel(Kernel(parameters, (Store(1, axis, load, (axis,)),), 1), arrays)
+    with pytest.raises(VerifyError, match="a store to parameter 1 at 8"):
+        store = Store(1, beyond, ix.const(0.0, float32), (axis,))
+        run_kernel(Kernel(parameters, (store,), 1), arrays)
+
+
+def test_nan_sorts_last_in_every_float() -> None:
+    x = leaf(0, (5,), bfloat16)
+    array = np.array([2, np.nan, -1, np.nan, 1]).astype(bfloat16.numpy)
+    (order,) = evaluate([Node(Op.ARGSORT, (x,))], {x: array})
+    assert order.tolist() == [2, 4, 0, 1, 3]
