@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from lamina.codegen.c import CPrinter, print_program, print_sort
 from lamina.codegen.legalize import legalize
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
-from lamina.fuse.program import Launch, Output, Program, build_program
+from lamina.fuse.program import Output, Program, build_program
 from lamina.ir.check_kernel import check_kernel
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, free_axes
@@ -142,7 +142,7 @@ def _check_given(nest: Nest) -> None:
 def _legalize(scheduled: Scheduled, options: Options) -> Scheduled:
     """After scheduling, which looks at memory alone and is quicker on short expressions."""
     nests = {
-        kernel: nest if isinstance(nest, SortKernel) else replace(nest, kernel=legalize(nest.kernel))
+        kernel: replace(nest, kernel=legalize(nest.kernel)) if isinstance(nest, Nest) else nest
         for kernel, nest in scheduled.nests.items()
     }
     return replace(scheduled, nests=nests)

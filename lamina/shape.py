@@ -9,7 +9,8 @@ from lamina.errors import AxisError, ShapeError
 
 Shape = tuple[int, ...]
 
-__all__ = ["Shape", "broadcast_shapes", "normalize_axes", "normalize_axis", "prod", "strides_of"]
+__all__ = ["Shape", "broadcast_shapes", "normalize_axes", "normalize_axis", "prod",
+           "squeezed", "strides_of"]  # fmt: skip
 
 
 def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
@@ -48,6 +49,11 @@ def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tu
     if len(set(axes)) != len(axes):
         raise AxisError(f"{what}: axes {given} name one axis twice")
     return tuple(sorted(axes))
+
+
+def squeezed(shape: Shape) -> Shape:
+    """`shape` without its axes of size 1."""
+    return tuple(size for size in shape if size != 1)
 
 
 def strides_of(shape: Sequence[int]) -> Shape:

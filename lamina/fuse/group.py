@@ -15,7 +15,7 @@ from lamina.fuse.place import choose_values
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.shape import Shape, prod
+from lamina.shape import Shape, prod, squeezed
 from lamina.simplify import index as ix
 
 MIN_ROWS = 16  # fewer rows than this leave threads idle, unless
@@ -23,9 +23,10 @@ SMALL = 1 << 16  # the whole kernel touches no more elements than this
 ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 
 
-def squeezed(shape: Shape) -> Shape:
-    """`shape` without its axes of size 1."""
-    return tuple(size for size in shape if size != 1)
+def kept_axes(shape: Shape, axes: tuple[int, ...]) -> frozenset[int]:
+    """The axes of the squeezed `shape` that are not among `axes` of `shape` itself."""
+    sizes = [axis for axis, size in enumerate(shape) if size != 1]
+    return frozenset(place for place, axis in enumerate(sizes) if axis not in axes)
 
 
 class KernelGroup:
@@ -36,7 +37,8 @@ class KernelGroup:
         self.rows = squeezed(rows)
         self.values = values
         self.members: list[Node] = []
-        self.layouts: dict[Shape, tuple[int, ...]] = {}  # full shape -> the axes that are rows
+        # Squeezed shapes of full members, and which of their axes are rows.
+        self.layouts: dict[Shape, frozenset[int]] = {}
         self.loads: set[Node] = set()  # values of other kernels
         self.contracts = False  # holds a reduction whose operands are reused across rows
         self.alone = False
@@ -70,11 +72,11 @@ class KernelGroup:
 
     def _same_row(self, node: Node, index: Index) -> bool:
         """May a full member be recomputed at other columns of the same row?"""
-        layout = self.layouts.get(node.shape)
+        layout = self.layouts.get(squeezed(node.shape))
         if layout is None or self.is_row(node):
             return False
-        at = tuple(one for axis, one in enumerate(index) if axis in layout and one is not ix.ZERO)
-        return at == tuple(one for one in self.row_index if one is not ix.ZERO)
+        at = [one for one, size in zip(index, node.shape, strict=True) if size != 1]
+        return tuple(at[axis] for axis in sorted(layout)) == self.row_index
 
     def is_row(self, node: Node) -> bool:
         """Has `node` one element a row?"""
@@ -82,23 +84,27 @@ class KernelGroup:
 
     def _index(self, node: Node) -> tuple[Index, Index]:
         """Where `node` is computed: its index, and the axes of its loops."""
-        if self.is_row(node):
-            rows = iter(self.row_index)
-            return tuple(ix.ZERO if size == 1 else next(rows) for size in node.shape), self.row_axes
-        if node.shape not in self._columns:
-            layout = self.layouts[node.shape]
-            rows = iter(self.row_index)
+        at, axes = self.row_index, self.row_axes
+        if not self.is_row(node):
+            at, axes = self._full(squeezed(node.shape))
+        rest = iter(at)
+        return tuple(ix.ZERO if size == 1 else next(rest) for size in node.shape), axes
+
+    def _full(self, shape: Shape) -> tuple[Index, Index]:
+        """The index and the axes of members of a full, squeezed shape."""
+        if shape not in self._columns:
+            layout, rows = self.layouts[shape], iter(self.row_index)
             index: list[Node] = []
             opened: list[Node] = []
-            for axis, size in enumerate(node.shape):
+            for axis, size in enumerate(shape):
                 if axis in layout:
-                    index.append(ix.ZERO if size == 1 else next(rows))
+                    index.append(next(rows))
                 else:
                     one, axes = self.lowering.new_axis(size)
                     index.append(one)
                     opened += axes
-            self._columns[node.shape] = tuple(index), (*self.row_axes, *opened)
-        return self._columns[node.shape]
+            self._columns[shape] = tuple(index), (*self.row_axes, *opened)
+        return self._columns[shape]
 
     def _lower(self, node: Node) -> None:
         self._joining = node
@@ -159,24 +165,25 @@ class KernelGroup:
             return False
         if node.op is Op.REDUCE:
             return not self.contracts and self._admit_reduction(node)
-        return self.is_row(node) or (node.shape in self.layouts and not self.contracts)
+        full = squeezed(node.shape) in self.layouts and not self.contracts
+        return full or self.is_row(node)
 
     def _admit_reduction(self, node: Node) -> bool:
         shape, axes = node.src[0].shape, node.arg.axes
-        kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
+        full, kept = squeezed(shape), kept_axes(shape, axes)
         wide_enough = prod(node.shape) >= MIN_ROWS or prod(shape) <= SMALL
         if self.is_row(node):
             if wide_enough and _last_is_reduced(shape, axes):
-                self.layouts.setdefault(shape, kept)
+                self.layouts.setdefault(full, kept)
             return True
         pointwise = all(member.op in Group.ELEMENTWISE for member in self.members) and not any(
             one.op is Op.FOLD for one in toposort(self.scalars.values())
         )
-        same = all(member.shape == shape for member in self.members)
+        same = all(squeezed(member.shape) == full for member in self.members)
         if not (pointwise and same and wide_enough and _last_is_reduced(shape, axes)):
             return False
         self.rows = squeezed(node.shape)
-        self.layouts = {shape: kept}
+        self.layouts = {full: kept}
         self.rebuild()
         return True
 
@@ -235,9 +242,7 @@ def _start(group: KernelGroup, node: Node) -> None:
     if node.op is Op.REDUCE:
         group._admit_reduction(node)
     if node.op is Op.SCAN:
-        serial = node.arg.axes[0]
-        kept = tuple(axis for axis in range(len(node.shape)) if axis != serial)
-        group.layouts[node.shape] = kept
+        group.layouts[squeezed(node.shape)] = kept_axes(node.shape, node.arg.axes)
     if node.op in (Op.SCATTER, Op.ARGSORT):
         group.members.append(node)
     else:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.shape import prod
+from lamina.shape import prod, squeezed
 
 # The cost of evaluating an operation once, in units of an addition.
 WEIGHT: dict[Op, int] = (
@@ -69,17 +69,20 @@ def _epilogues(
     for node in values:
         if node.op is not Op.REDUCE:
             continue
-        end, moved = node, False
-        while end is node or end not in values:
-            following = _meeting_point(end, users, position)
-            if following is None:
-                following = _moved(end, users)
-                moved |= following is not None
+        end = last = node
+        moved = False
+        while last is node or last not in values:
+            following = _meeting_point(last, users, position) or _moved(last, users)
             if following is None:
                 break
-            end = following
+            last = following
+            if squeezed(last.src[0].shape) != squeezed(last.shape) or last.op in (
+                Op.PERMUTE, Op.FLIP):  # fmt: skip
+                moved = True
+            if last.op is not Op.RESHAPE or moved:
+                end = last
         ends.add(end)
-        if moved and node is not end:
+        if moved:
             absorbed.add(node)
     return ends, absorbed
 
