@@ -127,17 +127,16 @@ class _Variant:
 
     def _test_operation(self, child: Pattern, name: str) -> Iterator[Step]:
         is_constant = f"{name}_op is CONST or {name}_op is EXPAND and {name}.src[0].op is CONST"
-        value = f"{name}_value = ({name} if {name}_op is CONST else {name}.src[0]).arg.value"
+        if isinstance(child, Apply | Literal | Const | NotConst):
+            yield "let", f"{name}_op = {name}.op"
         if isinstance(child, Apply):
-            yield "let", f"{name}_op = {name}.op"
             yield "if", f"{name}_op is {child.op.name}"
-        elif isinstance(child, Literal | Const):
-            yield "let", f"{name}_op = {name}.op"
-            yield "if", is_constant
-            yield "let", value
         elif isinstance(child, NotConst):
-            yield "let", f"{name}_op = {name}.op"
             yield "if", f"not ({is_constant})"
+        elif isinstance(child, Literal | Const):
+            yield "if", is_constant
+            scalar = f"({name} if {name}_op is CONST else {name}.src[0])"
+            yield "let", f"{name}_value = {scalar}.arg.value"
 
     def _test_leaf(self, parent: Apply, i: int, child: Pattern, name: str) -> Iterator[Step]:
         if isinstance(child, Literal):
