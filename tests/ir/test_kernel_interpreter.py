@@ -69,8 +69,8 @@ def test_an_index_outside_is_an_error() -> None:
     arrays = [np.zeros(8, np.float32), np.zeros(8, np.float32)]
     with pytest.raises(VerifyError, match="a load from parameter 0 at 8: it has 8 elements"):
         run_kernel(Kernel(parameters, (Store(1, axis, load, (axis,)),), 1), arrays)
+    store = Store(1, beyond, ix.const(0.0, float32), (axis,))
     with pytest.raises(VerifyError, match="a store to parameter 1 at 8"):
-        store = Store(1, beyond, ix.const(0.0, float32), (axis,))
         run_kernel(Kernel(parameters, (store,), 1), arrays)
 
 
