@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, full_index
-from lamina.fuse.place import choose_values
+from lamina.fuse.place import choose_values, users_of
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -211,17 +211,18 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
     families: dict[tuple[Shape, tuple[int, ...]], list[tuple[KernelGroup, frozenset[Node]]]] = {}
+    users = users_of(toposort(sinks))
     for node in chosen:
         family = families.setdefault(_extent(node), [])
-        arrays = _arrays(node, values)
-        siblings = [group for group, others in family if arrays & others]
+        kin = _arrays(node, values).union(users[node])
+        siblings = [group for group, others in family if kin & others]
         group = _join(node, values, homes, siblings)
         if group is None:
             group = KernelGroup(len(groups), _first_rows(node), values)
             _start(group, node)
             groups.append(group)
         homes[node] = group
-        family.append((group, arrays))
+        family.append((group, kin))
         group.loads |= {one for one in _read(node, values) if homes[one] is not group}
     return _in_order(groups, homes)
 
@@ -287,7 +288,8 @@ def _join(
 
 
 def _extent(node: Node) -> tuple[Shape, tuple[int, ...]]:
-    """What `node` runs over; values of one extent that read one array are siblings."""
+    """What `node` runs over; values of one extent are siblings if they read one array or serve
+    one user."""
     return (node.src[0].shape, node.arg.axes) if node.op is Op.REDUCE else (node.shape, ())
 
 

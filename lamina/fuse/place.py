@@ -35,7 +35,7 @@ INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA, Op.VARIABLE}) | Group.MOVEMENT
 def choose_values(sinks: Sequence[Node]) -> list[Node]:
     """The nodes that get a buffer if anything outside their kernel reads them, in order."""
     order = toposort(sinks)
-    users = _users(order)
+    users = users_of(order)
     values = {node for node in order if node.op in ALWAYS} | set(sinks)
     for node in order:
         if node.op in (Op.ARGSORT, Op.COPY):
@@ -48,7 +48,8 @@ def choose_values(sinks: Sequence[Node]) -> list[Node]:
     return [node for node in order if node in values and node.op is not Op.BUFFER]
 
 
-def _users(order: Iterable[Node]) -> dict[Node, list[Node]]:
+def users_of(order: Iterable[Node]) -> dict[Node, list[Node]]:
+    """The nodes that have each node as an operand."""
     users: dict[Node, list[Node]] = {node: [] for node in order}
     for node in users:
         for operand in dict.fromkeys(node.src):
