@@ -123,7 +123,7 @@ def test_a_ziglang_package_without_its_binary(
     bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_zig(monkeypatch, tmp_path / "ziglang", "exit 0").unlink()
-    with pytest.raises(CompilerNotFoundError, match="ziglang: .*zig does not exist"):
+    with pytest.raises(CompilerNotFoundError, match=r"ziglang: .*zig does not exist"):
         find(Options())
 
 
