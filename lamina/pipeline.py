@@ -262,19 +262,13 @@ class Compiled:
     code: CpuProgram
 
 
-_compiled: dict[tuple[Any, ...], Compiled] = {}
-
-
-def compile_outputs(outputs: Sequence[Output], options: Options) -> Compiled:
+@functools.lru_cache(maxsize=1024)
+def compile_outputs(outputs: tuple[Output, ...], options: Options) -> Compiled:
     """Compile, or find what was compiled before for an equal graph and equal options."""
-    key = (tuple((output.value, output.target) for output in outputs), options)
-    found = _compiled.get(key)
-    if found is None:
-        source = compile_source(outputs, options)
-        if options.debug >= 4:
-            print(source.text, file=sys.stderr)
-        found = _compiled[key] = Compiled(source, CpuProgram.load(source.text, options))
-    return found
+    source = compile_source(outputs, options)
+    if options.debug >= 4:
+        print(source.text, file=sys.stderr)
+    return Compiled(source, CpuProgram.load(source.text, options))
 
 
 # Running.
@@ -316,7 +310,7 @@ def run_compiled(
 _NOTHING = Buffer(0)
 
 
-def _compile_or_warn(outputs: Sequence[Output], options: Options) -> Compiled | None:
+def _compile_or_warn(outputs: tuple[Output, ...], options: Options) -> Compiled | None:
     """The compiled program, or None on a machine without a C compiler; a compiler that the user
     named must work."""
     try:
@@ -404,7 +398,7 @@ def _flops(kernel: AnyKernel) -> int:
     return total
 
 
-def _normalized(sinks: Sequence[Node]) -> tuple[list[Output], list[Buffer]]:
+def _normalized(sinks: Sequence[Node]) -> tuple[tuple[Output, ...], list[Buffer]]:
     """Outputs whose BUFFER leaves hold numbers in place of storage, so that equal graphs are one
     node; and the storage of each number."""
     inputs: list[Buffer] = []
@@ -425,7 +419,7 @@ def _normalized(sinks: Sequence[Node]) -> tuple[list[Output], list[Buffer]]:
         node = memo[sink]
         value, target = (node.src[1], node.src[0]) if node.op is Op.ASSIGN else (node, None)
         outputs.append(Output(value, target))
-    return outputs, inputs
+    return tuple(outputs), inputs
 
 
 def _interpret(sinks: Sequence[Node], device: str) -> list[Buffer]:

@@ -88,7 +88,7 @@ def run_compiled(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
     inputs: list[Buffer] = []
     outputs = [renamed(sample, inputs) for sample in samples]
     flat = [output for group in outputs for output in group]
-    compiled = pipeline.compile_outputs(flat, current())
+    compiled = pipeline.compile_outputs(tuple(flat), current())
     results = iter(pipeline.run_compiled(compiled, inputs, current()))
     return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
 
