@@ -115,8 +115,8 @@ def mlp(bench: Bench) -> Section:
     names = [name for name in names if name in cold]
     warm = take_turns(bench, "MLP, warm", starts(False), bench.rounds(3, 2))
     section.rows += [
-        Row("process to the first step, empty cache", cold, "s", Target(1, "tinygrad")),
-        Row("process to the first step, cache kept", warm, "s", Target(1, "tinygrad")),
+        Row("process to the first step, empty cache", cold, "s", Target(1, "torch")),
+        Row("process to the first step, cache kept", warm, "s", Target(1, "torch")),
     ]
     steady, later = _steady_mlp(bench, data, kept)
     section.rows.append(Row("a later step", steady, "ms", Target(1, "tinygrad")))

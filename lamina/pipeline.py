@@ -39,7 +39,7 @@ from lamina.options import Options, current
 from lamina.rewrite.engine import rewrite
 from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer
-from lamina.runtime.cpu import CpuProgram, thread_count
+from lamina.runtime.cpu import CpuProgram
 from lamina.runtime.profile import KernelRecord, counter, listening, profile, publish
 from lamina.shape import prod
 from lamina.simplify.algebra import DROP_DETACH, SIMPLIFY
@@ -190,7 +190,7 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 def cpu_target(options: Options) -> Target:
     """This machine, as the scheduler sees it."""
     width = compiler.vector_bytes()
-    return Target("c", width, 32 if width == 64 else 16, thread_count(options))
+    return Target("c", width, 32 if width == 64 else 16)
 
 
 def compile_source(outputs: Sequence[Output], options: Options) -> Source:

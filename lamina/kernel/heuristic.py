@@ -50,7 +50,6 @@ class Target:
     name: str
     vector_bytes: int
     registers: int
-    threads: int
 
 
 class Planner:
@@ -244,8 +243,9 @@ def _vector_rows(plan: Planner, axis: Node) -> None:
 def _atom_for(plan: Planner, fold: Node) -> Atom | None:
     suffix = f"{plan.target.registers}r"
     for atom in ATOMS.values():
-        fits = atom.lanes * atom.operand.itemsize == plan.target.vector_bytes
-        if atom.operand is fold.dtype and atom.name.endswith(suffix) and fits:
+        width = atom.lanes * atom.operand.itemsize
+        here = atom.target == plan.target.name and width == plan.target.vector_bytes
+        if here and atom.operand is fold.dtype and atom.name.endswith(suffix):
             return atom
     return None
 

@@ -49,7 +49,7 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heuristic, "CHUNK", rng.choice([1, 8, 64, 1 << 15]))
     monkeypatch.setattr(group, "SMALL", rng.choice([64, 1 << 16]))
     width = rng.choice([16, 32, 64])
-    target = heuristic.Target("c", width, 32 if width == 64 else 16, 2)
+    target = heuristic.Target("c", width, 32 if width == 64 else 16)
     monkeypatch.setattr(pipeline, "cpu_target", lambda options: target)
     assert disagreement(batch(BATCH * number, BATCH, 18), current()) is None
 

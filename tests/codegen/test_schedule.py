@@ -167,7 +167,7 @@ def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_the_heuristic_tiles_a_matmul(width: int) -> None:
     """With 32 registers of 64 bytes and with 16 of 32 there is an atom for it."""
-    target = Target("c", width, 32 if width == 64 else 16, 2)
+    target = Target("c", width, 32 if width == 64 else 16)
     names = [move.atom for move in schedule_kernel(KERNEL, target) if isinstance(move, Tensorize)]
     assert names == {16: [], 32: ["outer_f32_16r"], 64: ["outer_f32_32r"]}[width]
 
