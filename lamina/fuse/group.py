@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, full_index
-from lamina.fuse.place import choose_values, users_of
+from lamina.fuse.place import MAX_WRITTEN, UNWRITTEN, choose_values, users_of
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -40,6 +40,7 @@ class KernelGroup:
         # Squeezed shapes of full members, and which of their axes are rows.
         self.layouts: dict[Shape, frozenset[int]] = {}
         self.loads: set[Node] = set()  # values of other kernels
+        self.written: frozenset[Node] = frozenset()  # the operations of all members
         self.contracts = False  # holds a reduction whose operands are reused across rows
         self.alone = False
         self.plan: AxisPlan = {}
@@ -222,6 +223,7 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
             _start(group, node)
             groups.append(group)
         homes[node] = group
+        group.written |= _written(node, values)
         family.append((group, kin))
         group.loads |= {one for one in _read(node, values) if homes[one] is not group}
     return _in_order(groups, homes)
@@ -252,17 +254,24 @@ def _start(group: KernelGroup, node: Node) -> None:
 
 def _arrays(node: Node, values: frozenset[Node]) -> frozenset[Node]:
     """The values and input buffers that computing `node` reads directly."""
-    found, stack, seen = [], list(node.src), set[Node]()
+    return frozenset(one for one in _cone(node, values) if one in values or one.op is Op.BUFFER)
+
+
+def _written(node: Node, values: frozenset[Node]) -> frozenset[Node]:
+    """The operations that computing `node` takes."""
+    inline = (one for one in _cone(node, values) if one not in values)
+    return frozenset(one for one in (node, *inline) if one.op not in UNWRITTEN)
+
+
+def _cone(node: Node, values: frozenset[Node]) -> set[Node]:
+    """What `node` is computed from, up to and with the nearest values."""
+    stack, seen = list(node.src), set[Node]()
     while stack:
         one = stack.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        if one in values or one.op is Op.BUFFER:
-            found.append(one)
-        else:
-            stack.extend(one.src)
-    return frozenset(found)
+        if one not in seen:
+            seen.add(one)
+            stack.extend(() if one in values else one.src)
+    return seen
 
 
 def _read(node: Node, values: frozenset[Node]) -> frozenset[Node]:
@@ -279,8 +288,11 @@ def _join(
     """The latest kernel of an operand, or of a sibling, that can take `node` in."""
     operands = {homes[one].number: homes[one] for one in _read(node, values)}
     kernels = operands | {group.number: group for group in siblings}
+    written = _written(node, values)
     for number in sorted(kernels, reverse=True):
         group = kernels[number]
+        if len(group.written | written) > MAX_WRITTEN:
+            continue
         others = [one for one in operands.values() if one is not group]
         if not any(_depends(one, group, homes) for one in others) and group.try_add(node):
             return group

@@ -22,7 +22,7 @@ WEIGHT: dict[Op, int] = (
 )
 SHARED_COST = 12  # recomputing more than this for a second user costs more than a buffer
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
-MAX_DEPTH = 100  # of the operations computed inline, which bounds a kernel's text
+MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
 MAX_RECOMPUTED = 64  # operations worth repeating to save several buffers
 MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
 MAX_COST = 1000  # costs saturate here
@@ -30,6 +30,7 @@ MAX_COST = 1000  # costs saturate here
 ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.FLIP})
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA, Op.VARIABLE}) | Group.MOVEMENT
+UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
 
 
 def choose_values(sinks: Sequence[Node]) -> list[Node]:
@@ -44,7 +45,7 @@ def choose_values(sinks: Sequence[Node]) -> list[Node]:
     values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(order, values)
     values |= _shared(order, users, values)
-    values |= _too_deep(order, values)
+    values |= _too_long(order, values)
     return [node for node in order if node in values and node.op is not Op.BUFFER]
 
 
@@ -183,12 +184,14 @@ def _recomputed(order: list[Node], values: set[Node], found: set[Node]) -> set[N
     }
 
 
-def _too_deep(order: list[Node], values: set[Node]) -> set[Node]:
-    depth: dict[Node, int] = {}
+def _too_long(order: list[Node], values: set[Node]) -> set[Node]:
+    """Where to cut arithmetic that would make a kernel's text too long."""
+    inside: dict[Node, frozenset[Node]] = {}
     found: set[Node] = set()
     for node in order:
-        inner = [0 if one in values or one in found else depth[one] for one in node.src]
-        depth[node] = 1 + max(inner, default=0)
-        if depth[node] >= MAX_DEPTH and node.op not in INLINE:
+        parts = [inside[one] for one in node.src if one not in values and one not in found]
+        own = frozenset[Node]() if node.op in UNWRITTEN else frozenset((node,))
+        inside[node] = own.union(*parts)
+        if len(inside[node]) > MAX_WRITTEN and node.op not in INLINE:
             found.add(node)
     return found

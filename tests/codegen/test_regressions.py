@@ -1,0 +1,40 @@
+"""Programs that once went wrong between the graph and the C compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lamina.fuse.place import MAX_WRITTEN
+from lamina.fuse.program import Output, build_program
+from lamina.ir import build
+from lamina.ir.kernel import Kernel
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
+from tests.codegen.running import leaf, run
+
+
+def _written_one_by_one(count: int) -> Node:
+    """A vector whose elements are overwritten one after another by position."""
+    x = leaf(np.zeros(count, np.float32))
+    places = build.iota(count, x.dtype)
+    for number in range(count):
+        low, high = (build.full(x.shape, number + shift, x.dtype) for shift in (-0.5, 0.5))
+        here = Node(Op.LT, (low, places)) & Node(Op.LT, (places, high))
+        x = build.select(here, build.full(x.shape, 2.0 * number, x.dtype), x)
+    return x
+
+
+def test_long_chains_become_several_kernels() -> None:
+    program = build_program([Output(_written_one_by_one(300))])
+    assert len(program.launches) > 2
+    for launch in program.launches:
+        assert isinstance(launch.kernel, Kernel)
+        nodes = toposort(store.value for store in launch.kernel.stores)
+        assert sum(node.op in Group.ELEMENTWISE for node in nodes) <= MAX_WRITTEN + 8
+
+
+def test_values_of_long_chains() -> None:
+    chain = _written_one_by_one(80)
+    (got,), (wanted,) = run([chain]), run([chain], "interp")
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(wanted, 2.0 * np.arange(80, dtype=np.float32))
