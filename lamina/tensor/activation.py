@@ -30,13 +30,14 @@ def relu6(x: Any) -> Tensor:
 
 
 def _relu6(x: Node) -> Node:
-    low = select(x < 0, x.lift(0), x)
-    return select(low > 6, x.lift(6), low)
+    """Constant on both bounds too, where PyTorch has no slope."""
+    low = select((x < 0) | x.eq(0), x.lift(0), x)
+    return select((low > 6) | low.eq(6), x.lift(6), low)
 
 
 def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     """x, or `negative_slope` x below 0."""
-    return float_function("leaky_relu", lambda a: select(a < 0, a * negative_slope, a), x)
+    return float_function("leaky_relu", lambda a: select(a > 0, a, a * negative_slope), x)
 
 
 def elu(x: Any, alpha: float = 1.0) -> Tensor:

@@ -200,14 +200,20 @@ def minimum(x1: Any, x2: Any) -> Tensor:
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
-    """x limited to min..max, in the dtype of x; either bound may be missing."""
+    """x limited to min..max, either of which may be missing, in the dtype of x."""
     result = as_tensor(x)
     dtype = result.dtype
     if min is not None:
-        result = elementwise("clip", _op(Op.MAX), result, _bound(min, dtype), dtype=dtype)
+        low = _bound(min, dtype)
+        result = elementwise("clip", lambda a, b: _limit(a < b, a, b), result, low, dtype=dtype)
     if max is not None:
-        result = elementwise("clip", _op(Op.MIN), result, _bound(max, dtype), dtype=dtype)
+        high = _bound(max, dtype)
+        result = elementwise("clip", lambda a, b: _limit(a > b, a, b), result, high, dtype=dtype)
     return result
+
+
+def _limit(beyond: Node, a: Node, bound: Node) -> Node:  # on the bound a has its slope of 1
+    return select(beyond | rm.is_nan(bound), bound, a)
 
 
 def _bound(bound: Any, dtype: DType) -> Any:

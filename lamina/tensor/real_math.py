@@ -145,7 +145,7 @@ def acosh(x: Node) -> Node:
     """Inverse hyperbolic cosine, NaN below 1."""
     limit = 2.0**28 if x.dtype is dtypes.float64 else 2.0**12
     near = select(x < limit, x, x.lift(2)) - 1
-    small = log1p(near + unary(Op.SQRT, near * 2 + near * near))
+    small = log1p(near + unary(Op.SQRT, near) * unary(Op.SQRT, near + 2))
     large = unary(Op.LOG, select(x < limit, x.lift(1), x)) + _LN2
     value = select(x < limit, small, large)
     return select(x < 1, x.lift(math.nan), value)
@@ -174,15 +174,30 @@ def acos(x: Node) -> Node:
 
 
 def atan2(y: Node, x: Node) -> Node:
-    """The angle of the point (x, y), signs of zeros and infinities included."""
-    up, right = absolute(y), absolute(x)
+    """The angle of the point (x, y), signs of zeros and infinities included.
+
+    The sign bits decide how coordinates are mirrored, and ratios stay below 1: both keep the
+    derivatives on the axes.
+    """
+    up, right = select(signbit(y), -y, y), select(signbit(x), -x, x)
+    steep = up > right
     same = up.eq(right) & (up.eq(0) | up.eq(_INF))
-    ratio = select(same, select(up.eq(0), x.lift(0), x.lift(1)), up) / select(
-        same, x.lift(1), right
+    low, high = select(steep, right, up), select(steep, up, right)
+    ratio = select(same, select(up.eq(0), x.lift(0), x.lift(1)), low) / select(
+        same, x.lift(1), high
     )
     angle = unary(Op.ATAN, ratio)
+    angle = select(steep, math.pi / 2 - angle, angle)
     angle = select(signbit(x) & ~is_nan(x), math.pi - angle, angle)
     return select(signbit(y), -angle, angle)
+
+
+def root(x: Node, order: float = 2.0) -> Node:
+    """The root of a sum of powers. Its slope is infinite at 0, where no term has one: 0 there."""
+    none = x.eq(0)
+    safe = select(none, x.lift(1), x)
+    power = unary(Op.SQRT, safe) if order == 2 else Node(Op.POW, (safe, x.lift(1 / order)))
+    return select(none, x.lift(0), power)
 
 
 def hypot(x: Node, y: Node) -> Node:

@@ -162,7 +162,7 @@ def std(
     """The square root of the variance over `axis`."""
     x = as_tensor(x)
     node, axes = _variance("std", x, axis, correction)
-    root = Node(Op.SQRT, (node,))
+    root = real_math.root(node)
     return _finish(build.cast(root, float_dtype(x.dtype)), x, axes, keepdims)
 
 
@@ -255,7 +255,7 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
     if ord in (math.inf, -math.inf):
         value = build.reduce(MAX if ord > 0 else MIN, axes, size)
     elif ord == 2:
-        value = Node(Op.SQRT, (build.reduce(ADD, axes, node * node),))
+        value = real_math.root(build.reduce(ADD, axes, node * node))
     elif ord == 1:
         value = build.reduce(ADD, axes, size)
     elif ord == 0:
@@ -263,7 +263,7 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
     else:
         powers = Node(Op.POW, (size, size.lift(float(ord))))
         total = build.reduce(ADD, axes, powers)
-        value = Node(Op.POW, (total, total.lift(1 / ord)))
+        value = real_math.root(total, ord)
     return _finish(build.cast(value, dtype), x, axes, keepdims)
 
 
