@@ -331,7 +331,6 @@ def warn_without_compiler(reason: str) -> None:
 def _run(compiled: Compiled, buffers: list[Buffer], options: Options) -> None:
     names = compiled.source.names
     counter.kernels += len(names)
-    counter.programs += 1
     timed = bool(options.debug) or listening()
     seconds = (
         _run_checked(compiled, buffers, options)

@@ -26,10 +26,9 @@ class KernelRecord:
 
 @dataclass
 class Counter:
-    """Kernels and programs run by this process."""
+    """Kernels run by this process."""
 
     kernels: int = 0
-    programs: int = 0
 
 
 counter = Counter()

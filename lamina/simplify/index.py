@@ -219,14 +219,6 @@ def inside(index: Node, size: int) -> Node:
     return both(*conditions)
 
 
-def is_zero(index: Node) -> Node:
-    """The condition ``index == 0``; a constant where the bounds decide it."""
-    limits = bounds(index)
-    if limits is not None and (limits[0] > 0 or limits[1] < 0):
-        return FALSE
-    return TRUE if limits == (0, 0) else Node(Op.EQ, (index, ZERO))
-
-
 def both(*conditions: Node | None) -> Node:
     """The conjunction of conditions, without repeats; None counts as true."""
     parts: dict[Node, None] = {}

@@ -116,11 +116,6 @@ def test_inside(index: Node, size: int) -> None:
     assert [bool(one) for one in values(condition)] == [0 <= one < size for one in values(index)]
 
 
-@given(INDICES)
-def test_is_zero(index: Node) -> None:
-    assert [bool(one) for one in values(ix.is_zero(index))] == [one == 0 for one in values(index)]
-
-
 @given(INDICES, INDICES)
 def test_both_and_implies(left: Node, right: Node) -> None:
     first, second = ix.inside(left, 5), ix.inside(right, 5)
