@@ -165,11 +165,12 @@ class KernelGroup:
         if self.alone or node.op in ALONE:
             return False
         if node.op is Op.REDUCE:
-            return not self.contracts and self._admit_reduction(node)
+            return not self.contracts and self.admit_reduction(node)
         full = squeezed(node.shape) in self.layouts and not self.contracts
         return full or self.is_row(node)
 
-    def _admit_reduction(self, node: Node) -> bool:
+    def admit_reduction(self, node: Node) -> bool:
+        """Does a reduction fit the rows? Its operands may become full members, or the rows its."""
         shape, axes = node.src[0].shape, node.arg.axes
         full, kept = squeezed(shape), kept_axes(shape, axes)
         wide_enough = prod(node.shape) >= MIN_ROWS or prod(shape) <= SMALL
@@ -243,7 +244,7 @@ def _first_rows(node: Node) -> Shape:
 def _start(group: KernelGroup, node: Node) -> None:
     group.alone = node.op in ALONE
     if node.op is Op.REDUCE:
-        group._admit_reduction(node)
+        group.admit_reduction(node)
     if node.op is Op.SCAN:
         group.layouts[squeezed(node.shape)] = kept_axes(node.shape, node.arg.axes)
     if node.op in (Op.SCATTER, Op.ARGSORT):

@@ -146,7 +146,7 @@ class Lowering:
             if 1 < factor < size and size % factor == 0:
                 raise SplitAxisError(axis, factor)
 
-    def _reshaped(self, node: Node, index: Index) -> Index:
+    def reshaped(self, node: Node, index: Index) -> Index:
         """Align the two shapes in blocks of equal size; only inside a block indices mix."""
         source, target = node.src[0].shape, node.shape
         if 0 in source:
@@ -251,7 +251,7 @@ def _shear(lowering: Lowering, node: Node, index: Index) -> Index:
 
 
 MOVE: dict[Op, Callable[[Lowering, Node, Index], Index]] = {
-    Op.RESHAPE: Lowering._reshaped,
+    Op.RESHAPE: Lowering.reshaped,
     Op.EXPAND: _expand,
     Op.PERMUTE: _permute,
     Op.PAD: _pad,
