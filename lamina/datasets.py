@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lamina.errors import FormatError, LaminaError
+from lamina.errors import ArgumentError, FormatError, LaminaError
 from lamina.options import cache_folder, current
 from lamina.tensor.core import Tensor
 
@@ -105,7 +105,7 @@ def _stratified(
     import numpy as np
 
     if not 0.0 < share < 1.0:
-        raise ValueError(f"digits: test_share is {share}; it lies between 0 and 1")
+        raise ArgumentError(f"digits: test_share is {share}; it lies between 0 and 1")
     state = np.random.RandomState(seed)  # the one generator whose stream is frozen for good
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):

@@ -4,6 +4,7 @@
     |-- ShapeError (ValueError)          sizes or ranks that do not fit
     |-- AxisError (ShapeError, IndexError)  an axis or an index out of range
     |-- DTypeError (TypeError)           dtypes that do not mix or are not allowed
+    |-- ArgumentError (ValueError)       an argument or option whose value makes no sense
     |-- GradientError (ValueError)       a derivative that does not exist
     |-- FormatError (ValueError)         a file that is not what it claims to be
     |-- VerifyError                      a compiler pass broke an invariant of its dialect
@@ -21,10 +22,11 @@ user's program that asked for it.
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from pathlib import Path
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 def user_line(depth: int = 1) -> str | None:
@@ -59,6 +61,10 @@ class AxisError(ShapeError, IndexError):
 
 class DTypeError(LaminaError, TypeError):
     """Dtypes that do not mix, or that the operation does not take."""
+
+
+class ArgumentError(LaminaError, ValueError):
+    """An argument or an option whose value is none of those that make sense."""
 
 
 class GradientError(LaminaError, ValueError):

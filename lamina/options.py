@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from lamina.errors import ArgumentError
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -45,12 +47,14 @@ def _read(name: str, default: Any) -> Any:
     if text is None:
         return default
     if isinstance(default, bool):
-        return text not in ("", "0")
+        if text not in ("", "0", "1"):
+            raise ArgumentError(f"{_VARIABLES[name]}={text!r}: 1 or 0 is needed")
+        return text == "1"
     if isinstance(default, int):
         try:
             return int(text or "0")
         except ValueError:
-            raise ValueError(f"{_VARIABLES[name]}={text!r}: an integer is needed") from None
+            raise ArgumentError(f"{_VARIABLES[name]}={text!r}: an integer is needed") from None
     return text
 
 

@@ -28,7 +28,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ARGMAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.shape import Shape, normalize_axis, prod
+from lamina.shape import Shape, integer, normalize_axis, prod, sizes_of
 from lamina.tensor.core import Tensor, as_tensor, default_device
 
 __all__ = [
@@ -100,6 +100,7 @@ def using(key: Tensor) -> Iterator[None]:
 
 def key(seed: int, device: str | None = None) -> Tensor:
     """The key of an integer seed, its low 64 bits as (high, low) words: uint32 of shape (2,)."""
+    seed = integer("key", seed)
     return Tensor([seed >> 32 & _WORD, seed & _WORD], dtypes.uint32, device)
 
 
@@ -181,10 +182,6 @@ def _fraction(words: tuple[Node, Node], dtype: DType) -> Node:
 # Distributions.
 
 
-def _shape(shape: Size) -> Shape:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
 def _float(what: str, dtype: Any) -> DType:
     kind = as_dtype(dtype)
     if kind not in _SIGNIFICANT:
@@ -207,7 +204,7 @@ def uniform(
     dtype = _float("uniform", dtype)
     key = _choose_key(seed, key, device)
     exact = dtypes.float32 if dtype.bits < 32 else dtype
-    value = build.cast(_fraction(_words(key, _shape(shape)), dtype), exact)
+    value = build.cast(_fraction(_words(key, sizes_of("uniform", shape)), dtype), exact)
     if high - low != 1.0:
         value = value * (high - low)
         if low:
@@ -238,7 +235,7 @@ def normal(
     """Numbers from the normal distribution (Box and Muller 1958); halves are made in float32."""
     dtype = _float("normal", dtype)
     key = _choose_key(seed, key, device)
-    size = _shape(shape)
+    size = sizes_of("normal", shape)
     if dtype is dtypes.float64:
         first, second = _words(key, size), _words(key, size, 1)
         exact = dtype
@@ -276,10 +273,11 @@ def randint(
     dtype = as_dtype(dtype)
     if not dtype.is_int:
         raise DTypeError(f"randint: {dtype.name} is not an integer dtype")
+    low, high = integer("randint", low), integer("randint", high)
     if not dtype.min <= low < high <= dtype.max + 1:  # type: ignore[operator]
         raise ShapeError(f"randint: {low}..{high} is empty or does not fit {dtype.name}")
     key = _choose_key(seed, key, device)
-    bits = _long_words(_words(key, _shape(shape)))
+    bits = _long_words(_words(key, sizes_of("randint", shape)))
     span = high - low
     offset = bits if span == 1 << 64 else bits % span
     return Tensor.of(build.cast(offset + low, dtype), key.device)
@@ -296,7 +294,7 @@ def bernoulli(
     """True with probability `p` (a number, or a tensor that broadcasts to `shape`), bool."""
     device = p.device if isinstance(p, Tensor) and device is None else device
     key = _choose_key(seed, key, device)
-    unit = _fraction(_words(key, _shape(shape)), dtypes.float32)
+    unit = _fraction(_words(key, sizes_of("bernoulli", shape)), dtypes.float32)
     chance = as_tensor(p, Tensor.of(unit, key.device)).node
     level = build.expand(build.cast(chance, dtypes.float32), unit.shape)
     return Tensor.of(unit < level, key.device)
@@ -355,7 +353,7 @@ def categorical(
 
 def _fans(what: str, shape: Size) -> tuple[Shape, int, int]:
     """The shape (out, in, kernel sizes ...), and the numbers of inputs and outputs of a unit."""
-    sizes = _shape(shape)
+    sizes = sizes_of(what, shape)
     if len(sizes) < 2:
         raise ShapeError(f"{what}: {sizes} needs two axes or more: (out, in, ...)")
     field = prod(sizes[2:])

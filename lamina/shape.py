@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import SupportsIndex
 
-from lamina.errors import AxisError, ShapeError
+from lamina.errors import AxisError, DTypeError, ShapeError
 
 Shape = tuple[int, ...]
 
-__all__ = ["Shape", "broadcast_shapes", "normalize_axes", "normalize_axis", "prod",
-           "squeezed", "strides_of"]  # fmt: skip
+__all__ = ["Shape", "broadcast_shapes", "integer", "normalize_axes", "normalize_axis", "prod",
+           "sizes_of", "squeezed", "strides_of"]  # fmt: skip
+
+
+def integer(what: str, value: SupportsIndex) -> int:
+    """`value` as an int; raises DTypeError, naming the operation `what`, when it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise DTypeError(f"{what}: {value!r} is no integer") from None
+
+
+def sizes_of(what: str, shape: SupportsIndex | Iterable[SupportsIndex]) -> Shape:
+    """One size, or several, as a shape; raises DTypeError and ShapeError (a negative size)."""
+    given = shape if isinstance(shape, Iterable) else (shape,)
+    sizes = tuple(integer(what, size) for size in given)
+    if any(size < 0 for size in sizes):
+        raise ShapeError(f"{what}: {sizes} has a negative size")
+    return sizes
 
 
 def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
@@ -35,6 +54,7 @@ def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
 
 def normalize_axis(what: str, axis: int, rank: int) -> int:
     """`axis` counted from the front; raises AxisError when there is no such axis."""
+    axis = integer(what, axis)
     if not -rank <= axis < rank:
         raise AxisError(f"{what}: axis {axis} is out of range for an array of rank {rank}")
     return axis % rank if rank else 0
@@ -44,7 +64,7 @@ def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tu
     """`axis` (an int, several, or None for all) as sorted axes counted from the front."""
     if axis is None:
         return tuple(range(rank))
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
     axes = tuple(normalize_axis(what, one, rank) for one in given)
     if len(set(axes)) != len(axes):
         raise AxisError(f"{what}: axes {given} name one axis twice")

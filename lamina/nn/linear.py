@@ -6,7 +6,7 @@ from typing import Any
 
 from lamina import random
 from lamina.dtypes import DType
-from lamina.errors import ShapeError
+from lamina.errors import ArgumentError, ShapeError
 from lamina.nn.state import default_dtype, fan_in_bound, parameter, settle, uniform_parameter
 from lamina.tensor import normalization
 from lamina.tensor.core import Tensor
@@ -80,7 +80,7 @@ class Dropout:
 
     def __init__(self, p: float = 0.5) -> None:
         if not 0.0 <= p <= 1.0:
-            raise ValueError(f"Dropout: p is {p}; a probability lies between 0 and 1")
+            raise ArgumentError(f"Dropout: p is {p}; a probability lies between 0 and 1")
         self.p = p
         self.training = True
 

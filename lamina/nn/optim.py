@@ -18,7 +18,7 @@ from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType
-from lamina.errors import GradientError, ShapeError
+from lamina.errors import ArgumentError, GradientError, ShapeError
 from lamina.nn.schedules import Schedule
 from lamina.nn.state import filled, settle
 from lamina.tensor import reduction
@@ -80,7 +80,7 @@ class Optimizer:
     @lr.setter
     def lr(self, value: float) -> None:
         if not value >= 0.0:
-            raise ValueError(f"{type(self).__name__}: lr is {value}; it cannot be negative")
+            raise ArgumentError(f"{type(self).__name__}: lr is {value}; it cannot be negative")
         if value == self._rate:
             return
         self._rate = value
@@ -172,7 +172,7 @@ class SGD(Optimizer):
         nesterov: bool = False,
     ) -> None:
         if nesterov and (momentum <= 0.0 or dampening != 0.0):
-            raise ValueError("SGD: nesterov needs a momentum and no dampening")
+            raise ArgumentError("SGD: nesterov needs a momentum and no dampening")
         _check_range("SGD", momentum=(momentum, 0.0, math.inf))
         self.momentum, self.dampening, self.nesterov = momentum, dampening, nesterov
         super().__init__(parameters, lr, weight_decay, ["momentum"] if momentum else [])
@@ -401,4 +401,4 @@ def _exact(one: Tensor) -> DType:
 def _check_range(what: str, **values: tuple[float, float, float]) -> None:
     for name, (value, low, high) in values.items():
         if not low <= value < high:
-            raise ValueError(f"{what}: {name} is {value}; it must be in [{low}, {high})")
+            raise ArgumentError(f"{what}: {name} is {value}; it must be in [{low}, {high})")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from lamina.errors import ArgumentError
+
 __all__ = ["constant", "cosine", "exponential", "one_cycle", "step"]
 
 Schedule = Callable[[int], float]
@@ -72,4 +74,4 @@ def _cosine(begin: float, end: float, share: float) -> float:
 def _check_positive(what: str, **counts: int) -> None:
     for name, count in counts.items():
         if count < 1:
-            raise ValueError(f"{what}: {name} is {count}; at least one step is needed")
+            raise ArgumentError(f"{what}: {name} is {count}; at least one step is needed")

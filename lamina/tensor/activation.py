@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lamina.errors import ArgumentError
 from lamina.ir.build import select
 from lamina.ir.build import unary as apply
 from lamina.ir.node import Node
@@ -88,7 +89,7 @@ def hardswish(x: Any) -> Tensor:
 def gelu(x: Any, approximate: str = "none") -> Tensor:
     """x times the normal distribution function; ``approximate="tanh"`` for the older formula."""
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"gelu: approximate={approximate!r}; it is 'none' or 'tanh'")
+        raise ArgumentError(f"gelu: approximate={approximate!r}; it is 'none' or 'tanh'")
     rule = _gelu if approximate == "none" else _gelu_tanh
     return float_function("gelu", wide_rule(rule), x)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar, as_dtype
-from lamina.errors import DeviceError, DTypeError, ShapeError, UnknownDeviceError
+from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError, UnknownDeviceError
 from lamina.ir import build
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
@@ -254,7 +254,7 @@ class Tensor:
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """`to`, as the standard names it; no device here has streams."""
         if stream is not None:
-            raise ValueError(f"to_device: stream {stream!r} on {device}, which has none")
+            raise ArgumentError(f"to_device: stream {stream!r} on {device}, which has none")
         return self.to(device)
 
     def assign(self, value: Any) -> Tensor:
@@ -367,7 +367,9 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     try:
         array = np.array(_plain_data(data), None if dtype is None else dtype.numpy)
     except ValueError as error:
-        raise ShapeError(f"asarray: nested sequences that do not fit ({error})") from None
+        if "sequence" in str(error):
+            raise ShapeError("asarray: rows of one level must have one length") from None
+        raise DTypeError(f"asarray: {error}") from None
     kind = _python_dtype(array, data) if dtype is None else dtype
     return array.astype(kind.numpy), kind
 

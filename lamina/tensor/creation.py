@@ -13,10 +13,10 @@ from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar, as_dtype
-from lamina.errors import ShapeError
+from lamina.errors import ArgumentError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
-from lamina.shape import Shape
+from lamina.shape import sizes_of
 from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, check_device, default_device, to_node
 from lamina.tensor.interop import from_dlpack
@@ -47,22 +47,15 @@ def asarray(
     if isinstance(obj, Tensor):
         changed = wanted not in (None, obj.dtype) or device not in (None, obj.device)
         if copy is False and changed:
-            raise ValueError("asarray: another dtype or device needs a copy; leave copy=False out")
+            raise ArgumentError("asarray: another dtype or device needs a copy; drop copy=False")
         if not changed and not copy:
             return obj
         return Tensor.of(*to_node(obj, wanted, device))
     if copy is False:
-        raise ValueError(f"asarray: {type(obj).__name__} needs a copy; leave copy=False out")
+        raise ArgumentError(f"asarray: {type(obj).__name__} needs a copy; drop copy=False")
     if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array__"):
         return asarray(from_dlpack(obj), dtype=dtype, device=device, copy=True)
     return Tensor.of(*to_node(obj, wanted, device))
-
-
-def _shape(shape: int | Sequence[int]) -> Shape:
-    sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
-    if builtins.any(size < 0 for size in sizes):
-        raise ShapeError(f"full: {sizes} has a negative size")
-    return sizes
 
 
 def full(
@@ -74,7 +67,7 @@ def full(
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor filled with one value, whose kind decides the dtype when none is given."""
-    sizes = _shape(shape)
+    sizes = sizes_of("full", shape)
     if isinstance(fill_value, Tensor):
         source = fill_value if device is None else fill_value.to(device)
         wanted = source.dtype if dtype is None else as_dtype(dtype)
@@ -158,7 +151,7 @@ def arange(
     """start, start + step, ... before stop; ``arange(n)`` counts from 0."""
     first, last = (0, start) if stop is None else (start, stop)
     if step == 0:
-        raise ValueError("arange: the step is 0")
+        raise ArgumentError("arange: the step is 0")
     count = max(0, math.ceil((last - first) / step))
     floats = builtins.any(isinstance(one, float) for one in (first, last, step))
     default = dtypes.default_float if floats else dtypes.default_int
@@ -181,6 +174,7 @@ def linspace(
     default = dtypes.default_complex if is_complex else dtypes.default_float
     wanted = default if dtype is None else as_dtype(dtype)
     wide = dtypes.complex128 if wanted.is_complex else dtypes.float64
+    sizes_of("linspace", num)
     steps = num - 1 if endpoint else num
     index = build.cast(build.iota(num, dtypes.float64), wide)
     gap = (stop - start) / max(steps, 1)
@@ -208,7 +202,7 @@ def eye(
     device: str | None = None,
 ) -> Tensor:
     """A matrix with ones on diagonal k and zeros elsewhere."""
-    row, column = _grid(n_rows, n_rows if n_cols is None else n_cols)
+    row, column = _grid(*sizes_of("eye", (n_rows, n_rows if n_cols is None else n_cols)))
     wanted = dtypes.default_float if dtype is None else as_dtype(dtype)
     return leaf(build.cast((row + k).eq(column), wanted), device)
 
@@ -236,7 +230,7 @@ def triu(x: Any, /, *, k: int = 0) -> Tensor:
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     """The coordinates of a grid: one array an axis, "xy" with the first two axes swapped."""
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: indexing={indexing!r}; it is 'xy' or 'ij'")
+        raise ArgumentError(f"meshgrid: indexing={indexing!r}; it is 'xy' or 'ij'")
     axes = [as_tensor(one) for one in arrays]
     order = list(range(len(axes)))
     if indexing == "xy" and len(axes) > 1:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from lamina import dtypes
 from lamina.dtypes import bool_
-from lamina.errors import AxisError, DTypeError, ShapeError
+from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.monoids import ADD, MAX, MIN, MUL
 from lamina.ir.node import Node
@@ -416,7 +416,7 @@ def scatter(x: Any, axis: int, index: Any, source: Any, reduce: str | None = Non
     """
     x = as_tensor(x)
     if reduce not in _REDUCTIONS:
-        raise ValueError(f"scatter: reduce={reduce!r} is not one of {list(_REDUCTIONS)}")
+        raise ArgumentError(f"scatter: reduce={reduce!r} is not one of {list(_REDUCTIONS)}")
     along = normalize_axis("scatter", axis, x.ndim)
     places = _index_tensor("scatter", index, x)
     values = source if is_scalar(source) else as_tensor(source, x)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType, as_dtype
-from lamina.errors import DTypeError
+from lamina.errors import ArgumentError, DTypeError
 from lamina.runtime import device_names
 from lamina.tensor.core import Tensor, as_tensor, common_dtype, default_device, is_scalar
 
@@ -169,5 +169,5 @@ def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleTy
     import sys
 
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ValueError(f"__array_namespace__: version {api_version!r} is not supported")
+        raise ArgumentError(f"__array_namespace__: version {api_version!r} is not supported")
     return sys.modules["lamina"]

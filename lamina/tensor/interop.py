@@ -10,7 +10,7 @@ from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType
-from lamina.errors import DeviceError, DTypeError
+from lamina.errors import ArgumentError, DeviceError, DTypeError
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
@@ -144,7 +144,7 @@ def to_dlpack(
 ) -> Any:
     """A DLPack capsule over the memory of x, which is computed first."""
     if stream not in (None, -1):
-        raise ValueError(f"__dlpack__: stream {stream!r} on {x.device}, which has none")
+        raise ArgumentError(f"__dlpack__: stream {stream!r} on {x.device}, which has none")
     if dl_device not in (None, dlpack_device(x)):
         raise BufferError(f"__dlpack__: {x.device} cannot export to device {dl_device}")
     source = x.clone() if copy else x
@@ -275,7 +275,7 @@ def to_numpy(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     array = memory.download(x)
     if dtype is not None and np.dtype(dtype) != array.dtype:
         if copy is False:
-            raise ValueError(f"__array__: {x.dtype.name} as {dtype} needs a copy")
+            raise ArgumentError(f"__array__: {x.dtype.name} as {dtype} needs a copy")
         return array.astype(dtype)
     if copy:
         return array.copy()

@@ -160,8 +160,10 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[Any]], l
         return inputs, broadcast + sorted(one for one in letters if everything.count(one) == 1)
     output = _labels(equation, right, None, broadcast)
     unknown = [label for label in output if label not in everything]
-    if unknown or len(set(output)) != len(output):
-        raise ShapeError(f"einsum: {equation!r}: the result names {unknown or 'a letter twice'}")
+    if unknown:
+        raise ShapeError(f"einsum: {equation!r}: no operand has the result's {unknown[0]!r}")
+    if len(set(output)) != len(output):
+        raise ShapeError(f"einsum: {equation!r}: the result has a letter twice")
     return inputs, output
 
 

@@ -11,7 +11,15 @@ from lamina.errors import AxisError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.shape import Shape, broadcast_shapes, normalize_axes, normalize_axis, prod
+from lamina.shape import (
+    Shape,
+    broadcast_shapes,
+    integer,
+    normalize_axes,
+    normalize_axis,
+    prod,
+    sizes_of,
+)  # fmt: skip
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 
 __all__ = [
@@ -24,11 +32,11 @@ __all__ = [
 Axes = int | Sequence[int] | None
 
 
-def _sizes(given: tuple[Any, ...]) -> Shape:
+def _sizes(what: str, given: tuple[Any, ...]) -> Shape:
     """A shape that was given as one sequence or as several ints."""
     if len(given) == 1 and not isinstance(given[0], int):
-        return tuple(int(size) for size in given[0])
-    return tuple(int(size) for size in given)
+        given = tuple(given[0])
+    return tuple(integer(what, size) for size in given)
 
 
 def _view(x: Tensor, node: Node) -> Tensor:
@@ -44,8 +52,10 @@ def reshape(
     nothing.
     """
     x = as_tensor(x)
-    wanted = _sizes((shape, *more))
+    wanted = _sizes("reshape", (shape, *more))
     filled = list(wanted)
+    if filled.count(-1) > 1:
+        raise ShapeError(f"reshape: {wanted} leaves several sizes open; only one may be -1")
     if filled.count(-1) == 1:
         rest = prod(size for size in filled if size != -1)
         if rest and x.size % rest == 0:
@@ -69,7 +79,7 @@ def flatten(x: Any, start: int = 0, stop: int = -1) -> Tensor:
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
     """x repeated along new axes in front and along axes of size 1."""
     x = as_tensor(x)
-    sizes = tuple(int(size) for size in shape)
+    sizes = sizes_of("broadcast_to", shape)
     if broadcast_shapes("broadcast_to", x.shape, sizes) != sizes:
         raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {sizes}")
     return _view(x, build.expand(x.node, sizes))
@@ -78,7 +88,7 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
 def expand(x: Any, *shape: Any) -> Tensor:
     """`broadcast_to` with sizes one by one; -1 keeps a size."""
     x = as_tensor(x)
-    sizes = _sizes(shape)
+    sizes = _sizes("expand", shape)
     added = len(sizes) - x.ndim
     if added < 0:
         raise ShapeError(f"expand: {x.shape} has more axes than {sizes}")
@@ -106,7 +116,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
 
 def permute(x: Any, *axes: Any) -> Tensor:
     """`permute_dims` with the axes one by one or as a sequence."""
-    return permute_dims(x, _sizes(axes))
+    return permute_dims(x, _sizes("permute", axes))
 
 
 def transpose(x: Any, axis1: int = -2, axis2: int = -1) -> Tensor:

@@ -44,7 +44,8 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
         raise ShapeError(
             f"matmul: {a.shape} @ {b.shape}: inner sizes {inner} and {other} differ"
         )
-    batch = broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
+    leading = f"matmul: {a.shape} @ {b.shape}: leading axes"
+    batch = broadcast_shapes(leading, a.shape[:-2], b.shape[:-2])
     rows = () if left_vector else (a.shape[-2],)
     columns = () if right_vector else (b.shape[-1],)
     full = (*batch, *rows, *columns, inner)

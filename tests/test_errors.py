@@ -1,0 +1,64 @@
+"""Mistakes in arguments and options: a typed error that names the operation and the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import errors, options
+from lamina.nn import optim
+
+MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+    (errors.ShapeError, "full: .*negative", lambda: lm.ones((3, -4))),
+    (errors.DTypeError, "full: 3.5 is no integer", lambda: lm.ones((3.5,))),  # type: ignore[arg-type]
+    (errors.ShapeError, "eye: .*negative", lambda: lm.eye(-2)),
+    (errors.ShapeError, "linspace: .*negative", lambda: lm.linspace(0, 1, -1)),
+    (errors.ArgumentError, "arange: the step is 0", lambda: lm.arange(0, 5, 0)),
+    (errors.DTypeError, "normal: 2.5", lambda: lm.random.normal((2.5,))),  # type: ignore[arg-type]
+    (errors.DTypeError, "key: 'a'", lambda: lm.random.key("a")),  # type: ignore[arg-type]
+    (errors.ShapeError, "reshape: .*only one", lambda: lm.ones((4,)).reshape(-1, -1)),
+    (errors.DTypeError, "reshape: 2.0", lambda: lm.ones((4,)).reshape(2.0, 2)),
+    (errors.DTypeError, "sum: 'x'", lambda: lm.sum(lm.ones((4,)), axis="x")),  # type: ignore[arg-type]
+    (errors.ShapeError, r"matmul: \(2, 3, 4\) @ \(3, 4, 5\): leading",
+     lambda: lm.matmul(lm.ones((2, 3, 4)), lm.ones((3, 4, 5)))),
+    (errors.ShapeError, "asarray: rows", lambda: lm.Tensor([[1, 2], [3]])),
+    (errors.ArgumentError, "SGD: lr is -1",
+     lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr=-1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "message", "mistake"), MISTAKES, ids=[m for _, m, _ in MISTAKES])
+def test_a_mistake_is_named(
+    kind: type[Exception], message: str, mistake: Callable[[], Any]
+) -> None:
+    with pytest.raises(kind, match=f"(?s){message}.*at test_errors.py:"):
+        mistake()
+
+
+def test_integers_of_numpy_are_axes_and_sizes() -> None:
+    two: Any = np.int64(2)
+    assert lm.ones((4, two)).sum(axis=two - 1).shape == (4,)
+
+
+@pytest.mark.parametrize(("name", "text"), [("DEBUG", "much"), ("CHECK", "no")])
+def test_an_option_that_makes_no_sense(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"LAMINA_{name}", text)
+    with pytest.raises(errors.ArgumentError, match=f"LAMINA_{name}='{text}'"):
+        options.from_environment()
+
+
+def test_a_program_beside_the_package_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose path only begins as the package's does is not part of the package."""
+    package = Path(errors.__file__).parent
+    beside = f"{package}_trial.py"
+    monkeypatch.setattr("linecache.getline", lambda *_: "")
+    found: dict[str, Any] = {"line": errors.user_line}
+    exec(compile("found = line()", beside, "exec"), found)
+    assert found["found"] == f"{Path(beside).name}:1"
