@@ -51,10 +51,9 @@ def _read(name: str, default: Any) -> Any:
             raise ArgumentError(f"{_VARIABLES[name]}={text!r}: 1 or 0 is needed")
         return text == "1"
     if isinstance(default, int):
-        try:
-            return int(text or "0")
-        except ValueError:
-            raise ArgumentError(f"{_VARIABLES[name]}={text!r}: an integer is needed") from None
+        if not (text or "0").isdecimal():
+            raise ArgumentError(f"{_VARIABLES[name]}={text!r}: an integer from 0 is needed")
+        return int(text or "0")
     return text
 
 
@@ -71,10 +70,17 @@ def current() -> Options:
     return _current
 
 
+def _changed(before: Options, changes: dict[str, Any]) -> Options:
+    for name in changes:
+        if name not in _VARIABLES:
+            raise ArgumentError(f"options: {name!r} is none of {', '.join(_VARIABLES)}")
+    return replace(before, **changes)
+
+
 def set_options(**changes: Any) -> None:
-    """Change options for the rest of the process."""
+    """Change options for the rest of the process. Raises ArgumentError for an unknown name."""
     global _current
-    _current = replace(_current, **changes)
+    _current = _changed(_current, changes)
 
 
 @contextlib.contextmanager
@@ -86,7 +92,7 @@ def using(**changes: Any) -> Iterator[Options]:
     """
     global _current
     before = _current
-    _current = replace(before, **changes)
+    _current = _changed(before, changes)
     try:
         yield _current
     finally:

@@ -62,3 +62,11 @@ def test_a_program_beside_the_package_is_the_users(monkeypatch: pytest.MonkeyPat
     found: dict[str, Any] = {"line": errors.user_line}
     exec(compile("found = line()", beside, "exec"), found)
     assert found["found"] == f"{Path(beside).name}:1"
+
+
+def test_unknown_options_and_negative_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(errors.ArgumentError, match="'typo' is none of device, debug"):
+        options.set_options(typo=1)
+    monkeypatch.setenv("LAMINA_THREADS", "-3")
+    with pytest.raises(errors.ArgumentError, match="LAMINA_THREADS='-3': an integer from 0 is needed"):
+        options.from_environment()

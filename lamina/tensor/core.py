@@ -138,7 +138,8 @@ class Tensor:
     def item(self) -> Any:
         """The only element, as a Python scalar. Raises ShapeError when there are more."""
         if self.size != 1:
-            raise ShapeError(f"item: a tensor of shape {self.shape} has {self.size} elements")
+            raise ShapeError(f"item: a tensor of shape {self.shape} has {self.size} elements; "
+                             "use tolist() or numpy()")  # fmt: skip
         value = memory.download(self).reshape(()).item()
         return value if isinstance(value, _SCALARS) else float(value)  # bfloat16 is no float
 
