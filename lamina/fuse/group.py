@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, full_index
 from lamina.fuse.place import MAX_WRITTEN, UNWRITTEN, choose_values, users_of
-from lamina.ir.kernel import free_axes
+from lamina.ir.kernel import contraction
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.shape import Shape, prod, squeezed
@@ -124,7 +124,8 @@ class KernelGroup:
                 self.lowering.split(request)
                 self.rebuild()
         self.members.append(node)
-        self.contracts = self.contracts or contracts(self.scalars[node], self.row_axes)
+        if not self.contracts:
+            self.contracts = contraction([self.scalars[node]], self.row_axes) is not None
 
     def rebuild(self) -> None:
         """Lower every member again, after the rows or the plan changed."""
@@ -194,16 +195,6 @@ def _last_is_reduced(shape: Shape, axes: tuple[int, ...]) -> bool:
     """Do rows lie together in memory, so that passing over one twice finds it in the cache?"""
     last = max((axis for axis, size in enumerate(shape) if size != 1), default=-1)
     return last in axes
-
-
-def contracts(scalar: Node, rows: Index) -> bool:
-    """Is there a reduction over operands that each vary along rows the other does not?"""
-    known = [
-        free_axes(node) & frozenset(rows)
-        for node in toposort([scalar])
-        if node.op is Op.LOAD and any(axis.arg.reduce for axis in free_axes(node))
-    ]
-    return any(a - b and b - a for a in known for b in known)
 
 
 def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:

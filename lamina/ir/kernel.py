@@ -13,7 +13,7 @@ from math import prod
 
 from lamina.dtypes import DType
 from lamina.ir.monoids import Monoid
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 
 NO_AXES: frozenset[Node] = frozenset()
@@ -80,6 +80,19 @@ def free_axes(node: Node) -> frozenset[Node]:
         inner = frozenset().union(*map(free_axes, node.src[:parts]))
         return inner - frozenset(node.src[parts:])
     return frozenset().union(*map(free_axes, node.src))
+
+
+def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
+    """The reduction beneath `values` whose operands are each reused along a row axis that the
+    other varies along: what a register tile is for."""
+    known = frozenset(rows)
+    for fold in toposort(values):
+        if fold.op is Op.FOLD:
+            loads = [one for one in toposort(fold.src) if one.op is Op.LOAD]
+            vary = {free_axes(one) & known for one in loads}
+            if any(a - b and b - a for a in vary for b in vary):
+                return fold
+    return None
 
 
 def points(axes: Iterable[Node]) -> int:

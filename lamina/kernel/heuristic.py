@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from lamina.ir.kernel import Kernel, Store, free_axes, points, roots_of
+from lamina.ir.kernel import Kernel, Store, contraction, free_axes, points, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.kernel.atoms import ATOMS, Atom
@@ -83,6 +83,10 @@ class Planner:
 
     def fold_axes(self) -> list[tuple[Node, ...]]:
         return list(dict.fromkeys(fold.src[fold.arg.monoid.arity :] for fold in self.folds()))
+
+    def contraction(self) -> Node | None:
+        """The reduction that a register tile is for, if there is one."""
+        return contraction((store.value for store in self.kernel.stores), self.rows())
 
     def split(self, axis: Node, factor: int) -> tuple[Node, Node]:
         """Split and return the two new axes."""
@@ -161,20 +165,6 @@ def _work(kernel: Kernel) -> int:
     return sum(map(of_store, kernel.stores))
 
 
-def contraction(kernel: Kernel) -> Node | None:
-    """The reduction whose operands are each reused along a row axis that the other varies along."""
-    rows = frozenset(kernel.stores[0].axes[: kernel.rows])
-    for store in kernel.stores:
-        for fold in toposort([store.value]):
-            if fold.op is not Op.FOLD:
-                continue
-            loads = [one for one in toposort(fold.src) if one.op is Op.LOAD]
-            known = [free_axes(one) & rows for one in loads]
-            if any(a - b and b - a for a in known for b in known):
-                return fold
-    return None
-
-
 def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
     """The heuristic's schedule."""
     plan = Planner(kernel, target)
@@ -188,7 +178,7 @@ def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
         max((_benefit(plan, axis) for axis in axes if axis not in serial), default=-1)
         for axes in inner
     )
-    fold = contraction(plan.kernel)
+    fold = plan.contraction()
     if fold is not None and _is_short(plan, fold):
         row = max(plan.rows(), key=lambda axis: _store_score(plan.kernel, axis))
         inner_score = row_score = _store_score(plan.kernel, row)
@@ -322,7 +312,7 @@ def _vector_inner(
     plan: Planner, inner: list[tuple[Node, ...]], serial: frozenset[Node]
 ) -> None:
     """Vectors along the innermost axis of each reduction and column loop."""
-    tiled = contraction(plan.kernel) is not None
+    tiled = plan.contraction() is not None
     done: set[Node] = set()
     for axes in inner:
         free = [axis for axis in axes if axis not in serial and axis not in done]
