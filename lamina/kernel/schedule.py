@@ -77,7 +77,11 @@ class Bind:
 @dataclass(frozen=True)
 class Stage:
     """Keep the running value of the reduction over `axis` in `memory`, one for each point of the
-    unrolled and vector axes around it."""
+    unrolled and vector axes around it.
+
+    Registers are the only memory yet, and where such values are without this move too: for now it
+    only says so. Packed panels will be the first memory that changes the nest.
+    """
 
     axis: int
     memory: str
@@ -245,11 +249,18 @@ def apply_move(nest: Nest, move: Move) -> Nest:
     if isinstance(move, Stage):
         if move.memory not in MEMORIES:
             raise FormatError(f"{move}: a memory is one of {', '.join(MEMORIES)}")
+        _check_reduced(move, axis)
         return nest
-    return _tensorize(nest, move, axis)
+    _check_reduced(move, axis)
+    return _tensorize(nest, move)
 
 
-def _tensorize(nest: Nest, move: Tensorize, axis: Node) -> Nest:
+def _check_reduced(move: Move, axis: Node) -> None:
+    if not axis.arg.reduce:
+        raise FormatError(f"{move}: a{axis.arg.number} is not the axis of a reduction")
+
+
+def _tensorize(nest: Nest, move: Tensorize) -> Nest:
     """The last three axes of the order become the atom's rows, vectors and lanes."""
     if move.atom not in ATOMS:
         raise FormatError(f"{move}: an atom is one of {', '.join(ATOMS)}")

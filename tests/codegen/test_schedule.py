@@ -103,6 +103,8 @@ ROW, COLUMN, SUM = AXES[37], AXES[45], AXES[50]
         ("bind(a77, vector)", "no axis a77"),
         (f"bind(a{ROW}, warp)", "a binding is one of"),
         (f"stage(a{SUM}, shared)", "a memory is one of"),
+        (f"stage(a{ROW}, register)", "not the axis of a reduction"),
+        (f"tensorize(a{ROW}, outer_f32_32r)", "not the axis of a reduction"),
         (f"tensorize(a{SUM}, outer_f16)", "an atom is one of"),
         (f"split(a{ROW}, 0) -> a7, a8", "the factor is positive"),
         (f"split(a{ROW}, 4) -> a{COLUMN}, a8", "the new axes are new"),
