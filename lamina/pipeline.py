@@ -281,8 +281,10 @@ def execute(sinks: Sequence[Node], device: str, options: Options | None = None) 
     and returns the target's own buffer; every other sink gets a new one.
     """
     options = options or current()
+    if device == "interp":
+        return _interpret(sinks, device)
     outputs, inputs = _normalized(sinks)
-    compiled = None if device == "interp" else _compile_or_warn(outputs, options)
+    compiled = _compile_or_warn(outputs, options)
     if compiled is None:
         return _interpret(sinks, device)
     return run_compiled(compiled, inputs, options, device)
