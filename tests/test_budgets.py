@@ -1,7 +1,8 @@
 """Budgets: lines of code, and what importing lamina costs.
 
-A file is as long as its text. The compiler and the package are as large as their code: blank
-lines, comments and docstrings do not count, so that explaining is free.
+The goal is 8,000 lines for the compiler and 15,000 for the package, blank lines, comments and
+docstrings included. Only their code alone is within it yet; the whole text is not, and may only
+come down from where it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tokenize
 from tests.test_layers import PACKAGE, ROOT, module_name, row_of
 
 MAX_FILE, MAX_COMPILER, MAX_PACKAGE = 600, 8_000, 15_000
+TEXT_COMPILER, TEXT_PACKAGE = 11_050, 20_150  # over the goal; lower these, never raise them
 COMPILER_ROWS = range(8)
 HEAVY = ("numpy", "ml_dtypes", "rich", "platformdirs", "safetensors", "sklearn", "torch")
 
@@ -69,6 +71,8 @@ def test_the_compiler_and_the_package_stay_small() -> None:
     assert len(compiler) > 20
     assert sum(compiler.values()) < MAX_COMPILER
     assert sum(CODE.values()) < MAX_PACKAGE
+    assert sum(LINES[path] for path in compiler) <= TEXT_COMPILER
+    assert sum(LINES.values()) <= TEXT_PACKAGE
 
 
 def test_importing_lamina_imports_nothing_heavy() -> None:
