@@ -248,7 +248,7 @@ class CPrinter(NestPrinter):
         """The kernel's function, and the number of chunks it runs in."""
         kernel = self.nest.kernel
         rows = kernel.stores[0].axes[: kernel.rows]
-        heads = [axis for axis in rows if self._heads(axis)]
+        heads = [axis for axis in rows if self.nest.is_head(axis)]
         parallel = [head for head in heads if self.nest.bound(head) == "parallel"]
         chunks = prod(head.arg.size for head in parallel)
         rest = "chunk"
@@ -258,9 +258,6 @@ class CPrinter(NestPrinter):
             rest = f"(chunk / {prod(one.arg.size for one in parallel[parallel.index(head):])})"
         self._rows([self._row_segments(head, head in parallel) for head in heads], {}, [])
         return self._function(kernel, self.scopes[0].lines), chunks
-
-    def _heads(self, axis: Node) -> bool:
-        return all(axis not in chain[1:] for chain in self.nest.chains.values())
 
     def _row_segments(self, head: Node, parallel: bool) -> list[tuple[str, Segment]]:
         """The segments of one row axis, each with a condition on the chunk number, or ""."""

@@ -53,14 +53,10 @@ def segments(nest: Nest, pieces: Sequence[Node], extent: Extent) -> list[Segment
 
 def combinations(nest: Nest, axes: Sequence[Node]) -> Iterator[Segment]:
     """Every combination of the segments of the chains that `axes` consist of."""
-    heads = [axis for axis in axes if nest.chain(axis)[0] is axis and _is_head(nest, axis)]
+    heads = [axis for axis in axes if nest.is_head(axis)]
     choices = [segments(nest, nest.chain(head), nest.extent(head)) for head in heads]
     for chosen in product(*choices):
         merged: Segment = {}
         for one in chosen:
             merged |= one
         yield merged
-
-
-def _is_head(nest: Nest, axis: Node) -> bool:
-    return all(axis not in chain[1:] for chain in nest.chains.values())

@@ -337,7 +337,7 @@ def _parallel(plan: Planner, work: int) -> None:
     """Bind row axes from the outside in until there are chunks for every thread."""
     rows = [axis for axis in plan.nest.order if axis in plan.rows()]
     free = [axis for axis in rows if plan.nest.bound(axis) == "serial"]
-    heads = [axis for axis in free if all(axis not in c[1:] for c in plan.nest.chains.values())]
+    heads = [axis for axis in free if plan.nest.is_head(axis)]
     if work < 2 * CHUNK or not heads:
         return
     wanted = min(work // CHUNK, MAX_CHUNKS)

@@ -185,6 +185,10 @@ class Nest:
         """The pieces of the axis whose outermost piece is `head`."""
         return self.chains.get(head, (head,))
 
+    def is_head(self, axis: Node) -> bool:
+        """Is `axis` the outermost piece of its chain, or never split?"""
+        return all(axis not in chain[1:] for chain in self.chains.values())
+
     def extent(self, head: Node) -> int:
         """How many iterations that axis has."""
         return self.extents.get(head, head.arg.size)

@@ -128,5 +128,5 @@ def _parallel(nest: Nest) -> Iterator[str]:
             continue
         if axis not in rows:
             yield f"the parallel axis {_name(axis)} is no row axis"
-        if any(axis in chain[1:] for chain in nest.chains.values()):
+        if not nest.is_head(axis):
             yield f"the parallel axis {_name(axis)} is not the outermost of its chain"
