@@ -22,17 +22,10 @@ class MultiheadAttention:
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        batch_first: bool = False,
-        dtype: DType = default_dtype,
-        device: str | None = None,
-    ) -> None:
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+        kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
         if num_heads < 1 or embed_dim % num_heads:
             raise ShapeError(f"MultiheadAttention: {embed_dim} features in {num_heads} heads")
         self.embed_dim, self.num_heads = embed_dim, num_heads
@@ -56,16 +49,10 @@ class MultiheadAttention:
             self.out_proj.bias = filled((embed_dim,), 0.0, dtype, device, True)
 
     def __call__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True, attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True, is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """The attended values (L, N, E) and the weights (N, L, S), or (N, heads, L, S).
 
         query: (L, N, E), key and value: (S, N, ...); with `batch_first` (N, L, E) and so on; the
@@ -82,7 +69,9 @@ class MultiheadAttention:
         elif not self.batch_first:
             inputs = [one.transpose(0, 1) for one in inputs]
         heads = self._project(inputs)
-        mask = self._mask(attn_mask, key_padding_mask, heads, is_causal)
+        if is_causal and attn_mask is None:
+            raise ShapeError("MultiheadAttention: is_causal is a hint; give attn_mask as well")
+        mask = self._mask(attn_mask, key_padding_mask, heads[0])
         rate = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -93,9 +82,8 @@ class MultiheadAttention:
             mixed = weights @ heads[2]
             weights = weights.mean(axis=1) if average_attn_weights else weights
         else:
-            mixed = attention.scaled_dot_product_attention(
-                heads[0], heads[1], heads[2], mask, rate
-            )
+            queries, keys, values = heads
+            mixed = attention.scaled_dot_product_attention(queries, keys, values, mask, rate)
         batch, _, length, _ = mixed.shape
         result = self.out_proj(mixed.transpose(1, 2).reshape(batch, length, self.embed_dim))
         if not batched:
@@ -117,26 +105,16 @@ class MultiheadAttention:
         return heads
 
     def _mask(
-        self,
-        attn_mask: Tensor | None,
-        key_padding_mask: Tensor | None,
-        heads: list[Tensor],
-        is_causal: bool,
+        self, attn_mask: Tensor | None, padding: Tensor | None, query: Tensor
     ) -> Tensor | None:
         """What is added to the scores (N, heads, L, S), or None."""
-        if is_causal and attn_mask is None:
-            raise ShapeError("MultiheadAttention: is_causal is a hint; give attn_mask as well")
-        query = heads[0]
         total = None
         if attn_mask is not None:
-            shaped = attn_mask
             if attn_mask.ndim == 3:
-                shaped = attn_mask.reshape(query.shape[0], self.num_heads, *attn_mask.shape[1:])
-            total = _additive(shaped, query)
-        if key_padding_mask is not None:
-            columns = _additive(key_padding_mask, query).reshape(
-                key_padding_mask.shape[0], 1, 1, key_padding_mask.shape[1]
-            )
+                attn_mask = attn_mask.reshape(query.shape[0], self.num_heads, *attn_mask.shape[1:])
+            total = _additive(attn_mask, query)
+        if padding is not None:
+            columns = _additive(padding.reshape(padding.shape[0], 1, 1, padding.shape[1]), query)
             total = columns if total is None else total + columns
         return total
 

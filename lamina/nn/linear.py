@@ -19,13 +19,9 @@ class Linear:
     """
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        dtype: DType = default_dtype,
-        device: str | None = None,
-    ) -> None:
+        self, in_features: int, out_features: int, bias: bool = True,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
         shape = (out_features, in_features)
         bound = fan_in_bound(shape)
         self.weight = uniform_parameter(shape, bound, dtype, device)
@@ -54,13 +50,9 @@ class Embedding:
     """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        dtype: DType = default_dtype,
-        device: str | None = None,
-    ) -> None:
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ShapeError(f"Embedding: padding_idx {padding_idx} of {num_embeddings} rows")
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings

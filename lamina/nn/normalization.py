@@ -1,4 +1,4 @@
-"""Normalisation layers."""
+"""Normalisation layers: the functions of the same names, with parameters."""
 
 from __future__ import annotations
 
@@ -11,49 +11,43 @@ from lamina.nn.state import default_dtype, filled, settle
 from lamina.tensor import normalization
 from lamina.tensor.core import Tensor
 
+Pair = tuple[Tensor | None, Tensor | None]
+
+
+def _affine(
+    shape: int | Sequence[int], affine: bool, dtype: DType, device: str | None, bias: bool = True
+) -> Pair:
+    """A weight of ones and a bias of zeros, where they are wanted."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    weight = filled(sizes, 1.0, dtype, device, True) if affine else None
+    return weight, filled(sizes, 0.0, dtype, device, True) if affine and bias else None
+
 
 class LayerNorm:
     """Normalise over the last axes, whose sizes are `normalized_shape`; see `lamina.layer_norm`."""
 
     def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        dtype: DType = default_dtype,
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5,
+        elementwise_affine: bool = True, bias: bool = True, dtype: DType = default_dtype,
         device: str | None = None,
-    ) -> None:
-        self.normalized_shape = _shape(normalized_shape)
-        self.eps = eps
-        self.weight = self.bias = None
-        if elementwise_affine:
-            self.weight = filled(self.normalized_shape, 1.0, dtype, device, True)
-            self.bias = filled(self.normalized_shape, 0.0, dtype, device, True) if bias else None
+    ) -> None:  # fmt: skip
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.weight, self.bias = _affine(normalized_shape, elementwise_affine, dtype, device, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
-        return normalization.layer_norm(
-            x, self.normalized_shape, self.weight, self.bias, self.eps
-        )
+        return normalization.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm:
     """Divide by the root mean square over the last axes; see `lamina.rms_norm`."""
 
     def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float | None = None,
-        elementwise_affine: bool = True,
-        dtype: DType = default_dtype,
-        device: str | None = None,
-    ) -> None:
-        self.normalized_shape = _shape(normalized_shape)
-        self.eps = eps
-        self.weight = (
-            filled(self.normalized_shape, 1.0, dtype, device, True) if elementwise_affine else None
-        )
+        self, normalized_shape: int | Sequence[int], eps: float | None = None,
+        elementwise_affine: bool = True, dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.weight, _ = _affine(normalized_shape, elementwise_affine, dtype, device, bias=False)
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
@@ -64,19 +58,13 @@ class GroupNorm:
     """Normalise groups of channels of each sample; see `lamina.group_norm`."""
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        dtype: DType = default_dtype,
-        device: str | None = None,
-    ) -> None:
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_channels} channels in {num_groups} groups")
         self.num_groups, self.eps = num_groups, eps
-        self.weight = filled((num_channels,), 1.0, dtype, device, True) if affine else None
-        self.bias = filled((num_channels,), 0.0, dtype, device, True) if affine else None
+        self.weight, self.bias = _affine(num_channels, affine, dtype, device)
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
@@ -87,16 +75,11 @@ class InstanceNorm:
     """Normalise each channel of each sample, (N, C, spatial...); see `lamina.instance_norm`."""
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        affine: bool = False,
-        dtype: DType = default_dtype,
-        device: str | None = None,
-    ) -> None:
+        self, num_features: int, eps: float = 1e-5, affine: bool = False,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
         self.eps = eps
-        self.weight = filled((num_features,), 1.0, dtype, device, True) if affine else None
-        self.bias = filled((num_features,), 0.0, dtype, device, True) if affine else None
+        self.weight, self.bias = _affine(num_features, affine, dtype, device)
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
@@ -111,21 +94,12 @@ class BatchNorm:
     """
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        dtype: DType = default_dtype,
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, dtype: DType = default_dtype,
         device: str | None = None,
-    ) -> None:
-        self.eps, self.momentum = eps, momentum
-        self.training = True
-        self.weight = self.bias = None
-        if affine:
-            self.weight = filled((num_features,), 1.0, dtype, device, True)
-            self.bias = filled((num_features,), 0.0, dtype, device, True)
+    ) -> None:  # fmt: skip
+        self.eps, self.momentum, self.training = eps, momentum, True
+        self.weight, self.bias = _affine(num_features, affine, dtype, device)
         self.running_mean = self.running_var = self.num_batches_tracked = None
         if track_running_stats:
             self.running_mean = filled((num_features,), 0.0, dtype, device)
@@ -134,30 +108,23 @@ class BatchNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
-        if not self.training or self.num_batches_tracked is None:
-            return normalization.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
-            ).output
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        momentum = self.momentum
-        share: float | Tensor = 0.0 if momentum is None else momentum
-        if momentum is None:
-            share = 1.0 / (self.num_batches_tracked + 1).cast(self.running_mean.dtype)
+        count = self.num_batches_tracked if self.training else None
+        share: float | Tensor = 0.0 if self.momentum is None else self.momentum
+        if count is not None and self.momentum is None:
+            share = 1.0 / (count + 1).cast(dtypes.float32)
         found = normalization.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, True,
+            x, self.running_mean, self.running_var, self.weight, self.bias, count is not None,
             share, self.eps,  # type: ignore[arg-type]
         )  # fmt: skip
-        assert found.running_mean is not None
-        assert found.running_var is not None
-        self.running_mean.assign(found.running_mean.detach())
-        self.running_var.assign(found.running_var.detach())
-        self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+        if count is not None:
+            for held, new in (
+                (self.running_mean, found.running_mean), (self.running_var, found.running_var),
+            ):  # fmt: skip
+                assert held is not None
+                assert new is not None
+                held.assign(new.detach())
+            count.assign(count + 1)
         return found.output
 
 
 BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
-
-
-def _shape(sizes: int | Sequence[int]) -> tuple[int, ...]:
-    return (sizes,) if isinstance(sizes, int) else tuple(sizes)

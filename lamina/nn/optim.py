@@ -12,9 +12,10 @@ computes the loss, the gradients and whatever else was pending.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, fields
 
 from lamina import dtypes
 from lamina.dtypes import DType
@@ -23,7 +24,7 @@ from lamina.nn.schedules import Schedule
 from lamina.nn.state import filled, settle
 from lamina.tensor import reduction
 from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import clip, expm1, maximum, minimum, sqrt, where
+from lamina.tensor.elementwise import add, clip, expm1, maximum, minimum, sqrt, where
 from lamina.tensor.realize import live_tensors, realize
 
 __all__ = [
@@ -32,64 +33,54 @@ __all__ = [
 ]  # fmt: skip
 
 
+@dataclass(eq=False, repr=False)
 class Optimizer:
     """What all optimisers share. `state` holds their tensors by name, one for each parameter.
 
-    `nn.state_dict(optimizer.state)` and `nn.load_state_dict` save and restore it.
+    lr: a number, or a function of the number of steps taken (see `nn.schedules`); it may be set
+    between steps. `nn.state_dict(optimizer.state)` and `nn.load_state_dict` save and restore
+    the state. Raises ArgumentError for settings out of range, GradientError for parameters that
+    were not made with ``requires_grad=True``.
     """
 
-    parameters: list[Tensor]
-    state: dict[str, list[Tensor]]
+    parameters: Sequence[Tensor]
+    lr: float | Schedule = 1e-3
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        lr: float | Schedule,
-        weight_decay: float,
-        slots: Sequence[str],
-    ) -> None:
-        self.parameters = list(parameters)
+    def __post_init__(self) -> None:
+        self.parameters = list(self.parameters)
+        self._check_settings()
+        settle()
+        self.count = 0  # steps taken
+        self.state = {
+            name: [filled(one.shape, 0.0, _exact(one), one.device) for one in self.parameters]
+            for name in self._slots()
+        }
+        devices = dict.fromkeys(one.device for one in self.parameters)
+        self.state["step"] = [filled((), 0.0, dtypes.float32, device) for device in devices]
+        self._counters = dict(zip(devices, self.state["step"], strict=True))
+        self._rate = self._wanted_rate()  # what the tensors of `_rates` hold
+        self._rates = {device: filled((), self._rate, dtypes.float32, device) for device in devices}
+        self._shares: dict[tuple[str, DType, float], Tensor] = {}  # of the step being built
+
+    def _slots(self) -> Sequence[str]:
+        """The names of the state that every parameter has."""
+        raise NotImplementedError
+
+    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
+        """The new value of parameter number `index`; assigns its state."""
+        raise NotImplementedError
+
+    def _check_settings(self) -> None:
         what = type(self).__name__
         if not self.parameters:
             raise GradientError(f"{what}: no parameters; nn.parameters(model) lists them")
         for one in self.parameters:
             if not isinstance(one, Tensor) or not one.requires_grad:
                 raise GradientError(f"{what}: {one!r} was not made with requires_grad=True")
-        _check_range(what, weight_decay=(weight_decay, 0.0, math.inf))
-        settle()
-        self.weight_decay = weight_decay
-        self._schedule = lr if callable(lr) else None
-        self._rate_on_device: dict[str, Tensor] = {}
-        self._rate = math.nan
-        self.state = {
-            name: [filled(one.shape, 0.0, _exact(one), one.device) for one in self.parameters]
-            for name in slots
-        }
-        devices = dict.fromkeys(one.device for one in self.parameters)
-        self.state["step"] = [filled((), 0.0, dtypes.float32, device) for device in devices]
-        self._counters = dict(zip(devices, self.state["step"], strict=True))
-        self.count = 0  # steps taken, for the schedule
-        self._shares: dict[tuple[str, DType, float], Tensor] = {}  # of the step being built
-        self.lr = self._schedule(0) if self._schedule else float(lr)  # type: ignore[arg-type]
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the next step; with a schedule, it is set after every step."""
-        return self._rate
-
-    @lr.setter
-    def lr(self, value: float) -> None:
-        if not value >= 0.0:
-            raise ArgumentError(f"{type(self).__name__}: lr is {value}; it cannot be negative")
-        if value == self._rate:
-            return
-        self._rate = value
-        for device in self._counters:
-            fresh = filled((), value, dtypes.float32, device)
-            held = self._rate_on_device.setdefault(device, fresh)
-            if held is not fresh:
-                held.assign(fresh)
-        realize(*self._rate_on_device.values())
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if isinstance(value, float | int) and not value >= 0.0:
+                raise ArgumentError(f"{what}: {name} is {value}; it cannot be negative")
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -103,7 +94,8 @@ class Optimizer:
         parameter whose gradient is None stays where it is.
         """
         given = [one.grad for one in self.parameters] if gradients is None else list(gradients)
-        self._check(given)
+        self._check_gradients(given)
+        self._set_rate(self._wanted_rate())
         for counter in self._counters.values():
             counter.assign(counter + 1.0)
         for index, (one, gradient) in enumerate(zip(self.parameters, given, strict=True)):
@@ -115,10 +107,8 @@ class Optimizer:
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
         realize(*(one for one in live_tensors() if one.assigned))
         self.count += 1
-        if self._schedule:
-            self.lr = self._schedule(self.count)
 
-    def _check(self, gradients: list[Tensor | None]) -> None:
+    def _check_gradients(self, gradients: list[Tensor | None]) -> None:
         what = type(self).__name__
         if len(gradients) != len(self.parameters):
             raise GradientError(
@@ -128,21 +118,29 @@ class Optimizer:
             raise GradientError(f"{what}: no parameter has a gradient; call loss.backward() first")
         for one, gradient in zip(self.parameters, gradients, strict=True):
             if gradient is not None and gradient.shape != one.shape:
-                raise ShapeError(
-                    f"{what}: a gradient of shape {gradient.shape} for a parameter of shape "
-                    f"{one.shape}"
-                )
+                raise ShapeError(f"{what}: a gradient of shape {gradient.shape} for a parameter "
+                                 f"of shape {one.shape}")  # fmt: skip
 
-    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        """The new value of parameter number `index`; assigns its state."""
-        raise NotImplementedError
+    def _wanted_rate(self) -> float:
+        value = self.lr(self.count) if callable(self.lr) else self.lr
+        if not value >= 0.0:
+            raise ArgumentError(f"{type(self).__name__}: lr is {value}; it cannot be negative")
+        return float(value)
 
-    def _next(self, name: str, index: int, value: Tensor) -> Tensor:
-        """Assign one tensor of the state; returns its new value."""
-        return self.state[name][index].assign(value)
+    def _set_rate(self, value: float) -> None:
+        if value != self._rate:
+            self._rate = value
+            for device, held in self._rates.items():
+                held.assign(filled((), value, dtypes.float32, device))
+            realize(*self._rates.values())
+
+    def _next(self, name: str, index: int, keep: float, new: Tensor | float) -> Tensor:
+        """Assign ``old * keep + new`` to one tensor of the state; returns its new value."""
+        held = self.state[name][index]
+        return held.assign(held * keep + new)
 
     def _rate_of(self, like: Tensor) -> Tensor:
-        return self._rate_on_device[like.device].cast(like.dtype)
+        return self._rates[like.device].cast(like.dtype)
 
     def _counter(self, like: Tensor) -> Tensor:
         """The number of this step, from 1."""
@@ -153,29 +151,24 @@ class Optimizer:
         if beta == 0.0:
             return average
         key = (average.device, average.dtype, beta)
-        found = self._shares.get(key)
-        if found is None:
-            found = self._shares[key] = -expm1(self._counter(average) * math.log(beta))
-        return average / found
+        if key not in self._shares:
+            self._shares[key] = -expm1(self._counter(average) * math.log(beta))
+        return average / self._shares[key]
 
 
+@dataclass(eq=False, repr=False)
 class SGD(Optimizer):
     """Gradient descent with momentum (Polyak 1964; Nesterov 1983), as PyTorch defines it."""
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        lr: float | Schedule = 1e-3,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-    ) -> None:
-        if nesterov and (momentum <= 0.0 or dampening != 0.0):
+    momentum: float = 0.0
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def _slots(self) -> Sequence[str]:
+        if self.nesterov and (self.momentum <= 0.0 or self.dampening != 0.0):
             raise ArgumentError("SGD: nesterov needs a momentum and no dampening")
-        _check_range("SGD", momentum=(momentum, 0.0, math.inf))
-        self.momentum, self.dampening, self.nesterov = momentum, dampening, nesterov
-        super().__init__(parameters, lr, weight_decay, ["momentum"] if momentum else [])
+        return ["momentum"] if self.momentum else []
 
     def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
         gradient = _decayed(gradient, parameter, self.weight_decay)
@@ -183,80 +176,57 @@ class SGD(Optimizer):
             share: float | Tensor = 1.0
             if self.dampening:  # not on the first step, which starts the average
                 share = where(self._counter(parameter) > 1.5, 1.0 - self.dampening, 1.0)
-            old = self.state["momentum"][index]
-            average = self._next("momentum", index, old * self.momentum + gradient * share)
+            average = self._next("momentum", index, self.momentum, gradient * share)
             gradient = gradient + average * self.momentum if self.nesterov else average
         return parameter - gradient * self._rate_of(parameter)
 
 
+@dataclass(eq=False, repr=False)
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015, algorithm 1); `weight_decay` is added to the gradient."""
 
-    _decoupled = False
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        lr: float | Schedule = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ) -> None:
-        what = type(self).__name__
-        _check_range(what, beta1=(betas[0], 0.0, 1.0), beta2=(betas[1], 0.0, 1.0))
-        _check_range(what, eps=(eps, 0.0, math.inf))
-        self.betas, self.eps = betas, eps
-        super().__init__(parameters, lr, weight_decay, ["exp_avg", "exp_avg_sq"])
+    def _slots(self) -> Sequence[str]:
+        for number, beta in enumerate(self.betas, 1):
+            if not 0.0 <= beta < 1.0:
+                raise ArgumentError(f"{type(self).__name__}: beta{number} is {beta}, not in [0, 1)")
+        return ["exp_avg", "exp_avg_sq"]
 
     def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        rate = self._rate_of(parameter)
-        if self._decoupled:
-            parameter = parameter * (1.0 - rate * self.weight_decay)
-        else:
-            gradient = _decayed(gradient, parameter, self.weight_decay)
-        return parameter - self._direction(index, gradient) * rate
+        gradient = _decayed(gradient, parameter, self.weight_decay)
+        return parameter - self._direction(index, gradient) * self._rate_of(parameter)
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
-        means, squares = self.state["exp_avg"][index], self.state["exp_avg_sq"][index]
         first, second = self.betas
-        mean = self._next("exp_avg", index, means * first + gradient * (1.0 - first))
-        square = self._next(
-            "exp_avg_sq", index, squares * second + gradient * gradient * (1.0 - second)
-        )
+        mean = self._next("exp_avg", index, first, gradient * (1.0 - first))
+        square = self._next("exp_avg_sq", index, second, gradient * gradient * (1.0 - second))
         return self._corrected(mean, first) / (sqrt(self._corrected(square, second)) + self.eps)
 
 
+@dataclass(eq=False, repr=False)
 class AdamW(Adam):
     """Adam whose weight decay is apart from the gradient (Loshchilov and Hutter 2019)."""
 
-    _decoupled = True
+    weight_decay: float = 1e-2
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        lr: float | Schedule = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-    ) -> None:
-        super().__init__(parameters, lr, betas, eps, weight_decay)
+    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
+        rate = self._rate_of(parameter)
+        kept = parameter * (1.0 - rate * self.weight_decay)
+        return kept - self._direction(index, gradient) * rate
 
 
+@dataclass(eq=False, repr=False)
 class Lamb(Adam):
     """Adam with a step as long as the parameter itself (You et al. 2020, algorithm 2).
 
     The trust ratio ``norm(parameter) / norm(update)`` is 1 where one of the norms is 0.
     """
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        lr: float | Schedule = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 1e-2,
-    ) -> None:
-        super().__init__(parameters, lr, betas, eps, weight_decay)
+    eps: float = 1e-6
+    weight_decay: float = 1e-2
 
     def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
         update = _decayed(self._direction(index, gradient), parameter, self.weight_decay)
@@ -266,86 +236,69 @@ class Lamb(Adam):
         return parameter - update * (ratio * self._rate_of(parameter))
 
 
+@dataclass(eq=False, repr=False)
 class Muon(Optimizer):
     """Momentum, made orthogonal by Newton and Schulz's iteration; for matrices (Jordan 2024).
 
     Raises ShapeError for parameters that are not matrices: give those to AdamW.
     """
 
-    _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan 2024, for singular values near 1
-    _LEAST_NORM = 1e-7
+    weight_decay: float = 0.1
+    momentum: float = 0.95
+    nesterov: bool = True
+    ns_steps: int = 5
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        lr: float | Schedule = 1e-3,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        ns_steps: int = 5,
-    ) -> None:
-        _check_range("Muon", momentum=(momentum, 0.0, 1.0))
-        self.momentum, self.nesterov, self.ns_steps = momentum, nesterov, ns_steps
-        listed = list(parameters)
-        for one in listed:
+    def _slots(self) -> Sequence[str]:
+        for one in self.parameters:
             if one.ndim != 2:
                 raise ShapeError(f"Muon: a parameter of shape {one.shape} is not a matrix")
-        super().__init__(listed, lr, weight_decay, ["momentum"])
+        return ["momentum"]
 
     def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        old, keep = self.state["momentum"][index], self.momentum
-        average = self._next("momentum", index, old * keep + gradient * (1.0 - keep))
-        update = gradient * (1.0 - keep) + average * keep if self.nesterov else average
-        rate = self._rate_of(parameter)
+        keep, rate = self.momentum, self._rate_of(parameter)
+        gradient = gradient * (1.0 - keep)
+        average = self._next("momentum", index, keep, gradient)
+        update = gradient + average * keep if self.nesterov else average
         rows, columns = parameter.shape
         longer = math.sqrt(max(1.0, rows / columns))
         kept = parameter * (1.0 - rate * self.weight_decay)
         return kept - self._orthogonal(update) * (rate * longer)
 
     def _orthogonal(self, x: Tensor) -> Tensor:
-        a, b, c = self._COEFFICIENTS
+        a, b, c = 3.4445, -4.7750, 2.0315  # Jordan 2024, for singular values near 1
         wide = x.shape[0] <= x.shape[1]
         x = x if wide else x.T
-        x = x / maximum(_norm(x), self._LEAST_NORM)
+        x = x / maximum(_norm(x), 1e-7)
         for _ in range(self.ns_steps):
             square = (x @ x.T).contiguous()
             x = (x * a + (square * b + square @ square * c) @ x).contiguous()
         return x if wide else x.T
 
 
+@dataclass(eq=False, repr=False)
 class RMSprop(Optimizer):
     """Steps divided by the root of an average of squares (Tieleman and Hinton 2012)."""
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        lr: float | Schedule = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-    ) -> None:
-        _check_range("RMSprop", alpha=(alpha, 0.0, math.inf), momentum=(momentum, 0.0, math.inf))
-        self.alpha, self.eps, self.momentum, self.centered = alpha, eps, momentum, centered
-        slots = ["square_avg"] + ["grad_avg"] * centered + ["momentum"] * bool(momentum)
-        super().__init__(parameters, lr, weight_decay, slots)
+    lr: float | Schedule = 1e-2
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+
+    def _slots(self) -> Sequence[str]:
+        return ["square_avg"] + ["grad_avg"] * self.centered + ["momentum"] * bool(self.momentum)
 
     def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
         gradient = _decayed(gradient, parameter, self.weight_decay)
         share = 1.0 - self.alpha
-        squares = self.state["square_avg"][index]
-        spread = self._next(
-            "square_avg", index, squares * self.alpha + gradient * gradient * share
-        )
+        spread = self._next("square_avg", index, self.alpha, gradient * gradient * share)
         if self.centered:
-            means = self.state["grad_avg"][index]
-            mean = self._next("grad_avg", index, means * self.alpha + gradient * share)
+            mean = self._next("grad_avg", index, self.alpha, gradient * share)
             spread = spread - mean * mean
         update = gradient / (sqrt(spread) + self.eps)
         if self.momentum:
-            old = self.state["momentum"][index]
-            update = self._next("momentum", index, old * self.momentum + update)
+            update = self._next("momentum", index, self.momentum, update)
         return parameter - update * self._rate_of(parameter)
 
 
@@ -354,22 +307,18 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, ord: float = 2
 
     Returns the norm before, float32 of shape (). Parameters without a gradient are ignored.
     """
-    given = [one for one in parameters if one.grad is not None]
-    gradients: list[Any] = [one.grad for one in given]
+    given = [(one, one.grad) for one in parameters if one.grad is not None]
     if not given:
         return Tensor(0.0)
-    parts = [one.cast(_exact(one)) for one in gradients]
+    device = given[0][1].device
+    exact = [gradient.cast(_exact(gradient)) for _, gradient in given]
     if ord == math.inf:
-        total = reduction.max(abs(parts[0]))
-        for one in parts[1:]:
-            total = maximum(total, reduction.max(abs(one)).to(total.device))
+        total = functools.reduce(maximum, (reduction.max(abs(x)).to(device) for x in exact))
     else:
-        total = _power_sum(parts[0], ord)
-        for one in parts[1:]:
-            total = total + _power_sum(one, ord).to(total.device)
+        total = functools.reduce(add, (_power_sum(x, ord).to(device) for x in exact))
         total = total ** (1.0 / ord)
     factor = minimum(max_norm / (total + 1e-6), 1.0)  # the term keeps a norm of 0 finite
-    for one, gradient in zip(given, gradients, strict=True):
+    for one, gradient in given:
         one.grad = (gradient * factor.to(gradient.device)).cast(gradient.dtype)
     return total
 
@@ -396,9 +345,3 @@ def _decayed(gradient: Tensor, parameter: Tensor, weight_decay: float) -> Tensor
 def _exact(one: Tensor) -> DType:
     """The dtype of updates and of state: at least float32."""
     return dtypes.float64 if one.dtype is dtypes.float64 else dtypes.float32
-
-
-def _check_range(what: str, **values: tuple[float, float, float]) -> None:
-    for name, (value, low, high) in values.items():
-        if not low <= value < high:
-            raise ArgumentError(f"{what}: {name} is {value}; it must be in [{low}, {high})")

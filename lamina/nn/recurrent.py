@@ -15,6 +15,7 @@ from lamina.tensor.creation import zeros
 from lamina.tensor.movement import concat, stack
 
 State = tuple[Tensor, ...]
+_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class _Recurrent:
@@ -27,17 +28,10 @@ class _Recurrent:
     _states: ClassVar[int]
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: DType = default_dtype,
-        device: str | None = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
         if hidden_size < 1 or num_layers < 1:
             raise ShapeError(f"{type(self).__name__}: {num_layers} layers of {hidden_size} units")
         self.hidden_size, self.num_layers = hidden_size, num_layers
@@ -48,11 +42,8 @@ class _Recurrent:
         for layer in range(num_layers):
             width = hidden_size * len(self._suffixes(0)) if layer else input_size
             for suffix in self._suffixes(layer):
-                shapes: dict[str, tuple[int, ...]]
-                shapes = {"weight_ih": (rows, width), "weight_hh": (rows, hidden_size)}
-                if bias:
-                    shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-                for name, shape in shapes.items():
+                shapes = ((rows, width), (rows, hidden_size), (rows,), (rows,))
+                for name, shape in zip(_NAMES, shapes[: 4 if bias else 2], strict=False):
                     setattr(self, name + suffix, uniform_parameter(shape, bound, dtype, device))
 
     def _suffixes(self, layer: int) -> list[str]:
@@ -105,10 +96,7 @@ class _Recurrent:
         return list(normalization.dropout(stack(steps), self.dropout).unstack(axis=0))
 
     def _layer(self, steps: list[Tensor], state: State, suffix: str) -> tuple[list[Tensor], State]:
-        weights: list[Any] = [
-            getattr(self, name + suffix, None)
-            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        ]
+        weights: list[Any] = [getattr(self, name + suffix, None) for name in _NAMES]
         # The inputs of all steps are known beforehand: one product for all of them.
         given = linear(stack(steps), weights[0], weights[2]).unstack(axis=0)
         outputs = []

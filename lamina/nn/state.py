@@ -45,13 +45,8 @@ def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) 
     that `state` lacks, and for shapes that differ; ``strict=False`` forgives the first two.
     """
     own = state_dict(obj)
-    missing = [name for name in own if name not in state]
-    unexpected = [name for name in state if name not in own]
-    problems = []
-    if strict and missing:
-        problems.append(f"missing {', '.join(missing)}")
-    if strict and unexpected:
-        problems.append(f"unexpected {', '.join(unexpected)}")
+    problems = [f"missing {name}" for name in own if strict and name not in state]
+    problems += [f"unexpected {name}" for name in state if strict and name not in own]
     problems += [
         f"{name} has shape {state[name].shape}, {own[name].shape} is needed"
         for name in own
@@ -87,24 +82,19 @@ def eval(obj: Layer) -> Layer:
     return train(obj, False)
 
 
-def _walk(obj: Any) -> Iterator[tuple[str, Any]]:
-    """Every tensor and layer in `obj` with its name, in the order of attributes."""
-    open_now: set[int] = set()  # layers that contain the present one: cycles end there
-
-    def walk(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(value, Tensor):
-            yield prefix, value
-            return
-        children = _children(value)
-        if children is None or id(value) in open_now:
-            return
-        open_now.add(id(value))
-        yield prefix, value
-        for name, child in children:
-            yield from walk(f"{prefix}.{name}" if prefix else name, child)
-        open_now.discard(id(value))
-
-    yield from walk("", obj)
+def _walk(
+    value: Any, name: str = "", outside: frozenset[int] = frozenset()
+) -> Iterator[tuple[str, Any]]:
+    """Every tensor and layer in `value` with its name, in the order of attributes; `outside` has
+    the layers that contain it, where cycles end."""
+    if isinstance(value, Tensor):
+        yield name, value
+        return
+    children = _children(value)
+    if children is not None and id(value) not in outside:
+        yield name, value
+        for own, child in children:
+            yield from _walk(child, f"{name}.{own}" if name else own, outside | {id(value)})
 
 
 def _children(value: Any) -> list[tuple[str, Any]] | None:
@@ -148,12 +138,9 @@ def parameter(value: Tensor) -> Tensor:
 
 
 def filled(
-    shape: Sequence[int],
-    value: float,
-    dtype: DType,
-    device: str | None,
+    shape: Sequence[int], value: float, dtype: DType, device: str | None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A tensor of one value in memory of its own, ready for `assign`."""
     import numpy as np
 
