@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 from lamina.dtypes import DType
@@ -52,6 +52,11 @@ class Kernel:
     stores: tuple[Store, ...]
     rows: int
 
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """Every expression of every store, operands first."""
+        return toposort(root for store in self.stores for root in roots_of(store))
+
 
 @dataclass(frozen=True)
 class SortKernel:
@@ -66,6 +71,11 @@ class SortKernel:
 
 
 AnyKernel = Kernel | SortKernel
+
+
+def bound_axes(node: Node) -> tuple[Node, ...]:
+    """The axes that a FOLD or PREFIX runs over; nothing else has any."""
+    return node.src[node.arg.monoid.arity :] if node.op in (Op.FOLD, Op.PREFIX) else ()
 
 
 @lru_cache(maxsize=1 << 17)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from lamina.dtypes import SHORT, DType, Scalar
 from lamina.ir.infer import INFER
 from lamina.ir.operators import Operators
 from lamina.ir.ops import Const, Op
 from lamina.shape import Shape
+
+T = TypeVar("T")
 
 
 class _Entry(weakref.ref["Node"]):
@@ -105,10 +107,11 @@ def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
     return Node(Op.EXPAND, (scalar,), shape) if shape else scalar
 
 
-def toposort(sinks: Iterable[Node]) -> list[Node]:
-    """Every node that `sinks` depend on, operands first, in a fixed order."""
-    order: list[Node] = []
-    seen: set[Node] = set()
+def toposort(sinks: Iterable[T]) -> list[T]:
+    """Every node, or whatever else has a `src`, that `sinks` depend on, operands first, in a
+    fixed order."""
+    order: list[T] = []
+    seen: set[T] = set()
     stack: list[Any] = list(sinks)[::-1]
     while stack:
         node = stack.pop()
