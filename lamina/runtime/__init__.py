@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import platform
-import sys
 
 from lamina.options import Options, current
 from lamina.runtime.buffer import HOST_DEVICES, Buffer, empty_cache, memory_stats
 from lamina.runtime.cache import CacheWarning, DiskCache, digest
 from lamina.runtime.compiler import Compiler, find, remedy, survey
-from lamina.runtime.cpu import CpuProgram, Launch, disk_cache, thread_count, usable_cores
+from lamina.runtime.cpu import CpuProgram, disk_cache, thread_count, usable_cores
 
 __all__ = [
-    "Buffer",
-    "CacheWarning",
-    "Compiler",
-    "CpuProgram",
-    "DiskCache",
-    "Launch",
-    "device_names",
-    "digest",
-    "disk_cache",
-    "doctor",
-    "empty_cache",
-    "find",
-    "memory_stats",
-    "thread_count",
-]
-
-_OLDEST_PYTHON = (3, 11)
-_NOT_BUILT = "not built yet in this version"
+    "Buffer", "CacheWarning", "Compiler", "CpuProgram", "DiskCache", "device_names", "digest",
+    "disk_cache", "doctor", "empty_cache", "find", "memory_stats", "thread_count",
+]  # fmt: skip
 
 Row = tuple[str, str, bool, str]
 
@@ -45,17 +30,14 @@ def doctor(options: Options | None = None) -> list[Row]:
     The remedy is a command, empty where there is nothing to mend.
     """
     chosen = current() if options is None else options
-    threads = thread_count(chosen)
-    version = sys.version_info
+    threads = f"{thread_count(chosen)} on {usable_cores()} usable cores"
     return [
         *_compiler_rows(chosen),
         _cache_row(chosen),
-        ("threads", f"{threads} on {usable_cores()} usable cores", True, ""),
-        ("python", platform.python_version(), version >= _OLDEST_PYTHON, ""),
-        _package_row("numpy"),
-        _package_row("ml_dtypes"),
-        ("cuda", _NOT_BUILT, False, ""),
-        ("metal", _NOT_BUILT, False, ""),
+        ("threads", threads, True, ""),
+        ("python", platform.python_version(), True, ""),
+        *map(_package_row, ("numpy", "ml_dtypes")),
+        *((device, "not built yet in this version", False, "") for device in ("cuda", "metal")),
     ]
 
 
@@ -71,7 +53,7 @@ def _compiler_rows(options: Options) -> list[Row]:
 def _cache_row(options: Options) -> Row:
     cache = disk_cache(options)
     size = f"{cache.size() / 1e6:.1f} MB"
-    if cache.writable():
+    if cache.folder == cache.wanted and os.access(cache.wanted, os.W_OK):
         return "cache", f"{cache.wanted}, {size}, writable", True, ""
     finding = f"{cache.wanted} cannot be used; this process keeps {size} in {cache.folder}"
     return "cache", finding, False, "export LAMINA_CACHE_DIR=/a/folder/of/your/own"

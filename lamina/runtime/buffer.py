@@ -7,10 +7,7 @@ list by size and go to the next buffer of that size.
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
-import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +17,7 @@ ALIGNMENT = 64  # one cache line, and one AVX-512 vector
 HOST_DEVICES = ("cpu", "interp")
 _STEPS = 8  # block sizes per power of two: at most 1/8 of a block is wasted
 _LEAST_CACHE = 256 << 20
+_libc = ctypes.CDLL(None)
 
 
 def _block_size(nbytes: int) -> int:
@@ -29,142 +27,82 @@ def _block_size(nbytes: int) -> int:
     return -(-size // step) * step
 
 
-def _cache_limit() -> int:
-    """How many freed bytes are kept: an eighth of the machine's memory, at least 256 MiB."""
-    return max(_LEAST_CACHE, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
-
-
-@functools.cache
-def _libc() -> tuple[Callable[..., int], Callable[[int], None]]:
-    """posix_memalign and free of the C library that Python itself uses."""
-    library = ctypes.CDLL(None)
-    allocate = library.posix_memalign
-    allocate.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
-    release = library.free
-    release.argtypes = (ctypes.c_void_p,)
-    release.restype = None
-    return allocate, release
+def _system_block(size: int) -> int:
+    """A new block from the C library; 0 when it refuses."""
+    pointer = ctypes.c_void_p()
+    if size <= 1 << 62:  # above any address space; ctypes would cut larger numbers silently
+        _libc.posix_memalign(
+            ctypes.byref(pointer), ctypes.c_size_t(ALIGNMENT), ctypes.c_size_t(size)
+        )
+    return pointer.value or 0
 
 
 class _Heap:
-    """The blocks of this process.
+    """The blocks of this process, without a lock.
 
-    `give` is called by finalisers, which the garbage collector may run inside any line of this
-    class, on a thread that already holds the lock. It therefore never waits: a block goes to
-    `pending`, whose append is atomic, and whoever gets the lock next files it.
+    The garbage collector may run a finaliser, and with it `give`, inside any call made here. So
+    each change is one operation of a list or a counter, which CPython does not interrupt, and the
+    list of a size stays for good.
     """
 
     def __init__(self) -> None:
-        self.limit = _cache_limit()
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.limit = max(_LEAST_CACHE, memory // 8)  # bytes kept for reuse
         self.allocated = self.cached = self.peak = 0
-        self._pending: deque[tuple[int, int]] = deque()
-        self._free: dict[int, list[int]] = {}  # by size, the least recently used size first
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._forked)
-
-    def _forked(self) -> None:
-        """Another thread of the parent may have held the lock; here it does not exist."""
-        self._lock = threading.Lock()
+        self._free: dict[int, list[int]] = {}  # by size
 
     def take(self, size: int) -> int:
         """The address of a block of `size` bytes, or 0 when the machine has none left."""
-        with self._lock:
-            self._file_pending()
-            blocks = self._free.get(size)
-            if blocks:
-                pointer = blocks.pop()
-                self.cached -= size
-                if not blocks:
-                    del self._free[size]
-            else:
-                pointer = self._fresh(size)
-            if pointer:
-                self.allocated += size
-                self.peak = max(self.peak, self.allocated)
-            return pointer
+        pointer = self._reuse(size) or _system_block(size)
+        if not pointer:
+            self.empty()
+            pointer = _system_block(size)
+        if pointer:
+            self.allocated += size
+            if self.allocated > self.peak:
+                self.peak = self.allocated
+        return pointer
 
     def give(self, pointer: int, size: int) -> None:
         """Take a block back."""
-        self._pending.append((pointer, size))
-        if self._lock.acquire(blocking=False):
-            try:
-                self._file_pending()
-            finally:
-                self._lock.release()
+        self._free.setdefault(size, []).append(pointer)
+        self.allocated -= size
+        self.cached += size
+        if self.cached > self.limit:
+            self.empty()
 
     def empty(self) -> None:
         """Return every cached block to the system."""
-        with self._lock:
-            self._file_pending()
-            self._shrink(0)
+        for size in list(self._free):
+            while pointer := self._reuse(size):
+                _libc.free(ctypes.c_void_p(pointer))
 
-    def stats(self) -> dict[str, int]:
-        """Bytes in live buffers, bytes cached, and the most that was ever live at once."""
-        with self._lock:
-            self._file_pending()
-            return {"allocated": self.allocated, "cached": self.cached, "peak": self.peak}
-
-    def _fresh(self, size: int) -> int:
-        pointer = _system_block(size)
-        if not pointer and self.cached:
-            self._shrink(0)
-            pointer = _system_block(size)
+    def _reuse(self, size: int) -> int:
+        try:
+            pointer = self._free[size].pop()
+        except LookupError:
+            return 0
+        self.cached -= size
         return pointer
-
-    def _file_pending(self) -> None:
-        while self._pending:
-            pointer, size = self._pending.popleft()
-            self.allocated -= size
-            self.cached += size
-            blocks = self._free.pop(size, [])  # put back at the end: this size is in use
-            blocks.append(pointer)
-            self._free[size] = blocks
-        self._shrink(self.limit)
-
-    def _shrink(self, limit: int) -> None:
-        release = _libc()[1]
-        while self.cached > limit:
-            size, blocks = next(iter(self._free.items()))
-            release(blocks.pop())
-            self.cached -= size
-            if not blocks:
-                del self._free[size]
-
-
-def _system_block(size: int) -> int:
-    """A new block from the C library; 0 when it refuses."""
-    if size > 1 << 62:  # beyond any address space; ctypes would cut the number silently
-        return 0
-    pointer = ctypes.c_void_p()
-    status = _libc()[0](ctypes.addressof(pointer), ALIGNMENT, size)
-    return 0 if status else pointer.value or 0
 
 
 _heap = _Heap()
+empty_cache = _heap.empty
 
 
 def memory_stats() -> dict[str, int]:
     """Host memory in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak`` live."""
-    return _heap.stats()
-
-
-def empty_cache() -> None:
-    """Give all cached host memory back to the operating system."""
-    _heap.empty()
+    return {"allocated": _heap.allocated, "cached": _heap.cached, "peak": _heap.peak}
 
 
 class Buffer:
     """`nbytes` bytes of memory on `device`, starting at the address `pointer`.
 
     The address is a multiple of 64 and the content is whatever was there before. Raises
-    `OutOfMemoryError` when the machine has no such block, even after the cache was emptied.
+    OutOfMemoryError when the machine has no such block, even after the cache was emptied.
     """
 
-    __slots__ = ("__weakref__", "_block", "_owner", "device", "nbytes", "pointer")
-
-    device: str
-    nbytes: int
-    pointer: int
+    __slots__ = ("__weakref__", "_block", "device", "nbytes", "owner", "pointer")
 
     def __init__(self, nbytes: int, device: str = "cpu") -> None:
         self._block = 0  # first, so that the finaliser of a failed construction finds it
@@ -180,24 +118,17 @@ class Buffer:
                 f"{device}: no room for a buffer of {nbytes:,} bytes "
                 f"({_heap.allocated:,} bytes are in live buffers); free some tensors"
             )
-        self.device = device
-        self.nbytes = nbytes
-        self.pointer = pointer
+        self.device, self.nbytes, self.pointer = device, nbytes, pointer
         self._block = size
-        self._owner: Any = None
+        self.owner: object = None
 
     @classmethod
     def wrap(cls, pointer: int, nbytes: int, device: str, owner: object) -> Buffer:
-        """A buffer over memory that `owner` holds; `owner` lives at least as long.
-
-        The address is used as it is: foreign memory need not be aligned.
-        """
+        """A buffer over memory that `owner`, kept alive, holds; it need not be aligned."""
         self = cls.__new__(cls)
-        self.device = device
-        self.nbytes = nbytes
-        self.pointer = pointer
+        self.device, self.nbytes, self.pointer = device, nbytes, pointer
         self._block = 0
-        self._owner = owner
+        self.owner = owner
         return self
 
     def __del__(self, _give: Callable[[int, int], None] = _heap.give) -> None:

@@ -8,22 +8,23 @@ the machine has cut short. A folder that cannot be used costs a warning, never a
 from __future__ import annotations
 
 import atexit
+import contextlib
+import errno
 import functools
 import hashlib
 import os
 import shutil
-import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from lamina.errors import DeviceError
 
 _STALE_SECONDS = 3600  # a temporary file this old was left by a process that died
 _TEMPORARY = ".tmp-"
-_DIGEST = ".sum"
 
 
 class CacheWarning(UserWarning):
@@ -41,115 +42,78 @@ def digest(*parts: str | bytes) -> str:
 
 
 class DiskCache:
-    """Files in `folder` by key and suffix; `folder` need not exist."""
+    """Files by key and suffix in `folder`: the wanted one, which need not exist, or this process's
+    own when that one cannot be used."""
 
     def __init__(self, folder: Path | str) -> None:
-        self.wanted = Path(folder)
-        self._folder: Path | None = None
-
-    @property
-    def folder(self) -> Path:
-        """The folder in use: the wanted one, or this process's own when that cannot be used."""
-        if self._folder is None:
-            try:
-                _prepare(self.wanted)
-                self._folder = self.wanted
-            except OSError as error:
-                self._fall_back(error)
-        assert self._folder is not None
-        return self._folder
+        self.wanted = self.folder = Path(folder)
+        try:
+            _prepare(self.wanted)
+        except OSError as error:
+            self._fall_back(error)
 
     def path(self, key: str, suffix: str = "") -> Path:
         """Where the entry is, or would be."""
         return self.folder / (key + suffix)
 
     def load(self, key: str, suffix: str) -> Path | None:
-        """The entry's file when it is there and whole; a damaged one is removed."""
+        """The entry's file when it is there and whole."""
         path = self.path(key, suffix)
-        try:
-            expected = _beside(path).read_bytes()
-            if expected == _checksum(path.read_bytes()):
+        with contextlib.suppress(OSError):
+            if _beside(path).read_bytes() == digest(path.read_bytes()).encode():
                 return path
-        except FileNotFoundError:
-            return None
-        except OSError:
-            pass  # it cannot be read, which is as good as damaged
-        self.remove(key, suffix)
         return None
 
-    def store(self, key: str, suffix: str, content: bytes | Callable[[], bytes]) -> Path:
-        """Write an entry and return its file; a producer is called for the content.
+    def store(self, key: str, suffix: str, content: bytes) -> Path:
+        """Write an entry and return its file.
 
-        Raises DeviceError when neither the folder nor a temporary one takes the file.
+        Raises DeviceError when neither the folder nor a temporary one takes it.
         """
-        data = content if isinstance(content, bytes) else content()
         path = self.path(key, suffix)
-        try:
-            return self._write(path, data)
+        try:  # a kill between the two leaves a digest that fits nothing
+            with replacing(_beside(path)) as file:
+                file.write(digest(content).encode())
+            with replacing(path) as file:
+                file.write(content)
         except OSError as error:
-            if not self._fall_back(error):
-                raise DeviceError(f"{path} cannot be written: {_reason(error)}") from error
-        path = self.path(key, suffix)
-        try:
-            return self._write(path, data)
-        except OSError as error:
-            raise DeviceError(f"{path} cannot be written: {_reason(error)}") from error
-
-    def remove(self, key: str, suffix: str) -> None:
-        """Delete an entry; it is fine when there is none."""
-        path = self.path(key, suffix)
-        for file in (_beside(path), path):
-            try:
-                file.unlink(missing_ok=True)
-            except OSError:
-                return  # the next `store` meets the same obstacle and says so
+            self._fall_back(error)
+            return self.store(key, suffix, content)
+        return path
 
     def size(self) -> int:
         """The bytes of all entries."""
-        with os.scandir(self.folder) as entries:
-            return sum(entry.stat().st_size for entry in entries if entry.is_file())
+        return sum(file.stat().st_size for file in self.folder.iterdir())
 
-    def writable(self) -> bool:
-        """Whether the wanted folder itself is in use and takes files."""
+    def _fall_back(self, error: OSError) -> None:
+        """Use this process's own folder from now on."""
         if self.folder != self.wanted:
-            return False
-        try:
-            os.unlink(_temporary_file(self.wanted, b""))
-        except OSError:
-            return False
-        return True
-
-    def _write(self, path: Path, data: bytes) -> Path:
-        # The digest goes first: a kill in between leaves a digest that fits nothing.
-        _replace(_beside(path), _checksum(data))
-        _replace(path, data)
-        return path
-
-    def _fall_back(self, error: OSError) -> bool:
-        """Use this process's own folder from now on; False when it is in use already."""
-        own = _own_folder()
-        if self._folder == own:
-            return False
+            raise DeviceError(f"{self.folder} cannot be written: {error.strerror}") from error
         warnings.warn(
-            f"the cache folder {self.wanted} cannot be used ({_reason(error)}); compiled kernels "
-            f"are kept for this process only. Set LAMINA_CACHE_DIR to a folder of your own",
+            f"the cache folder {self.wanted} cannot be used ({error.strerror}); compiled kernels "
+            "are kept for this process only. Set LAMINA_CACHE_DIR to a folder of your own",
             CacheWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-        self._folder = own
-        return True
+        self.folder = _own_folder(os.getpid())
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` when the block ends, and vanishes if it fails.
+
+    Others see the old file or the new one, never a part.
+    """
+    temporary = path.with_name(f"{_TEMPORARY}{os.urandom(8).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(path.name + _DIGEST)
-
-
-def _checksum(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=20).hexdigest().encode()
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+    return path.with_name(f"{path.name}.sum")
 
 
 def _prepare(folder: Path) -> None:
@@ -157,68 +121,29 @@ def _prepare(folder: Path) -> None:
 
     Libraries are loaded from here, so a folder that another user can write is refused.
     """
-    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    for parent in reversed(missing):
+    for parent in reversed((folder, *folder.parents)):
         parent.mkdir(mode=0o700, exist_ok=True)
-    status = os.stat(folder)
-    if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(20, "Not a directory")
-    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
-        raise PermissionError(1, "it belongs to another user")
-    if stat.S_IMODE(status.st_mode) != 0o700:
-        os.chmod(folder, 0o700)
-    _clear_stale(folder)
-
-
-def _clear_stale(folder: Path) -> None:
+    if folder.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it belongs to another user")
+    folder.chmod(0o700)
     oldest = time.time() - _STALE_SECONDS
-    for entry in os.scandir(folder):
-        if not entry.name.startswith(_TEMPORARY):
-            continue
-        try:
-            if entry.stat().st_mtime < oldest:
-                os.unlink(entry.path)
-        except FileNotFoundError:
-            continue  # another process was quicker
-
-
-def _temporary_file(folder: Path, data: bytes) -> str:
-    """A new file in `folder` that holds `data`; nothing is left behind when writing fails."""
-    handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return name
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file so that others see the old one or the new one, never a part."""
-    name = _temporary_file(path.parent, data)
-    try:
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    for file in folder.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            if file.stat().st_mtime < oldest:
+                file.unlink()
 
 
 @functools.cache
-def _folder_of(process: int) -> Path:
+def _own_folder(process: int) -> Path:
+    """A private folder that goes away with `process`."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="lamina-"))
     except OSError as error:
-        raise DeviceError(f"no folder for temporary files: {_reason(error)}") from error
-    atexit.register(_remove_own, folder, process)
+        raise DeviceError(f"no folder for temporary files: {error.strerror}") from error
+
+    def remove() -> None:
+        if process == os.getpid():  # a forked child inherits the registration, not the folder
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
     return folder
-
-
-def _remove_own(folder: Path, process: int) -> None:
-    if process == os.getpid():  # a forked child inherits the registration, not the folder
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _own_folder() -> Path:
-    """A private folder that goes away with this process."""
-    return _folder_of(os.getpid())

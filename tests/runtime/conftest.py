@@ -21,4 +21,4 @@ def fresh_search() -> Iterator[None]:
     compiler.forget()
     yield
     compiler.forget()
-    cpu._programs.clear()
+    cpu.CpuProgram.load.cache_clear()

@@ -143,17 +143,27 @@ def test_errors() -> None:
         Buffer.wrap(4096, 8, "cuda:0", None).view()
 
 
-def test_a_finaliser_inside_the_heap_does_not_deadlock() -> None:
+def test_finalisers_run_inside_the_heap() -> None:
+    """Buffers in cycles are freed by the collector, which here runs at almost every allocation."""
+    gc.collect()
+    before = memory_stats()["allocated"]
     finished = threading.Event()
 
-    def give_while_locked() -> None:
-        memory = Buffer(128)
-        with buffer._heap._lock:
-            del memory
+    def work() -> None:
+        for number in range(2000):
+            cycle: list[object] = [Buffer(64 * (number % 7))]
+            cycle.append(cycle)
         finished.set()
 
-    threading.Thread(target=give_while_locked, daemon=True).start()
-    assert finished.wait(10)
+    threshold = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        threading.Thread(target=work, daemon=True).start()
+        assert finished.wait(60)
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+    assert memory_stats()["allocated"] == before
 
 
 def test_many_threads() -> None:

@@ -200,21 +200,6 @@ def test_times_of_kernels(options: Options) -> None:
     assert program.run([], [3], kernels=3) is None
 
 
-def test_bound_arguments_can_change(options: Options) -> None:
-    program = CpuProgram.load(ADD_INDEX, options)
-    first, first_values = zeros(100)
-    second, second_values = zeros(100)
-    launch = program.bind([first.pointer], [100])
-    launch()
-    launch.pointers[0] = second.pointer
-    launch.variables[0] = 10
-    launch()
-    launch()
-    np.testing.assert_array_equal(first_values, np.arange(1, 101))
-    np.testing.assert_array_equal(second_values[:10], 2 * np.arange(1, 11))
-    assert not second_values[10:].any()
-
-
 def test_integers_wrap_and_memory_changes_its_type(options: Options) -> None:
     source = (
         HEADER
