@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 from lamina.errors import DTypeError
@@ -10,16 +11,13 @@ from lamina.errors import DTypeError
 Scalar = bool | int | float | complex
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class DType:
     """An element type. The instances below are the only ones; compare them with ``is``."""
 
-    __slots__ = ("bits", "itemsize", "kind", "name")
-
-    def __init__(self, name: str, kind: str, bits: int) -> None:
-        self.name = name
-        self.kind = kind  # "bool", "uint", "int", "float" or "complex"
-        self.bits = bits
-        self.itemsize = max(1, bits // 8)
+    name: str
+    kind: str  # "bool", "uint", "int", "float" or "complex"
+    bits: int
 
     def __repr__(self) -> str:
         return f"lamina.{self.name}"
@@ -27,57 +25,59 @@ class DType:
     def __reduce__(self) -> str:
         return "bool_" if self.name == "bool" else self.name
 
-    @property
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.bits // 8
+
+    @cached_property
     def is_float(self) -> bool:
         return self.kind == "float"
 
-    @property
+    @cached_property
     def is_complex(self) -> bool:
         return self.kind == "complex"
 
-    @property
+    @cached_property
     def is_int(self) -> bool:
         """Signed or unsigned integer; bool is not one."""
         return self.kind in ("int", "uint")
 
-    @property
+    @cached_property
+    def python(self) -> type:
+        """The Python type of the dtype's scalars."""
+        return {"bool": bool, "float": float, "complex": complex}.get(self.kind, int)
+
+    @cached_property
     def min(self) -> Scalar:
         """The least value: -inf for floats."""
-        if self.kind == "float":
+        if self.is_float:
             return float("-inf")
         return -(1 << (self.bits - 1)) if self.kind == "int" else 0
 
-    @property
+    @cached_property
     def max(self) -> Scalar:
         """The greatest value: inf for floats."""
-        if self.kind == "float":
+        if self.is_float:
             return float("inf")
-        if self.kind == "bool":
-            return 1
-        return (1 << (self.bits - (self.kind == "int"))) - 1
+        free = {"bool": 1, "int": self.bits - 1}.get(self.kind, self.bits)
+        return (1 << free) - 1
 
-    @property
+    @cached_property
     def numpy(self) -> Any:
         """The NumPy dtype; bfloat16 and float8 come from the package ml_dtypes."""
-        return _numpy_dtype(self.name)
+        import numpy
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, DType) or other is None:
-            return self is other
-        return isinstance(other, str) and other == self.name
-
-    __hash__ = object.__hash__
-
-
-@functools.cache
-def _numpy_dtype(name: str) -> Any:
-    import numpy
-
-    if name == "bfloat16" or name.startswith("float8"):
+        if self.name != "bfloat16" and not self.name.startswith("float8"):
+            return numpy.dtype(self.name)
         import ml_dtypes
 
-        return numpy.dtype(getattr(ml_dtypes, name))
-    return numpy.dtype(name)
+        return numpy.dtype(getattr(ml_dtypes, self.name))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, str) and other == self.name)
+
+    __hash__ = object.__hash__
 
 
 bool_ = DType("bool", "bool", 8)
@@ -98,15 +98,11 @@ float64 = DType("float64", "float", 64)
 complex64 = DType("complex64", "complex", 64)
 complex128 = DType("complex128", "complex", 128)
 
-ALL: tuple[DType, ...] = (
-    bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float8_e4m3fn, float8_e5m2,
-    float16, bfloat16, float32, float64, complex64, complex128,
-)  # fmt: skip
+ALL: tuple[DType, ...] = tuple(one for one in list(globals().values()) if isinstance(one, DType))
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL}
-SHORT: dict[DType, str] = {
-    dtype: dtype.name.replace("bfloat", "bf").replace("float", "f").replace("uint", "u")
-    .replace("int", "i").replace("complex", "c")
-    for dtype in ALL
+SHORT: dict[DType, str] = {  # such as u8, i64, bf16 and c64
+    dtype: dtype.name.replace("float", "f").replace("uint", "u").replace("int", "i")
+    .replace("complex", "c") for dtype in ALL
 }  # fmt: skip
 BY_SHORT: dict[str, DType] = {short: dtype for dtype, short in SHORT.items()}
 STORAGE_ONLY = (float8_e4m3fn, float8_e5m2)
@@ -123,12 +119,10 @@ def as_dtype(dtype: Any) -> DType:
     python = {bool: bool_, int: default_int, float: default_float, complex: default_complex}
     if isinstance(dtype, type) and dtype in python:
         return python[dtype]
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(
-        dtype, "__name__", str(dtype)))
-    try:
-        return BY_NAME[name]
-    except KeyError:
-        raise DTypeError(f"{dtype!r} is not a dtype lamina has: {', '.join(BY_NAME)}") from None
+    name = getattr(dtype, "name", getattr(dtype, "__name__", str(dtype)))
+    if name not in BY_NAME:
+        raise DTypeError(f"{dtype!r} is not a dtype lamina has: {', '.join(BY_NAME)}")
+    return BY_NAME[name]
 
 
 def real_of(dtype: DType) -> DType:
@@ -138,15 +132,13 @@ def real_of(dtype: DType) -> DType:
 
 def complex_of(dtype: DType) -> DType:
     """The complex dtype whose parts hold `dtype`."""
-    if dtype.is_complex:
-        return dtype
-    return complex128 if dtype is float64 else complex64
+    return complex128 if dtype in (float64, complex128) else complex64
 
 
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
-@functools.cache
+@cache
 def promote(what: str, a: DType, b: DType) -> DType:
     """The dtype of an operation on `a` and `b`.
 
@@ -172,10 +164,8 @@ def promote(what: str, a: DType, b: DType) -> DType:
 
 
 def weak(scalar: Scalar, dtype: DType) -> DType:
-    """The dtype of an operation between an array of `dtype` and a Python scalar.
-
-    The scalar takes the array's dtype unless it is of a higher kind.
-    """
+    """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
+    a higher kind."""
     if isinstance(scalar, bool):
         return dtype
     if isinstance(scalar, int):

@@ -1,19 +1,4 @@
-"""The exceptions lamina raises, as one tree.
-
-    LaminaError
-    |-- ShapeError (ValueError)          sizes or ranks that do not fit
-    |-- AxisError (ShapeError, IndexError)  an axis or an index out of range
-    |-- DTypeError (TypeError)           dtypes that do not mix or are not allowed
-    |-- ArgumentError (ValueError)       an argument or option whose value makes no sense
-    |-- GradientError (ValueError)       a derivative that does not exist
-    |-- FormatError (ValueError)         a file that is not what it claims to be
-    |-- VerifyError                      a compiler pass broke an invariant of its dialect
-    |-- RuleError                        a rewrite rule that is malformed or does not end
-    `-- DeviceError (RuntimeError)       the machine below the program
-        |-- UnknownDeviceError           no such device name
-        |-- CompilerNotFoundError        no compiler, or one that does not run
-        |-- CompileError                 the compiler refused the generated source
-        `-- OutOfMemoryError (MemoryError)  an allocation failed
+"""The exceptions lamina raises, as one tree below LaminaError.
 
 Every message names the operation and both shapes or dtypes, and ends with the line of the
 user's program that asked for it.
@@ -25,29 +10,28 @@ import linecache
 import os
 import sys
 from pathlib import Path
+from types import FrameType
 
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
-def user_line(depth: int = 1) -> str | None:
+def user_line() -> str | None:
     """Where the user's program called lamina: ``"train.py:12: logits = a @ b"``, or None."""
-    frame = sys._getframe(depth)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith((_PACKAGE, "<")):
-            text = linecache.getline(name, frame.f_lineno).strip()
-            return f"{Path(name).name}:{frame.f_lineno}: {text}".rstrip(": ")
-        if frame.f_back is None:
-            return None
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<")):
         frame = frame.f_back
-    return None
+    if frame is None:
+        return None
+    name = frame.f_code.co_filename
+    text = linecache.getline(name, frame.f_lineno).strip()
+    return f"{Path(name).name}:{frame.f_lineno}: {text}".rstrip(": ")
 
 
 class LaminaError(Exception):
     """The base of everything lamina raises on purpose."""
 
     def __init__(self, message: str) -> None:
-        line = user_line(2)
+        line = user_line()
         super().__init__(message if line is None else f"{message}\n  at {line}")
 
 

@@ -6,6 +6,7 @@ Only this file reads the environment.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -17,7 +18,7 @@ from lamina.errors import ArgumentError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The settings of one compilation; each field's environment variable is in `_VARIABLES`.
+    """The settings of one compilation; each is read from ``LAMINA_<FIELD>``.
 
     device: where new tensors live ("cpu", "cuda:0", "metal", "interp").
     debug: 1 prints a line a kernel, 2 adds the schedule, 3 the IR after each pass that changed
@@ -39,22 +40,15 @@ class Options:
     cache_dir: str = ""
 
 
-_VARIABLES = {field.name: f"LAMINA_{field.name.upper()}" for field in fields(Options)}
-
-
 def _read(name: str, default: Any) -> Any:
-    text = os.environ.get(_VARIABLES[name])
-    if text is None:
-        return default
-    if isinstance(default, bool):
-        if text not in ("", "0", "1"):
-            raise ArgumentError(f"{_VARIABLES[name]}={text!r}: 1 or 0 is needed")
-        return text == "1"
-    if isinstance(default, int):
-        if not (text or "0").isdecimal():
-            raise ArgumentError(f"{_VARIABLES[name]}={text!r}: an integer from 0 is needed")
-        return int(text or "0")
-    return text
+    variable = f"LAMINA_{name.upper()}"
+    text = os.environ.get(variable)
+    if text is None or isinstance(default, str):
+        return default if text is None else text
+    most, wanted = (1, "1 or 0") if isinstance(default, bool) else (math.inf, "an integer from 0")
+    if not (text or "0").isdecimal() or int(text or "0") > most:
+        raise ArgumentError(f"{variable}={text!r}: {wanted} is needed")
+    return type(default)(int(text or "0"))
 
 
 def from_environment() -> Options:
@@ -70,29 +64,22 @@ def current() -> Options:
     return _current
 
 
-def _changed(before: Options, changes: dict[str, Any]) -> Options:
-    for name in changes:
-        if name not in _VARIABLES:
-            raise ArgumentError(f"options: {name!r} is none of {', '.join(_VARIABLES)}")
-    return replace(before, **changes)
-
-
 def set_options(**changes: Any) -> None:
     """Change options for the rest of the process. Raises ArgumentError for an unknown name."""
     global _current
-    _current = _changed(_current, changes)
+    known = [field.name for field in fields(Options)]
+    for name in changes:
+        if name not in known:
+            raise ArgumentError(f"options: {name!r} is none of {', '.join(known)}")
+    _current = replace(_current, **changes)
 
 
 @contextlib.contextmanager
 def using(**changes: Any) -> Iterator[Options]:
-    """Change options for the length of a ``with`` block.
-
-    >>> with using(device="interp"):
-    ...     ...
-    """
+    """Change options for the length of a block: ``with using(device="interp"): ...``"""
     global _current
     before = _current
-    _current = _changed(before, changes)
+    set_options(**changes)
     try:
         yield _current
     finally:

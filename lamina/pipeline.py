@@ -26,9 +26,9 @@ from lamina.fuse.program import Output, Program, build_program
 from lamina.ir.check_kernel import check_kernel
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, free_axes
-from lamina.ir.kernel_text import kernel_text
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
+from lamina.ir.text import kernel_text
 from lamina.ir.text import to_text as graph_text
 from lamina.ir.verify import verify
 from lamina.ir.verify_kernel import verify_kernel

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from math import prod
+from math import prod as prod
 from typing import SupportsIndex
 
 from lamina.errors import AxisError, DTypeError, ShapeError
 
 Shape = tuple[int, ...]
-
-__all__ = ["Shape", "broadcast_shapes", "integer", "normalize_axes", "normalize_axis", "prod",
-           "sizes_of", "squeezed", "strides_of"]  # fmt: skip
 
 
 def integer(what: str, value: SupportsIndex) -> int:

@@ -6,9 +6,8 @@ import inspect
 import re
 
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
-from lamina.ir import ops
 from lamina.ir.infer import KINDS
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import ARGUMENT, Group, Op
 
 _SECTIONS: tuple[tuple[str, frozenset[Op]], ...] = (
     ("Leaves", Group.LEAF - Group.KERNEL),
@@ -21,14 +20,6 @@ _SECTIONS: tuple[tuple[str, frozenset[Op]], ...] = (
     ("Effects", Group.EFFECT),
     ("Kernel dialect", Group.KERNEL),
 )
-_FIELDS: dict[Op, str | type] = {
-    Op.BUFFER: ops.BufferRef, Op.CONST: ops.Const, Op.IOTA: ops.Iota, Op.VARIABLE: ops.Variable,
-    Op.HOLE: ops.Hole, Op.CAST: "dtype", Op.BITCAST: "dtype", Op.REDUCE: ops.Reduce,
-    Op.SCAN: ops.Reduce, Op.RESHAPE: "shape", Op.EXPAND: "shape", Op.PERMUTE: "axes",
-    Op.PAD: ops.Pad, Op.SHRINK: ops.Shrink, Op.FLIP: "axes", Op.SHEAR: ops.Shear,
-    Op.GATHER: "axis", Op.SCATTER: ops.Scatter, Op.COPY: "device", Op.AXIS: ops.Axis,
-    Op.AFFINE: ops.Affine, Op.LOAD: ops.Load, Op.FOLD: ops.Fold, Op.PREFIX: ops.Fold,
-}  # fmt: skip
 _INTRODUCTION = """\
 # Operations
 
@@ -58,7 +49,7 @@ def _row(op: Op, meanings: dict[str, str]) -> str:
 
 
 def _argument(op: Op) -> str:
-    argument = _FIELDS.get(op, "")
+    argument = ARGUMENT.get(op, "")
     if isinstance(argument, str):
         return argument
     return ", ".join(argument.__annotations__)

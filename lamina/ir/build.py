@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lamina.dtypes import DType, Scalar
-from lamina.ir.node import Node, const, full
+from lamina.ir.node import Node
+from lamina.ir.node import const as const
+from lamina.ir.node import full as full
 from lamina.ir.ops import Iota, Op, Pad, Reduce, Shear, Shrink
 from lamina.shape import Shape
 
 if TYPE_CHECKING:
     from lamina.ir.monoids import Monoid
-
-__all__ = [
-    "bitcast", "cast", "const", "expand", "flip", "full", "insert_axes", "iota", "pad", "permute",
-    "reduce", "reshape", "select", "shear", "shrink", "unary",
-]  # fmt: skip
 
 
 def unary(op: Op, x: Node) -> Node:

@@ -21,51 +21,43 @@ Inferred = tuple[DType, Shape]
 Row = Callable[[tuple["Node", ...], Any], Inferred]
 
 _FLOAT = ("float",)
-_NUMBER = ("int", "uint", "float", "complex")
-_ORDERED = ("bool", "int", "uint", "float")
-_BITS = ("bool", "int", "uint")
 _INTEGER = ("int", "uint")
-_ANY = ("bool", "int", "uint", "float", "complex")
+_REAL = (*_INTEGER, "float")
+_NUMBER = (*_REAL, "complex")
+_BITS = ("bool", *_INTEGER)
+_ORDERED = ("bool", *_REAL)
+_ANY = ("bool", *_NUMBER)
 
 # The kinds of dtype each elementwise operation takes.
 KINDS: dict[Op, tuple[str, ...]] = {
     Op.NEG: _NUMBER, Op.NOT: _BITS, Op.TRUNC: _FLOAT, Op.ADD: _NUMBER, Op.MUL: _NUMBER,
-    Op.DIV: ("float", "complex"), Op.IDIV: _INTEGER, Op.MOD: ("int", "uint", "float"),
-    Op.POW: ("int", "uint", "float"), Op.MAX: _ORDERED, Op.MIN: _ORDERED, Op.LT: _ORDERED,
-    Op.EQ: _ANY, Op.AND: _BITS, Op.OR: _BITS, Op.XOR: _BITS, Op.SHL: _INTEGER,
-    Op.SHR: _INTEGER, Op.WHERE: _ANY, Op.COMPLEX: _FLOAT, Op.CAST: _ANY, Op.BITCAST: _ANY,
-    Op.REAL: ("complex",), Op.IMAG: ("complex",),
+    Op.DIV: ("float", "complex"), Op.IDIV: _INTEGER, Op.MOD: _REAL, Op.POW: _REAL,
+    Op.MAX: _ORDERED, Op.MIN: _ORDERED, Op.LT: _ORDERED, Op.EQ: _ANY, Op.AND: _BITS, Op.OR: _BITS,
+    Op.XOR: _BITS, Op.SHL: _INTEGER, Op.SHR: _INTEGER, Op.WHERE: _ANY, Op.COMPLEX: _FLOAT,
+    Op.CAST: _ANY, Op.BITCAST: _ANY, Op.REAL: ("complex",), Op.IMAG: ("complex",),
 } | dict.fromkeys(Group.TRANSCENDENTAL, _FLOAT)  # fmt: skip
 
 
-def _name(op: Op) -> str:
-    return op.name.lower()
-
-
-def _leaf(src: tuple[Node, ...], arg: Any) -> Inferred:
-    return arg.dtype, arg.shape
-
-
-def _scalar(src: tuple[Node, ...], arg: Any) -> Inferred:
-    return arg.dtype, ()
+# The dtype of a result that has not the operands' own.
+_RESULT: dict[Op, Callable[[DType], DType]] = {
+    Op.LT: lambda dtype: bool_, Op.EQ: lambda dtype: bool_, Op.REAL: real_of, Op.IMAG: real_of,
+    Op.COMPLEX: complex_of,
+}  # fmt: skip
 
 
 def _elementwise(op: Op) -> Row:
-    kinds = KINDS[op]
-    compares = op in Group.COMPARE
+    name, kinds, result = op.name.lower(), KINDS[op], _RESULT.get(op)
 
     def infer(src: tuple[Node, ...], arg: Any) -> Inferred:
-        first = src[0]
+        dtype, shape = src[0].dtype, src[0].shape
         for other in src[1:]:
-            if other.shape != first.shape:
-                raise ShapeError(f"{_name(op)}: shapes {first.shape} and {other.shape} differ")
-            if other.dtype is not first.dtype:
-                raise DTypeError(
-                    f"{_name(op)}: dtypes {first.dtype.name} and {other.dtype.name} differ"
-                )
-        if first.dtype.kind not in kinds:
-            raise DTypeError(f"{_name(op)}: {first.dtype.name} is not one of {', '.join(kinds)}")
-        return (bool_ if compares else first.dtype), first.shape
+            if other.shape != shape:
+                raise ShapeError(f"{name}: shapes {shape} and {other.shape} differ")
+            if other.dtype is not dtype:
+                raise DTypeError(f"{name}: dtypes {dtype.name} and {other.dtype.name} differ")
+        if dtype.kind not in kinds:
+            raise DTypeError(f"{name}: {dtype.name} is not one of {', '.join(kinds)}")
+        return (dtype if result is None else result(dtype)), shape
 
     return infer
 
@@ -85,16 +77,6 @@ def _bitcast(src: tuple[Node, ...], arg: DType) -> Inferred:
     return arg, src[0].shape
 
 
-def _component_dtype(op: Op, change: Callable[[DType], DType]) -> Row:
-    same = _elementwise(op)
-
-    def infer(src: tuple[Node, ...], arg: Any) -> Inferred:
-        dtype, shape = same(src, arg)
-        return change(dtype), shape
-
-    return infer
-
-
 def _reduce(src: tuple[Node, ...], arg: Any) -> Inferred:
     shape = src[0].shape
     if any(operand.shape != shape for operand in src):
@@ -108,23 +90,20 @@ def _reduce(src: tuple[Node, ...], arg: Any) -> Inferred:
 
 
 def _scan(src: tuple[Node, ...], arg: Any) -> Inferred:
-    _reduce(src, arg)
-    return src[arg.part].dtype, src[0].shape
+    return _reduce(src, arg)[0], src[0].shape
 
 
 def _reshape(src: tuple[Node, ...], arg: Shape) -> Inferred:
     if prod(src[0].shape) != prod(arg):
-        raise ShapeError(f"reshape: {src[0].shape} has {prod(src[0].shape)} elements, {arg} has "
-                         f"{prod(arg)}")  # fmt: skip
+        counts = f"{src[0].shape} has {prod(src[0].shape)} elements, {arg} has {prod(arg)}"
+        raise ShapeError(f"reshape: {counts}")
     return src[0].dtype, arg
 
 
 def _expand(src: tuple[Node, ...], arg: Shape) -> Inferred:
     shape = src[0].shape
-    added = len(arg) - len(shape)
-    if added < 0 or any(
-        have != want and have != 1 for have, want in zip(shape, arg[added:], strict=True)
-    ):
+    kept = arg[len(arg) - len(shape) :]
+    if len(kept) != len(shape) or any(a not in (b, 1) for a, b in zip(shape, kept, strict=True)):
         raise ShapeError(f"expand: {shape} does not broadcast to {arg}")
     return src[0].dtype, arg
 
@@ -137,13 +116,10 @@ def _permute(src: tuple[Node, ...], arg: tuple[int, ...]) -> Inferred:
 
 
 def _pad(src: tuple[Node, ...], arg: Any) -> Inferred:
-    shape = src[0].shape
-    if not len(shape) == len(arg.before) == len(arg.after) or min(
-        arg.before + arg.after, default=0
-    ) < 0:
-        raise ShapeError(f"pad: {arg.before} and {arg.after} do not fit {shape}")
-    sizes = zip(arg.before, shape, arg.after, strict=True)
-    return src[0].dtype, tuple(map(sum, sizes))
+    shape, before, after = src[0].shape, arg.before, arg.after
+    if not len(shape) == len(before) == len(after) or min(before + after, default=0) < 0:
+        raise ShapeError(f"pad: {before} and {after} do not fit {shape}")
+    return src[0].dtype, tuple(map(sum, zip(before, shape, after, strict=True)))
 
 
 def _shrink(src: tuple[Node, ...], arg: Any) -> Inferred:
@@ -161,7 +137,7 @@ def _shrink(src: tuple[Node, ...], arg: Any) -> Inferred:
 def _flip(src: tuple[Node, ...], arg: tuple[int, ...]) -> Inferred:
     if any(not 0 <= axis < len(src[0].shape) for axis in arg):
         raise AxisError(f"flip: axes {arg} of shape {src[0].shape}")
-    return src[0].dtype, src[0].shape
+    return _same(src, arg)
 
 
 def _shear(src: tuple[Node, ...], arg: Any) -> Inferred:
@@ -219,36 +195,15 @@ def _same(src: tuple[Node, ...], arg: Any) -> Inferred:
 
 
 INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
-    Op.BUFFER: _leaf,
-    Op.CONST: _scalar,
-    Op.HOLE: _scalar,
+    Op.BUFFER: lambda src, arg: (arg.dtype, arg.shape),
     Op.IOTA: lambda src, arg: (arg.dtype, (arg.size,)),
-    Op.VARIABLE: lambda src, arg: (int64, ()),
     Op.CAST: lambda src, arg: (arg, src[0].shape),
-    Op.BITCAST: _bitcast,
-    Op.REAL: _component_dtype(Op.REAL, real_of),
-    Op.IMAG: _component_dtype(Op.IMAG, real_of),
-    Op.COMPLEX: _component_dtype(Op.COMPLEX, complex_of),
-    Op.WHERE: _where,
-    Op.REDUCE: _reduce,
-    Op.SCAN: _scan,
-    Op.RESHAPE: _reshape,
-    Op.EXPAND: _expand,
-    Op.PERMUTE: _permute,
-    Op.PAD: _pad,
-    Op.SHRINK: _shrink,
-    Op.FLIP: _flip,
-    Op.SHEAR: _shear,
-    Op.GATHER: _gather,
-    Op.SCATTER: _scatter,
-    Op.ARGSORT: _argsort,
-    Op.ASSIGN: _assign,
-    Op.COPY: _same,
-    Op.CONTIGUOUS: _same,
-    Op.DETACH: _same,
-    Op.AXIS: lambda src, arg: (int64, ()),
-    Op.AFFINE: lambda src, arg: (int64, ()),
-    Op.LOAD: lambda src, arg: (arg.dtype, ()),
-    Op.FOLD: lambda src, arg: (src[arg.part].dtype, ()),
-    Op.PREFIX: lambda src, arg: (src[arg.part].dtype, ()),
-}
+    Op.BITCAST: _bitcast, Op.WHERE: _where, Op.REDUCE: _reduce, Op.SCAN: _scan,
+    Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad,
+    Op.SHRINK: _shrink, Op.FLIP: _flip, Op.SHEAR: _shear, Op.GATHER: _gather,
+    Op.SCATTER: _scatter, Op.ARGSORT: _argsort, Op.ASSIGN: _assign,
+}  # fmt: skip
+INFER |= dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ()))
+INFER |= dict.fromkeys((Op.VARIABLE, Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ()))
+INFER |= dict.fromkeys((Op.FOLD, Op.PREFIX), lambda src, arg: (src[arg.part].dtype, ()))
+INFER |= dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), _same)

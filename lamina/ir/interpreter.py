@@ -12,7 +12,7 @@ from typing import Any
 from lamina.errors import VerifyError
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Hole, Op
+from lamina.ir.ops import Group, Op
 
 Array = Any  # numpy.ndarray; NumPy is imported on first use
 
@@ -47,11 +47,8 @@ def evaluate_node(node: Node, operands: list[Array]) -> Array:
 
 def combine(monoid: Monoid, left: list[Array], right: list[Array], like: list[Node]) -> list[Array]:
     """One application of `monoid`'s combine to arrays."""
-    holes = [
-        tuple(Node(Op.HOLE, (), Hole(f"{side}{i}", one.dtype)) for i, one in enumerate(like))
-        for side in "ab"
-    ]
-    return evaluate(monoid.combine(*holes), dict(zip(sum(holes, ()), left + right, strict=True)))
+    a, b, joined = monoid.formula(tuple(one.dtype for one in like))
+    return evaluate(joined, dict(zip(a + b, left + right, strict=True)))
 
 
 def _along_one_axis(np: Any, node: Node, operands: tuple[Array, ...]) -> list[Array]:

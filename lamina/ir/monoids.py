@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lamina.dtypes import DType, Scalar, bool_
 from lamina.ir.build import const, select
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Hole, Op
 
 Parts = tuple[Node, ...]
 
@@ -35,10 +35,18 @@ class Monoid:
     def __repr__(self) -> str:
         return self.name
 
+    def formula(self, dtypes: tuple[DType, ...]) -> tuple[Parts, Parts, Parts]:
+        """Two tuples of HOLEs of `dtypes`, and what `combine` makes of them."""
+        left, right = (
+            tuple(Node(Op.HOLE, (), Hole(f"{side}{i}", dtype)) for i, dtype in enumerate(dtypes))
+            for side in "ab"
+        )
+        return left, right, self.combine(left, right)
 
-def _of_op(name: str, op: Op, identity: Callable[[DType], Scalar]) -> Monoid:
+
+def _of_op(op: Op, identity: Callable[[DType], Scalar]) -> Monoid:
     return Monoid(
-        name,
+        op.name,
         1,
         lambda dtypes: (identity(dtypes[0]),),
         lambda left, right: (Node(op, (left[0], right[0])),),
@@ -55,12 +63,10 @@ def _better(op: Op) -> Callable[[Parts, Parts], Parts]:
 
     def combine(left: Parts, right: Parts) -> Parts:
         (a, i), (b, j) = left, right
-        beats = (a < b) if op is Op.MAX else (b < a)
+        beats, tie = (a < b) if op is Op.MAX else (b < a), a.eq(b)
         if a.dtype.is_float:
             beats = (beats & ~_is_nan(a)) | (_is_nan(b) & ~_is_nan(a))
-            tie = a.eq(b) | (_is_nan(a) & _is_nan(b))
-        else:
-            tie = a.eq(b)
+            tie = tie | (_is_nan(a) & _is_nan(b))
         take = beats | (tie & (j < i))
         return select(take, b, a), select(take, j, i)
 
@@ -92,23 +98,17 @@ def _softmax_sum(left: Parts, right: Parts) -> Parts:
     return top, s * Node(Op.EXP, (m - safe,)) + t * Node(Op.EXP, (n - safe,))
 
 
-def _last_index(dtypes: tuple[DType, ...]) -> Scalar:
-    return dtypes[1].max
-
-
-ADD = _of_op("ADD", Op.ADD, lambda dtype: 0)
-MUL = _of_op("MUL", Op.MUL, lambda dtype: 1)
-MAX = _of_op("MAX", Op.MAX, lambda dtype: False if dtype is bool_ else dtype.min)
-MIN = _of_op("MIN", Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
-ARGMAX = Monoid("ARGMAX", 2, lambda dtypes: (dtypes[0].min, _last_index(dtypes)), _better(Op.MAX))
-ARGMIN = Monoid("ARGMIN", 2, lambda dtypes: (dtypes[0].max, _last_index(dtypes)), _better(Op.MIN))
+ADD = _of_op(Op.ADD, lambda dtype: 0)
+MUL = _of_op(Op.MUL, lambda dtype: 1)
+MAX = _of_op(Op.MAX, lambda dtype: False if dtype is bool_ else dtype.min)
+MIN = _of_op(Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
+ARGMAX = Monoid("ARGMAX", 2, lambda dtypes: (dtypes[0].min, dtypes[1].max), _better(Op.MAX))
+ARGMIN = Monoid("ARGMIN", 2, lambda dtypes: (dtypes[0].max, dtypes[1].max), _better(Op.MIN))
 COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_complex)
 WELFORD = Monoid("WELFORD", 3, lambda dtypes: (0.0, 0.0, 0.0), _welford)
-SOFTMAX_SUM = Monoid(
-    "SOFTMAX_SUM", 2, lambda dtypes: (float("-inf"), 0.0), _softmax_sum
-)
+SOFTMAX_SUM = Monoid("SOFTMAX_SUM", 2, lambda dtypes: (float("-inf"), 0.0), _softmax_sum)
 
-MONOIDS: dict[str, Monoid] = {
-    monoid.name: monoid
-    for monoid in (ADD, MUL, MAX, MIN, ARGMAX, ARGMIN, COMPLEX_MUL, WELFORD, SOFTMAX_SUM)
+MONOIDS = {
+    one.name: one
+    for one in (ADD, MUL, MAX, MIN, ARGMAX, ARGMIN, COMPLEX_MUL, WELFORD, SOFTMAX_SUM)
 }

@@ -1,8 +1,7 @@
 """The one node type of lamina: immutable and interned.
 
-Equal structure is the same object, so `is` compares programs and identity hashing is enough.
-Dtype and shape are inferred when a node is made, so that a wrong program fails on the line that
-builds it.
+Equal structure is the same object, so `is` compares programs. Dtype and shape are inferred when a
+node is made, so that a wrong program fails on the line that builds it.
 """
 
 from __future__ import annotations
@@ -74,10 +73,7 @@ class Node(Operators["Node"]):
         return (Node, (self.op, self.src, self.arg))
 
     def __repr__(self) -> str:
-        sizes = ",".join(map(str, self.shape))
-        return f"<{self.op.name} {SHORT[self.dtype]}[{sizes}]>"
-
-    # A Python scalar in a formula stands for a constant of this node's dtype and shape.
+        return f"<{self.op.name} {type_text(self.dtype, self.shape)}>"
 
     def lift(self, value: Node | Scalar) -> Node:
         """`value` as a node of this node's shape and dtype."""
@@ -87,18 +83,17 @@ class Node(Operators["Node"]):
         return Node(op, src)
 
 
+def type_text(dtype: DType, shape: Shape) -> str:
+    """A dtype and a shape as the text form has them: ``f32[2,3]``."""
+    return f"{SHORT[dtype]}[{','.join(map(str, shape))}]"
+
+
 def const(value: Scalar, dtype: DType) -> Node:
     """A scalar constant of shape (), its value of `dtype`'s own kind; integers wrap around."""
-    if dtype.kind == "float":
-        return Node(Op.CONST, (), Const(float(value), dtype))  # type: ignore[arg-type]
-    if dtype.kind == "complex":
-        return Node(Op.CONST, (), Const(complex(value), dtype))
-    if dtype.kind == "bool":
-        return Node(Op.CONST, (), Const(bool(value), dtype))
-    wrapped = int(value) & ((1 << dtype.bits) - 1)  # type: ignore[arg-type]
-    if dtype.kind == "int" and wrapped >> (dtype.bits - 1):
-        wrapped -= 1 << dtype.bits
-    return Node(Op.CONST, (), Const(wrapped, dtype))
+    typed = dtype.python(value)
+    if dtype.is_int:
+        typed = (typed - dtype.min) % (1 << dtype.bits) + dtype.min
+    return Node(Op.CONST, (), Const(typed, dtype))
 
 
 def full(shape: Shape, value: Scalar, dtype: DType) -> Node:

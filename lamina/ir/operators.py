@@ -5,12 +5,27 @@ Both read alike, so that a rule looks like the code that builds what it matches.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from lamina.dtypes import Scalar
 from lamina.ir.ops import Op
 
 T = TypeVar("T")
+
+
+def _binary(op: Op) -> Callable[[Operators[T], T | Scalar], T]:
+    def operator(self: Operators[T], other: T | Scalar) -> T:
+        return self._apply(op, self, self.lift(other))
+
+    return operator
+
+
+def _reflected(op: Op) -> Callable[[Operators[T], T | Scalar], T]:
+    def operator(self: Operators[T], other: T | Scalar) -> T:
+        return self._apply(op, self.lift(other), self)
+
+    return operator
 
 
 class Operators(Generic[T]):
@@ -25,63 +40,29 @@ class Operators(Generic[T]):
     def _apply(self, op: Op, *src: Any) -> T:
         raise NotImplementedError
 
-    def __add__(self, other: T | Scalar) -> T:
-        return self._apply(Op.ADD, self, self.lift(other))
-
-    def __radd__(self, other: Scalar) -> T:
-        return self._apply(Op.ADD, self.lift(other), self)
+    __add__ = _binary(Op.ADD)
+    __radd__ = _reflected(Op.ADD)
+    __mul__ = _binary(Op.MUL)
+    __rmul__ = _reflected(Op.MUL)
+    __truediv__ = _binary(Op.DIV)
+    __rtruediv__ = _reflected(Op.DIV)
+    __floordiv__ = _binary(Op.IDIV)
+    __mod__ = _binary(Op.MOD)
+    __pow__ = _binary(Op.POW)
+    __and__ = _binary(Op.AND)
+    __or__ = _binary(Op.OR)
+    __xor__ = _binary(Op.XOR)
+    __lshift__ = _binary(Op.SHL)
+    __rshift__ = _binary(Op.SHR)
+    __lt__ = _binary(Op.LT)
+    __gt__ = _reflected(Op.LT)
+    eq = _binary(Op.EQ)  # elementwise; ``==`` compares programs
 
     def __sub__(self, other: T | Scalar) -> T:
         return self._apply(Op.ADD, self, self._apply(Op.NEG, self.lift(other)))
 
     def __rsub__(self, other: Scalar) -> T:
         return self._apply(Op.ADD, self.lift(other), -self)
-
-    def __mul__(self, other: T | Scalar) -> T:
-        return self._apply(Op.MUL, self, self.lift(other))
-
-    def __rmul__(self, other: Scalar) -> T:
-        return self._apply(Op.MUL, self.lift(other), self)
-
-    def __truediv__(self, other: T | Scalar) -> T:
-        return self._apply(Op.DIV, self, self.lift(other))
-
-    def __rtruediv__(self, other: Scalar) -> T:
-        return self._apply(Op.DIV, self.lift(other), self)
-
-    def __floordiv__(self, other: T | Scalar) -> T:
-        return self._apply(Op.IDIV, self, self.lift(other))
-
-    def __mod__(self, other: T | Scalar) -> T:
-        return self._apply(Op.MOD, self, self.lift(other))
-
-    def __pow__(self, other: T | Scalar) -> T:
-        return self._apply(Op.POW, self, self.lift(other))
-
-    def __and__(self, other: T | Scalar) -> T:
-        return self._apply(Op.AND, self, self.lift(other))
-
-    def __or__(self, other: T | Scalar) -> T:
-        return self._apply(Op.OR, self, self.lift(other))
-
-    def __xor__(self, other: T | Scalar) -> T:
-        return self._apply(Op.XOR, self, self.lift(other))
-
-    def __lshift__(self, other: T | Scalar) -> T:
-        return self._apply(Op.SHL, self, self.lift(other))
-
-    def __rshift__(self, other: T | Scalar) -> T:
-        return self._apply(Op.SHR, self, self.lift(other))
-
-    def __lt__(self, other: T | Scalar) -> T:
-        return self._apply(Op.LT, self, self.lift(other))
-
-    def __gt__(self, other: T | Scalar) -> T:
-        return self._apply(Op.LT, self.lift(other), self)
-
-    def eq(self, other: T | Scalar) -> T:
-        """Elementwise equality; ``==`` compares programs."""
-        return self._apply(Op.EQ, self, self.lift(other))
 
     def __neg__(self) -> T:
         return self._apply(Op.NEG, self)

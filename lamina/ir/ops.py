@@ -1,4 +1,4 @@
-"""The operations of every dialect, their arguments, and the monoids of reductions.
+"""The operations of every dialect and their arguments.
 
 Graph dialect: everything but the kernel group. A value is an array; elementwise operations take
 operands of one shape and never broadcast (EXPAND says it). Kernel dialect: scalars over named
@@ -8,7 +8,7 @@ loop axes; no movement operations, with LOAD in place of BUFFER.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lamina.dtypes import DType, Scalar
 from lamina.shape import Shape
@@ -92,48 +92,39 @@ class Op(enum.Enum):
     __hash__ = object.__hash__  # Enum's own hashes the name: slow on the interning path
 
 
+def _ops(names: str) -> frozenset[Op]:
+    return frozenset(Op[name] for name in names.split())
+
+
 class Group:
     """Sets of operations that passes ask for."""
 
-    LEAF = frozenset({Op.BUFFER, Op.CONST, Op.IOTA, Op.VARIABLE, Op.HOLE, Op.AXIS})
-    TRANSCENDENTAL = frozenset(
-        {Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.ATAN, Op.ERF}
-    )
-    UNARY = TRANSCENDENTAL | {
-        Op.NEG, Op.NOT, Op.TRUNC, Op.CAST, Op.BITCAST, Op.REAL, Op.IMAG,
-    }  # fmt: skip
-    COMPARE = frozenset({Op.LT, Op.EQ})
-    BINARY = COMPARE | {
-        Op.ADD, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.POW, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR,
-        Op.SHL, Op.SHR, Op.COMPLEX,
-    }  # fmt: skip
-    COMMUTATIVE = frozenset(
-        {Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.AND, Op.OR, Op.XOR}
-    )
+    LEAF = _ops("BUFFER CONST IOTA VARIABLE HOLE AXIS")
+    TRANSCENDENTAL = _ops("SQRT EXP EXP2 LOG LOG2 SIN COS ATAN ERF")
+    UNARY = TRANSCENDENTAL | _ops("NEG NOT TRUNC CAST BITCAST REAL IMAG")
+    COMPARE = _ops("LT EQ")
+    COMMUTATIVE = _ops("ADD MUL MAX MIN EQ AND OR XOR")
+    BINARY = COMMUTATIVE | _ops("DIV IDIV MOD POW LT SHL SHR COMPLEX")
     ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
-    MOVEMENT = frozenset(
-        {Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.FLIP, Op.SHEAR}
-    )
-    REDUCTION = frozenset({Op.REDUCE, Op.SCAN})
-    EFFECT = frozenset({Op.ASSIGN, Op.COPY, Op.CONTIGUOUS, Op.DETACH})
-    KERNEL = frozenset({Op.AXIS, Op.AFFINE, Op.LOAD, Op.FOLD, Op.PREFIX})
+    REDUCTION = _ops("REDUCE SCAN")
+    MOVEMENT = _ops("RESHAPE EXPAND PERMUTE PAD SHRINK FLIP SHEAR")
+    EFFECT = _ops("ASSIGN COPY CONTIGUOUS DETACH")
+    KERNEL = _ops("AXIS AFFINE LOAD FOLD PREFIX")
+    FOREIGN = KERNEL | {Op.HOLE}  # what no graph holds
 
 
-# Arguments with more than one part are named tuples: they hash and compare as fast as tuples.
-# The rest: RESHAPE and EXPAND hold a shape, PERMUTE and FLIP axes, CAST and BITCAST a dtype,
-# GATHER an axis, COPY a device name, AFFINE is below.
+# Arguments of several parts are named tuples: they hash and compare as fast as tuples. `ARGUMENT`
+# at the end says which operation takes which.
 
 
 class Const(NamedTuple):
-    """Argument of CONST: a Python scalar of the dtype's kind."""
-
-    value: Scalar
+    value: Scalar  # of the dtype's own Python type
     dtype: DType
 
 
 class BufferRef(NamedTuple):
-    """Argument of BUFFER. `storage` is opaque to the compiler: a device buffer, or after
-    normalisation the number of a program's parameter."""
+    """`storage` is opaque to the compiler: a device buffer, or after normalisation the number of
+    a program's parameter."""
 
     storage: object
     shape: Shape
@@ -142,14 +133,12 @@ class BufferRef(NamedTuple):
 
 
 class Iota(NamedTuple):
-    """Argument of IOTA."""
-
     size: int
     dtype: DType
 
 
 class Variable(NamedTuple):
-    """Argument of VARIABLE: `minimum <= value <= maximum`, dtype int64."""
+    """``minimum <= value <= maximum``, dtype int64."""
 
     name: str
     minimum: int
@@ -157,14 +146,12 @@ class Variable(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Argument of HOLE."""
-
     name: str
     dtype: DType
 
 
 class Reduce(NamedTuple):
-    """Argument of REDUCE (`axes` sorted) and of SCAN (one axis).
+    """`axes` are sorted; a SCAN has one.
 
     The operands are the components of `monoid`'s tuple; the node is component `part` of the
     result. Nodes that differ only in `part` share one loop.
@@ -176,7 +163,7 @@ class Reduce(NamedTuple):
 
 
 class Pad(NamedTuple):
-    """Argument of PAD: elements added before and after along each axis, and their value."""
+    """Elements added before and after along each axis, and their value."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -184,7 +171,7 @@ class Pad(NamedTuple):
 
 
 class Shrink(NamedTuple):
-    """Argument of SHRINK: start, stop and a positive step along each axis."""
+    """Start, stop and a positive step along each axis."""
 
     start: tuple[int, ...]
     stop: tuple[int, ...]
@@ -192,9 +179,7 @@ class Shrink(NamedTuple):
 
 
 class Shear(NamedTuple):
-    """Argument of SHEAR.
-
-    Along `axis` the output has ``n + (size of axis by - 1) * abs(step)`` elements. With k the
+    """Along `axis` the output has ``n + (size of axis by - 1) * abs(step)`` elements. With k the
     index along `by`, output element i is input element ``i - k * step`` for a positive step and
     ``i - (size of by - 1 - k) * abs(step)`` for a negative one, and 0 outside the input.
     Together with EXPAND and SHRINK this makes sliding windows, with PAD and REDUCE their
@@ -207,15 +192,14 @@ class Shear(NamedTuple):
 
 
 class Scatter(NamedTuple):
-    """Argument of SCATTER: `monoid` combines an update with what is there, None replaces it
-    (the last update along `axis` wins)."""
+    """`monoid` combines an update with what is there, None replaces it (the last one wins)."""
 
     axis: int
     monoid: Monoid | None
 
 
 class Axis(NamedTuple):
-    """Argument of AXIS: a loop index ``0 <= index < size``; `number` tells axes apart."""
+    """A loop index ``0 <= index < size``; `number` tells axes apart."""
 
     number: int
     size: int
@@ -223,21 +207,31 @@ class Axis(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """Argument of AFFINE: ``constant + sum(coefficient * operand)``."""
+    """``constant + sum(coefficient * operand)``."""
 
     coefficients: tuple[int, ...]
     constant: int
 
 
 class Load(NamedTuple):
-    """Argument of LOAD; its operands are an index in elements and optionally a condition."""
+    """The operands are an index in elements and optionally a condition."""
 
     parameter: int
     dtype: DType
 
 
 class Fold(NamedTuple):
-    """Argument of FOLD and PREFIX; the operands are the components, then the axes."""
+    """The operands are the components, then the axes."""
 
     monoid: Monoid
     part: int = 0
+
+
+ARGUMENT: dict[Op, Any] = {
+    Op.BUFFER: BufferRef, Op.CONST: Const, Op.IOTA: Iota, Op.VARIABLE: Variable, Op.HOLE: Hole,
+    Op.CAST: "dtype", Op.BITCAST: "dtype", Op.REDUCE: Reduce, Op.SCAN: Reduce, Op.RESHAPE: "shape",
+    Op.EXPAND: "shape", Op.PERMUTE: "axes", Op.PAD: Pad, Op.SHRINK: Shrink, Op.FLIP: "axes",
+    Op.SHEAR: Shear, Op.GATHER: "axis", Op.SCATTER: Scatter, Op.COPY: "device", Op.AXIS: Axis,
+    Op.AFFINE: Affine, Op.LOAD: Load, Op.FOLD: Fold, Op.PREFIX: Fold,
+}  # fmt: skip
+"""The argument of each operation that takes one: a named tuple, or the name of a single value."""

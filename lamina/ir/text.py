@@ -1,116 +1,66 @@
-"""The text form of a graph: one line a node, which parses back to the same objects.
+"""Graphs and kernels as text. A graph is one line a node, and parses back to the same objects:
 
-    %0 = buffer 0 cpu : f32[64,32]
+    %0 = buffer storage=0 device=cpu : f32[64,32]
     %1 = reduce %0 monoid=ADD axes=(1,) part=0 : f32[64]
-    %2 = const 0.5 : f32[]
+    %2 = const value=0.5 : f32[]
     %3 = expand %2 : f32[64]
-    %4 = mul %1, %3 : f32[64]    # train.py:12
+    %4 = mul %1, %3 : f32[64]
 
-After the operation come its operands, then its argument. What the type on the right says already
-is not said twice: the shape of RESHAPE and EXPAND, the dtype of CAST and BITCAST, the size of
-IOTA. The sinks are the nodes that nothing uses; a last line ``return %4, %1`` names them where
-that is not so. A ``#`` starts a comment. Buffers come back as numbers in place of device memory.
+After the operation come its operands, then the parts of its argument, but for dtypes, shapes and
+sizes, which the type on the right says already. The sinks are the nodes that nothing uses; a last
+line ``return %4, %1`` names them where that is not so. A ``#`` starts a comment. Buffers come back
+as numbers in place of device memory. A kernel's indices are written where they are used:
+
+    kernel p0: f32[6400], p1: f32[6400] written
+      %0 = load 100*a0 + r1 parameter=0 : f32[]
+      %1 = fold %0, r1 monoid=MAX part=0 : f32[]
+      ...
+      for a0 < 64, a2 < 100: p1[100*a0 + a2] = %9
 """
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from lamina.dtypes import BY_SHORT, SHORT, DType
 from lamina.errors import FormatError, LaminaError
-from lamina.ir.lines import line_of
+from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, roots_of
 from lamina.ir.monoids import MONOIDS
-from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
-from lamina.ir.verify import ARGUMENT, FOREIGN, complaint
-from lamina.shape import Shape, prod
+from lamina.ir.node import Node, toposort, type_text
+from lamina.ir.ops import ARGUMENT, Group, Op
+from lamina.ir.verify import check_parts
+from lamina.shape import prod
 
 T = TypeVar("T")
 
-_LINE = re.compile(r"%(\w+) = (\w+)(?: (.*?))? : (\w+)\[([\d,]*)\]")
-_OPERANDS = re.compile(r"%\w+(?:, %\w+)*")
-_BY_NAME = {op.name.lower(): op for op in Op if op not in FOREIGN}
-
-
-class _Type(NamedTuple):
-    dtype: DType
-    shape: Shape
-
-    def __str__(self) -> str:
-        return f"{SHORT[self.dtype]}[{','.join(map(str, self.shape))}]"
-
-
-class _MalformedError(Exception):
-    """What was expected; `parse` adds the line number."""
-
-
-_WORDS: dict[Op, str] = {
-    Op.BUFFER: "{storage} {device}",
-    Op.CONST: "{value}",
-    Op.VARIABLE: "{name} minimum={minimum} maximum={maximum}",
-    Op.REDUCE: "monoid={monoid} axes={axes} part={part}",
-    Op.SCAN: "monoid={monoid} axes={axes} part={part}",
-    Op.PERMUTE: "axes={axes}",
-    Op.PAD: "before={before} after={after} value={value}",
-    Op.SHRINK: "start={start} stop={stop} step={step}",
-    Op.FLIP: "axes={axes}",
-    Op.SHEAR: "axis={axis} by={by} step={step}",
-    Op.GATHER: "axis={axis}",
-    Op.SCATTER: "axis={axis} monoid={monoid}",
-    Op.COPY: "{device}",
-}
-"""How the argument of an operation is written, but for what the type says."""
-
-
-def _write(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return f"({value[0]},)" if len(value) == 1 else f"({','.join(map(str, value))})"
-    return value if isinstance(value, str) else repr(value)
-
-
-def _read(field: str, word: str, type_: _Type) -> Any:
-    """The value that a word stands for. Raises ValueError if there is none."""
-    if field in ("name", "device"):
-        return word
-    if field == "monoid":
-        return None if word == "none" else _known("a monoid", word, MONOIDS)
-    kind = type_.dtype.kind if field == "value" else "ints"
-    if kind == "bool":
-        return _known("a bool", word, {"true": True, "false": False})
-    if kind == "ints" and word.startswith("("):
-        return tuple(int(one) for one in word.strip("()").split(",") if one)
-    return {"float": float, "complex": complex}.get(kind, int)(word)
-
-
-def _known(what: str, word: str, table: Mapping[str, T]) -> T:
-    if word not in table:
-        raise _MalformedError(f"expected {what} ({', '.join(table)}), not {word!r}")
-    return table[word]
+_OPERANDS = r"((?: %\w+,?)*)"
+_LINE = re.compile(rf"%(\w+) = (\w+){_OPERANDS}((?: \w+=\S+)*) : (\w+)\[([\d,]*)\]")
+_RETURN = re.compile(rf"return{_OPERANDS}")
+_BY_NAME = {op.name.lower(): op for op in Op if op not in Group.FOREIGN}
+_IN_TYPE = ("dtype", "shape", "size")
 
 
 def to_text(sinks: Iterable[Node]) -> str:
     """The graph of `sinks`, operands first; the number of a node is its place."""
     sinks = list(sinks)
     order = toposort(sinks)
-    numbers = {node: number for number, node in enumerate(order)}
+    names = {node: f"%{number}" for number, node in enumerate(order)}
     storages = _number_storages(order)
-    lines = [_print_node(node, numbers, storages) for node in order]
+    lines = [_line(node, names, storages) for node in order]
     if sinks != _unused(order):
-        lines.append("return " + ", ".join(f"%{numbers[sink]}" for sink in sinks))
+        lines.append("return " + ", ".join(names[sink] for sink in sinks))
     return "\n".join(lines)
 
 
-def _number_storages(order: list[Node]) -> dict[object, int]:
+def _number_storages(order: list[Node]) -> dict[object, object]:
     """Parameters keep their numbers; device buffers take the free ones."""
-    storages = list(dict.fromkeys(node.arg.storage for node in order if node.op is Op.BUFFER))
-    numbers = {storage: storage for storage in storages if isinstance(storage, int)}
-    free = (number for number in range(len(storages)) if number not in numbers)
-    return {storage: numbers[storage] if storage in numbers else next(free)
-            for storage in storages}  # fmt: skip
+    storages = dict.fromkeys(node.arg.storage for node in order if node.op is Op.BUFFER)
+    free = (number for number in itertools.count() if number not in storages)
+    return {one: one if isinstance(one, int) else next(free) for one in storages}
 
 
 def _unused(order: Iterable[Node]) -> list[Node]:
@@ -119,21 +69,16 @@ def _unused(order: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if node not in used]
 
 
-def _print_node(node: Node, numbers: dict[Node, int], storages: dict[object, int]) -> str:
-    words = [", ".join(f"%{numbers[operand]}" for operand in node.src)] if node.src else []
-    arg = node.arg
-    if node.op is Op.BUFFER:
-        arg = arg._replace(storage=storages[arg.storage])
-    if node.op in FOREIGN:  # scalars of kernels and combines are printed for the eye only
-        words.append(repr(arg))
-    elif node.op in _WORDS:
-        alone = dict.fromkeys(("axes", "axis", "device"), arg)
-        fields = arg._asdict() if hasattr(arg, "_asdict") else alone
-        words.append(_WORDS[node.op].format_map({k: _write(v) for k, v in fields.items()}))
-    body = " ".join([f"%{numbers[node]} = {node.op.name.lower()}", *words])
-    line = line_of(node)
-    comment = f"    # {line.partition(': ')[0]}" if line is not None else ""
-    return f"{body} : {_Type(node.dtype, node.shape)}{comment}"
+def _line(node: Node, names: Mapping[Node, str], storages: Mapping[object, object]) -> str:
+    kind = ARGUMENT.get(node.op)
+    parts = {kind: node.arg} if isinstance(kind, str) else node.arg._asdict() if kind else {}
+    words = [", ".join(names[one] for one in node.src)] if node.src else []
+    for field, value in parts.items():
+        if field not in _IN_TYPE:
+            shown = storages[value] if field == "storage" else value
+            words.append(f"{field}={str(shown).replace(' ', '')}")
+    body = " ".join([node.op.name.lower(), *words])
+    return f"{names[node]} = {body} : {type_text(node.dtype, node.shape)}"
 
 
 def parse(text: str) -> list[Node]:
@@ -143,91 +88,123 @@ def parse(text: str) -> list[Node]:
     """
     names: dict[str, Node] = {}
     sinks: list[Node] | None = None
-    for number, line in _statements(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        statement = line.partition("#")[0].strip()
         try:
-            if sinks is not None:
-                raise _MalformedError("expected nothing after the line 'return'")
-            if line.startswith("return"):
-                sinks = _operands(line.removeprefix("return").strip(), names)
-            else:
-                name, node = _parse_node(line, names)
-                names[name] = node
-        except _MalformedError as error:
-            raise FormatError(f"line {number}: {error}") from None
+            if statement and sinks is not None:
+                raise FormatError("expected nothing after the line 'return'")
+            if returned := _RETURN.fullmatch(statement):
+                sinks = _operands(returned[1], names)
+            elif statement:
+                _parse_node(statement, names)
+        except LaminaError as error:
+            raise FormatError(f"line {number}: {str(error).splitlines()[0]}") from None
     return _unused(names.values()) if sinks is None else sinks
 
 
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        statement = line.partition("#")[0].strip()
-        if statement:
-            yield number, statement
+def _parse_node(line: str, names: dict[str, Node]) -> None:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise FormatError(
+            f"expected '%name = operation %operand, ... part=value ... : f32[2,3]', not {line!r}"
+        )
+    name, op_name, operands, words, dtype_name, sizes = match.groups()
+    if name in names:
+        raise FormatError(f"expected a new name, and %{name} is defined above")
+    op = _known("an operation of the graph", op_name, _BY_NAME)
+    dtype = _known("a dtype", dtype_name, BY_SHORT)
+    shape = tuple(int(size) for size in sizes.split(",") if size)
+    in_type = dict(zip(_IN_TYPE, (dtype, shape, prod(shape)), strict=True))
+    src, arg = tuple(_operands(operands, names)), _argument(op, words.split(), in_type)
+    check_parts(op, src, arg)
+    node = names[name] = Node(op, src, arg)
+    found, said = type_text(node.dtype, node.shape), type_text(dtype, shape)
+    if found != said:
+        raise FormatError(f"expected the type {found}, not {said}")
 
 
-def _operands(words: str, names: dict[str, Node]) -> list[Node]:
-    if words and not _OPERANDS.fullmatch(words):
-        raise _MalformedError(f"expected operands such as '%0, %1', not {words!r}")
-    given = [word.strip()[1:] for word in words.split(",")] if words else []
+def _operands(words: str, names: Mapping[str, Node]) -> list[Node]:
+    given = re.findall(r"\w+", words)
     for name in given:
         if name not in names:
-            raise _MalformedError(f"expected a node that is defined above, not %{name}")
+            raise FormatError(f"expected a node that is defined above, not %{name}")
     return [names[name] for name in given]
 
 
-def _parse_node(line: str, names: dict[str, Node]) -> tuple[str, Node]:
-    match = _LINE.fullmatch(line)
-    if match is None:
-        raise _MalformedError(
-            f"expected '%name = operation operands argument : f32[2,3]', not {line!r}"
-        )
-    name, op_name, body, dtype_name, sizes = match.groups()
-    if name in names:
-        raise _MalformedError(f"expected a new name, and %{name} is defined above")
-    if op_name not in _BY_NAME:
-        raise _MalformedError(f"expected an operation of the graph, not {op_name!r}")
-    shape = tuple(int(size) for size in sizes.split(",") if size)
-    type_ = _Type(_known("a dtype", dtype_name, BY_SHORT), shape)
-    return name, _build(_BY_NAME[op_name], body or "", type_, names)
-
-
-def _build(op: Op, body: str, type_: _Type, names: dict[str, Node]) -> Node:
-    listed = _OPERANDS.match(body)
-    src = tuple(_operands(listed.group(), names)) if listed else ()
-    rest = body[listed.end() :] if listed else body
-    arg = _argument(op, rest.split(), type_)
-    problem = complaint(op, src, arg)
-    if problem is not None:
-        raise _MalformedError(f"{op.name.lower()}: {problem}")
-    try:
-        node = Node(op, src, arg)
-    except LaminaError as error:
-        raise _MalformedError(str(error).partition("\n")[0]) from None
-    found = _Type(node.dtype, node.shape)
-    if found != type_:
-        raise _MalformedError(f"expected the type {found}, not {type_}")
-    return node
-
-
-def _argument(op: Op, words: list[str], type_: _Type) -> Any:
-    pattern = _WORDS.get(op, "").split()
-    prefixes = [one.partition("{")[0] for one in pattern]
-    if len(words) != len(prefixes) or not all(map(str.startswith, words, prefixes)):
-        raise _MalformedError(
-            f"expected {' '.join(one + '...' for one in prefixes) or 'no argument'} after "
+def _argument(op: Op, words: list[str], in_type: dict[str, Any]) -> Any:
+    kind = ARGUMENT.get(op)
+    fields = (kind,) if isinstance(kind, str) else kind._fields if kind else ()
+    wanted = [field for field in fields if field not in in_type]
+    given = dict(word.split("=", 1) for word in words)
+    if list(given) != wanted:
+        raise FormatError(
+            f"expected {' '.join(one + '=...' for one in wanted) or 'no argument'} after "
             f"{op.name.lower()} and its operands, not {' '.join(words)!r}"
         )
-    if op is Op.IOTA and len(type_.shape) != 1:
-        raise _MalformedError(f"expected a type of one axis for iota, not {type_}")
-    given: dict[str, Any] = {}
-    for one, prefix, word in zip(pattern, prefixes, words, strict=True):
-        field = one[len(prefix) + 1 : -1]
-        try:
-            given[field] = _read(field, word.removeprefix(prefix), type_)
-        except ValueError:
-            raise _MalformedError(f"expected a number, not {word!r}") from None
-    kind: Any = ARGUMENT.get(op)
-    if hasattr(kind, "_fields"):
-        known = {"shape": type_.shape, "dtype": type_.dtype, "size": prod(type_.shape)} | given
-        return kind(*(known[field] for field in kind._fields))
-    from_type = None if kind is None else type_.dtype if kind is DType else type_.shape
-    return next(iter(given.values()), from_type)
+    values = dict(in_type)
+    for field, word in given.items():
+        values[field] = _read(field, word, in_type["dtype"])
+    parts = [values[field] for field in fields]
+    if kind is None or isinstance(kind, str):
+        return parts[0] if parts else None
+    return kind(*parts)
+
+
+def _read(field: str, word: str, dtype: DType) -> Any:
+    if field in ("name", "device"):
+        return word
+    if field == "monoid":
+        return _known("a monoid", word, MONOIDS | {"None": None})
+    typed = field == "value" and dtype.python in (float, complex)  # no literal is inf or nan
+    try:
+        return dtype.python(word) if typed else ast.literal_eval(word)
+    except (ValueError, SyntaxError):
+        raise FormatError(f"expected a number or a tuple as {field}, not {word!r}") from None
+
+
+def _known(what: str, word: str, table: Mapping[str, T]) -> T:
+    if word not in table:
+        raise FormatError(f"expected {what} ({', '.join(table)}), not {word!r}")
+    return table[word]
+
+
+def kernel_text(kernel: AnyKernel) -> str:
+    """`kernel` one value a line, operands first."""
+    parameters = ", ".join(
+        f"p{number}: {SHORT[one.dtype]}[{one.size}]{' written' if one.written else ''}"
+        for number, one in enumerate(kernel.parameters)
+    )
+    if isinstance(kernel, SortKernel):
+        return f"sort {parameters}\n  {kernel.rows} rows of {kernel.length}"
+    return "\n  ".join([f"kernel {parameters}", *_kernel_lines(kernel)])
+
+
+def _kernel_lines(kernel: Kernel) -> list[str]:
+    names: dict[Node, str] = {}
+    lines: list[str] = []
+    roots = [one for store in kernel.stores for one in (*store.axes, *roots_of(store))]
+    for node in toposort(roots):
+        if node.op in (Op.AXIS, Op.AFFINE, Op.CONST):
+            names[node] = _index(node, names)
+        else:
+            names[node] = f"%{len(lines)}"
+            lines.append(_line(node, names, {}))
+    return lines + [_store(store, names) for store in kernel.stores]
+
+
+def _index(node: Node, names: Mapping[Node, str]) -> str:
+    if node.op is Op.CONST:
+        return str(node.arg.value)
+    if node.op is Op.AXIS:
+        return f"{'r' if node.arg.reduce else 'a'}{node.arg.number}"
+    terms = zip(node.src, node.arg.coefficients, strict=True)
+    parts = [names[one] if k == 1 else f"{k}*{names[one]}" for one, k in terms]
+    return " + ".join([*parts, *([str(node.arg.constant)] if node.arg.constant else [])])
+
+
+def _store(store: Store, names: Mapping[Node, str]) -> str:
+    loops = ", ".join(f"{names[axis]} < {axis.arg.size}" for axis in store.axes)
+    guard = "" if store.condition is None else f" if {names[store.condition]}"
+    how = "=" if store.monoid is None else f"{store.monoid.name}="
+    target = f"p{store.parameter}[{names[store.index]}]"
+    return f"for {loops or 'once'}{guard}: {target} {how} {names[store.value]}"

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from hypothesis import given, settings
 
 from lamina import dtypes
 from lamina.errors import FormatError
-from lamina.ir import build, lines
+from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Group, Op, Pad, Reduce
 from lamina.ir.text import parse, to_text
-from lamina.ir.verify import FOREIGN
 from tests.ir.graphs import graphs
 
 SOFTMAX = """\
-%0 = buffer 0 cpu : f32[64,32]
+%0 = buffer storage=0 device=cpu : f32[64,32]
 %1 = reduce %0 monoid=MAX axes=(1,) part=0 : f32[64]
 %2 = reshape %1 : f32[64,1]
 %3 = expand %2 : f32[64,32]
@@ -59,14 +56,14 @@ def test_random_graphs_round_trip_to_the_same_objects(sinks: list[Node]) -> None
 def test_random_graphs_reach_every_operation() -> None:
     seen: set[Op] = set()
 
-    @settings(max_examples=150)
+    @settings(max_examples=300, derandomize=True)
     @given(graphs(20, 40))
     def collect(sinks: list[Node]) -> None:
         seen.update(node.op for node in toposort(sinks))
 
     collect()
     same_form = Group.TRANSCENDENTAL | Group.BINARY | {Op.TRUNC}
-    assert set(Op) - FOREIGN - same_form <= seen
+    assert set(Op) - Group.FOREIGN - same_form <= seen
     assert seen & Group.BINARY
 
 
@@ -96,10 +93,10 @@ def test_device_buffers_become_free_running_numbers() -> None:
     again = _buffer((1, 3), first)
     text = to_text([*nodes, again])
     assert [line.split(" = ")[1] for line in text.splitlines()] == [
-        "buffer 1 cpu : f32[3]",
-        "buffer 0 cpu : f32[3]",
-        "buffer 2 cpu : f32[3]",
-        "buffer 1 cpu : f32[1,3]",
+        "buffer storage=1 device=cpu : f32[3]",
+        "buffer storage=0 device=cpu : f32[3]",
+        "buffer storage=2 device=cpu : f32[3]",
+        "buffer storage=1 device=cpu : f32[1,3]",
     ]
     assert to_text(parse(text)) == text
 
@@ -114,55 +111,43 @@ def test_sinks_are_named_only_where_they_are_not_the_unused_nodes() -> None:
     assert parse("# nothing\n\n") == []
 
 
-def test_lines_of_the_user_are_comments() -> None:
-    node = -_buffer((5,))
-    lines.record(node)
-    place = f"test_text.py:{sys._getframe().f_lineno - 1}"
-    assert lines.line_of(node) == f"{place}: lines.record(node)"
-    lines.record(node)
-    assert lines.line_of(node) == f"{place}: lines.record(node)"
-    text = to_text([node])
-    assert text.endswith(f"f32[5]    # {place}")
-    assert parse(text) == [node]
-    assert lines.line_of(_buffer((5,))) is None
-
-
 def test_foreign_scalars_print_but_do_not_parse() -> None:
     combined = MAX.combine((build.const(1.0, dtypes.float32),), (build.const(2.0, dtypes.float32),))
     assert parse(to_text(combined)) == list(combined)
-    with pytest.raises(FormatError, match="an operation of the graph, not 'hole'"):
-        parse("%0 = hole a : f32[]")
+    with pytest.raises(FormatError, match=r"an operation of the graph .* not 'hole'"):
+        parse("%0 = hole name=a : f32[]")
 
 
-X = "%0 = buffer 0 cpu : f32[2,3]\n"
+X = "%0 = buffer storage=0 device=cpu : f32[2,3]\n"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("add %0", r"line 1: expected '%name = operation"),
-        ("%0 = frobnicate : f32[]", "line 1: expected an operation of the graph, not 'frobnicate'"),
-        ("%0 = const 1.0 : f33[]", r"line 1: expected a dtype \(bool, i8.*not 'f33'"),
-        ("%0 = const one : f32[]", "line 1: expected a number, not 'one'"),
-        ("%0 = const 1.5 : i32[]", "line 1: expected a number, not '1.5'"),
-        ("%0 = const 300 : u8[]", "line 1: const: 300 is out of the range of uint8"),
-        ("%0 = const 1 : bool[]", r"line 1: expected a bool \(true, false\), not '1'"),
-        ("%0 = iota : i32[]", "line 1: expected a type of one axis for iota"),
-        ("%0 = variable n minimum=1 : i64[]", r"expected \.\.\. minimum=\.\.\. maximum=\.\.\. aft"),
+        ("%0 = frobnicate : f32[]", r"line 1: expected an operation of .*, not 'frobnicate'"),
+        ("%0 = const value=1.0 : f33[]", r"line 1: expected a dtype \(bool, i8.*not 'f33'"),
+        ("%0 = const value=one : f32[]", "line 1: expected a number .*, not 'one'"),
+        ("%0 = const value=one : i32[]", "line 1: expected a number .*, not 'one'"),
+        ("%0 = const value=1.5 : i32[]", "line 1: 1.5 is not a Python int, as int32 needs"),
+        ("%0 = const value=300 : u8[]", "line 1: 300 is out of the range of uint8"),
+        ("%0 = const value=1 : bool[]", "line 1: 1 is not a Python bool"),
+        ("%0 = iota : i32[]", r"line 1: expected the type i32\[1\], not i32\[\]"),
+        ("%0 = variable name=n minimum=1 : i64[]", r"minimum=\.\.\. maximum=\.\.\. aft"),
         (X + "%1 = neg %7 : f32[2,3]", "line 2: expected a node that is defined above, not %7"),
         (X + "%0 = neg %0 : f32[2,3]", "line 2: expected a new name, and %0 is defined above"),
         (X + "%1 = neg %0 axis=1 : f32[2,3]", "line 2: expected no argument after neg .*'axis=1'"),
-        (X + "%1 = neg %0, %0 : f32[2,3]", "line 2: neg: it takes 1 operands, and has 2"),
-        (X + "%1 = add %0 : f32[2,3]", "line 2: add: it takes 2 operands, and has 1"),
+        (X + "%1 = neg %0, %0 : f32[2,3]", "line 2: it takes 1 operands, and has 2"),
+        (X + "%1 = add %0 : f32[2,3]", "line 2: it takes 2 operands, and has 1"),
         (X + "%1 = neg %0 : f32[3,2]", r"line 2: expected the type f32\[2,3\], not f32\[3,2\]"),
         (X + "%1 = neg %0 : f64[2,3]", r"line 2: expected the type f32\[2,3\], not f64\[2,3\]"),
         (X + "%1 = reshape %0 : f32[4]", "line 2: reshape: .* has 6 elements"),
-        (X + "%1 = flip %0 axes=1 : f32[2,3]", "line 2: flip: its argument is 1, not a tuple"),
-        (X + "%1 = flip %0 axes=(1,0) : f32[2,3]", "line 2: flip: .* not a sorted tuple of axes"),
+        (X + "%1 = flip %0 axes=1 : f32[2,3]", "line 2: its argument is 1, not tuple"),
+        (X + "%1 = flip %0 axes=(1,0) : f32[2,3]", "line 2: .* not a sorted tuple of axes"),
         (X + "%1 = reduce %0 monoid=SUM axes=(1,) part=0 : f32[2]", "expected a monoid .* 'SUM'"),
         (X + "%1 = reduce %0 monoid=ADD axes=(1,) part=2 : f32[2]", "part=2 is not a component"),
         (X + "return %0\n%1 = neg %0 : f32[2,3]", "line 3: expected nothing after the line 'retur"),
-        (X + "return 0", "line 2: expected operands such as"),
+        (X + "return 0", "line 2: expected '%name"),
     ],
 )
 def test_mistakes_are_reported_with_their_line(text: str, message: str) -> None:
