@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
-from lamina.autodiff.movement import running_total, spread
+from lamina.autodiff.movement import spread, sum_from_each, take
 from lamina.autodiff.rules import VJP
-from lamina.ir import monoids
 from lamina.ir.build import select
+from lamina.ir.monoids import ADD, MUL, SOFTMAX_SUM, WELFORD
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 
@@ -42,11 +43,11 @@ def beneath(node: Node, number: int, live: Node | None) -> Node | None:
     if live is None:
         return None
     if node.op in Group.MOVEMENT or node.op is Op.GATHER:
-        return VJP[node.op](node, live)[0]
+        return VJP[node.op](live, node, *node.src)[0]
     if node.op is Op.SCATTER and number == 2:
-        return Node(Op.GATHER, (live, node.src[1]), node.arg.axis)
+        return take(live, node.src[1], node.arg.axis)
     if node.op is Op.SCAN:
-        return running_total(live, node.arg.axes[0], backwards=True)
+        return sum_from_each(live, node.arg.axes[0])
     if node.op is Op.REDUCE:
         return None if _is_contraction(node) else spread(live, node.arg.axes, node.src[0].shape)
     return live
@@ -61,49 +62,39 @@ def guarded(node: Node, number: int, piece: Node, mask: Node | None) -> Node:
 
 def union(masks: Sequence[Node | None]) -> Node | None:
     """Where at least one of the masks is true; None is everywhere."""
-    total: Node | None = masks[0]
-    for mask in dict.fromkeys(masks[1:]):
+    total, *others = dict.fromkeys(masks)
+    for mask in others:
         if total is None or mask is None:
             return None
-        total = total if mask is total else total | mask
+        total = total | mask
     return total
 
 
 def _factor_may_be_infinite(node: Node, number: int) -> bool:
     if node.op in Group.REDUCTION:
-        return node.arg.monoid in (monoids.MUL, monoids.WELFORD, monoids.SOFTMAX_SUM)
+        return node.arg.monoid in (MUL, WELFORD, SOFTMAX_SUM)
     if node.op is Op.MUL:
-        return not _is_finite_constant(node.src[1 - number])
+        return not math.isfinite(_constant(node.src[1 - number]))
     if node.op is Op.DIV and number == 0:
-        return not _is_nonzero_constant(node.src[1])
+        return not abs(_constant(node.src[1])) > 0.0
     return node.op in _NONLINEAR
 
 
 def _is_contraction(node: Node) -> bool:
     """Whether `node` sums products of two broadcast operands."""
-    product = node.src[0]
-    while product.op is Op.CAST:
-        product = product.src[0]
-    if node.arg.monoid is not monoids.ADD or product.op is not Op.MUL:
-        return False
-    return all(_is_broadcast(factor) for factor in product.src)
+    product = _behind(node.src[0], {Op.CAST})
+    return node.arg.monoid is ADD and product.op is Op.MUL and all(
+        _behind(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
+    )  # fmt: skip
 
 
-def _is_broadcast(node: Node) -> bool:
-    while node.op in _VIEWS:
-        if node.op is Op.EXPAND:
-            return True
+def _constant(node: Node) -> float:
+    """The one value of every element of `node`; NaN if there is none."""
+    node = _behind(node, _VIEWS - {Op.PAD, Op.SHEAR})
+    return float(node.arg.value) if node.op is Op.CONST else math.nan
+
+
+def _behind(node: Node, views: AbstractSet[Op]) -> Node:
+    while node.op in views:
         node = node.src[0]
-    return False
-
-
-def _is_finite_constant(node: Node) -> bool:
-    while node.op in _VIEWS - {Op.PAD}:
-        node = node.src[0]
-    return node.op is Op.CONST and math.isfinite(node.arg.value)
-
-
-def _is_nonzero_constant(node: Node) -> bool:
-    while node.op in _VIEWS - {Op.PAD, Op.SHEAR}:
-        node = node.src[0]
-    return node.op is Op.CONST and not (math.isnan(node.arg.value) or node.arg.value == 0)
+    return node

@@ -1,4 +1,4 @@
-"""Adjoints of the operations that move elements without changing them.
+"""Adjoints of the operations that move elements, and what other rules build from.
 
 Each is the transpose of a matrix of zeros and ones: where the operation reads an element twice,
 the adjoint adds. They serve masks as well (dtype bool), with OR in place of the sum.
@@ -6,31 +6,19 @@ the adjoint adds. They serve masks as well (dtype bool), with OR in place of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lamina.dtypes import DType, bool_, float32, int64
 from lamina.errors import GradientError
-from lamina.ir.build import (
-    cast,
-    expand,
-    flip,
-    full,
-    insert_axes,
-    iota,
-    pad,
-    permute,
-    reduce,
-    reshape,
-    select,
-    shear,
-    shrink,
-)
-from lamina.ir.monoids import ADD, MAX, MIN
+from lamina.ir import build
+from lamina.ir.build import cast, pad, reshape, select, shrink
+from lamina.ir.monoids import ADD, MAX, MIN, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.shape import Shape
 
 Contributions = Sequence[Node | None]
+Rule = Callable[..., Contributions]  # see `lamina.autodiff.rules`
 
 
 def wide(dtype: DType) -> DType:
@@ -38,25 +26,26 @@ def wide(dtype: DType) -> DType:
     return float32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
+def _adding(x: Node) -> Monoid:
+    return MAX if x.dtype is bool_ else ADD
+
+
 def sum_over(x: Node, axes: Sequence[int]) -> Node:
-    """The sum over `axes`, which vanish; of a mask, whether any is true."""
-    if x.dtype is bool_:
-        return reduce(MAX, axes, x)
-    return cast(reduce(ADD, axes, cast(x, wide(x.dtype))), x.dtype) if axes else x
+    """The sum over `axes`, which vanish."""
+    total = build.reduce(_adding(x), axes, cast(x, wide(x.dtype)))
+    return cast(total, x.dtype) if axes else x
+
+
+def sum_from_each(x: Node, axis: int) -> Node:
+    """At i the sum of the elements from i to the end of `axis`."""
+    backwards = cast(build.flip(x, (axis,)), wide(x.dtype))
+    total = Node(Op.SCAN, (backwards,), Reduce(_adding(x), (axis,)))
+    return build.flip(cast(total, x.dtype), (axis,))
 
 
 def spread(x: Node, axes: Sequence[int], shape: Shape) -> Node:
     """Undo the shape of a reduction over `axes` of `shape`: each element is repeated."""
-    return expand(insert_axes(x, axes), shape)
-
-
-def running_total(x: Node, axis: int, backwards: bool = False) -> Node:
-    """Inclusive sums (of a mask, OR) along `axis`, from the end when `backwards`."""
-    if backwards:
-        return flip(running_total(flip(x, (axis,)), axis), (axis,))
-    if x.dtype is bool_:
-        return Node(Op.SCAN, (x,), Reduce(MAX, (axis,)))
-    return cast(Node(Op.SCAN, (cast(x, wide(x.dtype)),), Reduce(ADD, (axis,))), x.dtype)
+    return build.expand(build.insert_axes(x, axes), shape)
 
 
 def inverse(order: Sequence[int]) -> list[int]:
@@ -66,61 +55,42 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 def positions(shape: Shape, axis: int) -> Node:
     """The index along `axis` of each element of `shape`."""
-    sizes = tuple(size if one == axis else 1 for one, size in enumerate(shape))
-    return expand(reshape(iota(shape[axis], int64), sizes), shape)
+    others = [one for one in range(len(shape)) if one != axis]
+    return spread(build.iota(shape[axis], int64), others, shape)
+
+
+def take(x: Node, index: Node, axis: int) -> Node:
+    """The elements of `x` at `index` along `axis`."""
+    return Node(Op.GATHER, (x, index), axis)
 
 
 def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
-    """Zeros of `shape` with each element of `x` added at `index` along `axis`: GATHER's
-    transpose."""
-    monoid = MAX if x.dtype is bool_ else ADD
+    """Zeros of `shape` with each element of `x` added at `index` along `axis`."""
     source = cast(x, wide(x.dtype))
-    zeros = full(shape, 0, source.dtype)
-    return cast(Node(Op.SCATTER, (zeros, index, source), Scatter(axis, monoid)), x.dtype)
+    zeros = build.full(shape, 0, source.dtype)
+    return cast(Node(Op.SCATTER, (zeros, index, source), Scatter(axis, _adding(x))), x.dtype)
 
 
-def reshape_rule(node: Node, g: Node) -> Contributions:
-    """dx = g in x's shape."""
-    return (reshape(g, node.src[0].shape),)
-
-
-def expand_rule(node: Node, g: Node) -> Contributions:
+def expand_rule(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g summed over the axes that were added or repeated."""
-    shape = node.src[0].shape
-    added = len(node.shape) - len(shape)
-    repeated = [
-        axis for axis, size in enumerate(node.shape)
-        if axis < added or shape[axis - added] != size
-    ]  # fmt: skip
-    return (reshape(sum_over(g, repeated), shape),)
+    padded = (None,) * (len(z.shape) - len(x.shape)) + x.shape
+    repeated = [axis for axis, size in enumerate(z.shape) if padded[axis] != size]
+    return (reshape(sum_over(g, repeated), x.shape),)
 
 
-def permute_rule(node: Node, g: Node) -> Contributions:
-    """dx = g under the inverse permutation."""
-    return (permute(g, inverse(node.arg)),)
-
-
-def pad_rule(node: Node, g: Node) -> Contributions:
+def pad_rule(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g without the margins."""
-    sizes = node.src[0].shape
-    stop = [before + size for before, size in zip(node.arg.before, sizes, strict=True)]
-    return (shrink(g, node.arg.before, stop),)
+    before = z.arg.before
+    return (shrink(g, before, [low + size for low, size in zip(before, x.shape, strict=True)]),)
 
 
-def shrink_rule(node: Node, g: Node) -> Contributions:
+def shrink_rule(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g at the places that were read, ``start + step * i``, and zeros elsewhere."""
-    shape = node.src[0].shape
-    start, _, step = node.arg
+    start, _, step = z.arg
     apart = _spaced(g, step)
-    lengths = [
-        min(size, whole - first)
-        for size, whole, first in zip(apart.shape, shape, start, strict=True)
-    ]
-    inside = shrink(apart, (0,) * len(shape), lengths)
-    after = [
-        whole - first - length for whole, first, length in zip(shape, start, lengths, strict=True)
-    ]
-    return (pad(inside, start, after),)
+    ends = zip(x.shape, start, apart.shape, strict=True)
+    padded = pad(apart, start, [max(0, whole - first - size) for whole, first, size in ends])
+    return (shrink(padded, (0,) * len(start), x.shape),)
 
 
 def _spaced(x: Node, step: Sequence[int]) -> Node:
@@ -133,77 +103,52 @@ def _spaced(x: Node, step: Sequence[int]) -> Node:
     return reshape(spaced, tuple(n * one for n, one in zip(x.shape, step, strict=True)))
 
 
-def flip_rule(node: Node, g: Node) -> Contributions:
-    """dx = g flipped back."""
-    return (flip(g, node.arg),)
-
-
-def shear_rule(node: Node, g: Node) -> Contributions:
+def shear_rule(g: Node, z: Node, x: Node) -> Contributions:
     """dx[j, k] = g[j + k s, k]: sheared back by -s.
 
     The shear by -s puts ``g[i - (K - 1 - k) s, k]`` at i, so x's elements start at (K - 1) s; by
     symmetry the same holds for negative s with abs(s).
     """
-    axis, by, step = node.arg
-    size = node.src[0].shape[axis]
-    first = node.shape[axis] - size
-    back = shear(g, axis, by, -step)
-    start = [first if one == axis else 0 for one in range(len(node.shape))]
-    stop = [first + size if one == axis else n for one, n in enumerate(node.shape)]
-    return (shrink(back, start, stop),)
+    axis, by, step = z.arg
+    back = build.shear(g, axis, by, -step)
+    first = z.shape[axis] - x.shape[axis]
+    start = [first if one == axis else 0 for one in range(len(x.shape))]
+    return (shrink(back, start, [low + n for low, n in zip(start, x.shape, strict=True)]),)
 
 
-def gather_rule(node: Node, g: Node) -> Contributions:
-    """dx = g added up at the places that were read; the index has no derivative."""
-    x, index = node.src
-    return put(g, index, x.shape, node.arg), None
-
-
-def scatter_rule(node: Node, g: Node) -> Contributions:
+def scatter_rule(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
     """Of ADD: d base = g and d update = g read at the index. Other monoids: below."""
-    _, index, _ = node.src
-    axis, monoid = node.arg
+    axis, monoid = z.arg
     if monoid is ADD:
-        return g, None, Node(Op.GATHER, (g, index), axis)
+        return g, None, take(g, index, axis)
     if monoid is None:
-        return _overwrite_rule(node, g)
+        return _overwrite_rule(g, z, index, update)
     if monoid in (MAX, MIN):
-        return _scatter_extreme_rule(node, g)
+        return _scatter_extreme_rule(g, z, base, index, update)
     raise GradientError(
-        f"gradient: scatter with {monoid} of {node.shape} has no derivative here: "
+        f"gradient: scatter with {monoid} of {z.shape} has no derivative here: "
         "multiply by the gathered values instead, or detach it"
     )
 
 
-def _overwrite_rule(node: Node, g: Node) -> Contributions:
+def _overwrite_rule(g: Node, z: Node, index: Node, update: Node) -> Contributions:
     """d base = g, and 0 where it was overwritten; d update = g read at the index, and 0 where a
-    later update took the place.
-
-    The last writer of each place is found by scattering positions in the same way.
-    """
-    _, index, update = node.src
-    axis = node.arg.axis
-    kept = Node(Op.SCATTER, (g, index, update.lift(0.0)), node.arg)
+    later update took the place: scattering positions in the same way finds the last writer."""
+    axis = z.arg.axis
+    kept = Node(Op.SCATTER, (g, index, update.lift(0.0)), z.arg)
     order = positions(index.shape, axis)
-    last = Node(Op.SCATTER, (full(node.shape, -1, int64), index, order), node.arg)
-    won = Node(Op.GATHER, (last, index), axis).eq(order)
-    return kept, None, select(won, Node(Op.GATHER, (g, index), axis), update.lift(0.0))
+    last = Node(Op.SCATTER, (build.full(z.shape, -1, int64), index, order), z.arg)
+    won = take(last, index, axis).eq(order)
+    return kept, None, select(won, take(g, index, axis), update.lift(0.0))
 
 
-def _scatter_extreme_rule(node: Node, g: Node) -> Contributions:
+def _scatter_extreme_rule(
+    g: Node, z: Node, base: Node, index: Node, update: Node
+) -> Contributions:
     """g split evenly among the base and the updates that equal the result at that place."""
-    base, index, update = node.src
-    axis, _ = node.arg
-    exact = wide(node.dtype)
-    in_base = base.eq(node)
-    in_update = update.eq(Node(Op.GATHER, (node, index), axis))
-    ties = Node(
-        Op.SCATTER, (cast(in_base, exact), index, cast(in_update, exact)), Scatter(axis, ADD)
-    )
-    share = cast(cast(g, exact) / ties, g.dtype)
-    shared = Node(Op.GATHER, (share, index), axis)
-    return (
-        select(in_base, share, base.lift(0.0)),
-        None,
-        select(in_update, shared, update.lift(0.0)),
-    )
+    axis, exact = z.arg.axis, wide(z.dtype)
+    in_base, in_update = base.eq(z), update.eq(take(z, index, axis))
+    counted = (cast(in_base, exact), index, cast(in_update, exact))
+    share = cast(cast(g, exact) / Node(Op.SCATTER, counted, Scatter(axis, ADD)), g.dtype)
+    shared = select(in_update, take(share, index, axis), update.lift(0.0))
+    return select(in_base, share, base.lift(0.0)), None, shared

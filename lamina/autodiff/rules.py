@@ -1,9 +1,8 @@
 """One rule an operation: from the adjoint of the result to a contribution for each operand.
 
-In the formulas g is the adjoint of the node, z its value, x and y its operands, and dx and dy
-what they receive. None is a symbolic zero. A rule may assume that g has the node's shape and
-dtype; it gives each operand a contribution of that operand's shape and dtype. The sweep drops
-what goes to operands that need no derivative.
+A rule takes g, the adjoint of the node, z, the node, and its operands x, y, ... It may assume that
+g has the node's shape and dtype, and gives each operand a contribution of that operand's shape and
+dtype, or None for a symbolic zero. The sweep drops what goes to operands that need no derivative.
 
 Every operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`.
 """
@@ -11,235 +10,95 @@ Every operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from lamina.autodiff import movement
-from lamina.autodiff.movement import Contributions
-from lamina.autodiff.reductions import reduce_rule, scan_rule
-from lamina.ir.build import cast, select
-from lamina.ir.node import Node
+from lamina.autodiff.movement import Contributions, Rule
+from lamina.autodiff.reductions import reduction_rule
+from lamina.ir.build import cast, flip, permute, reshape, select, unary
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 
-Rule = Callable[[Node, Node], Contributions]
 
-
-def _neg(node: Node, g: Node) -> Contributions:
-    """dx = -g."""
-    return (-g,)
-
-
-def _sqrt(node: Node, g: Node) -> Contributions:
-    """dx = g / (2 z)."""
-    return (g * 0.5 / node,)
-
-
-def _exp(node: Node, g: Node) -> Contributions:
-    """dx = g z."""
-    return (g * node,)
-
-
-def _exp2(node: Node, g: Node) -> Contributions:
-    """dx = g z ln 2."""
-    return (g * node * math.log(2.0),)
-
-
-def _log(node: Node, g: Node) -> Contributions:
-    """dx = g / x."""
-    return (g / node.src[0],)
-
-
-def _log2(node: Node, g: Node) -> Contributions:
-    """dx = g / (x ln 2)."""
-    return (g * (1.0 / math.log(2.0)) / node.src[0],)
-
-
-def _sin(node: Node, g: Node) -> Contributions:
-    """dx = g cos x."""
-    return (g * Node(Op.COS, node.src),)
-
-
-def _cos(node: Node, g: Node) -> Contributions:
-    """dx = -g sin x."""
-    return (-(g * Node(Op.SIN, node.src)),)
-
-
-def _atan(node: Node, g: Node) -> Contributions:
-    """dx = g / (1 + x^2)."""
-    (x,) = node.src
-    return (g / (x * x + 1.0),)
-
-
-def _erf(node: Node, g: Node) -> Contributions:
-    """dx = g exp(-x^2) 2 / sqrt(pi)."""
-    (x,) = node.src
-    return (g * Node(Op.EXP, (-(x * x),)) * (2.0 / math.sqrt(math.pi)),)
-
-
-def _zero(node: Node, g: Node) -> Contributions:
-    """dx = 0: steps are flat almost everywhere, and DETACH stops derivatives."""
-    return (None,)
-
-
-def _cast(node: Node, g: Node) -> Contributions:
-    """dx = g in x's dtype."""
-    return (cast(g, node.src[0].dtype),)
-
-
-def _add(node: Node, g: Node) -> Contributions:
-    """dx = g, dy = g."""
-    return g, g
-
-
-def _mul(node: Node, g: Node) -> Contributions:
-    """dx = g y, dy = g x."""
-    x, y = node.src
-    return g * y, g * x
-
-
-def _div(node: Node, g: Node) -> Contributions:
-    """dx = g / y, dy = -(g / y) z."""
-    share = g / node.src[1]
-    return share, -(share * node)
-
-
-def _mod(node: Node, g: Node) -> Contributions:
-    """z = x - y floor(x / y), so dx = g and dy = -g floor(x / y) = -g (x - z) / y."""
-    x, y = node.src
-    return g, -(g * ((x - node) / y))
-
-
-def _pow(node: Node, g: Node) -> Contributions:
+def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
     """dx = g y x^(y - 1) and dy = g z ln x; both are 0 where the limit is: x^0 and 0^y, y >= 0.
 
     The selections are as narrow as the formulas allow, because a wider one (y = 0, say) would
     make mixed second derivatives wrong.
     """
-    x, y = node.src
     zero = x.lift(0.0)
     flat = x.eq(0.0) & y.eq(0.0)
     dx = g * select(flat, zero, y * Node(Op.POW, (x, y - 1.0)))
-    dy = g * select(x.eq(0.0) & ~(y < 0.0), zero, node * Node(Op.LOG, (x,)))
+    dy = g * select(x.eq(0.0) & ~(y < 0.0), zero, z * unary(Op.LOG, x))
     return dx, dy
 
 
-def _max(node: Node, g: Node) -> Contributions:
-    """g to the larger operand, half of it to each of equals (NaN counts as equal)."""
-    x, y = node.src
-    return _larger(x, y, g), _larger(y, x, g)
-
-
-def _min(node: Node, g: Node) -> Contributions:
-    """g to the smaller operand, half of it to each of equals (NaN counts as equal)."""
-    x, y = node.src
-    return _larger(-x, -y, g), _larger(-y, -x, g)
-
-
-def _larger(this: Node, other: Node, g: Node) -> Node:
-    """g where `this` exceeds `other`, g / 2 where they are equal, else 0."""
+def _if_larger(g: Node, this: Node, other: Node) -> Node:
+    """g where `this` exceeds `other`, g / 2 where they are equal (as NaN counts), else 0."""
     return select(other < this, g, select(this < other, g.lift(0.0), g * 0.5))
 
 
-def _where(node: Node, g: Node) -> Contributions:
-    """dx = g where the condition holds, dy = g where it does not; zeros elsewhere.
-
-    See `lamina.autodiff.guard` for how the zeros stay zeros further down.
-    """
-    condition, zero = node.src[0], g.lift(0.0)
+def _where(g: Node, z: Node, condition: Node, x: Node, y: Node) -> Contributions:
+    """`lamina.autodiff.guard` says how the zeros stay zeros further down."""
+    zero = g.lift(0.0)
     return None, select(condition, g, zero), select(condition, zero, g)
 
 
-def _assign(node: Node, g: Node) -> Contributions:
-    """The buffer's old content is lost, the new value receives g."""
-    return None, g
-
-
-def _copy(node: Node, g: Node) -> Contributions:
-    """dx = g on x's device."""
-    device = _device_of(node.src[0])
-    return (g if device is None else Node(Op.COPY, (g,), device),)
-
-
-def _device_of(node: Node) -> str | None:
-    """Where `node` lives; None for constants, which live anywhere."""
-    stack, seen = [node], {node}
-    while stack:
-        one = stack.pop()
-        if one.op is Op.COPY:
-            return str(one.arg)
-        if one.op is Op.BUFFER:
-            return str(one.arg.device)
-        fresh = [operand for operand in one.src if operand not in seen]
-        seen.update(fresh)
-        stack.extend(fresh)
-    return None
-
-
-def _contiguous(node: Node, g: Node) -> Contributions:
-    """dx = g; where the adjoint is kept is the scheduler's own choice."""
+def _copy(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g on x's device; constants live anywhere."""
+    for node in reversed(toposort([x])):
+        if node.op in (Op.COPY, Op.BUFFER):
+            device = node.arg if node.op is Op.COPY else node.arg.device
+            return (Node(Op.COPY, (g,), device),)
     return (g,)
 
 
 VJP: dict[Op, Rule] = {
-    Op.NEG: _neg,
-    Op.SQRT: _sqrt,
-    Op.EXP: _exp,
-    Op.EXP2: _exp2,
-    Op.LOG: _log,
-    Op.LOG2: _log2,
-    Op.SIN: _sin,
-    Op.COS: _cos,
-    Op.ATAN: _atan,
-    Op.ERF: _erf,
-    Op.TRUNC: _zero,
-    Op.CAST: _cast,
-    Op.ADD: _add,
-    Op.MUL: _mul,
-    Op.DIV: _div,
-    Op.MOD: _mod,
+    Op.NEG: lambda g, z, x: (-g,),
+    Op.SQRT: lambda g, z, x: (g * 0.5 / z,),
+    Op.EXP: lambda g, z, x: (g * z,),
+    Op.EXP2: lambda g, z, x: (g * z * math.log(2.0),),
+    Op.LOG: lambda g, z, x: (g / x,),
+    Op.LOG2: lambda g, z, x: (g * (1.0 / math.log(2.0)) / x,),
+    Op.SIN: lambda g, z, x: (g * unary(Op.COS, x),),
+    Op.COS: lambda g, z, x: (-(g * unary(Op.SIN, x)),),
+    Op.ATAN: lambda g, z, x: (g / (x * x + 1.0),),
+    Op.ERF: lambda g, z, x: (g * unary(Op.EXP, -(x * x)) * (2.0 / math.sqrt(math.pi)),),
+    Op.TRUNC: lambda g, z, x: (None,),  # flat almost everywhere
+    Op.CAST: lambda g, z, x: (cast(g, x.dtype),),
+    Op.ADD: lambda g, z, x, y: (g, g),
+    Op.MUL: lambda g, z, x, y: (g * y, g * x),
+    Op.DIV: lambda g, z, x, y: (g / y, -(g / y * z)),
+    Op.MOD: lambda g, z, x, y: (g, -(g * ((x - z) / y))),  # z = x - y floor(x / y)
     Op.POW: _pow,
-    Op.MAX: _max,
-    Op.MIN: _min,
+    Op.MAX: lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
+    Op.MIN: lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
     Op.WHERE: _where,
-    Op.REDUCE: reduce_rule,
-    Op.SCAN: scan_rule,
-    Op.RESHAPE: movement.reshape_rule,
+    Op.REDUCE: reduction_rule,
+    Op.SCAN: reduction_rule,
+    Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
     Op.EXPAND: movement.expand_rule,
-    Op.PERMUTE: movement.permute_rule,
+    Op.PERMUTE: lambda g, z, x: (permute(g, movement.inverse(z.arg)),),
     Op.PAD: movement.pad_rule,
     Op.SHRINK: movement.shrink_rule,
-    Op.FLIP: movement.flip_rule,
+    Op.FLIP: lambda g, z, x: (flip(g, z.arg),),
     Op.SHEAR: movement.shear_rule,
-    Op.GATHER: movement.gather_rule,
+    Op.GATHER: lambda g, z, x, index: (movement.put(g, index, x.shape, z.arg), None),
     Op.SCATTER: movement.scatter_rule,
-    Op.ASSIGN: _assign,
+    Op.ASSIGN: lambda g, z, old, new: (None, g),
     Op.COPY: _copy,
-    Op.CONTIGUOUS: _contiguous,
-    Op.DETACH: _zero,
+    Op.CONTIGUOUS: lambda g, z, x: (g,),
+    Op.DETACH: lambda g, z, x: (None,),
 }
 
-_LEAF = "a leaf has no operands"
-_DISCRETE = "bools and integers have no derivative"
-_COMPLEX = "derivatives of complex values are not supported"
-_KERNEL = "differentiation comes before kernels are made"
-
+_DISCRETE = (
+    Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT,
+)  # fmt: skip
 NOT_DIFFERENTIABLE: dict[Op, str] = {
-    Op.BUFFER: _LEAF,
-    Op.CONST: _LEAF,
-    Op.IOTA: _LEAF,
-    Op.VARIABLE: _LEAF,
-    Op.HOLE: _LEAF,
-    Op.NOT: _DISCRETE,
-    Op.IDIV: _DISCRETE,
-    Op.LT: _DISCRETE,
-    Op.EQ: _DISCRETE,
-    Op.AND: _DISCRETE,
-    Op.OR: _DISCRETE,
-    Op.XOR: _DISCRETE,
-    Op.SHL: _DISCRETE,
-    Op.SHR: _DISCRETE,
-    Op.ARGSORT: _DISCRETE,
     Op.BITCAST: "its bits are read as another dtype",
-    Op.REAL: _COMPLEX,
-    Op.IMAG: _COMPLEX,
-    Op.COMPLEX: _COMPLEX,
-} | dict.fromkeys(Group.KERNEL, _KERNEL)
+    **dict.fromkeys(Group.LEAF, "a leaf has no operands"),
+    **dict.fromkeys(_DISCRETE, "bools and integers have no derivative"),
+    **dict.fromkeys(
+        (Op.REAL, Op.IMAG, Op.COMPLEX), "derivatives of complex values are not supported"
+    ),
+    **dict.fromkeys(Group.KERNEL, "differentiation comes before kernels are made"),
+}

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from lamina.autodiff.guard import beneath, guarded, union
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
-from lamina.dtypes import SHORT
 from lamina.errors import GradientError
-from lamina.ir.node import Node, const, toposort
+from lamina.ir.node import Node, const, toposort, type_text
 from lamina.ir.ops import Op
 
 # What a consumer adds to a node's adjoint, and the mask outside which it is zero because a WHERE
@@ -29,20 +28,19 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
 
     Source: Griewank and Walther 2008, "Evaluating Derivatives", section 3.2.
     """
-    _check(y, wrt)
+    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
+        _check_float(what, node)
     order = toposort([y])
     cone = _depends_on(wrt, order)
     found: dict[Node, Node] = {}
     pending: dict[Node, list[Contribution]] = {y: [(_checked_seed(y, seed), None)]}
-    wanted = set(wrt)
     for node in reversed(order):
         if node not in cone or node not in pending:
             continue
-        adjoint, live = _total(pending.pop(node))
-        if node in wanted:
-            found[node] = adjoint
+        pieces, masks = zip(*pending.pop(node), strict=True)
+        found[node] = adjoint = _total(pieces)
         if any(operand in cone for operand in node.src):
-            for operand, contribution in _contributions(node, adjoint, live, cone):
+            for operand, contribution in _contributions(node, adjoint, union(masks), cone):
                 pending.setdefault(operand, []).append(contribution)
     return [found.get(node) for node in wrt]
 
@@ -51,29 +49,24 @@ def _contributions(
     node: Node, adjoint: Node, live: Node | None, cone: set[Node]
 ) -> Iterable[tuple[Node, Contribution]]:
     """What `node` adds to the adjoint of each operand in the cone."""
-    if node.dtype.is_complex:
+    reason = NOT_DIFFERENTIABLE.get(Op.COMPLEX if node.dtype.is_complex else node.op)
+    if reason is not None:
         raise GradientError(
-            f"gradient: {node.op.name.lower()} of {node.dtype.name} lies on the way; derivatives "
-            "of complex values are not supported: compute with real and imaginary parts, or detach"
+            f"gradient: {node.op.name.lower()} of {type_text(node.dtype, node.shape)} has no "
+            f"derivative: {reason}; detach it"
         )
-    if node.op in NOT_DIFFERENTIABLE:
-        raise GradientError(
-            f"gradient: {node.op.name.lower()} of shape {node.shape} has no derivative: "
-            f"{NOT_DIFFERENTIABLE[node.op]}; detach it"
-        )
-    for number, piece in enumerate(VJP[node.op](node, adjoint)):
-        operand = node.src[number]
+    pieces = VJP[node.op](adjoint, node, *node.src)
+    for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
         if piece is not None and operand in cone:
             mask = beneath(node, number, live)
             yield operand, (guarded(node, number, piece, mask), mask)
 
 
-def _total(contributions: list[Contribution]) -> Contribution:
-    """The sum of the contributions and the union of their masks."""
-    adjoint = contributions[0][0]
-    for piece, _ in contributions[1:]:
-        adjoint = adjoint + piece
-    return adjoint, union([mask for _, mask in contributions])
+def _total(pieces: Sequence[Node]) -> Node:
+    total = pieces[0]
+    for piece in pieces[1:]:
+        total = total + piece
+    return total
 
 
 def _depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
@@ -86,30 +79,22 @@ def _depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
     return cone
 
 
-def _check(y: Node, wrt: Sequence[Node]) -> None:
-    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
-        if node.dtype.is_complex:
-            raise GradientError(
-                f"gradient: {what} is {node.dtype.name}; derivatives of complex values are not "
-                "supported: take its real and imaginary parts"
-            )
-        if not node.dtype.is_float:
-            raise GradientError(
-                f"gradient: {what} is {node.dtype.name}; only floats have derivatives: cast it"
-            )
+def _check_float(what: str, node: Node) -> None:
+    if not node.dtype.is_float:
+        advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
+        raise GradientError(
+            f"gradient: {what} is {node.dtype.name}; only floats have derivatives: {advice}"
+        )
 
 
 def _checked_seed(y: Node, seed: Node | None) -> Node:
-    if seed is None:
-        if y.shape != ():
-            raise GradientError(
-                f"gradient: y has shape {y.shape}, not (): reduce it to one number, or pass a "
-                "seed of that shape"
-            )
-        return const(1.0, y.dtype)
-    if (seed.shape, seed.dtype) != (y.shape, y.dtype):
+    if seed is None and y.shape:
         raise GradientError(
-            f"gradient: the seed is {SHORT[seed.dtype]}{list(seed.shape)} but y is "
-            f"{SHORT[y.dtype]}{list(y.shape)}"
+            f"gradient: y has shape {y.shape}, not (): reduce it to one number, or pass a seed"
         )
+    if seed is None:
+        return const(1.0, y.dtype)
+    ours, theirs = type_text(seed.dtype, seed.shape), type_text(y.dtype, y.shape)
+    if ours != theirs:
+        raise GradientError(f"gradient: the seed is {ours} but y is {theirs}")
     return seed
