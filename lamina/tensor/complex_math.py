@@ -6,6 +6,7 @@ The inverse functions are those of Kahan 1987, "Branch cuts for complex elementa
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from lamina.ir.build import select, unary
 from lamina.ir.node import Node
@@ -25,23 +26,12 @@ def join(re: Node, im: Node) -> Node:
     return Node(Op.COMPLEX, (re, im))
 
 
-def _zero_keeping(factor: Node, other: Node) -> Node:
-    """factor * other, but 0 where `other` is 0 even when `factor` is infinite."""
-    return select(other.eq(0), other, factor * other)
-
-
-def _times_i(z: Node) -> Node:
-    re, im = parts(z)
-    return join(-im, re)
-
-
-def _divided_by_i(z: Node) -> Node:
-    re, im = parts(z)
-    return join(im, -re)
+def by_parts(rule: Callable[[Node], Node], op: Op) -> Callable[[Node], Node]:
+    """`op` of what `rule` makes of each part."""
+    return lambda z: Node(op, tuple(map(rule, parts(z))))
 
 
 def conj(z: Node) -> Node:
-    """The complex conjugate."""
     re, im = parts(z)
     return join(re, -im)
 
@@ -60,29 +50,27 @@ def sign(z: Node) -> Node:
     return select(zero, z.lift(0), join(re / safe, im / safe))
 
 
+def _zero_keeping(factor: Node, other: Node) -> Node:
+    """factor * other, but 0 where `other` is 0 even when `factor` is infinite."""
+    return select(other.eq(0), other, factor * other)
+
+
 def exp(z: Node) -> Node:
-    """Exponential."""
     re, im = parts(z)
-    size = unary(Op.EXP, re)
     gone = re.eq(-_INF) & ~real.is_finite(im)
-    zero = re.lift(0)
     lost = re.eq(_INF) & ~real.is_finite(im)
-    value_re = select(lost, re, _zero_keeping(size, unary(Op.COS, im)))
-    value_im = select(im.eq(0), im, _zero_keeping(size, unary(Op.SIN, im)))
-    return join(select(gone, zero, value_re), select(gone, zero, value_im))
+    size, turn = unary(Op.EXP, re), select(gone, im.lift(0), im)
+    value_re = select(lost, re, _zero_keeping(size, unary(Op.COS, turn)))
+    return join(value_re, select(turn.eq(0), turn, _zero_keeping(size, unary(Op.SIN, turn))))
 
 
 def expm1(z: Node) -> Node:
-    """exp(z) - 1."""
     re, im = parts(z)
     half = unary(Op.SIN, im * 0.5)
-    drop = half * half * 2
-    level = re.eq(_INF)
-    value = select(
-        im.eq(0), real.expm1(re), real.expm1(re) * unary(Op.COS, im) - drop
-    )
+    level = real.expm1(re)
+    value = select(im.eq(0), level, level * unary(Op.COS, im) - half * half * 2)
     plain = parts(exp(z))
-    value = select(level, plain[0], select(re.eq(-_INF), re.lift(-1), value))
+    value = select(re.eq(_INF), plain[0], select(re.eq(-_INF), re.lift(-1), value))
     return join(select(re.eq(0) & im.eq(0), re.lift(0), value), plain[1])
 
 
@@ -93,7 +81,6 @@ def log(z: Node) -> Node:
 
 
 def log1p(z: Node) -> Node:
-    """log(1 + z)."""
     re, im = parts(z)
     small = real.hypot(re, im) < 0.5
     near_re = select(small, re, re.lift(0))
@@ -105,32 +92,21 @@ def log1p(z: Node) -> Node:
 
 def log_base(z: Node, base: float) -> Node:
     """The logarithm to another base."""
-    re, im = parts(log(z))
-    return join(re * (1 / math.log(base)), im * (1 / math.log(base)))
+    return by_parts(lambda part: part * (1 / math.log(base)), Op.COMPLEX)(log(z))
 
 
 def sqrt(z: Node) -> Node:
     """The square root with a real part that is not negative."""
     re, im = parts(z)
-    root = unary(Op.SQRT, (real.absolute(re) * 0.5) + real.hypot(re, im) * 0.5)
-    zero = root.eq(0)
-    other = real.absolute(im) * 0.5 / select(zero, re.lift(1), root)
-    left = real.signbit(re)
-    value_re, value_im = select(left, other, root), select(left, root, other)
     endless = real.is_inf(im)
-    nan = real.is_nan(im)
-    value_re = select(endless, re.lift(_INF), select(zero, re.lift(0), value_re))
-    value_im = select(endless, re.lift(_INF), select(zero, re.lift(0), value_im))
-    value_re = select(nan & re.eq(_INF), re, value_re)
-    value_im = select(re.eq(-_INF) & ~endless & ~nan, re.lift(_INF), value_im)
-    value_re = select(re.eq(-_INF) & ~endless & ~nan, re.lift(0), value_re)
-    value_im = select(re.eq(_INF) & ~endless & ~nan, re.lift(0), value_im)
-    value_im = select(re.eq(-_INF) & nan, re.lift(_INF), value_im)
-    return join(value_re, real.copysign(value_im, im))
+    size = unary(Op.SQRT, real.absolute(re) * 0.5 + real.hypot(re, im) * 0.5)
+    other = real.absolute(im) * 0.5 / select(size.eq(0), re.lift(1), size)
+    size, other = (select(endless, re.lift(_INF), one) for one in (size, other))
+    left = real.signbit(re)
+    return join(select(left, other, size), real.copysign(select(left, size, other), im))
 
 
 def sinh(z: Node) -> Node:
-    """Hyperbolic sine."""
     re, im = parts(z)
     value_re = _zero_keeping(unary(Op.COS, im), real.sinh(re))
     value_im = select(im.eq(0), im, real.cosh(re) * unary(Op.SIN, im))
@@ -139,21 +115,16 @@ def sinh(z: Node) -> Node:
 
 
 def cosh(z: Node) -> Node:
-    """Hyperbolic cosine."""
     re, im = parts(z)
-    value_re = real.cosh(re) * unary(Op.COS, im)
-    zero = re.eq(0) | im.eq(0)
-    value_im = select(zero, re * 0 + im * 0, real.sinh(re) * unary(Op.SIN, im))
-    flat = real.copysign(re.lift(0), re) * real.copysign(re.lift(1), im)
-    value_im = select(zero & ~real.is_nan(re) & ~real.is_nan(im), flat, value_im)
-    value_im = select(im.eq(0) & real.is_nan(re), im, value_im)
-    value_im = select(re.eq(0) & ~real.is_finite(im), re.lift(0), value_im)
     endless = real.is_inf(re) & ~real.is_finite(im)
-    return join(select(endless, re.lift(_INF), value_re), value_im)
+    value_re = select(endless, re.lift(_INF), real.cosh(re) * unary(Op.COS, im))
+    flat = real.copysign(re.lift(0), re) * real.copysign(re.lift(1), im)
+    value_im = real.sinh(re) * unary(Op.SIN, im)
+    return join(value_re, select(re.eq(0) | im.eq(0), flat, value_im))
 
 
 def tanh(z: Node) -> Node:
-    """Hyperbolic tangent; far from 0 it is +-1 with a vanishing imaginary part."""
+    """Far from 0 it is +-1 with a vanishing imaginary part."""
     re, im = parts(z)
     far = (real.absolute(re) > 20.0) & (real.is_finite(im) | real.is_inf(re))
     level, slope = real.tanh(re), real.tan(im)
@@ -171,28 +142,7 @@ def tanh(z: Node) -> Node:
     return join(value_re, select(im.eq(0), im, value_im))
 
 
-def sin(z: Node) -> Node:
-    """Sine."""
-    return _divided_by_i(sinh(_times_i(z)))
-
-
-def cos(z: Node) -> Node:
-    """Cosine."""
-    return cosh(_times_i(z))
-
-
-def tan(z: Node) -> Node:
-    """Tangent."""
-    return _divided_by_i(tanh(_times_i(z)))
-
-
-def asin(z: Node) -> Node:
-    """Inverse sine."""
-    return _divided_by_i(asinh(_times_i(z)))
-
-
 def acos(z: Node) -> Node:
-    """Inverse cosine."""
     re, im = parts(z)
     (a, b), (c, d) = parts(sqrt(join(1 - re, -im))), parts(sqrt(join(re + 1, im)))
     endless = real.is_inf(re) | real.is_inf(im)
@@ -202,8 +152,13 @@ def acos(z: Node) -> Node:
     return join(angle, select(endless, real.copysign(re.lift(_INF), -im), height))
 
 
+def acosh(z: Node) -> Node:
+    """The inverse cosine, turned by 90 degrees into the right half of the plane."""
+    angle, height = parts(acos(z))
+    return join(real.absolute(height), real.copysign(angle, parts(z)[1]))
+
+
 def asinh(z: Node) -> Node:
-    """Inverse hyperbolic sine."""
     re, im = parts(z)
     (a, b), (c, d) = parts(sqrt(join(im + 1, -re))), parts(sqrt(join(1 - im, re)))
     endless = real.is_inf(re) | real.is_inf(im)
@@ -213,19 +168,7 @@ def asinh(z: Node) -> Node:
     return join(size, select(im.eq(0), im, angle))
 
 
-def acosh(z: Node) -> Node:
-    """Inverse hyperbolic cosine."""
-    re, im = parts(z)
-    (a, b), (c, d) = parts(sqrt(join(re - 1, im))), parts(sqrt(join(re + 1, im)))
-    endless = real.is_inf(re) | real.is_inf(im)
-    size = select(endless, re.lift(_INF), real.asinh(a * c + b * d))
-    angle = select(endless, real.atan2(im, re), real.atan2(b, c) * 2)
-    angle = select(re.eq(0) & real.is_nan(im), re.lift(math.pi / 2), angle)
-    return join(size, angle)
-
-
 def atanh(z: Node) -> Node:
-    """Inverse hyperbolic tangent."""
     re, im = parts(z)
     size = real.absolute(re)
     away = (1 - size) * (1 - size) + im * im
@@ -238,9 +181,23 @@ def atanh(z: Node) -> Node:
     return join(value, select(endless & ~real.is_nan(im), right, angle))
 
 
-def atan(z: Node) -> Node:
-    """Inverse tangent."""
-    return _divided_by_i(atanh(_times_i(z)))
+def _turned(hyperbolic: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """The circular function f(z) of the hyperbolic function of i z, which is i f(z)."""
+
+    def circular(z: Node) -> Node:
+        re, im = parts(z)
+        value_re, value_im = parts(hyperbolic(join(-im, re)))
+        return join(value_im, -value_re)
+
+    return circular
+
+
+sin, tan, asin, atan = map(_turned, (sinh, tanh, asinh, atanh))
+
+
+def cos(z: Node) -> Node:
+    re, im = parts(z)
+    return cosh(join(-im, re))
 
 
 def power(x: Node, y: Node) -> Node:

@@ -7,28 +7,25 @@ inputs, so that their derivatives stay finite as well.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from lamina import dtypes
 from lamina.ir.build import bitcast, select, unary
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
-_LN2 = math.log(2)
 _INF = math.inf
 
 
 def is_nan(x: Node) -> Node:
-    """Where x is NaN."""
     return ~x.eq(x)
 
 
 def is_finite(x: Node) -> Node:
-    """Where x is neither infinite nor NaN."""
     return (x < _INF) & (x > -_INF)
 
 
 def is_inf(x: Node) -> Node:
-    """Where x is infinite."""
     return x.eq(_INF) | x.eq(-_INF)
 
 
@@ -52,26 +49,23 @@ def absolute(x: Node) -> Node:
     return select(x < 0, -x, select(x.eq(0), x.lift(0), x))
 
 
-def mirrored(x: Node) -> Node:
-    """|x| inside functions that are smooth at 0: derivatives there follow the branch x >= 0."""
-    return select(x < 0, -x, x)
-
-
 def sign(x: Node) -> Node:
     """-1, 0 or 1; NaN stays."""
     some = select(x < 0, x.lift(-1), select(x > 0, x.lift(1), x))
     return select(x.eq(0), x.lift(0), some)
 
 
+def trunc(x: Node) -> Node:
+    return unary(Op.TRUNC, x)
+
+
 def floor(x: Node) -> Node:
-    """The greatest integer that is no greater than x."""
-    whole = unary(Op.TRUNC, x)
+    whole = trunc(x)
     return select(whole > x, whole - 1, whole)
 
 
 def ceil(x: Node) -> Node:
-    """The least integer that is no less than x."""
-    whole = unary(Op.TRUNC, x)
+    whole = trunc(x)
     return select(whole < x, whole + 1, whole)
 
 
@@ -80,8 +74,7 @@ def round_even(x: Node) -> Node:
     low = floor(x)
     rest = x - low
     half = low * 0.5
-    even = half.eq(unary(Op.TRUNC, half))
-    up = (rest > 0.5) | (rest.eq(0.5) & ~even)
+    up = (rest > 0.5) | (rest.eq(0.5) & ~half.eq(trunc(half)))
     return copysign(select(up, low + 1, low), x)
 
 
@@ -96,6 +89,10 @@ def expm1(x: Node) -> Node:
     return select(small, series * safe, unary(Op.EXP, x) - 1)
 
 
+def log10(x: Node) -> Node:
+    return unary(Op.LOG, x) / math.log(10)
+
+
 def log1p(x: Node) -> Node:
     """log(1 + x), corrected for what the sum 1 + x lost."""
     total = x + 1
@@ -106,70 +103,74 @@ def log1p(x: Node) -> Node:
     return select(x.eq(0), x, exact)
 
 
-def sinh(x: Node) -> Node:
-    """Hyperbolic sine."""
-    size = absolute(x)
-    limit = 20.0
-    inner = expm1(select(size < limit, size, x.lift(1)))
-    half = unary(Op.EXP, select(size < limit, x.lift(0), size * 0.5))
-    value = select(size < limit, (inner + inner / (inner + 1)) * 0.5, half * 0.5 * half)
-    return select(x.eq(0), x, select(x < 0, -value, value))
+def _odd(of_size: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """An odd function, from what it is of |x|; zeros keep their sign."""
+
+    def rule(x: Node) -> Node:
+        value = of_size(absolute(x))
+        return select(x.eq(0), x, select(x < 0, -value, value))
+
+    return rule
+
+
+@_odd
+def sinh(size: Node) -> Node:
+    low = size < 20.0
+    inner = expm1(select(low, size, size.lift(1)))
+    half = unary(Op.EXP, select(low, size.lift(0), size * 0.5))
+    return select(low, (inner + inner / (inner + 1)) * 0.5, half * 0.5 * half)
 
 
 def cosh(x: Node) -> Node:
-    """Hyperbolic cosine; the root of exp(|x|) keeps it from overflowing early."""
-    root = unary(Op.EXP, mirrored(x) * 0.5)
+    """The root of exp(|x|) keeps it from overflowing early; at 0 the slope is that of x >= 0."""
+    root = unary(Op.EXP, select(x < 0, -x, x) * 0.5)
     return root * 0.5 * root + 0.5 / root / root
 
 
-def tanh(x: Node) -> Node:
-    """Hyperbolic tangent."""
-    inner = expm1(absolute(x) * -2)
-    value = -inner / (inner + 2)
-    return select(x.eq(0), x, select(x < 0, -value, value))
+@_odd
+def tanh(size: Node) -> Node:
+    inner = expm1(size * -2)
+    return -inner / (inner + 2)
 
 
-def asinh(x: Node) -> Node:
-    """Inverse hyperbolic sine."""
-    size = absolute(x)
-    limit = 2.0**28 if x.dtype is dtypes.float64 else 2.0**12
-    near = select(size < limit, size, x.lift(1))
-    square = near * near
-    small = log1p(near + square / (unary(Op.SQRT, square + 1) + 1))
-    large = unary(Op.LOG, select(size < limit, x.lift(1), size)) + _LN2
-    value = select(size < limit, small, large)
-    return select(x.eq(0), x, select(x < 0, -value, value))
+def _or_log_of_double(x: Node, rule: Callable[[Node], Node]) -> Node:
+    """`rule` of x, or log(2 x) where x is so large that it is the same."""
+    low = x < (2.0**28 if x.dtype is dtypes.float64 else 2.0**12)
+    large = unary(Op.LOG, select(low, x.lift(2), x)) + math.log(2)
+    return select(low, rule(select(low, x, x.lift(2))), large)
+
+
+@_odd
+def asinh(size: Node) -> Node:
+    def rule(x: Node) -> Node:
+        return log1p(x + x * x / (unary(Op.SQRT, x * x + 1) + 1))
+
+    return _or_log_of_double(size, rule)
 
 
 def acosh(x: Node) -> Node:
     """Inverse hyperbolic cosine, NaN below 1."""
-    limit = 2.0**28 if x.dtype is dtypes.float64 else 2.0**12
-    near = select(x < limit, x, x.lift(2)) - 1
-    small = log1p(near + unary(Op.SQRT, near) * unary(Op.SQRT, near + 2))
-    large = unary(Op.LOG, select(x < limit, x.lift(1), x)) + _LN2
-    value = select(x < limit, small, large)
-    return select(x < 1, x.lift(math.nan), value)
+
+    def rule(x: Node) -> Node:
+        return log1p(x - 1 + unary(Op.SQRT, x - 1) * unary(Op.SQRT, x + 1))
+
+    return select(x < 1, x.lift(math.nan), _or_log_of_double(x, rule))
 
 
-def atanh(x: Node) -> Node:
-    """Inverse hyperbolic tangent."""
-    size = absolute(x)
-    value = log1p(size * 2 / (1 - size)) * 0.5
-    return select(x.eq(0), x, select(x < 0, -value, value))
+@_odd
+def atanh(size: Node) -> Node:
+    return log1p(size * 2 / (1 - size)) * 0.5
 
 
 def tan(x: Node) -> Node:
-    """Tangent."""
     return unary(Op.SIN, x) / unary(Op.COS, x)
 
 
 def asin(x: Node) -> Node:
-    """Inverse sine."""
     return unary(Op.ATAN, x / unary(Op.SQRT, (1 - x) * (x + 1)))
 
 
 def acos(x: Node) -> Node:
-    """Inverse cosine."""
     return unary(Op.ATAN, unary(Op.SQRT, (1 - x) / (x + 1))) * 2
 
 
@@ -183,10 +184,8 @@ def atan2(y: Node, x: Node) -> Node:
     steep = up > right
     same = up.eq(right) & (up.eq(0) | up.eq(_INF))
     low, high = select(steep, right, up), select(steep, up, right)
-    ratio = select(same, select(up.eq(0), x.lift(0), x.lift(1)), low) / select(
-        same, x.lift(1), high
-    )
-    angle = unary(Op.ATAN, ratio)
+    level = select(up.eq(0), x.lift(0), x.lift(1))
+    angle = unary(Op.ATAN, select(same, level, low) / select(same, x.lift(1), high))
     angle = select(steep, math.pi / 2 - angle, angle)
     angle = select(signbit(x) & ~is_nan(x), math.pi - angle, angle)
     return select(signbit(y), -angle, angle)
@@ -222,11 +221,9 @@ def nextafter(x: Node, y: Node) -> Node:
     pattern = bits(x)
     outwards = (x < y) ^ (x < 0)
     moved = bitcast(pattern + select(outwards, pattern.lift(1), pattern.lift(-1)), x.dtype)
-    least = bitcast(pattern.lift(1), x.dtype)
-    from_zero = copysign(least, y)
-    stepped = select(x.eq(0), from_zero, moved)
-    nan = is_nan(x) | is_nan(y)
-    return select(nan, x.lift(math.nan), select(x.eq(y), y, stepped))
+    least = copysign(bitcast(pattern.lift(1), x.dtype), y)
+    stepped = select(x.eq(y), y, select(x.eq(0), least, moved))
+    return select(is_nan(x) | is_nan(y), x.lift(math.nan), stepped)
 
 
 def floor_divide(x: Node, y: Node) -> Node:
