@@ -6,9 +6,8 @@ import random
 from itertools import pairwise
 
 from lamina.errors import FormatError, VerifyError
-from lamina.ir.kernel import Kernel, roots_of
-from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.kernel import Kernel
+from lamina.ir.node import Node
 from lamina.kernel.schedule import (
     BINDINGS,
     Bind,
@@ -19,7 +18,7 @@ from lamina.kernel.schedule import (
     Schedule,
     Split,
     apply,
-    apply_move,
+    axis_lists,
     can_fuse,
 )
 from lamina.kernel.verify import verify_nest
@@ -33,7 +32,7 @@ def random_schedule(rng: random.Random, kernel: Kernel, moves: int = 12) -> Sche
     for _ in range(rng.randint(0, moves)):
         move = _random_move(rng, nest)
         try:
-            after = apply_move(nest, move)
+            after = move.apply(nest)
             verify_nest(after)
         except (FormatError, VerifyError):
             continue
@@ -67,9 +66,5 @@ def _random_move(rng: random.Random, nest: Nest) -> Move:
 
 
 def _fusable(kernel: Kernel) -> list[tuple[Node, Node]]:
-    lists = [store.axes for store in kernel.stores]
-    for store in kernel.stores:
-        for node in toposort(roots_of(store)):
-            if node.op is Op.FOLD:
-                lists.append(node.src[node.arg.monoid.arity :])
+    lists = axis_lists(kernel)
     return [pair for axes in lists for pair in pairwise(axes) if can_fuse(kernel, *pair)]

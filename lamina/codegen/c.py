@@ -261,7 +261,7 @@ class CPrinter(NestPrinter):
 
     def _row_segments(self, head: Node, parallel: bool) -> list[tuple[str, Segment]]:
         """The segments of one row axis, each with a condition on the chunk number, or ""."""
-        pieces, extent = self.nest.chain(head), self.nest.extent(head)
+        pieces, extent = self.nest.chain(head)
         if not parallel:
             return [("", one) for one in segments(self.nest, pieces, extent)]
         name = f"a{head.arg.number}"

@@ -54,7 +54,7 @@ def segments(nest: Nest, pieces: Sequence[Node], extent: Extent) -> list[Segment
 def combinations(nest: Nest, axes: Sequence[Node]) -> Iterator[Segment]:
     """Every combination of the segments of the chains that `axes` consist of."""
     heads = [axis for axis in axes if nest.is_head(axis)]
-    choices = [segments(nest, nest.chain(head), nest.extent(head)) for head in heads]
+    choices = [segments(nest, *nest.chain(head)) for head in heads]
     for chosen in product(*choices):
         merged: Segment = {}
         for one in chosen:

@@ -10,29 +10,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from lamina.ir.kernel import Kernel, Store, contraction, free_axes, points, roots_of
+from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.kernel.atoms import ATOMS, Atom
-from lamina.kernel.schedule import (
-    Bind,
-    Fuse,
-    Move,
-    Nest,
-    Reorder,
-    Schedule,
-    Split,
-    Stage,
-    Tensorize,
-    apply,
-    apply_move,
-    can_fuse,
-    serial_axes,
-)  # fmt: skip
+from lamina.kernel import schedule as moves
 from lamina.simplify import index as ix
 
 CHUNK = 1 << 15  # operations that are worth handing to a thread
@@ -57,297 +43,237 @@ class Planner:
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.target = target
-        self.moves: list[Move] = []
-        self.nest: Nest = apply(kernel, ())
+        self.moves: list[moves.Move] = []
+        self.nest = moves.apply(kernel, ())
         self.next_axis = 1 + max((axis.arg.number for axis in self.nest.order), default=0)
+        widest = max([4, *(one.dtype.itemsize for one in kernel.parameters)])
+        self.width = target.vector_bytes // widest  # elements that fill a vector register
 
     @property
     def kernel(self) -> Kernel:
         return self.nest.kernel
 
-    def do(self, move: Move) -> None:
-        self.moves.append(move)
-        self.nest = apply_move(self.nest, move)
-
     def rows(self) -> tuple[Node, ...]:
         return self.kernel.stores[0].axes[: self.kernel.rows]
 
-    def columns(self) -> list[tuple[Node, ...]]:
-        """The axes of each store beyond the rows, each set once."""
-        rows = self.kernel.rows
-        return list(dict.fromkeys(s.axes[rows:] for s in self.kernel.stores if s.axes[rows:]))
-
-    def folds(self) -> list[Node]:
-        nodes = toposort(root for store in self.kernel.stores for root in roots_of(store))
-        return [node for node in nodes if node.op is Op.FOLD]
-
-    def fold_axes(self) -> list[tuple[Node, ...]]:
-        return list(dict.fromkeys(fold.src[fold.arg.monoid.arity :] for fold in self.folds()))
+    def inner(self) -> list[tuple[Node, ...]]:
+        """The axes of each column loop, then of each reduction."""
+        columns = [store.axes[self.kernel.rows :] for store in self.kernel.stores]
+        reduced = [bound_axes(node) for node in self.kernel.nodes if node.op is Op.FOLD]
+        return [axes for axes in dict.fromkeys([*columns, *reduced]) if axes]
 
     def contraction(self) -> Node | None:
         """The reduction that a register tile is for, if there is one."""
         return contraction((store.value for store in self.kernel.stores), self.rows())
 
+    def lanes(self, size: int) -> int:
+        """The widest vector that fits `size`, as a power of two."""
+        return max(1, min(self.width, 1 << size.bit_length() >> 1))
+
+    def benefit(self, axis: Node) -> int:
+        """The score of vectors along `axis`, by how many lanes it fills."""
+        lanes = self.lanes(axis.arg.size)
+        return score(self.kernel, axis) * lanes if lanes > 1 else -1
+
+    def do(self, move: moves.Move) -> None:
+        self.moves.append(move)
+        self.nest = move.apply(self.nest)
+
+    def reorder(self, axes: Sequence[Node]) -> None:
+        self.do(moves.Reorder(tuple(axis.arg.number for axis in axes)))
+
+    def bind(self, axis: Node, to: str) -> None:
+        self.do(moves.Bind(axis.arg.number, to))
+
     def split(self, axis: Node, factor: int) -> tuple[Node, Node]:
         """Split and return the two new axes."""
         outer, inner = self.next_axis, self.next_axis + 1
         self.next_axis += 2
-        self.do(Split(axis.arg.number, factor, outer, inner))
-        found = {one.arg.number: one for one in self.nest.order}
-        return found[outer], found[inner]
+        self.do(moves.Split(axis.arg.number, factor, outer, inner))
+        return self.nest.axis(outer), self.nest.axis(inner)
 
-    def bind(self, axis: Node, to: str) -> None:
-        self.do(Bind(axis.arg.number, to))
+    def tile(self, axis: Node, size: int, to: str) -> Node:
+        """Bind `size` iterations of `axis` and return what is left outside them."""
+        outer, inner = self.split(axis, size)
+        self.bind(inner, to)
+        return outer
+
+    def vectorize(self, axis: Node) -> None:
+        if (lanes := self.lanes(axis.arg.size)) > 1:
+            self.tile(axis, lanes, "vector")
 
     def fuse_all(self) -> None:
         """Fuse neighbours until nothing changes."""
-        while pair := self._fusable_pair():
+        while pair := next(filter(self._fusable, self._neighbours()), None):
             first, second = pair
-            self.do(Fuse(first.arg.number, second.arg.number, self.next_axis))
+            self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis))
             self.next_axis += 1
 
-    def _fusable_pair(self) -> tuple[Node, Node] | None:
-        for axes in (self.rows(), *self.columns(), *self.fold_axes()):
-            for first, second in pairwise(axes):
-                if can_fuse(self.kernel, first, second):
-                    return first, second
-        return None
+    def _neighbours(self) -> list[tuple[Node, Node]]:
+        return [pair for axes in (self.rows(), *self.inner()) for pair in pairwise(axes)]
 
-    def lanes(self) -> int:
-        """Elements of the widest operand that fill a vector register."""
-        widths = [4, *(one.dtype.itemsize for one in self.kernel.parameters)]
-        return self.target.vector_bytes // max(widths)
+    def _fusable(self, pair: tuple[Node, Node]) -> bool:
+        return moves.can_fuse(self.kernel, *pair)
 
 
-def _access_score(index: Node, condition: Node | None, axis: Node) -> int:
-    """How well lanes along `axis` suit one access: 1 neighbours, 0 one element, -1 scattered."""
+def _suits(axis: Node, index: Node, condition: Node | None = None) -> int:
+    """How well lanes along `axis` suit one access: 1 neighbours, 0 one element, -1 apart, -2
+    wherever data say."""
     terms, _ = ix.terms_of(index)
-    stride = terms.get(axis, 0)
-    data = [one for one in terms if one is not axis and axis in free_axes(one)]
+    data = any(one is not axis and axis in free_axes(one) for one in terms)
     if data or (condition is not None and axis in free_axes(condition)):
         return -2
-    return {0: 0, 1: 1}.get(stride, -1)
+    return {0: 0, 1: 1}.get(terms.get(axis, 0), -1)
+
+
+@lru_cache(maxsize=256)
+def _loads_and_divisions(kernel: Kernel) -> tuple[list[Node], list[Node]]:
+    """The loads of each store, and the divisions, which do not vectorise."""
+    nodes = [node for store in kernel.stores for node in toposort(roots_of(store))]
+    loads = [node for node in nodes if node.op is Op.LOAD]
+    return loads, [node for node in nodes if node.op in (Op.IDIV, Op.MOD)]
 
 
 def score(kernel: Kernel, axis: Node) -> int:
     """The sum over the loads and stores that vary along `axis`."""
-    loads, divisions = _accesses(kernel.stores)
-    total = -sum(axis in free_axes(node) for node in divisions)
-    for load in loads:
-        total += _access_score(load.src[0], load.src[1] if len(load.src) > 1 else None, axis)
-    return total + _store_score(kernel, axis)
+    loads, divisions = _loads_and_divisions(kernel)
+    divided = sum(axis in free_axes(node) for node in divisions)
+    return sum(_suits(axis, *load.src) for load in loads) + _store_score(kernel, axis) - divided
 
 
-@lru_cache(maxsize=256)
-def _accesses(stores: tuple[Store, ...]) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """The loads of each store, and the divisions, which do not vectorise."""
-    loads: list[Node] = []
-    divisions: list[Node] = []
-    for store in stores:
-        for node in toposort(roots_of(store)):
-            if node.op is Op.LOAD:
-                loads.append(node)
-            elif node.op in (Op.IDIV, Op.MOD):
-                divisions.append(node)
-    return tuple(loads), tuple(divisions)
+def _store_score(kernel: Kernel, axis: Node) -> int:
+    return sum(_suits(axis, store.index, store.condition) for store in kernel.stores)
 
 
 def _work(kernel: Kernel) -> int:
     """Operations of the whole kernel, roughly."""
-
-    def of_store(store: Store) -> int:
-        inner = 1
-        for node in toposort([store.value]):
-            if node.op is Op.FOLD:
-                inner += points(node.src[node.arg.monoid.arity :])
-        return points(store.axes) * inner
-
-    return sum(map(of_store, kernel.stores))
+    total = 0
+    for store in kernel.stores:
+        folds = [node for node in toposort([store.value]) if node.op is Op.FOLD]
+        total += points(store.axes) * (1 + sum(points(bound_axes(fold)) for fold in folds))
+    return total
 
 
-def schedule_kernel(kernel: Kernel, target: Target) -> Schedule:
+def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     """The heuristic's schedule."""
     plan = Planner(kernel, target)
     plan.fuse_all()
-    work = _work(plan.kernel)
-    serial = serial_axes(plan.kernel)
-    inner = [axes for axes in (*plan.columns(), *plan.fold_axes()) if axes]
-    row = max(plan.rows(), key=lambda axis: _benefit(plan, axis), default=None)
-    row_score = -1 if row is None else _benefit(plan, row)
-    inner_score = sum(
-        max((_benefit(plan, axis) for axis in axes if axis not in serial), default=-1)
-        for axes in inner
-    )
-    fold = plan.contraction()
-    if fold is not None and _is_short(plan, fold):
-        row = max(plan.rows(), key=lambda axis: _store_score(plan.kernel, axis))
-        inner_score = row_score = _store_score(plan.kernel, row)
-    use_rows = row is not None and row_score > 0 and (not inner or row_score >= inner_score)
-    if row is not None and use_rows:
-        if fold is None:
-            _vector_rows(plan, row)
-        else:
-            _outer_product(plan, fold, row)
-    else:
+    work, fold = _work(plan.kernel), plan.contraction()
+    row = _vector_row(plan, fold)
+    if row is None:
         if fold is not None:
             _dot_tile(plan, fold)
-        _vector_inner(plan, inner, serial)
+        _vector_inner(plan, fold is not None)
+    elif fold is None:
+        plan.vectorize(row)
+    else:
+        _outer_product(plan, fold, row)
     _parallel(plan, work)
     return tuple(plan.moves)
 
 
-def _benefit(plan: Planner, axis: Node) -> int:
-    """The score of vectors along `axis`, by how many lanes it fills."""
-    lanes = _lanes_for(plan, axis.arg.size)
-    return score(plan.kernel, axis) * lanes if lanes > 1 else -1
-
-
-def _is_short(plan: Planner, fold: Node) -> bool:
-    """Is a contraction too short for adding up lanes at its end to pay?"""
-    return points(fold.src[fold.arg.monoid.arity :]) < 4 * plan.lanes()
-
-
-def _store_score(kernel: Kernel, axis: Node) -> int:
-    return sum(
-        _access_score(store.index, store.condition, axis)
-        for store in kernel.stores
-        if axis in store.axes
-    )
-
-
-def _lanes_for(plan: Planner, size: int) -> int:
-    """The widest vector that fits `size`, as a power of two."""
-    lanes = plan.lanes()
-    while lanes > size:
-        lanes //= 2
-    return max(lanes, 1)
-
-
-def _vector_rows(plan: Planner, axis: Node) -> None:
-    lanes = _lanes_for(plan, axis.arg.size)
-    if lanes > 1:
-        _, inner = plan.split(axis, lanes)
-        plan.bind(inner, "vector")
-
-
-def _atom_for(plan: Planner, fold: Node) -> Atom | None:
-    suffix = f"{plan.target.registers}r"
-    for atom in ATOMS.values():
-        width = atom.lanes * atom.operand.itemsize
-        here = atom.target == plan.target.name and width == plan.target.vector_bytes
-        if here and atom.operand is fold.dtype and atom.name.endswith(suffix):
-            return atom
-    return None
+def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
+    """The row axis to vectorise, or None where columns and reductions gain more."""
+    if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
+        # Too short for adding up lanes at its end to pay.
+        row = max(plan.rows(), key=lambda axis: _store_score(plan.kernel, axis))
+        return row if _store_score(plan.kernel, row) > 0 else None
+    best = max(plan.rows(), key=plan.benefit, default=None)
+    if best is None or plan.benefit(best) <= 0:
+        return None
+    inner, serial = plan.inner(), moves.serial_axes(plan.kernel)
+    gain = sum(max(map(plan.benefit, set(axes) - serial), default=-1) for axes in inner)
+    return best if not inner or plan.benefit(best) >= gain else None
 
 
 def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     """Rows x vectors in registers, the reduction outside the tile."""
-    atom = _atom_for(plan, fold)
-    others = [axis for axis in plan.rows() if axis is not vector]
     loads = [one for one in toposort(fold.src) if one.op is Op.LOAD]
-    wide = [one for one in loads if vector in free_axes(one)]
-    tall = [axis for axis in others if not any(axis in free_axes(one) for one in wide)]
+    wide = frozenset[Node]().union(*(free for one in loads if vector in (free := free_axes(one))))
+    tall = [axis for axis in plan.rows() if axis is not vector and axis not in wide]
     if not tall:
-        _vector_rows(plan, vector)
+        plan.vectorize(vector)
         return
     column = max(tall, key=lambda axis: axis.arg.size)
-    if atom is None or vector.arg.size < atom.lanes:
+    name = _atom_for(plan, fold)
+    if name is None or vector.arg.size < moves.ATOMS[name].lanes:
         _narrow_product(plan, column, vector)
         return
-    count = 2 if vector.arg.size >= 2 * atom.lanes else 1
+    atom = moves.ATOMS[name]
     blocks = -(-column.arg.size // atom.m)
-    height = -(-column.arg.size // blocks)
-    outer_n, block = plan.split(vector, count * atom.lanes)
+    outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
-    outer_m, tall_inner = plan.split(column, height)
-    tile = (outer_m, tall_inner, outer_n, repeat, lane)
-    first = [axis for axis in plan.rows() if axis not in tile]
-    reduced = plan.fold_axes()
-    blocks_in_order = (outer_n, outer_m) if _footprint(fold, column) <= CACHED else (
-        outer_m, outer_n)  # fmt: skip
-    axes = [*first, *blocks_in_order, *(one for group in reduced for one in group)]
-    order = dict.fromkeys([*axes, tall_inner, repeat, lane])
-    plan.do(Reorder(tuple(axis.arg.number for axis in order)))
-    innermost = next(one for one in reduced if one)[-1]
-    plan.do(Stage(innermost.arg.number, "register"))
-    plan.do(Tensorize(innermost.arg.number, atom.name))
+    outer_m, height = plan.split(column, -(-column.arg.size // blocks))
+    footprint = max(points(free_axes(one)) for one in loads if column in free_axes(one))
+    around = (outer_n, outer_m) if footprint <= CACHED else (outer_m, outer_n)
+    tile = (height, repeat, lane)
+    first = [axis for axis in plan.rows() if axis not in (*around, *tile)]
+    reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
+    plan.reorder(list(dict.fromkeys([*first, *around, *reduced, *tile])))
+    innermost = bound_axes(fold)[-1].arg.number
+    plan.do(moves.Stage(innermost, "register"))
+    plan.do(moves.Tensorize(innermost, name))
 
 
-def _footprint(fold: Node, axis: Node) -> int:
-    """Elements of the operand of `fold` that varies along `axis`."""
-    loads = [one for one in toposort(fold.src) if one.op is Op.LOAD and axis in free_axes(one)]
-    return max((points(free_axes(load)) for load in loads), default=0)
+def _atom_for(plan: Planner, fold: Node) -> str | None:
+    target, lanes = plan.target, plan.target.vector_bytes // fold.dtype.itemsize
+    wanted = (target.name, target.registers, fold.dtype, lanes)
+    for name, atom in moves.ATOMS.items():
+        if (atom.target, atom.registers, atom.dtype, atom.lanes) == wanted:
+            return name
+    return None
 
 
 def _narrow_product(plan: Planner, column: Node, vector: Node) -> None:
     """Fewer columns than a vector has lanes: several rows of one shorter vector each."""
-    lanes = _lanes_for(plan, vector.arg.size)
-    if lanes > 1:
-        _, lane = plan.split(vector, lanes)
-        plan.bind(lane, "vector")
+    plan.vectorize(vector)
     if column.arg.size >= NARROW_ROWS:
-        _, inner = plan.split(column, NARROW_ROWS)
-        plan.bind(inner, "unroll")
+        plan.tile(column, NARROW_ROWS, "unroll")
 
 
 def _dot_tile(plan: Planner, fold: Node) -> None:
     """A block of dot products whose vectors run along the reduction; the larger operand is read
     once, in the outer loop."""
     rows = sorted(plan.rows(), key=lambda axis: -axis.arg.size)[:2]
-    heights = DOT_TILES[plan.target.registers]
-    outer = []
-    for axis, height in zip(rows, heights, strict=False):
-        if axis.arg.size >= height:
-            axis, inner = plan.split(axis, height)
-            plan.bind(inner, "unroll")
-        outer.append(axis)
-    others = [axis for axis in plan.rows() if axis not in outer and axis.arg.size > 1
-              and plan.nest.bound(axis) == "serial"]  # fmt: skip
-    plan.do(Reorder(tuple(axis.arg.number for axis in (*others, *outer))))
-    innermost = fold.src[fold.arg.monoid.arity :][-1]
-    plan.do(Stage(innermost.arg.number, "register"))
+    outer = [
+        plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
+        for axis, height in zip(rows, DOT_TILES[plan.target.registers], strict=False)
+    ]
+    others = [axis for axis in plan.rows() if axis not in outer and axis.arg.size > 1]
+    plan.reorder([*(axis for axis in others if plan.nest.bound(axis) == "serial"), *outer])
+    plan.do(moves.Stage(bound_axes(fold)[-1].arg.number, "register"))
 
 
-def _vector_inner(
-    plan: Planner, inner: list[tuple[Node, ...]], serial: frozenset[Node]
-) -> None:
+def _vector_inner(plan: Planner, tiled: bool) -> None:
     """Vectors along the innermost axis of each reduction and column loop."""
-    tiled = plan.contraction() is not None
-    done: set[Node] = set()
-    for axes in inner:
-        free = [axis for axis in axes if axis not in serial and axis not in done]
+    done = set(moves.serial_axes(plan.kernel))
+    for axes in plan.inner():
+        free = [axis for axis in axes if axis not in done]
         if not free:
             continue
         axis = max(free, key=lambda axis: (score(plan.kernel, axis), axes.index(axis)))
-        lanes = _lanes_for(plan, axis.arg.size)
+        lanes = plan.lanes(axis.arg.size)
         if score(plan.kernel, axis) <= 0 or lanes == 1:
             continue
         done.add(axis)
-        unroll = 1 if tiled or not axis.arg.reduce else FOLD_UNROLL
-        if axis.arg.size >= unroll * lanes and unroll > 1:
-            _, block = plan.split(axis, unroll * lanes)
-            repeat, lane = plan.split(block, lanes)
-            plan.bind(repeat, "unroll")
-        else:
-            _, lane = plan.split(axis, lanes)
+        unrolled = axis.arg.reduce and not tiled and axis.arg.size >= FOLD_UNROLL * lanes
+        if unrolled:
+            _, axis = plan.split(axis, FOLD_UNROLL * lanes)
+        outer, lane = plan.split(axis, lanes)
+        if unrolled:
+            plan.bind(outer, "unroll")
         plan.bind(lane, "vector")
 
 
 def _parallel(plan: Planner, work: int) -> None:
     """Bind row axes from the outside in until there are chunks for every thread."""
-    rows = [axis for axis in plan.nest.order if axis in plan.rows()]
-    free = [axis for axis in rows if plan.nest.bound(axis) == "serial"]
-    heads = [axis for axis in free if plan.nest.is_head(axis)]
-    if work < 2 * CHUNK or not heads:
+    if work < 2 * CHUNK:
         return
-    wanted = min(work // CHUNK, MAX_CHUNKS)
-    have = 1
-    for axis in heads:
-        if have >= wanted:
-            break
-        size = axis.arg.size
-        share = max(1, min(size // max(wanted // have, 1), size))
-        if share > 1:
-            axis, _ = plan.split(axis, share)
-        plan.bind(axis, "parallel")
-        have *= axis.arg.size
+    wanted, have, nest = min(work // CHUNK, MAX_CHUNKS), 1, plan.nest
+    for axis in [one for one in nest.order if one in plan.rows() and nest.is_head(one)]:
+        if have < wanted and nest.bound(axis) == "serial":
+            share = axis.arg.size // (wanted // have)
+            if share > 1:
+                axis, _ = plan.split(axis, share)
+            plan.bind(axis, "parallel")
+            have *= axis.arg.size

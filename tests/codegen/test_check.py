@@ -12,12 +12,12 @@ from lamina import pipeline
 from lamina.dtypes import DType, bool_, float32, float64, int64
 from lamina.errors import VerifyError
 from lamina.ir import build
-from lamina.ir.check_kernel import check_kernel
 from lamina.ir.kernel import Kernel, Parameter, Store
+from lamina.ir.kernel_interpreter import check_kernel
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op
-from lamina.kernel.schedule import Nest, apply
+from lamina.kernel.schedule import Chain, Nest, apply
 from lamina.options import current, using
 from lamina.simplify import index as ix
 from tests.generators import leaf
@@ -65,7 +65,7 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(kernel: Kernel, schedule: object) -> Nest:
         nest = apply(kernel, ())
         row = nest.order[0]
-        return replace(nest, extents={row: row.arg.size - 1})
+        return replace(nest, chains=(Chain((row,), row.arg.size - 1),))
 
     monkeypatch.setattr(pipeline, "apply", wrong)
     monkeypatch.setattr(pipeline, "verify_nest", lambda nest: None)

@@ -12,7 +12,7 @@ from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Fold, Load, Op
-from lamina.kernel.schedule import Nest, apply, parse
+from lamina.kernel.schedule import Chain, Nest, apply, parse
 from lamina.kernel.verify import verify_nest
 from lamina.simplify import index as ix
 
@@ -74,15 +74,15 @@ A3, A4 = PIECES.order[0], PIECES.order[1]
         (replace(PLAIN, order=(ROW, COLUMN)), "a2 is not in the order"),
         (replace(PLAIN, order=(*PLAIN.order, ix.axis(9, 2))), "a9 is in the order"),
         (replace(PLAIN, kernel=replace(SUMS, rows=3)), "3 rows"),
-        (replace(PIECES, chains={A3: (A3, A4), A4: (A4,)}), "a piece is in two chains"),
-        (replace(PIECES, chains={A3: (A4, A3)}), "the chain of a3 begins with a4"),
-        (replace(PIECES, extents={A3: 90}), "a3 has 3 blocks of 16 for an extent of 90"),
+        (replace(PIECES, chains=(Chain((A3, A4), 40), Chain((A4,), 16))), "in two chains"),
+        (replace(PIECES, chains=(Chain((A4, A3), 40),)), "a4 has 16 blocks of 3"),
+        (replace(PIECES, chains=(Chain((A3, A4), 90),)), "a3 has 3 blocks of 16"),
         (
-            replace(PLAIN, chains={ROW: (ROW, COLUMN)}, extents={ROW: 320},
+            replace(PLAIN, chains=(Chain((ROW, COLUMN), 320),),
                     kernel=replace(SUMS, stores=(replace(SUMS.stores[0], index=ROW),))),
             "does not walk a0 and a1 as one",
         ),
-        (replace(PLAIN, chains={ROW: (ROW, SUM)}, extents={ROW: 2560}), "as one"),
+        (replace(PLAIN, chains=(Chain((ROW, SUM), 2560),)), "as one"),
         (replace(PLAIN, binding={ix.axis(9, 2): "serial"}), "a9 is bound, and not in the order"),
         (replace(PLAIN, binding={ROW: "warp"}), "a0 is bound to 'warp'"),
         (nest(SUMS, f"{SPLIT}; bind(a3, vector)"), "a3 is not the innermost"),
