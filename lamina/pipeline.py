@@ -23,9 +23,9 @@ from lamina.codegen.c import CPrinter, print_program, print_sort
 from lamina.codegen.legalize import legalize
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Output, Program, build_program
-from lamina.ir.check_kernel import check_kernel
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, free_axes
+from lamina.ir.kernel_interpreter import check_kernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.text import kernel_text

@@ -6,15 +6,17 @@ Values follow the dtype of each node exactly, bfloat16 and float8 through ml_dty
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from lamina.dtypes import DType
 from lamina.errors import VerifyError
-from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
+from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Op, Reduce
 
 Array = Any  # numpy.ndarray; NumPy is imported on first use
+Row = Callable[..., Array]  # of NumPy, the node, and the values of its operands
 
 
 def evaluate(sinks: Iterable[Node], leaves: Mapping[Node, Array] | None = None) -> list[Array]:
@@ -33,71 +35,61 @@ def evaluate(sinks: Iterable[Node], leaves: Mapping[Node, Array] | None = None) 
     return [values[sink] for sink in sinks]
 
 
-def evaluate_node(node: Node, operands: list[Array]) -> Array:
+def evaluate_node(node: Node, operands: Sequence[Array]) -> Array:
     """The value of one node from those of its operands."""
     import numpy as np
 
-    try:
-        row = EVALUATE[node.op]
-    except KeyError:
-        raise VerifyError(f"{node.op.name.lower()} has no value of its own: {node}") from None
-    value = row(np, node, *operands)
+    if node.op not in EVALUATE:
+        raise VerifyError(f"{node.op.name.lower()} has no value of its own: {node}")
+    value = EVALUATE[node.op](np, node, *operands)
     return np.asarray(value).astype(node.dtype.numpy, copy=False)
 
 
-def combine(monoid: Monoid, left: list[Array], right: list[Array], like: list[Node]) -> list[Array]:
+def combine(
+    monoid: Monoid, left: list[Array], right: list[Array], dtypes: tuple[DType, ...]
+) -> list[Array]:
     """One application of `monoid`'s combine to arrays."""
-    a, b, joined = monoid.formula(tuple(one.dtype for one in like))
+    a, b, joined = monoid.formula(dtypes)
     return evaluate(joined, dict(zip(a + b, left + right, strict=True)))
 
 
-def _along_one_axis(np: Any, node: Node, operands: tuple[Array, ...]) -> list[Array]:
-    """The reduced axes moved to the front as one, row-major."""
-    axes = node.arg.axes
-    kept = [axis for axis in range(operands[0].ndim) if axis not in axes]
-    kept_shape = [operands[0].shape[axis] for axis in kept]
-    count = math.prod(operands[0].shape[axis] for axis in axes)
-    return [np.transpose(one, (*axes, *kept)).reshape(count, *kept_shape) for one in operands]
+def reduce(np: Any, arg: Reduce, dtypes: tuple[DType, ...], operands: Sequence[Array]) -> Array:
+    """One part of a reduction over some axes, which vanish."""
+    if arg.monoid.op is None:
+        return _prefixes(np, arg, dtypes, operands)[-1]
+    ufunc, (start,) = getattr(np, NUMPY[arg.monoid.op]), arg.monoid.identity(dtypes)
+    return ufunc.reduce(operands[0], axis=arg.axes, dtype=dtypes[0].numpy, initial=start)
 
 
-def _identity(np: Any, node: Node, shape: tuple[int, ...]) -> list[Array]:
-    dtypes = tuple(operand.dtype for operand in node.src)
-    scalars = node.arg.monoid.identity(dtypes)
-    return [np.full(shape, s, dtype.numpy) for s, dtype in zip(scalars, dtypes, strict=True)]
+def scan(np: Any, arg: Reduce, dtypes: tuple[DType, ...], operands: Sequence[Array]) -> Array:
+    """One part of the inclusive prefixes along some axes, row-major."""
+    prefixes = _prefixes(np, arg, dtypes, operands)[1:]
+    sizes = [operands[0].shape[axis] for axis in arg.axes]
+    return np.moveaxis(prefixes.reshape(*sizes, *prefixes.shape[1:]), range(len(sizes)), arg.axes)
 
 
-def _reduce(np: Any, node: Node, *operands: Array) -> Array:
-    monoid, axes, part = node.arg
-    ufunc = {ADD: np.add, MUL: np.multiply, MAX: np.maximum, MIN: np.minimum}.get(monoid)
-    if ufunc is not None:
-        start = _identity(np, node, ())[0]
-        return ufunc.reduce(operands[0], axis=axes, dtype=node.dtype.numpy, initial=start)
-    rows = _along_one_axis(np, node, operands)
-    if monoid in (ARGMAX, ARGMIN) and len(rows[0]):
-        return _extreme(np, node, rows)[part]
-    total = _identity(np, node, rows[0].shape[1:])
-    for i in range(len(rows[0])):
-        total = combine(monoid, total, [row[i] for row in rows], list(node.src))
-    return total[part]
+def _prefixes(np: Any, arg: Reduce, dtypes: tuple[DType, ...], operands: Sequence[Array]) -> Array:
+    """The reduced axes as one in front, and the prefixes along it, the empty one first.
+
+    Hillis and Steele 1986, "Data parallel algorithms": each round doubles how far they reach.
+    """
+    kept = [axis for axis in range(operands[0].ndim) if axis not in arg.axes]
+    count = math.prod(operands[0].shape[axis] for axis in arg.axes)
+    rows = []
+    for operand, start in zip(operands, arg.monoid.identity(dtypes), strict=True):
+        moved = np.transpose(operand, (*arg.axes, *kept))
+        rows.append(np.insert(moved.reshape(count, *moved.shape[len(arg.axes) :]), 0, start, 0))
+    reach = 1
+    while reach <= count:
+        earlier, later = [row[:-reach] for row in rows], [row[reach:] for row in rows]
+        joined = combine(arg.monoid, earlier, later, dtypes)
+        rows = [np.concatenate([a[:reach], b]) for a, b in zip(rows, joined, strict=True)]
+        reach *= 2
+    return rows[arg.part]
 
 
-def _extreme(np: Any, node: Node, rows: list[Array]) -> list[Array]:
-    """The extreme value and, among its places, the least index."""
-    values, indices = rows
-    nan = values != values
-    best = (np.max if node.arg.monoid is ARGMAX else np.min)(values, axis=0)
-    places = np.where(nan.any(axis=0), nan, values == best)
-    return [best, np.min(np.where(places, indices, node.src[1].dtype.max), axis=0)]
-
-
-def _scan(np: Any, node: Node, *operands: Array) -> Array:
-    rows = _along_one_axis(np, node, operands)
-    total = _identity(np, node, rows[0].shape[1:])
-    out = np.empty(rows[0].shape, node.dtype.numpy)
-    for i in range(len(out)):
-        total = combine(node.arg.monoid, total, [row[i] for row in rows], list(node.src))
-        out[i] = total[node.arg.part]
-    return np.moveaxis(out, 0, node.arg.axes[0])
+def _dtypes(node: Node) -> tuple[DType, ...]:
+    return tuple(operand.dtype for operand in node.src)
 
 
 def _shear(np: Any, node: Node, x: Array) -> Array:
@@ -110,137 +102,84 @@ def _shear(np: Any, node: Node, x: Array) -> Array:
     return out
 
 
+def _places(np: Any, index: Array, size: int) -> Array:
+    """Indices outside become `size`, where callers put one element more."""
+    index = index.astype(np.int64)
+    return np.where((index >= 0) & (index < size), index, size)
+
+
 def _gather(np: Any, node: Node, x: Array, index: Array) -> Array:
-    axis = node.arg
-    size = x.shape[axis]
-    if not size:
-        return np.zeros(node.shape, x.dtype)
-    inside = (index >= 0) & (index < size)
-    safe = np.where(inside, index, 0).astype(np.int64)
-    return np.where(inside, np.take_along_axis(x, safe, axis), np.zeros((), x.dtype))
+    axis, size = node.arg, x.shape[node.arg]
+    return np.take_along_axis(np.insert(x, size, 0, axis), _places(np, index, size), axis)
 
 
 def _scatter(np: Any, node: Node, base: Array, index: Array, update: Array) -> Array:
     axis, monoid = node.arg
-    out = np.array(base)
-    rows, source, places = (np.moveaxis(one, axis, 0) for one in (out, update, index))
+    size, kinds = base.shape[axis], (node.dtype,)
+    out = np.insert(base, size, 0, axis)
+    rows, source, places = (
+        np.moveaxis(one, axis, 0) for one in (out, update, _places(np, index, size))
+    )
     others = np.indices(rows.shape[1:], sparse=True)
     for row, place in zip(source, places, strict=True):
-        inside = (place >= 0) & (place < rows.shape[0])
-        at = (np.where(inside, place, 0).astype(np.int64), *others)
-        if not rows.shape[0]:
-            continue
-        new = row if monoid is None else combine(monoid, [rows[at]], [row], [node.src[0]])[0]
-        rows[at] = np.where(inside, new, rows[at])
-    return out
+        at = (place, *others)
+        rows[at] = row if monoid is None else combine(monoid, [rows[at]], [row], kinds)[0]
+    return np.delete(out, size, axis)
 
 
-def _argsort(np: Any, node: Node, x: Array) -> Array:
-    """NumPy's sort of the dtypes of ml_dtypes does not put NaN last: sort them in float32."""
-    wide = x.astype(np.float32) if node.src[0].dtype.is_float and x.dtype.itemsize < 4 else x
-    return np.argsort(wide, axis=-1, stable=True)
-
-
-def _shift(np: Any, node: Node, x: Array, count: Array, left: bool) -> Array:
-    """Shifts by the width or more give what an endless shift would: 0, or -1 for a sign."""
+def _shift(np: Any, node: Node, x: Array, count: Array, shift: Row, beyond: Array) -> Array:
+    """Shifts by the width or more give what an endless shift would."""
     big = (count < 0) | (count >= node.dtype.bits)
-    safe = np.where(big, 0, count).astype(x.dtype)
-    if left:
-        return np.where(big, 0, np.left_shift(x, safe))
-    return np.where(big, np.where(x < 0, -1, 0).astype(x.dtype), np.right_shift(x, safe))
-
-
-def _cast(np: Any, node: Node, x: Array) -> Array:
-    if np.iscomplexobj(x) and not node.dtype.is_complex:
-        x = x.real
-    return x.astype(node.dtype.numpy)
+    return np.where(big, beyond, shift(x, np.where(big, 0, count).astype(x.dtype)))
 
 
 def _erf(np: Any, node: Node, x: Array) -> Array:
     return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
 
 
-def _multiplied_wide(row: Callable[..., Array]) -> Callable[..., Array]:
-    """ml_dtypes lacks some functions for bfloat16: compute them in float32."""
-
-    def evaluate_wide(np: Any, node: Node, *operands: Array) -> Array:
-        if node.dtype.is_float and node.dtype.itemsize < 4:
-            operands = tuple(one.astype(np.float32) for one in operands)
-        return row(np, node, *operands)
-
-    return evaluate_wide
+def _wide(np: Any, dtype: DType, x: Array) -> Array:
+    """Small floats as float32: ml_dtypes lacks some functions, and does not sort NaN last."""
+    return x.astype(np.float32) if dtype.is_float and dtype.itemsize < 4 else x
 
 
-def _numpy(name: str) -> Callable[..., Array]:
-    return lambda np, node, *operands: getattr(np, name)(*operands)
+def _numpy(name: str) -> Row:
+    return lambda np, node, *operands: getattr(np, name)(
+        *(_wide(np, node.dtype, one) for one in operands)
+    )
 
 
-def _pad(np: Any, node: Node, x: Array) -> Array:
-    before, after, value = node.arg
-    return np.pad(x, list(zip(before, after, strict=True)), constant_values=value)
-
-
-def _shrink(np: Any, node: Node, x: Array) -> Array:
-    return x[tuple(map(slice, *node.arg))] if node.shape else x
-
-
-EVALUATE: dict[Op, Callable[..., Array]] = {
+NUMPY = {
+    Op.NEG: "negative", Op.NOT: "invert", Op.SQRT: "sqrt", Op.EXP: "exp", Op.EXP2: "exp2",
+    Op.LOG: "log", Op.LOG2: "log2", Op.SIN: "sin", Op.COS: "cos", Op.ATAN: "arctan",
+    Op.TRUNC: "trunc", Op.ADD: "add", Op.MUL: "multiply", Op.DIV: "true_divide",
+    Op.IDIV: "floor_divide", Op.MOD: "remainder", Op.POW: "power", Op.MAX: "maximum",
+    Op.MIN: "minimum", Op.LT: "less", Op.EQ: "equal", Op.AND: "bitwise_and", Op.OR: "bitwise_or",
+    Op.XOR: "bitwise_xor", Op.WHERE: "where",
+}  # fmt: skip
+EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
     Op.CONST: lambda np, node: np.array(node.arg.value, node.dtype.numpy),
     Op.IOTA: lambda np, node: np.arange(node.arg.size),
-    Op.NEG: lambda np, node, x: np.negative(x),
-    Op.NOT: lambda np, node, x: np.invert(x),
     Op.ERF: _erf,
-    Op.CAST: _cast,
+    Op.CAST: lambda np, node, x: x if node.dtype.is_complex else x.real,
     Op.BITCAST: lambda np, node, x: np.ascontiguousarray(x).view(node.dtype.numpy).reshape(x.shape),
     Op.REAL: lambda np, node, x: x.real,
     Op.IMAG: lambda np, node, x: x.imag,
-    Op.ADD: _numpy("add"),
-    Op.MUL: _numpy("multiply"),
-    Op.DIV: _numpy("true_divide"),
-    Op.IDIV: _numpy("floor_divide"),
-    Op.MOD: _numpy("remainder"),
-    Op.POW: _multiplied_wide(_numpy("power")),
-    Op.MAX: _numpy("maximum"),
-    Op.MIN: _numpy("minimum"),
-    Op.LT: _numpy("less"),
-    Op.EQ: _numpy("equal"),
-    Op.AND: _numpy("bitwise_and"),
-    Op.OR: _numpy("bitwise_or"),
-    Op.XOR: _numpy("bitwise_xor"),
-    Op.SHL: lambda np, node, x, count: _shift(np, node, x, count, left=True),
-    Op.SHR: lambda np, node, x, count: _shift(np, node, x, count, left=False),
-    Op.COMPLEX: lambda np, node, re, im: _complex(np, node, re, im),
-    Op.WHERE: lambda np, node, condition, yes, no: np.where(condition, yes, no),
-    Op.REDUCE: _reduce,
-    Op.SCAN: _scan,
+    Op.COMPLEX: lambda np, node, *parts: np.stack(parts, axis=-1).view(node.dtype.numpy)[..., 0],
+    Op.SHL: lambda np, node, x, n: _shift(np, node, x, n, np.left_shift, 0),
+    Op.SHR: lambda np, node, x, n: _shift(np, node, x, n, np.right_shift, -(x < 0).astype(x.dtype)),
+    Op.REDUCE: lambda np, node, *parts: reduce(np, node.arg, _dtypes(node), parts),
+    Op.SCAN: lambda np, node, *parts: scan(np, node.arg, _dtypes(node), parts),
     Op.RESHAPE: lambda np, node, x: x.reshape(node.arg),
     Op.EXPAND: lambda np, node, x: np.broadcast_to(x, node.arg),
     Op.PERMUTE: lambda np, node, x: np.transpose(x, node.arg),
-    Op.PAD: _pad,
-    Op.SHRINK: _shrink,
+    Op.PAD: lambda np, node, x: np.pad(
+        x, list(zip(*node.arg[:2], strict=True)), constant_values=node.arg.value),
+    Op.SHRINK: lambda np, node, x: x[tuple(map(slice, *node.arg))],
     Op.FLIP: lambda np, node, x: np.flip(x, node.arg),
     Op.SHEAR: _shear,
     Op.GATHER: _gather,
     Op.SCATTER: _scatter,
-    Op.ARGSORT: _argsort,
+    Op.ARGSORT: lambda np, node, x: np.argsort(_wide(np, node.src[0].dtype, x), stable=True),
     Op.ASSIGN: lambda np, node, target, value: value,
-    Op.COPY: lambda np, node, x: x,
-    Op.CONTIGUOUS: lambda np, node, x: x,
-    Op.DETACH: lambda np, node, x: x,
-}
-EVALUATE |= {
-    op: _multiplied_wide(_numpy(name))
-    for op, name in {
-        Op.SQRT: "sqrt", Op.EXP: "exp", Op.EXP2: "exp2", Op.LOG: "log", Op.LOG2: "log2",
-        Op.SIN: "sin", Op.COS: "cos", Op.ATAN: "arctan", Op.TRUNC: "trunc",
-    }.items()
 }  # fmt: skip
-
-
-def _complex(np: Any, node: Node, re: Array, im: Array) -> Array:
-    out = np.empty(np.broadcast(re, im).shape, node.dtype.numpy)
-    out.real, out.imag = re, im
-    return out
-
-
-assert set(EVALUATE) >= Group.ELEMENTWISE | Group.REDUCTION | Group.MOVEMENT
+EVALUATE |= dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), lambda np, node, x: x)

@@ -16,8 +16,6 @@ from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 
-NO_AXES: frozenset[Node] = frozenset()
-
 
 @dataclass(frozen=True)
 class Parameter:
@@ -83,13 +81,8 @@ def free_axes(node: Node) -> frozenset[Node]:
     """The axes that the value of `node` depends on."""
     if node.op is Op.AXIS:
         return frozenset((node,))
-    if not node.src:
-        return NO_AXES
-    if node.op is Op.FOLD:
-        parts = node.arg.monoid.arity
-        inner = frozenset().union(*map(free_axes, node.src[:parts]))
-        return inner - frozenset(node.src[parts:])
-    return frozenset().union(*map(free_axes, node.src))
+    free = frozenset[Node]().union(*map(free_axes, node.src))
+    return free - frozenset(bound_axes(node)) if node.op is Op.FOLD else free
 
 
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:

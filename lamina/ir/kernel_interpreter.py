@@ -1,7 +1,7 @@
-"""The reference for the kernel dialect: one kernel in NumPy, slow and plain.
+"""The reference for the kernel dialect, in NumPy, and how a compiled kernel compares with it.
 
-Every axis of a store is a dimension of its own, in the order of the axes' numbers: an AXIS is a
-grid that varies along one dimension and broadcasts along the others.
+Every axis that a store mentions is a dimension, its own axes first: an AXIS is a grid that varies
+along one dimension and broadcasts along the others.
 """
 
 from __future__ import annotations
@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lamina import dtypes
+from lamina.dtypes import DType
 from lamina.errors import VerifyError
-from lamina.ir.interpreter import Array, evaluate, evaluate_node
-from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, roots_of
+from lamina.ir.interpreter import NUMPY, Array, evaluate_node, reduce, scan
+from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import BufferRef, Op, Reduce
+from lamina.ir.ops import Group, Op, Reduce
+
+# How far floats may be apart, as a share of the largest number that the kernel reads or writes.
+TOLERANCE: dict[DType, float] = {
+    dtypes.float8_e4m3fn: 0.13, dtypes.float8_e5m2: 0.26, dtypes.float16: 2e-3,
+    dtypes.bfloat16: 2e-2, dtypes.float32: 1e-5, dtypes.float64: 1e-13,
+    dtypes.complex64: 1e-5, dtypes.complex128: 1e-13,
+}  # fmt: skip
+ROUNDED = 0.01  # the share of integers or bools made from rounded floats that may differ
+EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
 
 
 def run_kernel(kernel: AnyKernel, arrays: Sequence[Array]) -> None:
@@ -22,147 +33,121 @@ def run_kernel(kernel: AnyKernel, arrays: Sequence[Array]) -> None:
     Every value is computed before anything is written: rows may run in any order. Raises
     VerifyError for an index outside its parameter.
     """
+    import numpy as np
+
     if isinstance(kernel, SortKernel):
-        _sort(kernel, arrays)
+        keys = arrays[0].reshape(kernel.rows, kernel.length)
+        arrays[1][:] = np.argsort(keys, axis=-1, stable=True).reshape(-1)
         return
-    _run_stores(kernel, arrays)
-
-
-def _sort(kernel: SortKernel, arrays: Sequence[Array]) -> None:
-    import numpy as np
-
-    keys = arrays[0].reshape(kernel.rows, kernel.length)
-    arrays[1][:] = np.argsort(keys, axis=-1, stable=True).reshape(-1)
-
-
-def _run_stores(kernel: Kernel, arrays: Sequence[Array]) -> None:
-    import numpy as np
-
     with np.errstate(all="ignore"):
-        ready = [_StoreValues(store, arrays) for store in kernel.stores]
-        for one in ready:
-            one.write()
+        ready = [(store, *_elements(np, store, arrays)) for store in kernel.stores]
+        for store, places, elements in ready:
+            target = arrays[store.parameter]
+            _check_places(places, target, f"a store to parameter {store.parameter}")
+            if store.monoid is None:
+                target[places] = elements
+            else:  # one element after the other
+                assert store.monoid.op is not None
+                getattr(np, NUMPY[store.monoid.op]).at(target, places, elements)
 
 
-class _StoreValues:
-    """What one store writes, and where, in the order of its axes."""
-
-    def __init__(self, store: Store, arrays: Sequence[Array]) -> None:
-        self.store = store
-        self.arrays = arrays
-        nodes = toposort((*roots_of(store), *store.axes))
-        axes = sorted((one for one in nodes if one.op is Op.AXIS), key=lambda one: one.arg.number)
-        self.dimension = {axis: place for place, axis in enumerate(axes)}
-        self.values: dict[Node, Array] = {}
-        for node in nodes:
-            self.values[node] = self._value(node)
-        self.places = self._listed(store.index)
-        self.elements = self._listed(store.value)
-        if store.condition is not None:
-            holds = self._listed(store.condition)
-            self.places, self.elements = self.places[holds], self.elements[holds]
-
-    def _listed(self, root: Node) -> Array:
-        """The values of a root at every point of the store's axes, in their order."""
-        import numpy as np
-
-        axes = self.store.axes
-        rank = len(self.dimension)
-        value = np.broadcast_to(self.values[root], np.broadcast_shapes(
-            (1,) * rank, *(self.values[axis].shape for axis in axes), self.values[root].shape))
-        order = [self.dimension[axis] for axis in axes]
-        rest = [place for place in range(rank) if place not in order]
-        return np.transpose(value, order + rest).reshape(-1)
-
-    def _value(self, node: Node) -> Array:
-        row = {
-            Op.AXIS: self._axis,
-            Op.AFFINE: self._affine,
-            Op.LOAD: self._load,
-            Op.FOLD: self._fold,
-            Op.PREFIX: self._prefix,
-        }.get(node.op)
-        if row is not None:
-            return row(node)
-        return evaluate_node(node, [self.values[one] for one in node.src])
-
-    def _axis(self, node: Node) -> Array:
-        import numpy as np
-
-        shape = [1] * len(self.dimension)
-        shape[self.dimension[node]] = node.arg.size
-        return np.arange(node.arg.size, dtype=np.int64).reshape(shape)
-
-    def _affine(self, node: Node) -> Any:
-        factors = zip(node.src, node.arg.coefficients, strict=True)
-        return sum((self.values[one] * factor for one, factor in factors), node.arg.constant)
-
-    def _load(self, node: Node) -> Array:
-        import numpy as np
-
-        array = self.arrays[node.arg.parameter]
-        index = self.values[node.src[0]]
-        holds = self.values[node.src[1]] if len(node.src) > 1 else np.array(True)
-        index, holds = np.broadcast_arrays(index, holds)
-        _check_places(index[holds], array, f"a load from parameter {node.arg.parameter}")
-        if not array.size:
-            return np.zeros(index.shape, array.dtype)
-        return np.where(holds, array[np.where(holds, index, 0)], np.zeros((), array.dtype))
-
-    def _components(self, node: Node) -> tuple[list[Array], list[int]]:
-        """The components of a reduction with the dimensions that it runs over spread out."""
-        import numpy as np
-
-        parts = node.arg.monoid.arity
-        axes = node.src[parts:]
-        shape = np.broadcast_shapes(*(self.values[one].shape for one in node.src))
-        operands = [np.broadcast_to(self.values[one], shape) for one in node.src[:parts]]
-        return operands, [self.dimension[axis] for axis in axes]
-
-    def _fold(self, node: Node) -> Array:
-        import numpy as np
-
-        operands, places = self._components(node)
-        result = _reduction(Op.REDUCE, node, operands, sorted(places))
-        return np.expand_dims(result, sorted(places))
-
-    def _prefix(self, node: Node) -> Array:
-        import numpy as np
-
-        operands, places = self._components(node)
-        rank, along = operands[0].ndim, len(places)
-        last = range(rank - along, rank)
-        moved = [np.moveaxis(one, places, last) for one in operands]
-        shape = moved[0].shape
-        flat = [one.reshape(*shape[: rank - along], -1) for one in moved]
-        result = _reduction(Op.SCAN, node, flat, [rank - along])
-        return np.moveaxis(result.reshape(shape), last, places)
-
-    def write(self) -> None:
-        """Store, or combine with what is there one element after the other."""
-        import numpy as np
-
-        store, target = self.store, self.arrays[self.store.parameter]
-        _check_places(self.places, target, f"a store to parameter {store.parameter}")
-        if store.monoid is None:
-            target[self.places] = self.elements
-            return
-        assert store.monoid.op is not None
-        ufunc = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
-        ufunc[store.monoid.op].at(target, self.places, self.elements)
+def _elements(np: Any, store: Store, arrays: Sequence[Array]) -> tuple[Array, Array]:
+    """Where a store writes, and what, in the order of its axes."""
+    order = toposort((*store.axes, *roots_of(store)))
+    axes = list(store.axes)
+    axes += [one for one in order if one.op is Op.AXIS and one not in axes]
+    values: dict[Node, Array] = {}
+    for node in order:
+        values[node] = _value(np, node, axes, arrays, [values[one] for one in node.src])
+    shape = [axis.arg.size for axis in store.axes] + [1] * (len(axes) - len(store.axes))
+    holds, places, elements = (
+        np.broadcast_to(True if root is None else values[root], shape).reshape(-1)
+        for root in (store.condition, store.index, store.value)
+    )
+    return places[holds], elements[holds]
 
 
-def _reduction(op: Op, node: Node, operands: list[Array], axes: list[int]) -> Array:
-    """A FOLD or PREFIX as the graph operation that it comes from."""
-    leaves = {
-        Node(Op.BUFFER, (), BufferRef(i, array.shape, one.dtype, "interp")): array
-        for i, (one, array) in enumerate(zip(node.src, operands, strict=False))
-    }
-    argument = Reduce(node.arg.monoid, tuple(axes), node.arg.part)
-    return evaluate([Node(op, tuple(leaves), argument)], leaves)[0]
+def _value(
+    np: Any, node: Node, axes: list[Node], arrays: Sequence[Array], operands: list[Array]
+) -> Array:
+    if node.op is Op.AXIS:
+        return np.arange(node.arg.size).reshape([-1 if one is node else 1 for one in axes])
+    if node.op is Op.AFFINE:
+        factors = zip(operands, node.arg.coefficients, strict=True)
+        return sum((operand * factor for operand, factor in factors), node.arg.constant)
+    if node.op is Op.LOAD:
+        return _load(np, node, arrays[node.arg.parameter], *operands)
+    if not bound_axes(node):
+        return evaluate_node(node, operands)
+    monoid, part = node.arg
+    dims = tuple(axes.index(axis) for axis in bound_axes(node))
+    components = np.broadcast_arrays(*operands)[: monoid.arity]
+    kinds = tuple(one.dtype for one in node.src[: monoid.arity])
+    if node.op is Op.PREFIX:
+        return scan(np, Reduce(monoid, dims, part), kinds, components)
+    return np.expand_dims(reduce(np, Reduce(monoid, dims, part), kinds, components), dims)
+
+
+def _load(np: Any, node: Node, array: Array, index: Array, holds: Any = True) -> Array:
+    index, holds = np.broadcast_arrays(index, holds)
+    _check_places(index[holds], array, f"a load from parameter {node.arg.parameter}")
+    padded = np.append(array, np.zeros(1, array.dtype))  # a false condition loads 0
+    return padded[np.where(holds, index, array.size)]
 
 
 def _check_places(places: Array, array: Array, what: str) -> None:
     outside = places[(places < 0) | (places >= array.size)]
     if outside.size:
         raise VerifyError(f"{what} at {outside.flat[0]}: it has {array.size} elements")
+
+
+def check_kernel(
+    kernel: AnyKernel, before: Sequence[Array], after: Sequence[Array]
+) -> str | None:
+    """What the parameters `after` a compiled kernel have otherwise than the reference makes of
+    those `before`, which are overwritten; or None. All are flat arrays."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        scale = _scale(np, before)
+        run_kernel(kernel, before)
+        for number, parameter in enumerate(kernel.parameters):
+            if not parameter.written or (isinstance(kernel, SortKernel) and number == 2):
+                continue
+            want, got = before[number], after[number]
+            differing = np.flatnonzero(~_agree(np, parameter.dtype, got, want, scale))
+            if len(differing) > _allowed(kernel, number):
+                at = int(differing[0])
+                return (
+                    f"parameter {number} at {at}: {got[at]}, and the reference has {want[at]}; "
+                    f"{len(differing)} of {want.size} elements differ"
+                )
+    return None
+
+
+def _allowed(kernel: AnyKernel, number: int) -> int:
+    """How many elements may differ: some where rounded floats decide integers or bools."""
+    parameter = kernel.parameters[number]
+    if isinstance(kernel, SortKernel) or parameter.dtype.is_float:
+        return 0
+    inexact = (Group.ELEMENTWISE | {Op.FOLD, Op.PREFIX}) - EXACT
+    nodes = toposort(store.value for store in kernel.stores if store.parameter == number)
+    rounds = any(node.dtype.is_float and node.op in inexact for node in nodes)
+    return max(1, int(ROUNDED * parameter.size)) if rounds else 0
+
+
+def _scale(np: Any, arrays: Sequence[Array]) -> float:
+    """The largest finite magnitude among floats."""
+    found = [np.abs(one.astype(np.complex128)) for one in arrays if one.dtype.kind not in "biu"]
+    return max((float(one[np.isfinite(one)].max(initial=0)) for one in found), default=0.0)
+
+
+def _agree(np: Any, dtype: DType, got: Array, want: Array, scale: float) -> Any:
+    """Elementwise; a NaN agrees with a NaN."""
+    tolerance = TOLERANCE.get(dtype)
+    if tolerance is None:
+        return got == want
+    wide = np.complex128 if dtype.is_complex else np.float64
+    got, want = got.astype(wide), want.astype(wide)
+    reach = max(scale, _scale(np, [want]))
+    return np.isclose(got, want, rtol=10 * tolerance, atol=tolerance * reach, equal_nan=True)

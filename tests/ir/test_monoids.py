@@ -71,12 +71,11 @@ def elements(monoid: Monoid) -> st.SearchStrategy[tuple[Any, ...]]:
 
 def join(monoid: Monoid, *items: tuple[Any, ...]) -> tuple[Any, ...]:
     dtypes_ = COMPONENTS[monoid.name]
-    like = [Node(Op.BUFFER, (), BufferRef(i, (), one, "cpu")) for i, one in enumerate(dtypes_)]
     total, *rest = [
         [np.array(x, one.numpy) for x, one in zip(item, dtypes_, strict=True)] for item in items
     ]
     for item in rest:
-        total = combine(monoid, total, item, like)
+        total = combine(monoid, total, item, dtypes_)
     return tuple(part.item() for part in total)
 
 
