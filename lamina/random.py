@@ -17,6 +17,9 @@ and `categorical` agree as far as the devices' logarithm and cosine do.
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,11 +28,11 @@ from lamina import dtypes
 from lamina.dtypes import DType, as_dtype
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
-from lamina.ir.monoids import ARGMAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, integer, normalize_axis, prod, sizes_of
-from lamina.tensor.core import Tensor, as_tensor, default_device
+from lamina.tensor.core import Tensor, as_tensor
+from lamina.tensor.reduction import argmax
 
 __all__ = [
     "bernoulli", "categorical", "glorot_normal", "glorot_uniform", "kaiming_normal",
@@ -51,37 +54,30 @@ _SIGNIFICANT = {
 # Keys.
 
 
-class _Generator:
-    """Where keys come from when a call names none: a seed and how many keys it has given."""
-
-    def __init__(self) -> None:
-        self.seed = 0
-        self.count = 0
-        self.traced: list[Tensor] = []  # keys of `using`, the innermost last
-
-    def next_key(self, device: str) -> Tensor:
-        if self.traced:
-            self.traced[-1], fresh = split(self.traced[-1], 2)
-            return fresh
-        from hashlib import blake2b
-
-        data = self.seed.to_bytes(8, "little") + self.count.to_bytes(8, "little")
-        self.count += 1
-        return key(int.from_bytes(blake2b(data, digest_size=8).digest(), "little"), device)
+def _hashed(seed: int, count: int) -> int:
+    data = seed.to_bytes(8, "little") + count.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
-_generator = _Generator()
+_seeds: Iterator[int]  # of the process's keys
+_traced: list[Tensor] = []  # keys of `using`, the innermost last
 
 
 def manual_seed(seed: int) -> None:
     """Start the process's generator afresh; its first seed is 0."""
-    _generator.seed = seed & (1 << 64) - 1
-    _generator.count = 0
+    global _seeds
+    _seeds = map(functools.partial(_hashed, seed & (1 << 64) - 1), itertools.count())
+
+
+manual_seed(0)
 
 
 def next_key(device: str | None = None) -> Tensor:
     """A new key from the process's generator: uint32 of shape (2,)."""
-    return _generator.next_key(default_device() if device is None else device)
+    if not _traced:
+        return key(next(_seeds), device)
+    _traced[-1], fresh = split(_traced[-1])
+    return fresh
 
 
 @contextlib.contextmanager
@@ -91,11 +87,11 @@ def using(key: Tensor) -> Iterator[None]:
     This makes the generator's state an input of a traced program: trace under `using`, then run
     the program with a fresh key each time.
     """
-    _generator.traced.append(key)
+    _traced.append(key)
     try:
         yield
     finally:
-        _generator.traced.pop()
+        _traced.pop()
 
 
 def key(seed: int, device: str | None = None) -> Tensor:
@@ -112,30 +108,25 @@ def split(key: Tensor, n: int = 2) -> Tensor:
 
     The result is uint32 of shape (n, 2); it unpacks: ``a, b = split(key)``.
     """
-    words = _threefry(_key_words("split", key), build.iota(n, dtypes.uint32), _SPLIT_STREAM)
-    halves = [
-        build.pad(build.reshape(word, (n, 1)), (0, side), (0, 1 - side))
-        for side, word in enumerate(words)
-    ]
-    return Tensor.of(halves[0] | halves[1], key.device)
+    words = _threefry(_key_words(key), build.iota(n, dtypes.uint32), _SPLIT_STREAM)
+    first, second = (build.reshape(word, (n, 1)) for word in words)
+    pairs = build.pad(first, (0, 0), (0, 1)) | build.pad(second, (0, 1), (0, 0))
+    return Tensor.of(pairs, key.device)
 
 
 def _choose_key(seed: int | None, key: Tensor | None, device: str | None) -> Tensor:
     if key is not None:
         return key
-    where = default_device() if device is None else device
-    return _key_of(seed, where) if seed is not None else _generator.next_key(where)
+    return next_key(device) if seed is None else _key_of(seed, device)
 
 
-def _key_words(what: str, key: Tensor) -> tuple[Node, Node]:
+def _key_words(key: Tensor) -> tuple[Node, Node]:
     if key.shape != (2,) or key.dtype is not dtypes.uint32:
         raise ShapeError(
-            f"{what}: a key is uint32 of shape (2,), not {key.dtype.name} of {key.shape}; "
+            f"random: a key is uint32 of shape (2,), not {key.dtype.name} of {key.shape}; "
             "make one with lamina.random.key"
         )
-    high, low = (
-        build.reshape(build.shrink(key.node, (at,), (at + 1,)), ()) for at in range(2)
-    )
+    high, low = (build.reshape(build.shrink(key.node, (at,), (at + 1,)), ()) for at in range(2))
     return high, low
 
 
@@ -162,7 +153,7 @@ def _words(key: Tensor, shape: Shape, stream: int = 0) -> tuple[Node, Node]:
     count = prod(shape)
     if count > 1 << 32:
         raise ShapeError(f"random: {shape} has over 2**32 elements; draw parts with split keys")
-    words = _threefry(_key_words("random", key), build.iota(count, dtypes.uint32), stream)
+    words = _threefry(_key_words(key), build.iota(count, dtypes.uint32), stream)
     return build.reshape(words[0], shape), build.reshape(words[1], shape)
 
 
@@ -179,31 +170,25 @@ def _fraction(words: tuple[Node, Node], dtype: DType) -> Node:
     return build.cast(integer, dtype) * 2.0**-bits
 
 
-# Distributions.
+# Distributions. Their arguments `seed`, `key` and `device` are those of the module's text.
 
 
-def _float(what: str, dtype: Any) -> DType:
+def _float(what: str, dtype: Any) -> tuple[DType, DType]:
+    """The dtype of a result, and the one to compute it in."""
     kind = as_dtype(dtype)
     if kind not in _SIGNIFICANT:
         names = ", ".join(one.name for one in _SIGNIFICANT)
         raise DTypeError(f"{what}: {kind.name} is not one of {names}")
-    return kind
+    return kind, dtypes.float32 if kind.bits < 32 else kind
 
 
 def uniform(
-    shape: Size = (),
-    low: float = 0.0,
-    high: float = 1.0,
-    *,
-    seed: int | None = None,
-    key: Tensor | None = None,
-    dtype: DType = dtypes.default_float,
-    device: str | None = None,
-) -> Tensor:
+    shape: Size = (), low: float = 0.0, high: float = 1.0, *, seed: int | None = None,
+    key: Tensor | None = None, dtype: DType = dtypes.default_float, device: str | None = None,
+) -> Tensor:  # fmt: skip
     """Numbers from [low, high), evenly distributed (rounding may reach `high` when low != 0)."""
-    dtype = _float("uniform", dtype)
+    dtype, exact = _float("uniform", dtype)
     key = _choose_key(seed, key, device)
-    exact = dtypes.float32 if dtype.bits < 32 else dtype
     value = build.cast(_fraction(_words(key, sizes_of("uniform", shape)), dtype), exact)
     if high - low != 1.0:
         value = value * (high - low)
@@ -223,53 +208,33 @@ def _without_last_bit(x: Node) -> Node:
 
 
 def normal(
-    shape: Size = (),
-    mean: float = 0.0,
-    std: float = 1.0,
-    *,
-    seed: int | None = None,
-    key: Tensor | None = None,
-    dtype: DType = dtypes.default_float,
-    device: str | None = None,
-) -> Tensor:
+    shape: Size = (), mean: float = 0.0, std: float = 1.0, *, seed: int | None = None,
+    key: Tensor | None = None, dtype: DType = dtypes.default_float, device: str | None = None,
+) -> Tensor:  # fmt: skip
     """Numbers from the normal distribution (Box and Muller 1958); halves are made in float32."""
-    dtype = _float("normal", dtype)
+    dtype, exact = _float("normal", dtype)
     key = _choose_key(seed, key, device)
     size = sizes_of("normal", shape)
+    first, second = _words(key, size)
     if dtype is dtypes.float64:
-        first, second = _words(key, size), _words(key, size, 1)
-        exact = dtype
         # The least value is 2**-53, not 0, whose logarithm is infinite.
-        radius = 1.0 - _fraction(first, exact)
-        angle = _fraction(second, exact)
+        radius = 1.0 - _fraction((first, second), exact)
+        angle = _fraction(_words(key, size, 1), exact)
     else:
-        first = _words(key, size)
-        exact = dtypes.float32
         # All 32 bits: small values, which make the tail, keep their full precision.
-        radius = build.cast(first[0], exact) * 2.0**-32 + 2.0**-33
-        angle = _fraction((first[1], first[0]), exact)
+        radius = build.cast(first, exact) * 2.0**-32 + 2.0**-33
+        angle = _fraction((second, first), exact)
     length = Node(Op.SQRT, (Node(Op.LOG, (radius,)) * -2.0,))
     values = length * Node(Op.COS, (angle * math.tau,))
-    return Tensor.of(build.cast(_scaled(values, mean, std), dtype), key.device)
-
-
-def _scaled(values: Node, mean: float, std: float) -> Node:
-    scaled = values if std == 1.0 else values * std
-    return scaled + mean if mean else scaled
+    values = values if std == 1.0 else values * std
+    return Tensor.of(build.cast(values + mean if mean else values, dtype), key.device)
 
 
 def randint(
-    shape: Size,
-    low: int,
-    high: int,
-    *,
-    seed: int | None = None,
-    key: Tensor | None = None,
-    dtype: DType = dtypes.default_int,
-    device: str | None = None,
-) -> Tensor:
-    """Integers with ``low <= value < high``, evenly distributed up to a share of
-    ``(high - low) / 2**64``."""
+    shape: Size, low: int, high: int, *, seed: int | None = None, key: Tensor | None = None,
+    dtype: DType = dtypes.default_int, device: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Integers with ``low <= value < high``, even up to a share of ``(high - low) / 2**64``."""
     dtype = as_dtype(dtype)
     if not dtype.is_int:
         raise DTypeError(f"randint: {dtype.name} is not an integer dtype")
@@ -284,30 +249,21 @@ def randint(
 
 
 def bernoulli(
-    shape: Size,
-    p: float | Tensor = 0.5,
-    *,
-    seed: int | None = None,
-    key: Tensor | None = None,
+    shape: Size, p: float | Tensor = 0.5, *, seed: int | None = None, key: Tensor | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """True with probability `p` (a number, or a tensor that broadcasts to `shape`), bool."""
     device = p.device if isinstance(p, Tensor) and device is None else device
     key = _choose_key(seed, key, device)
     unit = _fraction(_words(key, sizes_of("bernoulli", shape)), dtypes.float32)
-    chance = as_tensor(p, Tensor.of(unit, key.device)).node
-    level = build.expand(build.cast(chance, dtypes.float32), unit.shape)
-    return Tensor.of(unit < level, key.device)
+    chance = build.cast(as_tensor(p, Tensor.of(unit, key.device)).node, dtypes.float32)
+    return Tensor.of(unit < build.expand(chance, unit.shape), key.device)
 
 
 def permutation(
-    x: int | Tensor,
-    *,
-    axis: int = 0,
-    seed: int | None = None,
-    key: Tensor | None = None,
+    x: int | Tensor, *, axis: int = 0, seed: int | None = None, key: Tensor | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """0..x-1 in random order (int64), or the tensor `x` with the places along `axis` shuffled."""
     if isinstance(x, int):
         key = _choose_key(seed, key, device)
@@ -325,11 +281,7 @@ def _shuffled(key: Tensor, n: int) -> Node:
 
 
 def categorical(
-    logits: Tensor,
-    *,
-    axis: int = -1,
-    seed: int | None = None,
-    key: Tensor | None = None,
+    logits: Tensor, *, axis: int = -1, seed: int | None = None, key: Tensor | None = None
 ) -> Tensor:
     """Indices along `axis` drawn with probabilities ``softmax(logits, axis)``, int64.
 
@@ -342,62 +294,53 @@ def categorical(
     inside = word * (2.0**-32 * (1 - 2.0**-24)) + 2.0**-33  # in (0, 1), so both logs are finite
     noise = -Node(Op.LOG, (-Node(Op.LOG, (inside,)),))
     noisy = build.cast(logits.node, dtypes.float32) + noise
-    column = tuple(size if one == axis else 1 for one, size in enumerate(noisy.shape))
-    index = build.iota(noisy.shape[axis], dtypes.int64)
-    places = build.expand(build.reshape(index, column), noisy.shape)
-    return Tensor.of(build.reduce(ARGMAX, (axis,), noisy, places, part=1), logits.device)
+    return argmax(Tensor.of(noisy, logits.device), axis)
 
 
-# Initial weights.
+# Initial weights, (out, in, kernel sizes ...); `draw` is as in `uniform`.
 
 
-def _fans(what: str, shape: Size) -> tuple[Shape, int, int]:
-    """The shape (out, in, kernel sizes ...), and the numbers of inputs and outputs of a unit."""
+def _fans(what: str, shape: Size) -> tuple[int, int]:
+    """The numbers of inputs and outputs of a unit."""
     sizes = sizes_of(what, shape)
     if len(sizes) < 2:
         raise ShapeError(f"{what}: {sizes} needs two axes or more: (out, in, ...)")
     field = prod(sizes[2:])
-    return sizes, sizes[1] * field, sizes[0] * field
+    return sizes[1] * field, sizes[0] * field
 
 
-def _kaiming_std(what: str, shape: Size, a: float, mode: str) -> tuple[Shape, float]:
-    sizes, fan_in, fan_out = _fans(what, shape)
-    if mode not in ("fan_in", "fan_out"):
+def _kaiming_std(what: str, shape: Size, a: float, mode: str) -> float:
+    fans = dict(zip(("fan_in", "fan_out"), _fans(what, shape), strict=True))
+    if mode not in fans:
         raise ShapeError(f"{what}: mode {mode!r} is neither 'fan_in' nor 'fan_out'")
-    fan = fan_in if mode == "fan_in" else fan_out
-    return sizes, math.sqrt(2.0 / ((1.0 + a * a) * max(fan, 1)))
+    return math.sqrt(2.0 / ((1.0 + a * a) * max(fans[mode], 1)))
 
 
-def kaiming_uniform(
-    shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: Any
-) -> Tensor:
-    """Weights for layers followed by a (leaky, slope `a`) relu; `draw` is as in `uniform`.
+def kaiming_uniform(shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: Any) -> Tensor:
+    """Weights for layers followed by a (leaky, slope `a`) relu.
 
     Source: He, Zhang, Ren and Sun 2015, "Delving deep into rectifiers", section 2.2.
     """
-    sizes, std = _kaiming_std("kaiming_uniform", shape, a, mode)
-    bound = math.sqrt(3.0) * std
-    return uniform(sizes, -bound, bound, **draw)
+    bound = math.sqrt(3.0) * _kaiming_std("kaiming_uniform", shape, a, mode)
+    return uniform(shape, -bound, bound, **draw)
 
 
 def kaiming_normal(shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: Any) -> Tensor:
     """As `kaiming_uniform`, from the normal distribution."""
-    sizes, std = _kaiming_std("kaiming_normal", shape, a, mode)
-    return normal(sizes, 0.0, std, **draw)
+    return normal(shape, 0.0, _kaiming_std("kaiming_normal", shape, a, mode), **draw)
 
 
 def glorot_uniform(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
-    """Weights that keep variances equal in both directions; `draw` is as in `uniform`.
+    """Weights that keep variances equal in both directions.
 
     Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward
     neural networks", equation 16.
     """
-    sizes, fan_in, fan_out = _fans("glorot_uniform", shape)
-    bound = gain * math.sqrt(6.0 / max(fan_in + fan_out, 1))
-    return uniform(sizes, -bound, bound, **draw)
+    bound = gain * math.sqrt(6.0 / max(sum(_fans("glorot_uniform", shape)), 1))
+    return uniform(shape, -bound, bound, **draw)
 
 
 def glorot_normal(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
     """As `glorot_uniform`, from the normal distribution."""
-    sizes, fan_in, fan_out = _fans("glorot_normal", shape)
-    return normal(sizes, 0.0, gain * math.sqrt(2.0 / max(fan_in + fan_out, 1)), **draw)
+    std = gain * math.sqrt(2.0 / max(sum(_fans("glorot_normal", shape)), 1))
+    return normal(shape, 0.0, std, **draw)

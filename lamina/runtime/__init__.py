@@ -29,11 +29,11 @@ def doctor(options: Options | None = None) -> list[Row]:
 
     The remedy is a command, empty where there is nothing to mend.
     """
-    chosen = current() if options is None else options
-    threads = f"{thread_count(chosen)} on {usable_cores()} usable cores"
+    options = options or current()
+    threads = f"{thread_count(options)} on {usable_cores()} usable cores"
     return [
-        *_compiler_rows(chosen),
-        _cache_row(chosen),
+        *_compiler_rows(options),
+        _cache_row(options),
         ("threads", threads, True, ""),
         ("python", platform.python_version(), True, ""),
         *map(_package_row, ("numpy", "ml_dtypes")),

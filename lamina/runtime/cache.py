@@ -42,8 +42,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 class DiskCache:
-    """Files by key and suffix in `folder`: the wanted one, which need not exist, or this process's
-    own when that one cannot be used."""
+    """Files by key and suffix in `folder`: `wanted`, or this process's own when that fails."""
 
     def __init__(self, folder: Path | str) -> None:
         self.wanted = self.folder = Path(folder)
@@ -58,9 +57,9 @@ class DiskCache:
 
     def load(self, key: str, suffix: str) -> Path | None:
         """The entry's file when it is there and whole."""
-        path = self.path(key, suffix)
+        path, check = self.path(key, suffix), self.path(key, f"{suffix}.sum")
         with contextlib.suppress(OSError):
-            if _beside(path).read_bytes() == digest(path.read_bytes()).encode():
+            if check.read_bytes() == digest(path.read_bytes()).encode():
                 return path
         return None
 
@@ -69,9 +68,9 @@ class DiskCache:
 
         Raises DeviceError when neither the folder nor a temporary one takes it.
         """
-        path = self.path(key, suffix)
+        path, check = self.path(key, suffix), self.path(key, f"{suffix}.sum")
         try:  # a kill between the two leaves a digest that fits nothing
-            with replacing(_beside(path)) as file:
+            with replacing(check) as file:
                 file.write(digest(content).encode())
             with replacing(path) as file:
                 file.write(content)
@@ -110,10 +109,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sum")
 
 
 def _prepare(folder: Path) -> None:

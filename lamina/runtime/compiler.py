@@ -17,7 +17,7 @@ from pathlib import Path
 from lamina.errors import CompilerNotFoundError
 from lamina.options import Options
 
-_ON_PATH = ("clang", "gcc", "cc")
+_CANDIDATES = ("clang", "gcc", "cc", "ziglang")
 _ANSWER_SECONDS = 30  # a compiler on a cold network disk may take a while to say its version
 _CPU_FIELDS = re.compile(  # of x86, then of Arm
     r"^(?:vendor_id|cpu family|model|model name|stepping|flags|CPU \w+|Features)\s*:.*$", re.M
@@ -119,21 +119,18 @@ def remedy() -> str:
 
 def survey(named: str = "") -> Iterator[tuple[str, Compiler | str]]:
     """Every candidate with the compiler it is, or the reason why it cannot be used."""
-    if named:
-        yield named, _probe(os.path.expanduser(named))
-        return
-    for name in _ON_PATH:
+    for name in [named] if named else _CANDIDATES:
         yield name, _probe(name)
-    package = importlib.util.find_spec("ziglang")
-    if package is None or not package.submodule_search_locations:
-        yield "ziglang", "the package is not installed"
-    else:  # its binary is called directly, which saves a start of Python
-        yield "ziglang", _probe(os.path.join(package.submodule_search_locations[0], "zig"))
 
 
 def _probe(name: str) -> Compiler | str:
     """Ask a program who it is."""
-    path = shutil.which(name)
+    if name == "ziglang":  # calling the package's binary saves a start of Python
+        package = importlib.util.find_spec(name)
+        if package is None or not package.submodule_search_locations:
+            return "the package is not installed"
+        name = os.path.join(package.submodule_search_locations[0], "zig")
+    path = shutil.which(os.path.expanduser(name))
     if path is None:
         if os.sep not in name:
             return "not on PATH"
@@ -142,8 +139,8 @@ def _probe(name: str) -> Compiler | str:
         answer = run([*_driver(path), "--version"], timeout=_ANSWER_SECONDS)
     except OSError as error:
         return f"{path} does not run: {error.strerror}"
-    except subprocess.TimeoutExpired:
-        return f"{path} does not run: no answer in {_ANSWER_SECONDS} seconds"
+    except subprocess.TimeoutExpired as error:
+        return str(error)
     if answer.returncode:
         complaint = (answer.stderr or answer.stdout).strip().partition("\n")[0]
         return f"{path} --version ended with status {answer.returncode}: {complaint}".rstrip(": ")

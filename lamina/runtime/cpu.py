@@ -82,12 +82,9 @@ class CpuProgram:
         return CpuProgram(_build(source, options), options)
 
     def run(
-        self,
-        buffers: Sequence[Buffer],
-        variables: Sequence[int] = (),
-        kernels: int = 0,
+        self, buffers: Sequence[Buffer], variables: Sequence[int] = (), kernels: int = 0,
         timed: bool = False,
-    ) -> list[float] | None:
+    ) -> list[float] | None:  # fmt: skip
         """Run the program once; with `timed`, return the seconds of each of its `kernels`."""
         pointers = array("Q", [buffer.pointer for buffer in buffers]).tobytes()
         values = array("q", variables).tobytes() if variables else None
@@ -147,10 +144,8 @@ def _compile(compiler: Compiler, source_file: Path) -> bytes:
         if shutil.which(compiler.path):
             raise DeviceError(f"no room for compiling: {error.strerror}") from error
         compilers.forget()
-        raise CompilerNotFoundError(
-            f"{compiler.path} does not run any more: {error.strerror}; "
-            f"to fix it: {compilers.remedy()}"
-        ) from None
+        mend = f"to fix it: {compilers.remedy()}"
+        raise CompilerNotFoundError(f"{compiler.path} does not run any more; {mend}") from None
 
 
 def _complaint(result: subprocess.CompletedProcess[str], source_file: Path) -> str:
@@ -158,9 +153,8 @@ def _complaint(result: subprocess.CompletedProcess[str], source_file: Path) -> s
     place = re.escape(str(source_file))
     error = re.search(rf"^{place}:(\d+):(?:\d+:)? (?:\w+ )*error: (.*)$", result.stderr, re.M)
     if error:
-        number = int(error[1])
-        line = source_file.read_text(encoding="utf-8").splitlines()[number - 1]
-        reason = f"{error[2]}\n  line {number}: {line.strip()}"
+        line = source_file.read_text(encoding="utf-8").splitlines()[int(error[1]) - 1]
+        reason = f"{error[2]}\n  line {error[1]}: {line.strip()}"
     elif result.returncode < 0:
         reason = f"it was killed by {signal.Signals(-result.returncode).name}"
     elif result.stderr.strip():
