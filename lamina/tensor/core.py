@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lamina import dtypes
@@ -29,42 +29,44 @@ class Tensor:
     """
 
     __slots__ = (
-        "__weakref__", "_node", "_requires_grad", "assigned", "device", "grad", "number", "target",
+        "__weakref__", "_requires_grad", "assigned", "device", "grad", "node", "number", "target",
     )  # fmt: skip
 
     __array_priority__ = 1000
     __array_ufunc__ = None  # NumPy's operators leave tensors to ours
 
-    _node: Node
-    _requires_grad: bool
     assigned: bool  # the value is new since the last realisation, and its history ends there
     device: str
     grad: Tensor | None
+    node: Node  # what computes the value
     number: int  # the order of creation
     target: Node | None  # the BUFFER that the new value is written to
 
     def __init__(
-        self,
-        data: Any,
-        dtype: DType | None = None,
-        device: str | None = None,
+        self, data: Any, dtype: DType | None = None, device: str | None = None,
         requires_grad: bool = False,
-    ) -> None:
-        node, where = to_node(data, None if dtype is None else as_dtype(dtype), device)
-        if requires_grad and isinstance(data, Tensor):
-            node = memory.leaf(node, where)  # the derivatives of `data` stay its own
-        self._set(node, where)
+    ) -> None:  # fmt: skip
+        wanted = None if dtype is None else as_dtype(dtype)
+        if isinstance(data, Tensor):
+            source = data if device is None else data.to(device)
+            node = source.node if wanted is None else build.cast(source.node, wanted)
+            if requires_grad:  # the derivatives of `data` stay its own
+                node = memory.leaf(node, source.device)
+            self._set(node, source.device)
+        else:
+            where = check_device(device)
+            self._set(memory.upload(*_to_numpy(data, wanted), where), where)
         self.requires_grad = requires_grad
 
     def _set(self, node: Node, device: str) -> None:
-        self._node = node
+        self.node = node
         self._requires_grad = False
         self.assigned = False
         self.device = device
         self.grad = None
         self.number = next(_numbers)
         self.target = None
-        memory.register(self)
+        memory.live.add(self)
 
     @classmethod
     def of(cls, node: Node, device: str) -> Tensor:
@@ -74,33 +76,24 @@ class Tensor:
         return self
 
     @property
-    def node(self) -> Node:
-        """The graph node that computes this value."""
-        return self._node
-
-    @node.setter
-    def node(self, node: Node) -> None:
-        self._node = node
-
-    @property
     def shape(self) -> Shape:
         """The size of each axis."""
-        return self._node.shape
+        return self.node.shape
 
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return self._node.dtype
+        return self.node.dtype
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return len(self._node.shape)
+        return len(self.node.shape)
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return prod(self._node.shape)
+        return prod(self.node.shape)
 
     @property
     def nbytes(self) -> int:
@@ -116,15 +109,15 @@ class Tensor:
     def requires_grad(self, value: bool) -> None:
         if value and not self.dtype.is_float:
             raise DTypeError(f"requires_grad: {self.dtype.name} has no derivative; use a float")
-        if value and self._node.op is not Op.BUFFER:
-            self._node = memory.leaf(self._node, self.device)
+        if value and self.node.op is not Op.BUFFER:
+            self.node = memory.leaf(self.node, self.device)
         self._requires_grad = bool(value)
 
     # Looking at the value.
 
     def is_realized(self) -> bool:
         """Whether the value is in memory."""
-        return not self.assigned and memory.stored(self._node) is not None
+        return not self.assigned and memory.stored(self.node) is not None
 
     def realize(self) -> Tensor:
         """Compute the value now; returns this tensor."""
@@ -140,41 +133,30 @@ class Tensor:
         if self.size != 1:
             raise ShapeError(f"item: a tensor of shape {self.shape} has {self.size} elements; "
                              "use tolist() or numpy()")  # fmt: skip
-        value = memory.download(self).reshape(()).item()
-        return value if isinstance(value, _SCALARS) else float(value)  # bfloat16 is no float
+        return memory.native(self).item()
 
     def tolist(self) -> Any:
         """The values as nested lists of Python scalars."""
-        if not self.ndim:
-            return self.item()
-        array = memory.download(self)
-        return (array.astype("float32") if self.dtype.bits < 32 and self.dtype.is_float
-                else array).tolist()  # fmt: skip
+        return memory.native(self).tolist()
 
     def __bool__(self) -> bool:
         return bool(self._single("bool"))
 
     def __int__(self) -> int:
-        value = self._single("int")
-        if isinstance(value, complex):
-            raise DTypeError(f"int: a {self.dtype.name} tensor has no integer value")
-        return int(value)
+        return int(self._single("int", self.dtype.is_complex))
 
     def __float__(self) -> float:
-        value = self._single("float")
-        if isinstance(value, complex):
-            raise DTypeError(f"float: a {self.dtype.name} tensor has no real value; use real()")
-        return float(value)
+        return float(self._single("float", self.dtype.is_complex))
 
     def __complex__(self) -> complex:
         return complex(self._single("complex"))
 
     def __index__(self) -> int:
-        if not self.dtype.is_int:
-            raise DTypeError(f"index: a {self.dtype.name} tensor is no integer")
-        return int(self._single("index"))
+        return int(self._single("index", not self.dtype.is_int))
 
-    def _single(self, what: str) -> Any:
+    def _single(self, what: str, refused: bool = False) -> Any:
+        if refused:
+            raise DTypeError(f"{what}: a {self.dtype.name} tensor has no such value; cast it first")
         if self.ndim:
             raise DTypeError(f"{what}: a tensor of shape {self.shape} is no single value; "
                              "use item(), any() or all()")  # fmt: skip
@@ -197,10 +179,7 @@ class Tensor:
     def __str__(self) -> str:
         import numpy as np
 
-        array = memory.download(self)
-        if self.dtype.is_float and self.dtype.bits < 32:
-            array = array.astype(np.float32)
-        return str(np.array2string(array, separator=", "))
+        return str(np.array2string(memory.native(self), separator=", "))
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
@@ -214,8 +193,8 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same value, through which no derivative flows."""
-        place = None if self.assigned else memory.stored(self._node)
-        return Tensor.of(Node(Op.DETACH, (place or self._node,)), self.device)
+        place = None if self.assigned else memory.stored(self.node)
+        return Tensor.of(Node(Op.DETACH, (place or self.node,)), self.device)
 
     def clone(self) -> Tensor:
         """The same value in memory of its own; derivatives flow through."""
@@ -235,22 +214,21 @@ class Tensor:
 
     def contiguous(self) -> Tensor:
         """The same value, stored row-major in a buffer of its own."""
-        return Tensor.of(Node(Op.CONTIGUOUS, (self._node,)), self.device)
+        return Tensor.of(Node(Op.CONTIGUOUS, (self.node,)), self.device)
 
     def cast(self, dtype: DType) -> Tensor:
         """The values converted to `dtype`."""
-        return Tensor.of(build.cast(self._node, as_dtype(dtype)), self.device)
+        return Tensor.of(build.cast(self.node, as_dtype(dtype)), self.device)
 
     def bitcast(self, dtype: DType) -> Tensor:
         """The bits reinterpreted as a dtype of the same size."""
-        return Tensor.of(build.bitcast(self._node, as_dtype(dtype)), self.device)
+        return Tensor.of(build.bitcast(self.node, as_dtype(dtype)), self.device)
 
     def to(self, device: str) -> Tensor:
         """The same value on another device."""
-        check_device(device)
         if device == self.device:
             return self
-        return Tensor.of(memory.copy_to(self, device), device)
+        return Tensor.of(memory.copy_to(self, check_device(device)), device)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """`to`, as the standard names it; no device here has streams."""
@@ -264,69 +242,40 @@ class Tensor:
         `value` is cast and broadcast to this tensor's dtype and shape. Other tensors keep their
         values, and the new value has no history: derivatives stop at it once it is realised.
         """
-        source = as_tensor(value, self)
-        if source.device != self.device:
-            source = source.to(self.device)
-        new = build.cast(source.node, self.dtype)
+        new = build.cast(as_tensor(value, self).to(self.device).node, self.dtype)
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")
         if not self.assigned:
-            self.target = memory.stored(self._node)
+            self.target = memory.stored(self.node)
             self.assigned = True
-        self._node = build.expand(new, self.shape)
+        self.node = build.expand(new, self.shape)
         return self
 
     def rebind(self, other: Tensor) -> None:
         """Make this handle name the value of `other`."""
-        self._node = other.node
+        self.node = other.node
         self.assigned = False
         self.target = None
 
     __hash__ = object.__hash__
 
     if TYPE_CHECKING:
-        # Operators and most methods are functions of other modules, attached in
-        # `lamina/tensor/__init__.py`; a checker is told about the operators here.
+        # Most methods are functions of other modules, attached in `lamina/tensor/__init__.py`;
+        # a checker is told about the operators here.
 
         def __getattr__(self, name: str) -> Any: ...
-        def __add__(self, other: Any) -> Tensor: ...
-        def __radd__(self, other: Any) -> Tensor: ...
-        def __sub__(self, other: Any) -> Tensor: ...
-        def __rsub__(self, other: Any) -> Tensor: ...
-        def __mul__(self, other: Any) -> Tensor: ...
-        def __rmul__(self, other: Any) -> Tensor: ...
-        def __truediv__(self, other: Any) -> Tensor: ...
-        def __rtruediv__(self, other: Any) -> Tensor: ...
-        def __floordiv__(self, other: Any) -> Tensor: ...
-        def __rfloordiv__(self, other: Any) -> Tensor: ...
-        def __mod__(self, other: Any) -> Tensor: ...
-        def __rmod__(self, other: Any) -> Tensor: ...
-        def __pow__(self, other: Any) -> Tensor: ...
-        def __rpow__(self, other: Any) -> Tensor: ...
-        def __matmul__(self, other: Any) -> Tensor: ...
-        def __rmatmul__(self, other: Any) -> Tensor: ...
-        def __and__(self, other: Any) -> Tensor: ...
-        def __rand__(self, other: Any) -> Tensor: ...
-        def __or__(self, other: Any) -> Tensor: ...
-        def __ror__(self, other: Any) -> Tensor: ...
-        def __xor__(self, other: Any) -> Tensor: ...
-        def __rxor__(self, other: Any) -> Tensor: ...
-        def __lshift__(self, other: Any) -> Tensor: ...
-        def __rlshift__(self, other: Any) -> Tensor: ...
-        def __rshift__(self, other: Any) -> Tensor: ...
-        def __rrshift__(self, other: Any) -> Tensor: ...
-        def __lt__(self, other: Any) -> Tensor: ...
-        def __le__(self, other: Any) -> Tensor: ...
-        def __gt__(self, other: Any) -> Tensor: ...
-        def __ge__(self, other: Any) -> Tensor: ...
-        def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
-        def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
-        def __neg__(self) -> Tensor: ...
-        def __pos__(self) -> Tensor: ...
-        def __abs__(self) -> Tensor: ...
-        def __invert__(self) -> Tensor: ...
         def __getitem__(self, key: Any) -> Tensor: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
+        def _unary(self) -> Tensor: ...
+        def _binary(self, other: Any) -> Tensor: ...
+
+        __neg__ = __pos__ = __abs__ = __invert__ = _unary
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _binary
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _binary
+        __rpow__ = __matmul__ = __rmatmul__ = __lshift__ = __rlshift__ = _binary
+        __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = _binary
+        __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _binary
+        __eq__ = __ne__ = _binary  # type: ignore[assignment]
 
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:
@@ -339,68 +288,49 @@ def default_device() -> str:
     return current().device
 
 
-def check_device(device: str) -> str:
-    """`device` itself; raises UnknownDeviceError when this machine has no such device."""
+def check_device(device: str | None) -> str:
+    """`device`, by default the option's; raises UnknownDeviceError when there is no such one."""
+    if device is None:
+        device = default_device()
     if device not in device_names():
         raise UnknownDeviceError(f"no device {device!r}; there are {', '.join(device_names())}")
     return device
-
-
-def to_node(data: Any, dtype: DType | None, device: str | None) -> tuple[Node, str]:
-    """The graph node and the device of a tensor made from `data`; see `asarray`."""
-    if isinstance(data, Tensor):
-        moved = data if device is None else data.to(device)
-        return (moved.node if dtype is None else build.cast(moved.node, dtype)), moved.device
-    where = check_device(default_device() if device is None else device)
-    array, kind = _to_numpy(data, dtype)
-    return memory.upload(array, kind, where), where
 
 
 def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     """`data` as a NumPy array, and the dtype it has in lamina."""
     import numpy as np
 
-    own = getattr(data, "dtype", None)
-    if own is not None and hasattr(data, "__array__"):
-        array = np.asarray(data)
-        kind = as_dtype(array.dtype) if dtype is None else dtype
-        return (array if array.dtype == kind.numpy else array.astype(kind.numpy)), kind
+    typed = hasattr(data, "dtype") and hasattr(data, "__array__")
     try:
-        array = np.array(_plain_data(data), None if dtype is None else dtype.numpy)
+        wanted = None if dtype is None else dtype.numpy
+        array = np.asarray(data) if typed else np.array(_plain(data), wanted)
     except ValueError as error:
         if "sequence" in str(error):
             raise ShapeError("asarray: rows of one level must have one length") from None
         raise DTypeError(f"asarray: {error}") from None
-    kind = _python_dtype(array, data) if dtype is None else dtype
-    return array.astype(kind.numpy), kind
+    kind = dtype or (as_dtype(array.dtype) if typed else _python_dtype(array, data))
+    return array.astype(kind.numpy, copy=False), kind
+
+
+def _plain(data: Any) -> Any:
+    """Nested lists with their tensors as NumPy arrays."""
+    if isinstance(data, Tensor):
+        return memory.download(data)
+    return [_plain(one) for one in data] if isinstance(data, (list, tuple)) else data
 
 
 def _python_dtype(array: Any, data: Any) -> DType:
-    """The default dtype of Python data's kind."""
+    """The dtype of nested sequences: of the arrays in them, or the default of their kind."""
     defaults = {"b": dtypes.bool_, "i": dtypes.default_int, "u": dtypes.uint64,
                 "f": dtypes.default_float, "c": dtypes.default_complex}  # fmt: skip
     if array.dtype.kind not in defaults:
         raise DTypeError(f"asarray: {type(data).__name__} is not made of numbers")
     if not array.size:
         return dtypes.default_float
-    if _holds_arrays(data):
-        return as_dtype(array.dtype)
-    return defaults[array.dtype.kind]
-
-
-def _holds_arrays(data: Any) -> bool:
-    while isinstance(data, (list, tuple)) and data:
+    while isinstance(data, (list, tuple)):
         data = data[0]
-    return hasattr(data, "dtype")
-
-
-def _plain_data(data: Any) -> Any:
-    """Nested lists with their tensors as NumPy arrays."""
-    if isinstance(data, Tensor):
-        return memory.download(data)
-    if isinstance(data, (list, tuple)):
-        return [_plain_data(one) for one in data]
-    return data
+    return as_dtype(array.dtype) if hasattr(data, "dtype") else defaults[array.dtype.kind]
 
 
 def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
@@ -423,46 +353,13 @@ def common_device(what: str, *tensors: Tensor) -> str:
     return device
 
 
-def common_dtype(what: str, *values: Tensor | Scalar) -> DType:
-    """The promoted dtype of tensors and weak Python scalars."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    dtype = tensors[0].dtype
-    for tensor in tensors[1:]:
-        dtype = dtypes.promote(what, dtype, tensor.dtype)
+def common_dtype(what: str, *values: Any) -> DType:
+    """The promoted dtype of tensors, dtypes and weak Python scalars."""
+    typed: list[DType] = [getattr(one, "dtype", one) for one in values if not is_scalar(one)]
+    dtype = typed[0] if typed else as_dtype(type(values[0]))
+    for other in typed[1:]:
+        dtype = dtypes.promote(what, dtype, other)
     for value in values:
-        if not isinstance(value, Tensor):
+        if is_scalar(value):
             dtype = dtypes.weak(value, dtype)
     return dtype
-
-
-def operands(what: str, *values: Any, dtype: DType | None = None) -> tuple[list[Node], str]:
-    """`values` as nodes of one dtype and one shape, and their device.
-
-    `dtype` replaces the promoted dtype. Python scalars become constants without a buffer;
-    anything else that is not a tensor goes through `asarray`.
-    """
-    like = next((value for value in values if isinstance(value, Tensor)), None)
-    if like is None:
-        like = Tensor(values[0])
-        values = (like, *values[1:])
-    given = [value if is_scalar(value) else as_tensor(value, like) for value in values]
-    tensors = [value for value in given if isinstance(value, Tensor)]
-    device = common_device(what, *tensors)
-    if dtype is None:
-        dtype = common_dtype(what, *given)
-    shape = broadcast_shapes(what, *(tensor.shape for tensor in tensors))
-    nodes = [
-        build.expand(build.cast(value.node, dtype), shape)
-        if isinstance(value, Tensor)
-        else build.full(shape, value, dtype)
-        for value in given
-    ]
-    return nodes, device
-
-
-def elementwise(
-    what: str, rule: Callable[..., Node], *values: Any, dtype: DType | None = None
-) -> Tensor:
-    """`rule` applied to the nodes of `values` after promotion and broadcasting."""
-    nodes, device = operands(what, *values, dtype=dtype)
-    return Tensor.of(rule(*nodes), device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lamina import autodiff
@@ -11,7 +11,6 @@ from lamina.ir.build import full
 from lamina.ir.node import Node, toposort
 from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, common_device
-from lamina.tensor.tree import leaves, map_tree
 
 __all__ = ["grad", "gradient", "value_and_grad"]
 
@@ -51,9 +50,7 @@ def backward(y: Tensor, seed: Tensor | None = None) -> None:
     ]
     found = _adjoints(y, [one.node for one in wanted], seed)
     if all(node is None for node in found):
-        raise GradientError(
-            "backward: y needs no tensor that was made with requires_grad=True"
-        )
+        raise GradientError("backward: y needs no tensor that was made with requires_grad=True")
     for one, node in zip(wanted, found, strict=True):
         if node is not None:
             new = Tensor.of(node, one.device)
@@ -72,25 +69,30 @@ def value_and_grad(
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        contents: dict[Node, Node] = {}  # of the arguments, by leaves that are only theirs
+        wrt: list[Tensor] = []
+
+        def own_leaf(x: Tensor) -> Tensor:
+            if not x.dtype.is_float:
+                return x
+            wrt.append(Tensor.of(memory.leaf(x.node, x.device), x.device))
+            contents[wrt[-1].node] = x.node
+            return wrt[-1]
+
         inner = list(args)
         for place in positions:
-            argument = args[place] if isinstance(args[place], (dict, list, tuple)) else as_tensor(
-                args[place])  # fmt: skip
-            inner[place] = map_tree(_own_leaf, argument)
+            given = args[place]
+            is_tree = isinstance(given, (dict, list, tuple))
+            inner[place] = map_tree(own_leaf, given if is_tree else as_tensor(given))
         result = f(*inner, **kwargs)
         y = result[0] if has_aux else result
         if not isinstance(y, Tensor):
             raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")
-        wrt = [
-            one for place in positions for one in leaves(inner[place]) if one.dtype.is_float
-        ]
-        found = gradient(y, wrt)
-        contents = {one.node: one.node.arg.storage.node for one in wrt}
-        derivatives = dict(zip((id(one) for one in wrt), found, strict=True))
-        parts = [map_tree(lambda one: derivatives.get(id(one)), inner[place])
+        derivatives = dict(zip(map(id, wrt), gradient(y, wrt), strict=True))
+        grads = [map_tree(lambda one: derivatives.get(id(one)), inner[place])
                  for place in positions]  # fmt: skip
-        grads = parts[0] if isinstance(argnums, int) else tuple(parts)
-        value, derived = _opened((result, grads), contents)
+        parts = grads[0] if isinstance(argnums, int) else tuple(grads)
+        value, derived = _opened((result, parts), contents)
         return value, derived
 
     return differentiated
@@ -112,26 +114,30 @@ def grad(
     return differentiated
 
 
-def _own_leaf(x: Tensor) -> Tensor:
-    """The value of x under an identity that nothing outside the function can share."""
-    if not x.dtype.is_float:
-        return x
-    return Tensor.of(memory.leaf(x.node, x.device), x.device)
+def map_tree(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """The same dicts, lists and tuples with `function` applied to every tensor, in order."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {key: map_tree(function, value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        parts = [map_tree(function, value) for value in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return tree
 
 
-def _opened(tree: Any, contents: Mapping[Node, Node]) -> Any:
+def _opened(tree: Any, contents: dict[Node, Node]) -> Any:
     """`tree` with the leaves of its arguments replaced by their content, so that an enclosing
     derivative sees through them."""
-    done: dict[Node, Node] = dict(contents)
-    for node in toposort(one.node for one in leaves(tree)):
-        if node in done:
-            continue
+    nodes: list[Node] = []
+    map_tree(lambda one: nodes.append(one.node), tree)
+    done = dict(contents)
+    for node in toposort(nodes):
         src = tuple(done[operand] for operand in node.src)
-        if src == node.src:
-            done[node] = node
-        else:
-            done[node] = Node(node.op, src, node.arg)
-            memory.share(node, done[node])
+        if node not in done:
+            done[node] = node if src == node.src else Node(node.op, src, node.arg)
+            if done[node] is not node:
+                memory.share(node, done[node])
 
     def opened(one: Tensor) -> Tensor:
         return one if done[one.node] is one.node else Tensor.of(done[one.node], one.device)

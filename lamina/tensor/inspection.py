@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamina import dtypes
 from lamina.dtypes import DType, as_dtype
@@ -14,12 +13,6 @@ from lamina.tensor.core import Tensor, as_tensor, common_dtype, default_device, 
 
 __all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype",
            "result_type"]  # fmt: skip
-
-# Bits of the stored significand of each float dtype; the rest is exponent and sign.
-_SIGNIFICAND = {
-    "float8_e4m3fn": 3, "float8_e5m2": 2, "float16": 10, "bfloat16": 7, "float32": 23,
-    "float64": 52,
-}  # fmt: skip
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
@@ -32,8 +25,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class FloatInfo:
+class FloatInfo(NamedTuple):
     """Limits of a float dtype."""
 
     bits: int
@@ -44,8 +36,7 @@ class FloatInfo:
     dtype: DType
 
 
-@dataclass(frozen=True)
-class IntInfo:
+class IntInfo(NamedTuple):
     """Limits of an integer dtype."""
 
     bits: int
@@ -60,15 +51,14 @@ def _dtype_of(type: Any) -> DType:
 
 def finfo(type: Any) -> FloatInfo:
     """The limits of a float dtype, of the parts of a complex one, or of a tensor's dtype."""
+    import ml_dtypes
+
     dtype = dtypes.real_of(_dtype_of(type))
     if not dtype.is_float:
         raise DTypeError(f"finfo: {dtype.name} is no float; iinfo is for integers")
-    significand = _SIGNIFICAND[dtype.name]
-    bias = (1 << (dtype.bits - 2 - significand)) - 1
-    eps = 2.0**-significand
-    most = 448.0 if dtype is dtypes.float8_e4m3fn else (2 - eps) * 2.0**bias
-    bits = _dtype_of(type).bits if not _dtype_of(type).is_complex else dtype.bits
-    return FloatInfo(bits, eps, most, -most, 2.0 ** (1 - bias), dtype)
+    info = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+    eps, most, normal = map(float, (info.eps, info.max, info.smallest_normal))
+    return FloatInfo(dtype.bits, eps, most, -most, normal, dtype)
 
 
 def iinfo(type: Any) -> IntInfo:
@@ -90,16 +80,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype that an operation on tensors, dtypes and Python scalars has."""
-    scalars = [one for one in arrays_and_dtypes if is_scalar(one)]
-    typed = [_dtype_of(one) for one in arrays_and_dtypes if not is_scalar(one)]
-    if not typed:
-        return common_dtype("result_type", as_tensor(scalars[0]), *scalars[1:])
-    dtype = typed[0]
-    for other in typed[1:]:
-        dtype = dtypes.promote("result_type", dtype, other)
-    for scalar in scalars:
-        dtype = dtypes.weak(scalar, dtype)
-    return dtype
+    given = [one if is_scalar(one) else _dtype_of(one) for one in arrays_and_dtypes]
+    return common_dtype("result_type", *given)
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
@@ -117,11 +99,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
     if source.dtype.is_complex and wanted.kind in ("int", "uint", "float"):
         raise DTypeError(f"astype: {source.dtype.name} to {wanted.name} loses the imaginary "
                          "part; use real()")  # fmt: skip
-    if device is not None:
-        source = source.to(device)
-    if source.dtype is wanted and not copy:
-        return source
-    return source.cast(wanted)
+    moved = source if device is None else source.to(device)
+    return moved.cast(wanted) if copy or source.dtype is not wanted else moved
 
 
 class NamespaceInfo:
@@ -150,13 +129,11 @@ class NamespaceInfo:
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
         """The standard's dtypes by name, those of one kind when asked."""
-        standard = {
-            dtype.name: dtype
-            for dtype in dtypes.ALL
-            if dtype not in dtypes.STORAGE_ONLY
-            and dtype not in (dtypes.float16, dtypes.bfloat16)
-        }
-        return {name: one for name, one in standard.items() if kind is None or isdtype(one, kind)}
+        extra = (*dtypes.STORAGE_ONLY, dtypes.float16, dtypes.bfloat16)
+        return {
+            one.name: one for one in dtypes.ALL
+            if one not in extra and (kind is None or isdtype(one, kind))
+        }  # fmt: skip
 
 
 def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 (the standard's name)

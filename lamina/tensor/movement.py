@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lamina import dtypes
 from lamina.dtypes import Scalar
 from lamina.errors import AxisError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
 from lamina.shape import (
     Shape,
     broadcast_shapes,
@@ -20,7 +19,10 @@ from lamina.shape import (
     prod,
     sizes_of,
 )  # fmt: skip
+from lamina.tensor.axes import pad_axis, places, resized, slice_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
+from lamina.tensor.indexing import take
+from lamina.tensor.windows import pad_spatial
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",
@@ -92,10 +94,8 @@ def expand(x: Any, *shape: Any) -> Tensor:
     added = len(sizes) - x.ndim
     if added < 0:
         raise ShapeError(f"expand: {x.shape} has more axes than {sizes}")
-    kept = (1,) * added + x.shape
-    return broadcast_to(
-        x, tuple(have if want == -1 else want for have, want in zip(kept, sizes, strict=True))
-    )
+    kept = zip((1,) * added + x.shape, sizes, strict=True)
+    return broadcast_to(x, tuple(have if want == -1 else want for have, want in kept))
 
 
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
@@ -186,7 +186,7 @@ def squeeze(x: Any, /, axis: Axes = None) -> Tensor:
     """Without the axes `axis`, which must have size 1; all such axes by default."""
     x = as_tensor(x)
     if axis is None:
-        return _view(x, build.reshape(x.node, tuple(size for size in x.shape if size != 1)))
+        axis = [one for one, size in enumerate(x.shape) if size == 1]
     axes = normalize_axes("squeeze", axis, x.ndim)
     for one in axes:
         if x.shape[one] != 1:
@@ -208,17 +208,15 @@ def pad(
     if given and isinstance(given[0], int):
         if len(given) % 2:
             raise ShapeError(f"pad: {tuple(given)} has an odd number of entries")
-        given = [(given[i], given[i + 1]) for i in range(0, len(given), 2)][::-1]
+        given = list(zip(given[::2], given[1::2], strict=True))[::-1]
     if len(given) > x.ndim:
         raise ShapeError(f"pad: {len(given)} pairs for {x.shape}")
-    pairs = [(0, 0)] * (x.ndim - len(given)) + [(int(low), int(high)) for low, high in given]
-    start = [max(0, -low) for low, _ in pairs]
-    stop = [size - max(0, -high) for size, (_, high) in zip(x.shape, pairs, strict=True)]
-    if any(low > high for low, high in zip(start, stop, strict=True)):
-        raise ShapeError(f"pad: {pairs} cuts more than {x.shape} has")
-    cut = build.shrink(x.node, start, stop)
-    return _view(x, build.pad(cut, [max(0, low) for low, _ in pairs],
-                              [max(0, high) for _, high in pairs], value))  # fmt: skip
+    before, after = ([0] * (x.ndim - len(given)) + [int(one[end]) for one in given]
+                     for end in (0, 1))  # fmt: skip
+    if any(size + min(low, 0) + min(high, 0) < 0
+           for size, low, high in zip(x.shape, before, after, strict=True)):  # fmt: skip
+        raise ShapeError(f"pad: {given} cuts more than {x.shape} has")
+    return _view(x, pad_spatial(x.node, before, after, value))
 
 
 def shrink(x: Any, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
@@ -242,9 +240,7 @@ def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
     first = tensors[0].shape
     along = normalize_axis("concat", axis, len(first))
     for other in tensors[1:]:
-        if len(other.shape) != len(first) or any(
-            a != b for i, (a, b) in enumerate(zip(first, other.shape, strict=True)) if i != along
-        ):
+        if other.ndim != len(first) or resized(other.shape, along, first[along]) != first:
             raise ShapeError(f"concat: {first} and {other.shape} differ beside axis {along}")
     return Tensor.of(_join([build.cast(one.node, dtype) for one in tensors], along), device)
 
@@ -253,24 +249,13 @@ def _join(nodes: list[Node], axis: int) -> Node:
     """Each part padded with zeros to the whole, chosen by position."""
     nodes = [node for node in nodes if node.shape[axis]] or nodes[:1]
     total = sum(node.shape[axis] for node in nodes)
-    shape = (*nodes[0].shape[:axis], total, *nodes[0].shape[axis + 1 :])
-    if len(nodes) == 1:
-        return nodes[0]
-    line = [1] * len(shape)
-    line[axis] = total
-    place = build.reshape(build.iota(total, dtypes.int64), tuple(line))
-    result: Node | None = None
-    start = 0
-    for node in nodes:
-        before, after = [0] * len(shape), [0] * len(shape)
-        before[axis], after[axis] = start, total - start - node.shape[axis]
-        padded = build.pad(node, before, after)
-        if result is None:
-            result = padded
-        else:
-            result = build.select(build.expand(place < start, shape), result, padded)
-        start += node.shape[axis]
-    assert result is not None
+    start = nodes[0].shape[axis]
+    result = pad_axis(nodes[0], axis, 0, total - start)
+    place = places(result.shape, axis)
+    for node in nodes[1:]:
+        stop = start + node.shape[axis]
+        result = build.select(place < start, result, pad_axis(node, axis, start, total - stop))
+        start = stop
     return result
 
 
@@ -300,13 +285,11 @@ def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ..
     if sum(sizes) != size:
         raise ShapeError(f"split: {tuple(sizes)} does not add up to {size}, axis {along} of "
                          f"{x.shape}")  # fmt: skip
-    pieces, start = [], 0
-    for one in sizes:
-        bounds: list[tuple[int, int] | None] = [None] * x.ndim
-        bounds[along] = (start, start + one)
-        pieces.append(shrink(x, bounds))
-        start += one
-    return tuple(pieces)
+    ends = itertools.accumulate(sizes)
+    return tuple(
+        _view(x, slice_axis(x.node, along, end - one, end))
+        for one, end in zip(sizes, ends, strict=True)
+    )
 
 
 def chunk(x: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
@@ -319,12 +302,12 @@ def chunk(x: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
 def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axes = None) -> Tensor:
     """Moved by `shift` places along `axis`, around the end; over all elements by default."""
     x = as_tensor(x)
+    shifts = [shift] if isinstance(shift, int) else list(shift)
     if axis is None:
-        flat = reshape(x, (x.size,))
-        by = shift if isinstance(shift, int) else sum(shift)
-        return reshape(roll(flat, by, axis=0), x.shape)
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+        return reshape(roll(reshape(x, (x.size,)), sum(shifts), axis=0), x.shape)
+    axes = [axis] if isinstance(axis, int) else list(axis)
+    if isinstance(shift, int):
+        shifts *= len(axes)
     if len(shifts) != len(axes):
         raise AxisError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     result: Tensor = x
@@ -338,35 +321,26 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axes = None) -> Tensor:
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element `repeats` times along `axis`; over the flattened array by default."""
+    """Each element `repeats` times along `axis`; over the flattened array by default.
+
+    Several `repeats`, one an element, are computed first: the shape depends on them.
+    """
     x = as_tensor(x)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     along = normalize_axis("repeat", axis, x.ndim)
-    counts = repeats if isinstance(repeats, int) else as_tensor(repeats)
-    if isinstance(counts, Tensor) and counts.size == 1:
-        counts = int(counts.item())
-    if isinstance(counts, Tensor):
-        return _repeat_each(x, counts, along)
+    size = x.shape[along]
+    if not isinstance(repeats, int):
+        counts = as_tensor(repeats)
+        if counts.size != 1:
+            if counts.shape != (size,):
+                raise ShapeError(f"repeat: {counts.shape} repeats for {size} elements of "
+                                 f"axis {along}")  # fmt: skip
+            return take(x, [i for i, n in enumerate(counts.tolist()) for _ in range(n)], axis=along)
+        repeats = int(counts.item())
     wide = build.insert_axes(x.node, (along + 1,))
-    shape = (*x.shape[: along + 1], counts, *x.shape[along + 1 :])
-    merged = (*x.shape[:along], x.shape[along] * counts, *x.shape[along + 1 :])
-    return _view(x, build.reshape(build.expand(wide, shape), merged))
-
-
-def _repeat_each(x: Tensor, counts: Tensor, axis: int) -> Tensor:
-    """The shape depends on the counts, so they are computed first."""
-    import numpy as np
-
-    if counts.shape != (x.shape[axis],):
-        raise ShapeError(f"repeat: {counts.shape} repeats for {x.shape[axis]} elements of "
-                         f"axis {axis}")  # fmt: skip
-    places = np.repeat(np.arange(x.shape[axis]), counts.numpy())
-    shape = [1] * x.ndim
-    shape[axis] = len(places)
-    index = build.reshape(Tensor(places, device=x.device).node, tuple(shape))
-    full = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
-    return _view(x, Node(Op.GATHER, (x.node, build.expand(index, full)), axis))
+    copies = build.expand(wide, resized(x.shape, along, size, repeats))
+    return _view(x, build.reshape(copies, resized(x.shape, along, size * repeats)))
 
 
 def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
@@ -389,16 +363,15 @@ def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) ->
     node = moveaxis(x, (axis1, axis2), (-2, -1)).node
     rows, columns = node.shape[-2:]
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    lead = (0,) * (x.ndim - 2)
-    start = (max(0, -offset), max(0, offset)) if count else (0, 0)
-    corner = build.shrink(node, (*lead, *start),
-                          (*node.shape[:-2], start[0] + count, start[1] + count))  # fmt: skip
-    # In row-major order one element of the diagonal comes every count + 1 elements.
-    flat = build.reshape(corner, (*node.shape[:-2], count * count))
-    rows_node = build.shrink(
-        flat, (*lead, 0), flat.shape, (*(1 for _ in lead), count + 1)
-    )
-    return _view(x, rows_node)
+    row, column = (max(0, -offset), max(0, offset)) if count else (0, 0)
+    node = slice_axis(node, x.ndim - 2, row, row + count)
+    return _view(x, main_diagonal(slice_axis(node, x.ndim - 1, column, column + count)))
+
+
+def main_diagonal(x: Node) -> Node:
+    """(..., n, n) to (..., n): every (n + 1)-th element of a flat matrix."""
+    *outer, n, _ = x.shape
+    return slice_axis(build.reshape(x, (*outer, n * n)), len(outer), 0, n * n, n + 1)
 
 
 def diag(x: Any, /, *, offset: int = 0) -> Tensor:
@@ -408,10 +381,8 @@ def diag(x: Any, /, *, offset: int = 0) -> Tensor:
         return diagonal(x, offset=offset)
     if x.ndim != 1:
         raise ShapeError(f"diag: {x.shape} is neither a vector nor a matrix")
-    size = x.shape[0] + abs(offset)
     wide = build.pad(x.node, (max(0, offset),), (max(0, -offset),))
-    row = build.reshape(build.iota(size, dtypes.int64), (size, 1))
-    column = build.expand(build.iota(size, dtypes.int64), (size, size))
-    on = (build.expand(row, (size, size)) + offset).eq(column)
-    shape = (size, size)
-    return _view(x, build.select(on, build.expand(wide, shape), build.full(shape, 0, x.dtype)))
+    shape = wide.shape * 2
+    on_diagonal = (places(shape, 0) + offset).eq(places(shape, 1))
+    zeros = build.full(shape, 0, x.dtype)
+    return _view(x, build.select(on_diagonal, build.expand(wide, shape), zeros))

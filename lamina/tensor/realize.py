@@ -32,21 +32,16 @@ class Leaf:
         self.node = node
 
 
-_realised: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
-_overwritten: weakref.WeakSet[Node] = weakref.WeakSet()
+# Where the value of a node is, None for a BUFFER that was overwritten. A BUFFER that is not in
+# the table holds its own value.
+_places: weakref.WeakKeyDictionary[Node, Node | None] = weakref.WeakKeyDictionary()
 _exported: weakref.WeakSet[Buffer] = weakref.WeakSet()
-_memory: weakref.WeakKeyDictionary[Buffer, Buffer] = weakref.WeakKeyDictionary()
-_live: weakref.WeakSet[Tensor] = weakref.WeakSet()
-
-
-def register(tensor: Tensor) -> None:
-    """Make `tensor` known to assignments, which must not change its value."""
-    _live.add(tensor)
+live: weakref.WeakSet[Tensor] = weakref.WeakSet()  # assignments must not change their values
 
 
 def live_tensors() -> list[Tensor]:
     """Every tensor that exists, the oldest first."""
-    return sorted(_live, key=lambda tensor: tensor.number)
+    return sorted(live, key=lambda tensor: tensor.number)
 
 
 def leaf(node: Node, device: str) -> Node:
@@ -61,101 +56,110 @@ def buffer_node(buffer: Buffer, like: Node) -> Node:
 
 def stored(node: Node) -> Node | None:
     """The BUFFER node that holds the value of `node`, or None when no memory does."""
-    found = _realised.get(node)
-    if found is not None:
-        return found
-    if node.op is not Op.BUFFER or isinstance(node.arg.storage, Leaf) or node in _overwritten:
-        return None
-    return node
-
-
-def _operands(node: Node) -> tuple[Node, ...]:
-    """What has to be computed before `node`; raises GradientError where that is lost."""
-    if node.op is not Op.BUFFER:
-        return node.src
-    if node in _overwritten:
-        raise GradientError(
-            f"{node}: the value was overwritten by assign, and a derivative or a recomputation "
-            "needs it; differentiate first, or keep a clone"
-        )
-    return (node.arg.storage.node,)
+    holds = node.op is Op.BUFFER and not isinstance(node.arg.storage, Leaf)
+    return _places.get(node, node if holds else None)
 
 
 def share(node: Node, same: Node) -> None:
     """Note that `same` has the value of `node`, which may be computed already."""
-    found = _realised.get(node)
-    if found is not None:
-        _realised[same] = found
+    if node in _places:
+        _places[same] = _places[node]
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """What `node` is computed from; nothing for a BUFFER that was overwritten."""
+    if node.op is not Op.BUFFER:
+        return node.src
+    return (node.arg.storage.node,) if isinstance(node.arg.storage, Leaf) else ()
+
+
+def _pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
+    """What the values of `sinks` come from, operands first, each with the BUFFER that holds it.
+
+    What such a BUFFER was computed from is not among them.
+    """
+    order: dict[Node, Node | None] = {}
+    seen: set[Node] = set()
+    stack: list[Any] = list(sinks)[::-1]
+    while stack:
+        node = stack.pop()
+        if node is None:  # the operands of what lies below are done
+            order[stack.pop()] = None
+        elif node not in seen:
+            seen.add(node)
+            place = stored(node)
+            if place is None:
+                stack += (node, None, *_operands(node)[::-1])
+            else:
+                order[node] = place
+    return order
 
 
 def cut(sinks: Sequence[Node]) -> list[Node]:
-    """`sinks` with every computed node replaced by its BUFFER."""
+    """`sinks` with every computed node replaced by its BUFFER.
+
+    Raises GradientError where the value of a BUFFER is lost.
+    """
     done: dict[Node, Node] = {}
-    stack = list(sinks)
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
+    for node, place in _pending(sinks).items():
+        if place is not None:
+            done[node] = place
             continue
-        found = stored(node)
-        if found is not None:
-            done[node] = found
-            continue
-        src = _operands(node)
-        missing = [operand for operand in src if operand not in done]
-        if missing:
-            stack.extend(missing)
-            continue
-        new = tuple(done[operand] for operand in src)
-        if node.op is Op.BUFFER:
+        old = _operands(node)
+        new = tuple(done[operand] for operand in old)
+        if node.op is not Op.BUFFER:
+            done[node] = node if new == old else Node(node.op, new, node.arg)
+        elif new:
             done[node] = new[0]
         else:
-            done[node] = node if new == src else Node(node.op, new, node.arg)
+            raise GradientError(
+                f"{node}: the value was overwritten by assign, and a derivative or a "
+                "recomputation needs it; differentiate first, or keep a clone"
+            )
     return [done[sink] for sink in sinks]
 
 
 def realize(*tensors: Tensor) -> None:
     """Compute `tensors` and carry out their assignments, all in one program a device."""
     batch = {
-        tensor: None
-        for tensor in tensors
-        if tensor.assigned or stored(tensor.node) is None
+        tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None
     }
     if not batch:
         return
     keep = _protect(batch)
-    for device in dict.fromkeys(tensor.device for tensor in [*batch, *keep]):
+    for device in dict.fromkeys([one.device for one in batch] + [one.arg.device for one in keep]):
         _run(
             [tensor for tensor in batch if tensor.device == device],
-            [tensor for tensor in keep if tensor.device == device],
+            [home for home in keep if home.arg.device == device],
             device,
         )
 
 
-def _protect(batch: dict[Tensor, None]) -> list[Tensor]:
+def _protect(batch: dict[Tensor, None]) -> list[Node]:
     """Extend `batch` by every tensor whose value the batch's assignments would change.
 
-    Returns the computed tensors that live in overwritten memory and must move out first.
+    Returns the overwritten BUFFER nodes that other tensors live in and that must be copied first.
     """
     everyone: list[Tensor] = []
-    keep: dict[Tensor, None] = {}
+    keep: dict[Node, None] = {}
     handled: set[Node] = set()
-    while True:
-        targets = _claim_targets(batch) - handled
-        if not targets:
-            return list(keep)
+    while targets := _claim_targets(batch) - handled:
         handled |= targets
         everyone = everyone or live_tensors()
-        reached: dict[Node, bool] = {}
-        for tensor in everyone:
-            if tensor in batch:
-                continue
+        others = [tensor for tensor in everyone if tensor not in batch]
+        readers: set[Node] = set()  # what is in the targets or computed from them
+        for node, place in _pending(tensor.node for tensor in others).items():
+            if place in targets or (place is None and not readers.isdisjoint(_operands(node))):
+                readers.add(node)
+        for tensor in others:
             if tensor.target in targets:
                 tensor.target = None
-            if not tensor.assigned and stored(tensor.node) in targets:
-                keep[tensor] = None
-            elif _reaches(tensor.node, targets, reached):
+            place = stored(tensor.node)
+            if not tensor.assigned and place in targets:
+                keep[place] = None
+            elif tensor.node in readers:
                 batch[tensor] = None
+    return list(keep)
 
 
 def _claim_targets(batch: Iterable[Tensor]) -> set[Node]:
@@ -171,98 +175,64 @@ def _claim_targets(batch: Iterable[Tensor]) -> set[Node]:
     return claimed
 
 
-def _reaches(node: Node, targets: set[Node], reached: dict[Node, bool]) -> bool:
-    """Whether computing `node` reads one of `targets`; `reached` remembers the answers."""
-    stack = [node]
-    while stack:
-        top = stack[-1]
-        if top in reached:
-            stack.pop()
-            continue
-        found = stored(top)
-        if found is not None or top in _overwritten:
-            reached[top] = found in targets
-            continue
-        src = _operands(top)
-        missing = [operand for operand in src if operand not in reached]
-        if missing:
-            stack.extend(missing)
-            continue
-        reached[top] = any(reached[operand] for operand in src)
-    return reached[node]
-
-
-def _run(batch: list[Tensor], keep: list[Tensor], device: str) -> None:
-    """Execute one device's share and file the results."""
-    moved = list(dict.fromkeys(_home(tensor) for tensor in keep))
-    targets = {tensor.target for tensor in batch}
-    values = cut([tensor.node for tensor in batch])
-    sinks = [Node(Op.CONTIGUOUS, (home,)) for home in moved]
-    for tensor, value in zip(batch, values, strict=True):
-        plain = _plain(value)
-        if tensor.target is not None:
-            sinks.append(Node(Op.ASSIGN, (tensor.target, value)))
-        elif tensor.assigned or plain is None or plain in targets:
-            sinks.append(value)
-    distinct = list(dict.fromkeys(sinks))
-    results = dict(zip(distinct, _execute(distinct, device), strict=True)) if distinct else {}
-    copies = {home: buffer_node(results[Node(Op.CONTIGUOUS, (home,))], home) for home in moved}
-    _vacate(copies, {target for target in targets if target is not None})
-    for tensor, value in zip(batch, values, strict=True):
-        _file(tensor, value, results)
-
-
-def _execute(sinks: list[Node], device: str) -> list[Buffer]:
+def _run(batch: list[Tensor], keep: list[Node], device: str) -> None:
+    """Execute one device's share and note where the results are."""
     from lamina.pipeline import execute  # the compiler loads when it is first needed
 
-    return execute(sinks, device)
+    targets = {tensor.target for tensor in batch if tensor.target is not None}
+    values = cut([tensor.node for tensor in batch])
+    copies = {home: Node(Op.CONTIGUOUS, (home,)) for home in keep}
+    sinks = [_sink(tensor, value, targets) for tensor, value in zip(batch, values, strict=True)]
+    distinct = list(dict.fromkeys([*copies.values(), *filter(None, sinks)]))
+    results = dict(zip(distinct, execute(distinct, device), strict=True)) if distinct else {}
+    moved = {home: buffer_node(results[copy], home) for home, copy in copies.items()}
+    _vacate(targets, moved)
+    for tensor, value, sink in zip(batch, values, sinks, strict=True):
+        _file(tensor, value, None if sink is None else results[sink])
 
 
-def _home(tensor: Tensor) -> Node:
-    home = stored(tensor.node)
-    assert home is not None
-    return home
+def _sink(tensor: Tensor, value: Node, targets: set[Node]) -> Node | None:
+    """What to execute for `tensor`; None when a BUFFER that stays already holds the value."""
+    if tensor.target is not None:
+        return Node(Op.ASSIGN, (tensor.target, value))
+    plain = _without_detach(value)
+    needless = plain.op is Op.BUFFER and plain not in targets and not tensor.assigned
+    return None if needless else value
 
 
-def _plain(value: Node) -> Node | None:
-    """The BUFFER that already holds `value`, when nothing has to be computed."""
+def _without_detach(value: Node) -> Node:
     while value.op is Op.DETACH:
         value = value.src[0]
-    return value if value.op is Op.BUFFER else None
+    return value
 
 
-def _vacate(copies: dict[Node, Node], targets: set[Node]) -> None:
+def _vacate(targets: set[Node], moved: dict[Node, Node]) -> None:
     """What was stored in `targets` is found in its copy from now on, or is not stored."""
-    for node, place in list(_realised.items()) if targets else ():
-        if place in copies:
-            _realised[node] = copies[place]
+    for node, place in list(_places.items()) if targets else ():
+        if place in moved:
+            _places[node] = moved[place]
         elif place in targets:
-            del _realised[node]
-    _realised.update(copies)
-    _overwritten.update(targets - copies.keys())
+            del _places[node]
+    for target in targets:
+        _places[target] = moved.get(target)
 
 
-def _file(tensor: Tensor, value: Node, results: dict[Node, Buffer]) -> None:
+def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
     """Note where `tensor` is stored now; an assigned one becomes a new leaf without history."""
-    if tensor.target is not None:
-        sink = Node(Op.ASSIGN, (tensor.target, value))
-        tensor.node = _renewed(tensor.target, results[sink])
+    if buffer is None:
+        _places[tensor.node] = stored(_without_detach(value))
+    elif tensor.target is not None:
+        # A new leaf over the same memory, whose old content is gone.
+        owner = buffer if buffer.owner is None else buffer.owner
+        fresh = Buffer.wrap(buffer.pointer, buffer.nbytes, buffer.device, owner)
+        tensor.node = buffer_node(fresh, tensor.target)
     else:
-        place = buffer_node(results[value], value) if value in results else _plain(value)
-        assert place is not None
+        place = buffer_node(buffer, value)
         if tensor.assigned:
             tensor.node = leaf(place, tensor.device)
-        _realised[tensor.node] = _realised.get(place, place)
+        _places[tensor.node] = place
     tensor.assigned = False
     tensor.target = None
-
-
-def _renewed(target: Node, buffer: Buffer) -> Node:
-    """A new leaf over the memory of `target`, whose old content is gone."""
-    root = _memory.get(buffer, buffer)
-    fresh = Buffer.wrap(root.pointer, root.nbytes, root.device, owner=root)
-    _memory[fresh] = root
-    return buffer_node(fresh, target)
 
 
 def upload(array: Any, dtype: Any, device: str) -> Node:
@@ -278,7 +248,9 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
 def memory_of(tensor: Tensor) -> Buffer:
     """The buffer that holds `tensor`, computed when necessary."""
     realize(tensor)
-    buffer: Buffer = _home(tensor).arg.storage
+    place = stored(tensor.node)
+    assert place is not None
+    buffer: Buffer = place.arg.storage
     return buffer
 
 
@@ -297,11 +269,17 @@ def download(tensor: Tensor) -> Any:
     return np.frombuffer(view, tensor.dtype.numpy).reshape(tensor.shape)
 
 
+def native(tensor: Tensor) -> Any:
+    """The values in a dtype of NumPy's own: small floats as float32."""
+    small = tensor.dtype.is_float and tensor.dtype.bits < 32
+    return download(tensor).astype("float32") if small else download(tensor)
+
+
 def copy_to(tensor: Tensor, device: str) -> Node:
     """A computed node with the value of `tensor` on another device."""
     source = memory_of(tensor)
     buffer = Buffer(source.nbytes, device)
     buffer.view()[:] = source.view()
     node = Node(Op.COPY, (tensor.node,), device)
-    _realised[node] = buffer_node(buffer, tensor.node)
+    _places[node] = buffer_node(buffer, tensor.node)
     return node

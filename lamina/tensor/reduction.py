@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lamina import dtypes
@@ -17,9 +17,11 @@ from lamina.ir.ops import Op, Reduce
 from lamina.shape import normalize_axes, normalize_axis
 from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
+from lamina.tensor.axes import places, resized, slice_axis
 from lamina.tensor.core import Tensor, as_tensor
 from lamina.tensor.elementwise import float_dtype
 from lamina.tensor.movement import concat
+from lamina.tensor.windows import accumulator
 
 __all__ = [
     "all", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumulative_prod",
@@ -28,15 +30,30 @@ __all__ = [
 ]  # fmt: skip
 
 Axis = int | Sequence[int] | None
+Rule = Callable[[Node, Sequence[int]], Node]
 
 
-def _finish(node: Node, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
+def _reduced(what: str, rule: Rule, x: Any, axis: Axis, keepdims: bool = False) -> Tensor:
+    """`rule` applied to the node of x and the axes."""
+    x = as_tensor(x)
+    axes = normalize_axes(what, axis, x.ndim)
+    node = rule(x.node, axes)
     return Tensor.of(build.insert_axes(node, axes) if keepdims else node, x.device)
 
 
-def _accumulator(dtype: DType) -> DType:
-    """The 16-bit floats add up in float32."""
-    return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+def _reduced_floats(
+    what: str, rule: Rule, x: Any, axis: Axis, keepdims: bool = False, of_complex: bool = False
+) -> Tensor:
+    """`rule` in floats; the 16-bit ones are computed in float32."""
+
+    def wide(node: Node, axes: Sequence[int]) -> Node:
+        dtype = float_dtype(node.dtype)
+        if dtype.is_complex and not of_complex:
+            raise DTypeError(f"{what}: {dtype.name} is not supported; take the parts")
+        value = rule(build.cast(node, accumulator(dtype)), axes)
+        return build.cast(value, dtype if value.dtype.is_complex else dtypes.real_of(dtype))
+
+    return _reduced(what, wide, x, axis, keepdims)
 
 
 def _total_dtype(dtype: DType, wanted: Any) -> DType:
@@ -48,140 +65,120 @@ def _total_dtype(dtype: DType, wanted: Any) -> DType:
     return dtypes.uint64 if dtype.kind == "uint" else dtypes.default_int
 
 
-def _fold(monoid: Monoid, node: Node, axes: Sequence[int], dtype: DType) -> Node:
-    wide = build.cast(node, _accumulator(dtype))
-    return build.cast(build.reduce(monoid, axes, wide), dtype)
+def _total(monoid: Monoid, wanted: Any) -> Rule:
+    def rule(node: Node, axes: Sequence[int]) -> Node:
+        dtype = _total_dtype(node.dtype, wanted)
+        wide = build.cast(node, accumulator(dtype))
+        return build.cast(build.reduce(monoid, axes, wide), dtype)
 
-
-def _total(
-    what: str, monoid: Monoid, x: Any, axis: Axis, dtype: Any, keepdims: bool
-) -> Tensor:
-    x = as_tensor(x)
-    axes = normalize_axes(what, axis, x.ndim)
-    node = _fold(monoid, x.node, axes, _total_dtype(x.dtype, dtype))
-    return _finish(node, x, axes, keepdims)
+    return rule
 
 
 def sum(x: Any, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum over `axis`, over everything by default; integers add up in 64 bits."""
-    return _total("sum", ADD, x, axis, dtype, keepdims)
+    return _reduced("sum", _total(ADD, dtype), x, axis, keepdims)
 
 
 def prod(x: Any, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product over `axis`, over everything by default; integers multiply in 64 bits."""
-    return _total("prod", MUL, x, axis, dtype, keepdims)
+    return _reduced("prod", _total(MUL, dtype), x, axis, keepdims)
 
 
-def _extreme(what: str, monoid: Monoid, x: Any, axis: Axis, keepdims: bool) -> Tensor:
-    x = as_tensor(x)
-    axes = normalize_axes(what, axis, x.ndim)
-    if not product(x.shape[one] for one in axes):
-        raise ShapeError(f"{what}: {x.shape} has no elements along {axes}")
-    if x.dtype.is_complex:
-        raise DTypeError(f"{what}: complex numbers have no order")
-    return _finish(build.reduce(monoid, axes, x.node), x, axes, keepdims)
+def _extreme(what: str, monoid: Monoid) -> Rule:
+    def rule(node: Node, axes: Sequence[int]) -> Node:
+        if not _count(node, axes):
+            raise ShapeError(f"{what}: {node.shape} has no elements along {axes}")
+        if node.dtype.is_complex:
+            raise DTypeError(f"{what}: complex numbers have no order")
+        return build.reduce(monoid, axes, node)
+
+    return rule
+
+
+def _count(node: Node, axes: Sequence[int]) -> int:
+    """How many elements one result comes from."""
+    return product(node.shape[axis] for axis in axes)
 
 
 def max(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The greatest element over `axis`; NaN wins."""
-    return _extreme("max", MAX, x, axis, keepdims)
+    return _reduced("max", _extreme("max", MAX), x, axis, keepdims)
 
 
 def min(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The smallest element over `axis`; NaN wins."""
-    return _extreme("min", MIN, x, axis, keepdims)
+    return _reduced("min", _extreme("min", MIN), x, axis, keepdims)
 
 
-def _truth(what: str, monoid: Monoid, x: Any, axis: Axis, keepdims: bool) -> Tensor:
-    x = as_tensor(x)
-    axes = normalize_axes(what, axis, x.ndim)
-    node = x.node if x.dtype is bool_ else ~x.node.eq(0)
-    return _finish(build.reduce(monoid, axes, node), x, axes, keepdims)
+def _truth(node: Node) -> Node:
+    return node if node.dtype is bool_ else ~node.eq(0)
 
 
 def all(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether every element over `axis` is true."""
-    return _truth("all", MIN, x, axis, keepdims)
+    return _reduced("all", lambda n, axes: build.reduce(MIN, axes, _truth(n)), x, axis, keepdims)
 
 
 def any(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether some element over `axis` is true."""
-    return _truth("any", MAX, x, axis, keepdims)
+    return _reduced("any", lambda n, axes: build.reduce(MAX, axes, _truth(n)), x, axis, keepdims)
 
 
 def count_nonzero(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """How many elements over `axis` are not 0."""
-    x = as_tensor(x)
-    axes = normalize_axes("count_nonzero", axis, x.ndim)
-    node = build.cast(~x.node.eq(0), dtypes.default_int)
-    return _finish(build.reduce(ADD, axes, node), x, axes, keepdims)
+    count = _total(ADD, dtypes.default_int)
+    return _reduced("count_nonzero", lambda n, axes: count(_truth(n), axes), x, axis, keepdims)
 
 
-def _float_node(x: Tensor) -> tuple[Node, DType]:
-    """The node of x in its accumulator's dtype, and the dtype of the result."""
-    dtype = float_dtype(x.dtype)
-    return build.cast(x.node, _accumulator(dtype)), dtype
+def _mean(node: Node, axes: Sequence[int]) -> Node:
+    return build.reduce(ADD, axes, node) / float(_count(node, axes))
 
 
 def mean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The arithmetic mean over `axis`; NaN of nothing."""
-    x = as_tensor(x)
-    axes = normalize_axes("mean", axis, x.ndim)
-    node, dtype = _float_node(x)
-    count = product(x.shape[one] for one in axes)
-    total = build.reduce(ADD, axes, node)
-    return _finish(build.cast(total / float(count), dtype), x, axes, keepdims)
+    return _reduced_floats("mean", _mean, x, axis, keepdims, of_complex=True)
 
 
-def _variance(what: str, x: Tensor, axis: Axis, correction: float) -> tuple[Node, Sequence[int]]:
-    """The mean squared distance from the mean, in the accumulator's dtype."""
-    axes = normalize_axes(what, axis, x.ndim)
-    node, _ = _float_node(x)
-    if node.dtype.is_complex:
-        raise DTypeError(f"{what}: {x.dtype.name} is not supported; take the parts")
-    count = product(x.shape[one] for one in axes)
-    center = build.insert_axes(build.reduce(ADD, axes, node) / float(count), axes)
-    distance = node - build.expand(center, node.shape)
-    divisor = count - correction
-    total = build.reduce(ADD, axes, distance * distance)
-    return total / float(divisor if divisor > 0 else 0), axes
+def _variance(correction: float) -> Rule:
+    def rule(node: Node, axes: Sequence[int]) -> Node:
+        center = build.insert_axes(_mean(node, axes), axes)
+        distance = node - build.expand(center, node.shape)
+        total = build.reduce(ADD, axes, distance * distance)
+        return total / builtins.max(float(_count(node, axes) - correction), 0.0)
+
+    return rule
 
 
 def var(
     x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
     """The variance over `axis`: squared distances from the mean over count - correction."""
-    x = as_tensor(x)
-    node, axes = _variance("var", x, axis, correction)
-    return _finish(build.cast(node, float_dtype(x.dtype)), x, axes, keepdims)
+    return _reduced_floats("var", _variance(correction), x, axis, keepdims)
 
 
 def std(
     x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
     """The square root of the variance over `axis`."""
-    x = as_tensor(x)
-    node, axes = _variance("std", x, axis, correction)
-    root = real_math.root(node)
-    return _finish(build.cast(root, float_dtype(x.dtype)), x, axes, keepdims)
+    variance = _variance(correction)
+    return _reduced_floats(
+        "std", lambda node, axes: real_math.root(variance(node, axes)), x, axis, keepdims
+    )
 
 
 def _arg(what: str, monoid: Monoid, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     x = as_tensor(x)
     if x.dtype.is_complex:
         raise DTypeError(f"{what}: complex numbers have no order")
-    node = build.reshape(x.node, (x.size,)) if axis is None else x.node
-    along = 0 if axis is None else normalize_axis(what, axis, x.ndim)
     if axis is not None and not x.ndim:
         raise AxisError(f"{what}: axis {axis} is out of range for an array of rank 0")
+    along = 0 if axis is None else normalize_axis(what, axis, x.ndim)
+    node = build.reshape(x.node, (x.size,)) if axis is None else x.node
     if not node.shape[along]:
         raise ShapeError(f"{what}: {x.shape} has no elements to choose from")
-    line = [1] * len(node.shape)
-    line[along] = node.shape[along]
-    place = build.reshape(build.iota(node.shape[along], dtypes.int64), tuple(line))
-    found = build.reduce(monoid, (along,), node, build.expand(place, node.shape), part=1)
+    found = build.reduce(monoid, (along,), node, places(node.shape, along), part=1)
     axes = range(x.ndim) if axis is None else (along,)
-    return _finish(found, x, axes, keepdims)
+    return Tensor.of(build.insert_axes(found, axes) if keepdims else found, x.device)
 
 
 def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
@@ -197,108 +194,98 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Ten
 # Exponentials.
 
 
-def _shifted(what: str, x: Tensor, axes: Sequence[int]) -> tuple[Node, Node]:
-    """x less its maximum, and the maximum; the shift cancels, so no derivative flows there."""
-    node, _ = _float_node(x)
-    if node.dtype.is_complex:
-        raise DTypeError(f"{what}: {x.dtype.name} is not supported")
-    top = Node(Op.DETACH, (build.insert_axes(build.reduce(MAX, axes, node), axes),))
-    return node - build.expand(top, node.shape), top
+def _greatest(node: Node, axes: Sequence[int]) -> Node:
+    """The maximum that exponents are shifted by; the shift cancels, so it needs no derivative."""
+    return Node(Op.DETACH, (build.insert_axes(build.reduce(MAX, axes, node), axes),))
+
+
+def _softmax(node: Node, axes: Sequence[int]) -> Node:
+    if 0 in node.shape:
+        return node
+    powers = build.unary(Op.EXP, node - build.expand(_greatest(node, axes), node.shape))
+    total = build.insert_axes(build.reduce(ADD, axes, powers), axes)
+    return powers / build.expand(total, powers.shape)
+
+
+def _log_softmax(node: Node, axes: Sequence[int]) -> Node:
+    if 0 in node.shape:
+        return node
+    shifted = node - build.expand(_greatest(node, axes), node.shape)
+    total = build.unary(Op.LOG, build.reduce(ADD, axes, build.unary(Op.EXP, shifted)))
+    return shifted - build.expand(build.insert_axes(total, axes), shifted.shape)
 
 
 def softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     """exp(x) over its sum along `axis`."""
-    source = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
-    axes = normalize_axes("softmax", axis, source.ndim)
-    if not source.size:
-        return source
-    powers = Node(Op.EXP, (_shifted("softmax", source, axes)[0],))
-    total = build.insert_axes(build.reduce(ADD, axes, powers), axes)
-    value = powers / build.expand(total, powers.shape)
-    return Tensor.of(build.cast(value, float_dtype(source.dtype)), source.device)
+    source = x if dtype is None else as_tensor(x).cast(dtype)
+    return _reduced_floats("softmax", _softmax, source, axis)
 
 
 def log_softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     """The logarithm of the softmax along `axis`."""
-    source = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
-    axes = normalize_axes("log_softmax", axis, source.ndim)
-    if not source.size:
-        return source
-    shifted, _ = _shifted("log_softmax", source, axes)
-    total = build.reduce(ADD, axes, Node(Op.EXP, (shifted,)))
-    log_total = build.insert_axes(Node(Op.LOG, (total,)), axes)
-    value = shifted - build.expand(log_total, shifted.shape)
-    return Tensor.of(build.cast(value, float_dtype(source.dtype)), source.device)
+    source = x if dtype is None else as_tensor(x).cast(dtype)
+    return _reduced_floats("log_softmax", _log_softmax, source, axis)
+
+
+def _logsumexp(node: Node, axes: Sequence[int]) -> Node:
+    top = _greatest(node, axes)
+    base = build.select(real_math.is_finite(top), top, top.lift(0))
+    powers = build.unary(Op.EXP, node - build.expand(base, node.shape))
+    total = build.unary(Op.LOG, build.reduce(ADD, axes, powers))
+    return total + build.reshape(base, total.shape)
 
 
 def logsumexp(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) over `axis` without overflow; -inf where everything is -inf."""
-    x = as_tensor(x)
-    axes = normalize_axes("logsumexp", axis, x.ndim)
-    node, dtype = _float_node(x)
-    top = Node(Op.DETACH, (build.insert_axes(build.reduce(MAX, axes, node), axes),))
-    base = build.select(real_math.is_finite(top), top, top.lift(0))
-    powers = Node(Op.EXP, (node - build.expand(base, node.shape),))
-    total = Node(Op.LOG, (build.reduce(ADD, axes, powers),))
-    value = total + build.reshape(base, total.shape)
-    return _finish(build.cast(value, dtype), x, axes, keepdims)
+    return _reduced_floats("logsumexp", _logsumexp, x, axis, keepdims)
 
 
 def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The vector norm over `axis`: the root of order `ord` of the sum of powers."""
-    x = as_tensor(x)
-    axes = normalize_axes("norm", axis, x.ndim)
-    node, dtype = _float_node(x)
-    if node.dtype.is_complex:
-        node, dtype = complex_math.absolute(node), dtypes.real_of(dtype)
-    size = real_math.absolute(node)
-    if ord in (math.inf, -math.inf):
-        value = build.reduce(MAX if ord > 0 else MIN, axes, size)
-    elif ord == 2:
-        value = real_math.root(build.reduce(ADD, axes, node * node))
-    elif ord == 1:
-        value = build.reduce(ADD, axes, size)
-    elif ord == 0:
-        value = build.reduce(ADD, axes, build.cast(~node.eq(0), node.dtype))
-    else:
-        powers = Node(Op.POW, (size, size.lift(float(ord))))
-        total = build.reduce(ADD, axes, powers)
-        value = real_math.root(total, ord)
-    return _finish(build.cast(value, dtype), x, axes, keepdims)
+
+    def rule(node: Node, axes: Sequence[int]) -> Node:
+        if node.dtype.is_complex:
+            node = complex_math.absolute(node)
+        if ord == 2:
+            return real_math.root(build.reduce(ADD, axes, node * node))
+        size = real_math.absolute(node)
+        if ord in (math.inf, -math.inf):
+            return build.reduce(MAX if ord > 0 else MIN, axes, size)
+        if ord == 1:
+            return build.reduce(ADD, axes, size)
+        if ord == 0:
+            return build.reduce(ADD, axes, build.cast(~node.eq(0), node.dtype))
+        return real_math.root(build.reduce(ADD, axes, size ** float(ord)), ord)
+
+    return _reduced_floats("norm", rule, x, axis, keepdims, of_complex=True)
 
 
 # Prefixes.
 
 
-def _prefix(what: str, monoid: Monoid, x: Tensor, axis: int | None, dtype: DType) -> Tensor:
-    if axis is None:
-        if x.ndim != 1:
-            raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
-        axis = 0
-    along = normalize_axis(what, axis, x.ndim)
-    wide = build.cast(x.node, _accumulator(dtype))
-    scan = Node(Op.SCAN, (wide,), Reduce(monoid, (along,)))
-    return Tensor.of(build.cast(scan, dtype), x.device)
-
-
-def _cumulative(
-    what: str, monoid: Monoid, x: Any, axis: int | None, dtype: Any, initial: int | None
+def _prefix(
+    what: str, monoid: Monoid, x: Any, axis: int | None, dtype: DType, initial: int | None = None
 ) -> Tensor:
     x = as_tensor(x)
-    result = _prefix(what, monoid, x, axis, _total_dtype(x.dtype, dtype))
+    if axis is None and x.ndim != 1:
+        raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
+    along = normalize_axis(what, axis or 0, x.ndim)
+    wide = build.cast(x.node, accumulator(dtype))
+    scan = build.cast(Node(Op.SCAN, (wide,), Reduce(monoid, (along,))), dtype)
+    result = Tensor.of(scan, x.device)
     if initial is None:
         return result
-    along = normalize_axis(what, 0 if axis is None else axis, x.ndim)
-    shape = (*x.shape[:along], 1, *x.shape[along + 1 :])
-    first = Tensor.of(build.full(shape, initial, result.dtype), x.device)
-    return concat([first, result], axis=along)
+    first = build.full(resized(x.shape, along, 1), initial, dtype)
+    return concat([Tensor.of(first, x.device), result], axis=along)
 
 
 def cumulative_sum(
     x: Any, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """The sums of the first 1, 2, ... elements along `axis`; from 0 with `include_initial`."""
-    return _cumulative("cumulative_sum", ADD, x, axis, dtype, 0 if include_initial else None)
+    x = as_tensor(x)
+    wanted = _total_dtype(x.dtype, dtype)
+    return _prefix("cumulative_sum", ADD, x, axis, wanted, 0 if include_initial else None)
 
 
 def cumulative_prod(
@@ -306,7 +293,9 @@ def cumulative_prod(
 ) -> Tensor:
     """The products of the first 1, 2, ... elements along `axis`; from 1 with
     `include_initial`."""
-    return _cumulative("cumulative_prod", MUL, x, axis, dtype, 1 if include_initial else None)
+    x = as_tensor(x)
+    wanted = _total_dtype(x.dtype, dtype)
+    return _prefix("cumulative_prod", MUL, x, axis, wanted, 1 if include_initial else None)
 
 
 def cummax(x: Any, axis: int | None = None) -> Tensor:
@@ -328,15 +317,10 @@ def diff(
     x = as_tensor(x)
     along = normalize_axis("diff", axis, x.ndim)
     ends = [one for one in (prepend, x, append) if one is not None]
-    if len(ends) > 1:
-        x = concat(ends, axis=along)
-    node = x.node
+    node = concat(ends, axis=along).node
     for _ in range(n):
         size = node.shape[along]
-        low, high = [0] * x.ndim, list(node.shape)
-        low[along] = builtins.min(1, size)
-        high[along] = builtins.max(0, size - 1)
-        later = build.shrink(node, low, node.shape)
-        earlier = build.shrink(node, [0] * x.ndim, high)
+        later = slice_axis(node, along, builtins.min(1, size), size)
+        earlier = slice_axis(node, along, 0, builtins.max(0, size - 1))
         node = later ^ earlier if node.dtype is bool_ else later - earlier
     return Tensor.of(node, x.device)

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from lamina.dtypes import int64, promote
 from lamina.errors import DTypeError, ShapeError
-from lamina.ir.build import cast, flip, full, pad, permute, reshape, select, shrink
-from lamina.ir.monoids import ADD, MIN
+from lamina.ir.build import cast, flip, full, permute, reshape, select
 from lamina.ir.node import Node
-from lamina.ir.ops import Op, Reduce, Scatter
+from lamina.ir.ops import Op
 from lamina.shape import normalize_axis
+from lamina.tensor import realize as memory
+from lamina.tensor.axes import slice_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, is_scalar
 
 __all__ = [
@@ -24,15 +25,11 @@ __all__ = [
 
 
 class TopK(NamedTuple):
-    """What `topk` returns."""
-
     values: Tensor
     indices: Tensor
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` returns."""
-
     values: Tensor
     indices: Tensor
     inverse_indices: Tensor
@@ -40,15 +37,11 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` returns."""
-
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` returns."""
-
     values: Tensor
     inverse_indices: Tensor
 
@@ -79,8 +72,7 @@ def topk(
     order = _order("topk", x, axis, largest)
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(f"topk: k={k} of {x.shape[axis]} elements along axis {axis} of {x.shape}")
-    stop = [k if one == axis else size for one, size in enumerate(x.shape)]
-    first = shrink(order, (0,) * x.ndim, stop)
+    first = slice_axis(order, axis, 0, k)
     values = Node(Op.GATHER, (x.node, first), axis)
     return TopK(Tensor.of(values, x.device), Tensor.of(first, x.device))
 
@@ -92,7 +84,8 @@ def _order(what: str, x: Tensor, axis: int, descending: bool) -> Node:
     if not x.ndim:
         raise ShapeError(f"{what}: a tensor of shape () has no axis to sort along")
     last = x.ndim - 1
-    swap = [last if one == axis else axis if one == last else one for one in range(x.ndim)]
+    swap = list(range(x.ndim))
+    swap[axis], swap[last] = last, axis
     rows = permute(x.node, swap)
     if not descending:
         return permute(Node(Op.ARGSORT, (rows,)), swap)
@@ -161,14 +154,14 @@ def unique_values(x: Tensor, /) -> Tensor:
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """The values of `x` and how often each occurs (int64)."""
-    values, _, _, counts = unique_all(x)
-    return UniqueCounts(values, counts)
+    found = unique_all(x)
+    return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """The values of `x` and for each element of `x` the index of its value (int64)."""
-    values, _, inverse, _ = unique_all(x)
-    return UniqueInverse(values, inverse)
+    found = unique_all(x)
+    return UniqueInverse(found.values, found.inverse_indices)
 
 
 def unique(
@@ -184,48 +177,10 @@ def unique(
 def unique_all(x: Tensor, /) -> UniqueAll:
     """The values of `x` ascending, the flat index of the first occurrence of each, for each
     element of `x` the index of its value, and how often each occurs (all int64)."""
-    n = x.size
-    flat = reshape(x.node, (n,))
-    order = Tensor.of(_flat_order(flat), x.device).realize().node
-    ranked = Node(Op.GATHER, (flat, order), 0)
-    group = Tensor.of(_groups(ranked), x.device).realize()
-    count = int(Tensor.of(_highest(group.node), x.device).item()) + 1 if n else 0
-    number = group.node
+    import numpy as np
 
-    def collect(base: int, update: Node, rule: Scatter) -> Tensor:
-        target = full((count,), base, update.dtype)
-        return Tensor.of(Node(Op.SCATTER, (target, number, update), rule), x.device)
-
-    inverse = Node(Op.SCATTER, (full((n,), 0, int64), order, number), Scatter(0, None))
+    found = np.unique_all(memory.native(x))
     return UniqueAll(
-        collect(0, ranked, Scatter(0, None)),
-        collect(n, order, Scatter(0, MIN)),
-        Tensor.of(reshape(inverse, x.shape), x.device),
-        collect(0, full((n,), 1, int64), Scatter(0, ADD)),
+        Tensor(found.values, x.dtype, x.device),
+        *(Tensor(one, int64, x.device) for one in found[1:]),
     )
-
-
-def _flat_order(flat: Node) -> Node:
-    """The order of a vector; complex numbers by real part, then by imaginary part."""
-    if not flat.dtype.is_complex:
-        return Node(Op.ARGSORT, (flat,))
-    re, im = (Node(op, (flat,)) for op in (Op.REAL, Op.IMAG))
-    by_imag = Node(Op.ARGSORT, (im,))
-    by_real = Node(Op.ARGSORT, (Node(Op.GATHER, (re, by_imag), 0),))
-    return Node(Op.GATHER, (by_imag, by_real), 0)
-
-
-def _groups(ranked: Node) -> Node:
-    """For each element of a sorted vector, how many values come before its own."""
-    (n,) = ranked.shape
-    if not n:
-        return full((0,), 0, int64)
-    changed = ~shrink(ranked, (1,), (n,)).eq(shrink(ranked, (0,), (n - 1,)))
-    steps = pad(cast(changed, int64), (1,), (0,))
-    return Node(Op.SCAN, (steps,), Reduce(ADD, (0,)))
-
-
-def _highest(group: Node) -> Node:
-    """The last element."""
-    (n,) = group.shape
-    return reshape(shrink(group, (n - 1,), (n,)), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -88,20 +89,59 @@ def test_memory_outlives_its_exporter() -> None:
     assert np.array_equal((t + 0).numpy(), np.arange(1000) * 3)
 
 
-def test_unused_and_used_capsules_are_given_back() -> None:
-    from lamina.tensor import interop
+@pytest.mark.parametrize("dtype", [lm.float32, lm.bfloat16], ids=lambda dtype: dtype.name)
+def test_unused_and_used_capsules_are_given_back(dtype: lm.DType) -> None:
+    torch = pytest.importorskip("torch")
+    t = lm.ones(3, dtype=dtype)
+    memory_of_t = weakref.ref(memory.memory_of(t))
+    capsules = [t.__dlpack__(), t.__dlpack__(max_version=(1, 0))]
+    there = torch.from_dlpack(t)
+    del t
+    gc.collect()
+    assert memory_of_t() is not None
+    capsules.clear()
+    gc.collect()
+    assert memory_of_t() is not None
+    assert there.tolist() == [1, 1, 1]
+    del there
+    gc.collect()
+    assert memory_of_t() is None
 
-    t = lm.ones(3)
-    lent = len(interop._lent)
-    capsule = t.__dlpack__()
-    versioned = t.__dlpack__(max_version=(1, 0))
-    assert len(interop._lent) == lent + 2
-    del capsule, versioned
-    assert len(interop._lent) == lent
-    array = np.from_dlpack(t)
-    assert len(interop._lent) == lent + 1
+
+def test_borrowed_memory_is_given_back() -> None:
+    array = np.ones(3)
+    lender = weakref.ref(array)
+    t = lm.from_dlpack(array)
     del array
-    assert len(interop._lent) == lent
+    gc.collect()
+    assert lender() is not None
+    del t
+    gc.collect()
+    assert lender() is None
+
+
+def test_capsules_are_consumed_once() -> None:
+    class Producer:
+        capsule = np.ones(3).__dlpack__()
+
+        def __dlpack__(self) -> object:
+            return self.capsule
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    assert lm.from_dlpack(Producer()).tolist() == [1, 1, 1]
+    with pytest.raises(BufferError, match="consumed"):
+        lm.from_dlpack(Producer())
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_dtypes_that_cannot_be_exchanged() -> None:
+    with pytest.raises(DTypeError, match="float8_e5m2"):
+        lm.ones(3, dtype=lm.float8_e5m2).__dlpack__()
+    torch = pytest.importorskip("torch")
+    with pytest.raises(DTypeError, match="from_dlpack"):
+        lm.from_dlpack(torch.ones(3, dtype=torch.complex32))
 
 
 def test_namespace() -> None:
