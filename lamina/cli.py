@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lamina import __version__
 from lamina.errors import LaminaError
+from lamina.pipeline import PASSES, profile
+from lamina.runtime import doctor
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,26 +53,24 @@ def _parser() -> argparse.ArgumentParser:
         epilog="LAMINA_DEBUG=1 prints a line for every kernel that runs, 4 its source. "
         "LAMINA_DEVICE=interp uses the reference interpreter.",
     )
-    parser.add_argument("--version", action="version", version=f"lamina {_version()}")
+    parser.add_argument("--version", action="version", version=f"lamina {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    demo = _command(commands, "demo", _demo, "train a small network on handwritten digits")
-    default = " (default: %(default)s)"
-    epochs, seed = "passes over the training images", "of the initial weights and the order"
+
+    def command(name: str, run: Any, what: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=what, description=f"{what.capitalize()}.")
+        added.set_defaults(run=run)
+        return added
+
+    demo = command("demo", _demo, "train a small network on handwritten digits")
+    epochs = "passes over the training images (default: %(default)s)"
+    seed = "of the initial weights and the order (default: %(default)s)"
     output = "where to save the model (default: the user's data folder)"
-    demo.add_argument("--epochs", type=_count, default=15, metavar="N", help=epochs + default)
-    demo.add_argument("--seed", type=int, default=0, metavar="N", help=seed + default)
+    demo.add_argument("--epochs", type=_count, default=15, metavar="N", help=epochs)
+    demo.add_argument("--seed", type=int, default=0, metavar="N", help=seed)
     demo.add_argument("--output", type=Path, metavar="FILE", help=output)
-    _command(commands, "passes", _passes, "list the passes of the compiler, in order")
-    _command(commands, "ops", _ops, "list the operations of the compiler's programs")
-    _command(commands, "doctor", _doctor, "look for what lamina needs on this machine")
-    return parser
-
-
-def _command(commands: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=what, description=f"{what[0].upper()}{what[1:]}."
-    )
-    parser.set_defaults(run=run)
+    command("passes", _passes, "list the passes of the compiler, in order")
+    command("ops", _ops, "list the operations of the compiler's programs")
+    command("doctor", _doctor, "look for what lamina needs on this machine")
     return parser
 
 
@@ -79,12 +81,6 @@ def _count(text: str) -> int:
     return value
 
 
-def _version() -> str:
-    from lamina import __version__
-
-    return __version__
-
-
 def _console() -> Console:
     from rich.console import Console
 
@@ -92,19 +88,22 @@ def _console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
-# lamina passes, lamina ops, lamina doctor.
+def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **settings: Any) -> None:
+    from rich.table import Table
+
+    table = Table(*titles, **settings)
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
 
 
 def _passes(options: argparse.Namespace) -> int:
-    from rich.table import Table
-
-    from lamina.pipeline import PASSES
-
-    table = Table("", "pass", "reads", "writes", "function")
-    for number, one in enumerate(PASSES, 1):
-        where = f"{one.function.__module__}.{one.function.__qualname__}"
-        table.add_row(str(number), one.name, one.reads, one.writes, where)
-    _console().print(table)
+    rows = [
+        (str(number), one.name, one.reads, one.writes,
+         f"{one.function.__module__}.{one.function.__qualname__}")
+        for number, one in enumerate(PASSES, 1)
+    ]  # fmt: skip
+    _print_table(("", "pass", "reads", "writes", "function"), rows)
     return 0
 
 
@@ -123,17 +122,11 @@ def _ops(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     """The status is 1 when nothing can compile here."""
-    from rich.table import Table
-
-    from lamina.runtime import doctor
-
     rows = doctor()
-    table = Table("item", "", "finding", "remedy")
-    for item, finding, fine, remedy in rows:
-        table.add_row(item, "[green]ok[/]" if fine else "[yellow]--[/]", finding, remedy)
-    _console().print(table)
-    compiles = any(fine for item, _, fine, _ in rows if item == "compiler")
-    return 0 if compiles else FAILED
+    marks = {True: "[green]ok[/]", False: "[yellow]--[/]"}
+    table = [(item, marks[fine], finding, remedy) for item, finding, fine, remedy in rows]
+    _print_table(("item", "", "finding", "remedy"), table)
+    return 0 if any(fine for item, _, fine, _ in rows if item == "compiler") else FAILED
 
 
 # lamina demo.
@@ -147,8 +140,7 @@ def _demo(options: argparse.Namespace) -> int:
     from lamina.models.digits import predictions
 
     console = _console()
-    output = options.output or _default_output()
-    _check_writable(output)
+    output = _writable(options.output)
     data = datasets.digits()
     console.print(
         f"{data.train_images.shape[0]} handwritten digits of 8 x 8 pixels to learn from, "
@@ -159,7 +151,7 @@ def _demo(options: argparse.Namespace) -> int:
     seconds = time.perf_counter() - started
     found = predictions(model, data.test_images).numpy()
     labels = data.test_labels.numpy()
-    console.print(_kernel_table(records))
+    _print_kernels(records)
     _show_digits(console, data.test_images.numpy(), labels, found)
     safetensors.save(output, nn.state_dict(model), {"format": "pt"})
     console.print(f"trained in {seconds:.1f} s, compilation included")
@@ -168,20 +160,18 @@ def _demo(options: argparse.Namespace) -> int:
     return 0
 
 
-def _default_output() -> Path:
-    import platformdirs
+def _writable(output: Path | None) -> Path:
+    """Where to save the model; raises before the training, not after it."""
+    if output is None:
+        import platformdirs
 
-    folder = Path(platformdirs.user_data_dir("lamina"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / "digits.safetensors"
-
-
-def _check_writable(output: Path) -> None:
-    """Raise before the training, not after it."""
+        folder = platformdirs.user_data_path("lamina", ensure_exists=True)
+        return folder / "digits.safetensors"
     if output.is_dir():
         raise IsADirectoryError(f"{output} is a folder; --output needs a file")
     if not os.access(output.parent, os.W_OK):
         raise PermissionError(f"{output.parent} is not a folder that can be written to")
+    return output
 
 
 def _trained(
@@ -191,59 +181,45 @@ def _trained(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
     from lamina.models.digits import steps_of, train
-    from lamina.pipeline import profile
 
-    steps = steps_of(data, epochs)
-    recent: list[tuple[float, float]] = []
+    length = steps_of(data, 1)
+    recent: deque[tuple[float, float]] = deque(maxlen=length)
     figures = "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.1%}"
     columns = ("training", BarColumn(), MofNCompleteColumn(), figures, TimeElapsedColumn())
-    with (
-        profile() as records,
-        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
-    ):
-        task = bar.add_task("", total=steps, loss=float("nan"), accuracy=0.0)
+    bar = Progress(*columns, console=console, disable=not console.is_terminal)
+    task = bar.add_task("", total=epochs * length, loss=float("nan"), accuracy=0.0)
 
-        def report(step: int, loss: float, accuracy: float) -> None:
-            recent.append((loss, accuracy))
-            del recent[: -steps // epochs]
-            losses, rates = zip(*recent, strict=True)
-            mean, rate = sum(losses) / len(losses), sum(rates) / len(rates)
-            bar.update(task, completed=step, loss=mean, accuracy=rate)
-            if not console.is_terminal and step * epochs % steps == 0:
-                print(f"epoch {step * epochs // steps:2} of {epochs}: loss {mean:.3f}, "
-                      f"accuracy {rate:.1%}", flush=True)  # fmt: skip
+    def report(step: int, loss: float, accuracy: float) -> None:
+        recent.append((loss, accuracy))
+        mean, rate = (sum(column) / len(recent) for column in zip(*recent, strict=True))
+        bar.update(task, completed=step, loss=mean, accuracy=rate)
+        if not console.is_terminal and step % length == 0:
+            epoch = f"epoch {step // length:2} of {epochs}"
+            console.print(f"{epoch}: loss {mean:.3f}, accuracy {rate:.1%}")
 
-        model = train(data, epochs, seed, report)
-    return model, records
+    with profile() as records, bar:
+        return train(data, epochs, seed, report), records
 
 
-def _kernel_table(records: Iterable[KernelRecord]) -> Any:
+def _print_kernels(records: Iterable[KernelRecord]) -> None:
     """A row for each of the most expensive kernels, and one for the others."""
-    from rich.table import Table
+    from rich.table import Column
 
-    kernels: dict[str, list[KernelRecord]] = {}
-    for record in records:
-        kernels.setdefault(record.name, []).append(record)
-    table = Table(title="kernels of the training")
-    table.add_column("name")
-    for title in ("runs", "ms", "GB/s", "GFLOP/s"):
-        table.add_column(title, justify="right")
-    rows = [(sum(one.seconds for one in runs), name, runs) for name, runs in kernels.items()]
-    rows.sort(reverse=True, key=lambda row: row[:2])
-    others = [one for _, _, runs in rows[_TABLE_ROWS:] for one in runs]
-    if others:
-        name = f"{len(rows) - _TABLE_ROWS} others"
-        rows[_TABLE_ROWS:] = [(sum(one.seconds for one in others), name, others)]
-    for seconds, name, runs in rows:
+    runs: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
+    for one in records:
+        runs[one.name].append((one.seconds, one.bytes, one.flops))
+    names = sorted(runs, key=lambda name: -sum(seconds for seconds, _, _ in runs[name]))
+    if others := names[_TABLE_ROWS:]:
+        names[_TABLE_ROWS:] = [f"{len(others)} others"]
+        runs[names[-1]] = [run for name in others for run in runs[name]]
+    rows = []
+    for name in names:
+        seconds, moved, flops = (sum(column) for column in zip(*runs[name], strict=True))
         rate = 1e-9 / max(seconds, 1e-9)
-        table.add_row(
-            name,
-            str(len(runs)),
-            f"{seconds * 1e3:.1f}",
-            f"{sum(one.bytes for one in runs) * rate:.1f}",
-            f"{sum(one.flops for one in runs) * rate:.1f}",
-        )
-    return table
+        figures = seconds * 1e3, moved * rate, flops * rate
+        rows.append((name, str(len(runs[name])), *(f"{one:.1f}" for one in figures)))
+    titles = (Column(title, justify="right") for title in ("runs", "ms", "GB/s", "GFLOP/s"))
+    _print_table(("name", *titles), rows, title="kernels of the training")
 
 
 def _show_digits(console: Console, images: Any, labels: Any, found: Any) -> None:
@@ -254,11 +230,8 @@ def _show_digits(console: Console, images: Any, labels: Any, found: Any) -> None
               for at in order]  # fmt: skip
     console.print("\nthe network's answers, mistakes first")
     console.print("  ".join(f"{title:<16}" for title in titles).rstrip())
+    levels = (images[order, 0] * (len(shades) - 1)).round().astype(int)
     for row in range(images.shape[2]):
-        parts = [
-            "".join(shades[round(float(pixel) * (len(shades) - 1))] * 2
-                    for pixel in images[at, 0, row])
-            for at in order
-        ]  # fmt: skip
+        parts = ("".join(shades[level] * 2 for level in image[row]) for image in levels)
         console.print("  ".join(parts), markup=False)
     console.print()

@@ -6,22 +6,19 @@ and keeps them in the user's cache folder.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
+import importlib.util
+import math
 import os
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lamina.errors import ArgumentError, FormatError, LaminaError
 from lamina.options import cache_folder, current
 from lamina.tensor.core import Tensor
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["DataError", "Split", "digits", "mnist"]
 
@@ -77,31 +74,25 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Split:
 
     table = np.loadtxt(_digits_text().splitlines(), np.float32, delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8) / 16.0, table[:, -1].astype(np.int64)
-    train, test = _stratified(labels, test_share, seed)
-    return Split(*(Tensor(part) for part in (
-        images[train], labels[train], images[test], labels[test])))  # fmt: skip
+    test = _chosen(labels, test_share, seed)
+    return Split(*map(Tensor, (images[~test], labels[~test], images[test], labels[test])))
 
 
 def _digits_text() -> str:
-    import importlib.util
-
     found = importlib.util.find_spec("sklearn")  # locates the package, does not run it
     if found is None or not found.submodule_search_locations:
         raise DataError("digits: the data comes with scikit-learn: pip install scikit-learn")
-    path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"digits: {path}: {error.strerror}; reinstall scikit-learn") from None
+    path = Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    if not path.exists():
+        raise DataError(f"digits: there is no {path}; reinstall scikit-learn")
+    content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != DIGITS_SHA256:
         raise FormatError(f"digits: {path} is not the file it should be; reinstall scikit-learn")
     return gzip.decompress(content).decode()
 
 
-def _stratified(
-    labels: np.ndarray[Any, Any], share: float, seed: int
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Positions of the two sets, in order; each class gives the same share to the second."""
+def _chosen(labels: Any, share: float, seed: int) -> Any:
+    """A mask over `labels` that is true for the same share of each class."""
     import numpy as np
 
     if not 0.0 < share < 1.0:
@@ -111,7 +102,7 @@ def _stratified(
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         chosen[state.permutation(members)[: round(share * len(members))]] = True
-    return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+    return chosen
 
 
 def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -> Split:
@@ -123,46 +114,39 @@ def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -
     recognition".
     """
     place = cache_folder(current()) / "datasets" / "mnist" if folder is None else Path(folder)
-    arrays = [_read_idx(_fetched(one, place, MNIST_MIRRORS, progress)) for one in MNIST]
-    return Split(*(Tensor(_images(one) if one.ndim == 3 else one.astype("int64"))
-                   for one in arrays))  # fmt: skip
+    files = (_fetched(one, place, MNIST_MIRRORS, progress) for one in MNIST)
+    return Split(*(Tensor(_read_idx(file)) for file in files))
 
 
-def _images(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    scaled: np.ndarray[Any, Any] = (array[:, None] / 255.0).astype("float32")
-    return scaled
-
-
-def _read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """An array of bytes in the IDX format: zero, zero, 8 (uint8), rank, sizes, values."""
+def _read_idx(path: Path) -> Any:
+    """Images or labels in the IDX format: zero, zero, 8 (uint8), rank, sizes, values."""
     import numpy as np
 
-    with gzip.open(path) as file:
-        content = file.read()
+    content = gzip.decompress(path.read_bytes())
     rank = content[3] if content[:3] == b"\0\0\x08" else 0
-    shape = tuple(int(one) for one in np.frombuffer(content, ">u4", rank, 4)) if rank else ()
-    if not rank or len(content) != 4 + 4 * rank + int(np.prod(shape)):
+    begin = 4 + 4 * rank
+    shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, begin, 4)]
+    if not rank or len(content) != begin + math.prod(shape):
         raise FormatError(f"{path}: not an IDX file of bytes")
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+    values = np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
+    return values.astype("int64") if rank == 1 else (values[:, None] / 255.0).astype("float32")
 
 
 def _fetched(wanted: Download, folder: Path, mirrors: Sequence[str], progress: bool) -> Path:
     """The checked file in `folder`, downloaded when it is not there."""
-    path = folder / wanted.name
+    path, part = folder / wanted.name, folder / f"{wanted.name}.part"
     if path.exists() and _sha256(path) == wanted.sha256:
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f"{wanted.name}.part"
     problems = []
     for mirror in mirrors:
         try:
             _download(mirror + wanted.name, part, wanted, progress)
-        except (OSError, urllib.error.URLError) as error:
-            problems.append(f"{mirror}: {getattr(error, 'reason', None) or error}")
+        except OSError as error:
+            problems.append(f"{mirror}: {getattr(error, 'reason', error)}")
             continue
         if _sha256(part) == wanted.sha256:
-            os.replace(part, path)
-            return path
+            return part.replace(path)
         part.unlink()
         problems.append(f"{mirror}: the checksum differs")
     raise DataError(
@@ -173,36 +157,23 @@ def _fetched(wanted: Download, folder: Path, mirrors: Sequence[str], progress: b
 
 def _download(url: str, part: Path, wanted: Download, progress: bool) -> None:
     """Append what `part` lacks; a server that ignores ranges starts it afresh."""
-    have = part.stat().st_size if part.exists() else 0
-    if have >= wanted.size:
-        part.unlink()
-        have = 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
-    with contextlib.ExitStack() as stack:
-        answer = stack.enter_context(urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS))
-        resumed = have > 0 and answer.status == 206
-        file = stack.enter_context(open(part, "ab" if resumed else "wb"))
-        have = have if resumed else 0
-        advance = stack.enter_context(_bar(wanted, have)) if progress else lambda count: None
-        while chunk := answer.read(_CHUNK):
-            file.write(chunk)
-            have += len(chunk)
-            advance(len(chunk))
-            if have > wanted.size:
-                raise OSError(f"more than the {wanted.size:,} bytes it should have")
-    if have < wanted.size:
-        raise OSError(f"the connection ended after {have:,} of {wanted.size:,} bytes")
-
-
-@contextlib.contextmanager
-def _bar(wanted: Download, have: int) -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    from rich.progress import wrap_file
 
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(wanted.name, total=wanted.size, completed=have)
-        yield lambda count: bar.advance(task, count)
+    have, size = part.stat().st_size if part.exists() else 0, wanted.size
+    headers = {"Range": f"bytes={have}-"} if 0 < have < size else {}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+        have = have if answer.status == 206 else 0
+        bar = wrap_file(answer, size - have, description=wanted.name, disable=not progress,
+                        console=Console(stderr=True))  # fmt: skip
+        with bar as reader, open(part, "ab" if have else "wb") as file:
+            while have <= size and (chunk := reader.read(_CHUNK)):
+                have += file.write(chunk)
+    if have > size:
+        raise OSError(f"more than the {size:,} bytes it should have")
+    if have < size:
+        raise OSError(f"the connection ended after {have:,} of {size:,} bytes")
 
 
 def _sha256(path: Path) -> str:
