@@ -8,17 +8,14 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.ir.text import to_text
+from lamina.rewrite.compiled import RuleSet
 from lamina.rewrite.engine import rewrite
-from lamina.rewrite.patterns import Int, apply
-from lamina.rewrite.rules import Equation, RuleSet, rule
+from lamina.rewrite.rules import Apply, Hole, Kinds, Rule
 
-
-# The greater and the smaller of two integers add up to their sum. Parameters are holes, typed by
-# their annotations. A float has no such rule: NaN wins in both, but the sum may differ in -0.0.
-@rule
-def extremes_add_up(x: Int, y: Int) -> Equation:
-    return apply(Op.MAX, x, y) + apply(Op.MIN, x, y), x + y
-
+# The greater and the smaller of two integers add up to their sum. x and y are holes, which say
+# what they stand for. A float has no such rule: NaN wins in both, but the sum may differ in -0.0.
+x, y = Hole("x", Kinds.INTEGER), Hole("y", Kinds.INTEGER)
+extremes_add_up = Rule("extremes_add_up", Apply(Op.MAX, x, y) + Apply(Op.MIN, x, y), x + y)
 
 print(extremes_add_up)
 print("matched as well:", *extremes_add_up.variants[1:3], sep="\n  ")
@@ -47,11 +44,7 @@ for _ in range(100):
 
 
 # The engine stops rules that chase each other, and says which.
-@rule
-def swap(x: Int, y: Int) -> Equation:
-    return apply(Op.XOR, x, y), apply(Op.XOR, y, x)
-
-
+swap = Rule("swap", x ^ y, y ^ x)
 try:
     rewrite([Node(Op.XOR, (a, b))], RuleSet("endless", [swap]))
 except RuleError as error:

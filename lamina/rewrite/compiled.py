@@ -1,206 +1,166 @@
-"""All rules of one operation as one Python function.
+"""Sets of rules, all rules of one operation compiled to one Python function.
 
-Each rule becomes a path of steps: bindings, tests, and a return. Paths that begin alike share
-their beginning, so that a test is made once for all rules that need it. The source goes into
-`linecache`: tracebacks and debuggers show it.
+Each rule becomes a path of steps, the lines that match its left side and build its right. Paths
+that begin alike share their beginning, so that a test is made once for all rules that need it.
+The source goes into `linecache`: tracebacks and debuggers show it.
 """
 
 from __future__ import annotations
 
-import itertools
 import linecache
-from collections.abc import Callable, Iterator, Sequence
-from math import inf, nan
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import Any
 
 from lamina.errors import RuleError
-from lamina.ir.infer import KINDS
-from lamina.ir.node import Node, full
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.rewrite.fold import fold, same_scalar
-from lamina.rewrite.patterns import (
-    KINDS_OF_VALUES,
-    Apply,
-    Const,
-    DTypeHole,
-    Guard,
-    Hole,
-    Literal,
-    NotConst,
-    Pattern,
-    dtypes_of,
-    terms,
-)
+from lamina.rewrite import rules
+from lamina.rewrite.fold import constant_of, fold, same_scalar
 
-if TYPE_CHECKING:
-    from lamina.rewrite.rules import FunctionRule, Rule
-
-# What a compiled function returns: the rule that applied and the new node, or None.
+# A compiled function returns the rule that applied and the new node, or None.
 Matcher = Callable[[Node], tuple[str, Node] | None]
-Step = tuple[str, str]  # ("let" | "if" | "return", text)
-Trie = dict[Step, "Trie"]
-
-_serial = itertools.count()
+Trie = dict[str, "Trie"]
 
 
-def compile_op(
-    set_name: str, op: Op, equations: Sequence[Rule], functions: Sequence[FunctionRule]
-) -> Matcher | None:
-    """One function that tries `equations`, then `functions`; None when there are none."""
-    if not equations and not functions:
-        return None
-    scope: dict[str, Any] = {one.name: one for one in Op}
-    scope |= {"Node": Node, "full": full, "fold": fold, "same_scalar": same_scalar}
-    scope |= {"inf": inf, "nan": nan}
+class RuleSet(dict[Op, Matcher | None]):
+    """Rules that are used together: a compiled function an operation, made on first use, or None
+    where no rule applies. Functions are tried after all equations.
+
+    Raises RuleError when two rules have one name.
+    """
+
+    def __init__(self, name: str, content: Iterable[rules.AnyRule]) -> None:
+        super().__init__()
+        self.name = name
+        self.rules = tuple(content)
+        for rule_name, count in Counter(one.name for one in self.rules).items():
+            if count > 1:
+                raise RuleError(f"rules {name}: two rules are called {rule_name}")
+
+    def __missing__(self, op: Op) -> Matcher | None:
+        scope: dict[str, Any] = {one.name: one for one in Op}
+        scope |= {"Node": Node, "constant_of": constant_of, "fold": fold, "inf": inf}
+        scope["same_scalar"] = same_scalar
+        equations = [one for one in self.rules if isinstance(one, rules.Rule) and one.op is op]
+        paths = [
+            _Path(one, left, scope).steps for one in equations for left in one.variants
+        ]
+        for one in self.rules:
+            if isinstance(one, rules.FunctionRule) and op in one.ops:
+                scope[f"on_{one.name}"] = one.function
+                paths.append([f"r = on_{one.name}(n)", "if r is not None and r is not n:",
+                              f"return {one.name!r}, r"])  # fmt: skip
+        self[op] = _compile(f"{self.name}_{op.name.lower()}", paths, scope) if paths else None
+        return self[op]
+
+
+def _compile(name: str, paths: list[list[str]], scope: dict[str, Any]) -> Matcher:
     trie: Trie = {}
-    for equation in equations:
-        for variant in equation.variants:
-            branch = trie
-            for step in _Variant(equation, variant, scope).steps():
-                branch = branch.setdefault(step, {})
-    name = f"{set_name}_{op.name.lower()}".replace("|", "_")
-    lines = [f"def {name}(n):", *_emit(trie, 1)]
-    for one in functions:
-        scope[f"on_{one.name}"] = one.function
-        lines.append(f"    r = on_{one.name}(n)")
-        lines.append("    if r is not None and r is not n:")
-        lines.append(f"        return {one.name!r}, r")
-    lines.append("    return None")
-    filename = f"<lamina rules {name} {next(_serial)}>"
-    source = "\n".join(lines) + "\n"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    for steps in paths:
+        branch = trie
+        for step in steps:
+            branch = branch.setdefault(step, {})
+    lines = ["def match(n):\n", *_emit(trie, "    ")]
+    source = "".join(lines)
+    filename = f"<lamina rules {name} {hash(source):x}>"
+    linecache.cache[filename] = (len(source), None, lines, filename)
     exec(compile(source, filename, "exec"), scope)
-    matcher: Matcher = scope[name]
+    matcher: Matcher = scope["match"]
     return matcher
 
 
-def _emit(trie: Trie, depth: int) -> Iterator[str]:
-    indent = "    " * depth
-    for (kind, text), rest in trie.items():
-        if kind == "if":
-            yield f"{indent}if {text}:"
-            yield from _emit(rest, depth + 1)
-        else:
-            yield indent + text
-            if kind == "return":
-                return
-            yield from _emit(rest, depth)
+def _emit(trie: Trie, indent: str) -> Iterator[str]:
+    for step, rest in trie.items():
+        yield f"{indent}{step}\n"
+        yield from _emit(rest, indent + "    " if step.startswith("if ") else indent)
 
 
-class _Variant:
+class _Path:
     """The steps that match one form of a rule's left side and build its right side.
 
     A variable is named by its path from the root ``n``: ``n_0_1`` is operand 1 of operand 0.
     """
 
-    def __init__(self, rule: Rule, left: Apply, scope: dict[str, Any]) -> None:
+    def __init__(self, rule: rules.Rule, left: rules.Pattern, scope: dict[str, Any]) -> None:
         self.rule = rule
-        self.left = left
         self.scope = scope
-        self.bound: dict[str, str] = {}  # hole -> variable
-        self.constants: set[str] = set()  # holes that are constants
-        self.temporaries = itertools.count()
+        self.steps: list[str] = []
+        self.bound: dict[str, str] = {}  # hole -> the expression it matches
+        self.match(left, "n")
+        for guard in rule.guards:
+            self.guard(guard)
+        self.steps.append(f"return {rule.name!r}, {self.build(rule.right)}")
 
-    def steps(self) -> list[Step]:
-        steps = [*self._match()]
-        steps += [("if", self._guard(one)) for one in self.rule.guards]
-        build: list[Step] = []
-        result = self._build(self.rule.right, "n", build)
-        return [*steps, *build, ("return", f"return {self.rule.name!r}, {result}")]
-
-    def _match(self) -> Iterator[Step]:
-        """Tests from the root down; within one operation, the cheap and telling ones first."""
-        level: list[tuple[Apply, str]] = [(self.left, "n")]
-        while level:
-            deeper: list[tuple[Apply, str]] = []
-            for pattern, path in level:
-                children = [(one, f"{path}_{i}") for i, one in enumerate(pattern.src)]
-                yield "let", f"{', '.join(name for _, name in children)}, = {path}.src"
-                for child, name in children:
-                    if isinstance(child, Apply):
-                        deeper.append((child, name))
-                    yield from self._test_operation(child, name)
-                for i, (child, name) in enumerate(children):
-                    yield from self._test_leaf(pattern, i, child, name)
-                yield from self._test_argument(pattern, path)
-            level = deeper
-
-    def _test_operation(self, child: Pattern, name: str) -> Iterator[Step]:
-        is_constant = f"{name}_op is CONST or {name}_op is EXPAND and {name}.src[0].op is CONST"
-        if isinstance(child, Apply | Literal | Const | NotConst):
-            yield "let", f"{name}_op = {name}.op"
-        if isinstance(child, Apply):
-            yield "if", f"{name}_op is {child.op.name}"
-        elif isinstance(child, NotConst):
-            yield "if", f"not ({is_constant})"
-        elif isinstance(child, Literal | Const):
-            yield "if", is_constant
-            scalar = f"({name} if {name}_op is CONST else {name}.src[0])"
-            yield "let", f"{name}_value = {scalar}.arg.value"
-
-    def _test_leaf(self, parent: Apply, i: int, child: Pattern, name: str) -> Iterator[Step]:
-        if isinstance(child, Literal):
-            yield "if", f"same_scalar({name}_value, {child.value!r})"
-        if not isinstance(child, Hole):
+    def match(self, pattern: rules.Pattern, path: str) -> None:
+        """Tests from the root down; among operands, the cheap and telling ones first."""
+        if not isinstance(pattern, rules.Apply):
             return
-        if isinstance(child, Const):
-            self.constants.add(child.name)
-        if child.name in self.bound:
-            yield "if", f"{self.bound[child.name]} is {name}"
-            return
-        self.bound[child.name] = name
-        choice = parent.op is Op.WHERE and i == 0
-        possible = ("bool",) if choice else KINDS.get(parent.op, KINDS_OF_VALUES)
-        if not set(possible) <= set(child.kinds):
-            label = "_".join(child.kinds).upper() + "_DTYPES"
-            self.scope[label] = dtypes_of(child.kinds)
-            yield "if", f"{name}.dtype in {label}"
-
-    def _test_argument(self, pattern: Apply, path: str) -> Iterator[Step]:
+        operands = [(one, f"{path}_{i}") for i, one in enumerate(pattern.src)]
+        self.steps.append(f"{', '.join(name for _, name in operands)}, = {path}.src")
+        for one, name in operands:
+            self.match_operation(one, name)
+        for one, name in operands:
+            self.match_leaf(one, name)
         if pattern.arg is not None:
-            if pattern.arg.name in self.bound:
-                yield "if", f"{path}.arg is {self.bound[pattern.arg.name]}"
-            self.bound[pattern.arg.name] = f"{path}.arg"
+            self.bind(pattern.arg, f"{path}.arg")
+        for one, name in operands:
+            self.match(one, name)
 
-    def _guard(self, guard: Guard) -> str:
-        function = f"guard_{guard.name}"
-        if self.scope.setdefault(function, guard.function) is not guard.function:
-            raise RuleError(f"rule {self.rule.name}: two guards are called {guard.name}")
-        return f"{function}({', '.join(map(self._guard_argument, guard.args))})"
+    def match_operation(self, pattern: rules.Pattern, name: str) -> None:
+        constant = f"{name}.op is CONST or {name}.op is EXPAND and {name}.src[0].op is CONST"
+        if isinstance(pattern, rules.Apply):
+            self.steps.append(f"if {name}.op is {pattern.op.name}:")
+        elif isinstance(pattern, rules.NotConst):
+            self.steps.append(f"if not ({constant}):")
+        elif isinstance(pattern, rules.Literal | rules.Const):
+            self.steps += [f"if {constant}:", f"{name}_value = constant_of({name})"]
 
-    def _guard_argument(self, one: object) -> str:
-        if isinstance(one, Hole | DTypeHole):
-            return self.bound[one.name] + ("_value" if one.name in self.constants else "")
-        return repr(one)
+    def match_leaf(self, pattern: rules.Pattern, name: str) -> None:
+        if isinstance(pattern, rules.Literal):
+            self.steps.append(f"if same_scalar({name}_value, {pattern.value!r}):")
+        elif isinstance(pattern, rules.Hole):
+            if pattern.kinds != rules.Kinds.ANY and pattern.name not in self.bound:
+                self.steps.append(f"if {name}.dtype.kind in {pattern.kinds}:")
+            self.bind(pattern, name)
 
-    def _build(self, term: Pattern, like: str, steps: list[Step]) -> str:
-        """Add the steps that make `term`; the answer is an expression for its node."""
-        if isinstance(term, Hole):
+    def bind(self, hole: rules.Hole | rules.DTypeHole, text: str) -> None:
+        """The first use of a hole sets it, others compare with it."""
+        if self.bound.setdefault(hole.name, text) != text:
+            self.steps.append(f"if {self.bound[hole.name]} is {text}:")
+
+    def guard(self, guard: rules.Guard) -> None:
+        name = f"guard_{guard.function.__name__}"
+        if self.scope.setdefault(name, guard.function) is not guard.function:
+            raise RuleError(f"rule {self.rule.name}: two guards are called {name}")
+        values = [
+            self.bound[one.name] + ("_value" if isinstance(one, rules.Const) else "")
+            for one in guard.holes
+        ]
+        self.steps.append(f"if {name}({', '.join(values)}):")
+
+    def build(self, term: rules.Pattern) -> str:
+        """Add the steps that make `term`; the answer is its variable."""
+        if isinstance(term, rules.Hole):
             return self.bound[term.name]
-        if isinstance(term, Literal):
-            return f"full({like}.shape, {term.value!r}, {like}.dtype)"
-        assert isinstance(term, Apply)
-        like = self._sibling(term, like)
-        operands = [self._build(operand, like, steps) for operand in term.src]
+        if not isinstance(term, rules.Apply):
+            return f"n.lift({term})"
+        names = [None if isinstance(one, rules.Literal) else self.build(one) for one in term.src]
+        # A literal is typed by its sibling, but not by the condition of a choice.
+        typed = names[1:] if term.op is Op.WHERE else names
+        like = next(filter(None, typed), None)
+        if like is None:
+            raise RuleError(f"rule {self.rule.name}: {term} does not say the dtype of its literals")
+        operands = [
+            name or f"{like}.lift({one})" for one, name in zip(term.src, names, strict=True)
+        ]
         arg = term.arg and self.bound[term.arg.name]
         call = f"({term.op.name}, ({', '.join(operands)},), {arg})"
-        if not self._is_constant(term):
-            return f"Node{call}"
-        folded = f"r{next(self.temporaries)}"
-        steps += [("let", f"{folded} = fold{call}"), ("if", f"{folded} is not None")]
-        return folded
-
-    def _sibling(self, term: Apply, like: str) -> str:
-        """The variable whose dtype and shape the literals among `term`'s operands take."""
-        operands = term.src[1:] if term.op is Op.WHERE else term.src
-        if not any(isinstance(one, Literal) for one in operands):
-            return like
-        for one in operands:
-            if isinstance(one, Hole):
-                return self.bound[one.name]
-        raise RuleError(f"rule {self.rule.name}: {term} does not say the dtype of its literals")
-
-    @staticmethod
-    def _is_constant(term: Pattern) -> bool:
-        leaves = [one for one in terms(term) if not isinstance(one, Apply)]
-        return all(isinstance(one, Literal | Const) for one in leaves)
+        made = f"r{len(self.steps)}"
+        holes = [one for one in rules.terms(term) if isinstance(one, rules.Hole)]
+        if all(isinstance(one, rules.Const) for one in holes):
+            self.steps += [f"{made} = fold{call}", f"if {made} is not None:"]
+        else:
+            self.steps.append(f"{made} = Node{call}")
+        return made

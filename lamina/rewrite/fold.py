@@ -15,7 +15,7 @@ from typing import Any
 
 from lamina.dtypes import STORAGE_ONLY, DType, Scalar, bfloat16, float16, float64
 from lamina.ir.infer import INFER
-from lamina.ir.node import Node, const, full
+from lamina.ir.node import Node, full
 from lamina.ir.ops import Op
 
 
@@ -23,26 +23,33 @@ def constant_of(node: Node) -> Scalar | None:
     """The value of a constant, CONST or EXPAND of CONST, or None for any other node."""
     if node.op is Op.EXPAND:
         node = node.src[0]
-    if node.op is not Op.CONST:
-        return None
-    value: Scalar = node.arg.value
-    return value
+    return node.arg.value if node.op is Op.CONST else None
 
 
-def same_scalar(value: Scalar, literal: Scalar) -> bool:
+def same_scalar(value: Any, literal: Scalar) -> bool:
     """Whether a constant's value is what a rule's literal stands for; 0 is not -0.0."""
-    if value != literal or isinstance(value, complex):
+    if type(value) is not type(literal) and (type(value), type(literal)) != (float, int):
         return False
-    if isinstance(value, bool) or isinstance(literal, bool):
-        return value is literal
-    if isinstance(literal, float) and isinstance(value, int):
-        return False
-    return value != 0 or math.copysign(1, value) == math.copysign(1, literal)  # type: ignore[arg-type]
+    return value == literal and str(value) == str(type(value)(literal))
 
 
-def round_float(value: float, dtype: DType) -> float:
-    """`value` rounded to a float dtype, ties to even."""
-    if dtype is float64 or not math.isfinite(value):
+def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node | None:
+    """The constant that `op` makes of constants, or None when it is not folded."""
+    dtype, shape = INFER[op](operands, arg)
+    dtypes = (dtype, *(one.dtype for one in operands))
+    if op not in FOLD or any(one.is_complex or one in STORAGE_ONLY for one in dtypes):
+        return None
+    values: list[Any] = [_rounded(constant_of(one), one.dtype) for one in operands]
+    try:
+        result = _cast(dtype, *values) if op is Op.CAST else FOLD[op](*values)
+    except ZeroDivisionError:
+        return None
+    return None if result is None else full(shape, _rounded(result, dtype), dtype)
+
+
+def _rounded(value: Any, dtype: DType) -> Any:
+    """`value` as a number of a float dtype, ties to even; of another dtype as it is."""
+    if not dtype.is_float or dtype is float64 or not math.isfinite(value):
         return value
     form = "<e" if dtype is float16 else "<f"
     try:
@@ -52,64 +59,28 @@ def round_float(value: float, dtype: DType) -> float:
     if dtype is bfloat16:  # the upper half of a float32
         bits = int.from_bytes(packed, "little")
         packed = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).to_bytes(4, "little")
-    rounded: float = struct.unpack(form, packed)[0]
-    return rounded
-
-
-def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node | None:
-    """The constant that `op` makes of constants, or None when it is not folded."""
-    row = FOLD.get(op)
-    dtypes = {one.dtype for one in operands}
-    if row is None or any(one.is_complex or one in STORAGE_ONLY for one in dtypes):
-        return None
-    values: list[Any] = [constant_of(operand) for operand in operands]
-    for i, operand in enumerate(operands):
-        if operand.dtype.is_float:
-            values[i] = round_float(values[i], operand.dtype)
-    dtype, shape = INFER[op](operands, arg)
-    if dtype.is_complex or dtype in STORAGE_ONLY:
-        return None
-    result = row(dtype, *values)
-    if result is None:
-        return None
-    if dtype.is_float:
-        result = round_float(result, dtype)
-    return full(shape, const(result, dtype).arg.value, dtype)
-
-
-def _dividing(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda dtype, x, y: function(x, y) if y else None
+    return struct.unpack(form, packed)[0]
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda dtype, x, y: choose(x, y) if x == x and y == y and (x or y) else None
-
-
-def _not(dtype: DType, x: Any) -> Any:
-    return not x if dtype.kind == "bool" else ~x
+    return lambda x, y: choose(x, y) if x == x and y == y and (x or y) else None
 
 
 def _cast(dtype: DType, x: Any) -> Any:
-    if dtype.kind == "bool":
-        return x != 0
-    if dtype.is_int:
-        if not isinstance(x, float):
-            return x
-        low, high = dtype.min, dtype.max
-        return int(x) if math.isfinite(x) and low <= int(x) <= high else None  # type: ignore[operator]
-    # An integer beyond 2**53 would be rounded twice.
-    return float(x) if isinstance(x, float) or abs(x) <= 1 << 53 else None
+    if dtype.is_float:  # an integer beyond 2**53 would be rounded twice
+        return float(x) if isinstance(x, float) or abs(x) <= 1 << 53 else None
+    if dtype.is_int and isinstance(x, float):
+        low: Any = dtype.min
+        high: Any = dtype.max
+        return int(x) if math.isfinite(x) and low <= int(x) <= high else None
+    return x
 
 
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda dtype, *values: function(*values)
-
-
+# From Python values to a Python value.
 FOLD: dict[Op, Callable[..., Any]] = {
-    Op.NEG: _plain(operator.neg), Op.NOT: _not, Op.ADD: _plain(operator.add),
-    Op.MUL: _plain(operator.mul), Op.DIV: _dividing(operator.truediv),
-    Op.IDIV: _dividing(operator.floordiv), Op.MOD: _dividing(operator.mod),
-    Op.MAX: _extreme(max), Op.MIN: _extreme(min), Op.LT: _plain(operator.lt),
-    Op.EQ: _plain(operator.eq), Op.AND: _plain(operator.and_), Op.OR: _plain(operator.or_),
-    Op.XOR: _plain(operator.xor), Op.CAST: _cast,
+    Op.NEG: operator.neg, Op.NOT: lambda x: not x if isinstance(x, bool) else ~x,
+    Op.ADD: operator.add, Op.MUL: operator.mul, Op.DIV: operator.truediv,
+    Op.IDIV: operator.floordiv, Op.MOD: operator.mod, Op.MAX: _extreme(max),
+    Op.MIN: _extreme(min), Op.LT: operator.lt, Op.EQ: operator.eq, Op.AND: operator.and_,
+    Op.OR: operator.or_, Op.XOR: operator.xor, Op.CAST: _cast,
 }  # fmt: skip

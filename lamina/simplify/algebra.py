@@ -12,286 +12,98 @@ of them against the interpreter. That is why some well-known ones are missing:
 
 from __future__ import annotations
 
+from functools import partial
+
 from lamina.ir.ops import Group, Op
+from lamina.rewrite.compiled import RuleSet
 from lamina.rewrite.fold import FOLD
-from lamina.rewrite.patterns import (
-    AnyValue,
-    Bits,
-    Bool,
-    Const,
-    DTypeHole,
-    Float,
-    FloatConst,
-    Int,
-    IntConst,
-    NotConst,
-    Real,
-    RealConst,
-    apply,
-    bitcast,
-    cast,
-    where,
-)
-from lamina.rewrite.rules import Equation, Rule, RuleSet, collect, equation, rule
+from lamina.rewrite.rules import Apply, Const, DTypeHole, Hole, Kinds, NotConst, Rule
 from lamina.simplify.guards import has_exact_reciprocal, keeps_bits, makes_own_dtype, skips_cast
 from lamina.simplify.movement import MOVEMENT
 
-# Constants: folded, and on the right of operations that commute.
+x, y, z = map(Hole, "xyz")
+i = Hole("i", Kinds.INTEGER)
+f = Hole("f", Kinds.FLOAT)
+r = Hole("r", Kinds.REAL)
+p, q = Hole("p", Kinds.BOOL), Hole("q", Kinds.BOOL)
+s, t = Hole("s", Kinds.BITS), Hole("t", Kinds.BITS)
+a, b = Const("a"), Const("b")
+m, n = Const("m", Kinds.INTEGER), Const("n", Kinds.INTEGER)
+c = Const("c", Kinds.REAL)
+d = Const("d", Kinds.FLOAT)
+through, to = DTypeHole("through"), DTypeHole("to")
+where = partial(Apply, Op.WHERE)
+cast = partial(Apply, Op.CAST)
+bitcast = partial(Apply, Op.BITCAST)
 
 
-def _fold_rule(op: Op) -> Rule:
-    a, b = Const("a"), Const("b")
-    term = apply(op, a) if op in Group.UNARY else apply(op, a, b)
-    return equation(f"fold_{op.name.lower()}", term, term, commute=False)
+def _fold(op: Op) -> Rule:
+    operands = (a,) if op in Group.UNARY else (a, b)
+    term = Apply(op, *operands, arg=to if op is Op.CAST else None)
+    return Rule(f"fold_{op.name.lower()}", term, term, commute=False)
 
 
-FOLDING = [_fold_rule(op) for op in FOLD if op is not Op.CAST]
-
-
-@rule
-def fold_cast(a: Const, to: DTypeHole) -> Equation:
-    return cast(a, to), cast(a, to)
-
-
-def _order_rule(op: Op) -> Rule:
-    """Not of complex numbers: the order of operands shows in the rounding of products."""
-    a, x = (RealConst if op is Op.MUL else Const)("a"), NotConst("x")
+def _constant_right(op: Op) -> Rule:
+    # The order of operands shows in the rounding of complex products.
+    constant, other = c if op is Op.MUL else a, NotConst("other")
     name = f"constant_right_{op.name.lower()}"
-    return equation(name, apply(op, a, x), apply(op, x, a), commute=False)
-
-
-# In MAX and MIN the order of operands shows in the zero that they make of 0.0 and -0.0.
-ORDER = [_order_rule(op) for op in (Op.ADD, Op.MUL, Op.EQ, Op.AND, Op.OR, Op.XOR)]
-
-
-# Two constants in a chain become one. For floats that would change the rounding.
-
-
-@rule
-def add_constants(x: Int, a: IntConst, b: IntConst) -> Equation:
-    return (x + a) + b, x + (a + b)
-
-
-@rule
-def multiply_constants(x: Int, a: IntConst, b: IntConst) -> Equation:
-    return (x * a) * b, x * (a * b)
-
-
-# Sums.
-
-
-@rule
-def add_zero(x: Int) -> Equation:
-    return x + 0, x
-
-
-@rule
-def add_negative_zero(x: Float) -> Equation:
-    return x + -0.0, x
-
-
-@rule
-def subtract_itself(x: Int) -> Equation:
-    return x - x, 0
-
-
-@rule
-def negate_twice(x: Real) -> Equation:
-    negative = -x
-    return -negative, x
-
-
-# Products and quotients.
-
-
-@rule
-def multiply_by_zero(x: Int) -> Equation:
-    return x * 0, 0
-
-
-@rule
-def multiply_by_one(x: Real) -> Equation:
-    return x * 1, x
-
-
-@rule
-def multiply_by_minus_one(x: Real) -> Equation:
-    return x * -1, -x
-
-
-@rule
-def negate_factor(x: Real, c: RealConst) -> Equation:
-    return -x * c, x * -c
-
-
-@rule
-def divide_by_one(x: Float) -> Equation:
-    return x / 1, x
-
-
-@rule
-def divide_by_power_of_two(x: Float, c: FloatConst) -> Equation:
-    return x / c, x * (1 / c), has_exact_reciprocal(c, x)
-
-
-@rule
-def floor_divide_by_one(x: Int) -> Equation:
-    return x // 1, x
-
-
-# Powers. A library's power may be off by the last place, a product is not.
-
-
-@rule
-def power_of_one(x: Real) -> Equation:
-    return x**1, x
-
-
-@rule
-def power_of_two(x: Real) -> Equation:
-    return x**2, x * x
-
-
-@rule
-def power_of_three(x: Real) -> Equation:
-    return x**3, x * x * x
-
-
-# Comparisons.
-
-
-@rule
-def less_than_itself(x: AnyValue) -> Equation:
-    return x < x, False
-
-
-# Bools and bits.
-
-
-@rule
-def not_twice(x: Bits) -> Equation:
-    return ~~x, x
-
-
-@rule
-def and_itself(x: Bits) -> Equation:
-    return x & x, x
-
-
-@rule
-def and_false(x: Bool) -> Equation:
-    return x & False, False
-
-
-@rule
-def and_true(x: Bool) -> Equation:
-    return x & True, x
-
-
-@rule
-def and_absorbs(x: Bits, y: Bits) -> Equation:
-    return x & (x | y), x
-
-
-@rule
-def or_itself(x: Bits) -> Equation:
-    return x | x, x
-
-
-@rule
-def or_false(x: Bool) -> Equation:
-    return x | False, x
-
-
-@rule
-def or_true(x: Bool) -> Equation:
-    return x | True, True
-
-
-@rule
-def or_absorbs(x: Bits, y: Bits) -> Equation:
-    return x | (x & y), x
-
-
-@rule
-def exclusive_or_false(x: Bool) -> Equation:
-    return x ^ False, x
-
-
-# Choices.
-
-
-@rule
-def where_true(x: AnyValue, y: AnyValue) -> Equation:
-    return where(True, x, y), x
-
-
-@rule
-def where_false(x: AnyValue, y: AnyValue) -> Equation:
-    return where(False, x, y), y
-
-
-@rule
-def where_same(c: Bool, x: AnyValue) -> Equation:
-    return where(c, x, x), x
-
-
-@rule
-def where_not(c: Bool, x: AnyValue, y: AnyValue) -> Equation:
-    return where(~c, x, y), where(c, y, x)
-
-
-@rule
-def where_inside_yes(c: Bool, x: AnyValue, y: AnyValue, z: AnyValue) -> Equation:
-    return where(c, where(c, x, y), z), where(c, x, z)
-
-
-@rule
-def where_inside_no(c: Bool, x: AnyValue, y: AnyValue, z: AnyValue) -> Equation:
-    return where(c, x, where(c, y, z)), where(c, x, z)
-
-
-@rule
-def where_else_false(c: Bool, x: Bool) -> Equation:
-    return where(c, x, False), c & x
-
-
-@rule
-def where_then_true(c: Bool, x: Bool) -> Equation:
-    return where(c, True, x), c | x
-
-
-# Conversions.
-
-
-@rule
-def cast_to_own_dtype(x: AnyValue, to: DTypeHole) -> Equation:
-    return cast(x, to), x, makes_own_dtype(x, to)
-
-
-@rule
-def cast_twice(x: AnyValue, through: DTypeHole, to: DTypeHole) -> Equation:
-    return cast(cast(x, through), to), cast(x, to), skips_cast(x, through, to)
-
-
-@rule
-def bitcast_to_own_dtype(x: AnyValue, to: DTypeHole) -> Equation:
-    return bitcast(x, to), x, makes_own_dtype(x, to)
-
-
-@rule
-def bitcast_twice(x: AnyValue, through: DTypeHole, to: DTypeHole) -> Equation:
-    return bitcast(bitcast(x, through), to), bitcast(x, to), keeps_bits(through, to)
-
-
-ALGEBRA = RuleSet("algebra", collect(globals()))
+    return Rule(name, Apply(op, constant, other), Apply(op, other, constant), commute=False)
+
+
+ALGEBRA = RuleSet("algebra", [
+    *map(_fold, FOLD),
+    # In MAX and MIN the order of operands shows in the zero that they make of 0.0 and -0.0.
+    *map(_constant_right, (Op.ADD, Op.MUL, Op.EQ, Op.AND, Op.OR, Op.XOR)),
+    # Two constants in a chain become one. For floats that would change the rounding.
+    Rule("add_constants", (i + m) + n, i + (m + n)),
+    Rule("multiply_constants", (i * m) * n, i * (m * n)),
+    # Sums.
+    Rule("add_zero", i + 0, i),
+    Rule("add_negative_zero", f + -0.0, f),
+    Rule("subtract_itself", i - i, 0),
+    Rule("negate_twice", Apply(Op.NEG, -r), r),
+    # Products and quotients.
+    Rule("multiply_by_zero", i * 0, 0),
+    Rule("multiply_by_one", r * 1, r),
+    Rule("multiply_by_minus_one", r * -1, -r),
+    Rule("negate_factor", -r * c, r * -c),
+    Rule("divide_by_one", f / 1, f),
+    Rule("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal(d, f)),
+    Rule("floor_divide_by_one", i // 1, i),
+    # Powers. A library's power may be off by the last place, a product is not.
+    Rule("power_of_one", r**1, r),
+    Rule("power_of_two", r**2, r * r),
+    Rule("power_of_three", r**3, r * r * r),
+    # Comparisons.
+    Rule("less_than_itself", x < x, False),
+    # Bools and bits.
+    Rule("not_twice", ~~s, s),
+    Rule("and_itself", s & s, s),
+    Rule("and_false", p & False, False),
+    Rule("and_true", p & True, p),
+    Rule("and_absorbs", s & (s | t), s),
+    Rule("or_itself", s | s, s),
+    Rule("or_false", p | False, p),
+    Rule("or_true", p | True, True),
+    Rule("or_absorbs", s | (s & t), s),
+    Rule("exclusive_or_false", p ^ False, p),
+    # Choices.
+    Rule("where_true", where(True, x, y), x),
+    Rule("where_false", where(False, x, y), y),
+    Rule("where_same", where(p, x, x), x),
+    Rule("where_not", where(~p, x, y), where(p, y, x)),
+    Rule("where_inside_yes", where(p, where(p, x, y), z), where(p, x, z)),
+    Rule("where_inside_no", where(p, x, where(p, y, z)), where(p, x, z)),
+    Rule("where_else_false", where(p, q, False), p & q),
+    Rule("where_then_true", where(p, True, q), p | q),
+    # Conversions.
+    Rule("cast_to_own_dtype", cast(x, arg=to), x, makes_own_dtype(x, to)),
+    Rule("cast_twice", cast(cast(x, arg=through), arg=to), cast(x, arg=to),
+         skips_cast(x, through, to)),
+    Rule("bitcast_to_own_dtype", bitcast(x, arg=to), x, makes_own_dtype(x, to)),
+    Rule("bitcast_twice", bitcast(bitcast(x, arg=through), arg=to), bitcast(x, arg=to),
+         keeps_bits(through, to)),
+])  # fmt: skip
 SIMPLIFY = RuleSet("simplify", ALGEBRA.rules + MOVEMENT.rules)
-
-
 # Where derivatives stop matters until they have been taken; see `lamina.autodiff`.
-@rule
-def detach(x: AnyValue) -> Equation:
-    return apply(Op.DETACH, x), x
-
-
-DROP_DETACH = RuleSet("drop_detach", [detach])
+DROP_DETACH = RuleSet("drop_detach", [Rule("detach", Apply(Op.DETACH, x), x)])

@@ -6,7 +6,7 @@ import math
 
 from lamina.dtypes import DType, bool_
 from lamina.ir.node import Node
-from lamina.rewrite.patterns import guard
+from lamina.rewrite.rules import guard
 
 # Bits of significand, and the least exponent of a normal number, of each float dtype's format.
 _FORMAT = {

@@ -10,8 +10,9 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Shrink
+from lamina.rewrite.compiled import RuleSet
 from lamina.rewrite.fold import constant_of
-from lamina.rewrite.rules import RuleSet, collect, on
+from lamina.rewrite.rules import on
 
 
 @on(Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.SHRINK)
@@ -136,4 +137,6 @@ def scatter_one(node: Node) -> Node | None:
     return build.select(hit, new if monoid is None else monoid.combine((base,), (new,))[0], base)
 
 
-MOVEMENT = RuleSet("movement", collect(globals()))
+MOVEMENT = RuleSet("movement", [
+    move_constant, reshape, expand, permute, flip, shrink, reduce_single, reduce_twice, scatter_one,
+])  # fmt: skip

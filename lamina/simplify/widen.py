@@ -10,7 +10,8 @@ from lamina.dtypes import DType, bool_, float32, uint8
 from lamina.ir.build import cast
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.rewrite.rules import RuleSet, collect, on
+from lamina.rewrite.compiled import RuleSet
+from lamina.rewrite.rules import on
 
 
 def _is_small(dtype: DType) -> bool:
@@ -36,4 +37,4 @@ def scatter_into_float32(node: Node) -> Node | None:
     return cast(wide, node.dtype)
 
 
-WIDEN = RuleSet("widen", collect(globals()))
+WIDEN = RuleSet("widen", [sort_wide_keys, scatter_into_float32])
