@@ -6,30 +6,25 @@ once: the compiler sees a matrix product with affine indices. Halves are summed 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lamina.dtypes import promote
 from lamina.errors import ShapeError
 from lamina.ir.build import cast, expand, flip, permute, reduce, reshape
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.shape import Shape
+from lamina.tensor import windows
 from lamina.tensor.core import Tensor, common_device
-from lamina.tensor.windows import (
-    Sizes,
-    accumulator,
-    batched,
-    pad_spatial,
-    per_axis,
-    spread_apart,
-    unbatched,
-    windows,
-)
+from lamina.tensor.windows import Sizes, accumulator, along, for_ranks, per_axis
 
 __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
 ]  # fmt: skip
 
 
-def conv1d(
+def conv(
+    rank: int,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -38,59 +33,26 @@ def conv1d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Cross-correlation along one axis; see `conv2d`."""
-    return _convolution("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
-
-
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlation of images with kernels.
+    """Cross-correlation of inputs with kernels, such as images for two spatial axes.
 
     x: (N, C, H, W) or (C, H, W). weight: (O, C / groups, KH, KW). bias: (O,). padding: zeros on
     both sides, or 'valid' (none), or 'same' (the result has x's sizes; stride 1 only).
     Result: (N, O, OH, OW) with ``OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1``.
     Raises ShapeError for sizes that do not fit.
     """
-    return _convolution("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
+    what = f"conv{rank}d"
+    images = windows.batched(what, x.node, rank)
+    _check_weight(what, images.shape, weight.shape, rank, groups, transposed=False)
+    steps = per_axis(what, "stride", stride, rank)
+    gaps = per_axis(what, "dilation", dilation, rank)
+    reach = [d * (k - 1) for d, k in zip(gaps, weight.shape[2:], strict=True)]
+    padded = windows.pad_spatial(images, *_margins(what, padding, reach, steps))
+    result = _correlated(what, padded, weight.node, steps, gaps, groups)
+    return _finished(what, result, x, weight, bias)
 
 
-def conv3d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlation along three axes; see `conv2d`."""
-    return _convolution("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
-
-
-def conv_transpose1d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
-    """The adjoint of `conv1d`; see `conv_transpose2d`."""
-    return _transposed(
-        "conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation
-    )
-
-
-def conv_transpose2d(
+def conv_transpose(
+    rank: int,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -100,71 +62,17 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """The adjoint of `conv2d` with respect to its input.
+    """The adjoint, with respect to its input, of a convolution with as many spatial axes.
 
     x: (N, C, H, W) or (C, H, W). weight: (C, O / groups, KH, KW). bias: (O,). output_padding:
     rows added at the end, fewer than the stride or the dilation. Result: (N, O, OH, OW) with
     ``OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1``.
     Raises ShapeError for sizes that do not fit.
     """
-    return _transposed(
-        "conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation
-    )
-
-
-def conv_transpose3d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
-    """The adjoint of `conv3d`; see `conv_transpose2d`."""
-    return _transposed(
-        "conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation
-    )
-
-
-def _convolution(
-    what: str,
-    rank: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes | str,
-    dilation: Sizes,
-    groups: int,
-) -> Tensor:
-    device = _device(what, x, weight, bias)
-    steps = per_axis(what, "stride", stride, rank)
-    gaps = per_axis(what, "dilation", dilation, rank)
-    images = batched(what, x.node, rank)
-    _check_weight(what, images.shape, weight.shape, rank, groups, channel_axis=1)
-    kernel = weight.shape[2:]
-    before, after = _margins(what, padding, kernel, steps, gaps)
-    padded = pad_spatial(images, before, after)
-    result = _correlate(what, padded, weight.node, steps, gaps, groups)
-    return Tensor.of(unbatched(_add_bias(what, result, bias), x.node), device)
-
-
-def _transposed(
-    what: str,
-    rank: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    output_padding: Sizes,
-    groups: int,
-    dilation: Sizes,
-) -> Tensor:
-    """A correlation, with flipped kernels, of the input with zeros between its elements."""
-    device = _device(what, x, weight, bias)
+    # A correlation, with flipped kernels, of the input with zeros between its elements.
+    what = f"conv_transpose{rank}d"
+    images = windows.batched(what, x.node, rank)
+    _check_weight(what, images.shape, weight.shape, rank, groups, transposed=True)
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
     margins = per_axis(what, "padding", padding, rank, least=0)
@@ -173,95 +81,88 @@ def _transposed(
         raise ShapeError(
             f"{what}: output_padding {extra} must be less than stride {steps} or dilation {gaps}"
         )
-    images = batched(what, x.node, rank)
-    _check_weight(what, images.shape, weight.shape, rank, groups, channel_axis=0)
-    reach = [d * (k - 1) for d, k in zip(gaps, weight.shape[2:], strict=True)]
-    before = [r - p for r, p in zip(reach, margins, strict=True)]
+    before = [d * (k - 1) - p for d, k, p in zip(gaps, weight.shape[2:], margins, strict=True)]
     # `spread_apart` leaves stride - 1 zeros behind the last element.
     after = [b + e - (s - 1) for b, e, s in zip(before, extra, steps, strict=True)]
-    apart = spread_apart(images, steps)
+    apart = windows.spread_apart(images, steps)
     if any(n + b + a < 1 for n, b, a in zip(apart.shape[2:], before, after, strict=True)):
         raise ShapeError(f"{what}: padding {margins} leaves nothing of an input of {x.shape}")
-    padded = pad_spatial(apart, before, after)
-    kernels = _turned(weight.node, groups)
-    result = _correlate(what, padded, kernels, (1,) * rank, gaps, groups)
-    return Tensor.of(unbatched(_add_bias(what, result, bias), x.node), device)
+    padded, kernels = windows.pad_spatial(apart, before, after), _turned(weight.node, groups)
+    result = _correlated(what, padded, kernels, (1,) * rank, gaps, groups)
+    return _finished(what, result, x, weight, bias)
+
+
+conv1d, conv2d, conv3d = for_ranks("conv{}d", conv)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = for_ranks(
+    "conv_transpose{}d", conv_transpose
+)
+
+
+def _check_weight(
+    what: str, x: Shape, weight: Shape, rank: int, groups: int, transposed: bool
+) -> None:
+    if len(weight) != rank + 2:
+        raise ShapeError(f"{what}: the weight has shape {weight}; {rank + 2} axes are needed")
+    if groups < 1 or weight[0] % groups:
+        raise ShapeError(f"{what}: {weight[0]} rows of weight {weight} in {groups} groups")
+    channels = weight[0] if transposed else weight[1] * groups
+    if x[1] != channels:
+        raise ShapeError(
+            f"{what}: input {x} and weight {weight} in {groups} groups: the input has {x[1]} "
+            f"channels, the weight is for {channels}"
+        )
+
+
+def _margins(
+    what: str, padding: Sizes | str, reach: Sequence[int], stride: Shape
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Zeros before and after each spatial axis."""
+    if padding == "same" and set(stride) == {1}:
+        return [size // 2 for size in reach], [size - size // 2 for size in reach]
+    if isinstance(padding, str) and padding != "valid":
+        raise ShapeError(f"{what}: padding {padding!r} with stride {stride}; it is 'valid', "
+                         "'same' for stride 1, or integers")  # fmt: skip
+    zeros = 0 if isinstance(padding, str) else padding
+    both = per_axis(what, "padding", zeros, len(reach), least=0)
+    return both, both
 
 
 def _turned(weight: Node, groups: int) -> Node:
     """Kernels (C, O / groups, K...) of an adjoint as those of a correlation, (O, C / groups,
     K...), flipped."""
     inputs, outputs, *kernel = weight.shape
-    rank = len(kernel)
+    last = range(2, len(weight.shape))
     split = reshape(weight, (groups, inputs // groups, outputs, *kernel))
-    swapped = permute(split, (0, 2, 1, *range(3, 3 + rank)))
-    joined = reshape(swapped, (groups * outputs, inputs // groups, *kernel))
-    return flip(joined, range(2, 2 + rank))
+    swapped = permute(split, (0, 2, 1, *(axis + 1 for axis in last)))
+    return flip(reshape(swapped, (groups * outputs, inputs // groups, *kernel)), last)
 
 
-def _correlate(
+def _correlated(
     what: str, x: Node, weight: Node, stride: Shape, dilation: Shape, groups: int
 ) -> Node:
     """(N, C, S...) and (O, C / groups, K...) to (N, O, S'...), without padding."""
     rank = len(stride)
     dtype = promote(what, x.dtype, weight.dtype)
-    exact = accumulator(dtype)
+    wide = accumulator(dtype)
     outputs, inputs, *kernel = weight.shape
-    view = windows(what, cast(x, exact), tuple(kernel), stride, dilation)
-    batch, places = x.shape[0], view.shape[2 : 2 + rank]
-    per_group = outputs // groups
-    shape = (batch, groups, per_group, inputs, *places, *kernel)
+    steps = list(zip(kernel, stride, dilation, strict=True))
+    view = windows.views(what, cast(x, wide), steps)
+    batch, places, each = x.shape[0], view.shape[2 : 2 + rank], outputs // groups
+    shape = (batch, groups, each, inputs, *places, *kernel)
     left = reshape(view, (batch, groups, 1, inputs, *places, *kernel))
-    right = reshape(
-        cast(weight, exact), (1, groups, per_group, inputs, *(1,) * rank, *kernel)
-    )
+    right = reshape(cast(weight, wide), (1, groups, each, inputs, *(1,) * rank, *kernel))
     product = expand(left, shape) * expand(right, shape)
     total = reduce(ADD, (3, *range(4 + rank, 4 + 2 * rank)), product)
     return cast(reshape(total, (batch, outputs, *places)), dtype)
 
 
-def _device(what: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> str:
-    return common_device(what, x, weight, *(() if bias is None else (bias,)))
-
-
-def _margins(
-    what: str, padding: Sizes | str, kernel: Shape, stride: Shape, dilation: Shape
-) -> tuple[Shape, Shape]:
-    """Zeros before and after each spatial axis."""
-    if not isinstance(padding, str):
-        both = per_axis(what, "padding", padding, len(kernel), least=0)
-        return both, both
-    if padding == "valid":
-        return (0,) * len(kernel), (0,) * len(kernel)
-    if padding != "same":
-        raise ShapeError(f"{what}: padding {padding!r} is neither 'same' nor 'valid'")
-    if any(step != 1 for step in stride):
-        raise ShapeError(f"{what}: padding 'same' needs stride 1, not {stride}")
-    total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-    return tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
-
-
-def _check_weight(
-    what: str, x: Shape, weight: Shape, rank: int, groups: int, channel_axis: int
-) -> None:
-    if len(weight) != rank + 2:
-        raise ShapeError(f"{what}: the weight has shape {weight}; {rank + 2} axes are needed")
-    channels = weight[channel_axis] * (groups if channel_axis == 1 else 1)
-    if x[1] != channels:
-        raise ShapeError(
-            f"{what}: input {x} and weight {weight} in {groups} groups: the input has {x[1]} "
-            f"channels, the weight is for {channels}"
-        )
-    if groups < 1 or weight[0] % groups:
-        raise ShapeError(f"{what}: {weight[0]} rows of weight {weight} in {groups} groups")
-
-
-def _add_bias(what: str, result: Node, bias: Tensor | None) -> Node:
-    if bias is None:
-        return result
-    if bias.shape != (result.shape[1],):
-        raise ShapeError(f"{what}: the bias has shape {bias.shape}, not ({result.shape[1]},)")
-    dtype = promote(what, result.dtype, bias.dtype)
-    column = reshape(cast(bias.node, dtype), (*bias.shape, *(1,) * (len(result.shape) - 2)))
-    result = cast(result, dtype)
-    return result + expand(column, result.shape)
+def _finished(
+    what: str, result: Node, x: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
+    common_device(what, x, weight, *(() if bias is None else (bias,)))
+    if bias is not None:
+        if bias.shape != result.shape[1:2]:
+            raise ShapeError(f"{what}: the bias has shape {bias.shape}, not {result.shape[1:2]}")
+        dtype = promote(what, result.dtype, bias.dtype)
+        result = cast(result, dtype) + along(cast(bias.node, dtype), 1, result.shape)
+    return windows.unbatched(result, x)
