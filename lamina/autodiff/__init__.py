@@ -1,7 +1,3 @@
-"""Reverse-mode differentiation: graphs in, graphs out.
-
-`sweep` walks the graph once by the formulas of `rules`, and `guard` keeps NaN out of the branches
-of WHERE that were not taken.
-"""
+"""Reverse-mode differentiation: graphs in, graphs out; `sweep` walks by the formulas of `rules`."""
 
 from lamina.autodiff.sweep import gradient as gradient

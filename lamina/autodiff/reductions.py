@@ -1,24 +1,80 @@
-"""Adjoints of REDUCE and SCAN: one formula a monoid, chosen by the part of the result.
+"""Adjoints of REDUCE and SCAN, and the sums and spreads that they and other rules are made of.
 
-Below, x_i runs over the reduced elements, z is the result and g its adjoint, both repeated along
-the reduced axes.
+A mask (dtype bool) is added up as an adjoint is, with OR in place of the sum. In the formulas x_i
+runs over the reduced elements, z is the result and g its adjoint, both repeated along the reduced
+axes.
 """
 
 from __future__ import annotations
 
-from lamina.autodiff import movement
-from lamina.autodiff.movement import Contributions, Rule, positions, spread, sum_over
+from collections.abc import Callable, Sequence
+
+from lamina.dtypes import DType, bool_, float32, int64
 from lamina.errors import GradientError
-from lamina.ir.build import cast, flip, pad, permute, reshape, select, shrink, unary
+from lamina.ir import build
+from lamina.ir.build import cast, flip, permute, reshape, select
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, SOFTMAX_SUM, WELFORD, Monoid
 from lamina.ir.node import Node
-from lamina.ir.ops import Op, Reduce
-from lamina.shape import prod
+from lamina.ir.ops import Op, Reduce, Scatter
+from lamina.shape import Shape, prod
+
+Contributions = Sequence[Node | None]
+Rule = Callable[..., Contributions]  # see `lamina.autodiff.rules`
+
+
+def wide(dtype: DType) -> DType:
+    """The dtype to add many numbers of `dtype` in: halves lose small terms in a long sum."""
+    return float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def _adding(x: Node) -> Monoid:
+    return MAX if x.dtype is bool_ else ADD
+
+
+def sum_over(x: Node, axes: Sequence[int]) -> Node:
+    """The sum over `axes`, which vanish."""
+    total = build.reduce(_adding(x), axes, cast(x, wide(x.dtype)))
+    return cast(total, x.dtype) if axes else x
+
+
+def sum_from_each(x: Node, axis: int) -> Node:
+    """At i the sum of the elements from i to the end of `axis`."""
+    backwards = cast(flip(x, (axis,)), wide(x.dtype))
+    total = Node(Op.SCAN, (backwards,), Reduce(_adding(x), (axis,)))
+    return flip(cast(total, x.dtype), (axis,))
+
+
+def spread(x: Node, axes: Sequence[int], shape: Shape) -> Node:
+    """Undo the shape of a reduction over `axes` of `shape`: each element is repeated."""
+    return build.expand(build.insert_axes(x, axes), shape)
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes `order`."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def positions(shape: Shape, axis: int) -> Node:
+    """The index along `axis` of each element of `shape`."""
+    others = [one for one in range(len(shape)) if one != axis]
+    return spread(build.iota(shape[axis], int64), others, shape)
+
+
+def take(x: Node, index: Node, axis: int) -> Node:
+    """The elements of `x` at `index` along `axis`."""
+    return Node(Op.GATHER, (x, index), axis)
+
+
+def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
+    """Zeros of `shape` with each element of `x` added at `index` along `axis`."""
+    source = cast(x, wide(x.dtype))
+    zeros = build.full(shape, 0, source.dtype)
+    return cast(Node(Op.SCATTER, (zeros, index, source), Scatter(axis, _adding(x))), x.dtype)
 
 
 def reduction_rule(g: Node, z: Node, *parts: Node) -> Contributions:
     """The formula of the node's operation and monoid."""
-    rule = _RULES.get((z.op, z.arg.monoid))
+    rule = _RULES.get(z.arg.monoid, (None, None))[z.op is Op.SCAN]
     if rule is None:
         raise GradientError(
             f"gradient: {z.op.name.lower()} with {z.arg.monoid} over {parts[0].shape} "
@@ -46,14 +102,14 @@ def _product(g: Node, z: Node, x: Node) -> Contributions:
     row = reshape(moved, (*z.shape, prod(moved.shape[last:])))
     after = flip(_product_before(flip(row, (last,)), last), (last,))
     others = reshape(_product_before(row, last) * after, moved.shape)
-    return (_spread(z, g) * permute(others, movement.inverse(order)),)
+    return (_spread(z, g) * permute(others, inverse(order)),)
 
 
 def _product_before(x: Node, axis: int) -> Node:
     """At i the product of x_j for j < i along `axis`; 1 at the start."""
     start = [0] * len(x.shape)
     ahead = [int(one == axis) for one in range(len(x.shape))]
-    shifted = shrink(pad(x, ahead, start, 1.0), start, x.shape)
+    shifted = build.shrink(build.pad(x, ahead, start, 1.0), start, x.shape)
     return Node(Op.SCAN, (shifted,), Reduce(MUL, (axis,)))
 
 
@@ -77,10 +133,14 @@ def _share_among_ties(g: Node, z: Node, x: Node, extreme: Node) -> Node:
     """`g` split evenly among the elements of `x` that equal `extreme` (all, when that is NaN)."""
     top = _spread(z, extreme)
     loses = (x < top) if z.arg.monoid in (MAX, SOFTMAX_SUM) else (top < x)
-    exact = movement.wide(g.dtype)
+    exact = wide(g.dtype)
     ties = sum_over(cast(~loses, exact), z.arg.axes)
     share = cast(cast(g, exact) / ties, g.dtype)
     return select(loses, x.lift(0.0), _spread(z, share))
+
+
+def _extreme(g: Node, z: Node, x: Node) -> Contributions:
+    return (_share_among_ties(g, z, x, z),)
 
 
 def _extreme_at(g: Node, z: Node, value: Node, index: Node) -> Contributions:
@@ -93,7 +153,7 @@ def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
     (axis,) = z.arg.axes
     monoid = ARGMAX if z.arg.monoid in (MAX, ARGMAX) else ARGMIN
     winner = Node(Op.SCAN, (x, positions(x.shape, axis)), Reduce(monoid, (axis,), 1))
-    return movement.put(g, winner, x.shape, axis), *(None for _ in index)
+    return put(g, winner, x.shape, axis), *(None for _ in index)
 
 
 def _welford(g: Node, z: Node, count: Node, mean: Node, squares: Node) -> Contributions:
@@ -124,25 +184,20 @@ def _softmax_sum(g: Node, z: Node, m: Node, s: Node) -> Contributions:
     top = Node(z.op, z.src, z.arg._replace(part=0))
     # Rows of -inf keep a finite reference, as in the monoid itself.
     finite = select(top.eq(float("-inf")), top.lift(0.0), top)
-    e = unary(Op.EXP, m - _spread(z, finite))
+    e = build.unary(Op.EXP, m - _spread(z, finite))
     through_max = _share_among_ties(g * z, z, m, top)
     g = _spread(z, g)
     return g * s * e - through_max, g * e
 
 
-_RULES: dict[tuple[Op, Monoid], Rule] = {
-    (Op.REDUCE, ADD): lambda g, z, x: (_spread(z, g),),
-    (Op.REDUCE, MUL): _product,
-    (Op.REDUCE, MAX): lambda g, z, x: (_share_among_ties(g, z, x, z),),
-    (Op.REDUCE, MIN): lambda g, z, x: (_share_among_ties(g, z, x, z),),
-    (Op.REDUCE, ARGMAX): _extreme_at,
-    (Op.REDUCE, ARGMIN): _extreme_at,
-    (Op.REDUCE, WELFORD): _welford,
-    (Op.REDUCE, SOFTMAX_SUM): _softmax_sum,
-    (Op.SCAN, ADD): lambda g, z, x: (movement.sum_from_each(g, z.arg.axes[0]),),
-    (Op.SCAN, MUL): _running_product,
-    (Op.SCAN, MAX): _running_extreme,
-    (Op.SCAN, MIN): _running_extreme,
-    (Op.SCAN, ARGMAX): _running_extreme,
-    (Op.SCAN, ARGMIN): _running_extreme,
+# Of REDUCE, and of SCAN.
+_RULES: dict[Monoid, tuple[Rule, Rule | None]] = {
+    ADD: (lambda g, z, x: (_spread(z, g),), lambda g, z, x: (sum_from_each(g, z.arg.axes[0]),)),
+    MUL: (_product, _running_product),
+    MAX: (_extreme, _running_extreme),
+    MIN: (_extreme, _running_extreme),
+    ARGMAX: (_extreme_at, _running_extreme),
+    ARGMIN: (_extreme_at, _running_extreme),
+    WELFORD: (_welford, None),
+    SOFTMAX_SUM: (_softmax_sum, None),
 }

@@ -10,13 +10,16 @@ Every operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from lamina.autodiff import movement
-from lamina.autodiff.movement import Contributions, Rule
-from lamina.autodiff.reductions import reduction_rule
-from lamina.ir.build import cast, flip, permute, reshape, select, unary
+from lamina.autodiff import reductions
+from lamina.autodiff.reductions import Contributions, Rule, sum_over, take, wide
+from lamina.dtypes import int64
+from lamina.errors import GradientError
+from lamina.ir.build import cast, flip, full, pad, permute, reshape, select, shear, shrink, unary
+from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Group, Op, Scatter
 
 
 def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
@@ -38,9 +41,90 @@ def _if_larger(g: Node, this: Node, other: Node) -> Node:
 
 
 def _where(g: Node, z: Node, condition: Node, x: Node, y: Node) -> Contributions:
-    """`lamina.autodiff.guard` says how the zeros stay zeros further down."""
+    """`lamina.autodiff.sweep` says how the zeros stay zeros further down."""
     zero = g.lift(0.0)
     return None, select(condition, g, zero), select(condition, zero, g)
+
+
+def _expand(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g summed over the axes that were added or repeated."""
+    padded = (None,) * (len(z.shape) - len(x.shape)) + x.shape
+    repeated = [axis for axis, size in enumerate(z.shape) if padded[axis] != size]
+    return (reshape(sum_over(g, repeated), x.shape),)
+
+
+def _pad(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g without the margins."""
+    before = z.arg.before
+    return (shrink(g, before, [low + size for low, size in zip(before, x.shape, strict=True)]),)
+
+
+def _shrink(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g at the places that were read, ``start + step * i``, and zeros elsewhere."""
+    start, _, step = z.arg
+    apart = _spaced(g, step)
+    ends = zip(x.shape, start, apart.shape, strict=True)
+    padded = pad(apart, start, [max(0, whole - first - size) for whole, first, size in ends])
+    return (shrink(padded, (0,) * len(start), x.shape),)
+
+
+def _spaced(x: Node, step: Sequence[int]) -> Node:
+    """`x` with ``step - 1`` zeros after each element: [n] as [n, 1], padded to [n, step]."""
+    if all(one == 1 for one in step):
+        return x
+    pairs = reshape(x, tuple(size for n in x.shape for size in (n, 1)))
+    after = [count for one in step for count in (0, one - 1)]
+    spaced = pad(pairs, (0,) * len(after), after)
+    return reshape(spaced, tuple(n * one for n, one in zip(x.shape, step, strict=True)))
+
+
+def _shear(g: Node, z: Node, x: Node) -> Contributions:
+    """dx[j, k] = g[j + k s, k]: sheared back by -s.
+
+    The shear by -s puts ``g[i - (K - 1 - k) s, k]`` at i, so x's elements start at (K - 1) s; by
+    symmetry the same holds for negative s with abs(s).
+    """
+    axis, by, step = z.arg
+    back = shear(g, axis, by, -step)
+    first = z.shape[axis] - x.shape[axis]
+    start = [first if one == axis else 0 for one in range(len(x.shape))]
+    return (shrink(back, start, [low + n for low, n in zip(start, x.shape, strict=True)]),)
+
+
+def _scatter(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
+    """Of ADD: d base = g and d update = g read at the index. Other monoids: below."""
+    axis, monoid = z.arg
+    if monoid is ADD:
+        return g, None, take(g, index, axis)
+    if monoid is None:
+        return _overwrite(g, z, index, update)
+    if monoid in (MAX, MIN):
+        return _scatter_extreme(g, z, base, index, update)
+    raise GradientError(
+        f"gradient: scatter with {monoid} of {z.shape} has no derivative here: "
+        "multiply by the gathered values instead, or detach it"
+    )
+
+
+def _overwrite(g: Node, z: Node, index: Node, update: Node) -> Contributions:
+    """d base = g, and 0 where it was overwritten; d update = g read at the index, and 0 where a
+    later update took the place: scattering positions in the same way finds the last writer."""
+    axis = z.arg.axis
+    kept = Node(Op.SCATTER, (g, index, update.lift(0.0)), z.arg)
+    order = reductions.positions(index.shape, axis)
+    last = Node(Op.SCATTER, (full(z.shape, -1, int64), index, order), z.arg)
+    won = take(last, index, axis).eq(order)
+    return kept, None, select(won, take(g, index, axis), update.lift(0.0))
+
+
+def _scatter_extreme(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
+    """g split evenly among the base and the updates that equal the result at that place."""
+    axis, exact = z.arg.axis, wide(z.dtype)
+    in_base, in_update = base.eq(z), update.eq(take(z, index, axis))
+    counted = (cast(in_base, exact), index, cast(in_update, exact))
+    share = cast(cast(g, exact) / Node(Op.SCATTER, counted, Scatter(axis, ADD)), g.dtype)
+    shared = select(in_update, take(share, index, axis), update.lift(0.0))
+    return select(in_base, share, base.lift(0.0)), None, shared
 
 
 def _copy(g: Node, z: Node, x: Node) -> Contributions:
@@ -73,17 +157,17 @@ VJP: dict[Op, Rule] = {
     Op.MAX: lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
     Op.MIN: lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
     Op.WHERE: _where,
-    Op.REDUCE: reduction_rule,
-    Op.SCAN: reduction_rule,
+    Op.REDUCE: reductions.reduction_rule,
+    Op.SCAN: reductions.reduction_rule,
     Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
-    Op.EXPAND: movement.expand_rule,
-    Op.PERMUTE: lambda g, z, x: (permute(g, movement.inverse(z.arg)),),
-    Op.PAD: movement.pad_rule,
-    Op.SHRINK: movement.shrink_rule,
+    Op.EXPAND: _expand,
+    Op.PERMUTE: lambda g, z, x: (permute(g, reductions.inverse(z.arg)),),
+    Op.PAD: _pad,
+    Op.SHRINK: _shrink,
     Op.FLIP: lambda g, z, x: (flip(g, z.arg),),
-    Op.SHEAR: movement.shear_rule,
-    Op.GATHER: lambda g, z, x, index: (movement.put(g, index, x.shape, z.arg), None),
-    Op.SCATTER: movement.scatter_rule,
+    Op.SHEAR: _shear,
+    Op.GATHER: lambda g, z, x, index: (reductions.put(g, index, x.shape, z.arg), None),
+    Op.SCATTER: _scatter,
     Op.ASSIGN: lambda g, z, old, new: (None, g),
     Op.COPY: _copy,
     Op.CONTIGUOUS: lambda g, z, x: (g,),

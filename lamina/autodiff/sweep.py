@@ -1,18 +1,41 @@
-"""The reverse sweep: adjoints from a result down to what it is differentiated by."""
+"""The reverse sweep: adjoints from a result down to what it is differentiated by.
+
+It keeps NaN out of the branches of WHERE that were not taken. The adjoint of a branch is 0
+wherever the other branch was chosen, but further down that 0 may meet a factor of infinity:
+``where(x > 0, sqrt(x), 0)`` at x = 0 multiplies 0 by 1 / (2 sqrt(0)). So beside each adjoint that
+comes from a WHERE goes a mask of the places where it is alive, and what passes an operation whose
+factor may be infinite or NaN is selected by it: ``where(mask, adjoint * factor, 0)``.
+
+Why a mask, and not a test for ``adjoint == 0``: an adjoint may also be 0 by its value (at the
+minimum of a square, say). Cutting that one leaves the first derivative right and makes the second
+wrong. The mask is zero by structure only, so every order of derivative is right.
+
+Why only beneath a WHERE: a selection costs little, but it would stand in every kernel. For the
+same reason the masks end at contractions (matrix products and convolutions): a selection inside
+their sums would cost them the fast inner loop.
+"""
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from functools import reduce
 
-from lamina.autodiff.guard import beneath, guarded, union
+from lamina.autodiff.reductions import spread, sum_from_each, take
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
 from lamina.errors import GradientError
+from lamina.ir.build import select
+from lamina.ir.monoids import ADD, MUL, SOFTMAX_SUM, WELFORD
 from lamina.ir.node import Node, const, toposort, type_text
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
 
-# What a consumer adds to a node's adjoint, and the mask outside which it is zero because a WHERE
-# chose otherwise; None is everywhere.
-Contribution = tuple[Node, Node | None]
+Mask = Node | None  # None is everywhere
+Contribution = tuple[Node, Mask]  # what a consumer adds to a node's adjoint, and where it is alive
+
+_NONLINEAR = Group.TRANSCENDENTAL | {Op.MUL, Op.DIV, Op.POW, Op.MOD}
+_VIEWS = Group.MOVEMENT | {Op.CAST, Op.CONTIGUOUS}
 
 
 def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Node | None]:
@@ -38,45 +61,11 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
         if node not in cone or node not in pending:
             continue
         pieces, masks = zip(*pending.pop(node), strict=True)
-        found[node] = adjoint = _total(pieces)
+        found[node] = adjoint = reduce(operator.add, pieces)
         if any(operand in cone for operand in node.src):
-            for operand, contribution in _contributions(node, adjoint, union(masks), cone):
+            for operand, contribution in _contributions(node, adjoint, _union(masks), cone):
                 pending.setdefault(operand, []).append(contribution)
     return [found.get(node) for node in wrt]
-
-
-def _contributions(
-    node: Node, adjoint: Node, live: Node | None, cone: set[Node]
-) -> Iterable[tuple[Node, Contribution]]:
-    """What `node` adds to the adjoint of each operand in the cone."""
-    reason = NOT_DIFFERENTIABLE.get(Op.COMPLEX if node.dtype.is_complex else node.op)
-    if reason is not None:
-        raise GradientError(
-            f"gradient: {node.op.name.lower()} of {type_text(node.dtype, node.shape)} has no "
-            f"derivative: {reason}; detach it"
-        )
-    pieces = VJP[node.op](adjoint, node, *node.src)
-    for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
-        if piece is not None and operand in cone:
-            mask = beneath(node, number, live)
-            yield operand, (guarded(node, number, piece, mask), mask)
-
-
-def _total(pieces: Sequence[Node]) -> Node:
-    total = pieces[0]
-    for piece in pieces[1:]:
-        total = total + piece
-    return total
-
-
-def _depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
-    """The nodes of `order` that a path of continuous values links to one of `wrt`."""
-    cone = set(wrt)
-    for node in order:
-        continuous = node.dtype.is_float or node.dtype.is_complex
-        if continuous and node.op is not Op.DETACH and any(one in cone for one in node.src):
-            cone.add(node)
-    return cone
 
 
 def _check_float(what: str, node: Node) -> None:
@@ -98,3 +87,89 @@ def _checked_seed(y: Node, seed: Node | None) -> Node:
     if ours != theirs:
         raise GradientError(f"gradient: the seed is {ours} but y is {theirs}")
     return seed
+
+
+def _depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
+    """The nodes of `order` that a path of continuous values links to one of `wrt`."""
+    cone = set(wrt)
+    for node in order:
+        continuous = node.dtype.is_float or node.dtype.is_complex
+        if continuous and node.op is not Op.DETACH and any(one in cone for one in node.src):
+            cone.add(node)
+    return cone
+
+
+def _contributions(
+    node: Node, adjoint: Node, live: Mask, cone: set[Node]
+) -> Iterable[tuple[Node, Contribution]]:
+    """What `node` adds to the adjoint of each operand in the cone."""
+    reason = NOT_DIFFERENTIABLE.get(Op.COMPLEX if node.dtype.is_complex else node.op)
+    if reason is not None:
+        raise GradientError(
+            f"gradient: {node.op.name.lower()} of {type_text(node.dtype, node.shape)} has no "
+            f"derivative: {reason}; detach it"
+        )
+    pieces = VJP[node.op](adjoint, node, *node.src)
+    for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
+        if piece is not None and operand in cone:
+            mask = _beneath(node, number, live)
+            if mask is not None and _factor_may_be_infinite(node, number):
+                piece = select(mask, piece, piece.lift(0.0))
+            yield operand, (piece, mask)
+
+
+def _union(masks: Sequence[Mask]) -> Mask:
+    """Where at least one of the masks is true."""
+    distinct = dict.fromkeys(masks)
+    return None if None in distinct else reduce(operator.or_, distinct)
+
+
+def _beneath(node: Node, number: int, live: Mask) -> Mask:
+    """The mask of operand `number` of `node`, given that of `node`.
+
+    A mask moves as an adjoint does, with OR in place of the sum.
+    """
+    if node.op is Op.WHERE:
+        taken = node.src[0] if number == 1 else ~node.src[0]
+        return taken if live is None else live & taken
+    if live is None:
+        return None
+    if node.op in Group.MOVEMENT or node.op is Op.GATHER:
+        return VJP[node.op](live, node, *node.src)[0]
+    if node.op is Op.SCATTER and number == 2:
+        return take(live, node.src[1], node.arg.axis)
+    if node.op is Op.SCAN:
+        return sum_from_each(live, node.arg.axes[0])
+    if node.op is Op.REDUCE:
+        return None if _is_contraction(node) else spread(live, node.arg.axes, node.src[0].shape)
+    return live
+
+
+def _factor_may_be_infinite(node: Node, number: int) -> bool:
+    if node.op in Group.REDUCTION:
+        return node.arg.monoid in (MUL, WELFORD, SOFTMAX_SUM)
+    if node.op is Op.MUL:
+        return not math.isfinite(_constant(node.src[1 - number]))
+    if node.op is Op.DIV and number == 0:
+        return not abs(_constant(node.src[1])) > 0.0
+    return node.op in _NONLINEAR
+
+
+def _is_contraction(node: Node) -> bool:
+    """Whether `node` sums products of two broadcast operands."""
+    product = _behind(node.src[0], {Op.CAST})
+    return node.arg.monoid is ADD and product.op is Op.MUL and all(
+        _behind(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
+    )  # fmt: skip
+
+
+def _constant(node: Node) -> float:
+    """The one value of every element of `node`; NaN if there is none."""
+    node = _behind(node, _VIEWS - {Op.PAD, Op.SHEAR})
+    return float(node.arg.value) if node.op is Op.CONST else math.nan
+
+
+def _behind(node: Node, views: AbstractSet[Op]) -> Node:
+    while node.op in views:
+        node = node.src[0]
+    return node

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lamina import dtypes
 from lamina.autodiff import gradient
-from lamina.autodiff.movement import positions
+from lamina.autodiff.reductions import positions
 from lamina.errors import GradientError
 from lamina.ir.build import cast, full, reduce
 from lamina.ir.interpreter import evaluate

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamina.autodiff import gradient
-from lamina.autodiff.movement import positions
+from lamina.autodiff.reductions import positions
 from lamina.ir.build import (
     expand,
     flip,
