@@ -6,7 +6,7 @@ it; most functions are methods of `Tensor` as well.
 
 from math import e, inf, nan, pi
 
-from lamina import random
+from lamina import random, tensor
 from lamina.dtypes import (
     DType,
     bfloat16,
@@ -29,28 +29,6 @@ from lamina.dtypes import (
 from lamina.dtypes import bool_ as bool
 from lamina.errors import LaminaError
 from lamina.options import Options, set_options, using
-from lamina.tensor import (
-    activation,
-    attention,
-    convolution,
-    creation,
-    differentiate,
-    elementwise,
-    indexing,
-    inspection,
-    interop,
-    losses,
-    movement,
-    normalization,
-    pooling,
-    product,
-    reduction,
-    resize,
-    sorting,
-)
-from lamina.tensor import (
-    linalg as _linalg,  # `linalg` itself would say that the array API extension is here
-)
 from lamina.tensor.activation import *  # noqa: F403
 from lamina.tensor.attention import *  # noqa: F403
 from lamina.tensor.convolution import *  # noqa: F403
@@ -82,21 +60,10 @@ __all__ = [
     "inf", "int8", "int16", "int32", "int64", "nan", "newaxis", "pi", "random", "realize",
     "set_options", "uint8", "uint16", "uint32", "uint64", "using",
 ]  # fmt: skip
-__all__ += activation.__all__
-__all__ += attention.__all__
-__all__ += convolution.__all__
-__all__ += creation.__all__
-__all__ += differentiate.__all__
-__all__ += elementwise.__all__
-__all__ += indexing.__all__
-__all__ += inspection.__all__
-__all__ += interop.__all__
-__all__ += _linalg.__all__
-__all__ += losses.__all__
-__all__ += movement.__all__
-__all__ += normalization.__all__
-__all__ += pooling.__all__
-__all__ += product.__all__
-__all__ += reduction.__all__
-__all__ += resize.__all__
-__all__ += sorting.__all__
+for _part in (
+    tensor.activation, tensor.attention, tensor.convolution, tensor.creation, tensor.differentiate,
+    tensor.elementwise, tensor.indexing, tensor.inspection, tensor.interop, tensor.linalg,
+    tensor.losses, tensor.movement, tensor.normalization, tensor.pooling, tensor.product,
+    tensor.reduction, tensor.resize, tensor.sorting,
+):  # fmt: skip
+    __all__ += _part.__all__
