@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -11,13 +10,22 @@ from lamina.errors import DTypeError
 Scalar = bool | int | float | complex
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class DType:
     """An element type. The instances below are the only ones; compare them with ``is``."""
 
-    name: str
-    kind: str  # "bool", "uint", "int", "float" or "complex"
-    bits: int
+    def __init__(self, name: str, kind: str, bits: int) -> None:
+        self.name = name
+        self.kind = kind  # "bool", "uint", "int", "float" or "complex"
+        self.bits = bits
+        self.itemsize = bits // 8
+        self.is_float = kind == "float"
+        self.is_complex = kind == "complex"
+        self.is_int = kind in ("int", "uint")
+        self.python: type = {"bool": bool, "float": float, "complex": complex}.get(kind, int)
+        signed = 1 << (bits - 1)
+        inf = float("inf")
+        self.min: Scalar = {"float": -inf, "int": -signed}.get(kind, 0)
+        self.max: Scalar = {"float": inf, "int": signed - 1, "bool": 1}.get(kind, 2 * signed - 1)
 
     def __repr__(self) -> str:
         return f"lamina.{self.name}"
@@ -25,43 +33,10 @@ class DType:
     def __reduce__(self) -> str:
         return "bool_" if self.name == "bool" else self.name
 
-    @cached_property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.bits // 8
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, str) and other == self.name)
 
-    @cached_property
-    def is_float(self) -> bool:
-        return self.kind == "float"
-
-    @cached_property
-    def is_complex(self) -> bool:
-        return self.kind == "complex"
-
-    @cached_property
-    def is_int(self) -> bool:
-        """Signed or unsigned integer; bool is not one."""
-        return self.kind in ("int", "uint")
-
-    @cached_property
-    def python(self) -> type:
-        """The Python type of the dtype's scalars."""
-        return {"bool": bool, "float": float, "complex": complex}.get(self.kind, int)
-
-    @cached_property
-    def min(self) -> Scalar:
-        """The least value: -inf for floats."""
-        if self.is_float:
-            return float("-inf")
-        return -(1 << (self.bits - 1)) if self.kind == "int" else 0
-
-    @cached_property
-    def max(self) -> Scalar:
-        """The greatest value: inf for floats."""
-        if self.is_float:
-            return float("inf")
-        free = {"bool": 1, "int": self.bits - 1}.get(self.kind, self.bits)
-        return (1 << free) - 1
+    __hash__ = object.__hash__
 
     @cached_property
     def numpy(self) -> Any:
@@ -73,11 +48,6 @@ class DType:
         import ml_dtypes
 
         return numpy.dtype(getattr(ml_dtypes, self.name))
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, str) and other == self.name)
-
-    __hash__ = object.__hash__
 
 
 bool_ = DType("bool", "bool", 8)
@@ -140,11 +110,10 @@ _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 @cache
 def promote(what: str, a: DType, b: DType) -> DType:
-    """The dtype of an operation on `a` and `b`.
+    """The dtype of an operation on `a` and `b`: the standard's tables, and where these leave it
+    open, the higher kind as in PyTorch (bool < integer < float < complex).
 
-    The standard's tables, plus the mixed kinds it leaves open, decided as PyTorch does: the
-    higher kind wins (bool < integer < float < complex). Raises DTypeError for float8, which is
-    for storage only, and for uint64 with a signed integer, which have no common integer dtype.
+    Raises DTypeError for float8 and for uint64 with a signed integer.
     """
     if a is b:
         return a

@@ -18,26 +18,17 @@ from lamina.errors import ArgumentError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The settings of one compilation; each is read from ``LAMINA_<FIELD>``.
+    """The settings of one compilation; each is read from ``LAMINA_<FIELD>``."""
 
-    device: where new tensors live ("cpu", "cuda:0", "metal", "interp").
-    debug: 1 prints a line a kernel, 2 adds the schedule, 3 the IR after each pass that changed
-        it, 4 the source.
-    check: verify after every pass and compare every kernel with the reference interpreter.
-    schedule: moves in place of the heuristic's, one a line or with ";" between: those after a line
-        ``[name]`` for the kernel of that name, those before any such line for all others.
-    threads: worker threads of the CPU device; 0 means one a core.
-    cc: the C compiler to use; empty means clang, gcc, then the ziglang package.
-    cache_dir: where compiled kernels are kept; empty means the platform's cache folder.
-    """
-
-    device: str = "cpu"
-    debug: int = 0
-    check: bool = False
+    device: str = "cpu"  # where new tensors live: "cpu", "cuda:0", "metal", "interp"
+    debug: int = 0  # 1: a line a kernel; 2: and schedules; 3: and passes; 4: and the source
+    check: bool = False  # verify after every pass, compare kernels with the reference
+    # Moves in place of the heuristic's, one a line or with ";" between: those after a line
+    # ``[name]`` are for the kernel of that name, those before any such line for all others.
     schedule: str = ""
-    threads: int = 0
-    cc: str = ""
-    cache_dir: str = ""
+    threads: int = 0  # workers of the CPU device; 0: one a core
+    cc: str = ""  # the C compiler; empty: clang, gcc, then the ziglang package
+    cache_dir: str = ""  # where compiled kernels are kept; empty: the platform's cache folder
 
 
 def _read(name: str, default: Any) -> Any:

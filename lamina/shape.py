@@ -37,15 +37,13 @@ def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:
-        for offset, size in enumerate(shape, rank - len(shape)):
-            if size != 1 and result[offset] not in (1, size):
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if result[axis] == 1:
+                result[axis] = size
+            elif size not in (1, result[axis]):
                 listed = " and ".join(map(str, shapes))
-                raise ShapeError(
-                    f"{what}: {listed} do not broadcast: sizes {result[offset]} and {size} "
-                    f"differ at axis {offset - rank}"
-                )
-            if size != 1:
-                result[offset] = size
+                differ = f"sizes {result[axis]} and {size} differ at axis {axis - rank}"
+                raise ShapeError(f"{what}: {listed} do not broadcast: {differ}")
     return tuple(result)
 
 
@@ -75,9 +73,4 @@ def squeezed(shape: Shape) -> Shape:
 
 def strides_of(shape: Sequence[int]) -> Shape:
     """Row-major strides of `shape`, in elements."""
-    strides = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -123,10 +123,7 @@ class Const(NamedTuple):
 
 
 class BufferRef(NamedTuple):
-    """`storage` is opaque to the compiler: a device buffer, or after normalisation the number of
-    a program's parameter."""
-
-    storage: object
+    storage: object  # a device buffer, or after normalisation the number of a parameter
     shape: Shape
     dtype: DType
     device: str
@@ -138,10 +135,8 @@ class Iota(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """``minimum <= value <= maximum``, dtype int64."""
-
     name: str
-    minimum: int
+    minimum: int  # of its values, int64
     maximum: int
 
 
@@ -151,31 +146,24 @@ class Hole(NamedTuple):
 
 
 class Reduce(NamedTuple):
-    """`axes` are sorted; a SCAN has one.
-
-    The operands are the components of `monoid`'s tuple; the node is component `part` of the
-    result. Nodes that differ only in `part` share one loop.
-    """
+    """The operands are the components of the monoid's tuple. Nodes that differ only in `part`
+    share one loop."""
 
     monoid: Monoid
-    axes: tuple[int, ...]
-    part: int = 0
+    axes: tuple[int, ...]  # sorted; a SCAN has one
+    part: int = 0  # the component of the result that the node is
 
 
 class Pad(NamedTuple):
-    """Elements added before and after along each axis, and their value."""
-
-    before: tuple[int, ...]
+    before: tuple[int, ...]  # elements added along each axis
     after: tuple[int, ...]
     value: Scalar = 0
 
 
 class Shrink(NamedTuple):
-    """Start, stop and a positive step along each axis."""
-
     start: tuple[int, ...]
     stop: tuple[int, ...]
-    step: tuple[int, ...]
+    step: tuple[int, ...]  # positive
 
 
 class Shear(NamedTuple):
@@ -192,24 +180,18 @@ class Shear(NamedTuple):
 
 
 class Scatter(NamedTuple):
-    """`monoid` combines an update with what is there, None replaces it (the last one wins)."""
-
     axis: int
-    monoid: Monoid | None
+    monoid: Monoid | None  # combines updates with what is there; without one the last wins
 
 
 class Axis(NamedTuple):
-    """A loop index ``0 <= index < size``; `number` tells axes apart."""
-
-    number: int
+    number: int  # tells axes apart
     size: int
     reduce: bool = False
 
 
 class Affine(NamedTuple):
-    """``constant + sum(coefficient * operand)``."""
-
-    coefficients: tuple[int, ...]
+    coefficients: tuple[int, ...]  # one for each operand
     constant: int
 
 
@@ -221,7 +203,7 @@ class Load(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """The operands are the components, then the axes."""
+    """The operands are the monoid's components, then the axes."""
 
     monoid: Monoid
     part: int = 0

@@ -2,20 +2,17 @@
 
     %0 = buffer storage=0 device=cpu : f32[64,32]
     %1 = reduce %0 monoid=ADD axes=(1,) part=0 : f32[64]
-    %2 = const value=0.5 : f32[]
-    %3 = expand %2 : f32[64]
-    %4 = mul %1, %3 : f32[64]
+    %2 = neg %1 : f32[64]
 
-After the operation come its operands, then the parts of its argument, but for dtypes, shapes and
-sizes, which the type on the right says already. The sinks are the nodes that nothing uses; a last
-line ``return %4, %1`` names them where that is not so. A ``#`` starts a comment. Buffers come back
-as numbers in place of device memory. A kernel's indices are written where they are used:
+After the operation come its operands, then the parts of its argument that the type on the right
+does not say. The sinks are the nodes that nothing uses; a last line ``return %2, %1`` names them
+where that is not so. A ``#`` starts a comment. Buffers come back as numbers in place of device
+memory. A kernel ends with its stores; its indices are written where they are used:
 
     kernel p0: f32[6400], p1: f32[6400] written
       %0 = load 100*a0 + r1 parameter=0 : f32[]
       %1 = fold %0, r1 monoid=MAX part=0 : f32[]
-      ...
-      for a0 < 64, a2 < 100: p1[100*a0 + a2] = %9
+      for a0 < 64: p1[a0] = %1
 """
 
 from __future__ import annotations
@@ -38,7 +35,8 @@ from lamina.shape import prod
 T = TypeVar("T")
 
 _OPERANDS = r"((?: %\w+,?)*)"
-_LINE = re.compile(rf"%(\w+) = (\w+){_OPERANDS}((?: \w+=\S+)*) : (\w+)\[([\d,]*)\]")
+_NAME = re.compile(r"%\w+")
+_LINE = re.compile(rf"(%\w+) = (\w+){_OPERANDS}((?: \w+=\S+)*) : (\w+)\[([\d,]*)\]")
 _RETURN = re.compile(rf"return{_OPERANDS}")
 _BY_NAME = {op.name.lower(): op for op in Op if op not in Group.FOREIGN}
 _IN_TYPE = ("dtype", "shape", "size")
@@ -105,49 +103,31 @@ def parse(text: str) -> list[Node]:
 def _parse_node(line: str, names: dict[str, Node]) -> None:
     match = _LINE.fullmatch(line)
     if match is None:
-        raise FormatError(
-            f"expected '%name = operation %operand, ... part=value ... : f32[2,3]', not {line!r}"
-        )
+        shown = "%name = operation %operand, ... part=value ... : f32[2,3]"
+        raise FormatError(f"expected {shown!r}, not {line!r}")
     name, op_name, operands, words, dtype_name, sizes = match.groups()
     if name in names:
-        raise FormatError(f"expected a new name, and %{name} is defined above")
+        raise FormatError(f"expected a new name, and {name} is defined above")
     op = _known("an operation of the graph", op_name, _BY_NAME)
     dtype = _known("a dtype", dtype_name, BY_SHORT)
     shape = tuple(int(size) for size in sizes.split(",") if size)
-    in_type = dict(zip(_IN_TYPE, (dtype, shape, prod(shape)), strict=True))
-    src, arg = tuple(_operands(operands, names)), _argument(op, words.split(), in_type)
+    parts = {"dtype": dtype, "shape": shape, "size": prod(shape)}
+    for field, _, word in (one.partition("=") for one in words.split()):
+        parts[field] = _read(field, word, dtype)
+    kind = ARGUMENT.get(op, "nothing")
+    single = isinstance(kind, str)
+    arg = parts.get(kind) if single else kind(*(parts.get(field) for field in kind._fields))
+    src = tuple(_operands(operands, names))
     check_parts(op, src, arg)
     node = names[name] = Node(op, src, arg)
-    found, said = type_text(node.dtype, node.shape), type_text(dtype, shape)
-    if found != said:
-        raise FormatError(f"expected the type {found}, not {said}")
+    given = dict(zip(src, _NAME.findall(operands), strict=True)) | {node: name}
+    written = _line(node, given, _number_storages([node]))
+    if written != line:  # parts too many, or another type
+        raise FormatError(f"expected {written!r}, not {line!r}")
 
 
 def _operands(words: str, names: Mapping[str, Node]) -> list[Node]:
-    given = re.findall(r"\w+", words)
-    for name in given:
-        if name not in names:
-            raise FormatError(f"expected a node that is defined above, not %{name}")
-    return [names[name] for name in given]
-
-
-def _argument(op: Op, words: list[str], in_type: dict[str, Any]) -> Any:
-    kind = ARGUMENT.get(op)
-    fields = (kind,) if isinstance(kind, str) else kind._fields if kind else ()
-    wanted = [field for field in fields if field not in in_type]
-    given = dict(word.split("=", 1) for word in words)
-    if list(given) != wanted:
-        raise FormatError(
-            f"expected {' '.join(one + '=...' for one in wanted) or 'no argument'} after "
-            f"{op.name.lower()} and its operands, not {' '.join(words)!r}"
-        )
-    values = dict(in_type)
-    for field, word in given.items():
-        values[field] = _read(field, word, in_type["dtype"])
-    parts = [values[field] for field in fields]
-    if kind is None or isinstance(kind, str):
-        return parts[0] if parts else None
-    return kind(*parts)
+    return [_known("a node that is defined above", one, names) for one in _NAME.findall(words)]
 
 
 def _read(field: str, word: str, dtype: DType) -> Any:
@@ -164,7 +144,7 @@ def _read(field: str, word: str, dtype: DType) -> Any:
 
 def _known(what: str, word: str, table: Mapping[str, T]) -> T:
     if word not in table:
-        raise FormatError(f"expected {what} ({', '.join(table)}), not {word!r}")
+        raise FormatError(f"expected {what}, not {word!r}")
     return table[word]
 
 

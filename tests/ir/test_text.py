@@ -56,14 +56,16 @@ def test_random_graphs_round_trip_to_the_same_objects(sinks: list[Node]) -> None
 def test_random_graphs_reach_every_operation() -> None:
     seen: set[Op] = set()
 
-    @settings(max_examples=300, derandomize=True)
+    @settings(max_examples=150)
     @given(graphs(20, 40))
     def collect(sinks: list[Node]) -> None:
         seen.update(node.op for node in toposort(sinks))
 
-    collect()
-    same_form = Group.TRANSCENDENTAL | Group.BINARY | {Op.TRUNC}
-    assert set(Op) - Group.FOREIGN - same_form <= seen
+    rare = set(Op) - Group.FOREIGN - Group.TRANSCENDENTAL - Group.BINARY - {Op.TRUNC}
+    for _ in range(10):
+        if not rare <= seen:
+            collect()
+    assert rare <= seen
     assert seen & Group.BINARY
 
 
@@ -114,7 +116,7 @@ def test_sinks_are_named_only_where_they_are_not_the_unused_nodes() -> None:
 def test_foreign_scalars_print_but_do_not_parse() -> None:
     combined = MAX.combine((build.const(1.0, dtypes.float32),), (build.const(2.0, dtypes.float32),))
     assert parse(to_text(combined)) == list(combined)
-    with pytest.raises(FormatError, match=r"an operation of the graph .* not 'hole'"):
+    with pytest.raises(FormatError, match="an operation of the graph, not 'hole'"):
         parse("%0 = hole name=a : f32[]")
 
 
@@ -125,26 +127,26 @@ X = "%0 = buffer storage=0 device=cpu : f32[2,3]\n"
     ("text", "message"),
     [
         ("add %0", r"line 1: expected '%name = operation"),
-        ("%0 = frobnicate : f32[]", r"line 1: expected an operation of .*, not 'frobnicate'"),
-        ("%0 = const value=1.0 : f33[]", r"line 1: expected a dtype \(bool, i8.*not 'f33'"),
+        ("%0 = frobnicate : f32[]", "expected an operation of the graph, not 'frob"),
+        ("%0 = const value=1.0 : f33[]", "line 1: expected a dtype, not 'f33'"),
         ("%0 = const value=one : f32[]", "line 1: expected a number .*, not 'one'"),
         ("%0 = const value=one : i32[]", "line 1: expected a number .*, not 'one'"),
         ("%0 = const value=1.5 : i32[]", "line 1: 1.5 is not a Python int, as int32 needs"),
         ("%0 = const value=300 : u8[]", "line 1: 300 is out of the range of uint8"),
         ("%0 = const value=1 : bool[]", "line 1: 1 is not a Python bool"),
-        ("%0 = iota : i32[]", r"line 1: expected the type i32\[1\], not i32\[\]"),
-        ("%0 = variable name=n minimum=1 : i64[]", r"minimum=\.\.\. maximum=\.\.\. aft"),
-        (X + "%1 = neg %7 : f32[2,3]", "line 2: expected a node that is defined above, not %7"),
+        ("%0 = iota : i32[]", r"line 1: expected '%0 = iota : i32\[1\]', not"),
+        ("%0 = variable name=n minimum=1 : i64[]", "maximum=None is not int"),
+        (X + "%1 = neg %7 : f32[2,3]", "line 2: expected a node that is defined above, not '%7'"),
         (X + "%0 = neg %0 : f32[2,3]", "line 2: expected a new name, and %0 is defined above"),
-        (X + "%1 = neg %0 axis=1 : f32[2,3]", "line 2: expected no argument after neg .*'axis=1'"),
+        (X + "%1 = neg %0 axis=1 : f32[2,3]", "line 2: expected '%1 = neg %0 : .*', not"),
         (X + "%1 = neg %0, %0 : f32[2,3]", "line 2: it takes 1 operands, and has 2"),
         (X + "%1 = add %0 : f32[2,3]", "line 2: it takes 2 operands, and has 1"),
-        (X + "%1 = neg %0 : f32[3,2]", r"line 2: expected the type f32\[2,3\], not f32\[3,2\]"),
-        (X + "%1 = neg %0 : f64[2,3]", r"line 2: expected the type f32\[2,3\], not f64\[2,3\]"),
+        (X + "%1 = neg %0 : f32[3,2]", r"f32\[2,3\]', not .* f32\[3,2\]'"),
+        (X + "%1 = neg %0 : f64[2,3]", r"f32\[2,3\]', not .* f64\[2,3\]'"),
         (X + "%1 = reshape %0 : f32[4]", "line 2: reshape: .* has 6 elements"),
         (X + "%1 = flip %0 axes=1 : f32[2,3]", "line 2: its argument is 1, not tuple"),
         (X + "%1 = flip %0 axes=(1,0) : f32[2,3]", "line 2: .* not a sorted tuple of axes"),
-        (X + "%1 = reduce %0 monoid=SUM axes=(1,) part=0 : f32[2]", "expected a monoid .* 'SUM'"),
+        (X + "%1 = reduce %0 monoid=SUM axes=(1,) part=0 : f32[2]", "expected a monoid, not 'SUM'"),
         (X + "%1 = reduce %0 monoid=ADD axes=(1,) part=2 : f32[2]", "part=2 is not a component"),
         (X + "return %0\n%1 = neg %0 : f32[2,3]", "line 3: expected nothing after the line 'retur"),
         (X + "return 0", "line 2: expected '%name"),

@@ -79,7 +79,7 @@ SORT = SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 
         (kernel(value=load(load(FLAT))), "its index is not int64"),
         (kernel(value=load(FLAT, load(FLAT))), "its condition is not bool"),
         (kernel(value=load(ROW, parameter=1)), "where another row may write it"),
-        (kernel(value=Node(Op.FOLD, (load(FLAT), SUM), Fold(ADD, 1))), "part=1 is not a component of ADD"),
+        (kernel(value=Node(Op.FOLD, (load(FLAT), SUM), Fold(ADD, 1))), "part=1 is not"),
         (
             kernel(value=Node(Op.FOLD, (const(True, bool_), SUM), Fold(ADD))),
             "ADD does not combine bool",
