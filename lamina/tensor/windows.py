@@ -16,6 +16,7 @@ from lamina.errors import DTypeError, ShapeError
 from lamina.ir.build import expand, insert_axes, pad, permute, reshape, shear, shrink
 from lamina.ir.node import Node
 from lamina.shape import Shape
+from lamina.tensor.axes import resized, slice_axis
 from lamina.tensor.core import Tensor
 from lamina.tensor.elementwise import public
 
@@ -104,20 +105,14 @@ def _window_axis(x: Node, axis: int, kernel: int, stride: int, dilation: int) ->
     last = len(x.shape)
     if kernel == stride and dilation == 1:
         # Windows side by side are a reshape, whose adjoint is one too.
-        whole = _slice_axis(x, axis, 0, places * kernel, 1)
-        parts = reshape(whole, (*x.shape[:axis], places, kernel, *x.shape[axis + 1 :]))
+        whole = slice_axis(x, axis, 0, places * kernel)
+        parts = reshape(whole, resized(x.shape, axis, places, kernel))
         return permute(parts, [one for one in range(last + 1) if one != axis + 1] + [axis + 1])
     copies = expand(insert_axes(x, (last,)), (*x.shape, kernel))
     if kernel > 1:
         copies = shear(copies, axis, last, -dilation)
     start = (kernel - 1) * dilation
-    return _slice_axis(copies, axis, start, start + (places - 1) * stride + 1, stride)
-
-
-def _slice_axis(x: Node, axis: int, start: int, stop: int, step: int) -> Node:
-    low, high, steps = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
-    low[axis], high[axis], steps[axis] = start, stop, step
-    return shrink(x, low, high, steps)
+    return slice_axis(copies, axis, start, start + (places - 1) * stride + 1, stride)
 
 
 def pad_spatial(
@@ -134,7 +129,7 @@ def pad_spatial(
 
 def spread_apart(x: Node, steps: Shape) -> Node:
     """Put ``step - 1`` zeros after each element along the last axes."""
-    if max(steps) == 1:
+    if set(steps) <= {1}:
         return x
     first = len(x.shape) - len(steps)
     outer, sizes = x.shape[:first], x.shape[first:]
@@ -143,9 +138,3 @@ def spread_apart(x: Node, steps: Shape) -> Node:
     spaced = pad(pairs, [0] * len(after), after)
     spread = (size * step for size, step in zip(sizes, steps, strict=True))
     return reshape(spaced, (*outer, *spread))
-
-
-def along(x: Node, axis: int, shape: Shape) -> Node:
-    """A vector repeated over the other axes of `shape`."""
-    column = tuple(size if one == axis else 1 for one, size in enumerate(shape))
-    return expand(reshape(x, column), shape)
