@@ -44,10 +44,8 @@ def _split(node: Node, src: Sequence[Parts]) -> Parts:
 
 def _each_part(node: Node, *src: Parts) -> Parts:
     """`node` applied to one part of its complex operands, then to the other."""
-    return tuple(
-        Node(node.op, tuple(parts[part % len(parts)] for parts in src), node.arg)
-        for part in (0, 1)
-    )  # fmt: skip
+    re = Node(node.op, tuple(parts[0] for parts in src), node.arg)
+    return re, Node(node.op, tuple(parts[-1] for parts in src), node.arg)
 
 
 def _stored(buffer: Node) -> Node:
@@ -100,10 +98,8 @@ def _divide(node: Node, x: Parts, y: Parts) -> Parts:
 
 def _pad(node: Node, x: Parts) -> Parts:
     value = complex(node.arg.value)
-    return tuple(
-        Node(Op.PAD, (part,), node.arg._replace(value=padding))
-        for part, padding in zip(x, (value.real, value.imag), strict=True)
-    )
+    re, im = (node.arg._replace(value=part) for part in (value.real, value.imag))
+    return Node(Op.PAD, x[:1], re), Node(Op.PAD, x[1:], im)
 
 
 def _cast(node: Node, x: Parts) -> Parts:
@@ -120,9 +116,7 @@ def _bitcast(node: Node, x: Parts) -> Parts:
         low, high = (cast(bitcast(part, uint32), uint64) for part in x)
         return (bitcast(low | (high << 32), node.dtype),)
     bits = bitcast(x[0], uint64)
-    return tuple(
-        bitcast(cast(word, uint32), real_of(node.dtype)) for word in (bits, bits >> 32)
-    )
+    return tuple(bitcast(cast(word, uint32), real_of(node.dtype)) for word in (bits, bits >> 32))
 
 
 def _combine(node: Node, *src: Parts) -> Parts:

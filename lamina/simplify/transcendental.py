@@ -1,19 +1,17 @@
 """Transcendental functions as graphs of elementary operations, for targets that lack them.
 
 A vector instruction set has no exp. Written in additions, multiplications, bit operations and
-selections, a function vectorises wherever those do. Each expansion takes a float32 operand and
-computes in float32, except for the argument reduction of SIN and COS and for POW, which use
-float64 and 64-bit integers where float32 has too few bits. Special values are IEEE 754's,
-subnormal arguments and results included; `MAX_ULP` bounds the error.
+selections, a function vectorises wherever those do. Everything is float32, except for the argument
+reduction of SIN and COS and for POW, which use float64 and 64-bit integers where float32 has too
+few bits. Special values are IEEE 754's, subnormals included; `MAX_ULP` bounds the error.
 
-No expansion relies on a product and a sum being rounded separately, nor on their being fused: a
-compiler may contract ``a * b + c`` or not. None relies on shifts by variable amounts, on casts
-out of range, or on signed overflow. Sums must not be reordered.
+A compiler may contract ``a * b + c`` or not, but must not reorder sums. No expansion relies on
+shifts by variable amounts, on casts out of range, or on signed overflow.
 
-The polynomials are minimax fits: a linear program minimises the largest error, relative to the
-function, over Chebyshev points of the interval, with the target in 40-digit arithmetic.
-Coefficients are rounded to float32 one at a time from the lowest, the others being fitted again
-after each, so that rounding costs little. They are listed from the constant term upwards.
+The polynomials, listed from the constant term upwards, are minimax fits: a linear program
+minimises the largest error, relative to the function, over Chebyshev points of the interval, with
+the target in 40-digit arithmetic. Coefficients are rounded to float32 one at a time from the
+lowest, the others being fitted again after each, so that rounding costs little.
 """
 
 from __future__ import annotations
@@ -21,22 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf, nan
 
-from lamina.dtypes import (
-    DType,
-    bfloat16,
-    float16,
-    float32,
-    float64,
-    int32,
-    int64,
-    uint32,
-    uint64,
-)
+from lamina.dtypes import DType, bfloat16, float16, float32, float64, int32, int64, uint32, uint64
 from lamina.ir.build import bitcast, cast, full, select, unary
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-
-Expansion = Callable[[Node], Node]
 
 MAX_ULP: dict[Op, float] = {
     Op.EXP: 1.2, Op.EXP2: 1.2, Op.LOG: 1.0, Op.LOG2: 1.5, Op.SIN: 1.75, Op.COS: 1.75,
@@ -49,27 +35,12 @@ Measured over all of float32 (POW: a sample), with a margin for other choices of
 
 
 def expand(node: Node) -> Node:
-    """`node` in elementary operations, of the same shape and dtype.
-
-    float16 and bfloat16 are computed in float32. Returned as it is: any operation or dtype
-    without an expansion, such as float64.
-    """
-    expansion = EXPANSIONS.get(node.op)
-    return node if expansion is None else expansion(node)
-
-
-def _for_floats(expansion: Expansion) -> Expansion:
-    """`expansion`, which handles float32, on nodes of any dtype."""
-
-    def expand_any(node: Node) -> Node:
-        if node.dtype is float32:
-            return expansion(node)
-        if node.dtype is float16 or node.dtype is bfloat16:
-            wide = Node(node.op, tuple(cast(operand, float32) for operand in node.src))
-            return cast(expansion(wide), node.dtype)
+    """`node` in elementary operations, of the same shape and dtype; float16 and bfloat16 are
+    computed in float32. What has no expansion is returned as it is, all float64 for one."""
+    if node.op not in EXPANSIONS or node.dtype not in (float16, bfloat16, float32):
         return node
-
-    return expand_any
+    src = (cast(operand, float32) for operand in node.src)
+    return cast(EXPANSIONS[node.op](*src), node.dtype)
 
 
 def _polynomial(x: Node, coefficients: Sequence[float]) -> Node:
@@ -81,7 +52,7 @@ def _polynomial(x: Node, coefficients: Sequence[float]) -> Node:
     return total
 
 
-# Exponentials: 2**n times a polynomial of the remainder.
+# Exponentials are 2**n times a polynomial of the remainder.
 
 # Adding 1.5 * 2**23 rounds to an integer and leaves it in the low bits. With 2 * 127 on top, one
 # half of those bits and the rest of them are the biased exponents of two factors of 2**n.
@@ -110,17 +81,17 @@ def _scaled(value: Node, shifted: Node) -> Node:
     return value * bitcast(half << 23, float32) * bitcast(rest << 23, float32)
 
 
-def _exp(node: Node) -> Node:
+def _exp(x: Node) -> Node:
     """Reduction by multiples of ln 2 in two parts (Cody and Waite)."""
-    x = _clamped(node.src[0], -104.0, 89.0)
+    x = _clamped(x, -104.0, 89.0)
     shifted = x * _LOG2_E + _ROUND
     n = shifted + -_ROUND
     r = x + n * -_LN2_HIGH + n * -_LN2_LOW
     return _scaled(r * r * _polynomial(r, _EXP) + r + 1.0, shifted)
 
 
-def _exp2(node: Node) -> Node:
-    x = _clamped(node.src[0], -150.0, 128.0)
+def _exp2(x: Node) -> Node:
+    x = _clamped(x, -150.0, 128.0)
     shifted = x + _ROUND
     r = x - (shifted + -_ROUND)
     return _scaled(r * _polynomial(r, _EXP2) + 1.0, shifted)
@@ -129,14 +100,10 @@ def _exp2(node: Node) -> Node:
 # Logarithms: the exponent plus a polynomial of the mantissa around 1.
 
 _SQRT_HALF_BITS = 0x3F3504F3
-_LOG = (
-    0.33333313, -0.2500001, 0.20002073, -0.16667992, 0.14220312, -0.12406119, 0.11883859,
-    -0.11671118, 0.06749812,
-)  # fmt: skip
-_LOG2 = (
-    0.44269505, -0.7213475, 0.4808965, -0.3606826, 0.28861883, -0.23995101, 0.20415494,
-    -0.18826424, 0.18688554, -0.116394795,
-)  # fmt: skip
+_LOG = (0.33333313, -0.2500001, 0.20002073, -0.16667992, 0.14220312, -0.12406119, 0.11883859,
+        -0.11671118, 0.06749812)  # fmt: skip
+_LOG2 = (0.44269505, -0.7213475, 0.4808965, -0.3606826, 0.28861883, -0.23995101, 0.20415494,
+         -0.18826424, 0.18688554, -0.116394795)  # fmt: skip
 
 
 def _split(x: Node) -> tuple[Node, Node]:
@@ -154,16 +121,14 @@ def _with_poles(x: Node, logarithm: Node) -> Node:
     return select(x > 0.0, select(x < inf, logarithm, x), outside)
 
 
-def _log(node: Node) -> Node:
-    x = node.src[0]
+def _log(x: Node) -> Node:
     n, f = _split(x)
     square = f * f
     tail = square * f * _polynomial(f, _LOG) + square * -0.5
     return _with_poles(x, tail + n * _LN2_LOW + f + n * _LN2_HIGH)
 
 
-def _log2(node: Node) -> Node:
-    x = node.src[0]
+def _log2(x: Node) -> Node:
     n, f = _split(x)
     return _with_poles(x, f * _polynomial(f, _LOG2) + f + n)
 
@@ -221,48 +186,44 @@ def _wave(quadrant: Node, r: Node, sign: Node) -> Node:
     return bitcast(bitcast(value, uint32) ^ ((quadrant & 2) << 30) ^ sign, float32)
 
 
-def _sin(node: Node) -> Node:
-    x = node.src[0]
+def _sin(x: Node) -> Node:
     quadrant, r = _reduced(x)
     return _wave(quadrant, r, bitcast(x, uint32) & 0x80000000)
 
 
-def _cos(node: Node) -> Node:
-    quadrant, r = _reduced(node.src[0])
+def _cos(x: Node) -> Node:
+    quadrant, r = _reduced(x)
     return _wave(quadrant + 1, r, quadrant.lift(0))
 
 
-# Odd functions: computed for the magnitude, with the sign put back.
-
-_ATAN = (
-    -0.333333, 0.1999853, -0.14264016, 0.109508805, -0.08399305, 0.057881273, -0.031096688,
-    0.010868369, -0.0017827011,
-)  # fmt: skip
+_ATAN = (-0.333333, 0.1999853, -0.14264016, 0.109508805, -0.08399305, 0.057881273, -0.031096688,
+         0.010868369, -0.0017827011)  # fmt: skip
 _HALF_PI = 1.57079637
 _HALF_PI_REST = -4.37113883e-08
-_ERF_SMALL = (  # erf(x) / x - 1 in powers of x**2, below 1
-    0.12837917, -0.37612626, 0.11283579, -0.026853347, 0.005187162, -0.0007997853, 7.806904e-05,
-)  # fmt: skip
+# erf(x) / x - 1 in powers of x**2, below 1
+_ERF_SMALL = (0.12837917, -0.37612626, 0.11283579, -0.026853347, 0.005187162, -0.0007997853,
+              7.806904e-05)  # fmt: skip
 _ERF_CENTRE = 2.375
-_ERF_LARGE = (  # erf(x) in powers of x - 2.375, from 1 to 3.84; from there on it rounds to 1
-    0.9992171, 0.0040065073, -0.009516574, 0.013729464, -0.013123842, 0.008362362, -0.003142305,
-    0.00011576943, 0.00063502893, -0.00033491533, 2.3902756e-05, 3.484488e-05, -9.179982e-06,
-)  # fmt: skip
+# erf(x) in powers of x - 2.375, from 1 to 3.84; from there on it rounds to 1
+_ERF_LARGE = (0.9992171, 0.0040065073, -0.009516574, 0.013729464, -0.013123842, 0.008362362,
+              -0.003142305, 0.00011576943, 0.00063502893, -0.00033491533, 2.3902756e-05,
+              3.484488e-05, -9.179982e-06)  # fmt: skip
 
 
-def _odd(x: Node, function: Callable[[Node], Node]) -> Node:
-    """`function` of the magnitude of `x`, with the sign of `x`."""
-    bits = bitcast(x, uint32)
-    sign = bits & 0x80000000
-    value = function(bitcast(bits ^ sign, float32))
-    return bitcast(bitcast(value, uint32) | sign, float32)
+def _odd(function: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """`function` of the magnitude of its argument, with the sign of the argument."""
+
+    def expansion(x: Node) -> Node:
+        bits = bitcast(x, uint32)
+        sign = bits & 0x80000000
+        value = function(bitcast(bits ^ sign, float32))
+        return bitcast(bitcast(value, uint32) | sign, float32)
+
+    return expansion
 
 
-def _atan(node: Node) -> Node:
-    return _odd(node.src[0], _atan_of_magnitude)
-
-
-def _atan_of_magnitude(x: Node) -> Node:
+@_odd
+def _atan(x: Node) -> Node:
     """Above 1 it is pi/2 less the angle of the reciprocal."""
     large = x > 1.0
     z = select(large, -1.0 / x, x)
@@ -271,41 +232,33 @@ def _atan_of_magnitude(x: Node) -> Node:
     return select(large, rest + _HALF_PI_REST + z + _HALF_PI, rest + z)
 
 
-def _erf(node: Node) -> Node:
-    return _odd(node.src[0], _erf_of_magnitude)
-
-
-def _erf_of_magnitude(x: Node) -> Node:
+@_odd
+def _erf(x: Node) -> Node:
     small = x * _polynomial(x * x, _ERF_SMALL) + x
     large = _polynomial(x + -_ERF_CENTRE, _ERF_LARGE)
     return select(x < 1.0, small, select(x > 3.84, x.lift(1.0), large))
 
 
-# Powers, in float64.
-
-_POW_LOG2 = (  # log2((1 + s) / (1 - s)) / s, in powers of s**2
-    2.8853900817778477, 0.9617966941151905, 0.5770779419168292, 0.41220929503450315,
-    0.31990397221616407, 0.2829249390524061,
-)  # fmt: skip
-_POW_EXP2 = (
-    0.9999999999616827, 0.6931471807284465, 0.24022651198155082, 0.055504103534304204,
-    0.009618027253975621, 0.0013333922582748384, 0.00015469291037645424, 1.5201916692370365e-05,
-)  # fmt: skip
+# log2((1 + s) / (1 - s)) / s, in powers of s**2
+_POW_LOG2 = (2.8853900817778477, 0.9617966941151905, 0.5770779419168292, 0.41220929503450315,
+             0.31990397221616407, 0.2829249390524061)  # fmt: skip
+_POW_EXP2 = (0.9999999999616827, 0.6931471807284465, 0.24022651198155082, 0.055504103534304204,
+             0.009618027253975621, 0.0013333922582748384, 0.00015469291037645424,
+             1.5201916692370365e-05)  # fmt: skip
 # Adding it rounds to an integer and leaves that integer, biased by 1023, in the low bits.
 _ROUND_WIDE = 1.5 * 2.0**52 + 1023.0
 
 
-def _pow(node: Node) -> Node:
-    """``2 ** (y * log2(abs(x)))``, then the sign and the cases that IEEE 754 lists."""
-    x, y = node.src
-    magnitude = bitcast(bitcast(x, uint32) & 0x7FFFFFFF, float32)
+def _pow(x: Node, y: Node) -> Node:
+    """``2 ** (y * log2(abs(x)))`` in float64, then the sign and the cases of IEEE 754."""
+    bits = bitcast(x, uint32)
+    magnitude = bitcast(bits & 0x7FFFFFFF, float32)
     product = cast(y, float64) * _log2_wide(magnitude)
     exponent = select(magnitude.eq(1.0), product.lift(0.0), product)  # 0 * inf: (-1) ** inf is 1
     power = cast(_exp2_wide(exponent), float32)
     half = y * 0.5
     whole = unary(Op.TRUNC, y).eq(y)
     odd = whole & ~unary(Op.TRUNC, half).eq(half)
-    bits = bitcast(x, uint32)
     sign = select(odd, bits & 0x80000000, bits.lift(0))
     signed = bitcast(bitcast(power, uint32) ^ sign, float32)
     real = whole | ~((x < 0.0) & (x > -inf))
@@ -331,11 +284,8 @@ def _exp2_wide(x: Node) -> Node:
     return _polynomial(r, _POW_EXP2) * bitcast(bitcast(shifted, uint64) << 52, float64)
 
 
-EXPANSIONS: dict[Op, Expansion] = {
-    op: _for_floats(expansion)
-    for op, expansion in {
-        Op.EXP: _exp, Op.EXP2: _exp2, Op.LOG: _log, Op.LOG2: _log2, Op.SIN: _sin, Op.COS: _cos,
-        Op.ATAN: _atan, Op.ERF: _erf, Op.POW: _pow,
-    }.items()
+EXPANSIONS: dict[Op, Callable[..., Node]] = {
+    Op.EXP: _exp, Op.EXP2: _exp2, Op.LOG: _log, Op.LOG2: _log2, Op.SIN: _sin, Op.COS: _cos,
+    Op.ATAN: _atan, Op.ERF: _erf, Op.POW: _pow,
 }  # fmt: skip
-"""What `expand` does for each operation."""
+"""The float32 result of each operation, from its operands."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lamina import dtypes
-from lamina.codegen.small_floats import round_scalar, scalar_bits
+from lamina.codegen.small_floats import rounded_scalar
 from lamina.dtypes import DType
 from lamina.ir import build, monoids
 from lamina.ir.build import select
@@ -276,7 +276,6 @@ def test_sorts(dtype: DType) -> None:
 def test_a_scalar_rounds_like_an_array(dtype: DType) -> None:
     x = hard_floats(dtype)[::37]
     expected = cast_by_numpy(x, dtype)
-    rounded = np.array([round_scalar(float(one), dtype) for one in x], np.float32)
-    same(rounded, expected.astype(np.float32))
-    bits = [scalar_bits(float(one), dtype) for one in x]
+    rounded, bits = zip(*(rounded_scalar(float(one), dtype) for one in x), strict=True)
+    same(np.array(rounded, np.float32), expected.astype(np.float32))
     same(np.array(bits, unsigned(dtype)).view(dtype.numpy), expected)
