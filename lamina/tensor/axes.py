@@ -17,10 +17,16 @@ def _only(x: Node, axis: int, value: int, others: int) -> Shape:
     return resized((others,) * len(x.shape), axis, value)
 
 
+def along(vector: Node, axis: int, shape: Shape) -> Node:
+    """A vector repeated over the other axes of `shape`."""
+    return build.expand(
+        build.reshape(vector, resized((1,) * len(shape), axis, shape[axis])), shape
+    )
+
+
 def places(shape: Shape, axis: int) -> Node:
     """The index along `axis` of each element: int64 of `shape`."""
-    line = resized((1,) * len(shape), axis, shape[axis])
-    return build.expand(build.reshape(build.iota(shape[axis], int64), line), shape)
+    return along(build.iota(shape[axis], int64), axis, shape)
 
 
 def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:

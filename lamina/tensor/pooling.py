@@ -18,8 +18,9 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
 from lamina.tensor import windows
+from lamina.tensor.axes import along, places, resized
 from lamina.tensor.core import Tensor
-from lamina.tensor.windows import Sizes, along, exact, for_ranks, per_axis
+from lamina.tensor.windows import Sizes, exact, for_ranks, per_axis
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
@@ -121,8 +122,8 @@ class _Axis(NamedTuple):
         """How many elements each window has, int64; an overhang never counts."""
         margin = self.padding if include_padding else 0
         whole = self.size + 2 * self.padding + self.overhang
-        places = iota(windows.count(whole, self.kernel, self.stride, 1), int64)
-        start = places * self.stride + -self.padding
+        number = windows.count(whole, self.kernel, self.stride, 1)
+        start = iota(number, int64) * self.stride + -self.padding
         stop = start + self.kernel
         start = Node(Op.MAX, (start, start.lift(-margin)))
         return Node(Op.MIN, (stop, stop.lift(self.size + margin))) - start
@@ -182,20 +183,18 @@ def _adaptive(
 def _adapt_axis(x: Node, axis: int, count: int, lowest: float | None) -> Node:
     """Reduce stretches of `axis`, which gets size `count`."""
     size = x.shape[axis]
-    monoid = ADD if lowest is None else MAX
     if not size % count:
-        split = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
-        result = reduce(monoid, (axis + 1,), split)
-        return result / float(size // count) if lowest is None else result
-    place = iota(count, int64)
-    first, last = place * size // count, -(-(place + 1) * size // count)
-    shape = (*x.shape[:axis], count, *x.shape[axis:])
-    inner = along(iota(size, int64), axis + 1, shape)
-    inside = ~(inner < along(first, axis, shape)) & (inner < along(last, axis, shape))
-    outside = full(shape, lowest or 0, x.dtype)
-    result = reduce(
-        monoid, (axis + 1,), select(inside, expand(insert_axes(x, (axis,)), shape), outside)
-    )
+        length: Node | float = float(size // count)
+        inside = reshape(x, resized(x.shape, axis, count, size // count))
+    else:
+        place = iota(count, int64)
+        first, last = place * size // count, -(-(place + 1) * size // count)
+        shape = resized(x.shape, axis, count, size)
+        inner = places(shape, axis + 1)
+        taken = ~(inner < along(first, axis, shape)) & (inner < along(last, axis, shape))
+        repeated = expand(insert_axes(x, (axis,)), shape)
+        inside = select(taken, repeated, full(shape, lowest or 0, x.dtype))
+        length = along(cast(last - first, x.dtype), axis, resized(x.shape, axis, count))
     if lowest is not None:
-        return result
-    return result / along(cast(last - first, x.dtype), axis, result.shape)
+        return reduce(MAX, (axis + 1,), inside)
+    return reduce(ADD, (axis + 1,), inside) / length

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lamina.dtypes import DType, float32, float64, int64
-from lamina.errors import DTypeError, ShapeError
-from lamina.ir.build import cast, expand, full, insert_axes, iota, reshape, unary
+from lamina.dtypes import float32, float64, int64
+from lamina.errors import ShapeError
+from lamina.ir.build import cast, expand, insert_axes, iota, reshape, unary
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.tensor.axes import along, resized
 from lamina.tensor.core import Tensor
-from lamina.tensor.windows import Sizes, per_axis
+from lamina.tensor.windows import Sizes, exact, per_axis
 
 __all__ = ["interpolate"]
 
@@ -33,89 +34,70 @@ def interpolate(
     align_corners: the outermost elements of input and output coincide, instead of the borders.
     Raises ShapeError for a mode that does not fit the rank.
     """
-    rank = x.ndim - 2
     linear = mode in _LINEAR
-    if not 1 <= rank <= 3 or (linear and _LINEAR[mode] != rank):
+    if not 1 <= x.ndim - 2 <= 3 or _LINEAR.get(mode, x.ndim - 2) != x.ndim - 2:
         raise ShapeError(f"interpolate: mode {mode!r} does not fit an input of shape {x.shape}")
     if not linear and (mode not in _NEAREST or align_corners):
-        known = ", ".join([*_NEAREST, *_LINEAR])
         raise ShapeError(
             f"interpolate: mode {mode!r} with align_corners={align_corners}; the modes are "
-            f"{known}, and align_corners is for the linear ones"
+            f"{', '.join([*_NEAREST, *_LINEAR])}, and align_corners is for the linear ones"
         )
-    if linear and not x.dtype.is_float:
-        raise DTypeError(f"interpolate: {x.dtype.name} has no means; cast it to a float dtype")
-    exact = float64 if x.dtype is float64 else float32
-    result = cast(x.node, exact) if linear else x.node
-    for axis, (count, ratio) in enumerate(_targets(x, rank, size, scale_factor), 2):
+    result = exact("interpolate", x).node if linear else x.node
+    for axis, (count, ratio) in enumerate(_targets(x, size, scale_factor), 2):
         if linear:
             result = _linear_axis(result, axis, count, ratio, align_corners)
         else:
-            result = _nearest_axis(result, axis, count, ratio, exact, mode)
+            result = _nearest_axis(result, axis, count, ratio, mode)
     return Tensor.of(cast(result, x.dtype), x.device)
 
 
 def _targets(
-    x: Tensor, rank: int, size: Sizes | None, scale_factor: float | Sequence[float] | None
+    x: Tensor, size: Sizes | None, scale_factor: float | Sequence[float] | None
 ) -> list[tuple[int, float]]:
     """For each axis its new size and the distance between samples, in input elements."""
     sizes = x.shape[2:]
-    if (size is None) == (scale_factor is None):
-        raise ShapeError("interpolate: exactly one of size and scale_factor is needed")
-    if size is not None:
-        wanted = per_axis("interpolate", "size", size, rank)
+    if size is not None and scale_factor is None:
+        wanted = per_axis("interpolate", "size", size, len(sizes))
         return [(new, old / new) for new, old in zip(wanted, sizes, strict=True)]
-    assert scale_factor is not None
-    scales = [scale_factor] * rank if isinstance(scale_factor, int | float) else [*scale_factor]
-    if len(scales) == rank:
-        counts = [math.floor(n * scale) for n, scale in zip(sizes, scales, strict=True)]
+    if scale_factor is None or size is not None:
+        raise ShapeError("interpolate: exactly one of size and scale_factor is needed")
+    if isinstance(scale_factor, int | float):
+        scale_factor = [scale_factor] * len(sizes)
+    if len(scale_factor) == len(sizes):
+        counts = [math.floor(n * scale) for n, scale in zip(sizes, scale_factor, strict=True)]
         if min(counts) >= 1:
-            return [(new, 1 / scale) for new, scale in zip(counts, scales, strict=True)]
+            return [(new, 1 / scale) for new, scale in zip(counts, scale_factor, strict=True)]
     raise ShapeError(f"interpolate: scale_factor {scale_factor} does not fit {x.shape}")
 
 
-def _nearest_axis(
-    x: Node, axis: int, count: int, ratio: float, dtype: DType, mode: str
-) -> Node:
+def _nearest_axis(x: Node, axis: int, count: int, ratio: float, mode: str) -> Node:
     size = x.shape[axis]
-    if count == size and ratio == 1:
-        return x
     if count % size == 0 and ratio * (count // size) == 1:
         # Whole repetitions need no index: each element is expanded.
-        times = count // size
-        repeated = expand(
-            insert_axes(x, (axis + 1,)), (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
-        )
-        return reshape(repeated, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
-    place = iota(count, int64)
-    shifted = cast(place, dtype) + (0.5 if mode == "nearest-exact" else 0.0)
-    return _take(x, _clamped(cast(unary(Op.TRUNC, shifted * ratio), int64), size), axis)
+        shape = resized(x.shape, axis, size, count // size)
+        repeated = expand(insert_axes(x, (axis + 1,)), shape)
+        return reshape(repeated, resized(x.shape, axis, count))
+    wide = float64 if x.dtype is float64 else float32
+    place = cast(iota(count, int64), wide) + (0.5 if mode == "nearest-exact" else 0.0)
+    return _take(x, cast(unary(Op.TRUNC, place * ratio), int64), axis)
 
 
 def _linear_axis(x: Node, axis: int, count: int, ratio: float, align_corners: bool) -> Node:
-    size = x.shape[axis]
     place = cast(iota(count, int64), x.dtype)
     if align_corners:
-        source = place * ((size - 1) / (count - 1) if count > 1 else 0.0)
+        source = place * ((x.shape[axis] - 1) / (count - 1) if count > 1 else 0.0)
     else:
         source = (place + 0.5) * ratio - 0.5
         source = Node(Op.MAX, (source, source.lift(0.0)))
     below = unary(Op.TRUNC, source)
-    first = _clamped(cast(below, int64), size)
-    second = _clamped(first + 1, size)
-    left, right = _take(x, first, axis), _take(x, second, axis)
-    column = tuple(count if one == axis else 1 for one in range(len(x.shape)))
-    share = expand(reshape(source - below, column), left.shape)
+    first = cast(below, int64)
+    left, right = _take(x, first, axis), _take(x, first + 1, axis)
+    share = along(source - below, axis, left.shape)
     return left * (1.0 - share) + right * share
 
 
-def _clamped(index: Node, size: int) -> Node:
-    return Node(Op.MIN, (index, full(index.shape, size - 1, index.dtype)))
-
-
 def _take(x: Node, index: Node, axis: int) -> Node:
-    """The elements of `x` at `index`, a vector, along `axis`."""
-    count = index.shape[0]
-    column = tuple(count if one == axis else 1 for one in range(len(x.shape)))
-    shape = tuple(count if one == axis else size for one, size in enumerate(x.shape))
-    return Node(Op.GATHER, (x, expand(reshape(index, column), shape)), axis)
+    """The elements of `x` at `index`, a vector, or the last one, along `axis`."""
+    bounded = Node(Op.MIN, (index, index.lift(x.shape[axis] - 1)))
+    shape = resized(x.shape, axis, *index.shape)
+    return Node(Op.GATHER, (x, along(bounded, axis, shape)), axis)
