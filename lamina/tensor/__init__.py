@@ -1,28 +1,22 @@
 """What the user holds: the tensor handle and the functions on it.
 
-Functions are the canonical interface. The methods of `Tensor` are the same functions, attached
-here; a function whose first argument is not one tensor stays a function.
+Functions are the canonical interface. The methods and operators of `Tensor` are the same
+functions, attached here; a function whose first argument is not one tensor stays a function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from lamina.tensor import (
-    activation,
-    differentiate,
-    elementwise,
-    indexing,
-    inspection,
-    linalg,
-    movement,
-    product,
-    reduction,
-    sorting,
-)
-from lamina.tensor.core import Tensor
-from lamina.tensor.operators import OPERATORS
+    activation, differentiate, elementwise, indexing, inspection, interop, linalg, movement,
+    product, reduction, sorting,
+)  # fmt: skip
+from lamina.tensor.core import Tensor, is_scalar
+
+Binary = Callable[[Any, Any], Any]
 
 # Modules whose public functions become methods, and the functions that do not.
 MODULES: tuple[ModuleType, ...] = (
@@ -30,28 +24,66 @@ MODULES: tuple[ModuleType, ...] = (
 )  # fmt: skip
 FUNCTIONS_ONLY = frozenset({"broadcast_arrays", "concat", "einsum", "stack", "where"})
 
-METHODS: dict[str, Callable[..., object]] = {
+
+def _operator(function: Binary, reflected: bool = False) -> Binary:
+    """`function`, leaving operands of unknown classes to their own operators."""
+
+    def operator(self: Tensor, other: Any) -> Any:
+        if not (is_scalar(other) or hasattr(other, "__array__")):
+            return NotImplemented
+        return function(other, self) if reflected else function(self, other)
+
+    return operator
+
+
+_ARITHMETIC: dict[str, Binary] = {
+    "add": elementwise.add,
+    "sub": elementwise.subtract,
+    "mul": elementwise.multiply,
+    "truediv": elementwise.divide,
+    "floordiv": elementwise.floor_divide,
+    "mod": elementwise.remainder,
+    "pow": elementwise.pow,
+    "matmul": product.matmul,
+    "and": elementwise.bitwise_and,
+    "or": elementwise.bitwise_or,
+    "xor": elementwise.bitwise_xor,
+    "lshift": elementwise.bitwise_left_shift,
+    "rshift": elementwise.bitwise_right_shift,
+}
+_COMPARISON: dict[str, Binary] = {
+    "eq": elementwise.equal,
+    "ne": elementwise.not_equal,
+    "lt": elementwise.less,
+    "le": elementwise.less_equal,
+    "gt": elementwise.greater,
+    "ge": elementwise.greater_equal,
+}
+OPERATORS: dict[str, Callable[..., Any]] = {
+    **{f"__{name}__": _operator(one) for name, one in (_ARITHMETIC | _COMPARISON).items()},
+    **{f"__r{name}__": _operator(one, reflected=True) for name, one in _ARITHMETIC.items()},
+    "__neg__": elementwise.negative,
+    "__pos__": elementwise.positive,
+    "__abs__": elementwise.abs,
+    "__invert__": elementwise.bitwise_invert,
+    "__getitem__": indexing.getitem,
+    "__setitem__": indexing.setitem,
+    "__array__": interop.to_numpy,
+    "__dlpack__": interop.to_dlpack,
+    "__dlpack_device__": interop.dlpack_device,
+    "__array_namespace__": inspection.array_namespace,
+}
+METHODS: dict[str, Any] = {
+    name: getattr(module, name)
+    for module in MODULES for name in module.__all__ if name not in FUNCTIONS_ONLY
+} | {
     "astype": inspection.astype,
     "backward": differentiate.backward,
-}
-PROPERTIES: dict[str, Callable[[Tensor], Tensor]] = {
-    "T": movement.reversed_axes,
-    "mT": movement.matrix_transpose,
-    "real": elementwise.real,
-    "imag": elementwise.imag,
-}
+    "T": property(movement.reversed_axes),
+    "mT": property(movement.matrix_transpose),
+    "real": property(elementwise.real),
+    "imag": property(elementwise.imag),
+}  # fmt: skip
 
-
-def attach() -> None:
-    """Give Tensor its methods, properties and operators."""
-    for module in MODULES:
-        for name in module.__all__:
-            if name not in FUNCTIONS_ONLY:
-                setattr(Tensor, name, getattr(module, name))
-    for name, method in (METHODS | OPERATORS).items():
-        setattr(Tensor, name, method)
-    for name, function in PROPERTIES.items():
-        setattr(Tensor, name, property(function))
-
-
-attach()
+for _name, _method in (METHODS | OPERATORS).items():
+    setattr(Tensor, _name, _method)

@@ -96,26 +96,25 @@ def _pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
 
 
 def cut(sinks: Sequence[Node]) -> list[Node]:
-    """`sinks` with every computed node replaced by its BUFFER.
+    """`sinks` with every computed node replaced by its BUFFER, and no DETACH.
 
     Raises GradientError where the value of a BUFFER is lost.
     """
     done: dict[Node, Node] = {}
     for node, place in _pending(sinks).items():
+        old = _operands(node)
         if place is not None:
             done[node] = place
-            continue
-        old = _operands(node)
-        new = tuple(done[operand] for operand in old)
-        if node.op is not Op.BUFFER:
-            done[node] = node if new == old else Node(node.op, new, node.arg)
-        elif new:
-            done[node] = new[0]
-        else:
+        elif not old and node.op is Op.BUFFER:
             raise GradientError(
                 f"{node}: the value was overwritten by assign, and a derivative or a "
                 "recomputation needs it; differentiate first, or keep a clone"
             )
+        elif node.op in (Op.BUFFER, Op.DETACH):
+            done[node] = done[old[0]]
+        else:
+            new = tuple(done[operand] for operand in old)
+            done[node] = node if new == old else Node(node.op, new, node.arg)
     return [done[sink] for sink in sinks]
 
 
@@ -195,15 +194,8 @@ def _sink(tensor: Tensor, value: Node, targets: set[Node]) -> Node | None:
     """What to execute for `tensor`; None when a BUFFER that stays already holds the value."""
     if tensor.target is not None:
         return Node(Op.ASSIGN, (tensor.target, value))
-    plain = _without_detach(value)
-    needless = plain.op is Op.BUFFER and plain not in targets and not tensor.assigned
-    return None if needless else value
-
-
-def _without_detach(value: Node) -> Node:
-    while value.op is Op.DETACH:
-        value = value.src[0]
-    return value
+    stays = value.op is Op.BUFFER and value not in targets and not tensor.assigned
+    return None if stays else value
 
 
 def _vacate(targets: set[Node], moved: dict[Node, Node]) -> None:
@@ -220,7 +212,7 @@ def _vacate(targets: set[Node], moved: dict[Node, Node]) -> None:
 def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
     """Note where `tensor` is stored now; an assigned one becomes a new leaf without history."""
     if buffer is None:
-        _places[tensor.node] = stored(_without_detach(value))
+        _places[tensor.node] = value
     elif tensor.target is not None:
         # A new leaf over the same memory, whose old content is gone.
         owner = buffer if buffer.owner is None else buffer.owner

@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from lamina import dtypes
 from lamina.dtypes import DType, as_dtype, bool_
@@ -19,7 +20,7 @@ from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
 from lamina.tensor.axes import places, resized, slice_axis
 from lamina.tensor.core import Tensor, as_tensor
-from lamina.tensor.elementwise import float_dtype
+from lamina.tensor.elementwise import float_dtype, public
 from lamina.tensor.movement import concat
 from lamina.tensor.windows import accumulator
 
@@ -33,6 +34,19 @@ Axis = int | Sequence[int] | None
 Rule = Callable[[Node, Sequence[int]], Node]
 
 
+class Reduction(Protocol):
+    """A public function over some axes, over all of them by default."""
+
+    def __call__(self, x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor: ...
+
+
+def _reduction(name: str, doc: str, rule: Rule) -> Reduction:
+    def function(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+        return _reduced(name, rule, x, axis, keepdims)
+
+    return public(function, name, doc)
+
+
 def _reduced(what: str, rule: Rule, x: Any, axis: Axis, keepdims: bool = False) -> Tensor:
     """`rule` applied to the node of x and the axes."""
     x = as_tensor(x)
@@ -41,9 +55,7 @@ def _reduced(what: str, rule: Rule, x: Any, axis: Axis, keepdims: bool = False) 
     return Tensor.of(build.insert_axes(node, axes) if keepdims else node, x.device)
 
 
-def _reduced_floats(
-    what: str, rule: Rule, x: Any, axis: Axis, keepdims: bool = False, of_complex: bool = False
-) -> Tensor:
+def _in_floats(what: str, rule: Rule, of_complex: bool = False) -> Rule:
     """`rule` in floats; the 16-bit ones are computed in float32."""
 
     def wide(node: Node, axes: Sequence[int]) -> Node:
@@ -53,7 +65,7 @@ def _reduced_floats(
         value = rule(build.cast(node, accumulator(dtype)), axes)
         return build.cast(value, dtype if value.dtype.is_complex else dtypes.real_of(dtype))
 
-    return _reduced(what, wide, x, axis, keepdims)
+    return wide
 
 
 def _total_dtype(dtype: DType, wanted: Any) -> DType:
@@ -100,70 +112,48 @@ def _count(node: Node, axes: Sequence[int]) -> int:
     return product(node.shape[axis] for axis in axes)
 
 
-def max(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The greatest element over `axis`; NaN wins."""
-    return _reduced("max", _extreme("max", MAX), x, axis, keepdims)
-
-
-def min(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The smallest element over `axis`; NaN wins."""
-    return _reduced("min", _extreme("min", MIN), x, axis, keepdims)
-
-
 def _truth(node: Node) -> Node:
     return node if node.dtype is bool_ else ~node.eq(0)
-
-
-def all(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """Whether every element over `axis` is true."""
-    return _reduced("all", lambda n, axes: build.reduce(MIN, axes, _truth(n)), x, axis, keepdims)
-
-
-def any(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """Whether some element over `axis` is true."""
-    return _reduced("any", lambda n, axes: build.reduce(MAX, axes, _truth(n)), x, axis, keepdims)
-
-
-def count_nonzero(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """How many elements over `axis` are not 0."""
-    count = _total(ADD, dtypes.default_int)
-    return _reduced("count_nonzero", lambda n, axes: count(_truth(n), axes), x, axis, keepdims)
 
 
 def _mean(node: Node, axes: Sequence[int]) -> Node:
     return build.reduce(ADD, axes, node) / float(_count(node, axes))
 
 
-def mean(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean over `axis`; NaN of nothing."""
-    return _reduced_floats("mean", _mean, x, axis, keepdims, of_complex=True)
+def _variance(node: Node, axes: Sequence[int], correction: float) -> Node:
+    distance = node - build.expand(build.insert_axes(_mean(node, axes), axes), node.shape)
+    total = build.reduce(ADD, axes, distance * distance)
+    return total / builtins.max(float(_count(node, axes) - correction), 0.0)
 
 
-def _variance(correction: float) -> Rule:
-    def rule(node: Node, axes: Sequence[int]) -> Node:
-        center = build.insert_axes(_mean(node, axes), axes)
-        distance = node - build.expand(center, node.shape)
-        total = build.reduce(ADD, axes, distance * distance)
-        return total / builtins.max(float(_count(node, axes) - correction), 0.0)
-
-    return rule
+max = _reduction("max", "The greatest element over `axis`; NaN wins.", _extreme("max", MAX))
+min = _reduction("min", "The smallest element over `axis`; NaN wins.", _extreme("min", MIN))
+all = _reduction("all", "Whether every element over `axis` is true.",
+                 lambda x, axes: build.reduce(MIN, axes, _truth(x)))  # fmt: skip
+any = _reduction("any", "Whether some element over `axis` is true.",
+                 lambda x, axes: build.reduce(MAX, axes, _truth(x)))  # fmt: skip
+count_nonzero = _reduction(
+    "count_nonzero", "How many elements over `axis` are not 0.",
+    lambda x, axes: build.reduce(ADD, axes, build.cast(_truth(x), dtypes.default_int)),
+)  # fmt: skip
+mean = _reduction("mean", "The arithmetic mean over `axis`; NaN of nothing.",
+                  _in_floats("mean", _mean, of_complex=True))  # fmt: skip
 
 
 def var(
     x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
     """The variance over `axis`: squared distances from the mean over count - correction."""
-    return _reduced_floats("var", _variance(correction), x, axis, keepdims)
+    rule = _in_floats("var", partial(_variance, correction=correction))
+    return _reduced("var", rule, x, axis, keepdims)
 
 
 def std(
     x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
     """The square root of the variance over `axis`."""
-    variance = _variance(correction)
-    return _reduced_floats(
-        "std", lambda node, axes: real_math.root(variance(node, axes)), x, axis, keepdims
-    )
+    rule = _in_floats("std", lambda n, axes: real_math.root(_variance(n, axes, correction)))
+    return _reduced("std", rule, x, axis, keepdims)
 
 
 def _arg(what: str, monoid: Monoid, x: Any, axis: int | None, keepdims: bool) -> Tensor:
@@ -199,45 +189,43 @@ def _greatest(node: Node, axes: Sequence[int]) -> Node:
     return Node(Op.DETACH, (build.insert_axes(build.reduce(MAX, axes, node), axes),))
 
 
-def _softmax(node: Node, axes: Sequence[int]) -> Node:
-    if 0 in node.shape:
-        return node
-    powers = build.unary(Op.EXP, node - build.expand(_greatest(node, axes), node.shape))
-    total = build.insert_axes(build.reduce(ADD, axes, powers), axes)
-    return powers / build.expand(total, powers.shape)
-
-
-def _log_softmax(node: Node, axes: Sequence[int]) -> Node:
+def _softmax(node: Node, axes: Sequence[int], log: bool) -> Node:
     if 0 in node.shape:
         return node
     shifted = node - build.expand(_greatest(node, axes), node.shape)
-    total = build.unary(Op.LOG, build.reduce(ADD, axes, build.unary(Op.EXP, shifted)))
-    return shifted - build.expand(build.insert_axes(total, axes), shifted.shape)
+    powers = Node(Op.EXP, (shifted,))
+    total = build.reduce(ADD, axes, powers)
+    if log:
+        total = Node(Op.LOG, (total,))
+    wide = build.expand(build.insert_axes(total, axes), node.shape)
+    return shifted - wide if log else powers / wide
 
 
 def softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     """exp(x) over its sum along `axis`."""
     source = x if dtype is None else as_tensor(x).cast(dtype)
-    return _reduced_floats("softmax", _softmax, source, axis)
+    return _reduced("softmax", _in_floats("softmax", partial(_softmax, log=False)), source, axis)
 
 
 def log_softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     """The logarithm of the softmax along `axis`."""
     source = x if dtype is None else as_tensor(x).cast(dtype)
-    return _reduced_floats("log_softmax", _log_softmax, source, axis)
+    rule = _in_floats("log_softmax", partial(_softmax, log=True))
+    return _reduced("log_softmax", rule, source, axis)
 
 
 def _logsumexp(node: Node, axes: Sequence[int]) -> Node:
     top = _greatest(node, axes)
     base = build.select(real_math.is_finite(top), top, top.lift(0))
-    powers = build.unary(Op.EXP, node - build.expand(base, node.shape))
-    total = build.unary(Op.LOG, build.reduce(ADD, axes, powers))
+    powers = Node(Op.EXP, (node - build.expand(base, node.shape),))
+    total = Node(Op.LOG, (build.reduce(ADD, axes, powers),))
     return total + build.reshape(base, total.shape)
 
 
-def logsumexp(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))) over `axis` without overflow; -inf where everything is -inf."""
-    return _reduced_floats("logsumexp", _logsumexp, x, axis, keepdims)
+logsumexp = _reduction(
+    "logsumexp", "log(sum(exp(x))) over `axis` without overflow; -inf of nothing but -inf.",
+    _in_floats("logsumexp", _logsumexp),
+)  # fmt: skip
 
 
 def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -251,13 +239,12 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
         size = real_math.absolute(node)
         if ord in (math.inf, -math.inf):
             return build.reduce(MAX if ord > 0 else MIN, axes, size)
-        if ord == 1:
-            return build.reduce(ADD, axes, size)
         if ord == 0:
             return build.reduce(ADD, axes, build.cast(~node.eq(0), node.dtype))
-        return real_math.root(build.reduce(ADD, axes, size ** float(ord)), ord)
+        total = build.reduce(ADD, axes, size if ord == 1 else size ** float(ord))
+        return total if ord == 1 else real_math.root(total, ord)
 
-    return _reduced_floats("norm", rule, x, axis, keepdims, of_complex=True)
+    return _reduced("norm", _in_floats("norm", rule, of_complex=True), x, axis, keepdims)
 
 
 # Prefixes.
@@ -291,8 +278,7 @@ def cumulative_sum(
 def cumulative_prod(
     x: Any, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
-    """The products of the first 1, 2, ... elements along `axis`; from 1 with
-    `include_initial`."""
+    """The products of the first 1, 2, ... elements; from 1 with `include_initial`."""
     x = as_tensor(x)
     wanted = _total_dtype(x.dtype, dtype)
     return _prefix("cumulative_prod", MUL, x, axis, wanted, 1 if include_initial else None)

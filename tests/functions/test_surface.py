@@ -15,7 +15,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor, nn, random
 from lamina.nn import optim
-from lamina.tensor.operators import OPERATORS as ATTACHED
+from lamina.tensor import OPERATORS as ATTACHED
 from tests.functions import test_array_values, test_derivatives, test_elementwise_values
 from tests.functions.tables import MOVEMENT, REDUCTIONS
 
