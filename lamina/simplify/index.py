@@ -16,16 +16,15 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-from math import gcd
+from collections.abc import Iterator
+from functools import lru_cache, reduce
+from math import gcd, inf
 
 from lamina.dtypes import bool_, int64
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Affine, Axis, Op
 
 Terms = dict[Node, int]
-Bounds = tuple[int, int]
 ZERO = const(0, int64)
 TRUE = const(True, bool_)
 FALSE = const(False, bool_)
@@ -45,46 +44,23 @@ def terms_of(index: Node) -> tuple[Terms, int]:
     return {index: 1}, 0
 
 
-def _order(term: Node) -> tuple[int, int]:
-    return (0, term.arg.number) if term.op is Op.AXIS else (1, 0)
-
-
 def affine(terms: Terms, constant: int) -> Node:
     """``constant + sum(coefficient * operand)`` in normal form."""
-    kept = {term: factor for term, factor in terms.items() if factor}
-    if not kept:
+    terms = {term: factor for term, factor in terms.items() if factor}
+    for term, factor in terms.items():
+        if term.op is Op.MOD and _by_constant(term):
+            inner, divisor = term.src[0], term.src[1].arg.value
+            whole, offset = terms_of(scale(floordiv(inner, divisor), divisor * factor))
+            if whole and not offset and all(terms.get(one) == whole[one] for one in whole):
+                rest = {one: terms[one] for one in terms if one is not term and one not in whole}
+                return add(affine(rest, constant), scale(inner, factor))
+    if not terms:
         return const(constant, int64)
-    if any(term.op is Op.MOD for term in kept):
-        constant += _join_quotients(kept)
-        kept = {term: factor for term, factor in kept.items() if factor}
-    ordered = sorted(kept, key=_order)
-    if len(ordered) == 1 and constant == 0 and kept[ordered[0]] == 1:
+    ordered = sorted(terms, key=lambda one: one.arg.number if one.op is Op.AXIS else inf)
+    if len(ordered) == 1 and constant == 0 and terms[ordered[0]] == 1:
         return ordered[0]
-    return Node(
-        Op.AFFINE, tuple(ordered), Affine(tuple(kept[term] for term in ordered), constant)
-    )
-
-
-def _join_quotients(terms: Terms) -> int:
-    """Turn ``c*(x // c) + x % c`` into x, in place; returns the constants that the x bring."""
-    total = 0
-    for term, factor in list(terms.items()):
-        if term.op is not Op.MOD or not _by_constant(term) or terms.get(term) != factor:
-            continue
-        inner, divisor = term.src[0], term.src[1].arg.value
-        quotient_terms, quotient_constant = terms_of(floordiv(inner, divisor))
-        if quotient_constant or not quotient_terms:
-            continue
-        whole = divisor * factor
-        scaled = {one: coefficient * whole for one, coefficient in quotient_terms.items()}
-        if all(terms.get(one) == value for one, value in scaled.items()):
-            for one in (*scaled, term):
-                del terms[one]
-            inner_terms, constant = terms_of(inner)
-            total += constant * factor
-            for one, coefficient in inner_terms.items():
-                terms[one] = terms.get(one, 0) + coefficient * factor
-    return total
+    coefficients = tuple(terms[term] for term in ordered)
+    return Node(Op.AFFINE, tuple(ordered), Affine(coefficients, constant))
 
 
 def add(*indices: Node) -> Node:
@@ -108,8 +84,8 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
 
 
 @lru_cache(maxsize=65536)
-def bounds(index: Node) -> Bounds | None:
-    """The least and greatest value, or None when an operand is data."""
+def bounds(index: Node) -> tuple[int, int]:
+    """The least and greatest value; of data, those of int64."""
     if index.op is Op.CONST:
         return index.arg.value, index.arg.value
     if index.op is Op.AXIS:
@@ -119,20 +95,17 @@ def bounds(index: Node) -> Bounds | None:
     if index.op is Op.AFFINE:
         low = high = index.arg.constant
         for operand, factor in zip(index.src, index.arg.coefficients, strict=True):
-            inner = bounds(operand)
-            if inner is None:
-                return None
-            ends = (inner[0] * factor, inner[1] * factor)
+            ends = [end * factor for end in bounds(operand)]
             low += min(ends)
             high += max(ends)
         return low, high
-    if _by_constant(index):
-        divisor = index.src[1].arg.value
-        inner = bounds(index.src[0])
-        if index.op is Op.MOD:
-            return 0, divisor - 1
-        return None if inner is None else (inner[0] // divisor, inner[1] // divisor)
-    return None
+    if not _by_constant(index):
+        return -(1 << 63), (1 << 63) - 1
+    divisor = index.src[1].arg.value
+    if index.op is Op.MOD:
+        return 0, divisor - 1
+    low, high = bounds(index.src[0])
+    return low // divisor, high // divisor
 
 
 def _by_constant(index: Node) -> bool:
@@ -146,8 +119,8 @@ def _by_constant(index: Node) -> bool:
 
 
 def _within(index: Node, divisor: int) -> bool:
-    limits = bounds(index)
-    return limits is not None and limits[0] >= 0 and limits[1] < divisor
+    low, high = bounds(index)
+    return low >= 0 and high < divisor
 
 
 def _divide(index: Node, divisor: int) -> tuple[Node, Node]:
@@ -155,13 +128,18 @@ def _divide(index: Node, divisor: int) -> tuple[Node, Node]:
     terms, constant = terms_of(index)
     quotient = {one: factor // divisor for one, factor in terms.items() if factor % divisor == 0}
     rest = {one: factor for one, factor in terms.items() if factor % divisor}
-    # A constant below the divisor stays with the rest, where bounds may absorb it.
-    candidate = affine(rest, constant % divisor)
-    if constant and not _within(candidate, divisor):
-        whole = affine(rest, constant)
-        if _within(whole, divisor):
-            return affine(quotient, 0), whole
-    return affine(quotient, constant // divisor), candidate
+    # As much of the constant stays with the rest as keeps the rest below the divisor.
+    for kept in dict.fromkeys((constant, constant % divisor)):
+        second = affine(rest, kept)
+        if _within(second, divisor):
+            break
+    return affine(quotient, (constant - kept) // divisor), second
+
+
+def _cancel(terms: Terms, constant: int, divisor: int) -> tuple[Node, int]:
+    """The affine form over the greatest factor that its terms share with `divisor`; that factor."""
+    common = gcd(divisor, *terms.values())
+    return affine({one: terms[one] // common for one in terms}, constant // common), common
 
 
 def floordiv(index: Node, divisor: int) -> Node:
@@ -171,14 +149,9 @@ def floordiv(index: Node, divisor: int) -> Node:
     quotient, rest = _divide(index, divisor)
     if _within(rest, divisor):
         return quotient
-    if rest.op is Op.CONST:
-        return scale(quotient, 1, rest.arg.value // divisor)
-    terms, constant = terms_of(rest)
-    common = gcd(divisor, *terms.values())
+    inner, common = _cancel(*terms_of(rest), divisor)
     if common > 1:
-        reduced = affine({one: factor // common for one, factor in terms.items()},
-                         constant // common)  # fmt: skip
-        return add(quotient, floordiv(reduced, divisor // common))
+        return add(quotient, floordiv(inner, divisor // common))
     if rest.op is Op.IDIV and _by_constant(rest):
         return add(quotient, floordiv(rest.src[0], rest.src[1].arg.value * divisor))
     return add(quotient, Node(Op.IDIV, (rest, const(divisor, int64))))
@@ -191,46 +164,30 @@ def mod(index: Node, divisor: int) -> Node:
     _, rest = _divide(index, divisor)
     if _within(rest, divisor):
         return rest
-    if rest.op is Op.CONST:
-        return const(rest.arg.value % divisor, int64)
     terms, constant = terms_of(rest)
     reduced = {one: factor % divisor for one, factor in terms.items()}
-    rest = affine(reduced, constant % divisor)
-    common = gcd(divisor, *reduced.values())
+    inner, common = _cancel(reduced, constant % divisor, divisor)
     if common > 1:
-        inner = affine({one: factor // common for one, factor in reduced.items()},
-                       constant % divisor // common)  # fmt: skip
-        return scale(mod(inner, divisor // common), common, constant % divisor % common)
-    return Node(Op.MOD, (rest, const(divisor, int64)))
+        return scale(mod(inner, divisor // common), common, constant % common)
+    return Node(Op.MOD, (inner, const(divisor, int64)))
 
 
 def inside(index: Node, size: int) -> Node:
     """The condition ``0 <= index < size``; a constant where the bounds decide it."""
-    limits = bounds(index)
-    conditions = []
-    if limits is None or limits[0] < 0:
-        if limits is not None and limits[1] < 0:
-            return FALSE
-        conditions.append(Node(Op.LT, (const(-1, int64), index)))
-    if limits is None or limits[1] >= size:
-        if limits is not None and limits[0] >= size:
-            return FALSE
-        conditions.append(Node(Op.LT, (index, const(size, int64))))
-    return both(*conditions)
+    low, high = bounds(index)
+    if high < 0 or low >= size:
+        return FALSE
+    above = Node(Op.LT, (const(-1, int64), index)) if low < 0 else TRUE
+    below = Node(Op.LT, (index, const(size, int64))) if high >= size else TRUE
+    return both(above, below)
 
 
 def both(*conditions: Node | None) -> Node:
     """The conjunction of conditions, without repeats; None counts as true."""
-    parts: dict[Node, None] = {}
-    for condition in conditions:
-        for part in _conjuncts(condition):
-            if part is FALSE:
-                return FALSE
-            parts[part] = None
-    result = TRUE
-    for part in parts:
-        result = part if result is TRUE else Node(Op.AND, (result, part))
-    return result
+    parts = dict.fromkeys(part for condition in conditions for part in _conjuncts(condition))
+    if FALSE in parts:
+        return FALSE
+    return reduce(lambda left, right: Node(Op.AND, (left, right)), parts) if parts else TRUE
 
 
 def implies(condition: Node, part: Node) -> bool:
@@ -238,13 +195,11 @@ def implies(condition: Node, part: Node) -> bool:
     return set(_conjuncts(part)) <= set(_conjuncts(condition))
 
 
-def _conjuncts(condition: Node | None) -> Iterable[Node]:
-    if condition is None or condition is TRUE:
-        return
-    if condition.op is Op.AND:
+def _conjuncts(condition: Node | None) -> Iterator[Node]:
+    if condition is not None and condition.op is Op.AND:
         for operand in condition.src:
             yield from _conjuncts(operand)
-    else:
+    elif condition is not None and condition is not TRUE:
         yield condition
 
 
