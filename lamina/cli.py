@@ -152,7 +152,8 @@ def _demo(options: argparse.Namespace) -> int:
     found = predictions(model, data.test_images).numpy()
     labels = data.test_labels.numpy()
     _print_kernels(records)
-    _show_digits(console, data.test_images.numpy(), labels, found)
+    shades = _SHADES["utf" in (console.encoding or "").lower()]
+    _print_digits(shades, data.test_images.numpy(), labels, found)
     safetensors.save(output, nn.state_dict(model), {"format": "pt"})
     console.print(f"trained in {seconds:.1f} s, compilation included")
     console.print(f"test accuracy: [bold]{(found == labels).mean():.2%}[/]")
@@ -222,16 +223,14 @@ def _print_kernels(records: Iterable[KernelRecord]) -> None:
     _print_table(("name", *titles), rows, title="kernels of the training")
 
 
-def _show_digits(console: Console, images: Any, labels: Any, found: Any) -> None:
+def _print_digits(shades: str, images: Any, labels: Any, found: Any) -> None:
     """A few test images side by side, wrong answers first."""
-    shades = _SHADES["utf" in (console.encoding or "").lower()]
     order = sorted(range(len(labels)), key=lambda at: found[at] == labels[at])[:_SHOWN]
     titles = [f"{found[at]}" if found[at] == labels[at] else f"{found[at]}, is {labels[at]}"
               for at in order]  # fmt: skip
-    console.print("\nthe network's answers, mistakes first")
-    console.print("  ".join(f"{title:<16}" for title in titles).rstrip())
     levels = (images[order, 0] * (len(shades) - 1)).round().astype(int)
-    for row in range(images.shape[2]):
-        parts = ("".join(shades[level] * 2 for level in image[row]) for image in levels)
-        console.print("  ".join(parts), markup=False)
-    console.print()
+    pictures = [
+        "\n".join("".join(shades[level] * 2 for level in row) for row in image) for image in levels
+    ]
+    title = "the network's answers, mistakes first"
+    _print_table(titles, [pictures], title=title, box=None)

@@ -17,11 +17,9 @@ and `categorical` agree as far as the devices' logarithm and cosine do.
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import itertools
 import math
 from collections.abc import Iterator, Sequence
+from random import Random
 from typing import Any
 
 from lamina import dtypes
@@ -54,28 +52,19 @@ _SIGNIFICANT = {
 # Keys.
 
 
-def _hashed(seed: int, count: int) -> int:
-    data = seed.to_bytes(8, "little") + count.to_bytes(8, "little")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
-_seeds: Iterator[int]  # of the process's keys
+_generator = Random(0)  # of the process's keys
 _traced: list[Tensor] = []  # keys of `using`, the innermost last
 
 
 def manual_seed(seed: int) -> None:
     """Start the process's generator afresh; its first seed is 0."""
-    global _seeds
-    _seeds = map(functools.partial(_hashed, seed & (1 << 64) - 1), itertools.count())
-
-
-manual_seed(0)
+    _generator.seed(seed & (1 << 64) - 1)
 
 
 def next_key(device: str | None = None) -> Tensor:
     """A new key from the process's generator: uint32 of shape (2,)."""
     if not _traced:
-        return key(next(_seeds), device)
+        return key(_generator.getrandbits(64), device)
     _traced[-1], fresh = split(_traced[-1])
     return fresh
 

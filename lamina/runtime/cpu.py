@@ -16,7 +16,6 @@ import contextlib
 import ctypes
 import functools
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -150,15 +149,11 @@ def _compile(compiler: Compiler, source_file: Path) -> bytes:
 
 def _complaint(result: subprocess.CompletedProcess[str], source_file: Path) -> str:
     """What went wrong in three lines: the first error, the source line, the file."""
-    place = re.escape(str(source_file))
-    error = re.search(rf"^{place}:(\d+):(?:\d+:)? (?:\w+ )*error: (.*)$", result.stderr, re.M)
-    if error:
-        line = source_file.read_text(encoding="utf-8").splitlines()[int(error[1]) - 1]
-        reason = f"{error[2]}\n  line {error[1]}: {line.strip()}"
-    elif result.returncode < 0:
+    lines = result.stderr.strip().splitlines()
+    first = next((at for at, line in enumerate(lines) if ": error: " in line), 0)
+    reason = "\n  ".join(lines[first : first + 2])
+    if result.returncode < 0:
         reason = f"it was killed by {signal.Signals(-result.returncode).name}"
-    elif result.stderr.strip():
-        reason = result.stderr.strip().partition("\n")[0]
-    else:
+    elif not lines:
         reason = f"it ended with status {result.returncode}, said nothing and wrote no library"
     return f"{reason}\n  the source is kept in {source_file}"
