@@ -143,7 +143,7 @@ X = "%0 = buffer storage=0 device=cpu : f32[2,3]\n"
         (X + "%1 = add %0 : f32[2,3]", "line 2: it takes 2 operands, and has 1"),
         (X + "%1 = neg %0 : f32[3,2]", r"f32\[2,3\]', not .* f32\[3,2\]'"),
         (X + "%1 = neg %0 : f64[2,3]", r"f32\[2,3\]', not .* f64\[2,3\]'"),
-        (X + "%1 = reshape %0 : f32[4]", "line 2: reshape: .* has 6 elements"),
+        (X + "%1 = reshape %0 : f32[4]", r"line 2: reshape: .* do not fit: \(4,\)"),
         (X + "%1 = flip %0 axes=1 : f32[2,3]", "line 2: its argument is 1, not tuple"),
         (X + "%1 = flip %0 axes=(1,0) : f32[2,3]", "line 2: .* not a sorted tuple of axes"),
         (X + "%1 = reduce %0 monoid=SUM axes=(1,) part=0 : f32[2]", "expected a monoid, not 'SUM'"),
