@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lamina.dtypes import DType, bool_, float32, int64
-from lamina.errors import GradientError
 from lamina.ir import build
 from lamina.ir.build import cast, flip, permute, reshape, select
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, SOFTMAX_SUM, WELFORD, Monoid
@@ -73,14 +72,9 @@ def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
 
 
 def reduction_rule(g: Node, z: Node, *parts: Node) -> Contributions:
-    """The formula of the node's operation and monoid."""
+    """The formula of the node's operation and monoid; nothing if there is none."""
     rule = _RULES.get(z.arg.monoid, (None, None))[z.op is Op.SCAN]
-    if rule is None:
-        raise GradientError(
-            f"gradient: {z.op.name.lower()} with {z.arg.monoid} over {parts[0].shape} "
-            "has no derivative; detach it"
-        )
-    return rule(g, z, *parts)
+    return () if rule is None else rule(g, z, *parts)
 
 
 def _spread(z: Node, x: Node) -> Node:
@@ -157,12 +151,10 @@ def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
 
 
 def _welford(g: Node, z: Node, count: Node, mean: Node, squares: Node) -> Contributions:
-    """With N = sum n_i, M = sum n_i mean_i / N and z = sum m2_i + sum n_i (mean_i - M)^2:
+    """With N = sum n_i, M = sum n_i mean_i / N, d_i = mean_i - M and z = sum m2_i + sum n_i d_i^2:
 
-    dN / dn_i = 1;
-    dM / d mean_i = n_i / N and dM / dn_i = (mean_i - M) / N;
-    dz / d mean_i = 2 n_i (mean_i - M), dz / dn_i = (mean_i - M)^2 and dz / d m2_i = 1
-    (what M contributes vanishes, as sum n_i (mean_i - M) = 0).
+    dM / d mean_i = n_i / N and dM / dn_i = d_i / N; dz / d mean_i = 2 n_i d_i, dz / dn_i = d_i^2
+    and dz / d m2_i = 1 (what M contributes vanishes, as sum n_i d_i = 0).
     """
     g = _spread(z, g)
     if z.arg.part == 0:
@@ -175,10 +167,8 @@ def _welford(g: Node, z: Node, count: Node, mean: Node, squares: Node) -> Contri
 
 
 def _softmax_sum(g: Node, z: Node, m: Node, s: Node) -> Contributions:
-    """With M = max m_i (ties share) and S = sum s_i e_i, where e_i = exp(m_i - M):
-
-    dS / ds_i = e_i and dS / dm_i = s_i e_i - S dM / dm_i.
-    """
+    """With M = max m_i (ties share), e_i = exp(m_i - M) and S = sum s_i e_i: dS / ds_i = e_i and
+    dS / dm_i = s_i e_i - S dM / dm_i."""
     if z.arg.part == 0:
         return _share_among_ties(g, z, m, z), None
     top = Node(z.op, z.src, z.arg._replace(part=0))

@@ -2,7 +2,8 @@
 
 A rule takes g, the adjoint of the node, z, the node, and its operands x, y, ... It may assume that
 g has the node's shape and dtype, and gives each operand a contribution of that operand's shape and
-dtype, or None for a symbolic zero. The sweep drops what goes to operands that need no derivative.
+dtype, or None for a symbolic zero; or nothing at all where no derivative is known. The sweep drops
+what goes to operands that need none.
 
 Every operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`.
 """
@@ -15,7 +16,6 @@ from collections.abc import Sequence
 from lamina.autodiff import reductions
 from lamina.autodiff.reductions import Contributions, Rule, sum_over, take, wide
 from lamina.dtypes import int64
-from lamina.errors import GradientError
 from lamina.ir.build import cast, flip, full, pad, permute, reshape, select, shear, shrink, unary
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node, toposort
@@ -24,10 +24,7 @@ from lamina.ir.ops import Group, Op, Scatter
 
 def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
     """dx = g y x^(y - 1) and dy = g z ln x; both are 0 where the limit is: x^0 and 0^y, y >= 0.
-
-    The selections are as narrow as the formulas allow, because a wider one (y = 0, say) would
-    make mixed second derivatives wrong.
-    """
+    Wider selections (y = 0, say) would make mixed second derivatives wrong."""
     zero = x.lift(0.0)
     flat = x.eq(0.0) & y.eq(0.0)
     dx = g * select(flat, zero, y * Node(Op.POW, (x, y - 1.0)))
@@ -98,12 +95,7 @@ def _scatter(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contrib
         return g, None, take(g, index, axis)
     if monoid is None:
         return _overwrite(g, z, index, update)
-    if monoid in (MAX, MIN):
-        return _scatter_extreme(g, z, base, index, update)
-    raise GradientError(
-        f"gradient: scatter with {monoid} of {z.shape} has no derivative here: "
-        "multiply by the gathered values instead, or detach it"
-    )
+    return _scatter_extreme(g, z, base, index, update) if monoid in (MAX, MIN) else ()
 
 
 def _overwrite(g: Node, z: Node, index: Node, update: Node) -> Contributions:

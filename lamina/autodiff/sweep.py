@@ -7,12 +7,10 @@ comes from a WHERE goes a mask of the places where it is alive, and what passes 
 factor may be infinite or NaN is selected by it: ``where(mask, adjoint * factor, 0)``.
 
 Why a mask, and not a test for ``adjoint == 0``: an adjoint may also be 0 by its value (at the
-minimum of a square, say). Cutting that one leaves the first derivative right and makes the second
-wrong. The mask is zero by structure only, so every order of derivative is right.
+minimum of a square, say), and to cut that one makes the second derivative wrong.
 
-Why only beneath a WHERE: a selection costs little, but it would stand in every kernel. For the
-same reason the masks end at contractions (matrix products and convolutions): a selection inside
-their sums would cost them the fast inner loop.
+Why only beneath a WHERE: a selection costs little, but it would stand in every kernel. The masks
+end at contractions (matrix products and convolutions), whose fast inner loop it would cost.
 """
 
 from __future__ import annotations
@@ -51,8 +49,7 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
 
     Source: Griewank and Walther 2008, "Evaluating Derivatives", section 3.2.
     """
-    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
-        _check_float(what, node)
+    _check_floats(y, wrt)
     order = toposort([y])
     cone = _depends_on(wrt, order)
     found: dict[Node, Node] = {}
@@ -68,12 +65,13 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
     return [found.get(node) for node in wrt]
 
 
-def _check_float(what: str, node: Node) -> None:
-    if not node.dtype.is_float:
-        advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
-        raise GradientError(
-            f"gradient: {what} is {node.dtype.name}; only floats have derivatives: {advice}"
-        )
+def _check_floats(y: Node, wrt: Sequence[Node]) -> None:
+    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
+        if not node.dtype.is_float:
+            advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
+            raise GradientError(
+                f"gradient: {what} is {node.dtype.name}; only floats have derivatives: {advice}"
+            )
 
 
 def _checked_seed(y: Node, seed: Node | None) -> Node:
@@ -103,13 +101,12 @@ def _contributions(
     node: Node, adjoint: Node, live: Mask, cone: set[Node]
 ) -> Iterable[tuple[Node, Contribution]]:
     """What `node` adds to the adjoint of each operand in the cone."""
-    reason = NOT_DIFFERENTIABLE.get(Op.COMPLEX if node.dtype.is_complex else node.op)
-    if reason is not None:
-        raise GradientError(
-            f"gradient: {node.op.name.lower()} of {type_text(node.dtype, node.shape)} has no "
-            f"derivative: {reason}; detach it"
-        )
-    pieces = VJP[node.op](adjoint, node, *node.src)
+    name, kind = node.op.name.lower(), Op.COMPLEX if node.dtype.is_complex else node.op
+    pieces = () if kind in NOT_DIFFERENTIABLE else VJP[kind](adjoint, node, *node.src)
+    if not pieces:
+        reason = NOT_DIFFERENTIABLE.get(kind) or f"{name} with {node.arg.monoid} has no rule"
+        of = type_text(node.dtype, node.shape)
+        raise GradientError(f"gradient: {name} of {of} has no derivative: {reason}; detach it")
     for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
         if piece is not None and operand in cone:
             mask = _beneath(node, number, live)

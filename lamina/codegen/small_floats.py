@@ -38,7 +38,7 @@ class _Format(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """What separates the exponent fields, in place; bfloat16 has float32's."""
+        """What separates the exponent fields, in place; 0 for bfloat16, which has float32's."""
         return _power_bits(self.least - 1)
 
     @property

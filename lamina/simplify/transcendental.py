@@ -9,9 +9,8 @@ A compiler may contract ``a * b + c`` or not, but must not reorder sums. No expa
 shifts by variable amounts, on casts out of range, or on signed overflow.
 
 The polynomials, listed from the constant term upwards, are minimax fits: a linear program
-minimises the largest error, relative to the function, over Chebyshev points of the interval, with
-the target in 40-digit arithmetic. Coefficients are rounded to float32 one at a time from the
-lowest, the others being fitted again after each, so that rounding costs little.
+minimises the largest error, relative to the function, over Chebyshev points of the interval.
+Coefficients are rounded one at a time from the lowest, the others being fitted again after each.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def _polynomial(x: Node, coefficients: Sequence[float]) -> Node:
 
 
 # Exponentials are 2**n times a polynomial of the remainder.
-
 # Adding 1.5 * 2**23 rounds to an integer and leaves it in the low bits. With 2 * 127 on top, one
 # half of those bits and the rest of them are the biased exponents of two factors of 2**n.
 _ROUND = 12582912.0 + 254.0
@@ -97,8 +95,7 @@ def _exp2(x: Node) -> Node:
     return _scaled(r * _polynomial(r, _EXP2) + 1.0, shifted)
 
 
-# Logarithms: the exponent plus a polynomial of the mantissa around 1.
-
+# Logarithms are the exponent plus a polynomial of the mantissa around 1.
 _SQRT_HALF_BITS = 0x3F3504F3
 _LOG = (0.33333313, -0.2500001, 0.20002073, -0.16667992, 0.14220312, -0.12406119, 0.11883859,
         -0.11671118, 0.06749812)  # fmt: skip
@@ -132,8 +129,6 @@ def _log2(x: Node) -> Node:
     n, f = _split(x)
     return _with_poles(x, f * _polynomial(f, _LOG2) + f + n)
 
-
-# Sine and cosine: the quadrant of the argument and the angle within it.
 
 _SIN = (-0.16666651, 0.008331925, -0.00019484147)  # (sin r / r - 1) / r**2, in powers of r**2
 _COS = (0.04166664, -0.0013887112, 2.4408575e-05)  # (cos r - 1 + r**2 / 2) / r**4
