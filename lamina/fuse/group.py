@@ -9,10 +9,20 @@ that the kernel's other members are at hand, and when no other kernel stands bet
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
-from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, full_index
+from lamina.dtypes import int64
+from lamina.fuse.lower import (
+    AxisPlan,
+    Index,
+    Lowering,
+    NotFusableError,
+    SplitAxisError,
+    flat_index,
+)
 from lamina.fuse.place import MAX_WRITTEN, UNWRITTEN, choose_values, users_of
-from lamina.ir.kernel import contraction
+from lamina.ir.build import cast
+from lamina.ir.kernel import Store, contraction
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.shape import Shape, prod, squeezed
@@ -23,52 +33,44 @@ SMALL = 1 << 16  # the whole kernel touches no more elements than this
 ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 
 
-def kept_axes(shape: Shape, axes: tuple[int, ...]) -> frozenset[int]:
-    """The axes of the squeezed `shape` that are not among `axes` of `shape` itself."""
-    sizes = [axis for axis, size in enumerate(shape) if size != 1]
-    return frozenset(place for place, axis in enumerate(sizes) if axis not in axes)
+def array_of(node: Node) -> object:
+    """What tells apart the arrays that kernels use; views of one storage are one array."""
+    return (node.arg.storage, node.dtype) if node.op is Op.BUFFER else node
 
 
 class KernelGroup:
     """The values of one kernel, and how each is computed at the kernel's axes."""
 
-    def __init__(self, number: int, rows: Shape, values: frozenset[Node]) -> None:
+    def __init__(self, rows: Shape, values: frozenset[Node], number: int = 0) -> None:
         self.number = number
         self.rows = squeezed(rows)
         self.values = values
         self.members: list[Node] = []
         # Squeezed shapes of full members, and which of their axes are rows.
         self.layouts: dict[Shape, frozenset[int]] = {}
-        self.loads: set[Node] = set()  # values of other kernels
+        self.arrays: set[Node] = set()  # values and input buffers that the members read
         self.written: frozenset[Node] = frozenset()  # the operations of all members
+        # What must run before: kernels are a graph like nodes, which `toposort` puts in order.
+        self.src: tuple[KernelGroup, ...] = ()
         self.contracts = False  # holds a reduction whose operands are reused across rows
-        self.alone = False
         self.plan: AxisPlan = {}
-        self._joining: Node | None = None
         self._begin()
 
     def _begin(self) -> None:
-        self.parameters: dict[Node, int] = {}
-        self.scalars: dict[Node, Node] = {}
-        self.axes_of: dict[Node, Index] = {}
+        self.parameters: dict[object, tuple[int, Node]] = {}
         self.index_of: dict[Node, Index] = {}
+        self.stores: dict[Node, Store] = {}
         self._columns: dict[Shape, tuple[Index, Index]] = {}
         self.lowering = Lowering(self._parameter, self._check, self.plan)
-        self.row_index, self.row_axes = full_index(self.lowering, self.rows)
-
-    def holds(self, node: Node) -> bool:
-        """Is `node` computed in this kernel?"""
-        return node in self.scalars or node is self._joining
+        self.row_index, self.row_axes = self.lowering.new_axes(self.rows)
 
     def _parameter(self, node: Node) -> int | None:
-        if node.op is not Op.BUFFER and (node not in self.values or self.holds(node)):
+        if node.op is not Op.BUFFER and (node not in self.values or node in self.index_of):
             return None
-        return self.parameters.setdefault(node, len(self.parameters))
+        return self.parameters.setdefault(array_of(node), (len(self.parameters), node))[0]
 
     def _check(self, node: Node, index: Index) -> None:
-        if node in self.scalars and index != self.index_of[node] and not self._same_row(
-            node, index
-        ):
+        if index != self.index_of.get(node, index) and not self._same_row(node, index):
             raise NotFusableError(node)
 
     def _same_row(self, node: Node, index: Index) -> bool:
@@ -94,96 +96,109 @@ class KernelGroup:
     def _full(self, shape: Shape) -> tuple[Index, Index]:
         """The index and the axes of members of a full, squeezed shape."""
         if shape not in self._columns:
-            layout, rows = self.layouts[shape], iter(self.row_index)
-            index: list[Node] = []
-            opened: list[Node] = []
-            for axis, size in enumerate(shape):
-                if axis in layout:
-                    index.append(next(rows))
-                else:
-                    one, axes = self.lowering.new_axis(size)
-                    index.append(one)
-                    opened += axes
-            self._columns[shape] = tuple(index), (*self.row_axes, *opened)
+            layout = self.layouts[shape]
+            sizes = [size for axis, size in enumerate(shape) if axis not in layout]
+            index, opened = self.lowering.new_axes(sizes)
+            rows, columns = iter(self.row_index), iter(index)
+            full = tuple(next(rows if axis in layout else columns) for axis in range(len(shape)))
+            self._columns[shape] = full, (*self.row_axes, *opened)
         return self._columns[shape]
 
     def _lower(self, node: Node) -> None:
-        self._joining = node
-        index, axes = self._index(node)
-        scalar = self.lowering.value(node, index)
-        self.scalars[node], self.index_of[node], self.axes_of[node] = scalar, index, axes
-        self._joining = None
+        index, axes = self._index(node.src[-1] if node.op is Op.SCATTER else node)
+        self.index_of[node] = index
+        if node.op is Op.SCATTER:
+            self.stores[node] = self._scattered(node, index, axes)
+        else:
+            value = self.lowering.value(node, index)
+            self.stores[node] = Store(0, flat_index(node, index), value, axes)
+
+    def _scattered(self, node: Node, index: Index, axes: Index) -> Store:
+        """The updates at `index`, combined with what lies at their places."""
+        _, places, updates = node.src
+        axis, monoid = node.arg
+        place = cast(self.lowering.value(places, index), int64)
+        flat = flat_index(node, (*index[:axis], place, *index[axis + 1 :]))
+        holds = ix.inside(place, node.shape[axis])
+        value = self.lowering.value(updates, index, holds)
+        return Store(0, flat, value, axes, None if holds is ix.TRUE else holds, monoid)
+
+    def start(self, node: Node) -> None:
+        """Add the first member."""
+        if node.op is Op.REDUCE:
+            self._admit_reduction(node)
+        if node.op is Op.ARGSORT:  # a kernel of its own kind
+            self.members.append(node)
+        else:
+            self.add(node)
+            self.contracts = self._contracts(node)
 
     def add(self, node: Node) -> None:
-        """Lower `node` as a member; starts over as often as axes must be split."""
-        while True:
-            try:
-                self._lower(node)
-                break
-            except SplitAxisError as request:
-                self.lowering.split(request)
-                self.rebuild()
+        """Lower `node` as a member."""
         self.members.append(node)
-        if not self.contracts:
-            self.contracts = contraction([self.scalars[node]], self.row_axes) is not None
+        self._lower_all([node])
 
     def rebuild(self) -> None:
         """Lower every member again, after the rows or the plan changed."""
+        self._begin()
+        self._lower_all(self.members)
+
+    def _lower_all(self, nodes: Sequence[Node]) -> None:
+        """Lower `nodes`; starts over with every member as often as an axis must be split."""
         while True:
-            self._begin()
             try:
-                for member in self.members:
-                    self._lower(member)
+                for node in nodes:
+                    self._lower(node)
                 return
             except SplitAxisError as request:
-                self.lowering.split(request)
+                self.plan = self.lowering.split(request)
+                self._begin()
+                nodes = self.members
 
     def try_add(self, node: Node) -> bool:
         """Add `node` if it fits; otherwise leave the group as it was."""
-        saved = (self.rows, dict(self.layouts), {key: list(v) for key, v in self.plan.items()})
+        saved = self.rows, self.layouts, self.plan
         if not self._admit(node):
             return False
-        contracted = self.contracts
         try:
             self.add(node)
+            if self.contracts or not self._contracts(node):
+                return True
         except NotFusableError:
-            fits = False
-        else:
-            fits = contracted or not self.contracts or len(self.members) == 1
-            if not fits:
-                self.members.pop()
-                self.contracts = contracted
-        if not fits:
-            self._joining = None
-            self.rows, self.layouts = saved[0], saved[1]
-            self.plan.clear()
-            self.plan.update(saved[2])
-            self.rebuild()
-        return fits
+            pass
+        self.members.pop()
+        self.rows, self.layouts, self.plan = saved
+        self.rebuild()
+        return False
+
+    def _contracts(self, node: Node) -> bool:
+        return contraction([self.stores[node].value], self.row_axes) is not None
 
     def _admit(self, node: Node) -> bool:
         """The cheap conditions, on shapes alone; may turn the group's rows into full members."""
-        if self.alone or node.op in ALONE:
+        if node.op in ALONE or self.members[0].op in ALONE:
             return False
         if node.op is Op.REDUCE:
-            return not self.contracts and self.admit_reduction(node)
+            return not self.contracts and self._admit_reduction(node)
         full = squeezed(node.shape) in self.layouts and not self.contracts
         return full or self.is_row(node)
 
-    def admit_reduction(self, node: Node) -> bool:
+    def _admit_reduction(self, node: Node) -> bool:
         """Does a reduction fit the rows? Its operands may become full members, or the rows its."""
         shape, axes = node.src[0].shape, node.arg.axes
-        full, kept = squeezed(shape), kept_axes(shape, axes)
-        wide_enough = prod(node.shape) >= MIN_ROWS or prod(shape) <= SMALL
+        full, kept = squeezed(shape), _kept_axes(shape, axes)
+        # Do rows lie together in memory, so that passing over one twice finds it in the cache?
+        together = max((axis for axis, size in enumerate(shape) if size != 1), default=-1) in axes
+        repeats = together and (prod(node.shape) >= MIN_ROWS or prod(shape) <= SMALL)
         if self.is_row(node):
-            if wide_enough and _last_is_reduced(shape, axes):
-                self.layouts.setdefault(full, kept)
+            if repeats:
+                self.layouts = {full: kept} | self.layouts
             return True
-        pointwise = all(member.op in Group.ELEMENTWISE for member in self.members) and not any(
-            one.op is Op.FOLD for one in toposort(self.scalars.values())
+        pointwise = all(
+            one.op in Group.ELEMENTWISE and squeezed(one.shape) == full for one in self.members
         )
-        same = all(squeezed(member.shape) == full for member in self.members)
-        if not (pointwise and same and wide_enough and _last_is_reduced(shape, axes)):
+        values = toposort(store.value for store in self.stores.values())
+        if not (repeats and pointwise) or any(one.op is Op.FOLD for one in values):
             return False
         self.rows = squeezed(node.shape)
         self.layouts = {full: kept}
@@ -191,10 +206,10 @@ class KernelGroup:
         return True
 
 
-def _last_is_reduced(shape: Shape, axes: tuple[int, ...]) -> bool:
-    """Do rows lie together in memory, so that passing over one twice finds it in the cache?"""
-    last = max((axis for axis, size in enumerate(shape) if size != 1), default=-1)
-    return last in axes
+def _kept_axes(shape: Shape, axes: tuple[int, ...]) -> frozenset[int]:
+    """The axes of the squeezed `shape` that are not among `axes` of `shape` itself."""
+    sizes = [axis for axis, size in enumerate(shape) if size != 1]
+    return frozenset(place for place, axis in enumerate(sizes) if axis not in axes)
 
 
 def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
@@ -203,56 +218,45 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
     values = frozenset(chosen)
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
-    families: dict[tuple[Shape, tuple[int, ...]], list[tuple[KernelGroup, frozenset[Node]]]] = {}
+    families: dict[object, list[tuple[KernelGroup, set[Node]]]] = {}
     users = users_of(toposort(sinks))
+    by_number = attrgetter("number")
     for node in chosen:
-        family = families.setdefault(_extent(node), [])
-        kin = _arrays(node, values).union(users[node])
-        siblings = [group for group, others in family if kin & others]
-        group = _join(node, values, homes, siblings)
-        if group is None:
-            group = KernelGroup(len(groups), _first_rows(node), values)
-            _start(group, node)
+        cone = _cone(node, values)
+        arrays = {one for one in cone if one in values or one.op is Op.BUFFER}
+        written = {one for one in {node} | (cone - values) if one.op not in UNWRITTEN}
+        needed = {homes[one] for one in arrays & values}
+        family, kin = families.setdefault(_extent(node), []), arrays.union(users[node])
+        siblings = {group for group, others in family if kin & others}
+        candidates = needed | siblings
+        if len(candidates) > 1:  # nothing may stand between
+            candidates -= set(toposort(one for group in needed for one in group.src))
+        for group in sorted(candidates, key=by_number, reverse=True):
+            if len(group.written | written) <= MAX_WRITTEN and group.try_add(node):
+                break
+        else:
+            group = _started(len(groups), node, values)
             groups.append(group)
         homes[node] = group
-        group.written |= _written(node, values)
+        group.arrays |= arrays
+        group.written |= written
+        group.src = tuple(sorted({*group.src, *needed} - {group}, key=by_number))
         family.append((group, kin))
-        group.loads |= {one for one in _read(node, values) if homes[one] is not group}
-    return _in_order(groups, homes)
+    return toposort(groups)
 
 
-def _first_rows(node: Node) -> Shape:
-    """Rows of a kernel that begins with `node`; a scan or scatter is serial along its axis."""
-    if node.op is Op.SCAN:
-        serial = node.arg.axes[0]
-        return tuple(size for axis, size in enumerate(node.shape) if axis != serial)
-    if node.op is Op.SCATTER:
-        serial = node.arg.axis
-        return tuple(size for axis, size in enumerate(node.shape) if axis != serial)
-    return node.shape
-
-
-def _start(group: KernelGroup, node: Node) -> None:
-    group.alone = node.op in ALONE
-    if node.op is Op.REDUCE:
-        group.admit_reduction(node)
-    if node.op is Op.SCAN:
-        group.layouts[squeezed(node.shape)] = kept_axes(node.shape, node.arg.axes)
-    if node.op in (Op.SCATTER, Op.ARGSORT):
-        group.members.append(node)
-    else:
-        group.add(node)
-
-
-def _arrays(node: Node, values: frozenset[Node]) -> frozenset[Node]:
-    """The values and input buffers that computing `node` reads directly."""
-    return frozenset(one for one in _cone(node, values) if one in values or one.op is Op.BUFFER)
-
-
-def _written(node: Node, values: frozenset[Node]) -> frozenset[Node]:
-    """The operations that computing `node` takes."""
-    inline = (one for one in _cone(node, values) if one not in values)
-    return frozenset(one for one in (node, *inline) if one.op not in UNWRITTEN)
+def _started(number: int, node: Node, values: frozenset[Node]) -> KernelGroup:
+    """A kernel that begins with `node`; a scan or scatter is serial along its axis."""
+    serial: tuple[int, ...] = ()
+    if node.op is Op.SCAN or node.op is Op.SCATTER:
+        serial = node.arg.axes if node.op is Op.SCAN else (node.arg.axis,)
+    shape = node.src[-1].shape if serial else node.shape
+    rows = tuple(size for axis, size in enumerate(shape) if axis not in serial)
+    group = KernelGroup(rows, values, number)
+    if serial:
+        group.layouts = {squeezed(shape): _kept_axes(shape, serial)}
+    group.start(node)
+    return group
 
 
 def _cone(node: Node, values: frozenset[Node]) -> set[Node]:
@@ -266,63 +270,7 @@ def _cone(node: Node, values: frozenset[Node]) -> set[Node]:
     return seen
 
 
-def _read(node: Node, values: frozenset[Node]) -> frozenset[Node]:
-    """The values that computing `node` reads directly."""
-    return _arrays(node, values) & values
-
-
-def _join(
-    node: Node,
-    values: frozenset[Node],
-    homes: dict[Node, KernelGroup],
-    siblings: Sequence[KernelGroup],
-) -> KernelGroup | None:
-    """The latest kernel of an operand, or of a sibling, that can take `node` in."""
-    operands = {homes[one].number: homes[one] for one in _read(node, values)}
-    kernels = operands | {group.number: group for group in siblings}
-    written = _written(node, values)
-    for number in sorted(kernels, reverse=True):
-        group = kernels[number]
-        if len(group.written | written) > MAX_WRITTEN:
-            continue
-        others = [one for one in operands.values() if one is not group]
-        if not any(_depends(one, group, homes) for one in others) and group.try_add(node):
-            return group
-    return None
-
-
 def _extent(node: Node) -> tuple[Shape, tuple[int, ...]]:
     """What `node` runs over; values of one extent are siblings if they read one array or serve
     one user."""
     return (node.src[0].shape, node.arg.axes) if node.op is Op.REDUCE else (node.shape, ())
-
-
-def _depends(group: KernelGroup, on: KernelGroup, homes: dict[Node, KernelGroup]) -> bool:
-    """Does `group` need, directly or not, what `on` computes?"""
-    stack, seen = [group], {group.number}
-    while stack:
-        for value in stack.pop().loads:
-            home = homes[value]
-            if home is on:
-                return True
-            if home.number not in seen:
-                seen.add(home.number)
-                stack.append(home)
-    return False
-
-
-def _in_order(groups: list[KernelGroup], homes: dict[Node, KernelGroup]) -> list[KernelGroup]:
-    order: list[KernelGroup] = []
-    done: set[int] = set()
-    for group in groups:
-        stack = [(group, False)]
-        while stack:
-            one, ready = stack.pop()
-            if ready:
-                order.append(one)
-            elif one.number not in done:
-                done.add(one.number)
-                stack.append((one, True))
-                needed = {homes[value].number: homes[value] for value in one.loads}
-                stack.extend((needed[key], False) for key in sorted(needed, reverse=True))
-    return order

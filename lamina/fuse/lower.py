@@ -6,7 +6,8 @@ operation only changes the index; padding adds a condition; a reduction opens ax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 
 from lamina.dtypes import int64
 from lamina.ir.build import cast
@@ -16,16 +17,16 @@ from lamina.shape import Shape, prod, strides_of
 from lamina.simplify import index as ix
 
 Index = tuple[Node, ...]
-AxisPlan = dict[int, list[int]]
+AxisPlan = Mapping[int, tuple[int, ...]]
+"""For each logical axis that is split, in order of creation, the sizes of its pieces."""
 
 
 class SplitAxisError(Exception):
-    """Raised to start over with an axis in two pieces, so that a reshape needs no division."""
+    """Raised to start over with `axis` in two pieces, so that a reshape needs no division."""
 
     def __init__(self, axis: Node, factor: int) -> None:
         super().__init__(axis, factor)
-        self.axis = axis
-        self.factor = factor
+        self.axis, self.factor = axis, factor
 
 
 class NotFusableError(Exception):
@@ -36,8 +37,7 @@ class Lowering:
     """Lowers nodes for one kernel.
 
     parameter_of: the number of the kernel parameter that holds a node, or None to compute it.
-    check: called with a member of the kernel and its index before it is computed in place.
-    plan: for each logical axis, in order of creation, the sizes it is split into.
+    check: called with a node and its index before it is computed in place.
     """
 
     def __init__(
@@ -49,35 +49,35 @@ class Lowering:
         self.parameter_of = parameter_of
         self.check = check
         self.plan = plan
-        self.places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
+        self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
-        self._memo: dict[tuple[Node, Index, Node | None], Node] = {}
+        self._memo: dict[tuple[Node, Index, Node], Node] = {}
         self._fold_axes: dict[tuple[Shape, Index], tuple[Index, Index]] = {}
 
-    def new_axis(self, size: int, *, reduce: bool = False) -> tuple[Node, Index]:
-        """A logical axis as one index, and the axes it consists of; none for a size of 1."""
-        logical = self._logical
-        self._logical += 1
-        if size == 1:
-            return ix.ZERO, ()
-        sizes = self.plan.get(logical, [size])
-        axes = []
-        total = ix.ZERO
-        for position, one in enumerate(sizes):
-            axis = ix.axis(len(self.places), one, reduce=reduce)
-            self.places[axis] = (logical, position)
-            axes.append(axis)
-            total = ix.add(ix.scale(total, one), axis)
-        return total, tuple(axes)
+    def new_axes(self, shape: Sequence[int], *, reduce: bool = False) -> tuple[Index, Index]:
+        """Loops over `shape`: its index, and the axes in order; a size of 1 needs none."""
+        index, opened = [], []
+        for logical, size in enumerate(shape, self._logical):
+            total = ix.ZERO
+            pieces = self.plan.get(logical, (size,)) if size != 1 else ()
+            for position, piece in enumerate(pieces):
+                axis = ix.axis(len(self._places), piece, reduce=reduce)
+                self._places[axis] = (logical, position)
+                opened.append(axis)
+                total = ix.add(ix.scale(total, piece), axis)
+            index.append(total)
+        self._logical += len(shape)
+        return tuple(index), tuple(opened)
 
-    def split(self, request: SplitAxisError) -> None:
-        """Note in the plan that `request` was made; the caller starts over."""
-        logical, position = self.places[request.axis]
-        sizes = self.plan.setdefault(logical, [request.axis.arg.size])
-        size = sizes[position]
-        sizes[position : position + 1] = [size // request.factor, request.factor]
+    def split(self, request: SplitAxisError) -> AxisPlan:
+        """The plan to start over with."""
+        logical, position = self._places[request.axis]
+        size = request.axis.arg.size
+        pieces = self.plan.get(logical, (size,))
+        two = (size // request.factor, request.factor)
+        return {**self.plan, logical: (*pieces[:position], *two, *pieces[position + 1 :])}
 
-    def value(self, node: Node, index: Index, condition: Node | None = None) -> Node:
+    def value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:
         """The scalar `node[index]`; LOADs beneath happen only where `condition` holds."""
         key = (node, index, condition)
         found = self._memo.get(key)
@@ -85,7 +85,7 @@ class Lowering:
             found = self._memo[key] = self._value(node, index, condition)
         return found
 
-    def _value(self, node: Node, index: Index, condition: Node | None) -> Node:
+    def _value(self, node: Node, index: Index, condition: Node) -> Node:
         op = node.op
         if op is Op.CONST:
             return node
@@ -96,30 +96,33 @@ class Lowering:
         if op in Group.ELEMENTWISE:
             operands = tuple(self.value(one, index, condition) for one in node.src)
             return Node(op, operands, node.arg)
-        if op is Op.PAD or op is Op.SHEAR:
-            return self._guarded(node, index, condition)
         if op in Group.MOVEMENT:
-            return self.value(node.src[0], MOVE[op](self, node, index), condition)
-        return VALUE[op](self, node, index, condition)
+            return self._moved(node, index, condition)
+        if op in Group.EFFECT:
+            return self.value(node.src[-1], index, condition)
+        if op is Op.IOTA:
+            return cast(index[0], node.dtype)
+        return node if op is Op.VARIABLE else LOWER[op](self, node, index, condition)
 
-    def _load(self, node: Node, parameter: int, index: Index, condition: Node | None) -> Node:
+    def _load(self, node: Node, parameter: int, index: Index, condition: Node) -> Node:
         if 0 in node.shape:
             return const(0, node.dtype)  # it stands in loops that never run, and may leave them
-        terms = map(ix.scale, index, strides_of(node.shape))
-        flat = ix.add(*terms)
-        operands = (flat,) if condition is None or condition is ix.TRUE else (flat, condition)
+        flat = flat_index(node, index)
+        operands = (flat,) if condition is ix.TRUE else (flat, condition)
         return Node(Op.LOAD, operands, Load(parameter, node.dtype))
 
-    def _guarded(self, node: Node, index: Index, condition: Node | None) -> Node:
-        """PAD and SHEAR: the operand inside its bounds, the fill value outside."""
-        inner, sizes = MOVE[node.op](self, node, index), node.src[0].shape
-        fill = const(node.arg.value if node.op is Op.PAD else 0, node.dtype)
-        return self._inside(node.src[0], inner, sizes, fill, condition)
+    def _moved(self, node: Node, index: Index, condition: Node) -> Node:
+        if node.op is Op.RESHAPE:
+            return self.value(node.src[0], self._reshaped(node, index), condition)
+        inner = moved_index(node, index)
+        if node.op is Op.PAD or node.op is Op.SHEAR:
+            fill = node.arg.value if node.op is Op.PAD else 0
+            return self._inside(node.src[0], inner, const(fill, node.dtype), condition)
+        return self.value(node.src[0], inner, condition)
 
-    def _inside(
-        self, node: Node, index: Index, sizes: Shape, fill: Node, condition: Node | None
-    ) -> Node:
-        holds = ix.both(*map(ix.inside, index, sizes))
+    def _inside(self, node: Node, index: Index, fill: Node, condition: Node) -> Node:
+        """`node[index]` inside its bounds, `fill` outside."""
+        holds = ix.both(*map(ix.inside, index, node.shape))
         if holds is ix.FALSE:
             return fill
         if holds is ix.TRUE:
@@ -130,23 +133,7 @@ class Lowering:
             return value
         return Node(Op.WHERE, (holds, value, fill))
 
-    def _quotient(self, index: Node, divisor: int) -> Node:
-        """Floor division that would rather split an axis than divide."""
-        result = ix.floordiv(index, divisor)
-        if any(term.op is Op.IDIV for term in ix.terms_of(result)[0]):
-            self._request_split(index, divisor)
-        return result
-
-    def _request_split(self, index: Node, divisor: int) -> None:
-        terms, _ = ix.terms_of(index)
-        for axis, stride in terms.items():
-            if axis.op is not Op.AXIS or stride <= 0 or divisor % stride:
-                continue
-            factor, size = divisor // stride, axis.arg.size
-            if 1 < factor < size and size % factor == 0:
-                raise SplitAxisError(axis, factor)
-
-    def reshaped(self, node: Node, index: Index) -> Index:
+    def _reshaped(self, node: Node, index: Index) -> Index:
         """Align the two shapes in blocks of equal size; only inside a block indices mix."""
         source, target = node.src[0].shape, node.shape
         if 0 in source:
@@ -161,124 +148,88 @@ class Lowering:
                     i += 1
                 else:
                     j += 1
-            result += self._block(source[start_i:i], target[start_j:j], index[start_j:j])
+            flat = ix.add(*map(ix.scale, index[start_j:j], strides_of(target[start_j:j])))
+            result += self._block(flat, source[start_i:i])
         return tuple(result)
 
-    def _block(self, source: Shape, target: Shape, index: Index) -> list[Node]:
-        flat = ix.add(*map(ix.scale, index, strides_of(target)))
+    def _block(self, flat: Node, shape: Shape) -> list[Node]:
+        """The index of element `flat` of an array of `shape`."""
         parts = []
-        for size, stride in zip(source, strides_of(source), strict=True):
-            if size == 1:
-                parts.append(ix.ZERO)
-                continue
-            quotient = self._quotient(flat, stride)
-            parts.append(quotient)
-            flat = ix.mod(flat, stride)
+        for size, stride in zip(shape, strides_of(shape), strict=True):
+            parts.append(ix.ZERO if size == 1 else self._quotient(flat, stride))
+            flat = flat if size == 1 else ix.mod(flat, stride)
         return parts
 
-    def fold_axes(self, sizes: Shape, at: Index) -> tuple[Index, Index]:
-        """Axes to reduce over; reductions of one extent at one place share them."""
-        key = (sizes, at)
-        if key not in self._fold_axes:
-            pairs = [self.new_axis(size, reduce=True) for size in sizes]
-            self._fold_axes[key] = (
-                tuple(index for index, _ in pairs),
-                tuple(axis for _, axes in pairs for axis in axes),
-            )
-        return self._fold_axes[key]
+    def _quotient(self, index: Node, divisor: int) -> Node:
+        """Floor division that would rather split an axis than divide."""
+        result = ix.floordiv(index, divisor)
+        if all(term.op is not Op.IDIV for term in ix.terms_of(result)[0]):
+            return result
+        for axis, stride in ix.terms_of(index)[0].items():
+            if axis.op is not Op.AXIS or stride <= 0 or divisor % stride:
+                continue
+            factor, size = divisor // stride, axis.arg.size
+            if 1 < factor < size and size % factor == 0:
+                raise SplitAxisError(axis, factor)
+        return result
 
-    def _reduced(self, node: Node, index: Index, condition: Node | None) -> Node:
+    def _reduced(self, node: Node, index: Index, condition: Node) -> Node:
         monoid, axes, part = node.arg
         shape = node.src[0].shape
-        inner, opened = self.fold_axes(tuple(shape[axis] for axis in axes), index)
+        key = (tuple(shape[axis] for axis in axes), index)
+        if key not in self._fold_axes:  # reductions of one extent at one place share axes
+            self._fold_axes[key] = self.new_axes(key[0], reduce=True)
+        inner, opened = self._fold_axes[key]
         kept, reduced = iter(index), iter(inner)
         full = tuple(next(reduced if axis in axes else kept) for axis in range(len(shape)))
         parts = tuple(self.value(operand, full, condition) for operand in node.src)
         return Node(Op.FOLD, parts + opened, Fold(monoid, part)) if opened else parts[part]
 
-    def _prefix(self, node: Node, index: Index, condition: Node | None) -> Node:
+    def _prefix(self, node: Node, index: Index, condition: Node) -> Node:
         monoid, (axis,), part = node.arg
         parts = tuple(self.value(operand, index, condition) for operand in node.src)
         along, _ = ix.terms_of(index[axis])
-        if not along:
-            return self.value(node.src[part], index, condition)
-        return Node(Op.PREFIX, (*parts, *along), Fold(monoid, part))
+        return Node(Op.PREFIX, (*parts, *along), Fold(monoid, part)) if along else parts[part]
 
-    def _gathered(self, node: Node, index: Index, condition: Node | None) -> Node:
+    def _gathered(self, node: Node, index: Index, condition: Node) -> Node:
         data, places = node.src
-        axis = node.arg
         place = cast(self.value(places, index, condition), int64)
-        moved = (*index[:axis], place, *index[axis + 1 :])
-        return self._inside(data, moved, data.shape, const(0, node.dtype), condition)
+        moved = (*index[: node.arg], place, *index[node.arg + 1 :])
+        return self._inside(data, moved, const(0, node.dtype), condition)
 
 
-def _expand(lowering: Lowering, node: Node, index: Index) -> Index:
-    shape = node.src[0].shape
-    aligned = index[len(index) - len(shape) :]
-    return tuple(
-        ix.ZERO if size == 1 else one for size, one in zip(shape, aligned, strict=True)
-    )
-
-
-def _permute(lowering: Lowering, node: Node, index: Index) -> Index:
-    moved = dict(zip(node.arg, index, strict=True))
-    return tuple(moved[axis] for axis in range(len(index)))
-
-
-def _pad(lowering: Lowering, node: Node, index: Index) -> Index:
-    return tuple(
-        ix.scale(one, 1, -before) for one, before in zip(index, node.arg.before, strict=True)
-    )
-
-
-def _shrink(lowering: Lowering, node: Node, index: Index) -> Index:
-    return tuple(map(ix.scale, index, node.arg.step, node.arg.start))
-
-
-def _flip(lowering: Lowering, node: Node, index: Index) -> Index:
-    sizes = node.shape
-    return tuple(
-        ix.scale(one, -1, sizes[axis] - 1) if axis in node.arg else one
-        for axis, one in enumerate(index)
-    )
-
-
-def _shear(lowering: Lowering, node: Node, index: Index) -> Index:
-    axis, by, step = node.arg
-    offset = 0 if step > 0 else (node.shape[by] - 1) * step
-    moved = ix.add(index[axis], ix.scale(index[by], -step, offset))
-    return (*index[:axis], moved, *index[axis + 1 :])
-
-
-MOVE: dict[Op, Callable[[Lowering, Node, Index], Index]] = {
-    Op.RESHAPE: Lowering.reshaped,
-    Op.EXPAND: _expand,
-    Op.PERMUTE: _permute,
-    Op.PAD: _pad,
-    Op.SHRINK: _shrink,
-    Op.FLIP: _flip,
-    Op.SHEAR: _shear,
-}
-
-
-def _same(lowering: Lowering, node: Node, index: Index, condition: Node | None) -> Node:
-    return lowering.value(node.src[-1], index, condition)
-
-
-VALUE: dict[Op, Callable[[Lowering, Node, Index, Node | None], Node]] = {
-    Op.IOTA: lambda lowering, node, index, condition: cast(index[0], node.dtype),
-    Op.VARIABLE: lambda lowering, node, index, condition: node,
+LOWER: dict[Op, Callable[[Lowering, Node, Index, Node], Node]] = {
     Op.REDUCE: Lowering._reduced,
     Op.SCAN: Lowering._prefix,
     Op.GATHER: Lowering._gathered,
-    Op.ASSIGN: _same,
-    Op.COPY: _same,
-    Op.CONTIGUOUS: _same,
-    Op.DETACH: _same,
 }
 
 
-def full_index(lowering: Lowering, shape: Sequence[int]) -> tuple[Index, Index]:
-    """Fresh axes for an array of `shape`: its index, and the axes in order."""
-    pairs = [lowering.new_axis(size) for size in shape]
-    return tuple(index for index, _ in pairs), tuple(axis for _, axes in pairs for axis in axes)
+def moved_index(node: Node, index: Index) -> Index:
+    """Where the element of a movement's result at `index` lies in its operand."""
+    arg, shape = node.arg, node.src[0].shape
+    match node.op:
+        case Op.EXPAND:
+            aligned = zip(shape, index[len(index) - len(shape) :], strict=True)
+            return tuple(ix.ZERO if size == 1 else one for size, one in aligned)
+        case Op.PERMUTE:
+            return tuple(index[arg.index(axis)] for axis in range(len(index)))
+        case Op.PAD:
+            return tuple(map(ix.scale, index, repeat(1), (-before for before in arg.before)))
+        case Op.SHRINK:
+            return tuple(map(ix.scale, index, arg.step, arg.start))
+        case Op.FLIP:
+            turned = list(index)
+            for axis in arg:
+                turned[axis] = ix.scale(index[axis], -1, shape[axis] - 1)
+            return tuple(turned)
+        case _:  # SHEAR
+            axis, by, step = arg
+            offset = 0 if step > 0 else (node.shape[by] - 1) * step
+            moved = ix.add(index[axis], ix.scale(index[by], -step, offset))
+            return (*index[:axis], moved, *index[axis + 1 :])
+
+
+def flat_index(node: Node, index: Index) -> Node:
+    """The place of ``node[index]`` in row-major memory."""
+    return ix.add(*map(ix.scale, index, strides_of(node.shape)))
