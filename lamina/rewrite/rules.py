@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from lamina.dtypes import Scalar
 from lamina.errors import RuleError
-from lamina.ir.node import Node
-from lamina.ir.operators import Operators
+from lamina.ir.node import Node, Operators
 from lamina.ir.ops import Group, Op
 
 
