@@ -16,6 +16,8 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
 
 Array = Any  # numpy.ndarray; NumPy is imported on first use
+Arrays = Sequence[Array]
+DTypes = tuple[DType, ...]
 Row = Callable[..., Array]  # of NumPy, the node, and the values of its operands
 
 
@@ -35,7 +37,7 @@ def evaluate(sinks: Iterable[Node], leaves: Mapping[Node, Array] | None = None) 
     return [values[sink] for sink in sinks]
 
 
-def evaluate_node(node: Node, operands: Sequence[Array]) -> Array:
+def evaluate_node(node: Node, operands: Arrays) -> Array:
     """The value of one node from those of its operands."""
     import numpy as np
 
@@ -45,15 +47,13 @@ def evaluate_node(node: Node, operands: Sequence[Array]) -> Array:
     return np.asarray(value).astype(node.dtype.numpy, copy=False)
 
 
-def combine(
-    monoid: Monoid, left: list[Array], right: list[Array], dtypes: tuple[DType, ...]
-) -> list[Array]:
+def combine(monoid: Monoid, left: Arrays, right: Arrays, dtypes: DTypes) -> list[Array]:
     """One application of `monoid`'s combine to arrays."""
     a, b, joined = monoid.formula(dtypes)
-    return evaluate(joined, dict(zip(a + b, left + right, strict=True)))
+    return evaluate(joined, dict(zip(a + b, (*left, *right), strict=True)))
 
 
-def reduce(np: Any, arg: Reduce, dtypes: tuple[DType, ...], operands: Sequence[Array]) -> Array:
+def reduce(np: Any, arg: Reduce, dtypes: DTypes, operands: Arrays) -> Array:
     """One part of a reduction over some axes, which vanish."""
     if arg.monoid.op is None:
         return _prefixes(np, arg, dtypes, operands)[-1]
@@ -61,14 +61,14 @@ def reduce(np: Any, arg: Reduce, dtypes: tuple[DType, ...], operands: Sequence[A
     return ufunc.reduce(operands[0], axis=arg.axes, dtype=dtypes[0].numpy, initial=start)
 
 
-def scan(np: Any, arg: Reduce, dtypes: tuple[DType, ...], operands: Sequence[Array]) -> Array:
+def scan(np: Any, arg: Reduce, dtypes: DTypes, operands: Arrays) -> Array:
     """One part of the inclusive prefixes along some axes, row-major."""
     prefixes = _prefixes(np, arg, dtypes, operands)[1:]
     sizes = [operands[0].shape[axis] for axis in arg.axes]
     return np.moveaxis(prefixes.reshape(*sizes, *prefixes.shape[1:]), range(len(sizes)), arg.axes)
 
 
-def _prefixes(np: Any, arg: Reduce, dtypes: tuple[DType, ...], operands: Sequence[Array]) -> Array:
+def _prefixes(np: Any, arg: Reduce, dtypes: DTypes, operands: Arrays) -> Array:
     """The reduced axes as one in front, and the prefixes along it, the empty one first.
 
     Hillis and Steele 1986, "Data parallel algorithms": each round doubles how far they reach.
@@ -88,7 +88,7 @@ def _prefixes(np: Any, arg: Reduce, dtypes: tuple[DType, ...], operands: Sequenc
     return rows[arg.part]
 
 
-def _dtypes(node: Node) -> tuple[DType, ...]:
+def _dtypes(node: Node) -> DTypes:
     return tuple(operand.dtype for operand in node.src)
 
 
@@ -116,10 +116,8 @@ def _gather(np: Any, node: Node, x: Array, index: Array) -> Array:
 def _scatter(np: Any, node: Node, base: Array, index: Array, update: Array) -> Array:
     axis, monoid = node.arg
     size, kinds = base.shape[axis], (node.dtype,)
-    out = np.insert(base, size, 0, axis)
-    rows, source, places = (
-        np.moveaxis(one, axis, 0) for one in (out, update, _places(np, index, size))
-    )
+    out, places = np.insert(base, size, 0, axis), _places(np, index, size)
+    rows, source, places = (np.moveaxis(one, axis, 0) for one in (out, update, places))
     others = np.indices(rows.shape[1:], sparse=True)
     for row, place in zip(source, places, strict=True):
         at = (place, *others)
@@ -131,10 +129,6 @@ def _shift(np: Any, node: Node, x: Array, count: Array, shift: Row, beyond: Arra
     """Shifts by the width or more give what an endless shift would."""
     big = (count < 0) | (count >= node.dtype.bits)
     return np.where(big, beyond, shift(x, np.where(big, 0, count).astype(x.dtype)))
-
-
-def _erf(np: Any, node: Node, x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
 
 
 def _wide(np: Any, dtype: DType, x: Array) -> Array:
@@ -159,7 +153,7 @@ NUMPY = {
 EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
     Op.CONST: lambda np, node: np.array(node.arg.value, node.dtype.numpy),
     Op.IOTA: lambda np, node: np.arange(node.arg.size),
-    Op.ERF: _erf,
+    Op.ERF: lambda np, node, x: np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x,
     Op.CAST: lambda np, node, x: x if node.dtype.is_complex else x.real,
     Op.BITCAST: lambda np, node, x: np.ascontiguousarray(x).view(node.dtype.numpy).reshape(x.shape),
     Op.REAL: lambda np, node, x: x.real,

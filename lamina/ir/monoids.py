@@ -19,18 +19,13 @@ Parts = tuple[Node, ...]
 
 @dataclass(frozen=True, eq=False)
 class Monoid:
-    """A row of the table below.
-
-    identity: component dtypes -> the neutral element, one scalar a component.
-    combine: two tuples of scalar nodes -> their combination, as nodes.
-    op: the binary operation that `combine` is, for monoids of one component.
-    """
+    """A row of the table below."""
 
     name: str
     arity: int
-    identity: Callable[[tuple[DType, ...]], tuple[Scalar, ...]]
-    combine: Callable[[Parts, Parts], Parts]
-    op: Op | None = None
+    identity: Callable[[tuple[DType, ...]], tuple[Scalar, ...]]  # of components of these dtypes
+    combine: Callable[[Parts, Parts], Parts]  # of two tuples of scalars, as nodes
+    op: Op | None = None  # what `combine` is, for monoids of one component
 
     def __repr__(self) -> str:
         return self.name
@@ -45,17 +40,10 @@ class Monoid:
 
 
 def _of_op(op: Op, identity: Callable[[DType], Scalar]) -> Monoid:
-    return Monoid(
-        op.name,
-        1,
-        lambda dtypes: (identity(dtypes[0]),),
-        lambda left, right: (Node(op, (left[0], right[0])),),
-        op,
-    )
+    def combine(left: Parts, right: Parts) -> Parts:
+        return (Node(op, left + right),)
 
-
-def _is_nan(x: Node) -> Node:
-    return ~x.eq(x)
+    return Monoid(op.name, 1, lambda dtypes: (identity(dtypes[0]),), combine, op)
 
 
 def _better(op: Op) -> Callable[[Parts, Parts], Parts]:
@@ -65,8 +53,9 @@ def _better(op: Op) -> Callable[[Parts, Parts], Parts]:
         (a, i), (b, j) = left, right
         beats, tie = (a < b) if op is Op.MAX else (b < a), a.eq(b)
         if a.dtype.is_float:
-            beats = (beats & ~_is_nan(a)) | (_is_nan(b) & ~_is_nan(a))
-            tie = tie | (_is_nan(a) & _is_nan(b))
+            a_nan, b_nan = ~a.eq(a), ~b.eq(b)
+            beats = (beats & ~a_nan) | (b_nan & ~a_nan)
+            tie = tie | (a_nan & b_nan)
         take = beats | (tie & (j < i))
         return select(take, b, a), select(take, j, i)
 

@@ -32,9 +32,15 @@ from lamina.ir.ops import ARGUMENT, BufferRef, Group, Op
 from lamina.shape import prod
 
 _INTS = tuple[int, ...]
-_ALONE: dict[str | None, Any] = {
-    None: type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str,
+_SINGLE: dict[str, Any] = {
+    "nothing": type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int,
+    "device": str,
 }  # fmt: skip
+_OPERANDS = (
+    dict.fromkeys(Group.LEAF, 0)
+    | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN}, 2)
+    | dict.fromkeys((Op.WHERE, Op.SCATTER), 3)
+)
 _named = inspect.formatannotation
 _hints = functools.cache(functools.partial(typing.get_type_hints, localns={"Monoid": Monoid}))
 
@@ -79,49 +85,36 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
     """Raise VerifyError if ``Node(op, src, arg)`` is wrong before its type is inferred."""
     require(isinstance(op, Op), f"{op!r} is not an operation")
     require(op not in Group.FOREIGN, "it does not belong in a graph")
-    _check_type(arg, ARGUMENT.get(op))
-    count = operand_count(op, arg)
+    _check_argument(arg, ARGUMENT.get(op, "nothing"))
+    reduces = op in Group.REDUCTION
+    count = arg.monoid.arity if reduces else _OPERANDS.get(op, 1)
     require(type(src) is tuple, f"the operands are {src!r}, not a tuple")
     require(len(src) == count, f"it takes {count} operands, and has {len(src)}")
-    if op is Op.CONST:
-        _check_scalar(arg.value, arg.dtype)
-    elif op is Op.PAD:
-        _check_scalar(arg.value, src[0].dtype)
+    if op in (Op.CONST, Op.PAD):
+        _check_scalar(arg.value, arg.dtype if op is Op.CONST else src[0].dtype)
     elif op is Op.IOTA:
         require(arg.dtype.is_int or arg.dtype.is_float, f"dtype={arg.dtype!r} does not count")
     elif op is Op.VARIABLE:
         require(arg.name.isidentifier(), f"name={arg.name!r} is not an identifier")
         require(arg.minimum <= arg.maximum, f"{arg.minimum} to {arg.maximum} hold no integer")
-    elif op is Op.FLIP:
-        _check_axes(arg)
     elif op is Op.SCATTER and arg.monoid is not None:
         check_monoid(arg.monoid, src[:1])
-    elif op in Group.REDUCTION:
+    elif reduces or op is Op.FLIP:
+        axes = arg.axes if reduces else arg
+        require(list(axes) == sorted(set(axes)), f"axes={axes!r} is not a sorted tuple of axes")
+        require(op is not Op.SCAN or len(axes) == 1, f"axes={axes!r} is not one axis")
+    if reduces:
         check_monoid(arg.monoid, src, arg.part)
-        _check_axes(arg.axes)
-        require(op is Op.REDUCE or len(arg.axes) == 1, f"axes={arg.axes!r} is not one axis")
 
 
-def operand_count(op: Op, arg: Any) -> int:
-    """How many operands a graph operation takes."""
-    if op in Group.REDUCTION:
-        return int(arg.monoid.arity)
-    if op in (Op.WHERE, Op.SCATTER):
-        return 3
-    two = op in Group.BINARY or op in (Op.GATHER, Op.ASSIGN)
-    return 0 if op in Group.LEAF else 1 + two
-
-
-def _check_type(arg: Any, kind: Any) -> None:
-    """`kind` is an entry of `ARGUMENT`, or None for no argument."""
-    if kind is None or isinstance(kind, str):
-        alone = _ALONE[kind]
-        require(_fits(arg, alone), f"its argument is {arg!r}, not {_named(alone)}")
-        return
-    require(type(arg) is kind, f"its argument is {arg!r}, not {_named(kind)}")
-    for field, hint in _hints(kind).items():
+def _check_argument(arg: Any, kind: Any) -> None:
+    """`kind` is an entry of `ARGUMENT`."""
+    single = isinstance(kind, str)
+    hint = _SINGLE[kind] if single else kind
+    require(_fits(arg, hint), f"its argument is {arg!r}, not {_named(hint)}")
+    for field, part in () if single else _hints(kind).items():
         value = getattr(arg, field)
-        require(_fits(value, hint), f"{field}={value!r} is not {_named(hint)}")
+        require(_fits(value, part), f"{field}={value!r} is not {_named(part)}")
 
 
 def _fits(value: object, hint: Any) -> bool:
@@ -138,16 +131,11 @@ def _check_scalar(value: Any, dtype: DType) -> None:
     require(inside, f"{value} is out of the range of {dtype.name}")
 
 
-def _check_axes(axes: tuple[int, ...]) -> None:
-    require(list(axes) == sorted(set(axes)), f"its axes are {axes!r}, not a sorted tuple of axes")
-
-
 def check_monoid(monoid: Monoid, parts: tuple[Node, ...], part: int = 0) -> None:
     """Raise VerifyError unless `monoid` combines `parts` and has component `part`."""
     kinds = tuple(one.dtype for one in parts)
-    listed = ", ".join(one.name for one in kinds)
-    require(len(parts) == monoid.arity and combines(monoid, kinds),
-            f"{monoid.name} does not combine {listed}")  # fmt: skip
+    fits = len(parts) == monoid.arity and combines(monoid, kinds)
+    require(fits, f"{monoid.name} does not combine {', '.join(one.name for one in kinds)}")
     require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid.name}")
 
 
