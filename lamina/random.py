@@ -30,6 +30,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, integer, normalize_axis, prod, sizes_of
 from lamina.tensor.core import Tensor, as_tensor
+from lamina.tensor.indexing import take
 from lamina.tensor.reduction import argmax
 
 __all__ = [
@@ -254,19 +255,12 @@ def permutation(
     device: str | None = None,
 ) -> Tensor:  # fmt: skip
     """0..x-1 in random order (int64), or the tensor `x` with the places along `axis` shuffled."""
-    if isinstance(x, int):
-        key = _choose_key(seed, key, device)
-        return Tensor.of(_shuffled(key, x), key.device)
-    key = _choose_key(seed, key, x.device)
-    axis = normalize_axis("permutation", axis, x.ndim)
-    column = tuple(x.shape[axis] if one == axis else 1 for one in range(x.ndim))
-    order = build.expand(build.reshape(_shuffled(key, x.shape[axis]), column), x.shape)
-    return Tensor.of(Node(Op.GATHER, (x.node, order), axis), x.device)
-
-
-def _shuffled(key: Tensor, n: int) -> Node:
-    """The order of n random numbers of 64 bits."""
-    return Node(Op.ARGSORT, (_long_words(_words(key, (n,))),))
+    if isinstance(x, Tensor):
+        axis = normalize_axis("permutation", axis, x.ndim)
+        return take(x, permutation(x.shape[axis], seed=seed, key=key, device=x.device), axis=axis)
+    key = _choose_key(seed, key, device)
+    order = Node(Op.ARGSORT, (_long_words(_words(key, sizes_of("permutation", (x,)))),))
+    return Tensor.of(order, key.device)
 
 
 def categorical(

@@ -30,32 +30,21 @@ the fields of the node's `arg`. "Derivative" says whether a VJP rule exists, or 
 
 def ops_markdown() -> str:
     """Every operation with its dtypes, argument, meaning and derivative, as Markdown."""
-    meanings = _meanings()
+    # What an operation means is the comment beside it in the source of `Op`.
+    comments = re.findall(r"^ +(\w+) = enum\.auto\(\)(?:  # (.*))?$", inspect.getsource(Op), re.M)
+    meanings = {name: text.replace("|", "\\|") for name, text in comments}
     parts = [_INTRODUCTION]
     for title, members in _SECTIONS:
-        parts.append(f"## {title}\n")
-        parts.append("| operation | dtypes | argument | meaning | derivative |")
-        parts.append("|---|---|---|---|---|")
-        parts.extend(_row(op, meanings) for op in Op if op in members)
+        parts += [f"## {title}\n", "| operation | dtypes | argument | meaning | derivative |",
+                  "|---|---|---|---|---|"]  # fmt: skip
+        parts += [_row(op, meanings[op.name]) for op in Op if op in members]
         parts.append("")
     return "\n".join(parts)
 
 
-def _row(op: Op, meanings: dict[str, str]) -> str:
+def _row(op: Op, meaning: str) -> str:
     kinds = ", ".join(KINDS.get(op, ()))
-    derivative = "yes" if op in VJP else NOT_DIFFERENTIABLE[op]
-    meaning = meanings.get(op.name, "").replace("|", "\\|")
-    return f"| {op.name} | {kinds} | {_argument(op)} | {meaning} | {derivative} |"
-
-
-def _argument(op: Op) -> str:
     argument = ARGUMENT.get(op, "")
-    if isinstance(argument, str):
-        return argument
-    return ", ".join(argument.__annotations__)
-
-
-def _meanings() -> dict[str, str]:
-    """The comment beside each operation in the source of `Op`."""
-    found = re.findall(r"^ +(\w+) = enum\.auto\(\)(?:  # (.*))?$", inspect.getsource(Op), re.M)
-    return dict(found)
+    fields = argument if isinstance(argument, str) else ", ".join(argument.__annotations__)
+    derivative = "yes" if op in VJP else NOT_DIFFERENTIABLE[op]
+    return f"| {op.name} | {kinds} | {fields} | {meaning} | {derivative} |"
