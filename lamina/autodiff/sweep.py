@@ -34,6 +34,7 @@ Contribution = tuple[Node, Mask]  # what a consumer adds to a node's adjoint, an
 
 _NONLINEAR = Group.TRANSCENDENTAL | {Op.MUL, Op.DIV, Op.POW, Op.MOD}
 _VIEWS = Group.MOVEMENT | {Op.CAST, Op.CONTIGUOUS}
+_UNIFORM = _VIEWS - {Op.PAD, Op.SHEAR}  # of a constant they make a constant
 
 
 def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Node | None]:
@@ -162,7 +163,7 @@ def _is_contraction(node: Node) -> bool:
 
 def _constant(node: Node) -> float:
     """The one value of every element of `node`; NaN if there is none."""
-    node = _behind(node, _VIEWS - {Op.PAD, Op.SHEAR})
+    node = _behind(node, _UNIFORM)
     return float(node.arg.value) if node.op is Op.CONST else math.nan
 
 
