@@ -8,16 +8,16 @@ the same axes that are ready at that place share them.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from lamina.codegen.segments import Extent, Run, Segment, combinations
-from lamina.dtypes import DType
-from lamina.ir.kernel import Store, free_axes, roots_of
-from lamina.ir.monoids import Monoid
+from lamina.dtypes import DType, bool_
+from lamina.ir.kernel import Store, bound_axes, free_axes, points
+from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Hole, Op
 from lamina.kernel.schedule import Nest
@@ -36,16 +36,57 @@ class Value(NamedTuple):
     mask: int = 0
 
 
+Values = tuple[Value, ...]
+
+
+class Run(NamedTuple):
+    """How one axis runs: "loop" or "unroll" over `extent`, "vector" of `extent` lanes, or "fixed"
+    at `extent`, a number or text; and the condition under which it does so, if any."""
+
+    how: str
+    extent: int | str
+    condition: str = ""
+
+
+Segment = dict[Node, Run]
+
+
+@dataclass
 class Scope:
     """The body of one loop: its lines, and the values already computed in it."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.cache: dict[Key, Value] = {}
+    lines: list[str] = field(default_factory=list)
+    cache: dict[Key, Value] = field(default_factory=dict)
 
 
-class NestPrinter:
-    """Prints one nest; a target fills in the spelling of types, operations, loads and stores."""
+@dataclass
+class Accumulation:
+    """The running value of one reduction at one point of the open tile.
+
+    Each point of the reduction's own tile has accumulators of its own, until they are joined.
+    """
+
+    fold: Node
+    point: Point
+    running: dict[tuple[int, ...], Values] = field(default_factory=dict)
+    total: Values = ()
+
+
+class Target(Protocol):
+    """What a target spells: types, expressions, and printed stores."""
+
+    def type(self, value: Value) -> str: ...
+    def literal(self, node: Node) -> Value: ...
+    def operation(self, node: Node, operands: list[Value]) -> Value: ...
+    def widened(self, value: Value, to: Value) -> str: ...  # to the lanes and the mask of `to`
+    def lane(self, value: Value, number: int) -> Value: ...
+    def lane_numbers(self, lanes: int) -> Value: ...  # 0, 1, ..., lanes - 1 as int64
+    def load(self, node: Node, point: Point) -> Value: ...
+    def store(self, store: Store, value: Value, point: Point) -> None: ...
+
+
+class NestPrinter(Target):
+    """Prints one nest in what a subclass spells."""
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -55,125 +96,109 @@ class NestPrinter:
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self._names = 0
-        nodes = toposort(root for store in nest.kernel.stores for root in roots_of(store))
-        self.folds = [node for node in nodes if node.op is Op.FOLD]
-        self.rank = {axis: place for place, axis in enumerate(nest.order)}
 
-    # What a target spells.
-
-    def operation(self, node: Node, operands: list[Value], lanes: int) -> Value:
-        """The expression of one elementwise operation."""
-        raise NotImplementedError
-
-    def load(self, node: Node, point: Point) -> Value:
-        """The expression of a LOAD."""
-        raise NotImplementedError
-
-    def store(self, store: Store, value: Value, point: Point) -> None:
-        """Print one store."""
-        raise NotImplementedError
-
-    def literal(self, node: Node) -> Value:
-        """A constant."""
-        raise NotImplementedError
-
-    def lane_numbers(self, lanes: int) -> Value:
-        """The vector 0, 1, ..., lanes - 1 of int64."""
-        raise NotImplementedError
-
-    def declare(self, value: Value, mutable: bool = False) -> Value:
-        """Print a definition of a fresh name for `value`."""
-        raise NotImplementedError
-
-    def horizontal(self, values: tuple[Value, ...], lane: int) -> tuple[Value, ...]:
-        """One lane of each vector."""
-        raise NotImplementedError
-
-    # Lines and scopes.
+    # Lines, scopes and axes.
 
     def line(self, text: str) -> None:
         """Add a line to the innermost open scope."""
         self.scopes[-1].lines.append(text)
 
-    def name(self, prefix: str = "t") -> str:
-        """A fresh name."""
+    def declare(self, value: Value, mutable: bool = False) -> Value:
+        """Print a definition of a fresh name for `value`."""
         self._names += 1
-        return f"{prefix}{self._names}"
+        name = f"t{self._names}"
+        self.line(f"{'' if mutable else 'const '}{self.type(value)} {name} = {value.text};")
+        return value._replace(text=name)
 
-    def loop(self, axis: Node, run: Run, body: Callable[[], None]) -> None:
-        """Bind a looped, fixed or given axis around `body`."""
-        if run.how != "loop":
-            self.depth_of[axis], self.text_of[axis] = len(self.scopes) - 1, str(run.extent)
-            body()
-            del self.depth_of[axis]
-            return
-        if run.extent == 0:
-            return
-        name = f"a{axis.arg.number}"
-        scope = Scope()
-        self.scopes.append(scope)
-        self.depth_of[axis], self.text_of[axis] = len(self.scopes) - 1, name
-        body()
-        del self.depth_of[axis]
-        self.scopes.pop()
-        if scope.lines:
-            self.line(self.loop_header(name, run.extent))
-            self.scopes[-1].lines += ["    " + text for text in scope.lines]
+    @contextmanager
+    def at(self, depth: int) -> Iterator[None]:
+        """Print into an outer scope."""
+        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
+        yield
+        self.scopes = inner
+
+    @contextmanager
+    def bound(self, axis: Node, run: Run) -> Iterator[None]:
+        """Bind `axis` to its loop, to a text, or to the lanes or points of the open tile."""
+        name, extent = f"a{axis.arg.number}", run.extent
+        tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
+        table = tables.get(run.how, self.text_of)
+        table[axis] = {"loop": name, "fixed": str(extent)}.get(run.how, extent)
+        if run.how == "loop":
+            self.scopes.append(Scope())
+        self.depth_of[axis] = len(self.scopes) - 1
+        yield
+        del self.depth_of[axis], table[axis]
+        if run.how == "loop" and (lines := self.scopes.pop().lines):
+            self.line(f"for (i64 {name} = 0; {name} < {extent}; {name}++) {{")
+            self.scopes[-1].lines += ["    " + text for text in lines]
             self.line("}")
 
-    def loop_header(self, name: str, extent: Extent) -> str:
-        return f"for (i64 {name} = 0; {name} < {extent}; {name}++) {{"
+    @contextmanager
+    def opened(self, segment: Segment) -> Iterator[None]:
+        """Open the loops of `segment` in the nest's order, then its tile."""
+        ordered = [axis for axis in self.nest.order if axis in segment]
+        ordered.sort(key=lambda axis: segment[axis].how in ("unroll", "vector"))
+        with ExitStack() as stack:
+            for axis in ordered:
+                stack.enter_context(self.bound(axis, segment[axis]))
+            yield
 
-    def run_nest(self, segment: Segment, body: Callable[[], None]) -> None:
-        """Open the loops of `segment` in the nest's order, then its tile, around `body`."""
-        ordered = sorted(segment, key=self.rank.__getitem__)
-        looped = [axis for axis in ordered if segment[axis].how not in ("unroll", "vector")]
-        tile = [axis for axis in ordered if axis not in looped]
+    def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
+        """The nests that together cover `extent` iterations of the chain `pieces`.
 
-        def descend(place: int) -> None:
-            if place < len(looped):
-                axis = looped[place]
-                self.loop(axis, segment[axis], lambda: descend(place + 1))
-            else:
-                self._with_tile({axis: segment[axis] for axis in tile}, body)
+        Full blocks get constant inner sizes, and what is left over gets a nest of its own, so that
+        vectors and unrolled tiles stay exact. A parallel axis is given where the nest runs.
+        """
+        if not pieces:
+            return [{}]
+        axis, rest, how = pieces[0], pieces[1:], self.nest.bound(pieces[0])
+        block, name = points(rest), f"a{axis.arg.number}"
+        count, tail = divmod(extent, block)
+        if how == "parallel":
+            if tail and len(rest) == 1 and self.nest.bound(rest[0]) == "serial":
+                inner = Run("loop", f"({name} < {count} ? {block} : {tail})")
+                return [{axis: Run("fixed", name), rest[0]: inner}]
+            full = Run("fixed", name, f"{name} < {count}" if tail else "")
+            last = Run("fixed", name, f"{name} == {count}")
+        else:
+            fits = how == "unroll" or (how == "vector" and count == axis.arg.size)
+            full, last = Run(how if fits else "loop", count), Run("fixed", count)
+        return [
+            {axis: run} | segment
+            for run, inside in ((full, block if count else 0), (last, tail))
+            if inside
+            for segment in self.segments(rest, inside)
+        ]
 
-        descend(0)
+    def segments_of(self, axes: Iterable[Node]) -> Iterator[Segment]:
+        """Every combination of the segments of the chains that `axes` consist of."""
+        chains = [self.nest.chain(axis) for axis in axes if self.nest.is_head(axis)]
+        for chosen in product(*(self.segments(*chain) for chain in chains)):
+            yield {axis: run for segment in chosen for axis, run in segment.items()}
 
-    def _with_tile(self, tile: Segment, body: Callable[[], None]) -> None:
-        for axis, run in tile.items():
-            self.depth_of[axis] = len(self.scopes) - 1
-            if run.how == "vector":
-                self.vectors[axis] = axis.arg.size
-            else:
-                assert isinstance(run.extent, int)
-                self.unrolled[axis] = run.extent
-        body()
-        for axis in tile:
-            del self.depth_of[axis]
-            self.vectors.pop(axis, None)
-            self.unrolled.pop(axis, None)
-
-    def points(self, axes: Sequence[Node]) -> Iterator[Point]:
+    def points(self, axes: Iterable[Node]) -> Iterator[Point]:
         """Every point of the unrolled ones among `axes`."""
         tile = [axis for axis in axes if axis in self.unrolled]
         for values in product(*(range(self.unrolled[axis]) for axis in tile)):
             yield dict(zip(tile, values, strict=True))
 
+    def points_of(self, node: Node) -> Iterator[Point]:
+        """Every point of the open tile at which `node` differs."""
+        return self.points(axis for axis in self.unrolled if axis in free_axes(node))
+
     # Values.
 
     def lanes_of(self, node: Node) -> int:
         """1, or the lanes of the vector axis that `node` depends on."""
-        if not self.vectors:
-            return 1
-        return max((self.vectors.get(axis, 1) for axis in free_axes(node)), default=1)
+        free = free_axes(node)
+        return max((lanes for axis, lanes in self.vectors.items() if axis in free), default=1)
 
     def home(self, node: Node) -> int:
         """The number of the outermost scope where `node` can be computed."""
         return max((self.depth_of[axis] for axis in free_axes(node)), default=0)
 
     def key(self, node: Node, point: Point) -> Key:
-        if not self.unrolled:
-            return node, ()
         free = free_axes(node)
         return node, tuple((axis, point[axis]) for axis in self.unrolled if axis in free)
 
@@ -181,20 +206,17 @@ class NestPrinter:
         """`node` at `point`, printed in its home scope the first time it is needed."""
         if node.op is Op.CONST:
             return self.literal(node)
-        depth = self.home(node)
-        key = self.key(node, point)
-        found = self.scopes[depth].cache.get(key)
-        if found is not None:
-            return found
-        if node.op is Op.FOLD:
-            self._fold(node, depth)
-            return self.scopes[depth].cache[key]
-        saved = self.scopes
-        self.scopes = saved[: depth + 1]
-        result = self._compute(node, point)
-        self.scopes[-1].cache[key] = result
-        self.scopes = saved
-        return result
+        depth, key = self.home(node), self.key(node, point)
+        cache = self.scopes[depth].cache
+        if key not in cache:
+            with self.at(depth):
+                if node.op is Op.FOLD:
+                    self._fold(node)
+                elif node.op is Op.PREFIX:
+                    self._prefix(node, point)
+                else:
+                    cache[key] = self._expression(node, point)
+        return cache[key]
 
     def result(self, root: Node, point: Point) -> Value:
         """`value` of a root; operands come first, so that long chains need no deep recursion."""
@@ -202,24 +224,21 @@ class NestPrinter:
             self.value(node, point)
         return self.value(root, point)
 
-    def _compute(self, node: Node, point: Point) -> Value:
+    def _expression(self, node: Node, point: Point) -> Value:
         if node.op in (Op.AXIS, Op.AFFINE):
             return self._index_value(node, point)
         if node.op is Op.LOAD:
             return self.declare(self.load(node, point))
-        if node.op is Op.PREFIX:
-            return self._prefix(node, point)
-        operands = [self.value(operand, point) for operand in node.src]
-        return self.declare(self.operation(node, operands, max(one.lanes for one in operands)))
+        return self.declare(self.operation(node, [self.value(one, point) for one in node.src]))
 
     def index_text(self, index: Node, point: Point) -> str:
-        """C text of a scalar index; vector axes count as 0."""
+        """Text of a scalar index; vector terms count as 0."""
         terms, constant = ix.terms_of(index)
         parts = []
         for term, factor in terms.items():
-            if term in self.vectors and term not in point:
+            if self.lanes_of(term) > 1:
                 continue
-            if term.op is Op.AXIS and term in point:
+            if term in point:
                 constant += factor * point[term]
                 continue
             text = self.text_of[term] if term.op is Op.AXIS else self.value(term, point).text
@@ -229,294 +248,186 @@ class NestPrinter:
         return " + ".join(parts)
 
     def _index_value(self, node: Node, point: Point) -> Value:
-        terms, _ = ix.terms_of(node)
-        lanes = self.lanes_of(node)
-        if lanes > 1 and any(
-            term.op is not Op.AXIS and self.lanes_of(term) > 1 for term in terms
-        ):
-            return self.declare(self._vector_sum(node, point, lanes))
-        text = self.index_text(node, point)
-        scalar = Value(f"({text})", node.dtype)
-        if lanes == 1:
-            return scalar
-        factor = sum(terms[axis] for axis in terms if axis in self.vectors and axis not in point)
-        step = Node(Op.MUL, (_hole("lane", node.dtype), const(factor, node.dtype)))
-        total = Node(Op.ADD, (step, _hole("base", node.dtype)))
-        holes = {
-            _hole("lane", node.dtype): self.lane_numbers(lanes), _hole("base", node.dtype): scalar,
-        }  # fmt: skip
-        self.template((total,), holes)
-        return holes[total]
-
-    def _vector_sum(self, node: Node, point: Point, lanes: int) -> Value:
-        """An affine form with vector operands that are not axes: spell it out."""
-        terms, constant = ix.terms_of(node)
-        total: Node = const(constant, node.dtype)
-        for term, factor in terms.items():
-            total = Node(Op.ADD, (total, Node(Op.MUL, (term, const(factor, node.dtype)))))
-        return self.value(total, point)
-
-    def template(self, nodes: Sequence[Node], memo: dict[Node, Value]) -> None:
-        """Print scalar expressions over holes in the innermost scope; `memo`, which has the
-        values of the holes, gets those of every node beneath."""
-        for one in toposort(nodes):
-            if one in memo:
-                continue
-            if one.op is Op.CONST:
-                memo[one] = self.literal(one)
-                continue
-            operands = [memo[operand] for operand in one.src]
-            lanes = max(operand.lanes for operand in operands)
-            memo[one] = self.declare(self.operation(one, operands, lanes))
+        """An index as data: its scalar terms as one text, to which each vector is added."""
+        total = Value(f"({self.index_text(node, point)})", node.dtype)
+        for term, factor in ix.terms_of(node)[0].items():
+            if (lanes := self.lanes_of(term)) > 1:
+                vector = self.lane_numbers(lanes) if term.op is Op.AXIS else self.value(term, point)
+                scale = self.literal(const(factor, node.dtype))
+                (scaled,) = self.combined(MUL, (vector,), (scale,))
+                (added,) = self.combined(ADD, (self.declare(scaled),), (total,))
+                total = self.declare(added)
+        return total
 
     # Reductions.
 
-    def _fold(self, node: Node, depth: int) -> None:
+    def _fold(self, node: Node) -> None:
         """Print the loops of `node` and of every reduction that can share them."""
-        saved = self.scopes
-        self.scopes = saved[: depth + 1]
-        mates = self._mates(node, depth)
-        axes = node.src[node.arg.monoid.arity :]
-        sums: dict[tuple[Monoid, tuple[Node, ...]], list[Node]] = {}
-        for mate in mates:
-            parts = mate.src[: mate.arg.monoid.arity]
-            sums[mate.arg.monoid, parts] = [*sums.get((mate.arg.monoid, parts), []), mate]
-        printers = [
-            Accumulation(self, monoid, parts, axes, point)
-            for monoid, parts in sums
-            for point in self.points(_ordered_free(self, parts, axes))
-        ]
+        axes = bound_axes(node)
+        whole = dict.fromkeys(_component(mate, 0) for mate in self._mates(node))
+        sums = [Accumulation(mate, at) for mate in whole for at in self.points_of(mate)]
         for vector in (True, False):
-            for segment in combinations(self.nest, axes):
+            for segment in self.segments_of(axes):
                 if any(run.how == "vector" for run in segment.values()) is vector:
-                    self.run_nest(segment, lambda: _step(self, printers, axes))
-            for printer in printers:
-                printer.narrow()
-        for (monoid, parts), found in sums.items():
-            for printer in printers:
-                if printer.monoid is monoid and printer.parts == parts:
-                    for mate in found:
-                        key = self.key(mate, printer.point)
-                        self.scopes[depth].cache[key] = printer.result(mate.arg.part)
-        self.scopes = saved
+                    with self.opened(segment):
+                        for inner in self.points(axes):
+                            for one in sums:
+                                self._step(one, inner)
+            for one in sums:
+                self._join(one)
+        for one in sums:  # the identity where the reduction was empty
+            self._keep(one.fold, one.point, one.total or self.start(one.fold, 1))
 
-    def _mates(self, node: Node, depth: int) -> list[Node]:
-        axes = node.src[node.arg.monoid.arity :]
-        for inner in self._inner_folds(node, depth):
-            for point in self.points(tuple(free_axes(inner))):
+    def _mates(self, node: Node) -> list[Node]:
+        """`node` and the missing reductions over its axes whose own operands are there."""
+        for inner in self._missing(toposort(node.src)):
+            for point in self.points_of(inner):
                 self.value(inner, point)
+        depth = len(self.scopes) - 1
         return [
             fold
-            for fold in self.folds
-            if fold is node
-            or (
-                fold.src[fold.arg.monoid.arity :] == axes
-                and free_axes(fold) <= self.depth_of.keys()
-                and self.home(fold) == depth
-                and not any(self._missing(one) for one in self._inner_folds(fold, depth))
-                and self._missing(fold)
+            for fold in self._missing(self.nest.kernel.nodes)
+            if bound_axes(fold) == bound_axes(node)
+            and self.home(fold) == depth
+            and not self._missing(toposort(fold.src))
+        ]
+
+    def _missing(self, nodes: Iterable[Node]) -> list[Node]:
+        """The reductions among `nodes` that the open scopes could hold, and do not."""
+        bound = {axis for axis, depth in self.depth_of.items() if depth < len(self.scopes)}
+        return [
+            node
+            for node in nodes
+            if node.op is Op.FOLD
+            and free_axes(node) <= bound
+            and any(
+                self.key(node, point) not in self.scopes[self.home(node)].cache
+                for point in self.points_of(node)
             )
         ]
 
-    def _inner_folds(self, node: Node, depth: int) -> list[Node]:
-        """Reductions inside `node` that do not run in its loops."""
-        axes = frozenset(node.src[node.arg.monoid.arity :])
-        inside = toposort(node.src[: node.arg.monoid.arity])
-        return [one for one in inside if one.op is Op.FOLD and not free_axes(one) & axes]
+    def _step(self, one: Accumulation, inner: Point) -> None:
+        """Combine the parts at one point of the reduction's own tile."""
+        key = tuple(inner.values())
+        operands = tuple(self.result(part, one.point | inner) for part in _parts(one.fold))
+        if not one.total and key not in one.running:
+            # A part that is the same in every lane still counts once for each.
+            lanes = max(map(self.lanes_of, one.fold.src))
+            with self.at(self.home(one.fold)):
+                one.running[key] = self.start(one.fold, lanes)
+        self.update(one.fold.arg.monoid, one.total or one.running[key], operands)
 
-    def _missing(self, fold: Node) -> bool:
-        free = free_axes(fold)
-        if not free <= self.depth_of.keys():
-            return True
-        cache = self.scopes[self.home(fold)].cache if self.home(fold) < len(self.scopes) else {}
-        return any(self.key(fold, point) not in cache for point in self.points(tuple(free)))
+    def _join(self, one: Accumulation) -> None:
+        """Make one of the accumulators, and of the lanes of the reduction's own vector axis."""
+        if one.total or not one.running:
+            return
+        monoid = one.fold.arg.monoid
+        total = self._tree(monoid, list(one.running.values()))
+        if total[0].lanes > max(map(self.lanes_of, _parts(one.fold))):
+            lanes = range(total[0].lanes)
+            total = self._tree(monoid, [tuple(self.lane(v, i) for v in total) for i in lanes])
+        one.total = tuple(self.declare(value, mutable=True) for value in total)
 
-    def _prefix(self, node: Node, point: Point) -> Value:
+    def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
+        while len(values) > 1:
+            odd = values[len(values) // 2 * 2 :]
+            values = [
+                tuple(map(self.declare, self.combined(monoid, a, b)))
+                for a, b in zip(values[::2], values[1::2], strict=False)
+            ] + odd
+        return values[0]
+
+    def _prefix(self, node: Node, point: Point) -> None:
         """A running value, declared outside the loops of its axes and updated inside."""
-        monoid = node.arg.monoid
-        parts, axes = node.src[: monoid.arity], node.src[monoid.arity :]
-        outside = min(self.depth_of[axis] for axis in axes) - 1
-        operands = tuple(self.value(one, point) for one in parts)
-        lanes = max(operand.lanes for operand in operands)
-        inner, self.scopes = self.scopes, self.scopes[: outside + 1]
-        running = self.start(monoid, parts, lanes)
-        self.scopes = inner
-        self.update(monoid, running, operands)
-        for number, one in enumerate(running):
-            same = Node(Op.PREFIX, node.src, node.arg._replace(part=number))
-            self.scopes[-1].cache[self.key(same, point)] = self.declare(one)
-        return self.scopes[-1].cache[self.key(node, point)]
+        operands = tuple(self.value(one, point) for one in _parts(node))
+        with self.at(min(self.depth_of[axis] for axis in bound_axes(node)) - 1):
+            running = self.start(node, max(one.lanes for one in operands))
+        self.update(node.arg.monoid, running, operands)
+        self._keep(node, point, tuple(map(self.declare, running)))
 
-    def start(self, monoid: Monoid, parts: tuple[Node, ...], lanes: int) -> tuple[Value, ...]:
-        """Declare accumulators that hold the identity."""
-        dtypes = tuple(part.dtype for part in parts)
-        return tuple(
-            self.accumulator(self.literal(const(identity, dtype)), lanes)
-            for identity, dtype in zip(monoid.identity(dtypes), dtypes, strict=True)
-        )
+    def _keep(self, node: Node, point: Point, values: Values) -> None:
+        """Remember every component of a reduction."""
+        for part, value in enumerate(values):
+            self.scopes[-1].cache[self.key(_component(node, part), point)] = value
 
-    def accumulator(self, identity: Value, lanes: int) -> Value:
-        """Declare a mutable value that holds `identity` in every lane."""
-        raise NotImplementedError
+    def start(self, node: Node, lanes: int) -> Values:
+        """Declare accumulators of a reduction that hold the identity."""
+        dtypes = tuple(part.dtype for part in _parts(node))
+        started = []
+        for identity, dtype in zip(node.arg.monoid.identity(dtypes), dtypes, strict=True):
+            wide = Value("", dtype, lanes, 8 if dtype is bool_ and lanes > 1 else 0)
+            text = self.widened(self.literal(const(identity, dtype)), wide)
+            started.append(self.declare(wide._replace(text=text), mutable=True))
+        return tuple(started)
 
-    def update(
-        self, monoid: Monoid, running: tuple[Value, ...], operands: tuple[Value, ...]
-    ) -> None:
+    def update(self, monoid: Monoid, running: Values, operands: Values) -> None:
         """``running = combine(running, operands)``."""
         for target, value in zip(running, self.combined(monoid, running, operands), strict=True):
-            self.assign(target, value)
+            self.line(f"{target.text} = {self.widened(value, target)};")
 
-    def assign(self, target: Value, value: Value) -> None:
-        """Print an assignment, converting masks."""
-        raise NotImplementedError
-
-    def combined(
-        self, monoid: Monoid, left: tuple[Value, ...], right: tuple[Value, ...]
-    ) -> tuple[Value, ...]:
+    def combined(self, monoid: Monoid, left: Values, right: Values) -> Values:
         """The monoid's combine of two tuples of values."""
-        first = tuple(_hole(f"a{i}", value.dtype) for i, value in enumerate(left))
-        second = tuple(_hole(f"b{i}", value.dtype) for i, value in enumerate(right))
-        holes = dict(zip(first + second, left + right, strict=True))
+        first, second = _holes("a", left), _holes("b", right)
         results = monoid.combine(first, second)
         if monoid.op is not None:  # one expression, so that the compiler sees a multiply-add
-            lanes = max(left[0].lanes, right[0].lanes)
-            return (self.operation(results[0], [left[0], right[0]], lanes),)
-        self.template(results, holes)
-        return tuple(holes[result] for result in results)
+            return (self.operation(results[0], [*left, *right]),)
+        known = dict(zip(first + second, left + right, strict=True))
+        for node in toposort(results):
+            if node.op is Op.CONST:
+                known[node] = self.literal(node)
+            elif node not in known:
+                operands = [known[operand] for operand in node.src]
+                known[node] = self.declare(self.operation(node, operands))
+        return tuple(known[result] for result in results)
 
     # Stores.
 
+    def rows(self, segment: Segment) -> None:
+        """Everything the kernel does for the rows of one segment."""
+        kernel = self.nest.kernel
+        with self.opened(segment):
+            for axes in dict.fromkeys(store.axes for store in kernel.stores):
+                stores = [store for store in kernel.stores if store.axes == axes]
+                for columns in self.segments_of(axes[kernel.rows :]):
+                    with self.opened(columns):
+                        self.stores(stores)
+
     def stores(self, stores: Sequence[Store]) -> None:
         """Every value first, then every store, at every point of the open tile."""
-        axes = stores[0].axes
         ready = [
             (store, self.result(store.value, point), point)
-            for point in self.points(axes)
+            for point in self.points(stores[0].axes)
             for store in stores
         ]
         for store, value, point in ready:
             self.store(store, value, point)
 
-    def rows(self, segment: Segment) -> None:
-        """Everything the kernel does for the rows of one segment."""
-
-        def body() -> None:
-            groups: dict[tuple[Node, ...], list[Store]] = {}
-            for store in self.nest.kernel.stores:
-                groups.setdefault(store.axes, []).append(store)
-            for axes, stores in groups.items():
-                inner = functools.partial(self.stores, stores)
-                for columns in combinations(self.nest, axes[self.nest.kernel.rows :]):
-                    self.run_nest(columns, inner)
-
-        self.run_nest(segment, body)
-
-
-class Accumulation:
-    """The accumulators of one reduction at one point of the open tile."""
-
-    def __init__(
-        self,
-        printer: NestPrinter,
-        monoid: Monoid,
-        parts: tuple[Node, ...],
-        axes: Sequence[Node],
-        point: Point,
-    ) -> None:
-        self.printer = printer
-        self.axes = axes
-        self.monoid = monoid
-        self.parts = parts
-        self.point = point
-        self.running: dict[tuple[int, ...], tuple[Value, ...]] = {}
-        self.total: tuple[Value, ...] | None = None
-        self.scope = len(printer.scopes)
-
-    def step(self, inner: Point) -> None:
-        """Combine the parts at one point of the reduction's own tile."""
-        point = self.point | inner
-        operands = tuple(self.printer.result(part, point) for part in self.parts)
-        # A part that is the same in every lane still counts once for each.
-        varying = (*self.parts, *(axis for axis in self.axes if axis in self.printer.vectors))
-        lanes = max(self.printer.lanes_of(one) for one in varying)
-        self.printer.update(self.monoid, self._accumulators(inner, lanes), operands)
-
-    def _accumulators(self, inner: Point, lanes: int) -> tuple[Value, ...]:
-        if self.total is not None:
-            return self.total
-        key = tuple(inner.values())
-        if key not in self.running:
-            printer = self.printer
-            saved, printer.scopes = printer.scopes, printer.scopes[: self.scope]
-            self.running[key] = printer.start(self.monoid, self.parts, lanes)
-            printer.scopes = saved
-        return self.running[key]
-
-    def narrow(self) -> None:
-        """Join the accumulators into one; lanes of the reduction's own vector axis too."""
-        if self.total is not None or not self.running:
-            return
-        values = list(self.running.values())
-        joined = self._tree(values)
-        own = max(self.printer.lanes_of(part) for part in self.parts)
-        if joined[0].lanes > own:
-            lanes = [
-                self.printer.horizontal(joined, lane) for lane in range(joined[0].lanes)
-            ]
-            joined = self._tree(lanes)
-        self.total = tuple(self.printer.declare(one, mutable=True) for one in joined)
-
-    def _tree(self, values: list[tuple[Value, ...]]) -> tuple[Value, ...]:
-        while len(values) > 1:
-            pairs = [
-                tuple(
-                    map(
-                        self.printer.declare,
-                        self.printer.combined(self.monoid, values[i], values[i + 1]),
-                    )
-                )
-                for i in range(0, len(values) - 1, 2)
-            ]
-            values = pairs + values[len(values) // 2 * 2 :]
-        return values[0]
-
-    def result(self, part: int) -> Value:
-        """Component `part`; the identity where the reduction was empty."""
-        if self.total is None:
-            self.total = self.printer.start(self.monoid, self.parts, 1)
-        return self.total[part]
-
 
 @lru_cache(maxsize=4096)
-def _region(root: Node) -> tuple[Node, ...]:
+def _region(root: Node) -> list[Node]:
     """The elementwise nodes beneath `root`, operands first, down to loads and reductions."""
     order: list[Node] = []
-    seen = {root}
-    stack = [(root, False)]
+    stack = [root] if root.op in Group.ELEMENTWISE else []
+    seen = set(stack)
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node.op in Group.ELEMENTWISE:
-            stack.append((node, True))
-            fresh = [one for one in dict.fromkeys(node.src) if one not in seen]
-            seen.update(fresh)
-            stack.extend((one, False) for one in fresh)
-    return tuple(order)
+        fresh = dict.fromkeys(one for one in stack[-1].src if one.op in Group.ELEMENTWISE)
+        if not fresh.keys() <= seen:
+            stack += [one for one in fresh if one not in seen]
+            seen |= fresh.keys()
+        else:
+            order.append(stack.pop())
+    return order
 
 
-def _step(printer: NestPrinter, sums: list[Accumulation], axes: Sequence[Node]) -> None:
-    for inner in printer.points(axes):
-        for one in sums:
-            one.step(inner)
+def _parts(fold: Node) -> tuple[Node, ...]:
+    return fold.src[: fold.arg.monoid.arity]
 
 
-def _ordered_free(
-    printer: NestPrinter, parts: tuple[Node, ...], axes: Sequence[Node]
-) -> list[Node]:
-    free = frozenset[Node]().union(*map(free_axes, parts)) - frozenset(axes)
-    return [axis for axis in printer.unrolled if axis in free]
+def _component(fold: Node, part: int) -> Node:
+    return Node(fold.op, fold.src, fold.arg._replace(part=part))
 
 
-def _hole(name: str, dtype: DType) -> Node:
-    return Node(Op.HOLE, (), Hole(name, dtype))
+def _holes(name: str, values: Sequence[Value]) -> tuple[Node, ...]:
+    return tuple(
+        Node(Op.HOLE, (), Hole(f"{name}{i}", one.dtype)) for i, one in enumerate(values)
+    )

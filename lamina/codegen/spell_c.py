@@ -9,292 +9,204 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lamina import dtypes
 from lamina.codegen.base import Value
-from lamina.dtypes import (
-    DType,
-    bool_,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)  # fmt: skip
+from lamina.dtypes import DType, bool_, float32, int32
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
 
 if TYPE_CHECKING:
     from lamina.codegen.c import CPrinter
 
 TYPES: dict[DType, str] = {
-    bool_: "_Bool", int8: "i8", int16: "i16", int32: "i32", int64: "i64", uint8: "u8",
-    uint16: "u16", uint32: "u32", uint64: "u64", float32: "f32", float64: "f64",
+    bool_: "_Bool", dtypes.int8: "i8", dtypes.int16: "i16", int32: "i32", dtypes.int64: "i64",
+    dtypes.uint8: "u8", dtypes.uint16: "u16", dtypes.uint32: "u32", dtypes.uint64: "u64",
+    float32: "f32", dtypes.float64: "f64",
 }  # fmt: skip
-BITS = {name: int(name[1:]) for name in TYPES.values() if name != "_Bool"}
 
+# Functions of (T a, T b) and the types T that they are for; F is the suffix of C's functions of T.
 # Integer division rounds down and survives zero; the remainder has the divisor's sign.
-HELPERS: dict[str, str] = {}
-for _kind in ("i8", "i16", "i32", "i64"):
-    HELPERS[f"idiv_{_kind}"] = (
-        f"INLINE {_kind} idiv_{_kind}({_kind} a, {_kind} b) {{ if (b == 0) return 0; "
-        f"if (b == -1) return -a; {_kind} q = a / b; "
-        f"return q - ((a % b != 0) && ((a < 0) != (b < 0))); }}"
-    )
-    HELPERS[f"mod_{_kind}"] = (
-        f"INLINE {_kind} mod_{_kind}({_kind} a, {_kind} b) {{ if (b == 0 || b == -1) return 0; "
-        f"{_kind} r = a % b; return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }}"
-    )
-for _kind in ("u8", "u16", "u32", "u64"):
-    HELPERS[f"idiv_{_kind}"] = (
-        f"INLINE {_kind} idiv_{_kind}({_kind} a, {_kind} b) {{ return b == 0 ? 0 : a / b; }}"
-    )
-    HELPERS[f"mod_{_kind}"] = (
-        f"INLINE {_kind} mod_{_kind}({_kind} a, {_kind} b) {{ return b == 0 ? 0 : a % b; }}"
-    )
-for _kind in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"):
-    HELPERS[f"pow_{_kind}"] = (
-        f"INLINE {_kind} pow_{_kind}({_kind} a, {_kind} b) {{ {_kind} r = 1; "
-        f"if ((i64)b < 0) return a == 1 ? 1 : a == ({_kind})-1 ? (b & 1 ? a : 1) : 0; "
-        f"while (b) {{ if (b & 1) r *= a; a *= a; b >>= 1; }} return r; }}"
-    )
-for _kind, _suffix in (("f32", "f"), ("f64", "")):
-    HELPERS[f"mod_{_kind}"] = (
-        f"INLINE {_kind} mod_{_kind}({_kind} a, {_kind} b) {{ {_kind} r = __builtin_fmod{_suffix}"
-        f"(a, b); if (r == 0) return __builtin_copysign{_suffix}(r, b); "
-        f"return (r < 0) != (b < 0) ? r + b : r; }}"
-    )
-    HELPERS[f"pow_{_kind}"] = (
-        f"INLINE {_kind} pow_{_kind}({_kind} a, {_kind} b) "
-        f"{{ return __builtin_pow{_suffix}(a, b); }}"
-    )
-
-Spelling = Callable[["CPrinter", Node, list[Value], int], Value]
+_BODIES = {
+    ("idiv", "i"): "if (b == 0) return 0; if (b == -1) return -a; T q = a / b; "
+                   "return q - ((a % b != 0) && ((a < 0) != (b < 0)));",
+    ("idiv", "u"): "return b == 0 ? 0 : a / b;",
+    ("mod", "i"): "if (b == 0 || b == -1) return 0; T r = a % b; "
+                  "return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
+    ("mod", "u"): "return b == 0 ? 0 : a % b;",
+    ("mod", "f"): "T r = __builtin_fmodF(a, b); if (r == 0) return __builtin_copysignF(r, b); "
+                  "return (r < 0) != (b < 0) ? r + b : r;",
+    ("pow", "iu"): "T r = 1; if ((i64)b < 0) return a == 1 ? 1 : a == (T)-1 ? (b & 1 ? a : 1) : 0; "
+                   "while (b) { if (b & 1) r *= a; a *= a; b >>= 1; } return r;",
+    ("pow", "f"): "return __builtin_powF(a, b);",
+}  # fmt: skip
 
 
-def splat(text: str, element: str, vector: str) -> str:
-    """A scalar in every lane; the subtraction keeps the sign of zero."""
-    if text in ("0", "0.0f", "0.0"):
-        return f"({vector}){{0}}"
-    return f"(({element})({text}) - ({vector}){{0}})"
+def _of_type(text: str, kind: str) -> str:
+    return text.replace("T", kind).replace("F", "f" if kind == "f32" else "")
 
 
-def _common_mask(operands: list[Value]) -> int:
-    return max((one.mask for one in operands if one.lanes > 1), default=8)
+HELPERS: dict[str, str] = {
+    f"{stem}_{kind}": _of_type(f"INLINE T {stem}_T(T a, T b) {{ {body} }}", kind)
+    for (stem, kinds), body in _BODIES.items()
+    for kind in TYPES.values()
+    if kind[0] in kinds
+}
+
+# The text of an operation on operands; the last argument is the result, with no text yet.
+Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
 
 
-def _bools(printer: CPrinter, operands: list[Value], lanes: int) -> tuple[list[str], int]:
-    mask = _common_mask(operands)
-    return [printer.widened(one, lanes, mask) for one in operands], mask
+def spell(printer: CPrinter, node: Node, operands: list[Value]) -> Value:
+    """One elementwise operation; a mask is as wide as the widest value it is made of."""
+    lanes = max(one.lanes for one in operands)
+    masked = lanes > 1 and node.dtype is bool_
+    mask = max(one.mask or one.dtype.bits for one in operands) if masked else 0
+    out = Value("", node.dtype, lanes, mask)
+    return out._replace(text=OPERATIONS[node.op](printer, node, operands, out))
 
 
-def _infix(sign: str) -> Spelling:
-    def spell(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-        if node.dtype is bool_ and lanes > 1:
-            (a, b), mask = _bools(printer, operands, lanes)
-            return Value(f"({a} {sign} {b})", bool_, lanes, mask)
-        a, b = (one.text for one in operands)
-        return Value(f"({a} {sign} {b})", node.dtype, lanes)
-
-    return spell
+def mask_of(value: Value) -> Value:
+    """A mask, with no text yet, that selects lanes of `value`."""
+    return Value("", bool_, value.lanes, value.mask or value.dtype.bits)
 
 
-def _compare(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-    sign = "<" if node.op is Op.LT else "=="
-    dtype = operands[0].dtype
-    if lanes == 1:
-        return Value(f"({operands[0].text} {sign} {operands[1].text})", bool_)
-    if dtype is bool_:
-        (a, b), mask = _bools(printer, operands, lanes)
-        text = f"(~{a} & {b})" if node.op is Op.LT else f"~({a} ^ {b})"
-        return Value(text, bool_, lanes, mask)
-    a, b = (one.text for one in operands)
-    printer.type(bool_, lanes, dtype.bits)
-    return Value(f"({a} {sign} {b})", bool_, lanes, dtype.bits)
+def _named(printer: CPrinter, kind: Value, text: str) -> str:
+    return printer.declare(kind._replace(text=text)).text
 
 
-def _negate(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-    return Value(f"(- {operands[0].text})", node.dtype, lanes)  # not --, before a literal
-
-
-def _invert(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-    sign = "!" if node.dtype is bool_ and lanes == 1 else "~"
-    return Value(f"({sign}{operands[0].text})", node.dtype, lanes, operands[0].mask)
-
-
-def select(printer: CPrinter, condition: str, mask: int, yes: str, no: str, dtype: DType,
-           lanes: int) -> Value:  # fmt: skip
+def _select(printer: CPrinter, condition: str, yes: str, no: str, out: Value) -> str:
     """Bits of `yes` where the mask is set, of `no` elsewhere."""
-    if dtype is bool_:
-        return Value(f"(({condition} & {yes}) | (~{condition} & {no}))", dtype, lanes, mask)
-    bits = printer.type(bool_, lanes, dtype.bits)
-    kind = printer.type(dtype, lanes)
-    return Value(
-        f"({kind})(({condition} & ({bits}){yes}) | (~{condition} & ({bits}){no}))", dtype, lanes
-    )
+    if out.dtype is bool_:
+        return f"(({condition} & {yes}) | (~{condition} & {no}))"
+    bits = printer.type(mask_of(out))
+    return f"({printer.type(out)})(({condition} & ({bits}){yes}) | (~{condition} & ({bits}){no}))"
 
 
-def _where(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
+def _by_lane(
+    printer: CPrinter, operands: list[Value], out: Value, call: Callable[..., str]
+) -> str:
+    if out.lanes == 1:
+        return call(*(one.text for one in operands))
+    elements = [
+        call(*(one.text if one.lanes == 1 else f"{one.text}[{lane}]" for one in operands))
+        for lane in range(out.lanes)
+    ]
+    return f"({printer.type(out)}){{{', '.join(elements)}}}"
+
+
+def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+    logical = out.mask and operands[0].dtype is bool_
+    a, b = (printer.widened(one, out) if logical else one.text for one in operands)
+    if logical and node.op in (Op.LT, Op.EQ):
+        return f"(~{a} & {b})" if node.op is Op.LT else f"~({a} ^ {b})"
+    return f"({a} {SIGNS[node.op]} {b})"
+
+
+def _call(function: str) -> Spelling:
+    """A function of scalars; T is the name of their type and F the suffix of C's functions."""
+
+    def spelling(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+        name = _of_type(function, TYPES[out.dtype])
+        printer.used.add(name)
+        return _by_lane(printer, operands, out, lambda *texts: f"{name}({', '.join(texts)})")
+
+    return spelling
+
+
+def _where(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
     condition, yes, no = operands
-    if lanes == 1:
-        return Value(f"({condition.text} ? {yes.text} : {no.text})", node.dtype)
-    if condition.lanes == 1 and yes.lanes == lanes == no.lanes and yes.mask == no.mask:
-        text = f"({condition.text} ? {yes.text} : {no.text})"
-        return Value(text, node.dtype, lanes, yes.mask)
-    mask = _common_mask(operands) if node.dtype is bool_ else node.dtype.bits
-    texts = [printer.widened(one, lanes, mask) for one in (condition, yes, no)]
-    if condition.lanes == 1 or condition.mask != mask:
-        held = printer.declare(Value(texts[0], bool_, lanes, mask))
-        texts[0] = held.text
-    return select(printer, texts[0], mask, texts[1], texts[2], node.dtype, lanes)
+    if condition.lanes == 1 and (yes.lanes, yes.mask) == (no.lanes, no.mask):
+        return f"({condition.text} ? {yes.text} : {no.text})"
+    mask = mask_of(out)
+    chosen = printer.widened(condition, mask)
+    if chosen != condition.text:
+        chosen = _named(printer, mask, chosen)
+    return _select(printer, chosen, printer.widened(yes, out), printer.widened(no, out), out)
 
 
-def _extreme(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
+def _extreme(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
     """MAX and MIN; with floats, a NaN on either side is the result."""
+    if out.dtype is bool_:
+        return _infix(printer, node, operands, out)
     sign = ">" if node.op is Op.MAX else "<"
-    dtype = node.dtype
-    if dtype is bool_:
-        return _infix("|" if node.op is Op.MAX else "&")(printer, node, operands, lanes)
-    a, b = (one.text for one in operands)
-    if lanes == 1:
-        nan = f" || {a} != {a}" if dtype.is_float else ""
-        return Value(f"({a} {sign} {b}{nan} ? {a} : {b})", dtype)
     a, b = (
-        printer.declare(Value(printer.widened(one, lanes), dtype, lanes)).text
-        if one.lanes == 1
-        else one.text
+        one.text if one.lanes == out.lanes else _named(printer, out, printer.widened(one, out))
         for one in operands
     )
-    nan = f" | ({a} != {a})" if dtype.is_float else ""
-    mask = printer.declare(Value(f"(({a} {sign} {b}){nan})", bool_, lanes, dtype.bits)).text
-    return select(printer, mask, dtype.bits, a, b, dtype, lanes)
+    if out.lanes == 1:
+        nan = f" || {a} != {a}" if out.dtype.is_float else ""
+        return f"({a} {sign} {b}{nan} ? {a} : {b})"
+    nan = f" | ({a} != {a})" if out.dtype.is_float else ""
+    mask = _named(printer, mask_of(out), f"(({a} {sign} {b}){nan})")
+    return _select(printer, mask, a, b, out)
 
 
-def _by_lane(printer: CPrinter, dtype: DType, lanes: int, operands: list[Value],
-             call: Callable[..., str]) -> Value:  # fmt: skip
-    if lanes == 1:
-        return Value(call(*(one.text for one in operands)), dtype)
-    elements = []
-    for lane in range(lanes):
-        texts = [one.text if one.lanes == 1 else f"{one.text}[{lane}]" for one in operands]
-        elements.append(call(*texts))
-    return Value(f"({printer.type(dtype, lanes)}){{{', '.join(elements)}}}", dtype, lanes)
-
-
-def _helper(stem: str) -> Spelling:
-    def spell(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-        name = f"{stem}_{TYPES[node.dtype]}"
-        printer.used.add(name)
-        return _by_lane(
-            printer, node.dtype, lanes, operands, lambda a, b: f"{name}({a}, {b})"
-        )
-
-    return spell
-
-
-def _builtin(name: str) -> Spelling:
-    def spell(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-        suffix = "f" if node.dtype is float32 else ""
-        return _by_lane(
-            printer, node.dtype, lanes, operands, lambda x: f"__builtin_{name}{suffix}({x})"
-        )
-
-    return spell
-
-
-def _truncate(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-    if lanes == 1:
-        return _builtin("trunc")(printer, node, operands, lanes)
+def _truncate(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+    if out.lanes == 1:
+        return _call("__builtin_truncF")(printer, node, operands, out)
     # Beyond 2**(fraction bits) every float is whole; below, an integer holds it.
-    bits, limit = node.dtype.bits, "8388608.0f" if node.dtype is float32 else "4503599627370496.0"
-    whole, kind = printer.type(bool_, lanes, bits), printer.type(node.dtype, lanes)
-    x = operands[0].text
-    top = splat(f"1ULL << {bits - 1}", f"i{bits}", whole)
-    sign = printer.declare(Value(f"(({whole})({x}) & {top})", bool_, lanes, bits)).text
-    magnitude = printer.declare(Value(f"({kind})(({whole})({x}) ^ {sign})", node.dtype, lanes)).text
-    small = printer.declare(Value(f"({magnitude} < {limit})", bool_, lanes, bits)).text
-    cut = (
-        f"({kind})(({whole})__builtin_convertvector(__builtin_convertvector({magnitude}, {whole}), "
-        f"{kind}) | {sign})"
-    )
-    return select(printer, small, bits, cut, x, node.dtype, lanes)
+    limit = "8388608.0f" if out.dtype is float32 else "4503599627370496.0"
+    mask, bits = mask_of(out), out.dtype.bits
+    whole, kind, x = printer.type(mask), printer.type(out), operands[0].text
+    top = f"((i{bits})(1ULL << {bits - 1}) - ({whole}){{0}})"
+    sign = _named(printer, mask, f"(({whole})({x}) & {top})")
+    magnitude = _named(printer, out, f"({kind})(({whole})({x}) ^ {sign})")
+    small = _named(printer, mask, f"({magnitude} < {limit})")
+    cut = f"__builtin_convertvector(__builtin_convertvector({magnitude}, {whole}), {kind})"
+    return _select(printer, small, f"({kind})(({whole}){cut} | {sign})", x, out)
 
 
-def _shift(sign: str) -> Spelling:
-    def spell(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-        dtype, amount = node.dtype, node.src[1]
-        if amount.op is Op.CONST and 0 <= amount.arg.value < dtype.bits:
-            wide = printer.widened(operands[0], lanes)
-            return Value(f"({wide} {sign} {amount.arg.value})", dtype, lanes)
-        beyond = "0" if sign == "<<" or dtype.kind == "uint" else "({0} < 0 ? -1 : 0)"
-        call = f"((u64){{1}} < {dtype.bits} ? {{0}} {sign} {{1}} : {beyond})"
-        return _by_lane(printer, dtype, lanes, operands, call.format)
-
-    return spell
+def _shift(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+    dtype, amount, sign = out.dtype, node.src[1], SIGNS[node.op]
+    if amount.op is Op.CONST and 0 <= amount.arg.value < dtype.bits:
+        return f"({printer.widened(operands[0], out)} {sign} {amount.arg.value})"
+    beyond = "({0} < 0 ? -1 : 0)" if node.op is Op.SHR and dtype.kind == "int" else "0"
+    call = f"((u64){{1}} < {dtype.bits} ? {{0}} {sign} {{1}} : {beyond})"
+    return _by_lane(printer, operands, out, call.format)
 
 
-def _cast(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-    value, to = operands[0], node.arg
-    if lanes == 1:
-        text = f"({value.text} != 0)" if to is bool_ else f"({TYPES[to]}){value.text}"
-        return Value(text, to)
-    if to is bool_:
-        printer.type(bool_, lanes, value.dtype.bits)
-        return Value(f"({value.text} != 0)", bool_, lanes, value.dtype.bits)
-    kind = printer.type(to, lanes)
+def _cast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+    value, text = operands[0], operands[0].text
+    if out.dtype is bool_:
+        return f"({text} != 0)"
+    kind = printer.type(out)
+    if out.lanes == 1:
+        return f"({kind}){text}"
     if value.dtype is bool_:
-        wide = printer.widened(value, lanes, to.bits)
-        if to.is_float:
-            return Value(f"__builtin_convertvector(({wide} & 1), {kind})", to, lanes)
-        return Value(f"({kind})({wide} & 1)", to, lanes)
-    if value.dtype.is_float and to.is_int and to.bits < 32:
-        middle = printer.type(int32, lanes)
-        inner = f"__builtin_convertvector({value.text}, {middle})"
-        return Value(f"__builtin_convertvector({inner}, {kind})", to, lanes)
-    return Value(f"__builtin_convertvector({value.text}, {kind})", to, lanes)
+        text = f"({printer.widened(value, mask_of(out))} & 1)"
+        if out.dtype.is_int:
+            return f"({kind}){text}"
+    elif value.dtype.is_float and out.dtype.is_int and out.dtype.bits < 32:
+        text = f"__builtin_convertvector({text}, {printer.type(out._replace(dtype=int32))})"
+    return f"__builtin_convertvector({text}, {kind})"
 
 
-def _bitcast(printer: CPrinter, node: Node, operands: list[Value], lanes: int) -> Value:
-    value, to = operands[0], node.arg
-    if lanes > 1:
-        return Value(f"({printer.type(to, lanes)}){value.text}", to, lanes)
-    return Value(
-        f"((union {{ {TYPES[value.dtype]} from; {TYPES[to]} to; }}){{{value.text}}}).to", to
-    )
+def _bitcast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+    source, kind = operands[0], printer.type(out)
+    if out.lanes > 1:
+        return f"({kind}){source.text}"
+    return f"((union {{ {TYPES[source.dtype]} from; {kind} to; }}){{{source.text}}}).to"
 
 
+SIGNS = {
+    Op.ADD: "+", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.AND: "&", Op.OR: "|",
+    Op.XOR: "^", Op.SHL: "<<", Op.SHR: ">>", Op.MAX: "|", Op.MIN: "&",  # the last two of bools
+}  # fmt: skip
 OPERATIONS: dict[Op, Spelling] = {
-    Op.NEG: _negate,
-    Op.NOT: _invert,
-    Op.SQRT: _builtin("sqrt"),
-    Op.EXP: _builtin("exp"),
-    Op.EXP2: _builtin("exp2"),
-    Op.LOG: _builtin("log"),
-    Op.LOG2: _builtin("log2"),
-    Op.SIN: _builtin("sin"),
-    Op.COS: _builtin("cos"),
-    Op.ATAN: _builtin("atan"),
-    Op.ERF: _builtin("erf"),
-    Op.TRUNC: _truncate,
-    Op.CAST: _cast,
-    Op.BITCAST: _bitcast,
-    Op.ADD: _infix("+"),
-    Op.MUL: _infix("*"),
-    Op.DIV: _infix("/"),
-    Op.IDIV: _helper("idiv"),
-    Op.MOD: _helper("mod"),
-    Op.POW: _helper("pow"),
+    **dict.fromkeys(SIGNS, _infix),
+    **{op: _call(f"__builtin_{op.name.lower()}F") for op in Group.TRANSCENDENTAL},
+    **{op: _call(f"{op.name.lower()}_T") for op in (Op.IDIV, Op.MOD, Op.POW)},
+    # A space, as -- before a literal would be a decrement.
+    Op.NEG: lambda printer, node, operands, out: f"(- {operands[0].text})",
+    Op.NOT: lambda printer, node, operands, out: (
+        f"({'!' if out.dtype is bool_ and not out.mask else '~'}{operands[0].text})"
+    ),
     Op.MAX: _extreme,
     Op.MIN: _extreme,
-    Op.LT: _compare,
-    Op.EQ: _compare,
-    Op.AND: _infix("&"),
-    Op.OR: _infix("|"),
-    Op.XOR: _infix("^"),
-    Op.SHL: _shift("<<"),
-    Op.SHR: _shift(">>"),
+    Op.TRUNC: _truncate,
+    Op.SHL: _shift,
+    Op.SHR: _shift,
     Op.WHERE: _where,
+    Op.CAST: _cast,
+    Op.BITCAST: _bitcast,
 }

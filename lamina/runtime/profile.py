@@ -1,10 +1,37 @@
-"""What ran: counters that are always on, and records of kernels for whoever asks."""
+"""What ran: a counter that is always on, and records for whoever asks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Record = TypeVar("Record")
+
+
+class Recorder(Generic[Record]):
+    """``with recorder() as records:`` collects everything published inside the block."""
+
+    def __init__(self) -> None:
+        self._open: list[list[Record]] = []
+
+    def __bool__(self) -> bool:
+        """Does anyone want records?"""
+        return bool(self._open)
+
+    @contextmanager
+    def __call__(self) -> Iterator[list[Record]]:
+        records: list[Record] = []
+        self._open.append(records)
+        try:
+            yield records
+        finally:
+            self._open = [one for one in self._open if one is not records]
+
+    def publish(self, record: Record) -> None:
+        for records in self._open:
+            records.append(record)
 
 
 @dataclass(frozen=True)
@@ -32,26 +59,5 @@ class Counter:
 
 
 counter = Counter()
-_listeners: list[list[KernelRecord]] = []
-
-
-@contextmanager
-def profile() -> Iterator[list[KernelRecord]]:
-    """Collect a record of every kernel that runs inside a ``with`` block."""
-    records: list[KernelRecord] = []
-    _listeners.append(records)
-    try:
-        yield records
-    finally:
-        _listeners.remove(records)
-
-
-def listening() -> bool:
-    """Does anyone want records?"""
-    return bool(_listeners)
-
-
-def publish(record: KernelRecord) -> None:
-    """Hand a record to everyone who listens."""
-    for records in _listeners:
-        records.append(record)
+profile = Recorder[KernelRecord]()
+pass_times = Recorder[tuple[str, float]]()  # (pass, seconds) of every compilation

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from lamina import pipeline
+from lamina.codegen import c
+from lamina.codegen.c import CPrinter
 from lamina.dtypes import DType, bool_, float32, float64, int64
 from lamina.errors import VerifyError
 from lamina.ir import build
@@ -43,13 +45,13 @@ def test_right_kernels_pass() -> None:
 
 
 def test_a_wrong_text_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = pipeline.CPrinter.print
+    original = CPrinter.print
 
-    def wrong(self: pipeline.CPrinter) -> tuple[str, int]:
+    def wrong(self: CPrinter) -> tuple[str, int]:
         text, chunks = original(self)
         return text.replace("p1[", "p1[1 + "), chunks
 
-    monkeypatch.setattr(pipeline.CPrinter, "print", wrong)
+    monkeypatch.setattr(CPrinter, "print", wrong)
     with pytest.raises(VerifyError) as caught:
         run_checked(replace_leaf(PROGRAM, 1))
     message = str(caught.value)
@@ -74,13 +76,13 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_sort_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = pipeline.print_sort
+    original = c.print_sort
 
     def wrong(*arguments: object) -> tuple[str, int]:
         text, chunks = original(*arguments)  # type: ignore[arg-type]
         return text.replace("c < a", "a < c"), chunks
 
-    monkeypatch.setattr(pipeline, "print_sort", wrong)
+    monkeypatch.setattr(c, "print_sort", wrong)
     with pytest.raises(VerifyError, match="check: kernel sort"):
         run_checked(replace_leaf(PROGRAM, 3))
 

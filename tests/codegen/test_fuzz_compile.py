@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lamina import pipeline
+from lamina.codegen.c import CPrinter
 from lamina.dtypes import DType, float32, int32
 from lamina.fuse import group
 from lamina.ir import build
@@ -64,13 +65,13 @@ def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = pipeline.CPrinter.print
+    original = CPrinter.print
 
-    def wrong(self: pipeline.CPrinter) -> tuple[str, int]:
+    def wrong(self: CPrinter) -> tuple[str, int]:
         text, chunks = original(self)
         return text.replace(" + t", " - t"), chunks
 
-    monkeypatch.setattr(pipeline.CPrinter, "print", wrong)
+    monkeypatch.setattr(CPrinter, "print", wrong)
     x = leaf(0, (40,), float32)
     program = RandomProgram([x + x], {x: np.ones(40, np.float32)}, frozenset())
     assert disagreement(program, current()) is not None
@@ -83,7 +84,7 @@ def test_a_negated_literal_is_no_decrement() -> None:
     axis = ix.axis(0, 8)
     store = Store(0, axis, Node(Op.NEG, (const(-1.0, float32),)), (axis,))
     kernel = Kernel((Parameter(float32, 8, True),), (store,), 1)
-    text, _ = pipeline.CPrinter(apply(kernel, ()), "negate", set()).print()
+    text, _ = CPrinter(apply(kernel, ()), "negate", set()).print()
     assert "1.0" in text
     assert "--" not in text
 

@@ -61,4 +61,4 @@ def test_equal_kernels_are_compiled_once() -> None:
     other = leaf(1, X.shape, X.dtype)
     source = compile_source([Output(X + 1.0), Output(other + 1.0)], current())
     assert len(source.scheduled.program.launches) == 2
-    assert len(source.scheduled.nests) == 1
+    assert len(source.scheduled.plans) == 1

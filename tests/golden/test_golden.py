@@ -12,7 +12,6 @@ import pytest
 from lamina import pipeline
 from lamina.fuse.program import Output
 from lamina.kernel.heuristic import Target
-from lamina.kernel.schedule import to_text
 from lamina.options import current
 from tests.conftest import Golden
 from tests.fuse.graphs import PROGRAMS
@@ -25,9 +24,6 @@ FOLDER = Path(__file__).parent
 def test_generated_code(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "cpu_target", lambda options: MACHINE)
     source = pipeline.compile_source([Output(PROGRAMS[name]())], current())
-    scheduled = source.scheduled
-    schedules = [
-        f"{title}:\n{to_text(scheduled.schedules.get(launch.kernel, ())) or '(no move)'}"
-        for title, launch in zip(source.names, scheduled.program.launches, strict=True)
-    ]
+    plans = [source.scheduled.plans[one.kernel] for one in source.scheduled.program.launches]
+    schedules = [f"{plan.name}:\n{plan}" for plan in plans]
     golden(FOLDER / f"{name}.c", "/*\n" + "\n\n".join(schedules) + "\n*/\n" + source.text)
