@@ -102,11 +102,11 @@ def _contributions(
     node: Node, adjoint: Node, live: Mask, cone: set[Node]
 ) -> Iterable[tuple[Node, Contribution]]:
     """What `node` adds to the adjoint of each operand in the cone."""
-    name, kind = node.op.name.lower(), Op.COMPLEX if node.dtype.is_complex else node.op
+    kind = Op.COMPLEX if node.dtype.is_complex else node.op
     pieces = () if kind in NOT_DIFFERENTIABLE else VJP[kind](adjoint, node, *node.src)
     if not pieces:
+        name, of = node.op.name.lower(), type_text(node.dtype, node.shape)
         reason = NOT_DIFFERENTIABLE.get(kind) or f"{name} with {node.arg.monoid} has no rule"
-        of = type_text(node.dtype, node.shape)
         raise GradientError(f"gradient: {name} of {of} has no derivative: {reason}; detach it")
     for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
         if piece is not None and operand in cone:
