@@ -11,8 +11,17 @@ from types import ModuleType
 from typing import Any
 
 from lamina.tensor import (
-    activation, differentiate, elementwise, indexing, inspection, interop, linalg, movement,
-    product, reduction, sorting,
+    activation,
+    differentiate,
+    elementwise,
+    indexing,
+    inspection,
+    interop,
+    linalg,
+    movement,
+    product,
+    reduction,
+    sorting,
 )  # fmt: skip
 from lamina.tensor.core import Tensor, is_scalar
 
@@ -37,28 +46,16 @@ def _operator(function: Binary, reflected: bool = False) -> Binary:
 
 
 _ARITHMETIC: dict[str, Binary] = {
-    "add": elementwise.add,
-    "sub": elementwise.subtract,
-    "mul": elementwise.multiply,
-    "truediv": elementwise.divide,
-    "floordiv": elementwise.floor_divide,
-    "mod": elementwise.remainder,
-    "pow": elementwise.pow,
-    "matmul": product.matmul,
-    "and": elementwise.bitwise_and,
-    "or": elementwise.bitwise_or,
-    "xor": elementwise.bitwise_xor,
-    "lshift": elementwise.bitwise_left_shift,
-    "rshift": elementwise.bitwise_right_shift,
-}
+    "add": elementwise.add, "sub": elementwise.subtract, "mul": elementwise.multiply,
+    "truediv": elementwise.divide, "floordiv": elementwise.floor_divide,
+    "mod": elementwise.remainder, "pow": elementwise.pow, "matmul": product.matmul,
+    "and": elementwise.bitwise_and, "or": elementwise.bitwise_or, "xor": elementwise.bitwise_xor,
+    "lshift": elementwise.bitwise_left_shift, "rshift": elementwise.bitwise_right_shift,
+}  # fmt: skip
 _COMPARISON: dict[str, Binary] = {
-    "eq": elementwise.equal,
-    "ne": elementwise.not_equal,
-    "lt": elementwise.less,
-    "le": elementwise.less_equal,
-    "gt": elementwise.greater,
-    "ge": elementwise.greater_equal,
-}
+    "eq": elementwise.equal, "ne": elementwise.not_equal, "lt": elementwise.less,
+    "le": elementwise.less_equal, "gt": elementwise.greater, "ge": elementwise.greater_equal,
+}  # fmt: skip
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"__{name}__": _operator(one) for name, one in (_ARITHMETIC | _COMPARISON).items()},
     **{f"__r{name}__": _operator(one, reflected=True) for name, one in _ARITHMETIC.items()},

@@ -19,9 +19,7 @@ def _only(x: Node, axis: int, value: int, others: int) -> Shape:
 
 def along(vector: Node, axis: int, shape: Shape) -> Node:
     """A vector repeated over the other axes of `shape`."""
-    return build.expand(
-        build.reshape(vector, resized((1,) * len(shape), axis, shape[axis])), shape
-    )
+    return build.expand(build.reshape(vector, resized((1,) * len(shape), axis, shape[axis])), shape)
 
 
 def places(shape: Shape, axis: int) -> Node:

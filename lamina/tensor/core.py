@@ -164,13 +164,11 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.ndim:
-            raise DTypeError("len: a tensor of shape () has no length")
+            raise DTypeError("len: a tensor of shape () has no rows")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
-        if not self.ndim:
-            raise DTypeError("iter: a tensor of shape () has no rows")
-        return (self[i] for i in range(self.shape[0]))
+        return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         state = "realized" if self.is_realized() else "lazy"
@@ -196,10 +194,6 @@ class Tensor:
         place = None if self.assigned else memory.stored(self.node)
         return Tensor.of(Node(Op.DETACH, (place or self.node,)), self.device)
 
-    def clone(self) -> Tensor:
-        """The same value in memory of its own; derivatives flow through."""
-        return self.contiguous()
-
     def __copy__(self) -> Tensor:
         return Tensor(self, requires_grad=self.requires_grad)
 
@@ -213,8 +207,10 @@ class Tensor:
         return Tensor, (self.numpy(), self.dtype, self.device, self.requires_grad)
 
     def contiguous(self) -> Tensor:
-        """The same value, stored row-major in a buffer of its own."""
+        """The same value, row-major in memory of its own; derivatives flow through."""
         return Tensor.of(Node(Op.CONTIGUOUS, (self.node,)), self.device)
+
+    clone = contiguous
 
     def cast(self, dtype: DType) -> Tensor:
         """The values converted to `dtype`."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lamina import dtypes
-from lamina.dtypes import Scalar, as_dtype
+from lamina.dtypes import Scalar, as_dtype, default_float
 from lamina.errors import ArgumentError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
@@ -65,29 +65,27 @@ def full(
 ) -> Tensor:  # fmt: skip
     """A tensor filled with one value, whose kind decides the dtype when none is given."""
     sizes = sizes_of("full", shape)
-    if not isinstance(fill_value, Tensor):
-        wanted = as_dtype(type(fill_value) if dtype is None else dtype)
-        return leaf(build.full(sizes, fill_value, wanted), device, requires_grad)
-    source = Tensor(fill_value, dtype, device)
-    filled = Tensor.of(build.expand(source.node, sizes), source.device)
-    filled.requires_grad = requires_grad
-    return filled
+    if isinstance(fill_value, Tensor):
+        source = Tensor(fill_value, dtype, device)
+        filled = Tensor.of(build.expand(source.node, sizes), source.device)
+        filled.requires_grad = requires_grad
+        return filled
+    wanted = as_dtype(type(fill_value) if dtype is None else dtype)
+    return leaf(build.full(sizes, fill_value, wanted), device, requires_grad)
 
 
 def zeros(
     shape: Sizes, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Zeros, of the default float dtype when none is given."""
-    wanted = dtype or dtypes.default_float
-    return full(shape, 0, dtype=wanted, device=device, requires_grad=requires_grad)
+    return full(shape, 0, dtype=dtype or default_float, device=device, requires_grad=requires_grad)
 
 
 def ones(
     shape: Sizes, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Ones, of the default float dtype when none is given."""
-    wanted = dtype or dtypes.default_float
-    return full(shape, 1, dtype=wanted, device=device, requires_grad=requires_grad)
+    return full(shape, 1, dtype=dtype or default_float, device=device, requires_grad=requires_grad)
 
 
 def empty(shape: Sizes, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -145,7 +143,7 @@ def linspace(
     """`num` evenly spaced values from start to stop; the end is exact when it is included."""
     sizes = sizes_of("linspace", num)
     span = stop - start
-    default = dtypes.default_complex if isinstance(span, complex) else dtypes.default_float
+    default = dtypes.default_complex if isinstance(span, complex) else default_float
     wanted = default if dtype is None else as_dtype(dtype)
     wide = dtypes.complex128 if wanted.is_complex else dtypes.float64
     gap = span / max(num - 1 if endpoint else num, 1)
@@ -163,7 +161,7 @@ def eye(
     """A matrix with ones on diagonal k and zeros elsewhere."""
     shape = sizes_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     on_diagonal = (places(shape, 0) + k).eq(places(shape, 1))
-    return leaf(build.cast(on_diagonal, as_dtype(dtype or dtypes.default_float)), device)
+    return leaf(build.cast(on_diagonal, as_dtype(dtype or default_float)), device)
 
 
 def _below(what: str, x: Tensor, k: int) -> Node:
@@ -176,15 +174,13 @@ def _below(what: str, x: Tensor, k: int) -> Node:
 def tril(x: Any, /, *, k: int = 0) -> Tensor:
     """The matrices with zeros above diagonal k."""
     x = as_tensor(x)
-    zeros = build.full(x.shape, 0, x.dtype)
-    return Tensor.of(build.select(_below("tril", x, k), x.node, zeros), x.device)
+    return Tensor.of(build.select(_below("tril", x, k), x.node, x.node.lift(0)), x.device)
 
 
 def triu(x: Any, /, *, k: int = 0) -> Tensor:
     """The matrices with zeros below diagonal k."""
     x = as_tensor(x)
-    zeros = build.full(x.shape, 0, x.dtype)
-    return Tensor.of(build.select(_below("triu", x, k - 1), zeros, x.node), x.device)
+    return Tensor.of(build.select(_below("triu", x, k - 1), x.node.lift(0), x.node), x.device)
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
@@ -195,6 +191,5 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     if indexing == "xy":
         axes[:2] = axes[:2][::-1]
     ones = (1,) * len(arrays)
-    return broadcast_arrays(
-        *(reshape(one, resized(ones, axis, -1)) for one, axis in zip(arrays, axes, strict=True))
-    )
+    lines = (resized(ones, axis, -1) for axis in axes)
+    return broadcast_arrays(*map(reshape, arrays, lines))

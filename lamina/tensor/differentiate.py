@@ -15,16 +15,9 @@ from lamina.tensor.core import Tensor, as_tensor, common_device
 __all__ = ["grad", "gradient", "value_and_grad"]
 
 
-def _adjoints(y: Tensor, wrt: Sequence[Node], seed: Tensor | None) -> list[Node | None]:
-    if seed is None and y.shape:
-        raise GradientError(
-            f"gradient: y has shape {y.shape}; a derivative needs a single value, "
-            "such as y.sum(), or a seed"
-        )
-    if seed is not None and seed.shape != y.shape:
-        raise GradientError(f"gradient: the seed has shape {seed.shape}, y {y.shape}")
+def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> list[Node | None]:
     start = None if seed is None else seed.cast(y.dtype).node
-    return autodiff.gradient(y.node, wrt, start)
+    return autodiff.gradient(y.node, [one.node for one in wrt], start)
 
 
 def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
@@ -32,23 +25,17 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> li
 
     y is a single value, unless `seed` weighs its elements.
     """
-    for one in wrt:
-        if not one.dtype.is_float:
-            raise GradientError(f"gradient: {one.dtype.name} has no derivative; use a float")
-        common_device("gradient", y, one)
-    found = _adjoints(y, [one.node for one in wrt], seed)
+    common_device("gradient", y, *wrt)
     return [
         Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
-        for one, node in zip(wrt, found, strict=True)
+        for one, node in zip(wrt, _adjoints(y, wrt, seed), strict=True)
     ]
 
 
 def backward(y: Tensor, seed: Tensor | None = None) -> None:
     """Add the derivative of y to `grad` of every tensor that y needs and that requires it."""
-    wanted = [
-        one for one in memory.live_tensors() if one.requires_grad and one.device == y.device
-    ]
-    found = _adjoints(y, [one.node for one in wanted], seed)
+    wanted = [one for one in memory.live_tensors() if one.requires_grad and one.device == y.device]
+    found = _adjoints(y, wanted, seed)
     if all(node is None for node in found):
         raise GradientError("backward: y needs no tensor that was made with requires_grad=True")
     for one, node in zip(wanted, found, strict=True):
@@ -92,8 +79,8 @@ def value_and_grad(
         grads = [map_tree(lambda one: derivatives.get(id(one)), inner[place])
                  for place in positions]  # fmt: skip
         parts = grads[0] if isinstance(argnums, int) else tuple(grads)
-        value, derived = _opened((result, parts), contents)
-        return value, derived
+        opened: tuple[Any, Any] = _opened((result, parts), contents)
+        return opened
 
     return differentiated
 
@@ -136,8 +123,7 @@ def _opened(tree: Any, contents: dict[Node, Node]) -> Any:
         src = tuple(done[operand] for operand in node.src)
         if node not in done:
             done[node] = node if src == node.src else Node(node.op, src, node.arg)
-            if done[node] is not node:
-                memory.share(node, done[node])
+            memory.share(node, done[node])
 
     def opened(one: Tensor) -> Tensor:
         return one if done[one.node] is one.node else Tensor.of(done[one.node], one.device)

@@ -34,9 +34,6 @@ class Selection(NamedTuple):
     arrays: dict[int, Node]
 
 
-# Reading a key.
-
-
 def _is_int(key: Any) -> bool:
     if isinstance(key, (bool, Tensor)):
         return False
@@ -135,9 +132,6 @@ def _wrapped(index: Node, size: int) -> Node:
     return build.select(index < 0, index + size, index) if signed else index
 
 
-# Selecting.
-
-
 def getitem(x: Tensor, key: Any) -> Tensor:
     """x[key]."""
     return Tensor.of(_select(x.node, _parse(x, key)), x.device)
@@ -179,9 +173,6 @@ def _select_places(box: Node, arrays: dict[int, Node]) -> Node:
     order = list(range(len(shape), len(result.shape)))
     order[axes[0] : axes[0]] = range(len(shape))
     return build.permute(result, order)
-
-
-# Replacing.
 
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
@@ -252,9 +243,6 @@ def _spread(node: Node, ranges: list[range], shape: Shape) -> Node:
     left = [size - start - have
             for size, start, have in zip(shape, starts, node.shape, strict=True)]  # fmt: skip
     return pad_spatial(node, starts, left)
-
-
-# Functions.
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:

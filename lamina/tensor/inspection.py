@@ -14,15 +14,10 @@ from lamina.tensor.core import Tensor, as_tensor, common_dtype, default_device, 
 __all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype",
            "result_type"]  # fmt: skip
 
-_KINDS: dict[str, tuple[str, ...]] = {
-    "bool": ("bool",),
-    "signed integer": ("int",),
-    "unsigned integer": ("uint",),
-    "integral": ("int", "uint"),
-    "real floating": ("float",),
-    "complex floating": ("complex",),
-    "numeric": ("int", "uint", "float", "complex"),
-}
+_KINDS = {
+    "bool": "bool", "signed integer": "int", "unsigned integer": "uint", "integral": "int uint",
+    "real floating": "float", "complex floating": "complex", "numeric": "int uint float complex",
+}  # fmt: skip
 
 
 class FloatInfo(NamedTuple):
@@ -74,7 +69,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str) and kind in _KINDS:
-        return as_dtype(dtype).kind in _KINDS[kind]
+        return as_dtype(dtype).kind in _KINDS[kind].split()
     return as_dtype(dtype) is as_dtype(kind)
 
 
@@ -120,12 +115,8 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
         """The dtypes of Python numbers."""
-        return {
-            "real floating": dtypes.default_float,
-            "complex floating": dtypes.default_complex,
-            "integral": dtypes.default_int,
-            "indexing": dtypes.default_int,
-        }
+        return {"real floating": dtypes.default_float, "complex floating": dtypes.default_complex,
+                "integral": dtypes.default_int, "indexing": dtypes.default_int}  # fmt: skip
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
         """The standard's dtypes by name, those of one kind when asked."""

@@ -94,9 +94,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     dtype = as_dtype(array.dtype)
     if copy or not array.flags.c_contiguous:
         if copy is False:
-            raise BufferError(
-                f"from_dlpack: strides {array.strides} of {array.shape} need a copy"
-            )
+            raise BufferError(f"from_dlpack: strides {array.strides} of {array.shape} need a copy")
         return Tensor(array, dtype, where)
     buffer = Buffer.wrap(array.ctypes.data, array.nbytes, where, owner=array)
     shared = Tensor.of(Node(Op.BUFFER, (), BufferRef(buffer, array.shape, dtype, where)), where)

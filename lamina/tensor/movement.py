@@ -10,15 +10,8 @@ from lamina.dtypes import Scalar
 from lamina.errors import AxisError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
-from lamina.shape import (
-    Shape,
-    broadcast_shapes,
-    integer,
-    normalize_axes,
-    normalize_axis,
-    prod,
-    sizes_of,
-)  # fmt: skip
+from lamina.shape import Shape, broadcast_shapes, integer, normalize_axes, normalize_axis, sizes_of
+from lamina.shape import prod as product
 from lamina.tensor.axes import pad_axis, places, resized, slice_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
@@ -41,13 +34,7 @@ def _sizes(what: str, given: tuple[Any, ...]) -> Shape:
     return tuple(integer(what, size) for size in given)
 
 
-def _view(x: Tensor, node: Node) -> Tensor:
-    return Tensor.of(node, x.device)
-
-
-def reshape(
-    x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None = None
-) -> Tensor:
+def reshape(x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None = None) -> Tensor:
     """The elements, row-major, in another shape; one size may be -1 for "what is left".
 
     Takes a tuple (the standard) or the sizes one by one. Tensors are values, so `copy` changes
@@ -55,27 +42,22 @@ def reshape(
     """
     x = as_tensor(x)
     wanted = _sizes("reshape", (shape, *more))
-    filled = list(wanted)
-    if filled.count(-1) > 1:
+    if wanted.count(-1) > 1:
         raise ShapeError(f"reshape: {wanted} leaves several sizes open; only one may be -1")
-    if filled.count(-1) == 1:
-        rest = prod(size for size in filled if size != -1)
-        if rest and x.size % rest == 0:
-            filled[filled.index(-1)] = x.size // rest
-    if any(size < 0 for size in filled) or prod(filled) != x.size:
+    rest = x.size // max(1, product(size for size in wanted if size != -1))
+    shape = tuple(rest if size == -1 else size for size in wanted)
+    if any(size < 0 for size in shape) or product(shape) != x.size:
         raise ShapeError(f"reshape: {x.shape} has {x.size} elements and does not fit {wanted}")
-    return _view(x, build.reshape(x.node, tuple(filled)))
+    return Tensor.of(build.reshape(x.node, shape), x.device)
 
 
 def flatten(x: Any, start: int = 0, stop: int = -1) -> Tensor:
     """The axes start..stop, inclusive, as one."""
     x = as_tensor(x)
-    if not x.ndim:
-        return reshape(x, (1,))
-    first = normalize_axis("flatten", start, x.ndim)
-    last = normalize_axis("flatten", stop, x.ndim)
-    merged = prod(x.shape[first : last + 1])
-    return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
+    shape = x.shape or (1,)
+    first, last = (normalize_axis("flatten", axis, len(shape)) for axis in (start, stop))
+    merged = product(shape[first : last + 1])
+    return reshape(x, (*shape[:first], merged, *shape[last + 1 :]))
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
@@ -84,17 +66,16 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
     sizes = sizes_of("broadcast_to", shape)
     if broadcast_shapes("broadcast_to", x.shape, sizes) != sizes:
         raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {sizes}")
-    return _view(x, build.expand(x.node, sizes))
+    return Tensor.of(build.expand(x.node, sizes), x.device)
 
 
 def expand(x: Any, *shape: Any) -> Tensor:
     """`broadcast_to` with sizes one by one; -1 keeps a size."""
     x = as_tensor(x)
     sizes = _sizes("expand", shape)
-    added = len(sizes) - x.ndim
-    if added < 0:
+    if x.ndim > len(sizes):
         raise ShapeError(f"expand: {x.shape} has more axes than {sizes}")
-    kept = zip((1,) * added + x.shape, sizes, strict=True)
+    kept = zip((1,) * (len(sizes) - x.ndim) + x.shape, sizes, strict=True)
     return broadcast_to(x, tuple(have if want == -1 else want for have, want in kept))
 
 
@@ -111,7 +92,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     order = tuple(normalize_axis("permute_dims", axis, x.ndim) for axis in axes)
     if sorted(order) != list(range(x.ndim)):
         raise AxisError(f"permute_dims: {tuple(axes)} is not an order of the axes of {x.shape}")
-    return _view(x, build.permute(x.node, order))
+    return Tensor.of(build.permute(x.node, order), x.device)
 
 
 def permute(x: Any, *axes: Any) -> Tensor:
@@ -125,7 +106,7 @@ def transpose(x: Any, axis1: int = -2, axis2: int = -1) -> Tensor:
     a, b = (normalize_axis("transpose", axis, x.ndim) for axis in (axis1, axis2))
     order = list(range(x.ndim))
     order[a], order[b] = b, a
-    return _view(x, build.permute(x.node, order))
+    return Tensor.of(build.permute(x.node, order), x.device)
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
@@ -153,7 +134,7 @@ def moveaxis(x: Any, source: Axes, destination: Axes, /) -> Tensor:
     order = [axis for axis in range(x.ndim) if axis not in moved]
     for place, axis in sorted(zip(places, moved, strict=True)):
         order.insert(place, axis)
-    return _view(x, build.permute(x.node, order))
+    return Tensor.of(build.permute(x.node, order), x.device)
 
 
 def _ordered(what: str, axes: Axes, rank: int) -> tuple[int, ...]:
@@ -166,7 +147,7 @@ def _ordered(what: str, axes: Axes, rank: int) -> tuple[int, ...]:
 def flip(x: Any, /, *, axis: Axes = None) -> Tensor:
     """The order along `axis` reversed, along all axes by default."""
     x = as_tensor(x)
-    return _view(x, build.flip(x.node, normalize_axes("flip", axis, x.ndim)))
+    return Tensor.of(build.flip(x.node, normalize_axes("flip", axis, x.ndim)), x.device)
 
 
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
@@ -174,7 +155,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     x = as_tensor(x)
     count = 1 if isinstance(axis, int) else len(axis)
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
-    return _view(x, build.insert_axes(x.node, axes))
+    return Tensor.of(build.insert_axes(x.node, axes), x.device)
 
 
 def unsqueeze(x: Any, axis: int) -> Tensor:
@@ -192,12 +173,10 @@ def squeeze(x: Any, /, axis: Axes = None) -> Tensor:
         if x.shape[one] != 1:
             raise ShapeError(f"squeeze: axis {one} of {x.shape} has size {x.shape[one]}, not 1")
     kept = tuple(size for one, size in enumerate(x.shape) if one not in axes)
-    return _view(x, build.reshape(x.node, kept))
+    return Tensor.of(build.reshape(x.node, kept), x.device)
 
 
-def pad(
-    x: Any, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scalar = 0
-) -> Tensor:
+def pad(x: Any, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scalar = 0) -> Tensor:
     """Elements of `value` added at the ends: a (before, after) pair an axis.
 
     Fewer pairs than axes apply to the last axes. A flat sequence is read as PyTorch does: pairs
@@ -216,7 +195,7 @@ def pad(
     if any(size + min(low, 0) + min(high, 0) < 0
            for size, low, high in zip(x.shape, before, after, strict=True)):  # fmt: skip
         raise ShapeError(f"pad: {given} cuts more than {x.shape} has")
-    return _view(x, pad_spatial(x.node, before, after, value))
+    return Tensor.of(pad_spatial(x.node, before, after, value), x.device)
 
 
 def shrink(x: Any, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
@@ -224,8 +203,10 @@ def shrink(x: Any, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     x = as_tensor(x)
     if len(bounds) != x.ndim:
         raise ShapeError(f"shrink: {len(bounds)} bounds for {x.shape}")
-    pairs = [(0, size) if one is None else one for one, size in zip(bounds, x.shape, strict=True)]
-    return _view(x, build.shrink(x.node, [one[0] for one in pairs], [one[1] for one in pairs]))
+    node = x.node
+    for axis, pair in enumerate(bounds):
+        node = node if pair is None else slice_axis(node, axis, *pair)
+    return Tensor.of(node, x.device)
 
 
 def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
@@ -283,13 +264,10 @@ def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ..
     if isinstance(sizes, int):
         sizes = [min(sizes, size - start) for start in range(0, size, sizes)]
     if sum(sizes) != size:
-        raise ShapeError(f"split: {tuple(sizes)} does not add up to {size}, axis {along} of "
-                         f"{x.shape}")  # fmt: skip
-    ends = itertools.accumulate(sizes)
-    return tuple(
-        _view(x, slice_axis(x.node, along, end - one, end))
-        for one, end in zip(sizes, ends, strict=True)
-    )
+        raise ShapeError(f"split: {tuple(sizes)} does not add up to axis {along} of {x.shape}")
+    ends = list(itertools.accumulate(sizes, initial=0))
+    parts = (slice_axis(x.node, along, *pair) for pair in itertools.pairwise(ends))
+    return tuple(Tensor.of(part, x.device) for part in parts)
 
 
 def chunk(x: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
@@ -306,18 +284,17 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axes = None) -> Tensor:
     if axis is None:
         return reshape(roll(reshape(x, (x.size,)), sum(shifts), axis=0), x.shape)
     axes = [axis] if isinstance(axis, int) else list(axis)
-    if isinstance(shift, int):
+    if len(axes) > 1 and len(shifts) == 1:
         shifts *= len(axes)
     if len(shifts) != len(axes):
         raise AxisError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
-    result: Tensor = x
+    rolled: Tensor = x
     for by, one in zip(shifts, axes, strict=True):
         along = normalize_axis("roll", one, x.ndim)
-        size = x.shape[along]
-        if size and by % size:
-            pieces = split(result, [size - by % size, by % size], along)
-            result = concat(pieces[::-1], axis=along)
-    return result
+        by %= max(1, x.shape[along])
+        if by:
+            rolled = concat(split(rolled, [x.shape[along] - by, by], along)[::-1], axis=along)
+    return rolled
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -334,13 +311,12 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         counts = as_tensor(repeats)
         if counts.size != 1:
             if counts.shape != (size,):
-                raise ShapeError(f"repeat: {counts.shape} repeats for {size} elements of "
-                                 f"axis {along}")  # fmt: skip
+                raise ShapeError(f"repeat: {counts.shape} repeats for {size} elements")
             return take(x, [i for i, n in enumerate(counts.tolist()) for _ in range(n)], axis=along)
         repeats = int(counts.item())
     wide = build.insert_axes(x.node, (along + 1,))
     copies = build.expand(wide, resized(x.shape, along, size, repeats))
-    return _view(x, build.reshape(copies, resized(x.shape, along, size * repeats)))
+    return Tensor.of(build.reshape(copies, resized(x.shape, along, size * repeats)), x.device)
 
 
 def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
@@ -352,7 +328,7 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
     wide = build.reshape(x.node, tuple(size for one in shape for size in (1, one)))
     full = tuple(size for pair in zip(times, shape, strict=True) for size in pair)
     merged = tuple(a * b for a, b in zip(times, shape, strict=True))
-    return _view(x, build.reshape(build.expand(wide, full), merged))
+    return Tensor.of(build.reshape(build.expand(wide, full), merged), x.device)
 
 
 def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
@@ -365,7 +341,7 @@ def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) ->
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
     row, column = (max(0, -offset), max(0, offset)) if count else (0, 0)
     node = slice_axis(node, x.ndim - 2, row, row + count)
-    return _view(x, main_diagonal(slice_axis(node, x.ndim - 1, column, column + count)))
+    return Tensor.of(main_diagonal(slice_axis(node, x.ndim - 1, column, column + count)), x.device)
 
 
 def main_diagonal(x: Node) -> Node:
@@ -384,5 +360,5 @@ def diag(x: Any, /, *, offset: int = 0) -> Tensor:
     wide = build.pad(x.node, (max(0, offset),), (max(0, -offset),))
     shape = wide.shape * 2
     on_diagonal = (places(shape, 0) + offset).eq(places(shape, 1))
-    zeros = build.full(shape, 0, x.dtype)
-    return _view(x, build.select(on_diagonal, build.expand(wide, shape), zeros))
+    wide = build.expand(wide, shape)
+    return Tensor.of(build.select(on_diagonal, wide, wide.lift(0)), x.device)

@@ -120,18 +120,13 @@ def cut(sinks: Sequence[Node]) -> list[Node]:
 
 def realize(*tensors: Tensor) -> None:
     """Compute `tensors` and carry out their assignments, all in one program a device."""
-    batch = {
-        tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None
-    }
+    batch = {tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None}
     if not batch:
         return
     keep = _protect(batch)
     for device in dict.fromkeys([one.device for one in batch] + [one.arg.device for one in keep]):
-        _run(
-            [tensor for tensor in batch if tensor.device == device],
-            [home for home in keep if home.arg.device == device],
-            device,
-        )
+        here = [tensor for tensor in batch if tensor.device == device]
+        _run(here, [home for home in keep if home.arg.device == device], device)
 
 
 def _protect(batch: dict[Tensor, None]) -> list[Node]:
@@ -181,7 +176,7 @@ def _run(batch: list[Tensor], keep: list[Node], device: str) -> None:
     targets = {tensor.target for tensor in batch if tensor.target is not None}
     values = cut([tensor.node for tensor in batch])
     copies = {home: Node(Op.CONTIGUOUS, (home,)) for home in keep}
-    sinks = [_sink(tensor, value, targets) for tensor, value in zip(batch, values, strict=True)]
+    sinks = [_sink(*pair, targets) for pair in zip(batch, values, strict=True)]
     distinct = list(dict.fromkeys([*copies.values(), *filter(None, sinks)]))
     results = dict(zip(distinct, execute(distinct, device), strict=True)) if distinct else {}
     moved = {home: buffer_node(results[copy], home) for home, copy in copies.items()}

@@ -140,17 +140,13 @@ mean = _reduction("mean", "The arithmetic mean over `axis`; NaN of nothing.",
                   _in_floats("mean", _mean, of_complex=True))  # fmt: skip
 
 
-def var(
-    x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
-) -> Tensor:
+def var(x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance over `axis`: squared distances from the mean over count - correction."""
     rule = _in_floats("var", partial(_variance, correction=correction))
     return _reduced("var", rule, x, axis, keepdims)
 
 
-def std(
-    x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
-) -> Tensor:
+def std(x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The square root of the variance over `axis`."""
     rule = _in_floats("std", lambda n, axes: real_math.root(_variance(n, axes, correction)))
     return _reduced("std", rule, x, axis, keepdims)
@@ -179,9 +175,6 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Ten
 def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The place of the smallest element, the first of several."""
     return _arg("argmin", ARGMIN, x, axis, keepdims)
-
-
-# Exponentials.
 
 
 def _greatest(node: Node, axes: Sequence[int]) -> Node:
@@ -245,9 +238,6 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
         return total if ord == 1 else real_math.root(total, ord)
 
     return _reduced("norm", _in_floats("norm", rule, of_complex=True), x, axis, keepdims)
-
-
-# Prefixes.
 
 
 def _prefix(

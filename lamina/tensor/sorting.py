@@ -16,7 +16,7 @@ from lamina.ir.ops import Op
 from lamina.shape import normalize_axis
 from lamina.tensor import realize as memory
 from lamina.tensor.axes import slice_axis
-from lamina.tensor.core import Tensor, as_tensor, common_device, is_scalar
+from lamina.tensor.core import Tensor, as_tensor, common_device
 
 __all__ = [
     "argsort", "searchsorted", "sort", "topk", "unique", "unique_all", "unique_counts",
@@ -46,9 +46,6 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
-# Orders.
-
-
 def argsort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
@@ -56,17 +53,13 @@ def argsort(
     return Tensor.of(_order("argsort", x, axis, descending), x.device)
 
 
-def sort(
-    x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
-) -> Tensor:
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """`x` sorted along `axis`; equal elements always keep their order."""
     order = _order("sort", x, axis, descending)
     return Tensor.of(Node(Op.GATHER, (x.node, order), axis % x.ndim), x.device)
 
 
-def topk(
-    x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
-) -> TopK:
+def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The `k` largest (or smallest) elements along `axis` and their indices (int64), in order."""
     axis = normalize_axis("topk", axis, x.ndim)
     order = _order("topk", x, axis, largest)
@@ -94,9 +87,6 @@ def _order(what: str, x: Tensor, axis: int, descending: bool) -> Node:
     return permute(-order + (rows.shape[last] - 1), swap)
 
 
-# Searching.
-
-
 def searchsorted(
     x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
 ) -> Tensor:
@@ -109,9 +99,8 @@ def searchsorted(
         raise ShapeError(f"searchsorted: side {side!r} is neither 'left' nor 'right'")
     if x1.ndim != 1:
         raise ShapeError(f"searchsorted: the sorted data has shape {x1.shape}; one axis is needed")
-    values = as_tensor(x2, x1) if is_scalar(x2) else x2
-    others = () if sorter is None else (sorter,)
-    device = common_device("searchsorted", x1, values, *others)
+    values = as_tensor(x2, x1)
+    device = common_device("searchsorted", x1, values, x1 if sorter is None else sorter)
     dtype = promote("searchsorted", x1.dtype, values.dtype)
     if dtype.is_complex:
         raise DTypeError(f"searchsorted: {dtype.name} has no order")
@@ -119,8 +108,7 @@ def searchsorted(
     if sorter is not None:
         data = Node(Op.GATHER, (data, sorter.node), 0)
     wanted = reshape(cast(values.node, dtype), (values.size,))
-    found = _bisect(data, wanted, side)
-    return Tensor.of(reshape(found, values.shape), device)
+    return Tensor.of(reshape(_bisect(data, wanted, side), values.shape), device)
 
 
 def _bisect(data: Node, wanted: Node, side: str) -> Node:
@@ -130,21 +118,14 @@ def _bisect(data: Node, wanted: Node, side: str) -> Node:
     for bit in reversed(range(n.bit_length())):
         tried = found + (1 << bit)
         element = Node(Op.GATHER, (data, tried + -1), 0)
-        before = (
-            _precedes(element, wanted) if side == "left" else ~_precedes(wanted, element)
-        )
+        before = _precedes(element, wanted) if side == "left" else ~_precedes(wanted, element)
         found = select(before & (tried < n + 1), tried, found)
     return found
 
 
 def _precedes(a: Node, b: Node) -> Node:
     """The order of sorting: NaN behind everything."""
-    if not a.dtype.is_float:
-        return a < b
-    return (a < b) | (a.eq(a) & ~b.eq(b))
-
-
-# Sets. How many values differ is known only after running, so these run when they are called.
+    return (a < b) | (a.eq(a) & ~b.eq(b)) if a.dtype.is_float else a < b
 
 
 def unique_values(x: Tensor, /) -> Tensor:
@@ -176,7 +157,10 @@ def unique(
 
 def unique_all(x: Tensor, /) -> UniqueAll:
     """The values of `x` ascending, the flat index of the first occurrence of each, for each
-    element of `x` the index of its value, and how often each occurs (all int64)."""
+    element of `x` the index of its value, and how often each occurs (all int64).
+
+    How many values differ is known only after running, so this runs at once.
+    """
     import numpy as np
 
     found = np.unique_all(memory.native(x))
