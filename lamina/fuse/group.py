@@ -12,15 +12,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from lamina.dtypes import int64
-from lamina.fuse.lower import (
-    AxisPlan,
-    Index,
-    Lowering,
-    NotFusableError,
-    SplitAxisError,
-    flat_index,
-)
-from lamina.fuse.place import MAX_WRITTEN, UNWRITTEN, choose_values, users_of
+from lamina.fuse import place
+from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, flat_index
 from lamina.ir.build import cast
 from lamina.ir.kernel import Store, contraction
 from lamina.ir.node import Node, toposort
@@ -48,11 +41,11 @@ class KernelGroup:
         self.members: list[Node] = []
         # Squeezed shapes of full members, and which of their axes are rows.
         self.layouts: dict[Shape, frozenset[int]] = {}
-        self.arrays: set[Node] = set()  # values and input buffers that the members read
+        self.reads: set[object] = set()  # values of other kernels, and the storage of inputs
         self.written: frozenset[Node] = frozenset()  # the operations of all members
         # What must run before: kernels are a graph like nodes, which `toposort` puts in order.
         self.src: tuple[KernelGroup, ...] = ()
-        self.contracts = False  # holds a reduction whose operands are reused across rows
+        self.contracts = False  # begins with a reduction whose operands are reused across rows
         self.plan: AxisPlan = {}
         self._begin()
 
@@ -60,52 +53,45 @@ class KernelGroup:
         self.parameters: dict[object, tuple[int, Node]] = {}
         self.index_of: dict[Node, Index] = {}
         self.stores: dict[Node, Store] = {}
-        self._columns: dict[Shape, tuple[Index, Index]] = {}
-        self.lowering = Lowering(self._parameter, self._check, self.plan)
+        self.lowering = Lowering(self._parameter, self.plan)
         self.row_index, self.row_axes = self.lowering.new_axes(self.rows)
+        self._loops = {self.rows: (self.row_index, self.row_axes)}
 
-    def _parameter(self, node: Node) -> int | None:
-        if node.op is not Op.BUFFER and (node not in self.values or node in self.index_of):
-            return None
-        return self.parameters.setdefault(array_of(node), (len(self.parameters), node))[0]
-
-    def _check(self, node: Node, index: Index) -> None:
+    def _parameter(self, node: Node, index: Index) -> int | None:
+        if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
+            return self.parameters.setdefault(array_of(node), (len(self.parameters), node))[0]
         if index != self.index_of.get(node, index) and not self._same_row(node, index):
             raise NotFusableError(node)
+        return None
 
     def _same_row(self, node: Node, index: Index) -> bool:
         """May a full member be recomputed at other columns of the same row?"""
         layout = self.layouts.get(squeezed(node.shape))
-        if layout is None or self.is_row(node):
+        if layout is None or squeezed(node.shape) == self.rows:
             return False
         at = [one for one, size in zip(index, node.shape, strict=True) if size != 1]
         return tuple(at[axis] for axis in sorted(layout)) == self.row_index
 
-    def is_row(self, node: Node) -> bool:
-        """Has `node` one element a row?"""
-        return squeezed(node.shape) == self.rows
-
-    def _index(self, node: Node) -> tuple[Index, Index]:
-        """Where `node` is computed: its index, and the axes of its loops."""
-        at, axes = self.row_index, self.row_axes
-        if not self.is_row(node):
-            at, axes = self._full(squeezed(node.shape))
-        rest = iter(at)
-        return tuple(ix.ZERO if size == 1 else next(rest) for size in node.shape), axes
+    def _index(self, shape: Shape) -> tuple[Index, Index]:
+        """Where an array of `shape` is computed: its index, and the axes of its loops."""
+        full = squeezed(shape)
+        if full not in self._loops:
+            self._loops[full] = self._full(full)
+        index, axes = self._loops[full]
+        rest = iter(index)
+        return tuple(ix.ZERO if size == 1 else next(rest) for size in shape), axes
 
     def _full(self, shape: Shape) -> tuple[Index, Index]:
-        """The index and the axes of members of a full, squeezed shape."""
-        if shape not in self._columns:
-            layout = self.layouts[shape]
-            sizes = [size for axis, size in enumerate(shape) if axis not in layout]
-            index, opened = self.lowering.new_axes(sizes)
-            rows, columns = iter(self.row_index), iter(index)
-            full = tuple(next(rows if axis in layout else columns) for axis in range(len(shape)))
-            self._columns[shape] = full, (*self.row_axes, *opened)
-        return self._columns[shape]
+        """The same for members of a full, squeezed shape."""
+        layout = self.layouts[shape]
+        sizes = [size for axis, size in enumerate(shape) if axis not in layout]
+        columns, opened = self.lowering.new_axes(sizes)
+        rows, rest = iter(self.row_index), iter(columns)
+        index = tuple(next(rows if axis in layout else rest) for axis in range(len(shape)))
+        return index, (*self.row_axes, *opened)
 
     def _lower(self, node: Node) -> None:
-        index, axes = self._index(node.src[-1] if node.op is Op.SCATTER else node)
+        index, axes = self._index(node.src[-1].shape if node.op is Op.SCATTER else node.shape)
         self.index_of[node] = index
         if node.op is Op.SCATTER:
             self.stores[node] = self._scattered(node, index, axes)
@@ -123,23 +109,13 @@ class KernelGroup:
         value = self.lowering.value(updates, index, holds)
         return Store(0, flat, value, axes, None if holds is ix.TRUE else holds, monoid)
 
-    def start(self, node: Node) -> None:
-        """Add the first member."""
-        if node.op is Op.REDUCE:
-            self._admit_reduction(node)
-        if node.op is Op.ARGSORT:  # a kernel of its own kind
-            self.members.append(node)
-        else:
-            self.add(node)
-            self.contracts = self._contracts(node)
-
     def add(self, node: Node) -> None:
         """Lower `node` as a member."""
         self.members.append(node)
         self._lower_all([node])
 
     def rebuild(self) -> None:
-        """Lower every member again, after the rows or the plan changed."""
+        """Lower every member again, after the rows changed."""
         self._begin()
         self._lower_all(self.members)
 
@@ -162,7 +138,7 @@ class KernelGroup:
             return False
         try:
             self.add(node)
-            if self.contracts or not self._contracts(node):
+            if self.contracts or not self.contracts_at(node):
                 return True
         except NotFusableError:
             pass
@@ -171,7 +147,8 @@ class KernelGroup:
         self.rebuild()
         return False
 
-    def _contracts(self, node: Node) -> bool:
+    def contracts_at(self, node: Node) -> bool:
+        """Is there a contraction in what computes a member?"""
         return contraction([self.stores[node].value], self.row_axes) is not None
 
     def _admit(self, node: Node) -> bool:
@@ -179,18 +156,18 @@ class KernelGroup:
         if node.op in ALONE or self.members[0].op in ALONE:
             return False
         if node.op is Op.REDUCE:
-            return not self.contracts and self._admit_reduction(node)
-        full = squeezed(node.shape) in self.layouts and not self.contracts
-        return full or self.is_row(node)
+            return not self.contracts and self.admit_reduction(node)
+        full = squeezed(node.shape)
+        return full == self.rows or (full in self.layouts and not self.contracts)
 
-    def _admit_reduction(self, node: Node) -> bool:
+    def admit_reduction(self, node: Node) -> bool:
         """Does a reduction fit the rows? Its operands may become full members, or the rows its."""
         shape, axes = node.src[0].shape, node.arg.axes
         full, kept = squeezed(shape), _kept_axes(shape, axes)
         # Do rows lie together in memory, so that passing over one twice finds it in the cache?
         together = max((axis for axis, size in enumerate(shape) if size != 1), default=-1) in axes
         repeats = together and (prod(node.shape) >= MIN_ROWS or prod(shape) <= SMALL)
-        if self.is_row(node):
+        if squeezed(node.shape) == self.rows:
             if repeats:
                 self.layouts = {full: kept} | self.layouts
             return True
@@ -214,17 +191,17 @@ def _kept_axes(shape: Shape, axes: tuple[int, ...]) -> frozenset[int]:
 
 def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
     """Kernels for everything that `sinks` need, in an order in which they can run."""
-    chosen = choose_values(sinks)
+    order = toposort(sinks)
+    users = place.users_of(order)
+    chosen = place.choose_values(sinks, order, users)
     values = frozenset(chosen)
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
     families: dict[object, list[tuple[KernelGroup, set[Node]]]] = {}
-    users = users_of(toposort(sinks))
     by_number = attrgetter("number")
-    for node in chosen:
-        cone = _cone(node, values)
-        arrays = {one for one in cone if one in values or one.op is Op.BUFFER}
-        written = {one for one in {node} | (cone - values) if one.op not in UNWRITTEN}
+    for node, region in chosen.items():
+        operands, written = place.operands(region), place.written(region)
+        arrays = {one for one in operands if one in values or one.op is Op.BUFFER}
         needed = {homes[one] for one in arrays & values}
         family, kin = families.setdefault(_extent(node), []), arrays.union(users[node])
         siblings = {group for group, others in family if kin & others}
@@ -232,13 +209,14 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
         if len(candidates) > 1:  # nothing may stand between
             candidates -= set(toposort(one for group in needed for one in group.src))
         for group in sorted(candidates, key=by_number, reverse=True):
-            if len(group.written | written) <= MAX_WRITTEN and group.try_add(node):
+            if len(group.written | written) <= place.MAX_WRITTEN and group.try_add(node):
                 break
         else:
             group = _started(len(groups), node, values)
             groups.append(group)
         homes[node] = group
-        group.arrays |= arrays
+        group.reads |= {one for one in arrays & values if homes[one] is not group}
+        group.reads |= {one.arg.storage for one in arrays - values}
         group.written |= written
         group.src = tuple(sorted({*group.src, *needed} - {group}, key=by_number))
         family.append((group, kin))
@@ -255,19 +233,14 @@ def _started(number: int, node: Node, values: frozenset[Node]) -> KernelGroup:
     group = KernelGroup(rows, values, number)
     if serial:
         group.layouts = {squeezed(shape): _kept_axes(shape, serial)}
-    group.start(node)
+    if node.op is Op.REDUCE:
+        group.admit_reduction(node)
+    if node.op is Op.ARGSORT:  # a kernel of its own kind
+        group.members.append(node)
+        return group
+    group.add(node)
+    group.contracts = group.contracts_at(node)
     return group
-
-
-def _cone(node: Node, values: frozenset[Node]) -> set[Node]:
-    """What `node` is computed from, up to and with the nearest values."""
-    stack, seen = list(node.src), set[Node]()
-    while stack:
-        one = stack.pop()
-        if one not in seen:
-            seen.add(one)
-            stack.extend(() if one in values else one.src)
-    return seen
 
 
 def _extent(node: Node) -> tuple[Shape, tuple[int, ...]]:

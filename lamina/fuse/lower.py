@@ -17,6 +17,7 @@ from lamina.shape import Shape, prod, strides_of
 from lamina.simplify import index as ix
 
 Index = tuple[Node, ...]
+ParameterOf = Callable[[Node, Index], int | None]
 AxisPlan = Mapping[int, tuple[int, ...]]
 """For each logical axis that is split, in order of creation, the sizes of its pieces."""
 
@@ -34,21 +35,11 @@ class NotFusableError(Exception):
 
 
 class Lowering:
-    """Lowers nodes for one kernel.
+    """Lowers nodes for one kernel. ``parameter_of(node, index)`` is the number of the parameter
+    that holds `node`, None to compute it, or raises NotFusableError."""
 
-    parameter_of: the number of the kernel parameter that holds a node, or None to compute it.
-    check: called with a node and its index before it is computed in place.
-    """
-
-    def __init__(
-        self,
-        parameter_of: Callable[[Node], int | None],
-        check: Callable[[Node, Index], None],
-        plan: AxisPlan,
-    ) -> None:
-        self.parameter_of = parameter_of
-        self.check = check
-        self.plan = plan
+    def __init__(self, parameter_of: ParameterOf, plan: AxisPlan) -> None:
+        self.parameter_of, self.plan = parameter_of, plan
         self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
         self._memo: dict[tuple[Node, Index, Node], Node] = {}
@@ -89,10 +80,9 @@ class Lowering:
         op = node.op
         if op is Op.CONST:
             return node
-        parameter = self.parameter_of(node)
+        parameter = self.parameter_of(node, index)
         if parameter is not None:
             return self._load(node, parameter, index, condition)
-        self.check(node, index)
         if op in Group.ELEMENTWISE:
             operands = tuple(self.value(one, index, condition) for one in node.src)
             return Node(op, operands, node.arg)
@@ -102,7 +92,12 @@ class Lowering:
             return self.value(node.src[-1], index, condition)
         if op is Op.IOTA:
             return cast(index[0], node.dtype)
-        return node if op is Op.VARIABLE else LOWER[op](self, node, index, condition)
+        if op is Op.GATHER:
+            return self._gathered(node, index, condition)
+        if op is Op.VARIABLE:
+            return node
+        lower = self._reduced if op is Op.REDUCE else self._prefix
+        return lower(node, index, condition)
 
     def _load(self, node: Node, parameter: int, index: Index, condition: Node) -> Node:
         if 0 in node.shape:
@@ -112,9 +107,8 @@ class Lowering:
         return Node(Op.LOAD, operands, Load(parameter, node.dtype))
 
     def _moved(self, node: Node, index: Index, condition: Node) -> Node:
-        if node.op is Op.RESHAPE:
-            return self.value(node.src[0], self._reshaped(node, index), condition)
-        inner = moved_index(node, index)
+        reshaped = node.op is Op.RESHAPE
+        inner = self._reshaped(node, index) if reshaped else moved_index(node, index)
         if node.op is Op.PAD or node.op is Op.SHEAR:
             fill = node.arg.value if node.op is Op.PAD else 0
             return self._inside(node.src[0], inner, const(fill, node.dtype), condition)
@@ -196,13 +190,6 @@ class Lowering:
         place = cast(self.value(places, index, condition), int64)
         moved = (*index[: node.arg], place, *index[node.arg + 1 :])
         return self._inside(data, moved, const(0, node.dtype), condition)
-
-
-LOWER: dict[Op, Callable[[Lowering, Node, Index, Node], Node]] = {
-    Op.REDUCE: Lowering._reduced,
-    Op.SCAN: Lowering._prefix,
-    Op.GATHER: Lowering._gathered,
-}
 
 
 def moved_index(node: Node, index: Index) -> Index:

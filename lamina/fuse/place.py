@@ -1,15 +1,13 @@
-"""Placement, first half: which values are worth a buffer of their own (`root`), and which are
-recomputed where they are used (`inline`).
-
-The second half, `lamina.fuse.group`, puts values into kernels; a value whose users all sit in
+"""Placement, first half: which values are worth a buffer, and which are recomputed where they are
+used. The second half, `lamina.fuse.group`, puts values into kernels; one whose users all sit in
 its own kernel then needs no buffer after all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.shape import prod, squeezed
 
@@ -31,25 +29,31 @@ ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, O
 BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.FLIP})
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA, Op.VARIABLE}) | Group.MOVEMENT
 UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
+Users = Mapping[Node, list[Node]]
 
 
-def choose_values(sinks: Sequence[Node]) -> list[Node]:
-    """The nodes that get a buffer if anything outside their kernel reads them, in order."""
-    order = toposort(sinks)
-    users = users_of(order)
-    values = {node for node in order if node.op in ALWAYS} | set(sinks)
-    for node in order:
-        if node.op in (Op.ARGSORT, Op.COPY):
-            values.add(node.src[0])
+def choose_values(
+    sinks: Sequence[Node], order: list[Node], users: Users
+) -> dict[Node, frozenset[Node]]:
+    """The nodes that get a buffer if anything outside their kernel reads them, in order, each with
+    the nodes that computing it takes."""
+    values = {node for node in order if node.op in ALWAYS}.union(sinks)
+    values.update(node.src[0] for node in order if node.op in (Op.ARGSORT, Op.COPY))
     ends, absorbed = _epilogues(order, values, users)
     values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(order, values)
     values |= _shared(order, users, values)
-    values |= _too_long(order, values)
-    return [node for node in order if node in values and node.op is not Op.BUFFER]
+    chosen = {}
+    for node, region in _regions(order, values):
+        long = len(region) > MAX_WRITTEN and len(written(region)) > MAX_WRITTEN
+        if long and node.op not in INLINE:
+            values.add(node)
+        if node in values and node.op is not Op.BUFFER:
+            chosen[node] = region
+    return chosen
 
 
-def users_of(order: Iterable[Node]) -> dict[Node, list[Node]]:
+def users_of(order: Iterable[Node]) -> Users:
     """The nodes that have each node as an operand."""
     users: dict[Node, list[Node]] = {node: [] for node in order}
     for node in users:
@@ -58,9 +62,7 @@ def users_of(order: Iterable[Node]) -> dict[Node, list[Node]]:
     return users
 
 
-def _epilogues(
-    order: list[Node], values: set[Node], users: dict[Node, list[Node]]
-) -> tuple[set[Node], set[Node]]:
+def _epilogues(order: list[Node], values: set[Node], users: Users) -> tuple[set[Node], set[Node]]:
     """Where the kernel of each reduction stores: at the end of the region that alone uses it.
 
     Returns those ends, and the reductions that a movement separates from theirs: they have no
@@ -68,19 +70,15 @@ def _epilogues(
     """
     position = {node: place for place, node in enumerate(order)}
     ends, absorbed = set(), set()
-    for node in values:
-        if node.op is not Op.REDUCE:
-            continue
-        end = last = node
-        moved = False
+    for node in (one for one in values if one.op is Op.REDUCE):
+        end, last, moved = node, node, False
         while last is node or last not in values:
             following = _meeting_point(last, users, position) or _moved(last, users)
             if following is None:
                 break
             last = following
-            if squeezed(last.src[0].shape) != squeezed(last.shape) or last.op in (
-                Op.PERMUTE, Op.FLIP):  # fmt: skip
-                moved = True
+            moved |= last.op in (Op.PERMUTE, Op.FLIP)
+            moved |= squeezed(last.src[0].shape) != squeezed(last.shape)
             if last.op is not Op.RESHAPE or moved:
                 end = last
         ends.add(end)
@@ -89,19 +87,15 @@ def _epilogues(
     return ends, absorbed
 
 
-def _moved(node: Node, users: dict[Node, list[Node]]) -> Node | None:
+def _moved(node: Node, users: Users) -> Node | None:
     """The one-to-one movement that alone uses `node`, if arithmetic or nothing follows it."""
     if len(users[node]) != 1 or users[node][0].op not in BIJECTIVE:
         return None
-    movement = users[node][0]
-    after = users[movement]
-    wanted = not after or any(one.op in Group.ELEMENTWISE | BIJECTIVE for one in after)
-    return movement if wanted else None
+    after = {one.op for one in users[users[node][0]]}
+    return users[node][0] if not after or after & (Group.ELEMENTWISE | BIJECTIVE) else None
 
 
-def _meeting_point(
-    node: Node, users: dict[Node, list[Node]], position: dict[Node, int]
-) -> Node | None:
+def _meeting_point(node: Node, users: Users, position: dict[Node, int]) -> Node | None:
     """The elementwise node through which every use of `node` passes, if it is near."""
     frontier = set(users[node])
     for _ in range(MEETING_STEPS):
@@ -142,56 +136,49 @@ def _repeated(order: list[Node], values: set[Node]) -> set[Node]:
     return found
 
 
-def _shared(
-    order: list[Node], users: dict[Node, list[Node]], values: set[Node]
-) -> set[Node]:
+def _shared(order: list[Node], users: Users, values: set[Node]) -> set[Node]:
     """Expensive values with users in more than one other value, nearest to the users first."""
-    cost = costs(order, values)
-    found: set[Node] = set()
+    cost, ends = costs(order, values), set(values)
     owners: dict[Node, frozenset[Node]] = {}
     for node in reversed(order):
-        owned = frozenset[Node]().union(
-            *(
-                {user} if user in values or user in found else owners[user]
-                for user in users[node]
-            )
+        owners[node] = frozenset[Node]().union(
+            *({user} if user in ends else owners[user] for user in users[node])
         )
-        owners[node] = owned
-        expensive = node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST
-        if len(owned) > 1 and expensive and node not in values:
-            found.add(node)
+        if len(owners[node]) > 1 and node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST:
+            ends.add(node)
+    found = ends - values
     return found - _recomputed(order, values, found)
 
 
 def _recomputed(order: list[Node], values: set[Node], found: set[Node]) -> set[Node]:
     """Members of `found` that outnumber the arrays they all come from: storing those instead
     moves less memory, and a little arithmetic is cheaper than memory."""
-    sources: dict[Node, frozenset[Node]] = {}
-    regions: dict[Node, frozenset[Node]] = {}  # what computing a node takes, itself included
+    ends = values | {node for node in order if node.op is Op.BUFFER}
     families: dict[frozenset[Node], list[Node]] = {}
-    for node in order:
-        region = frozenset((node,)).union(*(regions[one] for one in node.src))
-        large = len(region) > MAX_RECOMPUTED
-        if node in values or node.op is Op.BUFFER or large:
-            sources[node], regions[node] = frozenset((node,)), frozenset()
-            continue
-        regions[node] = region
-        sources[node] = frozenset[Node]().union(*(sources[one] for one in node.src))
-        if node in found:
-            families.setdefault(sources[node], []).append(node)
-    return {
-        node for arrays, family in families.items() if len(family) > len(arrays) for node in family
-    }
+    for node, region in _regions(order, ends):
+        if len(region) > MAX_RECOMPUTED:
+            ends.add(node)
+        elif node in found:
+            families.setdefault(frozenset(operands(region) & ends), []).append(node)
+    outnumber = (family for arrays, family in families.items() if len(family) > len(arrays))
+    return {node for family in outnumber for node in family}
 
 
-def _too_long(order: list[Node], values: set[Node]) -> set[Node]:
-    """Where to cut arithmetic that would make a kernel's text too long."""
-    inside: dict[Node, frozenset[Node]] = {}
-    found: set[Node] = set()
+def _regions(order: list[Node], ends: set[Node]) -> Iterator[tuple[Node, frozenset[Node]]]:
+    """Each node and what computing it takes, itself included, back to `ends`, to which the caller
+    may add on the way."""
+    regions: dict[Node, frozenset[Node]] = {}
     for node in order:
-        parts = [inside[one] for one in node.src if one not in values and one not in found]
-        own = frozenset[Node]() if node.op in UNWRITTEN else frozenset((node,))
-        inside[node] = own.union(*parts)
-        if len(inside[node]) > MAX_WRITTEN and node.op not in INLINE:
-            found.add(node)
-    return found
+        parts = (regions[one] for one in node.src if one not in ends)
+        regions[node] = frozenset((node,)).union(*parts)
+        yield node, regions[node]
+
+
+def operands(region: Iterable[Node]) -> set[Node]:
+    """Everything that the nodes of a region have as an operand."""
+    return {operand for node in region for operand in node.src}
+
+
+def written(region: Iterable[Node]) -> frozenset[Node]:
+    """The nodes of a region that leave a statement in a kernel."""
+    return frozenset(node for node in region if node.op not in UNWRITTEN)

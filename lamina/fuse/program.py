@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lamina.dtypes import DType
@@ -70,10 +70,7 @@ class _Builder:
 
     def build(self) -> Program:
         results, late = self._place_outputs()
-        read = {
-            one for group in self.groups for one in group.arrays
-            if self.group_of.get(one) is not group
-        }  # fmt: skip
+        read = {one for group in self.groups for one in group.reads}
         for group in self._ordered():
             first = group.members[0]
             if first.op is Op.ARGSORT:
@@ -120,11 +117,8 @@ class _Builder:
         may read only the element that it is about to write.
         """
         home = self.group_of[value]
-        readers = {group for group in self.groups if _reads(group, target)}
-        others = readers - {home}
-        if home in readers and not _reads_own_element(home, value, target):
-            return False
-        if home in toposort(others):
+        others = {group for group in self.groups if target.arg.storage in group.reads} - {home}
+        if not _reads_own_element(home, value, target) or home in toposort(others):
             return False
         home.src = (*home.src, *others)
         return True
@@ -152,9 +146,7 @@ class _Builder:
             kernel = Kernel(self._parameters(slots, places), stores, len(group.row_axes))
             self.launches.append(Launch(kernel, tuple(slots)))
 
-    def _parameters(
-        self, slots: Sequence[int], written: Collection[int]
-    ) -> tuple[Parameter, ...]:
+    def _parameters(self, slots: Sequence[int], written: Sequence[int]) -> tuple[Parameter, ...]:
         found = ((self.slots[slot], slot in written) for slot in slots)
         return tuple(Parameter(slot.dtype, slot.size, stored) for slot, stored in found)
 
@@ -173,24 +165,18 @@ class _Builder:
             self.launches.append(Launch(kernel, slots))
 
 
-def _reads(group: KernelGroup, target: Node) -> bool:
-    """Does a kernel read the storage of `target`, through whatever shape and dtype?"""
-    storage = target.arg.storage
-    return any(one.op is Op.BUFFER and one.arg.storage == storage for one in group.arrays)
-
-
 def _reads_own_element(group: KernelGroup, value: Node, target: Node) -> bool:
-    """Does the kernel read the storage of `target` only where it stores `value`?"""
-    if value.op in (Op.SCATTER, Op.ARGSORT):
-        return False
-    storage, index = target.arg.storage, group.stores[value].index
+    """Does the kernel read the storage of `target`, if at all, only where it stores `value`?"""
+    storage = target.arg.storage
+    if storage not in group.reads or value.op in (Op.SCATTER, Op.ARGSORT):
+        return storage not in group.reads
     numbers = {
         number
         for number, node in group.parameters.values()
         if node.op is Op.BUFFER and node.arg.storage == storage
     }
     return all(
-        node.src[0] is index and node.dtype is target.dtype
+        node.src[0] is group.stores[value].index and node.dtype is target.dtype
         for node in toposort(store.value for store in group.stores.values())
         if node.op is Op.LOAD and node.arg.parameter in numbers
     )
@@ -204,7 +190,6 @@ def _plan_memory(launches: list[Launch], slots: list[Slot], outputs: list[int]) 
             if slots[slot].kind == "scratch":
                 spans[slot] = (spans.get(slot, (time, time))[0], time)
     placed: list[tuple[int, int, int]] = []  # offset, end, slot
-    arena = 0
     for slot in sorted(spans, key=lambda one: (-slots[one].nbytes, one)):
         first, last = spans[slot]
         need = -(-slots[slot].nbytes // ALIGNMENT) * ALIGNMENT
@@ -215,16 +200,14 @@ def _plan_memory(launches: list[Launch], slots: list[Slot], outputs: list[int]) 
                 offset = end
         placed.append((offset, offset + need, slot))
         slots[slot] = replace(slots[slot], offset=offset)
-        arena = max(arena, offset + need)
+    arena = max((end for _, end, _ in placed), default=0)
     return Program(tuple(launches), tuple(slots), tuple(outputs), arena)
 
 
 def build_program(outputs: Sequence[Output]) -> Program:
     """Fuse, order and plan. BUFFER leaves hold the number of a program input as storage."""
-    owned = [
-        replace(output, value=Node(Op.CONTIGUOUS, (output.value,)))
-        if output.value.op is Op.BUFFER
-        else output
-        for output in outputs
-    ]
+    owned = list(outputs)
+    for number, output in enumerate(owned):
+        if output.value.op is Op.BUFFER:
+            owned[number] = replace(output, value=Node(Op.CONTIGUOUS, (output.value,)))
     return _Builder(owned).build()
