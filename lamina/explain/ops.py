@@ -7,7 +7,7 @@ import re
 
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
 from lamina.ir.infer import KINDS
-from lamina.ir.ops import ARGUMENT, Group, Op
+from lamina.ir.ops import Group, Op
 
 _SECTIONS: tuple[tuple[str, frozenset[Op]], ...] = (
     ("Leaves", Group.LEAF - Group.KERNEL),
@@ -31,7 +31,7 @@ the fields of the node's `arg`. "Derivative" says whether a VJP rule exists, or 
 def ops_markdown() -> str:
     """Every operation with its dtypes, argument, meaning and derivative, as Markdown."""
     # What an operation means is the comment beside it in the source of `Op`.
-    comments = re.findall(r"^ +(\w+) = enum\.auto\(\)(?:  # (.*))?$", inspect.getsource(Op), re.M)
+    comments = re.findall(r"^ +(\w+) = Row\([^#\n]*\)(?:  # (.*))?$", inspect.getsource(Op), re.M)
     meanings = {name: text.replace("|", "\\|") for name, text in comments}
     parts = [_INTRODUCTION]
     for title, members in _SECTIONS:
@@ -44,7 +44,7 @@ def ops_markdown() -> str:
 
 def _row(op: Op, meaning: str) -> str:
     kinds = ", ".join(KINDS.get(op, ()))
-    argument = ARGUMENT.get(op, "")
+    argument = op.value.argument
     fields = argument if isinstance(argument, str) else ", ".join(argument.__annotations__)
     derivative = "yes" if op in VJP else NOT_DIFFERENTIABLE[op]
     return f"| {op.name} | {kinds} | {fields} | {meaning} | {derivative} |"

@@ -21,23 +21,8 @@ Inferred = tuple[DType, Shape]
 Operands = tuple["Node", ...]
 Row = Callable[[Operands, Any], Inferred]
 
-_FLOAT = ("float",)
-_INTEGER = ("int", "uint")
-_REAL = (*_INTEGER, "float")
-_NUMBER = (*_REAL, "complex")
-_BITS = ("bool", *_INTEGER)
-_ORDERED = ("bool", *_REAL)
-_ANY = ("bool", *_NUMBER)
-
-# The kinds of dtype each elementwise operation takes.
-KINDS: dict[Op, tuple[str, ...]] = {
-    Op.NEG: _NUMBER, Op.NOT: _BITS, Op.TRUNC: _FLOAT, Op.ADD: _NUMBER, Op.MUL: _NUMBER,
-    Op.DIV: ("float", "complex"), Op.IDIV: _INTEGER, Op.MOD: _REAL, Op.POW: _REAL,
-    Op.MAX: _ORDERED, Op.MIN: _ORDERED, Op.LT: _ORDERED, Op.EQ: _ANY, Op.AND: _BITS, Op.OR: _BITS,
-    Op.XOR: _BITS, Op.SHL: _INTEGER, Op.SHR: _INTEGER, Op.WHERE: _ANY, Op.COMPLEX: _FLOAT,
-    Op.CAST: _ANY, Op.BITCAST: _ANY, Op.REAL: ("complex",), Op.IMAG: ("complex",),
-} | dict.fromkeys(Group.TRANSCENDENTAL, _FLOAT)  # fmt: skip
-
+KINDS: dict[Op, tuple[str, ...]] = {op: op.value.kinds for op in Op if op.value.kinds}
+"""The kinds of dtypes that each elementwise operation takes."""
 
 # The dtype of a result that has not the operands' own.
 _RESULT: dict[Op, Callable[[DType], DType]] = {
@@ -160,7 +145,7 @@ def _scatter(src: Operands, arg: Any) -> Inferred:
 
 
 def _argsort(src: Operands, arg: Any) -> Inferred:
-    _need(src[0].shape and src[0].dtype.kind in _ORDERED, Op.ARGSORT, src, arg, DTypeError)
+    _need(src[0].shape and src[0].dtype.kind in KINDS[Op.LT], Op.ARGSORT, src, arg, DTypeError)
     return int64, src[0].shape
 
 

@@ -5,9 +5,11 @@ operands of one shape and never broadcast (EXPAND says it). Kernel dialect: scal
 loop axes; no movement operations, with LOAD in place of BUFFER.
 """
 
+# ruff: noqa: PIE796 -- rows that read alike are not equal: each is an operation of its own
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lamina.dtypes import DType, Scalar
@@ -16,105 +18,15 @@ from lamina.shape import Shape
 if TYPE_CHECKING:
     from lamina.ir.monoids import Monoid
 
+_FLOAT = ("float",)
+_INTEGER = ("int", "uint")
+_REAL = (*_INTEGER, "float")
+_NUMBER = (*_REAL, "complex")
+_BITS = ("bool", *_INTEGER)
+_ORDERED = ("bool", *_REAL)
+_ANY = ("bool", *_NUMBER)
 
-class Op(enum.Enum):
-    """An operation; `Group` lists what belongs together."""
-
-    # Leaves.
-    BUFFER = enum.auto()  # an array in device memory
-    CONST = enum.auto()  # one scalar, shape ()
-    IOTA = enum.auto()  # 0, 1, ..., size - 1
-    VARIABLE = enum.auto()  # a symbolic integer with bounds, bound at launch
-    HOLE = enum.auto()  # a placeholder scalar in a monoid's combine
-    # Elementwise, one operand.
-    NEG = enum.auto()
-    NOT = enum.auto()  # logical on bool, bitwise on integers
-    SQRT = enum.auto()
-    EXP = enum.auto()
-    EXP2 = enum.auto()
-    LOG = enum.auto()
-    LOG2 = enum.auto()
-    SIN = enum.auto()
-    COS = enum.auto()
-    ATAN = enum.auto()
-    ERF = enum.auto()
-    TRUNC = enum.auto()
-    CAST = enum.auto()
-    BITCAST = enum.auto()  # between dtypes of one size
-    REAL = enum.auto()
-    IMAG = enum.auto()
-    # Elementwise, two operands.
-    ADD = enum.auto()
-    MUL = enum.auto()
-    DIV = enum.auto()  # floats and complex
-    IDIV = enum.auto()  # integers, rounds down; x // 0 is 0
-    MOD = enum.auto()  # sign of the divisor; integer x % 0 is 0
-    POW = enum.auto()
-    MAX = enum.auto()  # NaN wins
-    MIN = enum.auto()  # NaN wins
-    LT = enum.auto()
-    EQ = enum.auto()
-    AND = enum.auto()  # bool and integers
-    OR = enum.auto()
-    XOR = enum.auto()
-    SHL = enum.auto()
-    SHR = enum.auto()  # arithmetic on signed integers
-    COMPLEX = enum.auto()  # from real and imaginary parts
-    # Elementwise, three operands.
-    WHERE = enum.auto()
-    # Reductions.
-    REDUCE = enum.auto()  # one part of a monoid over some axes, which vanish
-    SCAN = enum.auto()  # one part of an inclusive prefix along one axis
-    # Movement.
-    RESHAPE = enum.auto()
-    EXPAND = enum.auto()  # NumPy's broadcast_to
-    PERMUTE = enum.auto()
-    PAD = enum.auto()
-    SHRINK = enum.auto()  # a box, with a positive step along each axis
-    FLIP = enum.auto()
-    SHEAR = enum.auto()  # one axis shifted by a multiple of another's index
-    # Data-dependent movement.
-    GATHER = enum.auto()  # take_along_axis; 0 where the index is out of range
-    SCATTER = enum.auto()  # its inverse into a copy of a base
-    ARGSORT = enum.auto()  # stable ascending order along the last axis
-    # Effects.
-    ASSIGN = enum.auto()  # a buffer's new content, written in place
-    COPY = enum.auto()  # to another device
-    CONTIGUOUS = enum.auto()  # must own a buffer
-    DETACH = enum.auto()  # derivatives stop here
-    # Kernel dialect.
-    AXIS = enum.auto()  # the index of a loop
-    AFFINE = enum.auto()  # constant + sum of coefficient * operand
-    LOAD = enum.auto()  # one element of a kernel parameter; 0 where its condition is false
-    FOLD = enum.auto()  # one part of a monoid over some axes
-    PREFIX = enum.auto()  # one part of a monoid over the indices up to an axis's own
-
-    __hash__ = object.__hash__  # Enum's own hashes the name: slow on the interning path
-
-
-def _ops(names: str) -> frozenset[Op]:
-    return frozenset(Op[name] for name in names.split())
-
-
-class Group:
-    """Sets of operations that passes ask for."""
-
-    LEAF = _ops("BUFFER CONST IOTA VARIABLE HOLE AXIS")
-    TRANSCENDENTAL = _ops("SQRT EXP EXP2 LOG LOG2 SIN COS ATAN ERF")
-    UNARY = TRANSCENDENTAL | _ops("NEG NOT TRUNC CAST BITCAST REAL IMAG")
-    COMPARE = _ops("LT EQ")
-    COMMUTATIVE = _ops("ADD MUL MAX MIN EQ AND OR XOR")
-    BINARY = COMMUTATIVE | _ops("DIV IDIV MOD POW LT SHL SHR COMPLEX")
-    ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
-    REDUCTION = _ops("REDUCE SCAN")
-    MOVEMENT = _ops("RESHAPE EXPAND PERMUTE PAD SHRINK FLIP SHEAR")
-    EFFECT = _ops("ASSIGN COPY CONTIGUOUS DETACH")
-    KERNEL = _ops("AXIS AFFINE LOAD FOLD PREFIX")
-    FOREIGN = KERNEL | {Op.HOLE}  # what no graph holds
-
-
-# Arguments of several parts are named tuples: they hash and compare as fast as tuples. `ARGUMENT`
-# at the end says which operation takes which.
+# Arguments of several parts are named tuples: they hash and compare as fast as tuples.
 
 
 class Const(NamedTuple):
@@ -209,11 +121,96 @@ class Fold(NamedTuple):
     part: int = 0
 
 
-ARGUMENT: dict[Op, Any] = {
-    Op.BUFFER: BufferRef, Op.CONST: Const, Op.IOTA: Iota, Op.VARIABLE: Variable, Op.HOLE: Hole,
-    Op.CAST: "dtype", Op.BITCAST: "dtype", Op.REDUCE: Reduce, Op.SCAN: Reduce, Op.RESHAPE: "shape",
-    Op.EXPAND: "shape", Op.PERMUTE: "axes", Op.PAD: Pad, Op.SHRINK: Shrink, Op.FLIP: "axes",
-    Op.SHEAR: Shear, Op.GATHER: "axis", Op.SCATTER: Scatter, Op.COPY: "device", Op.AXIS: Axis,
-    Op.AFFINE: Affine, Op.LOAD: Load, Op.FOLD: Fold, Op.PREFIX: Fold,
-}  # fmt: skip
-"""The argument of each operation that takes one: a named tuple, or the name of a single value."""
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What the table below says of an operation."""
+
+    group: str
+    kinds: tuple[str, ...] = ()  # of dtypes, that an elementwise operation takes
+    argument: Any = ""  # a named tuple, or the name of a single value, if any
+
+
+class Op(enum.Enum):
+    """An operation; its comment is what it means."""
+
+    BUFFER = Row("leaf", argument=BufferRef)  # an array in device memory
+    CONST = Row("leaf", argument=Const)  # one scalar, shape ()
+    IOTA = Row("leaf", argument=Iota)  # 0, 1, ..., size - 1
+    VARIABLE = Row("leaf", argument=Variable)  # a symbolic integer with bounds, bound at launch
+    HOLE = Row("leaf", argument=Hole)  # a placeholder scalar in a monoid's combine
+    NEG = Row("unary", _NUMBER)
+    NOT = Row("unary", _BITS)  # logical on bool, bitwise on integers
+    SQRT = Row("transcendental", _FLOAT)
+    EXP = Row("transcendental", _FLOAT)
+    EXP2 = Row("transcendental", _FLOAT)
+    LOG = Row("transcendental", _FLOAT)
+    LOG2 = Row("transcendental", _FLOAT)
+    SIN = Row("transcendental", _FLOAT)
+    COS = Row("transcendental", _FLOAT)
+    ATAN = Row("transcendental", _FLOAT)
+    ERF = Row("transcendental", _FLOAT)
+    TRUNC = Row("unary", _FLOAT)
+    CAST = Row("unary", _ANY, "dtype")
+    BITCAST = Row("unary", _ANY, "dtype")  # between dtypes of one size
+    REAL = Row("unary", ("complex",))
+    IMAG = Row("unary", ("complex",))
+    ADD = Row("binary", _NUMBER)
+    MUL = Row("binary", _NUMBER)
+    DIV = Row("binary", ("float", "complex"))  # floats and complex
+    IDIV = Row("binary", _INTEGER)  # integers, rounds down; x // 0 is 0
+    MOD = Row("binary", _REAL)  # sign of the divisor; integer x % 0 is 0
+    POW = Row("binary", _REAL)
+    MAX = Row("binary", _ORDERED)  # NaN wins
+    MIN = Row("binary", _ORDERED)  # NaN wins
+    LT = Row("binary", _ORDERED)
+    EQ = Row("binary", _ANY)
+    AND = Row("binary", _BITS)  # bool and integers
+    OR = Row("binary", _BITS)
+    XOR = Row("binary", _BITS)
+    SHL = Row("binary", _INTEGER)
+    SHR = Row("binary", _INTEGER)  # arithmetic on signed integers
+    COMPLEX = Row("binary", _FLOAT)  # from real and imaginary parts
+    WHERE = Row("ternary", _ANY)
+    REDUCE = Row("reduction", argument=Reduce)  # one part of a monoid over some axes, which vanish
+    SCAN = Row("reduction", argument=Reduce)  # one part of an inclusive prefix along one axis
+    RESHAPE = Row("movement", argument="shape")
+    EXPAND = Row("movement", argument="shape")  # NumPy's broadcast_to
+    PERMUTE = Row("movement", argument="axes")
+    PAD = Row("movement", argument=Pad)
+    SHRINK = Row("movement", argument=Shrink)  # a box, with a positive step along each axis
+    FLIP = Row("movement", argument="axes")
+    SHEAR = Row("movement", argument=Shear)  # one axis shifted by a multiple of another's index
+    GATHER = Row("indexed", argument="axis")  # take_along_axis; 0 where the index is out of range
+    SCATTER = Row("indexed", argument=Scatter)  # its inverse into a copy of a base
+    ARGSORT = Row("indexed")  # stable ascending order along the last axis
+    ASSIGN = Row("effect")  # a buffer's new content, written in place
+    COPY = Row("effect", argument="device")  # to another device
+    CONTIGUOUS = Row("effect")  # must own a buffer
+    DETACH = Row("effect")  # derivatives stop here
+    AXIS = Row("kernel", argument=Axis)  # the index of a loop
+    AFFINE = Row("kernel", argument=Affine)  # constant + sum of coefficient * operand
+    LOAD = Row("kernel", argument=Load)  # an element of a parameter; 0 where its condition is false
+    FOLD = Row("kernel", argument=Fold)  # one part of a monoid over some axes
+    PREFIX = Row("kernel", argument=Fold)  # one part of a monoid over the indices so far
+
+    __hash__ = object.__hash__  # Enum's own hashes the name: slow on the interning path
+
+
+def _group(name: str) -> frozenset[Op]:
+    return frozenset(op for op in Op if op.value.group == name)
+
+
+class Group:
+    """Sets of operations that passes ask for."""
+
+    LEAF = _group("leaf") | {Op.AXIS}
+    TRANSCENDENTAL = _group("transcendental")
+    UNARY = TRANSCENDENTAL | _group("unary")
+    BINARY = _group("binary")
+    COMMUTATIVE = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.EQ, Op.AND, Op.OR, Op.XOR})
+    ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
+    REDUCTION = _group("reduction")
+    MOVEMENT = _group("movement")
+    EFFECT = _group("effect")
+    KERNEL = _group("kernel")
+    FOREIGN = KERNEL | {Op.HOLE}  # what no graph holds

@@ -28,7 +28,7 @@ from lamina.errors import FormatError, LaminaError
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, roots_of
 from lamina.ir.monoids import MONOIDS
 from lamina.ir.node import Node, toposort, type_text
-from lamina.ir.ops import ARGUMENT, Group, Op
+from lamina.ir.ops import Group, Op
 from lamina.ir.verify import check_parts
 from lamina.shape import prod
 
@@ -39,7 +39,7 @@ _NAME = re.compile(r"%\w+")
 _LINE = re.compile(rf"(%\w+) = (\w+){_OPERANDS}((?: \w+=\S+)*) : (\w+)\[([\d,]*)\]")
 _RETURN = re.compile(rf"return{_OPERANDS}")
 _BY_NAME = {op.name.lower(): op for op in Op if op not in Group.FOREIGN}
-_IN_TYPE = ("dtype", "shape", "size")
+_UNSAID = ("", "dtype", "shape", "size")
 
 
 def to_text(sinks: Iterable[Node]) -> str:
@@ -68,11 +68,11 @@ def _unused(order: Iterable[Node]) -> list[Node]:
 
 
 def _line(node: Node, names: Mapping[Node, str], storages: Mapping[object, object]) -> str:
-    kind = ARGUMENT.get(node.op)
-    parts = {kind: node.arg} if isinstance(kind, str) else node.arg._asdict() if kind else {}
+    kind = node.op.value.argument
+    parts = {kind: node.arg} if isinstance(kind, str) else node.arg._asdict()
     words = [", ".join(names[one] for one in node.src)] if node.src else []
     for field, value in parts.items():
-        if field not in _IN_TYPE:
+        if field not in _UNSAID:
             shown = storages[value] if field == "storage" else value
             words.append(f"{field}={str(shown).replace(' ', '')}")
     body = " ".join([node.op.name.lower(), *words])
@@ -114,7 +114,7 @@ def _parse_node(line: str, names: dict[str, Node]) -> None:
     parts = {"dtype": dtype, "shape": shape, "size": prod(shape)}
     for field, _, word in (one.partition("=") for one in words.split()):
         parts[field] = _read(field, word, dtype)
-    kind = ARGUMENT.get(op, "nothing")
+    kind = op.value.argument
     single = isinstance(kind, str)
     arg = parts.get(kind) if single else kind(*(parts.get(field) for field in kind._fields))
     src = tuple(_operands(operands, names))

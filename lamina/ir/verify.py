@@ -3,7 +3,7 @@
 1.  An operation is an `Op` of the graph dialect: none of the kernel's, and no HOLE, which lives
     only inside a monoid's combine.
 2.  The operands are a tuple of nodes, as many as the operation takes.
-3.  The argument is what `lamina.ir.ops.ARGUMENT` says. Integers are Python's own, never bools or
+3.  The argument is what its row in `lamina.ir.ops` says. Integers are Python's own, never bools or
     another library's; sizes are not negative; several axes are a sorted tuple, each once.
 4.  A constant, and the value of a PAD, is a Python scalar of its dtype's own kind and within its
     range: float for floats (infinities and NaN included), never an int in its place.
@@ -28,12 +28,12 @@ from lamina.dtypes import DType
 from lamina.errors import DTypeError, LaminaError, VerifyError
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import ARGUMENT, BufferRef, Group, Op
+from lamina.ir.ops import BufferRef, Group, Op
 from lamina.shape import prod
 
 _INTS = tuple[int, ...]
 _SINGLE: dict[str, Any] = {
-    "nothing": type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int,
+    "": type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int,
     "device": str,
 }  # fmt: skip
 _OPERANDS = (
@@ -85,7 +85,7 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
     """Raise VerifyError if ``Node(op, src, arg)`` is wrong before its type is inferred."""
     require(isinstance(op, Op), f"{op!r} is not an operation")
     require(op not in Group.FOREIGN, "it does not belong in a graph")
-    _check_argument(arg, ARGUMENT.get(op, "nothing"))
+    _check_argument(arg, op.value.argument)
     reduces = op in Group.REDUCTION
     count = arg.monoid.arity if reduces else _OPERANDS.get(op, 1)
     require(type(src) is tuple, f"the operands are {src!r}, not a tuple")
@@ -108,7 +108,7 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
 
 
 def _check_argument(arg: Any, kind: Any) -> None:
-    """`kind` is an entry of `ARGUMENT`."""
+    """`kind` is what the table says of the argument."""
     single = isinstance(kind, str)
     hint = _SINGLE[kind] if single else kind
     require(_fits(arg, hint), f"its argument is {arg!r}, not {_named(hint)}")
