@@ -14,12 +14,10 @@ from lamina import __version__
 from lamina.errors import LaminaError
 from lamina.pipeline import PASSES, profile
 from lamina.runtime import doctor
+from lamina.runtime.profile import KernelRecord
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from lamina.models.digits import DigitsNet
-    from lamina.runtime.profile import KernelRecord
 
 FAILED, INTERRUPTED = 1, 130  # 2 is argparse's, for a wrong command line
 _SHADES = {True: " ░▒▓█", False: " .:*#"}  # for terminals with and without Unicode
@@ -31,8 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        status: int = options.run(options)
+        status: int = options.run(options) or 0
         sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -43,7 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The line of the user's program, which errors end with, would be our own.
         print(f"lamina: error: {str(error).partition(chr(10) + '  at ')[0]}", file=sys.stderr)
         return FAILED
-    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,17 +95,16 @@ def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **setting
     _console().print(table)
 
 
-def _passes(options: argparse.Namespace) -> int:
+def _passes(options: argparse.Namespace) -> None:
     rows = [
         (str(number), one.name, one.reads, one.writes,
          f"{one.function.__module__}.{one.function.__qualname__}")
         for number, one in enumerate(PASSES, 1)
     ]  # fmt: skip
     _print_table(("", "pass", "reads", "writes", "function"), rows)
-    return 0
 
 
-def _ops(options: argparse.Namespace) -> int:
+def _ops(options: argparse.Namespace) -> None:
     from lamina.explain.ops import ops_markdown
 
     text = ops_markdown()
@@ -117,7 +114,6 @@ def _ops(options: argparse.Namespace) -> int:
         _console().print(Markdown(text))
     else:
         print(text)
-    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -132,7 +128,7 @@ def _doctor(options: argparse.Namespace) -> int:
 # lamina demo.
 
 
-def _demo(options: argparse.Namespace) -> int:
+def _demo(options: argparse.Namespace) -> None:
     import time
 
     from lamina import datasets, nn
@@ -158,7 +154,6 @@ def _demo(options: argparse.Namespace) -> int:
     console.print(f"trained in {seconds:.1f} s, compilation included")
     console.print(f"test accuracy: [bold]{(found == labels).mean():.2%}[/]")
     console.print(f"saved the model to {output}", soft_wrap=True)
-    return 0
 
 
 def _writable(output: Path | None) -> Path:
@@ -175,9 +170,7 @@ def _writable(output: Path | None) -> Path:
     return output
 
 
-def _trained(
-    console: Console, data: Any, epochs: int, seed: int
-) -> tuple[DigitsNet, list[KernelRecord]]:
+def _trained(console: Console, data: Any, epochs: int, seed: int) -> tuple[Any, list[KernelRecord]]:
     """Train with a progress bar on a terminal, or with a line an epoch."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 

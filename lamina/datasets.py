@@ -72,23 +72,22 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Split:
     """
     import numpy as np
 
-    table = np.loadtxt(_digits_text().splitlines(), np.float32, delimiter=",")
+    table = np.loadtxt(_digits_file(), np.float32, delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8) / 16.0, table[:, -1].astype(np.int64)
     test = _chosen(labels, test_share, seed)
     return Split(*map(Tensor, (images[~test], labels[~test], images[test], labels[test])))
 
 
-def _digits_text() -> str:
+def _digits_file() -> Path:
     found = importlib.util.find_spec("sklearn")  # locates the package, does not run it
     if found is None or not found.submodule_search_locations:
         raise DataError("digits: the data comes with scikit-learn: pip install scikit-learn")
     path = Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     if not path.exists():
         raise DataError(f"digits: there is no {path}; reinstall scikit-learn")
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != DIGITS_SHA256:
+    if _sha256(path) != DIGITS_SHA256:
         raise FormatError(f"digits: {path} is not the file it should be; reinstall scikit-learn")
-    return gzip.decompress(content).decode()
+    return path
 
 
 def _chosen(labels: Any, share: float, seed: int) -> Any:
@@ -142,13 +141,9 @@ def _fetched(wanted: Download, folder: Path, mirrors: Sequence[str], progress: b
     for mirror in mirrors:
         try:
             _download(mirror + wanted.name, part, wanted, progress)
+            return part.replace(path)
         except OSError as error:
             problems.append(f"{mirror}: {getattr(error, 'reason', error)}")
-            continue
-        if _sha256(part) == wanted.sha256:
-            return part.replace(path)
-        part.unlink()
-        problems.append(f"{mirror}: the checksum differs")
     raise DataError(
         f"{wanted.name}: no mirror could be used ({'; '.join(problems)}); "
         f"connect, or put the file into {folder}"
@@ -174,8 +169,10 @@ def _download(url: str, part: Path, wanted: Download, progress: bool) -> None:
         raise OSError(f"more than the {size:,} bytes it should have")
     if have < size:
         raise OSError(f"the connection ended after {have:,} of {size:,} bytes")
+    if _sha256(part) != wanted.sha256:
+        part.unlink()
+        raise OSError("the checksum differs")
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()

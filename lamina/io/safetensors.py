@@ -40,10 +40,9 @@ _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 def save(
-    path: str | os.PathLike[str],
-    tensors: Mapping[str, Tensor],
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write `tensors` to `path`, all or nothing.
 
     The file is written beside its destination and renamed, so an error or a kill on the way

@@ -42,7 +42,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 class DiskCache:
-    """Files by key and suffix in `folder`: `wanted`, or this process's own when that fails."""
+    """Named files in `folder`: the one `wanted`, or this process's own when that fails."""
 
     def __init__(self, folder: Path | str) -> None:
         self.wanted = self.folder = Path(folder)
@@ -51,24 +51,17 @@ class DiskCache:
         except OSError as error:
             self._fall_back(error)
 
-    def path(self, key: str, suffix: str = "") -> Path:
-        """Where the entry is, or would be."""
-        return self.folder / (key + suffix)
-
-    def load(self, key: str, suffix: str) -> Path | None:
-        """The entry's file when it is there and whole."""
-        path, check = self.path(key, suffix), self.path(key, f"{suffix}.sum")
+    def load(self, name: str) -> Path | None:
+        """The file of that name when it is there and whole."""
+        path, check = self.folder / name, self.folder / f"{name}.sum"
         with contextlib.suppress(OSError):
             if check.read_bytes() == digest(path.read_bytes()).encode():
                 return path
         return None
 
-    def store(self, key: str, suffix: str, content: bytes) -> Path:
-        """Write an entry and return its file.
-
-        Raises DeviceError when neither the folder nor a temporary one takes it.
-        """
-        path, check = self.path(key, suffix), self.path(key, f"{suffix}.sum")
+    def store(self, name: str, content: bytes) -> Path:
+        """Write a file; raises DeviceError when neither `wanted` nor a temporary one takes it."""
+        path, check = self.folder / name, self.folder / f"{name}.sum"
         try:  # a kill between the two leaves a digest that fits nothing
             with replacing(check) as file:
                 file.write(digest(content).encode())
@@ -76,11 +69,11 @@ class DiskCache:
                 file.write(content)
         except OSError as error:
             self._fall_back(error)
-            return self.store(key, suffix, content)
+            return self.store(name, content)
         return path
 
     def size(self) -> int:
-        """The bytes of all entries."""
+        """The bytes of all files."""
         return sum(file.stat().st_size for file in self.folder.iterdir())
 
     def _fall_back(self, error: OSError) -> None:

@@ -78,10 +78,8 @@ def cpu_identity() -> str:
 @functools.cache
 def vector_bytes() -> int:
     """The width of this CPU's vector registers in bytes."""
-    flags = cpu_identity().split()
-    if "avx512f" in flags:
-        return 64
-    return 32 if "avx2" in flags else 16
+    widths = {"avx512f": 64, "avx2": 32}
+    return max(widths.get(flag, 16) for flag in cpu_identity().split())
 
 
 def find(options: Options) -> Compiler:

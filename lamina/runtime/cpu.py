@@ -118,12 +118,12 @@ def _build(source: str, options: Options) -> ctypes.CDLL:
     compiler = compilers.find(options)
     cache = disk_cache(options)
     key = digest(source, compiler.path, str(compiler), *compiler.flags(), cpu_identity())
-    path = cache.load(key, ".so")
+    path = cache.load(f"{key}.so")
     if path is not None:
         with contextlib.suppress(OSError):  # it is damaged: build it again
             return ctypes.CDLL(str(path))
-    source_file = cache.store(key, ".c", source.encode())
-    path = cache.store(key, ".so", _compile(compiler, source_file))
+    source_file = cache.store(f"{key}.c", source.encode())
+    path = cache.store(f"{key}.so", _compile(compiler, source_file))
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

@@ -46,7 +46,7 @@ def works(program: CpuProgram) -> bool:
 
 def with_two_entries(folder: Path) -> tuple[DiskCache, list[Path]]:
     cache = DiskCache(folder)
-    return cache, [cache.store(key, ".txt", b"content") for key in ("one", "two")]
+    return cache, [cache.store(f"{key}.txt", b"content") for key in ("one", "two")]
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -55,13 +55,13 @@ def leftovers(folder: Path) -> list[Path]:
 
 def test_round_trip_and_mode(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path / "a" / "b")
-    assert cache.load("key", ".txt") is None
-    path = cache.store("key", ".txt", b"content")
-    assert path == cache.path("key", ".txt") == cache.load("key", ".txt")
+    assert cache.load("key.txt") is None
+    path = cache.store("key.txt", b"content")
+    assert path == tmp_path / "a" / "b" / "key.txt" == cache.load("key.txt")
     assert path.read_bytes() == b"content"
-    assert DiskCache(tmp_path / "a" / "b").load("key", ".txt") == path
-    assert cache.load("key", ".so") is None
-    cache.store("key", ".txt", b"newer")
+    assert DiskCache(tmp_path / "a" / "b").load("key.txt") == path
+    assert cache.load("key.so") is None
+    cache.store("key.txt", b"newer")
     assert path.read_bytes() == b"newer"
     for folder in (tmp_path / "a", tmp_path / "a" / "b"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -92,12 +92,12 @@ def test_a_folder_of_another_user_is_refused(
 @pytest.mark.parametrize("damage", [b"", b"conten", b"content and more", b"\0" * 7])
 def test_a_damaged_entry_is_not_used_and_mended(tmp_path: Path, damage: bytes) -> None:
     cache = DiskCache(tmp_path)
-    path = cache.store("key", ".txt", b"content")
+    path = cache.store("key.txt", b"content")
     path.write_bytes(damage)
-    assert cache.load("key", ".txt") is None
-    assert cache.store("key", ".txt", b"content") == cache.load("key", ".txt") == path
+    assert cache.load("key.txt") is None
+    assert cache.store("key.txt", b"content") == cache.load("key.txt") == path
     path.with_name("key.txt.sum").write_bytes(b"\xff" + damage)
-    assert cache.load("key", ".txt") is None
+    assert cache.load("key.txt") is None
 
 
 def test_stale_temporary_files_are_cleared(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_stale_temporary_files_are_cleared(tmp_path: Path) -> None:
     young.write_bytes(b"half")
     before = time.time() - 7200
     os.utime(old, (before, before))
-    DiskCache(tmp_path).store("key", "", b"content")
+    DiskCache(tmp_path).store("key", b"content")
     assert leftovers(tmp_path) == [young]
 
 
@@ -116,7 +116,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path, below: str) -> None:
     with pytest.warns(CacheWarning, match="LAMINA_CACHE_DIR") as caught:
         cache, (path, _) = with_two_entries(tmp_path / "file" / below)
     assert len(caught) == 1
-    assert cache.load("one", ".txt") == path
+    assert cache.load("one.txt") == path
     assert (tmp_path / "file").read_text() == "in the way"
     assert path.parent.stat().st_mode & 0o077 == 0
     assert cache.folder != cache.wanted
@@ -146,7 +146,7 @@ def test_an_unwritable_folder(
     with pytest.warns(CacheWarning, match=os.strerror(code)) as caught:
         cache, paths = with_two_entries(folder)
     assert len(caught) == 1
-    assert paths == [cache.load(key, ".txt") for key in ("one", "two")]
+    assert paths == [cache.load(f"{key}.txt") for key in ("one", "two")]
     assert folder not in paths[0].parents
     assert not folder.exists() or not leftovers(folder)
 
@@ -155,7 +155,7 @@ def test_a_disk_that_fills_up_while_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = DiskCache(tmp_path / "cache")
-    cache.store("before", ".txt", b"kept")
+    cache.store("before.txt", b"kept")
     original = open
 
     def full(path: Path, mode: str) -> object:
@@ -170,11 +170,11 @@ def test_a_disk_that_fills_up_while_writing(
         pytest.skip("needs /dev/full")
     monkeypatch.setattr(builtins, "open", full)
     with pytest.warns(CacheWarning, match="No space left"):
-        path = cache.store("key", ".txt", b"content")
+        path = cache.store("key.txt", b"content")
     assert path.read_bytes() == b"content"
     assert not leftovers(tmp_path / "cache")
     monkeypatch.undo()
-    assert DiskCache(tmp_path / "cache").load("before", ".txt") is not None
+    assert DiskCache(tmp_path / "cache").load("before.txt") is not None
 
 
 def test_no_room_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_no_room_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     cache = DiskCache(tmp_path)
     monkeypatch.setattr(os, "replace", full)
     with pytest.warns(CacheWarning), pytest.raises(DeviceError, match="No space left"):
-        cache.store("key", ".txt", b"content")
+        cache.store("key.txt", b"content")
 
 
 def test_no_room_for_compiling(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,11 +226,11 @@ def test_a_corrupt_library_is_rebuilt(options: Options, damaged: bytes, digest_f
     path = source.with_suffix(".so")
     whole = path.stat().st_size
     if digest_fits:
-        cache.store(source.stem, ".so", damaged)
+        cache.store(f"{source.stem}.so", damaged)
     else:
         path.write_bytes(damaged)
     assert works(CpuProgram.load(ADD_INDEX, options))
-    assert cache.load(source.stem, ".so") == path
+    assert cache.load(f"{source.stem}.so") == path
     assert path.stat().st_size == whole
 
 
@@ -259,7 +259,7 @@ cache = DiskCache(sys.argv[1])
 number = 0
 print("ready", flush=True)
 while True:
-    cache.store("key", ".bin", bytes([number % 256]) * 3_000_000)
+    cache.store("key.bin", bytes([number % 256]) * 3_000_000)
     number += 1
 """
 
@@ -282,8 +282,8 @@ def test_a_kill_during_a_write(tmp_path: Path, delay: float) -> None:
         assert len(set(content)) == 1
     assert len(leftovers(tmp_path)) <= 1
     cache = DiskCache(tmp_path)
-    cache.load("key", ".bin")
-    cache.store("key", ".bin", b"new")
-    path = cache.path("key", ".bin")
-    assert cache.load("key", ".bin") == path
+    cache.load("key.bin")
+    cache.store("key.bin", b"new")
+    path = tmp_path / "key.bin"
+    assert cache.load("key.bin") == path
     assert path.read_bytes() == b"new"
