@@ -17,7 +17,7 @@ from lamina.errors import RuleError
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.rewrite import rules
-from lamina.rewrite.fold import constant_of, fold, same_scalar
+from lamina.rewrite.fold import fold
 
 # A compiled function returns the rule that applied and the new node, or None.
 Matcher = Callable[[Node], tuple[str, Node] | None]
@@ -41,12 +41,9 @@ class RuleSet(dict[Op, Matcher | None]):
 
     def __missing__(self, op: Op) -> Matcher | None:
         scope: dict[str, Any] = {one.name: one for one in Op}
-        scope |= {"Node": Node, "constant_of": constant_of, "fold": fold, "inf": inf}
-        scope["same_scalar"] = same_scalar
+        scope |= {"Node": Node, "fold": fold, "inf": inf}
         equations = [one for one in self.rules if isinstance(one, rules.Rule) and one.op is op]
-        paths = [
-            _Path(one, left, scope).steps for one in equations for left in one.variants
-        ]
+        paths = [_Path(one, left, scope).steps for one in equations for left in one.variants]
         for one in self.rules:
             if isinstance(one, rules.FunctionRule) and op in one.ops:
                 scope[f"on_{one.name}"] = one.function
@@ -94,32 +91,30 @@ class _Path:
         self.steps.append(f"return {rule.name!r}, {self.build(rule.right)}")
 
     def match(self, pattern: rules.Pattern, path: str) -> None:
-        """Tests from the root down; among operands, the cheap and telling ones first."""
+        """Tests from the root down; those of plain holes, which tell least, last."""
         if not isinstance(pattern, rules.Apply):
             return
         operands = [(one, f"{path}_{i}") for i, one in enumerate(pattern.src)]
         self.steps.append(f"{', '.join(name for _, name in operands)}, = {path}.src")
-        for one, name in operands:
-            self.match_operation(one, name)
-        for one, name in operands:
-            self.match_leaf(one, name)
+        for one, name in sorted(operands, key=lambda pair: type(pair[0]) is rules.Hole):
+            self.test(one, name)
         if pattern.arg is not None:
             self.bind(pattern.arg, f"{path}.arg")
         for one, name in operands:
             self.match(one, name)
 
-    def match_operation(self, pattern: rules.Pattern, name: str) -> None:
+    def test(self, pattern: rules.Pattern, name: str) -> None:
         constant = f"{name}.op is CONST or {name}.op is EXPAND and {name}.src[0].op is CONST"
+        scalar = f"({name}.src[0] if {name}.src else {name})"
         if isinstance(pattern, rules.Apply):
             self.steps.append(f"if {name}.op is {pattern.op.name}:")
         elif isinstance(pattern, rules.NotConst):
             self.steps.append(f"if not ({constant}):")
         elif isinstance(pattern, rules.Literal | rules.Const):
-            self.steps += [f"if {constant}:", f"{name}_value = constant_of({name})"]
-
-    def match_leaf(self, pattern: rules.Pattern, name: str) -> None:
+            self.steps += [f"if {constant}:", f"{name}_value = {scalar}.arg.value"]
         if isinstance(pattern, rules.Literal):
-            self.steps.append(f"if same_scalar({name}_value, {pattern.value!r}):")
+            value = f"{name}_value"
+            self.steps.append(f"if {value} == {pattern} and str({value}) in {pattern.texts}:")
         elif isinstance(pattern, rules.Hole):
             if pattern.kinds != rules.Kinds.ANY and pattern.name not in self.bound:
                 self.steps.append(f"if {name}.dtype.kind in {pattern.kinds}:")
@@ -152,9 +147,8 @@ class _Path:
         like = next(filter(None, typed), None)
         if like is None:
             raise RuleError(f"rule {self.rule.name}: {term} does not say the dtype of its literals")
-        operands = [
-            name or f"{like}.lift({one})" for one, name in zip(term.src, names, strict=True)
-        ]
+        pairs = zip(term.src, names, strict=True)
+        operands = [name or f"{like}.lift({one})" for one, name in pairs]
         arg = term.arg and self.bound[term.arg.name]
         call = f"({term.op.name}, ({', '.join(operands)},), {arg})"
         made = f"r{len(self.steps)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from lamina.errors import RuleError
@@ -31,20 +32,18 @@ def rewrite(
     return _Rewriter(sinks, rules, trace).run()
 
 
+@dataclass
 class _Rewriter:
     """The state of one call to `rewrite`."""
 
-    def __init__(
-        self, sinks: Sequence[Node], rules: RuleSet, trace: list[Applied] | None
-    ) -> None:
-        self.sinks = sinks
-        self.rules = rules
-        self.trace = trace
-        self.done: dict[Node, Node] = {}  # node -> its final form
-        # node -> itself over final operands, what a rule made of it, the rule
-        self.waiting: dict[Node, tuple[Node, Node, str]] = {}
-        self.steps = 0
-        self.limit = _FREE_STEPS
+    sinks: Sequence[Node]
+    rules: RuleSet
+    trace: list[Applied] | None
+    done: dict[Node, Node] = field(default_factory=dict)  # node -> its final form
+    # node -> itself over final operands, what a rule made of it, the rule
+    waiting: dict[Node, tuple[Node, Node, str]] = field(default_factory=dict)
+    steps: int = 0
+    limit: int = _FREE_STEPS
 
     def run(self) -> list[Node]:
         done, waiting, rules = self.done, self.waiting, self.rules

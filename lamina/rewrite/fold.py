@@ -26,13 +26,6 @@ def constant_of(node: Node) -> Scalar | None:
     return node.arg.value if node.op is Op.CONST else None
 
 
-def same_scalar(value: Any, literal: Scalar) -> bool:
-    """Whether a constant's value is what a rule's literal stands for; 0 is not -0.0."""
-    if type(value) is not type(literal) and (type(value), type(literal)) != (float, int):
-        return False
-    return value == literal and str(value) == str(type(value)(literal))
-
-
 def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node | None:
     """The constant that `op` makes of constants, or None when it is not folded."""
     dtype, shape = INFER[op](operands, arg)

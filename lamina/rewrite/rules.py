@@ -69,11 +69,12 @@ class Literal(Pattern):
     """A constant of one value, typed by its sibling operand.
 
     An int literal stands for integers and floats, a float literal for floats, a bool literal for
-    bools. 0 and 0.0 are not -0.0.
+    bools. 0 and 0.0 are not -0.0, so `texts` says how values that it stands for are written.
     """
 
     def __init__(self, value: Scalar) -> None:
         self.value = value
+        self.texts = (str(value), str(float(value))) if type(value) is int else (str(value),)
 
     def __repr__(self) -> str:
         return repr(self.value)

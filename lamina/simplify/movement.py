@@ -101,7 +101,7 @@ def reduce_single(node: Node) -> Node | None:
         return None
     kept = [axis for axis in range(len(shape)) if axis not in single]
     parts = [build.reshape(x, tuple(shape[axis] for axis in kept)) for x in node.src]
-    rest = tuple(kept.index(axis) for axis in axes if axis not in single)
+    rest = tuple(i for i, axis in enumerate(kept) if axis in axes)
     if rest:
         return Node(Op.REDUCE, tuple(parts), Reduce(monoid, rest, part))
     if monoid is ADD and node.dtype.kind in ("float", "complex"):
