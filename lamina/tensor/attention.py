@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 
-from lamina.dtypes import bool_, int64
+from lamina.dtypes import bool_
 from lamina.errors import DTypeError, ShapeError
 from lamina.shape import Shape, broadcast_shapes
 from lamina.tensor import movement, reduction
+from lamina.tensor.axes import places
 from lamina.tensor.core import Tensor, common_device, common_dtype
-from lamina.tensor.creation import arange
 from lamina.tensor.elementwise import exp, where
 from lamina.tensor.normalization import dropout
 from lamina.tensor.product import matmul
@@ -20,17 +20,14 @@ from lamina.tensor.windows import accumulator
 
 __all__ = ["scaled_dot_product_attention"]
 
+_WHAT = "scaled_dot_product_attention"
+
 
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """``softmax(scale * query @ key.T + mask) @ value``, shape (..., L, Ev).
 
     query: (..., L, E). key: (..., S, E). value: (..., S, Ev). attn_mask broadcasts to
@@ -45,50 +42,45 @@ def scaled_dot_product_attention(
     mask = attn_mask
     if enable_gqa:
         query, key, value, mask = _grouped(query, key, value, mask)
-    dtype = common_dtype("scaled_dot_product_attention", query, key, value)
-    exact = accumulator(dtype)
+    dtype = common_dtype(_WHAT, query, key, value)
+    wide = accumulator(dtype)
     factor = 1.0 / math.sqrt(shape[-1]) if scale is None else scale
-    scores = matmul(query.cast(exact), movement.matrix_transpose(key.cast(exact))) * factor
+    scores = matmul(query.cast(wide), movement.matrix_transpose(key.cast(wide))) * factor
     scores = _masked(scores, mask, is_causal)
     top = reduction.max(scores, axis=-1, keepdims=True).detach()
     # A finite reference keeps rows of -inf, which have no key, away from NaN.
     weights = exp(scores - where(top == -math.inf, 0.0, top))
     total = reduction.sum(weights, axis=-1, keepdims=True)
     weights = dropout(weights, dropout_p, training=dropout_p > 0.0)
-    result = matmul(weights.cast(dtype).cast(exact), value.cast(exact))
+    result = matmul(weights.cast(dtype).cast(wide), value.cast(wide))
     result = (result / where(total == 0.0, 1.0, total)).cast(dtype)
     return movement.reshape(result, (*shape[:-1], value.shape[-1])) if enable_gqa else result
 
 
-def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
-    what = "scaled_dot_product_attention"
-    common_device(what, query, key, value)
-    for tensor in (query, key, value):
+def _check(*tensors: Tensor) -> None:
+    common_device(_WHAT, *tensors)
+    for tensor in tensors:
         if not tensor.dtype.is_float:
-            raise DTypeError(f"{what}: {tensor.dtype.name} is not a float dtype")
-    shapes = f"query {query.shape}, key {key.shape} and value {value.shape}"
-    if min(query.ndim, key.ndim, value.ndim) < 2:
-        raise ShapeError(f"{what}: {shapes}: two axes or more are needed")
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ShapeError(
-            f"{what}: {shapes}: query and key differ in their last size, or key and value in "
-            "the one before"
-        )
+            raise DTypeError(f"{_WHAT}: {tensor.dtype.name} is not a float dtype")
+    query, key, value = (tensor.shape for tensor in tensors)
+    shapes = f"{_WHAT}: query {query}, key {key} and value {value}"
+    if min(map(len, (query, key, value))) < 2:
+        raise ShapeError(f"{shapes}: two axes or more are needed")
+    if query[-1] != key[-1] or key[-2] != value[-2]:
+        raise ShapeError(f"{shapes}: query and key differ in their last size, or key and value in "
+                         "the one before")  # fmt: skip
 
 
 def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
     if is_causal:
-        length, keys = scores.shape[-2:]
-        rows = arange(length, dtype=int64, device=scores.device)
-        columns = arange(keys, dtype=int64, device=scores.device)
-        seen = columns <= movement.reshape(rows, (length, 1))
-        scores = where(seen, scores, -math.inf)
+        box = scores.shape[-2:]
+        rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
+        scores = where(columns <= rows, scores, -math.inf)
     if mask is None:
         return scores
-    if broadcast_shapes("scaled_dot_product_attention", mask.shape, scores.shape) != scores.shape:
+    if broadcast_shapes(_WHAT, mask.shape, scores.shape) != scores.shape:
         raise ShapeError(
-            f"scaled_dot_product_attention: the mask {mask.shape} does not broadcast to the "
-            f"scores {scores.shape}"
+            f"{_WHAT}: the mask {mask.shape} does not broadcast to the scores {scores.shape}"
         )
     if mask.dtype is bool_:
         return where(mask, scores, -math.inf)
@@ -99,24 +91,17 @@ def _grouped(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Query heads split into (heads of the key, group), so that the key's heads broadcast."""
-    what = "scaled_dot_product_attention"
-    if min(query.ndim, key.ndim, value.ndim) < 3:
-        raise ShapeError(f"{what}: enable_gqa needs an axis of heads: {query.shape}, {key.shape}")
-    heads, shared = query.shape[-3], key.shape[-3]
-    if value.shape[-3] != shared or not shared or heads % shared:
-        raise ShapeError(
-            f"{what}: {heads} heads of query {query.shape} do not divide into groups for key "
-            f"{key.shape} and value {value.shape}"
-        )
-    split = (shared, heads // shared)
+    heads, shared = query.shape[-3:-2], key.shape[-3:-2]
+    fits = heads and shared and shared == value.shape[-3:-2] and shared[0]
+    if not fits or heads[0] % shared[0]:
+        raise ShapeError(f"{_WHAT}: enable_gqa: the heads of query {query.shape} do not divide "
+                         f"into groups for key {key.shape} and value {value.shape}")  # fmt: skip
+    split = (shared[0], heads[0] // shared[0])
     if mask is not None and mask.ndim >= 3:
-        mask = _with_heads(mask, split if mask.shape[-3] == heads else (1, mask.shape[-3]))
-    return (
-        _with_heads(query, split),
-        _with_heads(key, (shared, 1)),
-        _with_heads(value, (shared, 1)),
-        mask,
-    )
+        size = mask.shape[-3]
+        mask = _with_heads(mask, split if (size,) == heads else (1, size))
+    single = (shared[0], 1)
+    return _with_heads(query, split), _with_heads(key, single), _with_heads(value, single), mask
 
 
 def _with_heads(x: Tensor, heads: Shape) -> Tensor:

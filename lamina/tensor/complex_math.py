@@ -1,4 +1,4 @@
-"""Functions of a complex variable, built from real functions of its parts.
+"""Functions of a complex variable: real functions from its two parts to those of the result.
 
 The inverse functions are those of Kahan 1987, "Branch cuts for complex elementary functions".
 """
@@ -13,41 +13,25 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.tensor import real_math as real
 
+Parts = tuple[Node, Node]
+
 _INF = math.inf
 
 
-def parts(z: Node) -> tuple[Node, Node]:
+def parts(z: Node) -> Parts:
     """The real and the imaginary part."""
-    return Node(Op.REAL, (z,)), Node(Op.IMAG, (z,))
+    return unary(Op.REAL, z), unary(Op.IMAG, z)
 
 
-def join(re: Node, im: Node) -> Node:
-    """The complex number of two parts."""
-    return Node(Op.COMPLEX, (re, im))
+def conj(re: Node, im: Node) -> Parts:
+    return re, -im
 
 
-def by_parts(rule: Callable[[Node], Node], op: Op) -> Callable[[Node], Node]:
-    """`op` of what `rule` makes of each part."""
-    return lambda z: Node(op, tuple(map(rule, parts(z))))
-
-
-def conj(z: Node) -> Node:
-    re, im = parts(z)
-    return join(re, -im)
-
-
-def absolute(z: Node) -> Node:
-    """|z|, a real number."""
-    return real.hypot(*parts(z))
-
-
-def sign(z: Node) -> Node:
+def sign(re: Node, im: Node) -> Parts:
     """z / |z|, and 0 at 0."""
-    size = absolute(z)
-    zero = size.eq(0)
-    safe = select(zero, size.lift(1), size)
-    re, im = parts(z)
-    return select(zero, z.lift(0), join(re / safe, im / safe))
+    size = real.hypot(re, im)
+    safe = select(size.eq(0), size.lift(1), size)
+    return re / safe, im / safe
 
 
 def _zero_keeping(factor: Node, other: Node) -> Node:
@@ -55,83 +39,80 @@ def _zero_keeping(factor: Node, other: Node) -> Node:
     return select(other.eq(0), other, factor * other)
 
 
-def exp(z: Node) -> Node:
-    re, im = parts(z)
+def exp(re: Node, im: Node) -> Parts:
     gone = re.eq(-_INF) & ~real.is_finite(im)
     lost = re.eq(_INF) & ~real.is_finite(im)
     size, turn = unary(Op.EXP, re), select(gone, im.lift(0), im)
     value_re = select(lost, re, _zero_keeping(size, unary(Op.COS, turn)))
-    return join(value_re, select(turn.eq(0), turn, _zero_keeping(size, unary(Op.SIN, turn))))
+    return value_re, select(turn.eq(0), turn, _zero_keeping(size, unary(Op.SIN, turn)))
 
 
-def expm1(z: Node) -> Node:
-    re, im = parts(z)
+def expm1(re: Node, im: Node) -> Parts:
     half = unary(Op.SIN, im * 0.5)
     level = real.expm1(re)
     value = select(im.eq(0), level, level * unary(Op.COS, im) - half * half * 2)
-    plain = parts(exp(z))
-    value = select(re.eq(_INF), plain[0], select(re.eq(-_INF), re.lift(-1), value))
-    return join(select(re.eq(0) & im.eq(0), re.lift(0), value), plain[1])
+    plain_re, plain_im = exp(re, im)
+    value = select(re.eq(_INF), plain_re, select(re.eq(-_INF), re.lift(-1), value))
+    return select(re.eq(0) & im.eq(0), re.lift(0), value), plain_im
 
 
-def log(z: Node) -> Node:
+def log(re: Node, im: Node) -> Parts:
     """The logarithm with an angle in (-pi, pi]."""
-    re, im = parts(z)
-    return join(unary(Op.LOG, real.hypot(re, im)), real.atan2(im, re))
+    return unary(Op.LOG, real.hypot(re, im)), real.atan2(im, re)
 
 
-def log1p(z: Node) -> Node:
-    re, im = parts(z)
+def log1p(re: Node, im: Node) -> Parts:
     small = real.hypot(re, im) < 0.5
     near_re = select(small, re, re.lift(0))
     near_im = select(small, im, im.lift(0))
     near = real.log1p(near_re * 2 + near_re * near_re + near_im * near_im) * 0.5
     far = unary(Op.LOG, real.hypot(re + 1, im))
-    return join(select(small, near, far), real.atan2(im, re + 1))
+    return select(small, near, far), real.atan2(im, re + 1)
 
 
-def log_base(z: Node, base: float) -> Node:
+def log_base(base: float) -> Callable[[Node, Node], Parts]:
     """The logarithm to another base."""
-    return by_parts(lambda part: part * (1 / math.log(base)), Op.COMPLEX)(log(z))
+
+    def rule(re: Node, im: Node) -> Parts:
+        size, angle = log(re, im)
+        return size * (1 / math.log(base)), angle * (1 / math.log(base))
+
+    return rule
 
 
-def sqrt(z: Node) -> Node:
+def sqrt(re: Node, im: Node) -> Parts:
     """The square root with a real part that is not negative."""
-    re, im = parts(z)
     endless = real.is_inf(im)
     size = unary(Op.SQRT, real.absolute(re) * 0.5 + real.hypot(re, im) * 0.5)
     other = real.absolute(im) * 0.5 / select(size.eq(0), re.lift(1), size)
     size, other = (select(endless, re.lift(_INF), one) for one in (size, other))
     left = real.signbit(re)
-    return join(select(left, other, size), real.copysign(select(left, size, other), im))
+    return select(left, other, size), real.copysign(select(left, size, other), im)
 
 
-def sinh(z: Node) -> Node:
-    re, im = parts(z)
+def sinh(re: Node, im: Node) -> Parts:
     value_re = _zero_keeping(unary(Op.COS, im), real.sinh(re))
-    value_im = select(im.eq(0), im, real.cosh(re) * unary(Op.SIN, im))
     endless = real.is_inf(re) & ~real.is_finite(im)
-    return join(select(endless, re, value_re), value_im)
+    value_im = real.cosh(re) * unary(Op.SIN, im)
+    return select(endless, re, value_re), select(im.eq(0), im, value_im)
 
 
-def cosh(z: Node) -> Node:
-    re, im = parts(z)
+def cosh(re: Node, im: Node) -> Parts:
     endless = real.is_inf(re) & ~real.is_finite(im)
-    value_re = select(endless, re.lift(_INF), real.cosh(re) * unary(Op.COS, im))
+    value_re = real.cosh(re) * unary(Op.COS, im)
     flat = real.copysign(re.lift(0), re) * real.copysign(re.lift(1), im)
-    value_im = real.sinh(re) * unary(Op.SIN, im)
-    return join(value_re, select(re.eq(0) | im.eq(0), flat, value_im))
+    value_im = select(re.eq(0) | im.eq(0), flat, real.sinh(re) * unary(Op.SIN, im))
+    return select(endless, re.lift(_INF), value_re), value_im
 
 
-def tanh(z: Node) -> Node:
+def tanh(re: Node, im: Node) -> Parts:
     """Far from 0 it is +-1 with a vanishing imaginary part."""
-    re, im = parts(z)
     far = (real.absolute(re) > 20.0) & (real.is_finite(im) | real.is_inf(re))
     level, slope = real.tanh(re), real.tan(im)
     root = real.cosh(select(far, re.lift(0), re))
     below = level * level * (slope * slope) + 1
-    pole = real.absolute(slope) > 1e15
     at_pole = 1 / select(level.eq(0), re.lift(_INF), level)
+    pole = real.absolute(slope) > 1e15
     value_re = select(pole, at_pole, level * (slope * slope + 1) / below)
     value_re = select(far, real.copysign(re.lift(1), re), select(re.eq(0), re, value_re))
     turn = select(real.is_finite(im), im, im.lift(0))
@@ -139,55 +120,54 @@ def tanh(z: Node) -> Node:
     small = shrunk * (unary(Op.SIN, turn) * unary(Op.COS, turn))
     small = select(real.is_inf(re), real.copysign(re.lift(0), im), small)
     value_im = select(far, small, slope / (root * root) / below)
-    return join(value_re, select(im.eq(0), im, value_im))
+    return value_re, select(im.eq(0), im, value_im)
 
 
-def acos(z: Node) -> Node:
-    re, im = parts(z)
-    (a, b), (c, d) = parts(sqrt(join(1 - re, -im))), parts(sqrt(join(re + 1, im)))
+def acos(re: Node, im: Node) -> Parts:
+    (a, b), (c, d) = sqrt(1 - re, -im), sqrt(re + 1, im)
     endless = real.is_inf(re) | real.is_inf(im)
     angle = select(endless, real.atan2(real.absolute(im), re), real.atan2(a, c) * 2)
     angle = select(re.eq(0) & real.is_nan(im), re.lift(math.pi / 2), angle)
     height = real.asinh(c * b - d * a)
-    return join(angle, select(endless, real.copysign(re.lift(_INF), -im), height))
+    return angle, select(endless, real.copysign(re.lift(_INF), -im), height)
 
 
-def acosh(z: Node) -> Node:
+def acosh(re: Node, im: Node) -> Parts:
     """The inverse cosine, turned by 90 degrees into the right half of the plane."""
-    angle, height = parts(acos(z))
-    return join(real.absolute(height), real.copysign(angle, parts(z)[1]))
+    angle, height = acos(re, im)
+    return real.absolute(height), real.copysign(angle, im)
 
 
-def asinh(z: Node) -> Node:
-    re, im = parts(z)
-    (a, b), (c, d) = parts(sqrt(join(im + 1, -re))), parts(sqrt(join(1 - im, re)))
+def asinh(re: Node, im: Node) -> Parts:
+    (a, b), (c, d) = sqrt(im + 1, -re), sqrt(1 - im, re)
     endless = real.is_inf(re) | real.is_inf(im)
     size = select(endless, real.copysign(re.lift(_INF), re), real.asinh(a * d - b * c))
     far = real.atan2(im, real.absolute(re))
     angle = select(endless, far, real.atan2(im, a * c - b * d))
-    return join(size, select(im.eq(0), im, angle))
+    return size, select(im.eq(0), im, angle)
 
 
-def atanh(z: Node) -> Node:
-    re, im = parts(z)
+def atanh(re: Node, im: Node) -> Parts:
     size = real.absolute(re)
     away = (1 - size) * (1 - size) + im * im
-    value = real.log1p(size * 4 / away) * 0.25
     endless = real.is_inf(re) | real.is_inf(im)
-    value = select(endless, re.lift(0), value)
+    value = select(endless, re.lift(0), real.log1p(size * 4 / away) * 0.25)
     angle = real.atan2(im * 2, (1 - size) * (size + 1) - im * im) * 0.5
     right = real.copysign(re.lift(math.pi / 2), im)
     value = select(re.eq(0), re, real.copysign(value, re))
-    return join(value, select(endless & ~real.is_nan(im), right, angle))
+    return value, select(endless & ~real.is_nan(im), right, angle)
 
 
-def _turned(hyperbolic: Callable[[Node], Node]) -> Callable[[Node], Node]:
+def cos(re: Node, im: Node) -> Parts:
+    return cosh(-im, re)
+
+
+def _turned(hyperbolic: Callable[[Node, Node], Parts]) -> Callable[[Node, Node], Parts]:
     """The circular function f(z) of the hyperbolic function of i z, which is i f(z)."""
 
-    def circular(z: Node) -> Node:
-        re, im = parts(z)
-        value_re, value_im = parts(hyperbolic(join(-im, re)))
-        return join(value_im, -value_re)
+    def circular(re: Node, im: Node) -> Parts:
+        value_re, value_im = hyperbolic(-im, re)
+        return value_im, -value_re
 
     return circular
 
@@ -195,14 +175,9 @@ def _turned(hyperbolic: Callable[[Node], Node]) -> Callable[[Node], Node]:
 sin, tan, asin, atan = map(_turned, (sinh, tanh, asinh, atanh))
 
 
-def cos(z: Node) -> Node:
-    re, im = parts(z)
-    return cosh(join(-im, re))
-
-
 def power(x: Node, y: Node) -> Node:
     """exp(y log x); 0 to any power but 0 is 0."""
     zero = x.eq(0)
-    value = exp(y * log(select(zero, x.lift(1), x)))
+    exponent = y * Node(Op.COMPLEX, log(*parts(select(zero, x.lift(1), x))))
     at_zero = select(y.eq(0), x.lift(1), x.lift(0))
-    return select(zero, at_zero, value)
+    return select(zero, at_zero, Node(Op.COMPLEX, exp(*parts(exponent))))

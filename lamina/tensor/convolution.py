@@ -25,15 +25,9 @@ __all__ = [
 
 
 def conv(
-    rank: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-) -> Tensor:
+    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1,
+    padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
     """Cross-correlation of inputs with kernels, such as images for two spatial axes.
 
     x: (N, C, H, W) or (C, H, W). weight: (O, C / groups, KH, KW). bias: (O,). padding: zeros on
@@ -53,16 +47,9 @@ def conv(
 
 
 def conv_transpose(
-    rank: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
+    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1,
+    padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1,
+) -> Tensor:  # fmt: skip
     """The adjoint, with respect to its input, of a convolution with as many spatial axes.
 
     x: (N, C, H, W) or (C, H, W). weight: (C, O / groups, KH, KW). bias: (O,). output_padding:

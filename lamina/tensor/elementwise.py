@@ -37,6 +37,7 @@ __all__ = [
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Rule = Callable[..., Node]
+ComplexRule = Callable[[Node, Node], Node | cx.Parts]
 Unary = Callable[[Any], Tensor]
 Binary = Callable[[Any, Any], Tensor]
 
@@ -83,21 +84,24 @@ class Family(NamedTuple):
     wide: bool = False
 
     def __call__(
-        self, what: str, rule: Op | Rule, *values: Any, of_complex: Rule | None = None
+        self, what: str, rule: Op | Rule, *values: Any, of_complex: ComplexRule | None = None
     ) -> Tensor:
-        """`rule` of `values`, or `of_complex` if they are complex."""
+        """`rule` of `values`, or `of_complex` of the parts of a complex one."""
         nodes, device = operands(what, values, self.dtype)
         dtype = nodes[0].dtype
-        if dtype.is_complex:
-            if of_complex is None and not self.of_complex:
-                raise DTypeError(f"{what}: {dtype.name} is not supported; take real() or abs()")
-            rule = of_complex or rule
+        if dtype.is_complex and of_complex is not None:
+            found = of_complex(*cx.parts(*nodes))
+            return Tensor.of(found if isinstance(found, Node) else Node(Op.COMPLEX, found), device)
+        if dtype.is_complex and not self.of_complex:
+            raise DTypeError(f"{what}: {dtype.name} is not supported; take real() or abs()")
         narrow = self.wide and dtype.is_float and dtype.bits < 32
         src = tuple(cast(node, dtypes.float32) if narrow else node for node in nodes)
         result = Node(rule, src) if isinstance(rule, Op) else rule(*src)
         return Tensor.of(cast(result, dtype) if narrow else result, device)
 
-    def unary(self, name: str, doc: str, rule: Op | Rule, of_complex: Rule | None = None) -> Unary:
+    def unary(
+        self, name: str, doc: str, rule: Op | Rule, of_complex: ComplexRule | None = None
+    ) -> Unary:
         """A public function of one tensor, array or number."""
 
         def function(x: Any) -> Tensor:
@@ -176,7 +180,7 @@ negative = NUMBERS.unary("negative", "-x.", Op.NEG)
 positive = NUMBERS.unary("positive", "x itself.", _same)
 square = NUMBERS.unary("square", "x * x.", lambda a: a * a)
 abs = SAME.unary("abs", "The absolute value; the modulus, which is real, of a complex number.",
-                 _of_floats(rm.absolute, _magnitude), cx.absolute)  # fmt: skip
+                 _of_floats(rm.absolute, _magnitude), rm.hypot)  # fmt: skip
 sign = NUMBERS.unary("sign", "-1, 0 or 1; x / |x| for complex numbers.", rm.sign, cx.sign)
 reciprocal = QUOTIENTS.unary("reciprocal", "1 / x.", lambda a: 1 / a)
 maximum = REALS.binary("maximum", "The greater one; NaN wins.", Op.MAX)
@@ -213,7 +217,7 @@ ceil = REALS.unary("ceil", "Rounded towards +infinity.", _of_floats(rm.ceil))
 trunc = REALS.unary("trunc", "Rounded towards zero.", _of_floats(rm.trunc))
 round = REALS.unary(
     "round", "Rounded to the nearest integer, halves to the even one.",
-    _of_floats(rm.round_even), cx.by_parts(rm.round_even, Op.COMPLEX),
+    _of_floats(rm.round_even), lambda re, im: (rm.round_even(re), rm.round_even(im)),
 )  # fmt: skip
 
 # Exponentials and trigonometry.
@@ -222,8 +226,9 @@ exp = FLOATS.unary("exp", "e to the power x.", Op.EXP, cx.exp)
 exp2 = FLOATS.unary("exp2", "2 to the power x.", Op.EXP2)
 expm1 = WIDE.unary("expm1", "exp(x) - 1, accurate near 0.", rm.expm1, cx.expm1)
 log = FLOATS.unary("log", "The natural logarithm.", Op.LOG, cx.log)
-log2 = FLOATS.unary("log2", "The logarithm to base 2.", Op.LOG2, lambda z: cx.log_base(z, 2))
-log10 = WIDE.unary("log10", "The logarithm to base 10.", rm.log10, lambda z: cx.log_base(z, 10))
+log2 = FLOATS.unary("log2", "The logarithm to base 2.", Op.LOG2, cx.log_base(2))
+log10 = WIDE.unary("log10", "The logarithm to base 10.",
+                   lambda a: Node(Op.LOG, (a,)) / math.log(10), cx.log_base(10))  # fmt: skip
 log1p = WIDE.unary("log1p", "log(1 + x), accurate near 0.", rm.log1p, cx.log1p)
 logaddexp = WIDE.binary("logaddexp", "log(exp(x1) + exp(x2)) without overflow.", rm.logaddexp)
 sqrt = FLOATS.unary("sqrt", "The square root.", Op.SQRT, cx.sqrt)
@@ -251,9 +256,9 @@ nextafter = FLOATS.binary(
     "nextafter", "The next representable number from x1 towards x2.", rm.nextafter
 )
 signbit = FLOATS.unary("signbit", "Whether the sign bit is set, also for -0.0.", rm.signbit)
-real = SAME.unary("real", "The real part.", _same, lambda z: cx.parts(z)[0])
+real = SAME.unary("real", "The real part.", _same, lambda re, im: re)
 imag = SAME.unary("imag", "The imaginary part, 0 for real numbers.",
-                  lambda a: a.lift(0), lambda z: cx.parts(z)[1])  # fmt: skip
+                  lambda a: a.lift(0), lambda re, im: im)  # fmt: skip
 conj = SAME.unary("conj", "The complex conjugate.", _same, cx.conj)
 
 # Comparison and classification.
@@ -264,12 +269,15 @@ less = REALS.binary("less", "x1 < x2.", Op.LT)
 less_equal = REALS.binary("less_equal", "x1 <= x2.", lambda a, b: (a < b) | a.eq(b))
 greater = REALS.binary("greater", "x1 > x2.", operator.gt)
 greater_equal = REALS.binary("greater_equal", "x1 >= x2.", lambda a, b: (a > b) | a.eq(b))
-isnan = SAME.unary("isnan", "Whether it is NaN.", rm.is_nan, cx.by_parts(rm.is_nan, Op.OR))
+isnan = SAME.unary("isnan", "Whether it is NaN.", rm.is_nan,
+                   lambda re, im: rm.is_nan(re) | rm.is_nan(im))  # fmt: skip
 isinf = SAME.unary("isinf", "Whether it is infinite.",
-                   _of_floats(rm.is_inf, rm.is_nan), cx.by_parts(rm.is_inf, Op.OR))  # fmt: skip
+                   _of_floats(rm.is_inf, rm.is_nan),
+                   lambda re, im: rm.is_inf(re) | rm.is_inf(im))  # fmt: skip
 isfinite = SAME.unary(
     "isfinite", "Whether it is neither infinite nor NaN.",
-    _of_floats(rm.is_finite, lambda a: a.eq(a)), cx.by_parts(rm.is_finite, Op.AND),
+    _of_floats(rm.is_finite, lambda a: a.eq(a)),
+    lambda re, im: rm.is_finite(re) & rm.is_finite(im),
 )  # fmt: skip
 
 # Logic and bits.
@@ -324,11 +332,6 @@ def nan_to_num(
     if not base.dtype.is_float:
         return base
     most = finfo(base.dtype).max
-    high = most if posinf is None else posinf
-    low = -most if neginf is None else neginf
-
-    def rule(a: Node) -> Node:
-        finite = select(a.eq(math.inf), a.lift(high), select(a.eq(-math.inf), a.lift(low), a))
-        return select(rm.is_nan(a), a.lift(nan), finite)
-
-    return SAME("nan_to_num", rule, base)
+    low = masked_fill(base, equal(base, -math.inf), -most if neginf is None else neginf)
+    both = masked_fill(low, equal(base, math.inf), most if posinf is None else posinf)
+    return masked_fill(both, isnan(base), nan)

@@ -30,13 +30,9 @@ _LOWEST_LOG = -100.0  # stands for the logarithm of 0 in binary_cross_entropy
 
 
 def cross_entropy(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
+    x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
     """The negative logarithm of the softmax of `x` at the target class.
 
     x: logits (C,), (N, C) or (N, C, ...). target: integer classes () or (N, ...), or
@@ -69,12 +65,9 @@ def cross_entropy(
 
 
 def nll_loss(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Minus the element of `x` (log-probabilities) at the target class; see `cross_entropy`."""
     what = "nll_loss"
     axis, factors = _classes(what, x, weight)
@@ -137,12 +130,9 @@ def binary_cross_entropy(
 
 
 def binary_cross_entropy_with_logits(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
     pos_weight: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`binary_cross_entropy` of ``sigmoid(x)``, without overflow.
 
     weight: a factor of each element. pos_weight: a factor of the positive part; both broadcast.
@@ -254,13 +244,8 @@ def _at(what: str, x: Tensor, target: Tensor, axis: int) -> Tensor:
 
 
 def _class_reduced(
-    what: str,
-    losses: Tensor,
-    valid: Tensor,
-    share: Tensor | None,
-    reduction: str,
-    dtype: DType,
-) -> Tensor:
+    what: str, losses: Tensor, valid: Tensor, share: Tensor | None, reduction: str, dtype: DType,
+) -> Tensor:  # fmt: skip
     """`losses` where `valid`; the mean divides by the sum of the targets' factors."""
     losses = where(valid, losses, 0.0)
     if reduction != "mean":

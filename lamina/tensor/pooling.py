@@ -32,14 +32,9 @@ AdaptiveSizes = int | None | Sequence[int | None]
 
 
 def max_pool(
-    rank: int,
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
+    rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+    dilation: Sizes = 1, ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
     """The largest element of each window; padding, at most half a kernel, never wins."""
     what = f"max_pool{rank}d"
     images = windows.batched(what, x.node, rank)
@@ -49,15 +44,9 @@ def max_pool(
 
 
 def avg_pool(
-    rank: int,
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
+    rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
     """The mean of each window. `count_include_pad` counts the zeros of the padding as elements;
     `divisor_override` divides every sum by one number instead."""
     what = f"avg_pool{rank}d"
@@ -130,14 +119,9 @@ class _Axis(NamedTuple):
 
 
 def _axes(
-    what: str,
-    sizes: Shape,
-    kernel: Sizes,
-    stride: Sizes | None,
-    padding: Sizes,
-    dilation: Sizes,
+    what: str, sizes: Shape, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes,
     ceil_mode: bool,
-) -> list[_Axis]:
+) -> list[_Axis]:  # fmt: skip
     rank = len(sizes)
     rows = zip(
         sizes,

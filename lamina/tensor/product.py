@@ -12,22 +12,22 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.shape import broadcast_shapes, normalize_axis, prod
-from lamina.tensor import complex_math
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
+from lamina.tensor.elementwise import conj
+from lamina.tensor.windows import accumulator
 
 __all__ = ["matmul", "tensordot", "vecdot"]
 
 
 def _pair(what: str, x1: Any, x2: Any) -> tuple[Node, Node, DType, str]:
     """Both operands in the dtype to add up in, the dtype of the result, and the device."""
-    like = x1 if isinstance(x1, Tensor) else x2 if isinstance(x2, Tensor) else None
+    like = next((one for one in (x1, x2) if isinstance(one, Tensor)), None)
     a, b = as_tensor(x1, like), as_tensor(x2, like)
-    device = common_device(what, a, b)
     dtype = common_dtype(what, a, b)
     if dtype is bool_:
         dtype = dtypes.default_int
-    wide = dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
-    return build.cast(a.node, wide), build.cast(b.node, wide), dtype, device
+    wide = accumulator(dtype)
+    return build.cast(a.node, wide), build.cast(b.node, wide), dtype, common_device(what, a, b)
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:
@@ -36,29 +36,21 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
     The 16-bit floats are added up in float32.
     """
     a, b, dtype, device = _pair("matmul", x1, x2)
+    what = f"matmul: {a.shape} @ {b.shape}"
     if not a.shape or not b.shape:
-        raise ShapeError(f"matmul: {a.shape} @ {b.shape}: both operands need an axis at least")
-    left_vector, right_vector = len(a.shape) == 1, len(b.shape) == 1
-    inner, other = a.shape[-1], b.shape[0 if right_vector else -2]
+        raise ShapeError(f"{what}: both operands need an axis at least")
+    inner, other = a.shape[-1], b.shape[-2:][0]
     if inner != other:
-        raise ShapeError(
-            f"matmul: {a.shape} @ {b.shape}: inner sizes {inner} and {other} differ"
-        )
-    leading = f"matmul: {a.shape} @ {b.shape}: leading axes"
-    batch = broadcast_shapes(leading, a.shape[:-2], b.shape[:-2])
-    rows = () if left_vector else (a.shape[-2],)
-    columns = () if right_vector else (b.shape[-1],)
+        raise ShapeError(f"{what}: inner sizes {inner} and {other} differ")
+    batch = broadcast_shapes(f"{what}: leading axes", a.shape[:-2], b.shape[:-2])
+    rows, columns = a.shape[-2:-1], b.shape[-2:][1:]
+    if columns:
+        last = len(b.shape) - 1
+        b = build.permute(b, (*range(last - 1), last, last - 1))
+        a = build.reshape(a, (*a.shape[:-1], 1, inner))
+    if rows:
+        b = build.reshape(b, (*b.shape[: len(b.shape) - 1 - len(columns)], 1, *columns, inner))
     full = (*batch, *rows, *columns, inner)
-    if not right_vector:
-        b = build.permute(b, (*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2))
-        if rows:
-            a = build.insert_axes(a, (len(a.shape) - 1,))
-    if rows and not right_vector:
-        b = build.insert_axes(b, (len(b.shape) - 2,))
-    if left_vector:
-        a = build.reshape(a, (*(1 for _ in columns), inner))
-    elif right_vector:
-        b = build.reshape(b, (1, inner))
     product = build.expand(a, full) * build.expand(b, full)
     return Tensor.of(build.cast(build.reduce(ADD, (len(full) - 1,), product), dtype), device)
 
@@ -73,9 +65,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
         raise ShapeError(f"vecdot: {a.shape} and {b.shape}: sizes {sizes[0]} and {sizes[1]} "
                          f"differ along axis {axis}")  # fmt: skip
     full = broadcast_shapes("vecdot", a.shape, b.shape)
-    if a.dtype.is_complex:
-        a = complex_math.conj(a)
-    product = build.expand(a, full) * build.expand(b, full)
+    product = build.expand(conj(Tensor.of(a, device)).node, full) * build.expand(b, full)
     along = normalize_axis("vecdot", axis, len(full))
     return Tensor.of(build.cast(build.reduce(ADD, (along,), product), dtype), device)
 
@@ -86,22 +76,16 @@ def tensordot(
     """Summed over pairs of axes: the last and first `axes`, or those listed for each operand."""
     a, b = as_tensor(x1), as_tensor(x2)
     if isinstance(axes, int):
-        left: list[int] = list(range(a.ndim - axes, a.ndim))
-        right: list[int] = list(range(axes))
-    else:
-        left = [normalize_axis("tensordot", axis, a.ndim) for axis in axes[0]]
-        right = [normalize_axis("tensordot", axis, b.ndim) for axis in axes[1]]
-    shared = [a.shape[axis] for axis in left] if min(left, default=0) >= 0 else None
-    if shared is None or len(right) > b.ndim or shared != [b.shape[axis] for axis in right]:
+        axes = (range(-axes, 0), range(axes))
+    left = [normalize_axis("tensordot", axis, a.ndim) for axis in axes[0]]
+    right = [normalize_axis("tensordot", axis, b.ndim) for axis in axes[1]]
+    shared = [a.shape[axis] for axis in left]
+    if shared != [b.shape[axis] for axis in right]:
         raise ShapeError(f"tensordot: {a.shape} and {b.shape} do not fit along axes {axes}")
     free_a = [axis for axis in range(a.ndim) if axis not in left]
     free_b = [axis for axis in range(b.ndim) if axis not in right]
-    shape = (*(a.shape[axis] for axis in free_a), *(b.shape[axis] for axis in free_b))
-    matrix_a = build.reshape(
-        build.permute(a.node, free_a + left), (prod(a.shape[i] for i in free_a), prod(shared))
-    )
-    matrix_b = build.reshape(
-        build.permute(b.node, right + free_b), (prod(shared), prod(b.shape[i] for i in free_b))
-    )
-    product = matmul(Tensor.of(matrix_a, a.device), Tensor.of(matrix_b, b.device))
-    return Tensor.of(build.reshape(product.node, shape), product.device)
+    rows, columns = [a.shape[axis] for axis in free_a], [b.shape[axis] for axis in free_b]
+    first = build.reshape(build.permute(a.node, free_a + left), (prod(rows), prod(shared)))
+    second = build.reshape(build.permute(b.node, right + free_b), (prod(shared), prod(columns)))
+    product = matmul(Tensor.of(first, a.device), Tensor.of(second, b.device))
+    return Tensor.of(build.reshape(product.node, (*rows, *columns)), product.device)

@@ -89,10 +89,6 @@ def expm1(x: Node) -> Node:
     return select(small, series * safe, unary(Op.EXP, x) - 1)
 
 
-def log10(x: Node) -> Node:
-    return unary(Op.LOG, x) / math.log(10)
-
-
 def log1p(x: Node) -> Node:
     """log(1 + x), corrected for what the sum 1 + x lost."""
     total = x + 1

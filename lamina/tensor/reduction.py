@@ -226,7 +226,7 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
 
     def rule(node: Node, axes: Sequence[int]) -> Node:
         if node.dtype.is_complex:
-            node = complex_math.absolute(node)
+            node = real_math.hypot(*complex_math.parts(node))
         if ord == 2:
             return real_math.root(build.reduce(ADD, axes, node * node))
         size = real_math.absolute(node)

@@ -21,12 +21,9 @@ _NEAREST = ("nearest", "nearest-exact")
 
 
 def interpolate(
-    x: Tensor,
-    size: Sizes | None = None,
-    scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest",
-    align_corners: bool = False,
-) -> Tensor:
+    x: Tensor, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest", align_corners: bool = False,
+) -> Tensor:  # fmt: skip
     """Resize the spatial axes of `x`, (N, C, 1 to 3 sizes), to `size` or by `scale_factor`.
 
     mode: 'nearest' takes the element at ``floor(i * ratio)``, 'nearest-exact' the one at
