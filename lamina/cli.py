@@ -107,13 +107,7 @@ def _passes(options: argparse.Namespace) -> None:
 def _ops(options: argparse.Namespace) -> None:
     from lamina.explain.ops import ops_markdown
 
-    text = ops_markdown()
-    if sys.stdout.isatty():
-        from rich.markdown import Markdown
-
-        _console().print(Markdown(text))
-    else:
-        print(text)
+    print(ops_markdown())
 
 
 def _doctor(options: argparse.Namespace) -> int:

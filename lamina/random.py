@@ -283,20 +283,16 @@ def categorical(
 # Initial weights, (out, in, kernel sizes ...); `draw` is as in `uniform`.
 
 
-def _fans(what: str, shape: Size) -> tuple[int, int]:
-    """The numbers of inputs and outputs of a unit."""
+def _std(what: str, shape: Size, variance: float, mode: str) -> float:
+    """The root of `variance` over the numbers of inputs or outputs of a unit, or their mean."""
     sizes = sizes_of(what, shape)
     if len(sizes) < 2:
         raise ShapeError(f"{what}: {sizes} needs two axes or more: (out, in, ...)")
-    field = prod(sizes[2:])
-    return sizes[1] * field, sizes[0] * field
-
-
-def _kaiming_std(what: str, shape: Size, a: float, mode: str) -> float:
-    fans = dict(zip(("fan_in", "fan_out"), _fans(what, shape), strict=True))
-    if mode not in fans:
-        raise ShapeError(f"{what}: mode {mode!r} is neither 'fan_in' nor 'fan_out'")
-    return math.sqrt(2.0 / ((1.0 + a * a) * max(fans[mode], 1)))
+    outputs, inputs, field = sizes[0], sizes[1], prod(sizes[2:])
+    counts = {"fan_in": inputs, "fan_out": outputs, "fan_mean": (inputs + outputs) / 2}
+    if mode not in counts:
+        raise ShapeError(f"{what}: mode {mode!r} is none of {', '.join(counts)}")
+    return math.sqrt(variance / max(counts[mode] * field, 1))
 
 
 def kaiming_uniform(shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: Any) -> Tensor:
@@ -304,13 +300,13 @@ def kaiming_uniform(shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: A
 
     Source: He, Zhang, Ren and Sun 2015, "Delving deep into rectifiers", section 2.2.
     """
-    bound = math.sqrt(3.0) * _kaiming_std("kaiming_uniform", shape, a, mode)
+    bound = math.sqrt(3.0) * _std("kaiming_uniform", shape, 2.0 / (1.0 + a * a), mode)
     return uniform(shape, -bound, bound, **draw)
 
 
 def kaiming_normal(shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: Any) -> Tensor:
     """As `kaiming_uniform`, from the normal distribution."""
-    return normal(shape, 0.0, _kaiming_std("kaiming_normal", shape, a, mode), **draw)
+    return normal(shape, 0.0, _std("kaiming_normal", shape, 2.0 / (1.0 + a * a), mode), **draw)
 
 
 def glorot_uniform(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
@@ -319,11 +315,10 @@ def glorot_uniform(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
     Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward
     neural networks", equation 16.
     """
-    bound = gain * math.sqrt(6.0 / max(sum(_fans("glorot_uniform", shape)), 1))
+    bound = math.sqrt(3.0) * _std("glorot_uniform", shape, gain * gain, "fan_mean")
     return uniform(shape, -bound, bound, **draw)
 
 
 def glorot_normal(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
     """As `glorot_uniform`, from the normal distribution."""
-    std = gain * math.sqrt(2.0 / max(sum(_fans("glorot_normal", shape)), 1))
-    return normal(shape, 0.0, std, **draw)
+    return normal(shape, 0.0, _std("glorot_normal", shape, gain * gain, "fan_mean"), **draw)

@@ -8,7 +8,7 @@ import platform
 from lamina.options import Options, current
 from lamina.runtime.buffer import HOST_DEVICES, Buffer, empty_cache, memory_stats
 from lamina.runtime.cache import CacheWarning, DiskCache, digest
-from lamina.runtime.compiler import Compiler, find, remedy, survey
+from lamina.runtime.compiler import REMEDY, Compiler, find, survey
 from lamina.runtime.cpu import CpuProgram, disk_cache, thread_count, usable_cores
 
 __all__ = [
@@ -47,7 +47,7 @@ def _compiler_rows(options: Options) -> list[Row]:
     found = [result for _, result in results if isinstance(result, Compiler)]
     if found:
         return [("compiler", f"{compiler} at {compiler.path}", True, "") for compiler in found]
-    return [("compiler", f"{name}: {reason}", False, remedy()) for name, reason in results]
+    return [("compiler", f"{name}: {reason}", False, REMEDY) for name, reason in results]
 
 
 def _cache_row(options: Options) -> Row:

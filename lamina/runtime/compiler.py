@@ -9,7 +9,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from lamina.errors import CompilerNotFoundError
 from lamina.options import Options
 
+REMEDY = "pip install ziglang (or install gcc or clang)"
 _CANDIDATES = ("clang", "gcc", "cc", "ziglang")
 _ANSWER_SECONDS = 30  # a compiler on a cold network disk may take a while to say its version
 _CPU_FIELDS = re.compile(  # of x86, then of Arm
@@ -99,20 +99,10 @@ def _find(named: str) -> Compiler:
             return result
         tried.append(f"  {name}: {result}")
     title = f"LAMINA_CC={named} does not work" if named else "no working C compiler"
-    raise CompilerNotFoundError("\n".join([f"{title}; tried", *tried, f"to fix it: {remedy()}"]))
+    raise CompilerNotFoundError("\n".join([f"{title}; tried", *tried, f"to fix it: {REMEDY}"]))
 
 
 forget = _find.cache_clear  # for when compilers came or went
-
-
-def remedy() -> str:
-    """The command that gives this machine a compiler."""
-    other = "or install gcc or clang"
-    if sys.platform == "darwin":
-        other = "or: xcode-select --install"
-    elif shutil.which("apt-get"):
-        other = "or: apt-get install gcc libc6-dev"
-    return f"pip install ziglang ({other})"
 
 
 def survey(named: str = "") -> Iterator[tuple[str, Compiler | str]]:

@@ -143,8 +143,8 @@ def _compile(compiler: Compiler, source_file: Path) -> bytes:
         if shutil.which(compiler.path):
             raise DeviceError(f"no room for compiling: {error.strerror}") from error
         compilers.forget()
-        mend = f"to fix it: {compilers.remedy()}"
-        raise CompilerNotFoundError(f"{compiler.path} does not run any more; {mend}") from None
+        why = f"{compiler.path} does not run any more; to fix it: {compilers.REMEDY}"
+        raise CompilerNotFoundError(why) from None
 
 
 def _complaint(result: subprocess.CompletedProcess[str], source_file: Path) -> str:

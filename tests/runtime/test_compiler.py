@@ -220,7 +220,7 @@ def test_a_compiler_that_goes_away(tmp_path: Path, options: Options) -> None:
 
 def test_doctor(options: Options, bin_folder: Path) -> None:
     rows = {item: (finding, ok, remedy) for item, finding, ok, remedy in doctor(options)}
-    assert rows["compiler"][1:] == (False, compiler.remedy())
+    assert rows["compiler"][1:] == (False, compiler.REMEDY)
     assert rows["cache"][1] is True
     assert options.cache_dir in rows["cache"][0]
     assert rows["threads"][0].startswith("2 on ")
