@@ -70,14 +70,11 @@ def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0)
     return Node(Op.PAD, (x,), Pad(tuple(before), tuple(after), typed))
 
 
-def shrink(
-    x: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None
-) -> Node:
+def shrink(x: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int] = ()) -> Node:
     """The box ``start:stop:step`` of each axis; steps are positive, bounds inside the shape."""
-    steps = tuple(step) if step is not None else (1,) * len(x.shape)
-    if tuple(stop) == x.shape and not any(start) and all(one == 1 for one in steps):
-        return x
-    return Node(Op.SHRINK, (x,), Shrink(tuple(start), tuple(stop), steps))
+    box = Shrink(tuple(start), tuple(stop), tuple(step) or (1,) * len(x.shape))
+    whole = Shrink((0,) * len(x.shape), x.shape, (1,) * len(x.shape))
+    return x if box == whole else Node(Op.SHRINK, (x,), box)
 
 
 def shear(x: Node, axis: int, by: int, step: int) -> Node:
@@ -87,9 +84,8 @@ def shear(x: Node, axis: int, by: int, step: int) -> Node:
 
 def reduce(monoid: Monoid, axes: Sequence[int], *parts: Node, part: int = 0) -> Node:
     """Component `part` of the reduction of `parts` over `axes`, which vanish."""
-    if not axes:
-        return parts[part]
-    return Node(Op.REDUCE, parts, Reduce(monoid, tuple(sorted(axes)), part))
+    reduced = Reduce(monoid, tuple(sorted(axes)), part)
+    return Node(Op.REDUCE, parts, reduced) if axes else parts[part]
 
 
 def insert_axes(x: Node, axes: Sequence[int]) -> Node:

@@ -22,8 +22,6 @@ Operands = tuple["Node", ...]
 Row = Callable[[Operands, Any], Inferred]
 
 KINDS: dict[Op, tuple[str, ...]] = {op: op.value.kinds for op in Op if op.value.kinds}
-"""The kinds of dtypes that each elementwise operation takes."""
-
 # The dtype of a result that has not the operands' own.
 _RESULT: dict[Op, Callable[[DType], DType]] = {
     Op.LT: lambda dtype: bool_, Op.EQ: lambda dtype: bool_, Op.REAL: real_of, Op.IMAG: real_of,
@@ -32,17 +30,16 @@ _RESULT: dict[Op, Callable[[DType], DType]] = {
 
 
 def _elementwise(op: Op) -> Row:
-    name, kinds, result = op.name.lower(), KINDS[op], _RESULT.get(op)
+    kinds, result = KINDS[op], _RESULT.get(op)
 
     def infer(src: Operands, arg: Any) -> Inferred:
         dtype, shape = src[0].dtype, src[0].shape
         for other in src[1:]:
-            if other.shape != shape:
-                raise ShapeError(f"{name}: shapes {shape} and {other.shape} differ")
-            if other.dtype is not dtype:
-                raise DTypeError(f"{name}: dtypes {dtype.name} and {other.dtype.name} differ")
+            if other.shape != shape or other.dtype is not dtype:
+                _need(other.shape == shape, op, src, "shapes differ")
+                _need(other.dtype is dtype, op, src, "dtypes differ", DTypeError)
         if dtype.kind not in kinds:
-            raise DTypeError(f"{name}: {dtype.name} is not one of {', '.join(kinds)}")
+            _need(False, op, src, f"not one of {', '.join(kinds)}", DTypeError)
         return (dtype if result is None else result(dtype)), shape
 
     return infer
@@ -56,13 +53,10 @@ def _need(
         raise error(f"{op.name.lower()}: {operands} do not fit{'' if why is None else f': {why}'}")
 
 
-_choose = _elementwise(Op.WHERE)
-
-
 def _where(src: Operands, arg: Any) -> Inferred:
     _need(src[0].dtype is bool_, Op.WHERE, src, "the condition is no bool", DTypeError)
     _need(src[0].shape == src[1].shape, Op.WHERE, src, arg)
-    return _choose(src[1:], arg)
+    return _elementwise(Op.WHERE)(src[1:], arg)
 
 
 def _bitcast(src: Operands, arg: Any) -> Inferred:

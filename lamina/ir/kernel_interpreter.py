@@ -6,13 +6,12 @@ along one dimension and broadcasts along the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType
 from lamina.errors import VerifyError
-from lamina.ir.interpreter import NUMPY, Array, evaluate_node, reduce, scan
+from lamina.ir.interpreter import NUMPY, Array, Arrays, evaluate_node, reduce, scan
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Reduce
@@ -27,7 +26,7 @@ ROUNDED = 0.01  # the share of integers or bools made from rounded floats that m
 EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
 
 
-def run_kernel(kernel: AnyKernel, arrays: Sequence[Array]) -> None:
+def run_kernel(kernel: AnyKernel, arrays: Arrays) -> None:
     """Run `kernel` on its parameters, flat NumPy arrays, in place.
 
     Every value is computed before anything is written: rows may run in any order. Raises
@@ -51,7 +50,7 @@ def run_kernel(kernel: AnyKernel, arrays: Sequence[Array]) -> None:
                 getattr(np, NUMPY[store.monoid.op]).at(target, places, elements)
 
 
-def _elements(np: Any, store: Store, arrays: Sequence[Array]) -> tuple[Array, Array]:
+def _elements(np: Any, store: Store, arrays: Arrays) -> tuple[Array, Array]:
     """Where a store writes, and what, in the order of its axes."""
     order = toposort((*store.axes, *roots_of(store)))
     axes = list(store.axes)
@@ -67,9 +66,7 @@ def _elements(np: Any, store: Store, arrays: Sequence[Array]) -> tuple[Array, Ar
     return places[holds], elements[holds]
 
 
-def _value(
-    np: Any, node: Node, axes: list[Node], arrays: Sequence[Array], operands: list[Array]
-) -> Array:
+def _value(np: Any, node: Node, axes: list[Node], arrays: Arrays, operands: Arrays) -> Array:
     if node.op is Op.AXIS:
         return np.arange(node.arg.size).reshape([-1 if one is node else 1 for one in axes])
     if node.op is Op.AFFINE:
@@ -101,9 +98,7 @@ def _check_places(places: Array, array: Array, what: str) -> None:
         raise VerifyError(f"{what} at {outside.flat[0]}: it has {array.size} elements")
 
 
-def check_kernel(
-    kernel: AnyKernel, before: Sequence[Array], after: Sequence[Array]
-) -> str | None:
+def check_kernel(kernel: AnyKernel, before: Arrays, after: Arrays) -> str | None:
     """What the parameters `after` a compiled kernel have otherwise than the reference makes of
     those `before`, which are overwritten; or None. All are flat arrays."""
     import numpy as np
@@ -136,7 +131,7 @@ def _allowed(kernel: AnyKernel, number: int) -> int:
     return max(1, int(ROUNDED * parameter.size)) if rounds else 0
 
 
-def _scale(np: Any, arrays: Sequence[Array]) -> float:
+def _scale(np: Any, arrays: Arrays) -> float:
     """The largest finite magnitude among floats."""
     found = [np.abs(one.astype(np.complex128)) for one in arrays if one.dtype.kind not in "biu"]
     return max((float(one[np.isfinite(one)].max(initial=0)) for one in found), default=0.0)

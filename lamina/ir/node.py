@@ -106,10 +106,8 @@ class Node(Operators["Node"]):
         # A scalar's text tells 0.0 from -0.0 and makes NaN equal to itself.
         key = (op, src, repr(arg) if op is Op.CONST or op is Op.PAD else arg)
         entry = _table.get(key)
-        if entry is not None:
-            found = entry()
-            if found is not None:
-                return found
+        if entry is not None and (found := entry()) is not None:
+            return found
         dtype, shape = INFER[op](src, arg)
         node = object.__new__(cls)
         set_slot = object.__setattr__
@@ -160,8 +158,7 @@ def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
 
 
 def toposort(sinks: Iterable[T]) -> list[T]:
-    """Every node, or whatever else has a `src`, that `sinks` depend on, operands first, in a
-    fixed order."""
+    """`sinks` and all nodes, or whatever has a `src`, below them, operands first, in one order."""
     order: list[T] = []
     seen: set[T] = set()
     stack: list[Any] = list(sinks)[::-1]
@@ -172,9 +169,7 @@ def toposort(sinks: Iterable[T]) -> list[T]:
         elif node not in seen:
             seen.add(node)
             if node.src:
-                stack.append(node)
-                stack.append(None)
-                stack.extend(node.src[::-1])
+                stack += (node, None, *node.src[::-1])
             else:
                 order.append(node)
     return order

@@ -3,11 +3,11 @@
     %0 = buffer storage=0 device=cpu : f32[64,32]
     %1 = reduce %0 monoid=ADD axes=(1,) part=0 : f32[64]
     %2 = neg %1 : f32[64]
+    return %2
 
 After the operation come its operands, then the parts of its argument that the type on the right
-does not say. The sinks are the nodes that nothing uses; a last line ``return %2, %1`` names them
-where that is not so. A ``#`` starts a comment. Buffers come back as numbers in place of device
-memory. A kernel ends with its stores; its indices are written where they are used:
+does not say. The last line names the sinks. A ``#`` starts a comment. Buffers come back as numbers
+in place of device memory. A kernel ends with its stores; indices are written where they are used:
 
     kernel p0: f32[6400], p1: f32[6400] written
       %0 = load 100*a0 + r1 parameter=0 : f32[]
@@ -49,9 +49,7 @@ def to_text(sinks: Iterable[Node]) -> str:
     names = {node: f"%{number}" for number, node in enumerate(order)}
     storages = _number_storages(order)
     lines = [_line(node, names, storages) for node in order]
-    if sinks != _unused(order):
-        lines.append("return " + ", ".join(names[sink] for sink in sinks))
-    return "\n".join(lines)
+    return "\n".join([*lines, "return " + ", ".join(names[sink] for sink in sinks)])
 
 
 def _number_storages(order: list[Node]) -> dict[object, object]:
@@ -59,12 +57,6 @@ def _number_storages(order: list[Node]) -> dict[object, object]:
     storages = dict.fromkeys(node.arg.storage for node in order if node.op is Op.BUFFER)
     free = (number for number in itertools.count() if number not in storages)
     return {one: one if isinstance(one, int) else next(free) for one in storages}
-
-
-def _unused(order: Iterable[Node]) -> list[Node]:
-    nodes = list(dict.fromkeys(order))
-    used = {operand for node in nodes for operand in node.src}
-    return [node for node in nodes if node not in used]
 
 
 def _line(node: Node, names: Mapping[Node, str], storages: Mapping[object, object]) -> str:
@@ -97,7 +89,7 @@ def parse(text: str) -> list[Node]:
                 _parse_node(statement, names)
         except LaminaError as error:
             raise FormatError(f"line {number}: {str(error).splitlines()[0]}") from None
-    return _unused(names.values()) if sinks is None else sinks
+    return sinks or []
 
 
 def _parse_node(line: str, names: dict[str, Node]) -> None:

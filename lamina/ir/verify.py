@@ -28,7 +28,7 @@ from lamina.dtypes import DType
 from lamina.errors import DTypeError, LaminaError, VerifyError
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import BufferRef, Group, Op
+from lamina.ir.ops import Group, Op
 from lamina.shape import prod
 
 _INTS = tuple[int, ...]
@@ -53,7 +53,7 @@ def require(holds: object, problem: str) -> None:
 
 @contextlib.contextmanager
 def located(place: str) -> Iterator[None]:
-    """Say where it was that an invariant failed."""
+    """Say where an invariant failed."""
     try:
         yield
     except LaminaError as error:
@@ -63,7 +63,7 @@ def located(place: str) -> Iterator[None]:
 def verify(sinks: Iterable[Node]) -> None:
     """Raise VerifyError, naming the node by its number in the text form, if an invariant fails."""
     devices: dict[Node, str | None] = {}
-    storages: dict[object, BufferRef] = {}
+    storages: dict[object, tuple[str, int]] = {}
     try:
         order = toposort(sinks)
     except AttributeError as error:
@@ -76,9 +76,7 @@ def verify(sinks: Iterable[Node]) -> None:
             found = f"its type is {node.dtype!r} {node.shape!r}"
             require(min(made.shape, default=0) >= 0, f"{made.shape} has a negative size")
             require(made is node, f"{found}, and Node() makes another {made.dtype!r} {made.shape}")
-            if node.op is Op.BUFFER:
-                _check_storage(storages.setdefault(node.arg.storage, node.arg), node.arg)
-            devices[node] = _device(node, {devices[one] for one in node.src} - {None})
+            _check_place(node, devices, storages)
 
 
 def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
@@ -148,15 +146,14 @@ def combines(monoid: Monoid, dtypes: tuple[DType, ...]) -> bool:
         return False
 
 
-def _check_storage(a: BufferRef, b: BufferRef) -> None:
-    require(a.device == b.device, f"one storage on two devices, {a.device} and {b.device}")
-    sizes = [prod(one.shape) * one.dtype.itemsize for one in (a, b)]
-    require(len(set(sizes)) == 1, f"one storage of two sizes, {sizes[0]} and {sizes[1]} bytes")
-
-
-def _device(node: Node, used: set[str | None]) -> str | None:
-    """Where the value of `node` is, None for anywhere."""
+def _check_place(
+    node: Node, devices: dict[Node, str | None], storages: dict[object, tuple[str, int]]
+) -> None:
+    used = {devices[one] for one in node.src} - {None}
     require(len(used) <= 1, f"its operands live on {' and '.join(sorted(map(str, used)))}")
+    devices[node] = node.arg if node.op is Op.COPY else next(iter(used), None)
     if node.op is Op.BUFFER:
-        return str(node.arg.device)
-    return str(node.arg) if node.op is Op.COPY else next(iter(used), None)
+        devices[node] = node.arg.device
+        here = (node.arg.device, prod(node.shape) * node.dtype.itemsize)
+        known = storages.setdefault(node.arg.storage, here)
+        require(known == here, f"one storage is (device, bytes) {known} and {here}")

@@ -4,8 +4,7 @@
 2.  Parameters are marked written exactly if a store writes them.
 3.  The stores begin with the kernel's row axes, in one order; a store's axes are distinct and not
     reduced. Axes of one number are one node.
-4.  A node is a scalar: a CONST, VARIABLE, AXIS, AFFINE, LOAD, FOLD, PREFIX or elementwise
-    operation. No movement operation is left.
+4.  A node is a scalar: a CONST, VARIABLE, elementwise operation or one of the kernel's own.
 5.  An AFFINE is in normal form: int64 operands, each once, no AFFINE or CONST among them, no
     coefficient of zero.
 6.  A LOAD names a parameter and has its dtype; its index is int64, its condition bool.
@@ -29,15 +28,11 @@ from lamina.ir.ops import Group, Op
 from lamina.ir.verify import check_monoid, located, require
 
 SCALAR = Group.ELEMENTWISE | Group.KERNEL | {Op.CONST, Op.VARIABLE}
-"""Operations that a kernel holds."""
 
 
 def verify_kernel(kernel: AnyKernel, *, exact: bool = True) -> None:
-    """Raise VerifyError, naming the store, if an invariant fails.
-
-    exact: check that indices stay inside; a nest whose axes are split covers more points than it
-    runs.
-    """
+    """Raise VerifyError, naming the store, if an invariant fails; the last one only if `exact`:
+    a nest whose axes are split covers more points than it runs."""
     if isinstance(kernel, SortKernel):
         with located("verify: sort"):
             _check_sort(kernel)
@@ -116,11 +111,10 @@ def _check_reduction(store: Store, node: Node) -> None:
     axes = bound_axes(node)
     distinct = all(one.op is Op.AXIS for one in axes) and len(set(axes)) == len(axes)
     require(axes and distinct, "it runs over no axes, or one of them twice")
-    if node.op is Op.FOLD:
-        require(all(one.arg.reduce for one in axes), "it binds an axis that is not reduced")
-    else:
-        last = store.axes[len(store.axes) - len(axes) :]
-        require(axes == last, "it does not run along the last axes of its store")
+    reduced = node.op is not Op.FOLD or all(one.arg.reduce for one in axes)
+    require(reduced, "it binds an axis that is not reduced")
+    last = node.op is not Op.PREFIX or axes == store.axes[-len(axes) :]
+    require(last, "it does not run along the last axes of its store")
 
 
 def _check_store(kernel: Kernel, store: Store) -> None:

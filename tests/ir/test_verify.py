@@ -176,11 +176,11 @@ VIOLATIONS = {
     "list for a shape": ((Op.ADD, (X, X), None, float32, [2, 3]), "float32 [2, 3]"),
     "bool in a shape": (
         (Op.RESHAPE, (X,), (6, 1), float32, (6, True)), "its type is lamina.float32 (6, True)"),
-    "broadcast": ((Op.ADD, (X, ONE), None, float32, (2, 3)), "shapes (2, 3) and () differ"),
-    "mixed dtypes": ((Op.ADD, (X, INDEX), None, float32, (2, 3)), "float32 and int64 differ"),
+    "broadcast": ((Op.ADD, (X, ONE), None, float32, (2, 3)), "shapes differ"),
+    "mixed dtypes": ((Op.ADD, (X, INDEX), None, float32, (2, 3)), "dtypes differ"),
     "comparison without bool": ((Op.LT, (X, X), None, float32, (2, 3)), "its type is"),
     "condition of numbers": ((Op.WHERE, (X, X, X), None, float32, (2, 3)), "condition is no bool"),
-    "negated bool": ((Op.NEG, (FLAGS,), None, bool_, (2, 3)), "bool is not one of"),
+    "negated bool": ((Op.NEG, (FLAGS,), None, bool_, (2, 3)), "bool (2, 3) do not fit: not one of"),
     "reshape of another count": ((Op.RESHAPE, (X,), (5,), float32, (5,)), "do not fit: (5,)"),
     # 7. Assignments.
     "assigned value": (
@@ -218,9 +218,9 @@ def test_a_violation_below_a_sound_sink_is_found() -> None:
 
 def test_one_storage_has_one_device_and_size() -> None:
     verify([X, buffer((3, 2)), buffer((3,), float64)])
-    with pytest.raises(VerifyError, match="one storage of two sizes, 24 and 12 bytes"):
+    with pytest.raises(VerifyError, match=r"one storage is .* \('cpu', 24\) and \('cpu', 12\)"):
         verify([X, buffer((3,))])
-    with pytest.raises(VerifyError, match="one storage on two devices, cpu and interp"):
+    with pytest.raises(VerifyError, match=r"\('cpu', 24\) and \('interp', 24\)"):
         verify([X, buffer((2, 3), device="interp")])
 
 
