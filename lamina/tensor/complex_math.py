@@ -23,10 +23,6 @@ def parts(z: Node) -> Parts:
     return unary(Op.REAL, z), unary(Op.IMAG, z)
 
 
-def conj(re: Node, im: Node) -> Parts:
-    return re, -im
-
-
 def sign(re: Node, im: Node) -> Parts:
     """z / |z|, and 0 at 0."""
     size = real.hypot(re, im)

@@ -25,8 +25,8 @@ __all__ = [
 
 
 def conv(
-    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1,
-    padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1,
+    what: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None = None,
+    stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Cross-correlation of inputs with kernels, such as images for two spatial axes.
 
@@ -35,7 +35,6 @@ def conv(
     Result: (N, O, OH, OW) with ``OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1``.
     Raises ShapeError for sizes that do not fit.
     """
-    what = f"conv{rank}d"
     images = windows.batched(what, x.node, rank)
     _check_weight(what, images.shape, weight.shape, rank, groups, transposed=False)
     steps = per_axis(what, "stride", stride, rank)
@@ -47,8 +46,9 @@ def conv(
 
 
 def conv_transpose(
-    rank: int, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1,
-    padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1,
+    what: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None = None,
+    stride: Sizes = 1, padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1,
+    dilation: Sizes = 1,
 ) -> Tensor:  # fmt: skip
     """The adjoint, with respect to its input, of a convolution with as many spatial axes.
 
@@ -58,7 +58,6 @@ def conv_transpose(
     Raises ShapeError for sizes that do not fit.
     """
     # A correlation, with flipped kernels, of the input with zeros between its elements.
-    what = f"conv_transpose{rank}d"
     images = windows.batched(what, x.node, rank)
     _check_weight(what, images.shape, weight.shape, rank, groups, transposed=True)
     steps = per_axis(what, "stride", stride, rank)
@@ -80,10 +79,8 @@ def conv_transpose(
     return _finished(what, result, x, weight, bias)
 
 
-conv1d, conv2d, conv3d = for_ranks("conv{}d", conv)
-conv_transpose1d, conv_transpose2d, conv_transpose3d = for_ranks(
-    "conv_transpose{}d", conv_transpose
-)
+conv1d, conv2d, conv3d = for_ranks(conv)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = for_ranks(conv_transpose)
 
 
 def _check_weight(

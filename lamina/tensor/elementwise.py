@@ -159,10 +159,6 @@ def _power(a: Node, b: Node) -> Node:
     return cx.power(a, b) if a.dtype.is_complex else Node(Op.POW, (a, b))
 
 
-def _magnitude(a: Node) -> Node:
-    return select(a < 0, -a, a) if a.dtype.kind == "int" else a
-
-
 add = NUMBERS.binary("add", "x1 + x2.", Op.ADD)
 subtract = NUMBERS.binary("subtract", "x1 - x2.", operator.sub)
 multiply = NUMBERS.binary("multiply", "x1 * x2.", Op.MUL)
@@ -179,8 +175,11 @@ pow = NUMBERS.binary("pow", "x1 raised to the power x2.", _power)
 negative = NUMBERS.unary("negative", "-x.", Op.NEG)
 positive = NUMBERS.unary("positive", "x itself.", _same)
 square = NUMBERS.unary("square", "x * x.", lambda a: a * a)
-abs = SAME.unary("abs", "The absolute value; the modulus, which is real, of a complex number.",
-                 _of_floats(rm.absolute, _magnitude), rm.hypot)  # fmt: skip
+abs = SAME.unary(
+    "abs", "The absolute value; the modulus, which is real, of a complex number.",
+    _of_floats(rm.absolute, lambda a: select(a < 0, -a, a) if a.dtype.kind == "int" else a),
+    rm.hypot,
+)  # fmt: skip
 sign = NUMBERS.unary("sign", "-1, 0 or 1; x / |x| for complex numbers.", rm.sign, cx.sign)
 reciprocal = QUOTIENTS.unary("reciprocal", "1 / x.", lambda a: 1 / a)
 maximum = REALS.binary("maximum", "The greater one; NaN wins.", Op.MAX)
@@ -211,17 +210,16 @@ def _bound(bound: Any, dtype: DType) -> Any:
 
 
 # Rounding.
-
 floor = REALS.unary("floor", "Rounded towards -infinity.", _of_floats(rm.floor))
-ceil = REALS.unary("ceil", "Rounded towards +infinity.", _of_floats(rm.ceil))
-trunc = REALS.unary("trunc", "Rounded towards zero.", _of_floats(rm.trunc))
+ceil = REALS.unary("ceil", "Rounded towards +infinity.", _of_floats(lambda a: -rm.floor(-a)))
+trunc = REALS.unary("trunc", "Rounded towards zero.",
+                   _of_floats(lambda a: Node(Op.TRUNC, (a,))))  # fmt: skip
 round = REALS.unary(
     "round", "Rounded to the nearest integer, halves to the even one.",
     _of_floats(rm.round_even), lambda re, im: (rm.round_even(re), rm.round_even(im)),
 )  # fmt: skip
 
 # Exponentials and trigonometry.
-
 exp = FLOATS.unary("exp", "e to the power x.", Op.EXP, cx.exp)
 exp2 = FLOATS.unary("exp2", "2 to the power x.", Op.EXP2)
 expm1 = WIDE.unary("expm1", "exp(x) - 1, accurate near 0.", rm.expm1, cx.expm1)
@@ -250,7 +248,6 @@ hypot = WIDE.binary("hypot", "sqrt(x1**2 + x2**2) without overflow.", rm.hypot)
 erf = FLOATS.unary("erf", "The error function.", Op.ERF)
 
 # Signs, neighbours and parts.
-
 copysign = FLOATS.binary("copysign", "|x1| with the sign of x2.", rm.copysign)
 nextafter = FLOATS.binary(
     "nextafter", "The next representable number from x1 towards x2.", rm.nextafter
@@ -259,10 +256,9 @@ signbit = FLOATS.unary("signbit", "Whether the sign bit is set, also for -0.0.",
 real = SAME.unary("real", "The real part.", _same, lambda re, im: re)
 imag = SAME.unary("imag", "The imaginary part, 0 for real numbers.",
                   lambda a: a.lift(0), lambda re, im: im)  # fmt: skip
-conj = SAME.unary("conj", "The complex conjugate.", _same, cx.conj)
+conj = SAME.unary("conj", "The complex conjugate.", _same, lambda re, im: (re, -im))
 
 # Comparison and classification.
-
 equal = SAME.binary("equal", "x1 == x2.", Op.EQ)
 not_equal = SAME.binary("not_equal", "x1 != x2.", lambda a, b: ~a.eq(b))
 less = REALS.binary("less", "x1 < x2.", Op.LT)

@@ -95,12 +95,7 @@ def huber_loss(
     """
     if delta <= 0.0:
         raise ShapeError(f"huber_loss: delta={delta} must be positive")
-
-    def rule(difference: Tensor) -> Tensor:
-        away = absolute(difference)
-        return where(away < delta, away * away * 0.5, (away - 0.5 * delta) * delta)
-
-    return _regression("huber_loss", rule, x, target, reduction)
+    return _regression("huber_loss", lambda d: _huber(d, delta), x, target, reduction)
 
 
 def smooth_l1_loss(
@@ -109,11 +104,7 @@ def smooth_l1_loss(
     """``d * d / (2 beta)`` for ``d = abs(x - target) < beta``, else ``d - beta / 2``."""
     if beta < 0.0:
         raise ShapeError(f"smooth_l1_loss: beta={beta} must not be negative")
-
-    def rule(difference: Tensor) -> Tensor:
-        away = absolute(difference)
-        return where(away < beta, away * away * (0.5 / beta), away - 0.5 * beta) if beta else away
-
+    rule = (lambda d: _huber(d, beta) * (1.0 / beta)) if beta else absolute
     return _regression("smooth_l1_loss", rule, x, target, reduction)
 
 
@@ -182,6 +173,11 @@ def _regression(
     what: str, rule: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, reduction: str
 ) -> Tensor:
     return _finished(what, rule(exact(what, x) - exact(what, target)), reduction, x, target)
+
+
+def _huber(difference: Tensor, bound: float) -> Tensor:
+    away = absolute(difference)
+    return where(away < bound, away * away * 0.5, (away - 0.5 * bound) * bound)
 
 
 def _pair(what: str, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

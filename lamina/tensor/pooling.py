@@ -32,11 +32,10 @@ AdaptiveSizes = int | None | Sequence[int | None]
 
 
 def max_pool(
-    rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
-    dilation: Sizes = 1, ceil_mode: bool = False,
+    what: str, rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None = None,
+    padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
     """The largest element of each window; padding, at most half a kernel, never wins."""
-    what = f"max_pool{rank}d"
     images = windows.batched(what, x.node, rank)
     axes = _axes(what, images.shape[2:], kernel_size, stride, padding, dilation, ceil_mode)
     view = _view(what, images, axes, _lowest(what, x))
@@ -44,12 +43,12 @@ def max_pool(
 
 
 def avg_pool(
-    rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+    what: str, rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None = None,
+    padding: Sizes = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The mean of each window. `count_include_pad` counts the zeros of the padding as elements;
     `divisor_override` divides every sum by one number instead."""
-    what = f"avg_pool{rank}d"
     images = windows.batched(what, exact(what, x).node, rank)
     axes = _axes(what, images.shape[2:], kernel_size, stride, padding, 1, ceil_mode)
     result = reduce(ADD, range(2 + rank, 2 + 2 * rank), _view(what, images, axes, 0))
@@ -63,30 +62,24 @@ def avg_pool(
     return windows.unbatched(cast(result, x.dtype), x)
 
 
-def adaptive_avg_pool(rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
+def adaptive_avg_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
     """Means over a grid of `output_size` windows that cover the input evenly.
 
     Window i of n along an axis of size s is ``floor(i s / n) : ceil((i + 1) s / n)``. None keeps
     the size of an axis.
     """
-    what = f"adaptive_avg_pool{rank}d"
     return _adaptive(what, rank, x, exact(what, x).node, output_size, None)
 
 
-def adaptive_max_pool(rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
+def adaptive_max_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
     """Maxima over a grid of `output_size` windows, those of `adaptive_avg_pool2d`."""
-    what = f"adaptive_max_pool{rank}d"
     return _adaptive(what, rank, x, x.node, output_size, _lowest(what, x))
 
 
-max_pool1d, max_pool2d, max_pool3d = for_ranks("max_pool{}d", max_pool)
-avg_pool1d, avg_pool2d, avg_pool3d = for_ranks("avg_pool{}d", avg_pool)
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_ranks(
-    "adaptive_avg_pool{}d", adaptive_avg_pool
-)
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = for_ranks(
-    "adaptive_max_pool{}d", adaptive_max_pool
-)
+max_pool1d, max_pool2d, max_pool3d = for_ranks(max_pool)
+avg_pool1d, avg_pool2d, avg_pool3d = for_ranks(avg_pool)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_ranks(adaptive_avg_pool)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = for_ranks(adaptive_max_pool)
 
 
 class _Axis(NamedTuple):

@@ -55,18 +55,9 @@ def sign(x: Node) -> Node:
     return select(x.eq(0), x.lift(0), some)
 
 
-def trunc(x: Node) -> Node:
-    return unary(Op.TRUNC, x)
-
-
 def floor(x: Node) -> Node:
-    whole = trunc(x)
+    whole = unary(Op.TRUNC, x)
     return select(whole > x, whole - 1, whole)
-
-
-def ceil(x: Node) -> Node:
-    whole = trunc(x)
-    return select(whole < x, whole + 1, whole)
 
 
 def round_even(x: Node) -> Node:
@@ -74,7 +65,7 @@ def round_even(x: Node) -> Node:
     low = floor(x)
     rest = x - low
     half = low * 0.5
-    up = (rest > 0.5) | (rest.eq(0.5) & ~half.eq(trunc(half)))
+    up = (rest > 0.5) | (rest.eq(0.5) & ~half.eq(unary(Op.TRUNC, half)))
     return copysign(select(up, low + 1, low), x)
 
 

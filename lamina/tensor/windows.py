@@ -25,21 +25,19 @@ Sizes = int | Sequence[int]
 
 
 def for_ranks(
-    name: str, function: Callable[Concatenate[int, P], Tensor]
+    function: Callable[Concatenate[str, int, P], Tensor]
 ) -> list[Callable[P, Tensor]]:
-    """`function`, whose first parameter is a number of spatial axes, for one, two and three.
-
-    name: that of the results, such as ``"conv{}d"``.
-    """
+    """`function` of a name and a number of spatial axes for one, two and three of them."""
 
     def of_rank(rank: int) -> Callable[P, Tensor]:
-        part = functools.partial(function, rank)
+        name = f"{function.__name__}{rank}d"
+        part = functools.partial(function, name, rank)
 
         @functools.wraps(part)  # a partial function shows its signature, but no name and text
         def ranked(*arguments: P.args, **options: P.kwargs) -> Tensor:
             return part(*arguments, **options)
 
-        return public(ranked, name.format(rank), function.__doc__)
+        return public(ranked, name, function.__doc__)
 
     return [of_rank(rank) for rank in (1, 2, 3)]
 
