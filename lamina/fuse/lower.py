@@ -23,11 +23,8 @@ AxisPlan = Mapping[int, tuple[int, ...]]
 
 
 class SplitAxisError(Exception):
-    """Raised to start over with `axis` in two pieces, so that a reshape needs no division."""
-
-    def __init__(self, axis: Node, factor: int) -> None:
-        super().__init__(axis, factor)
-        self.axis, self.factor = axis, factor
+    """Raised with an axis and a factor, to start over with the axis in two pieces, so that a
+    reshape needs no division."""
 
 
 class NotFusableError(Exception):
@@ -62,10 +59,9 @@ class Lowering:
 
     def split(self, request: SplitAxisError) -> AxisPlan:
         """The plan to start over with."""
-        logical, position = self._places[request.axis]
-        size = request.axis.arg.size
-        pieces = self.plan.get(logical, (size,))
-        two = (size // request.factor, request.factor)
+        axis, factor = request.args
+        logical, position = self._places[axis]
+        pieces, two = self.plan.get(logical, (axis.arg.size,)), (axis.arg.size // factor, factor)
         return {**self.plan, logical: (*pieces[:position], *two, *pieces[position + 1 :])}
 
     def value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:

@@ -71,7 +71,7 @@ class _Builder:
     def build(self) -> Program:
         results, late = self._place_outputs()
         read = {one for group in self.groups for one in group.reads}
-        for group in self._ordered():
+        for group in toposort(self.groups):  # now after the readers of what they overwrite
             first = group.members[0]
             if first.op is Op.ARGSORT:
                 self._sort(first)
@@ -117,21 +117,12 @@ class _Builder:
         may read only the element that it is about to write.
         """
         home = self.group_of[value]
-        others = {group for group in self.groups if target.arg.storage in group.reads} - {home}
+        readers = [group for group in self.groups if target.arg.storage in group.reads]
+        others = [group for group in readers if group is not home]
         if not _reads_own_element(home, value, target) or home in toposort(others):
             return False
         home.src = (*home.src, *others)
         return True
-
-    def _ordered(self) -> list[KernelGroup]:
-        """The kernels, each after what it needs and after the readers of what it overwrites."""
-        ordered: dict[KernelGroup, None] = {}
-        pending = list(self.groups)
-        while pending:
-            group = next(one for one in pending if ordered.keys() >= set(one.src))
-            pending.remove(group)
-            ordered[group] = None
-        return list(ordered)
 
     def _launch(self, group: KernelGroup, stored: list[Node], target: int | None = None) -> None:
         """The kernel of a group that stores some of its members, in their homes or in `target`."""

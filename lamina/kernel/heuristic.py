@@ -11,9 +11,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points, roots_of
 from lamina.ir.node import Node, toposort
@@ -29,8 +29,7 @@ NARROW_ROWS = 8  # rows kept in registers when a row is shorter than a vector
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What the heuristic knows of a machine."""
 
     name: str
@@ -61,10 +60,6 @@ class Planner:
         columns = [store.axes[self.kernel.rows :] for store in self.kernel.stores]
         reduced = [bound_axes(node) for node in self.kernel.nodes if node.op is Op.FOLD]
         return [axes for axes in dict.fromkeys([*columns, *reduced]) if axes]
-
-    def contraction(self) -> Node | None:
-        """The reduction that a register tile is for, if there is one."""
-        return contraction((store.value for store in self.kernel.stores), self.rows())
 
     def lanes(self, size: int) -> int:
         """The widest vector that fits `size`, as a power of two."""
@@ -104,16 +99,14 @@ class Planner:
 
     def fuse_all(self) -> None:
         """Fuse neighbours until nothing changes."""
-        while pair := next(filter(self._fusable, self._neighbours()), None):
+        while pair := self._fusable():
             first, second = pair
             self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis))
             self.next_axis += 1
 
-    def _neighbours(self) -> list[tuple[Node, Node]]:
-        return [pair for axes in (self.rows(), *self.inner()) for pair in pairwise(axes)]
-
-    def _fusable(self, pair: tuple[Node, Node]) -> bool:
-        return moves.can_fuse(self.kernel, *pair)
+    def _fusable(self) -> tuple[Node, Node] | None:
+        pairs = (pair for axes in (self.rows(), *self.inner()) for pair in pairwise(axes))
+        return next((pair for pair in pairs if moves.can_fuse(self.kernel, *pair)), None)
 
 
 def _suits(axis: Node, index: Node, condition: Node | None = None) -> int:
@@ -158,7 +151,8 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     """The heuristic's schedule."""
     plan = Planner(kernel, target)
     plan.fuse_all()
-    work, fold = _work(plan.kernel), plan.contraction()
+    work = _work(plan.kernel)
+    fold = contraction((store.value for store in plan.kernel.stores), plan.rows())
     row = _vector_row(plan, fold)
     if row is None:
         if fold is not None:
@@ -195,11 +189,12 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         plan.vectorize(vector)
         return
     column = max(tall, key=lambda axis: axis.arg.size)
-    name = _atom_for(plan, fold)
-    if name is None or vector.arg.size < moves.ATOMS[name].lanes:
-        _narrow_product(plan, column, vector)
+    name, atom = _atom_for(plan, fold)
+    if atom is None or vector.arg.size < atom.lanes:  # several rows of one shorter vector each
+        plan.vectorize(vector)
+        if column.arg.size >= NARROW_ROWS:
+            plan.tile(column, NARROW_ROWS, "unroll")
         return
-    atom = moves.ATOMS[name]
     blocks = -(-column.arg.size // atom.m)
     outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
@@ -215,20 +210,12 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     plan.do(moves.Tensorize(innermost, name))
 
 
-def _atom_for(plan: Planner, fold: Node) -> str | None:
+def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:
     target, lanes = plan.target, plan.target.vector_bytes // fold.dtype.itemsize
-    wanted = (target.name, target.registers, fold.dtype, lanes)
     for name, atom in moves.ATOMS.items():
-        if (atom.target, atom.registers, atom.dtype, atom.lanes) == wanted:
-            return name
-    return None
-
-
-def _narrow_product(plan: Planner, column: Node, vector: Node) -> None:
-    """Fewer columns than a vector has lanes: several rows of one shorter vector each."""
-    plan.vectorize(vector)
-    if column.arg.size >= NARROW_ROWS:
-        plan.tile(column, NARROW_ROWS, "unroll")
+        if atom[:2] == (target.name, target.registers) and atom[-2:] == (fold.dtype, lanes):
+            return name, atom
+    return "", None
 
 
 def _dot_tile(plan: Planner, fold: Node) -> None:

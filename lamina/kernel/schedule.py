@@ -1,7 +1,7 @@
 """The schedule primitives: a short list of moves that turns a kernel into a loop nest.
 
-A schedule is data: it prints as text, one move a line, and parses back, so that any kernel can be
-replayed with another one. A new move is one more class: how it reads, and what it does to a nest.
+A schedule is data. It prints as text, one move a line, and parses back, so that any kernel can be
+replayed with another one.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class Nest:
 
     def axis(self, number: int) -> Node:
         """The axis of that number. Raises FormatError when there is none."""
-        for axis in self.order:
-            if axis.arg.number == number:
-                return axis
-        known = ", ".join(f"a{axis.arg.number}" for axis in self.order)
-        raise FormatError(f"the kernel has no axis a{number}; it has {known}")
+        axes = {axis.arg.number: axis for axis in self.order}
+        if number not in axes:
+            known = ", ".join(map("a{}".format, axes))
+            raise FormatError(f"the kernel has no axis a{number}; it has {known}")
+        return axes[number]
 
 
 class Move:
-    """One step of a schedule."""
+    """One step of a schedule: data, how it reads as text, and what it does to a nest."""
 
     text: ClassVar[str]
 
@@ -106,6 +106,10 @@ class Move:
     def one_of(self, what: str, name: str, known: Collection[str]) -> None:
         """Refuse a name that is not known."""
         self.require(name in known, f"{what} is one of {', '.join(known)}")
+
+    def check_reduced(self, axis: Node) -> None:
+        """Refuse an axis of another kind."""
+        self.require(axis.arg.reduce, f"a{axis.arg.number} is not the axis of a reduction")
 
 
 @dataclass(frozen=True)
@@ -183,11 +187,8 @@ class Bind(Move):
 @dataclass(frozen=True)
 class Stage(Move):
     """Keep the running value of the reduction over `axis` in `memory`, one for each point of the
-    unrolled and vector axes around it.
-
-    Registers are the only memory yet, and where such values are without this move too: for now it
-    only says so. Packed panels will be the first memory that changes the nest.
-    """
+    unrolled and vector axes around it. Registers are the only memory yet, and where such values
+    are without this move too: for now it only says so."""
 
     axis: int
     memory: str
@@ -195,7 +196,7 @@ class Stage(Move):
 
     def apply(self, nest: Nest) -> Nest:
         self.one_of("a memory", self.memory, MEMORIES)
-        _require_reduction(self, nest, self.axis)
+        self.check_reduced(nest.axis(self.axis))
         return nest
 
 
@@ -210,7 +211,7 @@ class Tensorize(Move):
 
     def apply(self, nest: Nest) -> Nest:
         self.one_of("an atom", self.atom, ATOMS)
-        _require_reduction(self, nest, self.axis)
+        self.check_reduced(nest.axis(self.axis))
         atom, tile = ATOMS[self.atom], nest.order[-3:]
         sizes, most = tuple(axis.arg.size for axis in tile), (atom.m, atom.n, atom.lanes)
         fits = len(sizes) == 3 and all(map(le, sizes, most)) and sizes[2] == atom.lanes
@@ -219,8 +220,7 @@ class Tensorize(Move):
         return replace(nest, binding={**nest.binding, **bound})
 
 
-KINDS: tuple[type[Any], ...] = (Split, Fuse, Reorder, Bind, Stage, Tensorize)
-MOVES = {kind.__name__.lower(): kind for kind in KINDS}
+MOVES: dict[str, Any] = {kind.__name__.lower(): kind for kind in Move.__subclasses__()}
 Schedule = tuple[Move, ...]
 
 
@@ -231,9 +231,6 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
     for move in schedule:
         nest = move.apply(nest)
     return nest
-
-
-# Text.
 
 
 def to_text(schedule: Iterable[Move]) -> str:
@@ -279,9 +276,6 @@ def _parse_move(number: int, line: str) -> Any:
     raise FormatError(f"schedule, line {number}: {line!r} is not a move")
 
 
-# Kernels under moves.
-
-
 def axis_lists(kernel: Kernel) -> list[tuple[Node, ...]]:
     """The axes of every store, FOLD and PREFIX."""
     return [*(store.axes for store in kernel.stores), *filter(None, map(bound_axes, kernel.nodes))]
@@ -296,10 +290,8 @@ def axes_of(kernel: Kernel) -> list[Node]:
 def serial_axes(kernel: Kernel) -> frozenset[Node]:
     """Axes whose iterations must run one after another: those of a PREFIX, and the columns of a
     store that may write an element twice."""
-    found: set[Node] = set()
-    for node in kernel.nodes:
-        if node.op is Op.PREFIX:
-            found.update(bound_axes(node))
+    prefixes = (node for node in kernel.nodes if node.op is Op.PREFIX)
+    found = {axis for node in prefixes for axis in bound_axes(node)}
     for store in kernel.stores:
         scattered = any(term.op is not Op.AXIS for term in ix.terms_of(store.index)[0])
         if store.monoid is not None or scattered:
@@ -312,9 +304,9 @@ def can_fuse(kernel: Kernel, first: Node, second: Node) -> bool:
     pair = {first, second}
     if not first.arg.size or not second.arg.size:
         return False
-    for axes in axis_lists(kernel):
-        if pair & set(axes) and (first, second) not in pairwise(axes):
-            return False
+    together = (axes for axes in axis_lists(kernel) if pair & set(axes))
+    if any((first, second) not in pairwise(axes) for axes in together):
+        return False
     for node in kernel.nodes:
         if node.op is Op.AFFINE:
             terms, _ = ix.terms_of(node)
@@ -330,14 +322,7 @@ def _parts(node: Node) -> tuple[Node, ...]:
     return node.src[: len(node.src) - len(bound_axes(node))]
 
 
-def _require_reduction(move: Move, nest: Nest, number: int) -> None:
-    reduced = nest.axis(number).arg.reduce
-    move.require(reduced, f"a{number} is not the axis of a reduction")
-
-
-def _rewalked(
-    move: Move, nest: Nest, index: dict[Node, Node], new: tuple[Node, ...]
-) -> Nest:
+def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: tuple[Node, ...]) -> Nest:
     """`nest` with the adjacent axes of `index` written as it says over the axes `new`."""
     old, kernel = tuple(index), nest.kernel
     fresh = {axis.arg.number for axis in new} - {axis.arg.number for axis in nest.order}
