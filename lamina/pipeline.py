@@ -4,18 +4,18 @@
 
     graph     outputs wanted, as array nodes           lamina.ir
     kernels   a program of scalar kernels              lamina.fuse
-    nests     the same with a schedule for each        lamina.kernel
-    source    one translation unit                     lamina.codegen
+    nests     the same with a plan for each            lamina.kernel
+    source    the same with its translation unit       lamina.codegen
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from lamina.codegen.c import print_program
@@ -23,20 +23,18 @@ from lamina.codegen.legalize import legalize
 from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Output, Program, build_program
+from lamina.ir import text
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, bound_axes, free_axes, points
 from lamina.ir.kernel_interpreter import check_kernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.ir.text import kernel_text
-from lamina.ir.text import to_text as graph_text
 from lamina.ir.verify import verify
 from lamina.ir.verify_kernel import verify_kernel
 from lamina.kernel.heuristic import Target, schedule_kernel
 from lamina.kernel.schedule import Nest, Schedule, apply, parse_sections, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
-from lamina.rewrite.compiled import RuleSet
 from lamina.rewrite.engine import rewrite
 from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer
@@ -74,40 +72,29 @@ class Plan(NamedTuple):
         return to_text(self.moves) or "(no move)"
 
 
-class Scheduled(NamedTuple):
-    """A program with a plan for each of its kernels; equal kernels share one."""
+class Planned(NamedTuple):
+    """A program, a plan for each of its kernels (equal kernels share one), and its source once it
+    is printed."""
 
     program: Program
     plans: dict[AnyKernel, Plan]
+    text: str = ""
 
 
-class Source(NamedTuple):
-    """The text of a program, and what it is the text of."""
+def _graph_pass(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Output]]:
+    def changed(outputs: list[Output], options: Options) -> list[Output]:
+        nodes = change([node for one in outputs for node in (one.value, one.target or one.value)])
+        pairs = zip(outputs, nodes[::2], nodes[1::2], strict=True)
+        return [Output(value, one.target and target) for one, value, target in pairs]
 
-    text: str
-    scheduled: Scheduled
-
-
-def _split_complex(outputs: list[Output], options: Options) -> list[Output]:
-    targets = [one.target or one.value for one in outputs]
-    split = split_complex([*(one.value for one in outputs), *targets])
-    pairs = zip(outputs, split, split[len(outputs) :], strict=False)
-    return [Output(value, one.target and target) for one, value, target in pairs]
-
-
-def _rewriting(rules: RuleSet) -> Callable[[list[Output], Options], list[Output]]:
-    def rewriting(outputs: list[Output], options: Options) -> list[Output]:
-        values = rewrite([one.value for one in outputs], rules)
-        return [replace(one, value=value) for one, value in zip(outputs, values, strict=True)]
-
-    return rewriting
+    return changed
 
 
 def _fuse(outputs: list[Output], options: Options) -> Program:
     return build_program(outputs)
 
 
-def _schedule(program: Program, options: Options) -> Scheduled:
+def _schedule(program: Program, options: Options) -> Planned:
     target = cpu_target(options)
     given = parse_sections(options.schedule) if options.schedule else {}
     plans: dict[AnyKernel, Plan] = {}
@@ -126,29 +113,29 @@ def _schedule(program: Program, options: Options) -> Scheduled:
                 verify_nest(nest)
             except VerifyError as error:
                 raise FormatError(f"schedule: {str(error).splitlines()[0]}") from None
-    return Scheduled(program, plans)
+    return Planned(program, plans)
 
 
-def _legalize(scheduled: Scheduled, options: Options) -> Scheduled:
+def _legalize(planned: Planned, options: Options) -> Planned:
     """After scheduling, which looks at memory alone and is quicker on short expressions."""
-    plans = dict(scheduled.plans)
+    plans = dict(planned.plans)
     for kernel, plan in plans.items():
         if isinstance(plan.nest, Nest):
             nest = replace(plan.nest, kernel=legalize(plan.nest.kernel))
             plans[kernel] = plan._replace(nest=nest)
-    return Scheduled(scheduled.program, plans)
+    return planned._replace(plans=plans)
 
 
-def _print(scheduled: Scheduled, options: Options) -> Source:
-    nests = {kernel: (plan.name, plan.nest) for kernel, plan in scheduled.plans.items()}
-    return Source(print_program(scheduled.program, nests), scheduled)
+def _print(planned: Planned, options: Options) -> Planned:
+    nests = {kernel: (plan.name, plan.nest) for kernel, plan in planned.plans.items()}
+    return planned._replace(text=print_program(planned.program, nests))
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("split_complex", _split_complex, "graph", "graph"),
-    Pass("drop_detach", _rewriting(DROP_DETACH), "graph", "graph"),
-    Pass("simplify", _rewriting(SIMPLIFY), "graph", "graph"),
-    Pass("widen", _rewriting(WIDEN), "graph", "graph"),
+    Pass("split_complex", _graph_pass(split_complex), "graph", "graph"),
+    Pass("drop_detach", _graph_pass(partial(rewrite, rules=DROP_DETACH)), "graph", "graph"),
+    Pass("simplify", _graph_pass(partial(rewrite, rules=SIMPLIFY)), "graph", "graph"),
+    Pass("widen", _graph_pass(partial(rewrite, rules=WIDEN)), "graph", "graph"),
     Pass("fuse", _fuse, "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
     Pass("legalize", _legalize, "nests", "nests"),
@@ -173,7 +160,7 @@ def cpu_target(options: Options) -> Target:
     return Target("c", width, 32 if width == 64 else 16)
 
 
-def compile_source(outputs: Sequence[Output], options: Options) -> Source:
+def compile_source(outputs: Sequence[Output], options: Options) -> Planned:
     """Run every pass; BUFFER leaves hold the number of a program input as storage."""
     value: Any = list(outputs)
     for one in PASSES:
@@ -186,7 +173,7 @@ def compile_source(outputs: Sequence[Output], options: Options) -> Source:
             print(f"-- {one.name}{' (unchanged)' if value == before else ''}", file=sys.stderr)
             if value != before and (one.writes != "source" or options.debug >= 4):
                 print(_text(value), file=sys.stderr)
-    assert isinstance(value, Source)
+    assert isinstance(value, Planned)
     return value
 
 
@@ -197,7 +184,7 @@ def _verify(value: Any) -> None:
     elif isinstance(value, Program):
         for launch in value.launches:
             verify_kernel(launch.kernel)
-    elif isinstance(value, Scheduled):
+    elif isinstance(value, Planned):
         for plan in value.plans.values():
             if isinstance(plan.nest, Nest):
                 verify_nest(plan.nest)
@@ -206,13 +193,11 @@ def _verify(value: Any) -> None:
 def _text(value: Any) -> str:
     """What a pass returned, to read."""
     if isinstance(value, list):
-        return graph_text([output.value for output in value])
+        return text.to_text([output.value for output in value])
     if isinstance(value, Program):
-        return "\n".join(kernel_text(launch.kernel) for launch in value.launches)
-    if isinstance(value, Source):
-        return value.text
-    return "\n".join(
-        f"{plan}\n{kernel_text(getattr(plan.nest, 'kernel', kernel))}"
+        return "\n".join(text.kernel_text(launch.kernel) for launch in value.launches)
+    return value.text or "\n".join(
+        f"{plan}\n{text.kernel_text(getattr(plan.nest, 'kernel', kernel))}"
         for kernel, plan in value.plans.items()
     )
 
@@ -220,15 +205,15 @@ def _text(value: Any) -> str:
 class Compiled(NamedTuple):
     """A program ready to run."""
 
-    source: Source
+    planned: Planned
     code: CpuProgram
 
 
-@functools.lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)
 def compile_outputs(outputs: tuple[Output, ...], options: Options) -> Compiled:
     """Compile, or find what was compiled before for an equal graph and equal options."""
-    source = compile_source(outputs, options)
-    return Compiled(source, CpuProgram.load(source.text, options))
+    planned = compile_source(outputs, options)
+    return Compiled(planned, CpuProgram.load(planned.text, options))
 
 
 # Running.
@@ -259,8 +244,8 @@ def run_compiled(
     compiled: Compiled, inputs: Sequence[Buffer], options: Options, device: str = "cpu"
 ) -> list[Buffer]:
     """Run a program on the buffers of its numbered inputs; one buffer an output."""
-    scheduled = compiled.source.scheduled
-    program, count = scheduled.program, len(scheduled.program.launches)
+    planned, code = compiled
+    program, count = planned.program, len(planned.program.launches)
     arena = Buffer(program.arena, device)
     buffers: list[Buffer] = []
     for slot in program.slots:
@@ -269,17 +254,17 @@ def run_compiled(
     counter.kernels += count
     timed = bool(options.debug or profile)
     if options.check:
-        seconds: list[float] | None = _run_checked(scheduled, [*buffers, arena], options)
+        seconds: list[float] | None = _run_checked(planned, [*buffers, arena], options)
     else:
-        seconds = compiled.code.run([*buffers, arena], (), count, timed)
+        seconds = code.run([*buffers, arena], (), count, timed)
     if timed and seconds is not None:
-        _report(scheduled, seconds, options)
+        _report(planned, seconds, options)
     return [buffers[slot] for slot in program.outputs]
 
 
-def _report(scheduled: Scheduled, seconds: list[float], options: Options) -> None:
-    for launch, taken in zip(scheduled.program.launches, seconds, strict=True):
-        kernel, plan = launch.kernel, scheduled.plans[launch.kernel]
+def _report(planned: Planned, seconds: list[float], options: Options) -> None:
+    for launch, taken in zip(planned.program.launches, seconds, strict=True):
+        kernel, plan = launch.kernel, planned.plans[launch.kernel]
         nbytes = sum(one.size * one.dtype.itemsize for one in kernel.parameters)
         record = KernelRecord(plan.name, taken, nbytes, _flops(kernel))
         profile.publish(record)
@@ -296,22 +281,20 @@ def _flops(kernel: AnyKernel) -> int:
     return sum(
         points(free_axes(node).union(bound_axes(node)))
         for node in kernel.nodes
-        if node.op is Op.FOLD or (node.op in _COUNTED and node.dtype.is_float)
+        if node.op is Op.FOLD
+        or (node.dtype.is_float and node.op in Group.ELEMENTWISE - {Op.CAST, Op.BITCAST})
     )
 
 
-_COUNTED = Group.ELEMENTWISE - {Op.CAST, Op.BITCAST}
-
-
-def _run_checked(scheduled: Scheduled, buffers: list[Buffer], options: Options) -> list[float]:
+def _run_checked(planned: Planned, buffers: list[Buffer], options: Options) -> list[float]:
     """Run each kernel as a program of its own, and compare what it wrote with the reference."""
-    program, seconds = scheduled.program, []
+    program, seconds = planned.program, []
     for launch in program.launches:
-        kernel, plan = launch.kernel, scheduled.plans[launch.kernel]
+        kernel, plan = launch.kernel, planned.plans[launch.kernel]
         slots = [(program.slots[number], buffers[number]) for number in launch.slots]
         arrays = [_array(one, slot.dtype, slot.size, slot.offset) for slot, one in slots]
         before = [array.copy() for array in arrays]
-        alone = Scheduled(replace(program, launches=(launch,)), {kernel: plan})
+        alone = Planned(replace(program, launches=(launch,)), {kernel: plan})
         code = CpuProgram.load(_print(alone, options).text, options)
         seconds += code.run(buffers, (), 1, timed=True) or [0.0]
         if wrong := check_kernel(kernel, before, arrays):

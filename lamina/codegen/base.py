@@ -8,7 +8,7 @@ the same axes that are ready at that place share them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -61,10 +61,8 @@ class Scope:
 
 @dataclass
 class Accumulation:
-    """The running value of one reduction at one point of the open tile.
-
-    Each point of the reduction's own tile has accumulators of its own, until they are joined.
-    """
+    """The running value of a reduction at one point of the open tile: until they are joined, one
+    for each point of the reduction's own tile."""
 
     fold: Node
     point: Point
@@ -100,7 +98,6 @@ class NestPrinter(Target):
     # Lines, scopes and axes.
 
     def line(self, text: str) -> None:
-        """Add a line to the innermost open scope."""
         self.scopes[-1].lines.append(text)
 
     def declare(self, value: Value, mutable: bool = False) -> Value:
@@ -177,15 +174,11 @@ class NestPrinter(Target):
         for chosen in product(*(self.segments(*chain) for chain in chains)):
             yield {axis: run for segment in chosen for axis, run in segment.items()}
 
-    def points(self, axes: Iterable[Node]) -> Iterator[Point]:
+    def points(self, axes: Collection[Node]) -> Iterator[Point]:
         """Every point of the unrolled ones among `axes`."""
-        tile = [axis for axis in axes if axis in self.unrolled]
+        tile = [axis for axis in self.unrolled if axis in axes]
         for values in product(*(range(self.unrolled[axis]) for axis in tile)):
             yield dict(zip(tile, values, strict=True))
-
-    def points_of(self, node: Node) -> Iterator[Point]:
-        """Every point of the open tile at which `node` differs."""
-        return self.points(axis for axis in self.unrolled if axis in free_axes(node))
 
     # Values.
 
@@ -214,8 +207,13 @@ class NestPrinter(Target):
                     self._fold(node)
                 elif node.op is Op.PREFIX:
                     self._prefix(node, point)
+                elif node.op in (Op.AXIS, Op.AFFINE):
+                    cache[key] = self._index_value(node, point)
+                elif node.op is Op.LOAD:
+                    cache[key] = self.declare(self.load(node, point))
                 else:
-                    cache[key] = self._expression(node, point)
+                    operands = [self.value(one, point) for one in node.src]
+                    cache[key] = self.declare(self.operation(node, operands))
         return cache[key]
 
     def result(self, root: Node, point: Point) -> Value:
@@ -224,25 +222,16 @@ class NestPrinter(Target):
             self.value(node, point)
         return self.value(root, point)
 
-    def _expression(self, node: Node, point: Point) -> Value:
-        if node.op in (Op.AXIS, Op.AFFINE):
-            return self._index_value(node, point)
-        if node.op is Op.LOAD:
-            return self.declare(self.load(node, point))
-        return self.declare(self.operation(node, [self.value(one, point) for one in node.src]))
-
     def index_text(self, index: Node, point: Point) -> str:
         """Text of a scalar index; vector terms count as 0."""
         terms, constant = ix.terms_of(index)
         parts = []
         for term, factor in terms.items():
-            if self.lanes_of(term) > 1:
-                continue
             if term in point:
                 constant += factor * point[term]
-                continue
-            text = self.text_of[term] if term.op is Op.AXIS else self.value(term, point).text
-            parts.append(text if factor == 1 else f"{factor} * {text}")
+            elif self.lanes_of(term) == 1:
+                text = self.text_of[term] if term.op is Op.AXIS else self.value(term, point).text
+                parts.append(text if factor == 1 else f"{factor} * {text}")
         if constant or not parts:
             parts.append(str(constant))
         return " + ".join(parts)
@@ -265,7 +254,7 @@ class NestPrinter(Target):
         """Print the loops of `node` and of every reduction that can share them."""
         axes = bound_axes(node)
         whole = dict.fromkeys(_component(mate, 0) for mate in self._mates(node))
-        sums = [Accumulation(mate, at) for mate in whole for at in self.points_of(mate)]
+        sums = [Accumulation(one, at) for one in whole for at in self.points(free_axes(one))]
         for vector in (True, False):
             for segment in self.segments_of(axes):
                 if any(run.how == "vector" for run in segment.values()) is vector:
@@ -281,7 +270,7 @@ class NestPrinter(Target):
     def _mates(self, node: Node) -> list[Node]:
         """`node` and the missing reductions over its axes whose own operands are there."""
         for inner in self._missing(toposort(node.src)):
-            for point in self.points_of(inner):
+            for point in self.points(free_axes(inner)):
                 self.value(inner, point)
         depth = len(self.scopes) - 1
         return [
@@ -302,7 +291,7 @@ class NestPrinter(Target):
             and free_axes(node) <= bound
             and any(
                 self.key(node, point) not in self.scopes[self.home(node)].cache
-                for point in self.points_of(node)
+                for point in self.points(free_axes(node))
             )
         ]
 

@@ -8,7 +8,6 @@ than compiling a small kernel.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Iterator, Mapping
 
 from lamina.codegen.base import NestPrinter, Point, Scope, Value
@@ -28,11 +27,7 @@ typedef void (*lamina_body_fn)(void *, long);
 typedef void (*lamina_parallel_fn)(long, lamina_body_fn, void *);
 #define INLINE static inline __attribute__((always_inline))
 """
-
-
-def element(dtype: DType) -> str:
-    """The type of an element in memory."""
-    return "u8" if dtype is bool_ else TYPES[dtype]
+ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 
 
 class CPrinter(NestPrinter):
@@ -57,12 +52,10 @@ class CPrinter(NestPrinter):
         value, dtype = node.arg
         if dtype.is_float:
             suffix = "f" if dtype is float32 else ""
-            number = ctypes.c_float(value).value if suffix else float(value)
-            text = f"{number!r}{suffix}"
-            if math.isnan(number):
-                text = f'__builtin_nan{suffix}("")'
-            elif math.isinf(number):
-                text = f"{'-' if number < 0 else ''}__builtin_inf{suffix}()"
+            text = repr(ctypes.c_float(value).value if suffix else value)
+            special = {"nan": f'nan{suffix}("")', "inf": f"inf{suffix}()"}.get(text.lstrip("-"))
+            sign = "-" * text.startswith("-")
+            text = f"{sign}__builtin_{special}" if special else text + suffix
         elif dtype is bool_:
             text = str(int(value))
         elif dtype.bits < 64:
@@ -73,8 +66,7 @@ class CPrinter(NestPrinter):
             text = f"{value}{'ULL' if dtype.kind == 'uint' else 'LL'}"
         return Value(text, dtype)
 
-    def operation(self, node: Node, operands: list[Value]) -> Value:
-        return spell(self, node, operands)
+    operation = spell
 
     def widened(self, value: Value, to: Value) -> str:
         if (value.lanes, value.mask) == (to.lanes, to.mask):
@@ -99,15 +91,15 @@ class CPrinter(NestPrinter):
 
     # Memory.
 
-    def _lanes(self, index: Node, condition: Node | None) -> tuple[Node | None, int | None]:
-        """The vector axis of an access, if any, and the elements between its lanes; None if data
-        or a condition decide lane by lane."""
+    def _lanes(self, index: Node, condition: Node | None) -> tuple[Node | None, int, int | None]:
+        """The vector axis of an access, if any, its lanes, and the elements between them; None if
+        data or a condition decide lane by lane."""
         terms, _ = ix.terms_of(index)
         free = [free_axes(one) for one in (*terms, condition) if one is not None]
-        for axis in self.vectors:
+        for axis, lanes in self.vectors.items():
             if users := sum(axis in one for one in free):
-                return axis, terms.get(axis) if users == 1 else None
-        return None, None
+                return axis, lanes, terms.get(axis) if users == 1 else None
+        return None, 1, 1
 
     def _each_lane(self, axis: Node, point: Point) -> Iterator[Point]:
         """The points of the lanes along `axis`, which meanwhile is unrolled."""
@@ -119,25 +111,23 @@ class CPrinter(NestPrinter):
     def load(self, node: Node, point: Point) -> Value:
         (index, *guard), dtype, array = node.src, node.dtype, f"p{node.arg.parameter}"
         condition = guard[0] if guard else None
-        axis, stride = self._lanes(index, condition)
+        axis, lanes, stride = self._lanes(index, condition)
         if axis is None:
             text = f"{array}[{self.index_text(index, point)}]"
             if condition is not None:
                 text = f"({self.value(condition, point).text} ? {text} : 0)"
             return Value(text, dtype)
-        lanes = self.vectors[axis]
-        kind = f"({self._vector(element(dtype), lanes)})"
+        kind = self._vector(ELEMENTS[dtype], lanes)
         if stride is None:
             values = [self.value(node, one).text for one in self._each_lane(axis, point)]
-            return self._loaded(f"{kind}{{{', '.join(values)}}}", dtype, lanes)
+            return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
         start = self.index_text(index, point)
-        if stride == 1:
-            text = f"*(const {kind[1:-1]}u *)({array} + {start})"
-        else:
-            elements = [f"{array}[{start} + {lane * stride}]" for lane in range(lanes)]
-            text = f"{kind}{{{', '.join(elements)}}}"
+        text = f"*(const {kind}u *)({array} + {start})"
+        if stride != 1:
+            elements = (f"{array}[{start} + {lane * stride}]" for lane in range(lanes))
+            text = f"({kind}){{{', '.join(elements)}}}"
         if condition is not None:
-            text = f"({self.value(condition, point).text} ? {kind}{text} : {kind}{{0}})"
+            text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, dtype, lanes)
 
     def _loaded(self, text: str, dtype: DType, lanes: int) -> Value:
@@ -146,9 +136,9 @@ class CPrinter(NestPrinter):
         return Value(text, dtype, lanes)
 
     def store(self, store: Store, value: Value, point: Point) -> None:
-        axis, stride = self._lanes(store.index, store.condition)
+        axis, lanes, stride = self._lanes(store.index, store.condition)
         if axis is None or stride == 1:
-            self._write(store, value, point, 1 if axis is None else self.vectors[axis])
+            self._write(store, value, point, lanes)
             return
         for lane, one in enumerate(self._each_lane(axis, point)):
             self._write(store, value if value.lanes == 1 else self.lane(value, lane), one, 1)
@@ -157,7 +147,7 @@ class CPrinter(NestPrinter):
         start, dtype = self.index_text(store.index, point), store.value.dtype
         target = f"p{store.parameter}[{start}]"
         if lanes > 1:
-            kind = self._vector(element(dtype), lanes)
+            kind = self._vector(ELEMENTS[dtype], lanes)
             target = f"*({kind}u *)(p{store.parameter} + {start})"
         old = self._loaded(target, dtype, lanes)
         if store.monoid is not None:
@@ -177,7 +167,7 @@ class CPrinter(NestPrinter):
         kernel, lines = self.nest.kernel, ["void **b = arg;"]
         for number, parameter in enumerate(kernel.parameters):
             const = "" if parameter.written else "const "
-            lines.append(f"{const}{element(parameter.dtype)} *restrict p{number} = b[{number}];")
+            lines.append(f"{const}{ELEMENTS[parameter.dtype]} *restrict p{number} = b[{number}];")
         rows = kernel.stores[0].axes[: kernel.rows]
         parallel = [axis for axis in rows if self.nest.bound(axis) == "parallel"]
         rest = "chunk"
@@ -206,6 +196,7 @@ def vector_typedef(name: str) -> str:
     )
 
 
+# A bottom-up merge sort of each row; NaN comes last.
 SORT = """\
 static void {name}(void *arg, long row) {{
     void **b = arg;
@@ -245,12 +236,6 @@ double *seconds) {{
 """
 
 
-def print_sort(kernel: SortKernel, name: str) -> tuple[str, int]:
-    """A bottom-up merge sort of each row; NaN comes last."""
-    kind = element(kernel.parameters[0].dtype)
-    return SORT.format(name=name, kind=kind, n=kernel.length), kernel.rows
-
-
 def print_program(
     program: Program, nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]]
 ) -> str:
@@ -259,7 +244,8 @@ def print_program(
     functions, calls = [], {}
     for kernel, (name, nest) in nests.items():
         if isinstance(nest, SortKernel):
-            text, chunks = print_sort(nest, name)
+            kind = ELEMENTS[nest.parameters[0].dtype]
+            text, chunks = SORT.format(name=name, kind=kind, n=nest.length), nest.rows
         else:
             text, chunks = CPrinter(nest, name, used).print()
         functions.append(text)

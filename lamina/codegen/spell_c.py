@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lamina import dtypes
 from lamina.codegen.base import Value
-from lamina.dtypes import DType, bool_, float32, int32
+from lamina.dtypes import SHORT, bool_, float32, int32
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 
 if TYPE_CHECKING:
     from lamina.codegen.c import CPrinter
 
-TYPES: dict[DType, str] = {
-    bool_: "_Bool", dtypes.int8: "i8", dtypes.int16: "i16", int32: "i32", dtypes.int64: "i64",
-    dtypes.uint8: "u8", dtypes.uint16: "u16", dtypes.uint32: "u32", dtypes.uint64: "u64",
-    float32: "f32", dtypes.float64: "f64",
-}  # fmt: skip
+TYPES = SHORT | {bool_: "_Bool"}
 
 # Functions of (T a, T b) and the types T that they are for; F is the suffix of C's functions of T.
 # Integer division rounds down and survives zero; the remainder has the divisor's sign.
@@ -39,18 +34,13 @@ _BODIES = {
                    "while (b) { if (b & 1) r *= a; a *= a; b >>= 1; } return r;",
     ("pow", "f"): "return __builtin_powF(a, b);",
 }  # fmt: skip
-
-
-def _of_type(text: str, kind: str) -> str:
-    return text.replace("T", kind).replace("F", "f" if kind == "f32" else "")
-
-
-HELPERS: dict[str, str] = {
-    f"{stem}_{kind}": _of_type(f"INLINE T {stem}_T(T a, T b) {{ {body} }}", kind)
+HELPERS = {
+    f"{stem}_{kind}": f"INLINE T {stem}_T(T a, T b) {{ {body} }}"
+    .replace("T", kind).replace("F", "f" if kind == "f32" else "")
     for (stem, kinds), body in _BODIES.items()
     for kind in TYPES.values()
     if kind[0] in kinds
-}
+}  # fmt: skip
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
@@ -102,15 +92,13 @@ def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> 
     return f"({a} {SIGNS[node.op]} {b})"
 
 
-def _call(function: str) -> Spelling:
-    """A function of scalars; T is the name of their type and F the suffix of C's functions."""
-
-    def spelling(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-        name = _of_type(function, TYPES[out.dtype])
+def _call(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+    name = f"{node.op.name.lower()}_{TYPES[out.dtype]}"
+    if name in HELPERS:
         printer.used.add(name)
-        return _by_lane(printer, operands, out, lambda *texts: f"{name}({', '.join(texts)})")
-
-    return spelling
+    else:
+        name = f"__builtin_{node.op.name.lower()}{'f' if out.dtype is float32 else ''}"
+    return _by_lane(printer, operands, out, lambda *texts: f"{name}({', '.join(texts)})")
 
 
 def _where(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
@@ -143,7 +131,7 @@ def _extreme(printer: CPrinter, node: Node, operands: list[Value], out: Value) -
 
 def _truncate(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
     if out.lanes == 1:
-        return _call("__builtin_truncF")(printer, node, operands, out)
+        return _call(printer, node, operands, out)
     # Beyond 2**(fraction bits) every float is whole; below, an integer holds it.
     limit = "8388608.0f" if out.dtype is float32 else "4503599627370496.0"
     mask, bits = mask_of(out), out.dtype.bits
@@ -194,8 +182,7 @@ SIGNS = {
 }  # fmt: skip
 OPERATIONS: dict[Op, Spelling] = {
     **dict.fromkeys(SIGNS, _infix),
-    **{op: _call(f"__builtin_{op.name.lower()}F") for op in Group.TRANSCENDENTAL},
-    **{op: _call(f"{op.name.lower()}_T") for op in (Op.IDIV, Op.MOD, Op.POW)},
+    **dict.fromkeys(Group.TRANSCENDENTAL | {Op.IDIV, Op.MOD, Op.POW}, _call),
     # A space, as -- before a literal would be a decrement.
     Op.NEG: lambda printer, node, operands, out: f"(- {operands[0].text})",
     Op.NOT: lambda printer, node, operands, out: (

@@ -88,7 +88,7 @@ PROGRAM = RandomProgram(
 def program_kernel(program: RandomProgram) -> pipeline.Launch:
     with using() as options:
         source = pipeline.compile_source([pipeline.Output(program.sinks[0])], options)
-    (launch,) = source.scheduled.program.launches
+    (launch,) = source.program.launches
     return launch
 
 
@@ -138,7 +138,7 @@ def test_moves_that_do_not_fit(text: str, message: str) -> None:
 def test_a_given_schedule_is_replayed(text: str) -> None:
     with using(schedule=text) as options:
         source = pipeline.compile_source([pipeline.Output(PROGRAM.sinks[0])], options)
-        assert source.scheduled.plans[KERNEL].moves == parse(text)
+        assert source.plans[KERNEL].moves == parse(text)
         assert disagreement(PROGRAM, options) is None
 
 
@@ -148,7 +148,7 @@ def test_a_section_of_a_schedule_is_for_the_kernel_it_names() -> None:
     for text, expected in ((f"[{name}]; {moves}", True), (f"[fold9_1]; {moves}", False)):
         with using(schedule=text) as options:
             source = pipeline.compile_source([pipeline.Output(PROGRAM.sinks[0])], options)
-        assert (source.scheduled.plans[KERNEL].moves == parse(moves)) is expected
+        assert (source.plans[KERNEL].moves == parse(moves)) is expected
 
 
 def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from tests.generators import leaf
 
 
 def program(*values: Node) -> Program:
-    return compile_source([Output(value) for value in values], current()).scheduled.program
+    return compile_source([Output(value) for value in values], current()).program
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ def test_a_result_that_another_needs_is_stored_once() -> None:
 def test_equal_kernels_are_compiled_once() -> None:
     other = leaf(1, X.shape, X.dtype)
     source = compile_source([Output(X + 1.0), Output(other + 1.0)], current())
-    assert len(source.scheduled.program.launches) == 2
-    assert len(source.scheduled.plans) == 1
+    assert len(source.program.launches) == 2
+    assert len(source.plans) == 1

@@ -24,6 +24,6 @@ FOLDER = Path(__file__).parent
 def test_generated_code(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "cpu_target", lambda options: MACHINE)
     source = pipeline.compile_source([Output(PROGRAMS[name]())], current())
-    plans = [source.scheduled.plans[one.kernel] for one in source.scheduled.program.launches]
+    plans = [source.plans[one.kernel] for one in source.program.launches]
     schedules = [f"{plan.name}:\n{plan}" for plan in plans]
     golden(FOLDER / f"{name}.c", "/*\n" + "\n\n".join(schedules) + "\n*/\n" + source.text)
