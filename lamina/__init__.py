@@ -38,7 +38,6 @@ from lamina.tensor.differentiate import *  # noqa: F403
 from lamina.tensor.elementwise import *  # noqa: F403
 from lamina.tensor.indexing import *  # noqa: F403
 from lamina.tensor.inspection import *  # noqa: F403
-from lamina.tensor.interop import *  # noqa: F403
 from lamina.tensor.linalg import *  # noqa: F403
 from lamina.tensor.losses import *  # noqa: F403
 from lamina.tensor.movement import *  # noqa: F403
@@ -62,7 +61,7 @@ __all__ = [
 ]  # fmt: skip
 for _part in (
     tensor.activation, tensor.attention, tensor.convolution, tensor.creation, tensor.differentiate,
-    tensor.elementwise, tensor.indexing, tensor.inspection, tensor.interop, tensor.linalg,
+    tensor.elementwise, tensor.indexing, tensor.inspection, tensor.linalg,
     tensor.losses, tensor.movement, tensor.normalization, tensor.pooling, tensor.product,
     tensor.reduction, tensor.resize, tensor.sorting,
 ):  # fmt: skip

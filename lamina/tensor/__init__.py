@@ -12,11 +12,11 @@ from typing import Any
 
 from lamina.tensor import (
     activation,
+    creation,
     differentiate,
     elementwise,
     indexing,
     inspection,
-    interop,
     linalg,
     movement,
     product,
@@ -65,9 +65,9 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__invert__": elementwise.bitwise_invert,
     "__getitem__": indexing.getitem,
     "__setitem__": indexing.setitem,
-    "__array__": interop.to_numpy,
-    "__dlpack__": interop.to_dlpack,
-    "__dlpack_device__": interop.dlpack_device,
+    "__array__": creation.to_numpy,
+    "__dlpack__": creation.to_dlpack,
+    "__dlpack_device__": creation.dlpack_device,
     "__array_namespace__": inspection.array_namespace,
 }
 METHODS: dict[str, Any] = {

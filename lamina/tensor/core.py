@@ -35,13 +35,6 @@ class Tensor:
     __array_priority__ = 1000
     __array_ufunc__ = None  # NumPy's operators leave tensors to ours
 
-    assigned: bool  # the value is new since the last realisation, and its history ends there
-    device: str
-    grad: Tensor | None
-    node: Node  # what computes the value
-    number: int  # the order of creation
-    target: Node | None  # the BUFFER that the new value is written to
-
     def __init__(
         self, data: Any, dtype: DType | None = None, device: str | None = None,
         requires_grad: bool = False,
@@ -59,13 +52,13 @@ class Tensor:
         self.requires_grad = requires_grad
 
     def _set(self, node: Node, device: str) -> None:
-        self.node = node
-        self._requires_grad = False
-        self.assigned = False
+        self.node = node  # what computes the value
         self.device = device
-        self.grad = None
-        self.number = next(_numbers)
-        self.target = None
+        self.number = next(_numbers)  # the order of creation
+        self.grad: Tensor | None = None
+        self._requires_grad = False
+        self.assigned = False  # the value is new since the last realisation, without history
+        self.target: Node | None = None  # the BUFFER that the new value is written to
         memory.live.add(self)
 
     @classmethod

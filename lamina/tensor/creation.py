@@ -1,33 +1,45 @@
-"""Making tensors (array API, "creation functions").
+"""Making tensors (array API, "creation functions"), and exchange with other libraries.
 
 Every tensor made here is a leaf of its own, so that derivatives tell two equal ones apart; a
 constant still takes no memory until somebody looks at it.
+
+NumPy reads and writes the structures of DLPack (dlpack.h, version 1.0). It lacks bfloat16, which
+therefore passes through NumPy as uint16 with the type code of the structure changed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import Scalar, as_dtype, default_float
-from lamina.errors import ArgumentError, ShapeError
+from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
+from lamina.ir.ops import BufferRef, Op
+from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.shape import sizes_of
 from lamina.tensor import realize as memory
 from lamina.tensor.axes import places, resized
 from lamina.tensor.core import Tensor, as_tensor, check_device
-from lamina.tensor.interop import from_dlpack
 from lamina.tensor.movement import broadcast_arrays, reshape
 
 __all__ = [
-    "arange", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
-    "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
+    "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
+    "linspace", "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
 ]  # fmt: skip
 
 Sizes = int | Sequence[int]
+
+_CPU = 1
+_VERSION = (1, 0)
+_UINT, _BFLOAT = 1, 4  # type codes
+# Where DLManagedTensorVersioned and DLManagedTensor, the form before version 1, have the code.
+_OFFSETS = {b"dltensor_versioned": 52, b"dltensor": 20}
 
 
 def leaf(node: Node, device: str | None, requires_grad: bool = False) -> Tensor:
@@ -46,17 +58,14 @@ def asarray(
     The values are copied unless `obj` is a tensor already; ``copy=False`` raises ArgumentError
     when a copy is needed.
     """
-    wanted = None if dtype is None else as_dtype(dtype)
-    changed = not isinstance(obj, Tensor) or not (
-        wanted in (None, obj.dtype) and device in (None, obj.device)
-    )
-    if copy is False and changed:
+    foreign = hasattr(obj, "__dlpack__") and not hasattr(obj, "__array__")
+    source = from_dlpack(obj, device=device, copy=True) if foreign else obj
+    found = Tensor(source, dtype, device)
+    same = isinstance(obj, Tensor) and found.node is obj.node
+    if copy is False and not same:
         raise ArgumentError(f"asarray: {type(obj).__name__} needs a copy; drop copy=False")
-    if isinstance(obj, Tensor) and not changed and not copy:
-        return obj
-    if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array__"):
-        obj = from_dlpack(obj, device=device, copy=True)
-    return Tensor(obj, wanted, device)
+    result: Tensor = obj if same and not copy else found
+    return result
 
 
 def full(
@@ -119,10 +128,8 @@ def arange(
     start: int | float, /, stop: int | float | None = None, step: int | float = 1, *,
     dtype: Any = None, device: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """start, start + step, ... before stop; ``arange(n)`` counts from 0.
-
-    Floats are computed in float64, as Python would.
-    """
+    """start, start + step, ... before stop, floats computed as Python would; ``arange(n)`` counts
+    from 0."""
     first, last = (0, start) if stop is None else (start, stop)
     if step == 0:
         raise ArgumentError("arange: the step is 0")
@@ -193,3 +200,98 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     ones = (1,) * len(arrays)
     lines = (resized(ones, axis, -1) for axis in axes)
     return broadcast_arrays(*map(reshape, arrays, lines))
+
+
+def _type_code(capsule: Any) -> ctypes.c_uint8:
+    """The code of the dtype in the structure that `capsule` holds."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    for name, offset in _OFFSETS.items():
+        if api.PyCapsule_IsValid(ctypes.py_object(capsule), name):
+            pointer = api.PyCapsule_GetPointer(ctypes.py_object(capsule), name)
+            return ctypes.c_uint8.from_address(pointer + offset)
+    raise BufferError("from_dlpack: the capsule was consumed already")
+
+
+def dlpack_device(x: Tensor) -> tuple[int, int]:
+    """DLPack's numbers for the device of x."""
+    if x.device not in HOST_DEVICES:
+        raise DeviceError(f"dlpack: the memory of {x.device} cannot be shared; move it to cpu")
+    return (_CPU, 0)
+
+
+def to_dlpack(
+    x: Tensor, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+) -> Any:  # fmt: skip
+    """A DLPack capsule over the memory of x, which is computed first."""
+    if stream not in (None, -1):
+        raise ArgumentError(f"__dlpack__: stream {stream!r} on {x.device}, which has none")
+    if dl_device not in (None, dlpack_device(x)):
+        raise BufferError(f"__dlpack__: {x.device} cannot export to device {dl_device}")
+    if x.dtype in dtypes.STORAGE_ONLY:
+        raise DTypeError(f"dlpack: {x.dtype.name} cannot be exported; cast it first")
+    memory.export(x)
+    array = memory.download(x)
+    if x.dtype is not dtypes.bfloat16:
+        return array.__dlpack__(max_version=max_version, copy=copy)
+    capsule = array.view("uint16").__dlpack__(max_version=max_version, copy=copy)
+    _type_code(capsule).value = _BFLOAT
+    return capsule
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of a DLPack producer, such as a NumPy or PyTorch array.
+
+    Contiguous memory is shared unless `copy` says otherwise: whoever writes to it changes this
+    tensor too. Raises BufferError when sharing is asked for and impossible.
+    """
+    where = check_device(device)
+    if isinstance(x, Tensor):
+        moved = x if device is None else x.to(where)
+        return moved.clone() if copy else moved
+    kind, _ = x.__dlpack_device__()
+    if kind != _CPU:
+        raise DeviceError(f"from_dlpack: device kind {kind} cannot be read; move it to the CPU")
+    array = _borrowed(x)
+    dtype = as_dtype(array.dtype)
+    if copy or not array.flags.c_contiguous:
+        if copy is False:
+            raise BufferError(f"from_dlpack: strides {array.strides} of {array.shape} need a copy")
+        return Tensor(array, dtype, where)
+    buffer = Buffer.wrap(array.ctypes.data, array.nbytes, where, owner=array)
+    shared = Tensor.of(Node(Op.BUFFER, (), BufferRef(buffer, array.shape, dtype, where)), where)
+    memory.export(shared)
+    return shared
+
+
+def _borrowed(x: Any) -> Any:
+    """A NumPy array over the memory of a producer."""
+    import numpy as np
+
+    try:
+        capsule = x.__dlpack__(max_version=_VERSION)
+    except TypeError:  # a producer older than version 1
+        capsule = x.__dlpack__()
+    code = _type_code(capsule)
+    is_bfloat = code.value == _BFLOAT
+    if is_bfloat:
+        code.value = _UINT
+    producer = SimpleNamespace(
+        __dlpack__=lambda **options: capsule, __dlpack_device__=lambda: (_CPU, 0)
+    )
+    try:
+        array = np.from_dlpack(producer)
+    except (BufferError, RuntimeError) as error:
+        raise DTypeError(f"from_dlpack: {error}") from None
+    return array.view(dtypes.bfloat16.numpy) if is_bfloat else array
+
+
+def to_numpy(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+    """The values as a NumPy array: of their memory, which is then never overwritten, or a copy."""
+    import numpy as np
+
+    memory.export(x)
+    array = memory.download(x)
+    array.flags.writeable = False
+    return np.array(array, dtype, copy=copy)

@@ -21,10 +21,8 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> list[Nod
 
 
 def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
-    """The derivative of y for each tensor of `wrt`, in its shape; zeros where y ignores it.
-
-    y is a single value, unless `seed` weighs its elements.
-    """
+    """The derivative of y for each tensor of `wrt`, in its shape; zeros where y ignores it. y is a
+    single value, unless `seed` weighs its elements."""
     common_device("gradient", y, *wrt)
     return [
         Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
@@ -88,10 +86,8 @@ def value_and_grad(
 def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that returns the derivative of `f`; see `value_and_grad`.
-
-    With `has_aux` it returns the derivative and the second part of what `f` returns.
-    """
+    """A function that returns the derivative of `f`, with `has_aux` beside the second part of what
+    `f` returns; see `value_and_grad`."""
     both = value_and_grad(f, argnums, has_aux)
 
     def differentiated(*args: Any, **kwargs: Any) -> Any:

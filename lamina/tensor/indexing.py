@@ -90,12 +90,7 @@ def _parse(x: Tensor, key: Any) -> Selection:
             ranges.append(range(x.shape[axis])[entry])
             shape.append(len(ranges[-1]))
         elif isinstance(entry, int):
-            if not -x.shape[axis] <= entry < x.shape[axis]:
-                raise AxisError(
-                    f"getitem: index {entry} is out of range for axis {axis} of {x.shape}"
-                )
-            place = entry % x.shape[axis]
-            ranges.append(range(place, place + 1))
+            ranges.append(_single(entry, axis, x.shape))
             if with_arrays:
                 arrays[len(shape)] = build.const(0, int64)
                 shape.append(1)
@@ -110,11 +105,16 @@ def _parse(x: Tensor, key: Any) -> Selection:
     return Selection(ranges, tuple(shape), arrays)
 
 
-def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
-    """The places where a mask is true: the shape depends on them, so it is computed now.
+def _single(index: int, axis: int, shape: Shape) -> range:
+    if not -shape[axis] <= index < shape[axis]:
+        raise AxisError(f"getitem: index {index} is out of range for axis {axis} of {shape}")
+    place = index % shape[axis]
+    return range(place, place + 1)
 
-    A mask without axes is one of a new axis of size 1.
-    """
+
+def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
+    """The places where a mask is true: the shape depends on them, so it is computed now. A mask
+    without axes is one of a new axis of size 1."""
     import numpy as np
 
     if any(have not in (size, 0) for have, size in zip(mask.shape, sizes, strict=True)):

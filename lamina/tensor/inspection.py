@@ -21,8 +21,6 @@ _KINDS = {
 
 
 class FloatInfo(NamedTuple):
-    """Limits of a float dtype."""
-
     bits: int
     eps: float
     max: float
@@ -32,8 +30,6 @@ class FloatInfo(NamedTuple):
 
 
 class IntInfo(NamedTuple):
-    """Limits of an integer dtype."""
-
     bits: int
     max: int
     min: int
@@ -102,19 +98,15 @@ class NamespaceInfo:
     """What `__array_namespace_info__` returns; see the standard's inspection API."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Which optional behaviour there is."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> str:
-        """Where new tensors live."""
         return default_device()
 
     def devices(self) -> list[str]:
-        """The devices of this machine."""
         return list(device_names())
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
-        """The dtypes of Python numbers."""
         return {"real floating": dtypes.default_float, "complex floating": dtypes.default_complex,
                 "integral": dtypes.default_int, "indexing": dtypes.default_int}  # fmt: skip
 

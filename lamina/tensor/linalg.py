@@ -141,11 +141,8 @@ def _diagonals(term: Term) -> Term:
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            sizes = node.shape[first], node.shape[second]
-            if sizes[0] != sizes[1]:
-                raise ShapeError(
-                    f"einsum: {label!r} stands for sizes {sizes[0]} and {sizes[1]} of {node.shape}"
-                )
+            if node.shape[first] != node.shape[second]:
+                raise ShapeError(f"einsum: {label!r} stands for two sizes of {node.shape}")
             rest = [axis for axis in range(len(labels)) if axis not in (first, second)]
             node = main_diagonal(permute(node, [*rest, first, second]))
             labels = [labels[axis] for axis in rest] + [label]
@@ -176,14 +173,11 @@ def _contract_best_pair(terms: list[Term], output: Sequence[Any]) -> list[Term]:
 
 
 def _contract(terms: Sequence[Term], output: Sequence[Any]) -> Term:
-    """The product of one or two terms, summed over the labels that `output` lacks.
-
-    Labels that only one term has are summed before the product.
-    """
+    """The product of one or two terms, summed over the labels that `output` lacks; before the
+    product where only one term has them."""
     if len(terms) == 2:
         terms = [_summed(one, {*output, *other.labels}) for one, other in (terms, terms[::-1])]
-    everything = dict.fromkeys([*output, *(label for term in terms for label in term.labels)])
-    labels = list(everything)
+    labels = list(dict.fromkeys([*output, *(label for term in terms for label in term.labels)]))
     shape = broadcast_shapes("einsum", *(tuple(map(term.size, labels)) for term in terms))
     product = terms[0].spread(labels, shape)
     for term in terms[1:]:

@@ -298,10 +298,8 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axes = None) -> Tensor:
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element `repeats` times along `axis`; over the flattened array by default.
-
-    Several `repeats`, one an element, are computed first: the shape depends on them.
-    """
+    """Each element `repeats` times along `axis`; over the flattened array by default. Several
+    `repeats`, one an element, are computed first: the shape depends on them."""
     x = as_tensor(x)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0

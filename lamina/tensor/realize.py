@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lamina.errors import GradientError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lamina.tensor.core import Tensor
 
 
+@dataclass(eq=False, slots=True)
 class Leaf:
     """The storage of a BUFFER node whose content is still an expression.
 
@@ -26,10 +28,7 @@ class Leaf:
     of its own tells them apart; cutting replaces it by the expression, and nothing is stored.
     """
 
-    __slots__ = ("node",)
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    node: Node
 
 
 # Where the value of a node is, None for a BUFFER that was overwritten. A BUFFER that is not in
@@ -74,10 +73,8 @@ def _operands(node: Node) -> tuple[Node, ...]:
 
 
 def _pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
-    """What the values of `sinks` come from, operands first, each with the BUFFER that holds it.
-
-    What such a BUFFER was computed from is not among them.
-    """
+    """What `sinks` have to be computed from, operands first, down to the nodes that a BUFFER
+    holds; each with that BUFFER."""
     order: dict[Node, Node | None] = {}
     seen: set[Node] = set()
     stack: list[Any] = list(sinks)[::-1]
@@ -96,10 +93,8 @@ def _pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
 
 
 def cut(sinks: Sequence[Node]) -> list[Node]:
-    """`sinks` with every computed node replaced by its BUFFER, and no DETACH.
-
-    Raises GradientError where the value of a BUFFER is lost.
-    """
+    """`sinks` with every computed node replaced by its BUFFER, and no DETACH; raises
+    GradientError where the value of a BUFFER is lost."""
     done: dict[Node, Node] = {}
     for node, place in _pending(sinks).items():
         old = _operands(node)
@@ -130,10 +125,8 @@ def realize(*tensors: Tensor) -> None:
 
 
 def _protect(batch: dict[Tensor, None]) -> list[Node]:
-    """Extend `batch` by every tensor whose value the batch's assignments would change.
-
-    Returns the overwritten BUFFER nodes that other tensors live in and that must be copied first.
-    """
+    """Extend `batch` by every tensor whose value the batch's assignments would change; returns
+    the overwritten BUFFER nodes that other tensors live in and that must be copied first."""
     everyone: list[Tensor] = []
     keep: dict[Node, None] = {}
     handled: set[Node] = set()

@@ -31,7 +31,8 @@ __all__ = [
 ]  # fmt: skip
 
 Axis = int | Sequence[int] | None
-Rule = Callable[[Node, Sequence[int]], Node]
+Axes = Sequence[int]
+Rule = Callable[[Node, Axes], Node]
 
 
 class Reduction(Protocol):
@@ -55,17 +56,13 @@ def _reduced(what: str, rule: Rule, x: Any, axis: Axis, keepdims: bool = False) 
     return Tensor.of(build.insert_axes(node, axes) if keepdims else node, x.device)
 
 
-def _in_floats(what: str, rule: Rule, of_complex: bool = False) -> Rule:
+def _in_floats(what: str, rule: Rule, node: Node, axes: Axes, of_complex: bool = False) -> Node:
     """`rule` in floats; the 16-bit ones are computed in float32."""
-
-    def wide(node: Node, axes: Sequence[int]) -> Node:
-        dtype = float_dtype(node.dtype)
-        if dtype.is_complex and not of_complex:
-            raise DTypeError(f"{what}: {dtype.name} is not supported; take the parts")
-        value = rule(build.cast(node, accumulator(dtype)), axes)
-        return build.cast(value, dtype if value.dtype.is_complex else dtypes.real_of(dtype))
-
-    return wide
+    dtype = float_dtype(node.dtype)
+    if dtype.is_complex and not of_complex:
+        raise DTypeError(f"{what}: {dtype.name} is not supported; take the parts")
+    value = rule(build.cast(node, accumulator(dtype)), axes)
+    return build.cast(value, dtype if value.dtype.is_complex else dtypes.real_of(dtype))
 
 
 def _total_dtype(dtype: DType, wanted: Any) -> DType:
@@ -77,37 +74,30 @@ def _total_dtype(dtype: DType, wanted: Any) -> DType:
     return dtypes.uint64 if dtype.kind == "uint" else dtypes.default_int
 
 
-def _total(monoid: Monoid, wanted: Any) -> Rule:
-    def rule(node: Node, axes: Sequence[int]) -> Node:
-        dtype = _total_dtype(node.dtype, wanted)
-        wide = build.cast(node, accumulator(dtype))
-        return build.cast(build.reduce(monoid, axes, wide), dtype)
-
-    return rule
+def _total(monoid: Monoid, wanted: Any, node: Node, axes: Axes) -> Node:
+    dtype = _total_dtype(node.dtype, wanted)
+    return build.cast(build.reduce(monoid, axes, build.cast(node, accumulator(dtype))), dtype)
 
 
 def sum(x: Any, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The sum over `axis`, over everything by default; integers add up in 64 bits."""
-    return _reduced("sum", _total(ADD, dtype), x, axis, keepdims)
+    return _reduced("sum", partial(_total, ADD, dtype), x, axis, keepdims)
 
 
 def prod(x: Any, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product over `axis`, over everything by default; integers multiply in 64 bits."""
-    return _reduced("prod", _total(MUL, dtype), x, axis, keepdims)
+    return _reduced("prod", partial(_total, MUL, dtype), x, axis, keepdims)
 
 
-def _extreme(what: str, monoid: Monoid) -> Rule:
-    def rule(node: Node, axes: Sequence[int]) -> Node:
-        if not _count(node, axes):
-            raise ShapeError(f"{what}: {node.shape} has no elements along {axes}")
-        if node.dtype.is_complex:
-            raise DTypeError(f"{what}: complex numbers have no order")
-        return build.reduce(monoid, axes, node)
-
-    return rule
+def _extreme(what: str, monoid: Monoid, node: Node, axes: Axes) -> Node:
+    if not _count(node, axes):
+        raise ShapeError(f"{what}: {node.shape} has no elements along {axes}")
+    if node.dtype.is_complex:
+        raise DTypeError(f"{what}: complex numbers have no order")
+    return build.reduce(monoid, axes, node)
 
 
-def _count(node: Node, axes: Sequence[int]) -> int:
+def _count(node: Node, axes: Axes) -> int:
     """How many elements one result comes from."""
     return product(node.shape[axis] for axis in axes)
 
@@ -116,18 +106,22 @@ def _truth(node: Node) -> Node:
     return node if node.dtype is bool_ else ~node.eq(0)
 
 
-def _mean(node: Node, axes: Sequence[int]) -> Node:
+def _mean(node: Node, axes: Axes) -> Node:
     return build.reduce(ADD, axes, node) / float(_count(node, axes))
 
 
-def _variance(node: Node, axes: Sequence[int], correction: float) -> Node:
+def _variance(node: Node, axes: Axes, correction: float) -> Node:
     distance = node - build.expand(build.insert_axes(_mean(node, axes), axes), node.shape)
     total = build.reduce(ADD, axes, distance * distance)
     return total / builtins.max(float(_count(node, axes) - correction), 0.0)
 
 
-max = _reduction("max", "The greatest element over `axis`; NaN wins.", _extreme("max", MAX))
-min = _reduction("min", "The smallest element over `axis`; NaN wins.", _extreme("min", MIN))
+max = _reduction(
+    "max", "The greatest element over `axis`; NaN wins.", partial(_extreme, "max", MAX)
+)
+min = _reduction(
+    "min", "The smallest element over `axis`; NaN wins.", partial(_extreme, "min", MIN)
+)
 all = _reduction("all", "Whether every element over `axis` is true.",
                  lambda x, axes: build.reduce(MIN, axes, _truth(x)))  # fmt: skip
 any = _reduction("any", "Whether some element over `axis` is true.",
@@ -137,27 +131,28 @@ count_nonzero = _reduction(
     lambda x, axes: build.reduce(ADD, axes, build.cast(_truth(x), dtypes.default_int)),
 )  # fmt: skip
 mean = _reduction("mean", "The arithmetic mean over `axis`; NaN of nothing.",
-                  _in_floats("mean", _mean, of_complex=True))  # fmt: skip
+                  partial(_in_floats, "mean", _mean, of_complex=True))  # fmt: skip
 
 
 def var(x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance over `axis`: squared distances from the mean over count - correction."""
-    rule = _in_floats("var", partial(_variance, correction=correction))
-    return _reduced("var", rule, x, axis, keepdims)
+    rule = partial(_variance, correction=correction)
+    return _reduced("var", partial(_in_floats, "var", rule), x, axis, keepdims)
 
 
 def std(x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The square root of the variance over `axis`."""
-    rule = _in_floats("std", lambda n, axes: real_math.root(_variance(n, axes, correction)))
-    return _reduced("std", rule, x, axis, keepdims)
+
+    def rule(node: Node, axes: Axes) -> Node:
+        return real_math.root(_variance(node, axes, correction))
+
+    return _reduced("std", partial(_in_floats, "std", rule), x, axis, keepdims)
 
 
 def _arg(what: str, monoid: Monoid, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     x = as_tensor(x)
     if x.dtype.is_complex:
         raise DTypeError(f"{what}: complex numbers have no order")
-    if axis is not None and not x.ndim:
-        raise AxisError(f"{what}: axis {axis} is out of range for an array of rank 0")
     along = 0 if axis is None else normalize_axis(what, axis, x.ndim)
     node = build.reshape(x.node, (x.size,)) if axis is None else x.node
     if not node.shape[along]:
@@ -177,12 +172,12 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Ten
     return _arg("argmin", ARGMIN, x, axis, keepdims)
 
 
-def _greatest(node: Node, axes: Sequence[int]) -> Node:
+def _greatest(node: Node, axes: Axes) -> Node:
     """The maximum that exponents are shifted by; the shift cancels, so it needs no derivative."""
     return Node(Op.DETACH, (build.insert_axes(build.reduce(MAX, axes, node), axes),))
 
 
-def _softmax(node: Node, axes: Sequence[int], log: bool) -> Node:
+def _softmax(node: Node, axes: Axes, log: bool) -> Node:
     if 0 in node.shape:
         return node
     shifted = node - build.expand(_greatest(node, axes), node.shape)
@@ -197,17 +192,18 @@ def _softmax(node: Node, axes: Sequence[int], log: bool) -> Node:
 def softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     """exp(x) over its sum along `axis`."""
     source = x if dtype is None else as_tensor(x).cast(dtype)
-    return _reduced("softmax", _in_floats("softmax", partial(_softmax, log=False)), source, axis)
+    rule = partial(_in_floats, "softmax", partial(_softmax, log=False))
+    return _reduced("softmax", rule, source, axis)
 
 
 def log_softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     """The logarithm of the softmax along `axis`."""
     source = x if dtype is None else as_tensor(x).cast(dtype)
-    rule = _in_floats("log_softmax", partial(_softmax, log=True))
+    rule = partial(_in_floats, "log_softmax", partial(_softmax, log=True))
     return _reduced("log_softmax", rule, source, axis)
 
 
-def _logsumexp(node: Node, axes: Sequence[int]) -> Node:
+def _logsumexp(node: Node, axes: Axes) -> Node:
     top = _greatest(node, axes)
     base = build.select(real_math.is_finite(top), top, top.lift(0))
     powers = Node(Op.EXP, (node - build.expand(base, node.shape),))
@@ -217,14 +213,14 @@ def _logsumexp(node: Node, axes: Sequence[int]) -> Node:
 
 logsumexp = _reduction(
     "logsumexp", "log(sum(exp(x))) over `axis` without overflow; -inf of nothing but -inf.",
-    _in_floats("logsumexp", _logsumexp),
+    partial(_in_floats, "logsumexp", _logsumexp),
 )  # fmt: skip
 
 
 def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The vector norm over `axis`: the root of order `ord` of the sum of powers."""
 
-    def rule(node: Node, axes: Sequence[int]) -> Node:
+    def rule(node: Node, axes: Axes) -> Node:
         if node.dtype.is_complex:
             node = real_math.hypot(*complex_math.parts(node))
         if ord == 2:
@@ -237,19 +233,22 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
         total = build.reduce(ADD, axes, size if ord == 1 else size ** float(ord))
         return total if ord == 1 else real_math.root(total, ord)
 
-    return _reduced("norm", _in_floats("norm", rule, of_complex=True), x, axis, keepdims)
+    wide = partial(_in_floats, "norm", rule, of_complex=True)
+    return _reduced("norm", wide, x, axis, keepdims)
 
 
 def _prefix(
-    what: str, monoid: Monoid, x: Any, axis: int | None, dtype: DType, initial: int | None = None
-) -> Tensor:
+    what: str, monoid: Monoid, x: Any, axis: int | None,
+    dtype_of: Callable[[DType], DType] | None = None, initial: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Results for the first 1, 2, ... elements, with `initial` before them."""
     x = as_tensor(x)
     if axis is None and x.ndim != 1:
         raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
     along = normalize_axis(what, axis or 0, x.ndim)
-    wide = build.cast(x.node, accumulator(dtype))
-    scan = build.cast(Node(Op.SCAN, (wide,), Reduce(monoid, (along,))), dtype)
-    result = Tensor.of(scan, x.device)
+    dtype = x.dtype if dtype_of is None else dtype_of(x.dtype)
+    scan = Node(Op.SCAN, (build.cast(x.node, accumulator(dtype)),), Reduce(monoid, (along,)))
+    result = Tensor.of(build.cast(scan, dtype), x.device)
     if initial is None:
         return result
     first = build.full(resized(x.shape, along, 1), initial, dtype)
@@ -260,30 +259,26 @@ def cumulative_sum(
     x: Any, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """The sums of the first 1, 2, ... elements along `axis`; from 0 with `include_initial`."""
-    x = as_tensor(x)
-    wanted = _total_dtype(x.dtype, dtype)
-    return _prefix("cumulative_sum", ADD, x, axis, wanted, 0 if include_initial else None)
+    initial = 0 if include_initial else None
+    return _prefix("cumulative_sum", ADD, x, axis, partial(_total_dtype, wanted=dtype), initial)
 
 
 def cumulative_prod(
     x: Any, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
     """The products of the first 1, 2, ... elements; from 1 with `include_initial`."""
-    x = as_tensor(x)
-    wanted = _total_dtype(x.dtype, dtype)
-    return _prefix("cumulative_prod", MUL, x, axis, wanted, 1 if include_initial else None)
+    initial = 1 if include_initial else None
+    return _prefix("cumulative_prod", MUL, x, axis, partial(_total_dtype, wanted=dtype), initial)
 
 
 def cummax(x: Any, axis: int | None = None) -> Tensor:
     """The greatest of the first 1, 2, ... elements along `axis`."""
-    x = as_tensor(x)
-    return _prefix("cummax", MAX, x, axis, x.dtype)
+    return _prefix("cummax", MAX, x, axis)
 
 
 def cummin(x: Any, axis: int | None = None) -> Tensor:
     """The smallest of the first 1, 2, ... elements along `axis`."""
-    x = as_tensor(x)
-    return _prefix("cummin", MIN, x, axis, x.dtype)
+    return _prefix("cummin", MIN, x, axis)
 
 
 def diff(

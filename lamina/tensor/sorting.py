@@ -74,8 +74,6 @@ def _order(what: str, x: Tensor, axis: int, descending: bool) -> Node:
     if x.dtype.is_complex:
         raise DTypeError(f"{what}: {x.dtype.name} has no order; sort its real() or abs()")
     axis = normalize_axis(what, axis, x.ndim)
-    if not x.ndim:
-        raise ShapeError(f"{what}: a tensor of shape () has no axis to sort along")
     last = x.ndim - 1
     swap = list(range(x.ndim))
     swap[axis], swap[last] = last, axis
@@ -157,10 +155,8 @@ def unique(
 
 def unique_all(x: Tensor, /) -> UniqueAll:
     """The values of `x` ascending, the flat index of the first occurrence of each, for each
-    element of `x` the index of its value, and how often each occurs (all int64).
-
-    How many values differ is known only after running, so this runs at once.
-    """
+    element of `x` the index of its value, and how often each occurs (all int64). The shapes depend
+    on the values, so this runs at once."""
     import numpy as np
 
     found = np.unique_all(memory.native(x))
