@@ -12,7 +12,6 @@ import importlib.util
 import math
 import os
 import urllib.request
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +112,7 @@ def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -
     recognition".
     """
     place = cache_folder(current()) / "datasets" / "mnist" if folder is None else Path(folder)
-    files = (_fetched(one, place, MNIST_MIRRORS, progress) for one in MNIST)
+    files = (_fetched(one, place, progress) for one in MNIST)
     return Split(*(Tensor(_read_idx(file)) for file in files))
 
 
@@ -131,14 +130,14 @@ def _read_idx(path: Path) -> Any:
     return values.astype("int64") if rank == 1 else (values[:, None] / 255.0).astype("float32")
 
 
-def _fetched(wanted: Download, folder: Path, mirrors: Sequence[str], progress: bool) -> Path:
+def _fetched(wanted: Download, folder: Path, progress: bool) -> Path:
     """The checked file in `folder`, downloaded when it is not there."""
     path, part = folder / wanted.name, folder / f"{wanted.name}.part"
     if path.exists() and _sha256(path) == wanted.sha256:
         return path
     folder.mkdir(parents=True, exist_ok=True)
     problems = []
-    for mirror in mirrors:
+    for mirror in MNIST_MIRRORS:
         try:
             _download(mirror + wanted.name, part, wanted, progress)
             return part.replace(path)

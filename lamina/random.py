@@ -45,13 +45,10 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _WORD = 0xFFFFFFFF
 _SPLIT_STREAM = _WORD  # the counter's high word for new keys; draws count from 0
-_SIGNIFICANT = {
-    dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53,
-}  # fmt: skip
+_SIGNIFICANT = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
 
 
 # Keys.
-
 
 _generator = Random(0)  # of the process's keys
 _traced: list[Tensor] = []  # keys of `using`, the innermost last

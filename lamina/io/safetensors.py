@@ -23,7 +23,7 @@ from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.runtime.cache import replacing
 from lamina.shape import prod
-from lamina.tensor.core import Tensor, check_device, default_device
+from lamina.tensor.core import Tensor, check_device
 from lamina.tensor.realize import realize
 
 __all__ = ["load", "metadata", "save"]
@@ -87,7 +87,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, T
     """
     import numpy as np
 
-    where = check_device(device or default_device())
+    where = check_device(device)
     tensors = {}
     file = _opened(path)
     content = np.memmap(path, np.uint8, "c")

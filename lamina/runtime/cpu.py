@@ -38,10 +38,8 @@ _POOL_SOURCE = Path(__file__).with_name("pool.c")
 
 def usable_cores() -> int:
     """The cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
+    on_linux = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
 
 
 def thread_count(options: Options) -> int:
