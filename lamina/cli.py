@@ -98,7 +98,7 @@ def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **setting
 def _passes(options: argparse.Namespace) -> None:
     rows = [
         (str(number), one.name, one.reads, one.writes,
-         f"{one.function.__module__}.{one.function.__qualname__}")
+         f"{one.function.__module__}.{one.function.__qualname__.partition('.')[0]}")
         for number, one in enumerate(PASSES, 1)
     ]  # fmt: skip
     _print_table(("", "pass", "reads", "writes", "function"), rows)

@@ -184,7 +184,7 @@ def _verify(value: Any) -> None:
     elif isinstance(value, Program):
         for launch in value.launches:
             verify_kernel(launch.kernel)
-    elif isinstance(value, Planned):
+    elif not value.text:
         for plan in value.plans.values():
             if isinstance(plan.nest, Nest):
                 verify_nest(plan.nest)
