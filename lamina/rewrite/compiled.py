@@ -31,7 +31,7 @@ class RuleSet(dict[Op, Matcher | None]):
     Raises RuleError when two rules have one name.
     """
 
-    def __init__(self, name: str, content: Iterable[rules.AnyRule]) -> None:
+    def __init__(self, name: str, content: Iterable[rules.Rule | rules.FunctionRule]) -> None:
         super().__init__()
         self.name = name
         self.rules = tuple(content)

@@ -166,14 +166,11 @@ def _commuted(pattern: Pattern) -> Iterator[Pattern]:
 
 
 class FunctionRule(NamedTuple):
-    """A rule as a function from a node to an equal node, or None where it does not apply."""
+    """A rule as a function from a node to an equal one; to None or itself means not to apply."""
 
     name: str
     ops: tuple[Op, ...]
     function: Callable[[Node], Node | None]
-
-
-AnyRule = Rule | FunctionRule
 
 
 def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], FunctionRule]:

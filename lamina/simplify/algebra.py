@@ -45,8 +45,6 @@ def makes_own_dtype(x: Node, to: DType) -> bool:
 @guard
 def skips_cast(x: Node, through: DType, to: DType) -> bool:
     """Casting x to `through` and then to `to` is casting it to `to` at once."""
-    if through.is_complex:
-        return False
     if x.dtype.is_int and through.is_int and to.is_int and to.bits <= through.bits:
         return True  # both keep the low bits
     if not holds(through, x.dtype):

@@ -19,8 +19,7 @@ from lamina.rewrite.rules import on
 def move_constant(node: Node) -> Node | None:
     """A constant moved is the same constant in another shape."""
     x = node.src[0]
-    # EXPAND of CONST is how constants are written.
-    if constant_of(x) is None or (x.op is Op.CONST and node.op is Op.EXPAND and node.shape):
+    if constant_of(x) is None:
         return None
     return build.expand(x.src[0] if x.op is Op.EXPAND else x, node.shape)
 
@@ -30,10 +29,8 @@ def reshape(node: Node) -> Node | None:
     """No reshape to the own shape, one instead of two."""
     x = node.src[0]
     if x.op is Op.RESHAPE:
-        x = x.src[0]
-    elif x.shape != node.shape:
-        return None
-    return build.reshape(x, node.shape)
+        return build.reshape(x.src[0], node.shape)
+    return x if x.shape == node.shape else None
 
 
 @on(Op.EXPAND)
@@ -42,12 +39,10 @@ def expand(node: Node) -> Node | None:
     size 1 in front, unless that is all there is to do."""
     x = node.src[0]
     if x.op is Op.EXPAND or (x.op is Op.RESHAPE and _adds_front_axes(x)):
-        x = x.src[0]
-    elif x.op is not Op.CONST and _adds_front_axes(node):
+        return build.expand(x.src[0], node.shape)
+    if x.op is not Op.CONST and _adds_front_axes(node):
         return build.reshape(x, node.shape)
-    elif x.shape != node.shape:
-        return None
-    return build.expand(x, node.shape)
+    return x if x.shape == node.shape else None
 
 
 def _adds_front_axes(node: Node) -> bool:
@@ -70,10 +65,10 @@ def permute(node: Node) -> Node | None:
 def flip(node: Node) -> Node | None:
     """No flip of axes of size 1, one instead of two."""
     x = node.src[0]
-    kept = [axis for axis in node.arg if x.shape[axis] > 1]
+    axes = {axis for axis in node.arg if x.shape[axis] > 1}
     if x.op is Op.FLIP:
-        return build.flip(x.src[0], sorted(set(kept) ^ set(x.arg)))
-    return build.flip(x, kept) if len(kept) < len(node.arg) else None
+        x, axes = x.src[0], axes ^ set(x.arg)
+    return build.flip(x, sorted(axes))
 
 
 @on(Op.SHRINK)

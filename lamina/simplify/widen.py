@@ -6,32 +6,29 @@ need arithmetic on the stored values. A scattered sum of small floats gains prec
 
 from __future__ import annotations
 
-from lamina.dtypes import DType, bool_, float32, uint8
+from lamina.dtypes import STORAGE_ONLY, bfloat16, bool_, float16, float32, uint8
 from lamina.ir.build import cast
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.rewrite.compiled import RuleSet
 from lamina.rewrite.rules import on
 
-
-def _is_small(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bits < float32.bits
+_WIDE = dict.fromkeys((float16, bfloat16, *STORAGE_ONLY), float32)
 
 
 @on(Op.ARGSORT)
 def sort_wide_keys(node: Node) -> Node | None:
     """The order of small floats is that of the same numbers in float32."""
     keys = node.src[0]
-    if keys.dtype is bool_:
-        return Node(Op.ARGSORT, (cast(keys, uint8),))
-    return Node(Op.ARGSORT, (cast(keys, float32),)) if _is_small(keys.dtype) else None
+    wide = uint8 if keys.dtype is bool_ else _WIDE.get(keys.dtype, keys.dtype)
+    return Node(Op.ARGSORT, (cast(keys, wide),))
 
 
 @on(Op.SCATTER)
 def scatter_into_float32(node: Node) -> Node | None:
     """Combine in float32 and round once."""
     base, places, updates = node.src
-    if node.arg.monoid is None or not _is_small(node.dtype):
+    if node.arg.monoid is None or node.dtype not in _WIDE:
         return None
     wide = Node(Op.SCATTER, (cast(base, float32), places, cast(updates, float32)), node.arg)
     return cast(wide, node.dtype)
