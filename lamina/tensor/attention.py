@@ -9,7 +9,7 @@ import math
 
 from lamina.dtypes import bool_
 from lamina.errors import DTypeError, ShapeError
-from lamina.shape import Shape, broadcast_shapes
+from lamina.shape import broadcast_shapes
 from lamina.tensor import movement, reduction
 from lamina.tensor.axes import places
 from lamina.tensor.core import Tensor, common_device, common_dtype
@@ -38,23 +38,20 @@ def scaled_dot_product_attention(
     Scores and sums are float32 for halves. Raises ShapeError and DTypeError.
     """
     _check(query, key, value)
-    shape = query.shape
-    mask = attn_mask
     if enable_gqa:
-        query, key, value, mask = _grouped(query, key, value, mask)
+        key, value = _for_heads(query, key), _for_heads(query, value)
     dtype = common_dtype(_WHAT, query, key, value)
     wide = accumulator(dtype)
-    factor = 1.0 / math.sqrt(shape[-1]) if scale is None else scale
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = matmul(query.cast(wide), movement.matrix_transpose(key.cast(wide))) * factor
-    scores = _masked(scores, mask, is_causal)
+    scores = _masked(scores, attn_mask, is_causal)
     top = reduction.max(scores, axis=-1, keepdims=True).detach()
     # A finite reference keeps rows of -inf, which have no key, away from NaN.
     weights = exp(scores - where(top == -math.inf, 0.0, top))
     total = reduction.sum(weights, axis=-1, keepdims=True)
     weights = dropout(weights, dropout_p, training=dropout_p > 0.0)
     result = matmul(weights.cast(dtype).cast(wide), value.cast(wide))
-    result = (result / where(total == 0.0, 1.0, total)).cast(dtype)
-    return movement.reshape(result, (*shape[:-1], value.shape[-1])) if enable_gqa else result
+    return (result / where(total == 0.0, 1.0, total)).cast(dtype)
 
 
 def _check(*tensors: Tensor) -> None:
@@ -87,22 +84,10 @@ def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
     return scores + mask.cast(scores.dtype)
 
 
-def _grouped(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Query heads split into (heads of the key, group), so that the key's heads broadcast."""
-    heads, shared = query.shape[-3:-2], key.shape[-3:-2]
-    fits = heads and shared and shared == value.shape[-3:-2] and shared[0]
-    if not fits or heads[0] % shared[0]:
+def _for_heads(query: Tensor, x: Tensor) -> Tensor:
+    """The heads of `x`, each once for every head of the query that it serves."""
+    heads, shared = query.shape[-3:-2], x.shape[-3:-2]
+    if not heads or not shared or not shared[0] or heads[0] % shared[0]:
         raise ShapeError(f"{_WHAT}: enable_gqa: the heads of query {query.shape} do not divide "
-                         f"into groups for key {key.shape} and value {value.shape}")  # fmt: skip
-    split = (shared[0], heads[0] // shared[0])
-    if mask is not None and mask.ndim >= 3:
-        size = mask.shape[-3]
-        mask = _with_heads(mask, split if (size,) == heads else (1, size))
-    single = (shared[0], 1)
-    return _with_heads(query, split), _with_heads(key, single), _with_heads(value, single), mask
-
-
-def _with_heads(x: Tensor, heads: Shape) -> Tensor:
-    return movement.reshape(x, (*x.shape[:-3], *heads, *x.shape[-2:]))
+                         f"into groups for key or value {x.shape}")  # fmt: skip
+    return movement.repeat(x, heads[0] // shared[0], axis=-3)

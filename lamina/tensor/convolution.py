@@ -35,14 +35,12 @@ def conv(
     Result: (N, O, OH, OW) with ``OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1``.
     Raises ShapeError for sizes that do not fit.
     """
-    images = windows.batched(what, x.node, rank)
-    _check_weight(what, images.shape, weight.shape, rank, groups, transposed=False)
+    images = _images(what, rank, x, weight, bias, groups, transposed=False)
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
     reach = [d * (k - 1) for d, k in zip(gaps, weight.shape[2:], strict=True)]
     padded = windows.pad_spatial(images, *_margins(what, padding, reach, steps))
-    result = _correlated(what, padded, weight.node, steps, gaps, groups)
-    return _finished(what, result, x, weight, bias)
+    return _correlated(what, x, padded, weight.node, bias, steps, gaps, groups)
 
 
 def conv_transpose(
@@ -58,8 +56,7 @@ def conv_transpose(
     Raises ShapeError for sizes that do not fit.
     """
     # A correlation, with flipped kernels, of the input with zeros between its elements.
-    images = windows.batched(what, x.node, rank)
-    _check_weight(what, images.shape, weight.shape, rank, groups, transposed=True)
+    images = _images(what, rank, x, weight, bias, groups, transposed=True)
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
     margins = per_axis(what, "padding", padding, rank, least=0)
@@ -75,27 +72,33 @@ def conv_transpose(
     if any(n + b + a < 1 for n, b, a in zip(apart.shape[2:], before, after, strict=True)):
         raise ShapeError(f"{what}: padding {margins} leaves nothing of an input of {x.shape}")
     padded, kernels = windows.pad_spatial(apart, before, after), _turned(weight.node, groups)
-    result = _correlated(what, padded, kernels, (1,) * rank, gaps, groups)
-    return _finished(what, result, x, weight, bias)
+    return _correlated(what, x, padded, kernels, bias, (1,) * rank, gaps, groups)
 
 
 conv1d, conv2d, conv3d = for_ranks(conv)
 conv_transpose1d, conv_transpose2d, conv_transpose3d = for_ranks(conv_transpose)
 
 
-def _check_weight(
-    what: str, x: Shape, weight: Shape, rank: int, groups: int, transposed: bool
-) -> None:
-    if len(weight) != rank + 2:
-        raise ShapeError(f"{what}: the weight has shape {weight}; {rank + 2} axes are needed")
-    if groups < 1 or weight[0] % groups:
-        raise ShapeError(f"{what}: {weight[0]} rows of weight {weight} in {groups} groups")
-    channels = weight[0] if transposed else weight[1] * groups
-    if x[1] != channels:
-        raise ShapeError(
-            f"{what}: input {x} and weight {weight} in {groups} groups: the input has {x[1]} "
-            f"channels, the weight is for {channels}"
-        )
+def _images(
+    what: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int,
+    transposed: bool,
+) -> Node:  # fmt: skip
+    """`x` as a batch, if everything fits to it."""
+    images, shape = windows.batched(what, x.node, rank), weight.shape
+    if len(shape) != rank + 2:
+        raise ShapeError(f"{what}: the weight has shape {shape}; {rank + 2} axes are needed")
+    if groups < 1 or shape[0] % groups:
+        raise ShapeError(f"{what}: {shape[0]} rows of weight {shape} in {groups} groups")
+    channels, outputs = shape[1] * groups, shape[0]
+    if transposed:
+        channels, outputs = outputs, channels
+    if images.shape[1] != channels:
+        raise ShapeError(f"{what}: input {x.shape} and weight {shape} in {groups} groups: the "
+                         f"weight is for {channels} channels")  # fmt: skip
+    if bias is not None and bias.shape != (outputs,):
+        raise ShapeError(f"{what}: the bias has shape {bias.shape}, not ({outputs},)")
+    common_device(what, x, weight, *(() if bias is None else (bias,)))
+    return images
 
 
 def _margins(
@@ -123,31 +126,23 @@ def _turned(weight: Node, groups: int) -> Node:
 
 
 def _correlated(
-    what: str, x: Node, weight: Node, stride: Shape, dilation: Shape, groups: int
-) -> Node:
-    """(N, C, S...) and (O, C / groups, K...) to (N, O, S'...), without padding."""
+    what: str, x: Tensor, padded: Node, weight: Node, bias: Tensor | None, stride: Shape,
+    dilation: Shape, groups: int,
+) -> Tensor:  # fmt: skip
+    """(N, C, S...) and (O, C / groups, K...) to (N, O, S'...), or without N like `x`."""
     rank = len(stride)
-    dtype = promote(what, x.dtype, weight.dtype)
+    dtype = promote(what, padded.dtype, weight.dtype)
     wide = accumulator(dtype)
     outputs, inputs, *kernel = weight.shape
-    steps = list(zip(kernel, stride, dilation, strict=True))
-    view = windows.views(what, cast(x, wide), steps)
-    batch, places, each = x.shape[0], view.shape[2 : 2 + rank], outputs // groups
+    view = windows.views(what, cast(padded, wide), list(zip(kernel, stride, dilation, strict=True)))
+    batch, places, each = view.shape[0], view.shape[2 : 2 + rank], outputs // groups
     shape = (batch, groups, each, inputs, *places, *kernel)
     left = reshape(view, (batch, groups, 1, inputs, *places, *kernel))
     right = reshape(cast(weight, wide), (1, groups, each, inputs, *(1,) * rank, *kernel))
     product = expand(left, shape) * expand(right, shape)
     total = reduce(ADD, (3, *range(4 + rank, 4 + 2 * rank)), product)
-    return cast(reshape(total, (batch, outputs, *places)), dtype)
-
-
-def _finished(
-    what: str, result: Node, x: Tensor, weight: Tensor, bias: Tensor | None
-) -> Tensor:
-    common_device(what, x, weight, *(() if bias is None else (bias,)))
+    result = cast(reshape(total, (batch, outputs, *places)), dtype)
     if bias is not None:
-        if bias.shape != result.shape[1:2]:
-            raise ShapeError(f"{what}: the bias has shape {bias.shape}, not {result.shape[1:2]}")
-        dtype = promote(what, result.dtype, bias.dtype)
+        dtype = promote(what, dtype, bias.dtype)
         result = cast(result, dtype) + along(cast(bias.node, dtype), 1, result.shape)
     return windows.unbatched(result, x)
