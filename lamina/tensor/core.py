@@ -32,7 +32,6 @@ class Tensor:
         "__weakref__", "_requires_grad", "assigned", "device", "grad", "node", "number", "target",
     )  # fmt: skip
 
-    __array_priority__ = 1000
     __array_ufunc__ = None  # NumPy's operators leave tensors to ours
 
     def __init__(
@@ -106,8 +105,6 @@ class Tensor:
             self.node = memory.leaf(self.node, self.device)
         self._requires_grad = bool(value)
 
-    # Looking at the value.
-
     def is_realized(self) -> bool:
         """Whether the value is in memory."""
         return not self.assigned and memory.stored(self.node) is not None
@@ -179,8 +176,6 @@ class Tensor:
         from html import escape
 
         return f"<pre>{escape(str(self))}\n{escape(repr(self))}</pre>"
-
-    # Copies and changes.
 
     def detach(self) -> Tensor:
         """The same value, through which no derivative flows."""
@@ -279,8 +274,7 @@ def default_device() -> str:
 
 def check_device(device: str | None) -> str:
     """`device`, by default the option's; raises UnknownDeviceError when there is no such one."""
-    if device is None:
-        device = default_device()
+    device = default_device() if device is None else device
     if device not in device_names():
         raise UnknownDeviceError(f"no device {device!r}; there are {', '.join(device_names())}")
     return device

@@ -54,9 +54,8 @@ def _index(what: str, key: Any, x: Tensor, *kinds: str) -> Tensor:
 
 def _axes_taken(entry: Any) -> int:
     """How many axes of the array one entry of a key uses up."""
-    if entry is None or entry is Ellipsis:
-        return 0
-    return entry.ndim if isinstance(entry, Tensor) and entry.dtype is bool_ else 1
+    is_mask = isinstance(entry, Tensor) and entry.dtype is bool_
+    return entry.ndim if is_mask else int(entry is not None and entry is not Ellipsis)
 
 
 def _entries(x: Tensor, key: Any) -> list[Any]:

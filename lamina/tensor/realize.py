@@ -153,12 +153,11 @@ def _claim_targets(batch: Iterable[Tensor]) -> set[Node]:
     """The buffers that `batch` overwrites; two tensors never write to one."""
     claimed: set[Node] = set()
     for tensor in batch:
-        if tensor.target is None:
-            continue
-        if tensor.target in claimed or tensor.target.arg.storage in _exported:
+        target = tensor.target
+        if target in claimed or (target and target.arg.storage in _exported):
             tensor.target = None
-        else:
-            claimed.add(tensor.target)
+        elif target:
+            claimed.add(target)
     return claimed
 
 

@@ -89,7 +89,8 @@ def prod(x: Any, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = Fa
     return _reduced("prod", partial(_total, MUL, dtype), x, axis, keepdims)
 
 
-def _extreme(what: str, monoid: Monoid, node: Node, axes: Axes) -> Node:
+def _extreme(monoid: Monoid, node: Node, axes: Axes) -> Node:
+    what = monoid.name.lower()
     if not _count(node, axes):
         raise ShapeError(f"{what}: {node.shape} has no elements along {axes}")
     if node.dtype.is_complex:
@@ -102,8 +103,8 @@ def _count(node: Node, axes: Axes) -> int:
     return product(node.shape[axis] for axis in axes)
 
 
-def _truth(node: Node) -> Node:
-    return node if node.dtype is bool_ else ~node.eq(0)
+def _truth(monoid: Monoid, node: Node, axes: Axes) -> Node:
+    return build.reduce(monoid, axes, node if node.dtype is bool_ else ~node.eq(0))
 
 
 def _mean(node: Node, axes: Axes) -> Node:
@@ -116,20 +117,12 @@ def _variance(node: Node, axes: Axes, correction: float) -> Node:
     return total / builtins.max(float(_count(node, axes) - correction), 0.0)
 
 
-max = _reduction(
-    "max", "The greatest element over `axis`; NaN wins.", partial(_extreme, "max", MAX)
-)
-min = _reduction(
-    "min", "The smallest element over `axis`; NaN wins.", partial(_extreme, "min", MIN)
-)
-all = _reduction("all", "Whether every element over `axis` is true.",
-                 lambda x, axes: build.reduce(MIN, axes, _truth(x)))  # fmt: skip
-any = _reduction("any", "Whether some element over `axis` is true.",
-                 lambda x, axes: build.reduce(MAX, axes, _truth(x)))  # fmt: skip
-count_nonzero = _reduction(
-    "count_nonzero", "How many elements over `axis` are not 0.",
-    lambda x, axes: build.reduce(ADD, axes, build.cast(_truth(x), dtypes.default_int)),
-)  # fmt: skip
+max = _reduction("max", "The greatest element over `axis`; NaN wins.", partial(_extreme, MAX))
+min = _reduction("min", "The smallest element over `axis`; NaN wins.", partial(_extreme, MIN))
+all = _reduction("all", "Whether every element over `axis` is true.", partial(_truth, MIN))
+any = _reduction("any", "Whether some element over `axis` is true.", partial(_truth, MAX))
+count_nonzero = _reduction("count_nonzero", "How many elements over `axis` are not 0.",
+                           lambda x, axes: _total(ADD, int, ~x.eq(0), axes))  # fmt: skip
 mean = _reduction("mean", "The arithmetic mean over `axis`; NaN of nothing.",
                   partial(_in_floats, "mean", _mean, of_complex=True))  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Sorting, searching sorted data, and sets, after the array API standard.
 
-The order comes from one operation, a stable ARGSORT; values are gathered by it, so sorting has a
-derivative. NaN sorts behind every number.
+A stable ARGSORT gives the order; values are gathered by it, so sorting has a derivative. NaN sorts
+behind every number.
 """
 
 from __future__ import annotations
