@@ -29,7 +29,6 @@ from lamina.dtypes import (
 from lamina.dtypes import bool_ as bool
 from lamina.errors import LaminaError
 from lamina.options import Options, set_options, using
-from lamina.tensor.activation import *  # noqa: F403
 from lamina.tensor.attention import *  # noqa: F403
 from lamina.tensor.convolution import *  # noqa: F403
 from lamina.tensor.core import Tensor, default_device
@@ -60,7 +59,7 @@ __all__ = [
     "set_options", "uint8", "uint16", "uint32", "uint64", "using",
 ]  # fmt: skip
 for _part in (
-    tensor.activation, tensor.attention, tensor.convolution, tensor.creation, tensor.differentiate,
+    tensor.attention, tensor.convolution, tensor.creation, tensor.differentiate,
     tensor.elementwise, tensor.indexing, tensor.inspection, tensor.linalg,
     tensor.losses, tensor.movement, tensor.normalization, tensor.pooling, tensor.product,
     tensor.reduction, tensor.resize, tensor.sorting,

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 from lamina.tensor import (
-    activation,
     creation,
     differentiate,
     elementwise,
@@ -29,7 +28,7 @@ Binary = Callable[[Any, Any], Any]
 
 # Modules whose public functions become methods, and the functions that do not.
 MODULES: tuple[ModuleType, ...] = (
-    elementwise, activation, movement, indexing, reduction, product, linalg, sorting,
+    elementwise, movement, indexing, reduction, product, linalg, sorting,
 )  # fmt: skip
 FUNCTIONS_ONLY = frozenset({"broadcast_arrays", "concat", "einsum", "stack", "where"})
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from lamina import dtypes
 from lamina.dtypes import DType, bool_
-from lamina.errors import DTypeError
+from lamina.errors import ArgumentError, DTypeError
 from lamina.ir.build import cast, expand, full, select
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -25,13 +25,14 @@ from lamina.tensor.inspection import finfo
 __all__ = [
     "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
     "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "ceil", "clip", "conj", "copysign", "cos", "cosh", "divide", "equal", "erf", "exp", "exp2",
-    "expm1", "floor", "floor_divide", "greater", "greater_equal", "hypot", "imag", "isfinite",
-    "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "log10", "logaddexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "masked_fill", "maximum",
-    "minimum", "multiply", "nan_to_num", "negative", "nextafter", "not_equal", "positive",
-    "pow", "real", "reciprocal", "remainder", "round", "rsqrt", "sign", "signbit", "sin",
-    "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
+    "ceil", "clip", "conj", "copysign", "cos", "cosh", "divide", "elu", "equal", "erf", "exp",
+    "exp2", "expm1", "floor", "floor_divide", "gelu", "greater", "greater_equal", "hardsigmoid",
+    "hardswish", "hypot", "imag", "isfinite", "isinf", "isnan", "leaky_relu", "less", "less_equal",
+    "log", "log1p", "log2", "log10", "logaddexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsigmoid", "masked_fill", "maximum", "minimum", "mish", "multiply",
+    "nan_to_num", "negative", "nextafter", "not_equal", "positive", "pow", "real", "reciprocal",
+    "relu", "relu6", "remainder", "round", "rsqrt", "sigmoid", "sign", "signbit", "silu", "sin",
+    "sinh", "softplus", "softsign", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -331,3 +332,80 @@ def nan_to_num(
     low = masked_fill(base, equal(base, -math.inf), -most if neginf is None else neginf)
     both = masked_fill(low, equal(base, math.inf), most if posinf is None else posinf)
     return masked_fill(both, isnan(base), nan)
+
+
+# Activation functions of neural networks, named as in PyTorch.
+
+
+def _relu(x: Node) -> Node:
+    return select(x < 0, x.lift(0), select(x.eq(0), x.lift(0), x))
+
+
+def _relu6(x: Node) -> Node:
+    """Constant on both bounds too, where PyTorch has no slope."""
+    low = select((x < 0) | x.eq(0), x.lift(0), x)
+    return select((low > 6) | low.eq(6), x.lift(6), low)
+
+
+def _decay(x: Node) -> Node:
+    """exp(-|x|), with the derivative from the right at 0."""
+    return Node(Op.EXP, (select(x < 0, x, -x),))
+
+
+def _sigmoid(x: Node) -> Node:
+    small = _decay(x)
+    return select(x < 0, small, x.lift(1)) / (small + 1)
+
+
+def _softplus(x: Node) -> Node:
+    return select(x < 0, x.lift(0), x) + rm.log1p(_decay(x))
+
+
+def _gelu(x: Node) -> Node:
+    return x * 0.5 * (Node(Op.ERF, (x * math.sqrt(0.5),)) + 1)
+
+
+def _gelu_tanh(x: Node) -> Node:
+    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+    return x * _sigmoid(inner * 2)
+
+
+relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.", _relu)
+relu6 = FLOATS.unary("relu6", "x limited to 0..6.", _relu6)
+sigmoid = WIDE.unary("sigmoid", "1 / (1 + exp(-x)), without overflow.", _sigmoid)
+logsigmoid = WIDE.unary("logsigmoid", "The logarithm of the sigmoid, without overflow.",
+                        lambda a: -_softplus(-a))  # fmt: skip
+hardsigmoid = FLOATS.unary("hardsigmoid", "The sigmoid's approximation ``relu6(x + 3) / 6``.",
+                           lambda a: _relu6(a + 3) / 6)  # fmt: skip
+silu = WIDE.unary("silu", "x sigmoid(x), also called swish.", lambda a: a * _sigmoid(a))
+hardswish = FLOATS.unary("hardswish", "The approximation ``x relu6(x + 3) / 6`` of silu.",
+                         lambda a: a * _relu6(a + 3) / 6)  # fmt: skip
+mish = WIDE.unary("mish", "x tanh(softplus(x)).", lambda a: a * rm.tanh(_softplus(a)))
+softsign = FLOATS.unary("softsign", "x / (1 + |x|).", lambda a: a / (rm.absolute(a) + 1))
+
+
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
+    """x, or `negative_slope` x below 0."""
+    return FLOATS("leaky_relu", lambda a: select(a > 0, a, a * negative_slope), x)
+
+
+def elu(x: Any, alpha: float = 1.0) -> Tensor:
+    """x, or ``alpha (exp(x) - 1)`` below 0."""
+
+    def rule(a: Node) -> Node:
+        below = a < 0
+        return select(below, rm.expm1(select(below, a, a.lift(0))) * alpha, a)
+
+    return WIDE("elu", rule, x)
+
+
+def gelu(x: Any, approximate: str = "none") -> Tensor:
+    """x times the normal distribution function; ``approximate="tanh"`` for the older formula."""
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(f"gelu: approximate={approximate!r}; it is 'none' or 'tanh'")
+    return WIDE("gelu", _gelu if approximate == "none" else _gelu_tanh, x)
+
+
+def softplus(x: Any, beta: float = 1.0) -> Tensor:
+    """log(1 + exp(beta x)) / beta, without overflow."""
+    return WIDE("softplus", lambda a: _softplus(a * beta) * (1 / beta), x)

@@ -13,11 +13,10 @@ from lamina.ir.build import insert_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.tensor import reduction as over
-from lamina.tensor.activation import softplus
 from lamina.tensor.axes import along, resized
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.elementwise import abs as absolute
-from lamina.tensor.elementwise import exp, isfinite, log, maximum, sqrt, where
+from lamina.tensor.elementwise import exp, isfinite, log, maximum, softplus, sqrt, where
 from lamina.tensor.movement import squeeze
 from lamina.tensor.windows import accumulator, exact
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from lamina.dtypes import bool_, int64
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir.build import cast, expand, full, insert_axes, iota, reduce, reshape, select
-from lamina.ir.monoids import ADD, MAX
+from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.shape import Shape, prod
+from lamina.shape import prod
 from lamina.tensor import windows
 from lamina.tensor.axes import along, places, resized
 from lamina.tensor.core import Tensor
@@ -36,10 +36,9 @@ def max_pool(
     padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
     """The largest element of each window; padding, at most half a kernel, never wins."""
-    images = windows.batched(what, x.node, rank)
-    axes = _axes(what, images.shape[2:], kernel_size, stride, padding, dilation, ceil_mode)
-    view = _view(what, images, axes, _lowest(what, x))
-    return windows.unbatched(reduce(MAX, range(2 + rank, 2 + 2 * rank), view), x)
+    result, _ = _pooled(what, rank, x.node, MAX, _lowest(what, x), kernel_size, stride, padding,
+                        dilation, ceil_mode)  # fmt: skip
+    return windows.unbatched(result, x)
 
 
 def avg_pool(
@@ -49,9 +48,8 @@ def avg_pool(
 ) -> Tensor:  # fmt: skip
     """The mean of each window. `count_include_pad` counts the zeros of the padding as elements;
     `divisor_override` divides every sum by one number instead."""
-    images = windows.batched(what, exact(what, x).node, rank)
-    axes = _axes(what, images.shape[2:], kernel_size, stride, padding, 1, ceil_mode)
-    result = reduce(ADD, range(2 + rank, 2 + 2 * rank), _view(what, images, axes, 0))
+    result, axes = _pooled(what, rank, exact(what, x).node, ADD, 0, kernel_size, stride, padding,
+                           1, ceil_mode)  # fmt: skip
     whole = all(not one.overhang and (count_include_pad or not one.padding) for one in axes)
     if divisor_override is not None or whole:
         result = result / float(divisor_override or prod(one.kernel for one in axes))
@@ -111,30 +109,24 @@ class _Axis(NamedTuple):
         return Node(Op.MIN, (stop, stop.lift(self.size + margin))) - start
 
 
-def _axes(
-    what: str, sizes: Shape, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes,
-    ceil_mode: bool,
-) -> list[_Axis]:  # fmt: skip
-    rank = len(sizes)
-    rows = zip(
-        sizes,
-        per_axis(what, "kernel_size", kernel, rank),
-        per_axis(what, "stride", kernel if stride is None else stride, rank),
-        per_axis(what, "padding", padding, rank, least=0),
-        per_axis(what, "dilation", dilation, rank),
-        strict=True,
-    )
+def _pooled(
+    what: str, rank: int, x: Node, monoid: Monoid, outside: float, kernel: Sizes,
+    stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool,
+) -> tuple[Node, list[_Axis]]:  # fmt: skip
+    """The reductions of all windows, and where these are; `outside` is around the input."""
+    images = windows.batched(what, x, rank)
+    kernels = per_axis(what, "kernel_size", kernel, rank)
+    steps = per_axis(what, "stride", kernel if stride is None else stride, rank)
+    margins = per_axis(what, "padding", padding, rank, least=0)
+    gaps = per_axis(what, "dilation", dilation, rank)
+    rows = zip(images.shape[2:], kernels, steps, margins, gaps, strict=True)
     axes = [_Axis(*row, ceil_mode) for row in rows]
     if any(2 * one.padding > one.kernel for one in axes):
-        raise ShapeError(f"{what}: padding {padding} is over half of the kernel {kernel}")
-    return axes
-
-
-def _view(what: str, x: Node, axes: Sequence[_Axis], value: float) -> Node:
-    """(..., S...) as (..., O..., K...), with `value` around it."""
-    before = [one.padding for one in axes]
-    padded = windows.pad_spatial(x, before, [one.padding + one.overhang for one in axes], value)
-    return windows.views(what, padded, [(one.kernel, one.stride, one.dilation) for one in axes])
+        raise ShapeError(f"{what}: padding {margins} is over half of the kernel {kernels}")
+    after = [one.padding + one.overhang for one in axes]
+    padded = windows.pad_spatial(images, margins, after, outside)
+    view = windows.views(what, padded, list(zip(kernels, steps, gaps, strict=True)))
+    return reduce(monoid, range(2 + rank, 2 + 2 * rank), view), axes
 
 
 def _lowest(what: str, x: Tensor) -> float:
