@@ -34,13 +34,15 @@ def array_of(node: Node) -> object:
 class KernelGroup:
     """The values of one kernel, and how each is computed at the kernel's axes."""
 
-    def __init__(self, rows: Shape, values: frozenset[Node], number: int = 0) -> None:
+    def __init__(
+        self, shape: Shape, values: frozenset[Node], number: int = 0, serial: Sequence[int] = ()
+    ) -> None:
         self.number = number
-        self.rows = squeezed(rows)
+        self.rows = squeezed(tuple(size for axis, size in enumerate(shape) if axis not in serial))
+        # Squeezed shapes of members, and which of their axes are rows.
+        self.layouts = {squeezed(shape): _kept_axes(shape, serial)}
         self.values = values
         self.members: list[Node] = []
-        # Squeezed shapes of full members, and which of their axes are rows.
-        self.layouts: dict[Shape, frozenset[int]] = {}
         self.reads: set[object] = set()  # values of other kernels, and the storage of inputs
         self.written: frozenset[Node] = frozenset()  # the operations of all members
         # What must run before: kernels are a graph like nodes, which `toposort` puts in order.
@@ -110,12 +112,10 @@ class KernelGroup:
         return Store(0, flat, value, axes, None if holds is ix.TRUE else holds, monoid)
 
     def add(self, node: Node) -> None:
-        """Lower `node` as a member."""
         self.members.append(node)
         self._lower_all([node])
 
     def rebuild(self) -> None:
-        """Lower every member again, after the rows changed."""
         self._begin()
         self._lower_all(self.members)
 
@@ -183,7 +183,7 @@ class KernelGroup:
         return True
 
 
-def _kept_axes(shape: Shape, axes: tuple[int, ...]) -> frozenset[int]:
+def _kept_axes(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
     """The axes of the squeezed `shape` that are not among `axes` of `shape` itself."""
     sizes = [axis for axis, size in enumerate(shape) if size != 1]
     return frozenset(place for place, axis in enumerate(sizes) if axis not in axes)
@@ -203,7 +203,9 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
         operands, written = place.operands(region), place.written(region)
         arrays = {one for one in operands if one in values or one.op is Op.BUFFER}
         needed = {homes[one] for one in arrays & values}
-        family, kin = families.setdefault(_extent(node), []), arrays.union(users[node])
+        # Values of one extent are siblings if they read one array or serve one user.
+        extent = (node.src[0].shape, node.arg.axes) if node.op is Op.REDUCE else node.shape
+        family, kin = families.setdefault(extent, []), arrays.union(users[node])
         siblings = {group for group, others in family if kin & others}
         candidates = needed | siblings
         if len(candidates) > 1:  # nothing may stand between
@@ -229,21 +231,12 @@ def _started(number: int, node: Node, values: frozenset[Node]) -> KernelGroup:
     if node.op is Op.SCAN or node.op is Op.SCATTER:
         serial = node.arg.axes if node.op is Op.SCAN else (node.arg.axis,)
     shape = node.src[-1].shape if serial else node.shape
-    rows = tuple(size for axis, size in enumerate(shape) if axis not in serial)
-    group = KernelGroup(rows, values, number)
-    if serial:
-        group.layouts = {squeezed(shape): _kept_axes(shape, serial)}
+    group = KernelGroup(shape, values, number, serial)
     if node.op is Op.REDUCE:
         group.admit_reduction(node)
     if node.op is Op.ARGSORT:  # a kernel of its own kind
         group.members.append(node)
-        return group
-    group.add(node)
-    group.contracts = group.contracts_at(node)
+    else:
+        group.add(node)
+        group.contracts = group.contracts_at(node)
     return group
-
-
-def _extent(node: Node) -> tuple[Shape, tuple[int, ...]]:
-    """What `node` runs over; values of one extent are siblings if they read one array or serve
-    one user."""
-    return (node.src[0].shape, node.arg.axes) if node.op is Op.REDUCE else (node.shape, ())

@@ -23,8 +23,7 @@ AxisPlan = Mapping[int, tuple[int, ...]]
 
 
 class SplitAxisError(Exception):
-    """Raised with an axis and a factor, to start over with the axis in two pieces, so that a
-    reshape needs no division."""
+    """Raised with an axis and a factor: a reshape needs no division if the axis is in pieces."""
 
 
 class NotFusableError(Exception):
@@ -74,7 +73,7 @@ class Lowering:
 
     def _value(self, node: Node, index: Index, condition: Node) -> Node:
         op = node.op
-        if op is Op.CONST:
+        if op is Op.CONST or op is Op.VARIABLE:
             return node
         parameter = self.parameter_of(node, index)
         if parameter is not None:
@@ -90,8 +89,6 @@ class Lowering:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:
             return self._gathered(node, index, condition)
-        if op is Op.VARIABLE:
-            return node
         lower = self._reduced if op is Op.REDUCE else self._prefix
         return lower(node, index, condition)
 
@@ -103,12 +100,12 @@ class Lowering:
         return Node(Op.LOAD, operands, Load(parameter, node.dtype))
 
     def _moved(self, node: Node, index: Index, condition: Node) -> Node:
-        reshaped = node.op is Op.RESHAPE
-        inner = self._reshaped(node, index) if reshaped else moved_index(node, index)
-        if node.op is Op.PAD or node.op is Op.SHEAR:
-            fill = node.arg.value if node.op is Op.PAD else 0
-            return self._inside(node.src[0], inner, const(fill, node.dtype), condition)
-        return self.value(node.src[0], inner, condition)
+        move = self._reshaped if node.op is Op.RESHAPE else moved_index
+        inner = move(node, index)
+        if node.op is not Op.PAD and node.op is not Op.SHEAR:
+            return self.value(node.src[0], inner, condition)
+        fill = const(node.arg.value if node.op is Op.PAD else 0, node.dtype)
+        return self._inside(node.src[0], inner, fill, condition)
 
     def _inside(self, node: Node, index: Index, fill: Node, condition: Node) -> Node:
         """`node[index]` inside its bounds, `fill` outside."""

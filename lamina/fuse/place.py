@@ -63,11 +63,9 @@ def users_of(order: Iterable[Node]) -> Users:
 
 
 def _epilogues(order: list[Node], values: set[Node], users: Users) -> tuple[set[Node], set[Node]]:
-    """Where the kernel of each reduction stores: at the end of the region that alone uses it.
-
-    Returns those ends, and the reductions that a movement separates from theirs: they have no
-    use of their own and are computed in place, at the end's axes.
-    """
+    """Where the kernel of each reduction stores: at the end of the region that alone uses it. And
+    the reductions that a movement separates from theirs: they have no use of their own and are
+    computed in place, at the end's axes."""
     position = {node: place for place, node in enumerate(order)}
     ends, absorbed = set(), set()
     for node in (one for one in values if one.op is Op.REDUCE):

@@ -111,11 +111,8 @@ class _Builder:
         return results, late
 
     def _may_overwrite(self, value: Node, target: Node) -> bool:
-        """Can the kernel of `value` write to `target` in place?
-
-        Every other kernel that reads the target must be able to run first, and the kernel itself
-        may read only the element that it is about to write.
-        """
+        """Can the kernel of `value` write to `target` in place? Every other kernel that reads it
+        must be able to run first, and it may read only the element that it is about to write."""
         home = self.group_of[value]
         readers = [group for group in self.groups if target.arg.storage in group.reads]
         others = [group for group in readers if group is not home]

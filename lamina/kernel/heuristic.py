@@ -81,7 +81,6 @@ class Planner:
         self.do(moves.Bind(axis.arg.number, to))
 
     def split(self, axis: Node, factor: int) -> tuple[Node, Node]:
-        """Split and return the two new axes."""
         outer, inner = self.next_axis, self.next_axis + 1
         self.next_axis += 2
         self.do(moves.Split(axis.arg.number, factor, outer, inner))
@@ -183,24 +182,21 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
 def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     """Rows x vectors in registers, the reduction outside the tile."""
     loads = [one for one in toposort(fold.src) if one.op is Op.LOAD]
-    wide = frozenset[Node]().union(*(free for one in loads if vector in (free := free_axes(one))))
+    wide = {axis for one in loads if vector in free_axes(one) for axis in free_axes(one)}
     tall = [axis for axis in plan.rows() if axis is not vector and axis not in wide]
-    if not tall:
-        plan.vectorize(vector)
-        return
-    column = max(tall, key=lambda axis: axis.arg.size)
+    column = max(tall, key=lambda axis: axis.arg.size, default=None)
     name, atom = _atom_for(plan, fold)
-    if atom is None or vector.arg.size < atom.lanes:  # several rows of one shorter vector each
+    if column is None or atom is None or vector.arg.size < atom.lanes:
         plan.vectorize(vector)
-        if column.arg.size >= NARROW_ROWS:
+        if column is not None and column.arg.size >= NARROW_ROWS:
             plan.tile(column, NARROW_ROWS, "unroll")
         return
     blocks = -(-column.arg.size // atom.m)
     outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
     outer_m, height = plan.split(column, -(-column.arg.size // blocks))
-    footprint = max(points(free_axes(one)) for one in loads if column in free_axes(one))
-    around = (outer_n, outer_m) if footprint <= CACHED else (outer_m, outer_n)
+    panels = (points(free_axes(one)) for one in loads if column in free_axes(one))
+    around = (outer_n, outer_m) if max(panels, default=0) <= CACHED else (outer_m, outer_n)
     tile = (height, repeat, lane)
     first = [axis for axis in plan.rows() if axis not in (*around, *tile)]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]

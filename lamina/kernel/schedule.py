@@ -7,7 +7,7 @@ replayed with another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import le
@@ -22,6 +22,7 @@ from lamina.simplify import index as ix
 
 BINDINGS = ("serial", "parallel", "vector", "unroll")
 MEMORIES = ("register",)
+Axes = tuple[Node, ...]
 
 
 class Atom(NamedTuple):
@@ -50,7 +51,7 @@ class Chain(NamedTuple):
     """The pieces of a split axis, outermost first, and how many iterations they run, which the
     product of their sizes may exceed."""
 
-    pieces: tuple[Node, ...]
+    pieces: Axes
     extent: int
 
 
@@ -60,7 +61,7 @@ class Nest:
     are not serial, and the chains of those that are split."""
 
     kernel: Kernel
-    order: tuple[Node, ...]
+    order: Axes
     binding: Mapping[Node, str]
     chains: tuple[Chain, ...] = ()
 
@@ -74,7 +75,6 @@ class Nest:
         return self.chain(axis).pieces[0] is axis
 
     def bound(self, axis: Node) -> str:
-        """The binding of `axis`."""
         return self.binding.get(axis, "serial")
 
     def axis(self, number: int) -> Node:
@@ -99,17 +99,8 @@ class Move:
         raise NotImplementedError
 
     def require(self, holds: bool, why: str) -> None:
-        """Refuse the move unless `holds`."""
         if not holds:
             raise FormatError(f"{self}: {why}")
-
-    def one_of(self, what: str, name: str, known: Collection[str]) -> None:
-        """Refuse a name that is not known."""
-        self.require(name in known, f"{what} is one of {', '.join(known)}")
-
-    def check_reduced(self, axis: Node) -> None:
-        """Refuse an axis of another kind."""
-        self.require(axis.arg.reduce, f"a{axis.arg.number} is not the axis of a reduction")
 
 
 @dataclass(frozen=True)
@@ -180,7 +171,7 @@ class Bind(Move):
     text = "bind(a{axis}, {to})"
 
     def apply(self, nest: Nest) -> Nest:
-        self.one_of("a binding", self.to, BINDINGS)
+        self.require(self.to in BINDINGS, f"a binding is one of {', '.join(BINDINGS)}")
         return replace(nest, binding={**nest.binding, nest.axis(self.axis): self.to})
 
 
@@ -195,8 +186,8 @@ class Stage(Move):
     text = "stage(a{axis}, {memory})"
 
     def apply(self, nest: Nest) -> Nest:
-        self.one_of("a memory", self.memory, MEMORIES)
-        self.check_reduced(nest.axis(self.axis))
+        self.require(self.memory in MEMORIES, f"a memory is one of {', '.join(MEMORIES)}")
+        self.require(nest.axis(self.axis).arg.reduce, "that is not the axis of a reduction")
         return nest
 
 
@@ -210,8 +201,8 @@ class Tensorize(Move):
     text = "tensorize(a{axis}, {atom})"
 
     def apply(self, nest: Nest) -> Nest:
-        self.one_of("an atom", self.atom, ATOMS)
-        self.check_reduced(nest.axis(self.axis))
+        self.require(self.atom in ATOMS, f"an atom is one of {', '.join(ATOMS)}")
+        self.require(nest.axis(self.axis).arg.reduce, "that is not the axis of a reduction")
         atom, tile = ATOMS[self.atom], nest.order[-3:]
         sizes, most = tuple(axis.arg.size for axis in tile), (atom.m, atom.n, atom.lanes)
         fits = len(sizes) == 3 and all(map(le, sizes, most)) and sizes[2] == atom.lanes
@@ -276,7 +267,7 @@ def _parse_move(number: int, line: str) -> Any:
     raise FormatError(f"schedule, line {number}: {line!r} is not a move")
 
 
-def axis_lists(kernel: Kernel) -> list[tuple[Node, ...]]:
+def axis_lists(kernel: Kernel) -> list[Axes]:
     """The axes of every store, FOLD and PREFIX."""
     return [*(store.axes for store in kernel.stores), *filter(None, map(bound_axes, kernel.nodes))]
 
@@ -317,12 +308,12 @@ def can_fuse(kernel: Kernel, first: Node, second: Node) -> bool:
     return True
 
 
-def _parts(node: Node) -> tuple[Node, ...]:
+def _parts(node: Node) -> Axes:
     """The operands of `node` but for the axes that it binds."""
     return node.src[: len(node.src) - len(bound_axes(node))]
 
 
-def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: tuple[Node, ...]) -> Nest:
+def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nest:
     """`nest` with the adjacent axes of `index` written as it says over the axes `new`."""
     old, kernel = tuple(index), nest.kernel
     fresh = {axis.arg.number for axis in new} - {axis.arg.number for axis in nest.order}
@@ -348,9 +339,7 @@ def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: tuple[Node, 
     return replace(nest, kernel=kernel, order=_swapped(nest.order, old, new))
 
 
-def _swapped(
-    axes: tuple[Node, ...], old: tuple[Node, ...], new: tuple[Node, ...]
-) -> tuple[Node, ...]:
+def _swapped(axes: Axes, old: Axes, new: Axes) -> Axes:
     """`axes` with `new` in place of the first of `old`, and without the others."""
     if old[0] not in axes:
         return axes
