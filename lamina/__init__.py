@@ -42,7 +42,6 @@ from lamina.tensor.losses import *  # noqa: F403
 from lamina.tensor.movement import *  # noqa: F403
 from lamina.tensor.normalization import *  # noqa: F403
 from lamina.tensor.pooling import *  # noqa: F403
-from lamina.tensor.product import *  # noqa: F403
 from lamina.tensor.realize import realize
 from lamina.tensor.reduction import *  # noqa: F403
 from lamina.tensor.resize import *  # noqa: F403
@@ -61,7 +60,7 @@ __all__ = [
 for _part in (
     tensor.attention, tensor.convolution, tensor.creation, tensor.differentiate,
     tensor.elementwise, tensor.indexing, tensor.inspection, tensor.linalg,
-    tensor.losses, tensor.movement, tensor.normalization, tensor.pooling, tensor.product,
+    tensor.losses, tensor.movement, tensor.normalization, tensor.pooling,
     tensor.reduction, tensor.resize, tensor.sorting,
 ):  # fmt: skip
     __all__ += _part.__all__

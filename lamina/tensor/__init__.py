@@ -18,7 +18,6 @@ from lamina.tensor import (
     inspection,
     linalg,
     movement,
-    product,
     reduction,
     sorting,
 )  # fmt: skip
@@ -28,7 +27,7 @@ Binary = Callable[[Any, Any], Any]
 
 # Modules whose public functions become methods, and the functions that do not.
 MODULES: tuple[ModuleType, ...] = (
-    elementwise, movement, indexing, reduction, product, linalg, sorting,
+    elementwise, movement, indexing, reduction, linalg, sorting,
 )  # fmt: skip
 FUNCTIONS_ONLY = frozenset({"broadcast_arrays", "concat", "einsum", "stack", "where"})
 
@@ -47,7 +46,7 @@ def _operator(function: Binary, reflected: bool = False) -> Binary:
 _ARITHMETIC: dict[str, Binary] = {
     "add": elementwise.add, "sub": elementwise.subtract, "mul": elementwise.multiply,
     "truediv": elementwise.divide, "floordiv": elementwise.floor_divide,
-    "mod": elementwise.remainder, "pow": elementwise.pow, "matmul": product.matmul,
+    "mod": elementwise.remainder, "pow": elementwise.pow, "matmul": linalg.matmul,
     "and": elementwise.bitwise_and, "or": elementwise.bitwise_or, "xor": elementwise.bitwise_xor,
     "lshift": elementwise.bitwise_left_shift, "rshift": elementwise.bitwise_right_shift,
 }  # fmt: skip
@@ -58,27 +57,19 @@ _COMPARISON: dict[str, Binary] = {
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"__{name}__": _operator(one) for name, one in (_ARITHMETIC | _COMPARISON).items()},
     **{f"__r{name}__": _operator(one, reflected=True) for name, one in _ARITHMETIC.items()},
-    "__neg__": elementwise.negative,
-    "__pos__": elementwise.positive,
-    "__abs__": elementwise.abs,
-    "__invert__": elementwise.bitwise_invert,
-    "__getitem__": indexing.getitem,
-    "__setitem__": indexing.setitem,
-    "__array__": creation.to_numpy,
-    "__dlpack__": creation.to_dlpack,
-    "__dlpack_device__": creation.dlpack_device,
-    "__array_namespace__": inspection.array_namespace,
-}
+    "__neg__": elementwise.negative, "__pos__": elementwise.positive,
+    "__abs__": elementwise.abs, "__invert__": elementwise.bitwise_invert,
+    "__getitem__": indexing.getitem, "__setitem__": indexing.setitem,
+    "__array__": creation.to_numpy, "__array_namespace__": inspection.array_namespace,
+    "__dlpack__": creation.to_dlpack, "__dlpack_device__": creation.dlpack_device,
+}  # fmt: skip
 METHODS: dict[str, Any] = {
     name: getattr(module, name)
     for module in MODULES for name in module.__all__ if name not in FUNCTIONS_ONLY
 } | {
-    "astype": inspection.astype,
-    "backward": differentiate.backward,
-    "T": property(movement.reversed_axes),
-    "mT": property(movement.matrix_transpose),
-    "real": property(elementwise.real),
-    "imag": property(elementwise.imag),
+    "astype": inspection.astype, "backward": differentiate.backward,
+    "T": property(movement.reversed_axes), "mT": property(movement.matrix_transpose),
+    "real": property(elementwise.real), "imag": property(elementwise.imag),
 }  # fmt: skip
 
 for _name, _method in (METHODS | OPERATORS).items():

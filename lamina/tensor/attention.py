@@ -14,8 +14,8 @@ from lamina.tensor import movement, reduction
 from lamina.tensor.axes import places
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.elementwise import exp, where
+from lamina.tensor.linalg import matmul
 from lamina.tensor.normalization import dropout
-from lamina.tensor.product import matmul
 from lamina.tensor.windows import accumulator
 
 __all__ = ["scaled_dot_product_attention"]

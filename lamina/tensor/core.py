@@ -330,9 +330,7 @@ def common_device(what: str, *tensors: Tensor) -> str:
     device = tensors[0].device
     for tensor in tensors:
         if tensor.device != device:
-            raise DeviceError(
-                f"{what}: operands on {device} and {tensor.device}; move one with to({device!r})"
-            )
+            raise DeviceError(f"{what}: operands on {device} and {tensor.device}; move one by to()")
     return device
 
 

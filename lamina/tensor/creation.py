@@ -136,10 +136,7 @@ def arange(
     count = max(0, math.ceil((last - first) / step))
     kind = float if isinstance(first + last + step, float) else int
     wanted = as_dtype(kind if dtype is None else dtype)
-    if wanted.is_int:
-        line = build.iota(count, dtypes.int64) * int(step) + int(first)
-    else:
-        line = build.iota(count, dtypes.float64) * float(step) + float(first)
+    line = build.iota(count, dtypes.int64 if wanted.is_int else dtypes.float64) * step + first
     return leaf(build.cast(line, wanted), device)
 
 

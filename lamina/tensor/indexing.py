@@ -117,9 +117,7 @@ def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
     import numpy as np
 
     if any(have not in (size, 0) for have, size in zip(mask.shape, sizes, strict=True)):
-        raise AxisError(
-            f"getitem: a mask of shape {mask.shape} does not fit the sizes {sizes} of {x.shape}"
-        )
+        raise AxisError(f"getitem: a mask of shape {mask.shape} does not fit {x.shape} there")
     found = np.nonzero(np.atleast_1d(memory.download(mask)))
     return [memory.upload(one, int64, x.device) for one in found]
 

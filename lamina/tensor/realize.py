@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Leaf:
-    """The storage of a BUFFER node whose content is still an expression.
-
-    Equal expressions are one node, so two tensors of zeros would share their derivatives. A leaf
-    of its own tells them apart; cutting replaces it by the expression, and nothing is stored.
-    """
+    """The storage of a BUFFER node whose content is still an expression. Equal expressions are one
+    node, so two tensors of zeros would share their derivatives. A leaf of its own tells them apart;
+    cutting replaces it by the expression, and nothing is stored."""
 
     node: Node
 
@@ -227,9 +225,7 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
 def memory_of(tensor: Tensor) -> Buffer:
     """The buffer that holds `tensor`, computed when necessary."""
     realize(tensor)
-    place = stored(tensor.node)
-    assert place is not None
-    buffer: Buffer = place.arg.storage
+    buffer: Buffer = stored(tensor.node).arg.storage  # type: ignore[union-attr]
     return buffer
 
 

@@ -111,10 +111,11 @@ def _mean(node: Node, axes: Axes) -> Node:
     return build.reduce(ADD, axes, node) / float(_count(node, axes))
 
 
-def _variance(node: Node, axes: Axes, correction: float) -> Node:
+def _variance(node: Node, axes: Axes, correction: float, root: bool = False) -> Node:
     distance = node - build.expand(build.insert_axes(_mean(node, axes), axes), node.shape)
     total = build.reduce(ADD, axes, distance * distance)
-    return total / builtins.max(float(_count(node, axes) - correction), 0.0)
+    value = total / builtins.max(float(_count(node, axes) - correction), 0.0)
+    return real_math.root(value) if root else value
 
 
 max = _reduction("max", "The greatest element over `axis`; NaN wins.", partial(_extreme, MAX))
@@ -135,10 +136,7 @@ def var(x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool
 
 def std(x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The square root of the variance over `axis`."""
-
-    def rule(node: Node, axes: Axes) -> Node:
-        return real_math.root(_variance(node, axes, correction))
-
+    rule = partial(_variance, correction=correction, root=True)
     return _reduced("std", partial(_in_floats, "std", rule), x, axis, keepdims)
 
 
