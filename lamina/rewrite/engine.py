@@ -75,8 +75,8 @@ class _Rewriter:
                 if not same:
                     done[current] = current
             else:
-                self._apply(current, *match)
                 waiting[node] = (current, match[1], match[0])
+                self._apply(current, *match)
                 stack += (node, match[1])
         return [done[sink] for sink in self.sinks]
 
