@@ -30,10 +30,7 @@ def sizes_of(what: str, shape: SupportsIndex | Iterable[SupportsIndex]) -> Shape
 
 
 def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
-    """The common shape of `shapes` under NumPy's broadcasting rule.
-
-    Raises ShapeError, naming the operation `what`, when two sizes differ and neither is 1.
-    """
+    """The common shape of `shapes` under NumPy's rule; raises ShapeError when there is none."""
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -52,7 +49,7 @@ def normalize_axis(what: str, axis: int, rank: int) -> int:
     axis = integer(what, axis)
     if not -rank <= axis < rank:
         raise AxisError(f"{what}: axis {axis} is out of range for an array of rank {rank}")
-    return axis % rank if rank else 0
+    return axis % rank
 
 
 def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tuple[int, ...]:

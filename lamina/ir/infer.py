@@ -94,8 +94,8 @@ def _permute(src: Operands, arg: Any) -> Inferred:
 
 def _pad(src: Operands, arg: Any) -> Inferred:
     shape, (before, after, _) = src[0].shape, arg
-    _need(len(shape) == len(before) == len(after), Op.PAD, src, arg)
-    _need(min(before + after, default=0) >= 0, Op.PAD, src, arg)
+    fits = len(shape) == len(before) == len(after) and min(before + after, default=0) >= 0
+    _need(fits, Op.PAD, src, arg)
     return src[0].dtype, tuple(map(sum, zip(before, shape, after, strict=True)))
 
 
@@ -144,10 +144,9 @@ def _argsort(src: Operands, arg: Any) -> Inferred:
 
 
 def _assign(src: Operands, arg: Any) -> Inferred:
-    target, value = src
-    _need(target.op is Op.BUFFER, Op.ASSIGN, src, "the target is no buffer")
-    _need((target.shape, target.dtype) == (value.shape, value.dtype), Op.ASSIGN, src, arg)
-    return value.dtype, value.shape
+    _need(src[0].op is Op.BUFFER, Op.ASSIGN, src, "the target is no buffer")
+    _need(src[0].shape == src[1].shape and src[0].dtype is src[1].dtype, Op.ASSIGN, src, arg)
+    return src[0].dtype, src[0].shape
 
 
 INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {

@@ -22,10 +22,7 @@ Row = Callable[..., Array]  # of NumPy, the node, and the values of its operands
 
 
 def evaluate(sinks: Iterable[Node], leaves: Mapping[Node, Array] | None = None) -> list[Array]:
-    """The value of each of `sinks`, as NumPy arrays.
-
-    `leaves` gives the content of BUFFER, VARIABLE and HOLE nodes.
-    """
+    """The values of `sinks`; `leaves` gives those of BUFFER, VARIABLE and HOLE nodes."""
     import numpy as np
 
     sinks = list(sinks)

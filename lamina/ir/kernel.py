@@ -28,18 +28,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Store:
-    """``parameter[index] = value`` for every index of `axes`, outermost first.
-
-    With a monoid the value is combined with what is there, in the order of the axes; without
-    `condition` the store always happens.
-    """
+    """``parameter[index] = value`` for every index of `axes`, outermost first."""
 
     parameter: int
     index: Node
     value: Node
     axes: tuple[Node, ...]
-    condition: Node | None = None
-    monoid: Monoid | None = None
+    condition: Node | None = None  # of this store to happen
+    monoid: Monoid | None = None  # combines the value with what is there, in the order of the axes
 
 
 @dataclass(frozen=True)
@@ -58,12 +54,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class SortKernel:
-    """The stable ascending order of each of `rows` runs of `length` elements.
+    """The stable ascending order of each of `rows` runs of `length` elements."""
 
-    Parameters: the keys, the int64 order, and int64 scratch of the same size.
-    """
-
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...]  # the keys, their int64 order, int64 scratch of its size
     rows: int
     length: int
 

@@ -27,11 +27,8 @@ EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC
 
 
 def run_kernel(kernel: AnyKernel, arrays: Arrays) -> None:
-    """Run `kernel` on its parameters, flat NumPy arrays, in place.
-
-    Every value is computed before anything is written: rows may run in any order. Raises
-    VerifyError for an index outside its parameter.
-    """
+    """Run `kernel` on its parameters, flat NumPy arrays, in place: every value is computed before
+    anything is written. Raises VerifyError for an index outside its parameter."""
     import numpy as np
 
     if isinstance(kernel, SortKernel):

@@ -1,7 +1,6 @@
-"""Monoids: what a reduction combines with.
+"""Monoids: an identity and an associative combine over a tuple of scalars.
 
-A monoid is an identity and an associative combine over a tuple of scalars. One mechanism then
-gives sums, extrema, argmax, one-pass variance and the streaming softmax.
+One mechanism then gives sums, extrema, argmax, one-pass variance and the streaming softmax.
 """
 
 from __future__ import annotations

@@ -124,9 +124,6 @@ class Node(Operators["Node"]):
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Node never changes; build another one")
 
-    def __reduce__(self) -> Any:
-        return (Node, (self.op, self.src, self.arg))
-
     def __repr__(self) -> str:
         return f"<{self.op.name} {type_text(self.dtype, self.shape)}>"
 

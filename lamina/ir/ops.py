@@ -57,13 +57,10 @@ class Hole(NamedTuple):
     dtype: DType
 
 
-class Reduce(NamedTuple):
-    """The operands are the components of the monoid's tuple. Nodes that differ only in `part`
-    share one loop."""
-
+class Reduce(NamedTuple):  # its operands are the monoid's components
     monoid: Monoid
     axes: tuple[int, ...]  # sorted; a SCAN has one
-    part: int = 0  # the component of the result that the node is
+    part: int = 0  # which component of the result; nodes that differ only here share one loop
 
 
 class Pad(NamedTuple):
@@ -81,10 +78,8 @@ class Shrink(NamedTuple):
 class Shear(NamedTuple):
     """Along `axis` the output has ``n + (size of axis by - 1) * abs(step)`` elements. With k the
     index along `by`, output element i is input element ``i - k * step`` for a positive step and
-    ``i - (size of by - 1 - k) * abs(step)`` for a negative one, and 0 outside the input.
-    Together with EXPAND and SHRINK this makes sliding windows, with PAD and REDUCE their
-    adjoints, and diagonals.
-    """
+    ``i - (size of by - 1 - k) * abs(step)`` for a negative one, and 0 outside the input. With
+    EXPAND and SHRINK this makes sliding windows, with PAD and REDUCE their adjoints, diagonals."""
 
     axis: int
     by: int
@@ -107,16 +102,12 @@ class Affine(NamedTuple):
     constant: int
 
 
-class Load(NamedTuple):
-    """The operands are an index in elements and optionally a condition."""
-
+class Load(NamedTuple):  # its operands are an index in elements and optionally a condition
     parameter: int
     dtype: DType
 
 
-class Fold(NamedTuple):
-    """The operands are the monoid's components, then the axes."""
-
+class Fold(NamedTuple):  # its operands are the monoid's components, then the axes
     monoid: Monoid
     part: int = 0
 

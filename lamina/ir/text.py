@@ -72,10 +72,7 @@ def _line(node: Node, names: Mapping[Node, str], storages: Mapping[object, objec
 
 
 def parse(text: str) -> list[Node]:
-    """The sinks of a graph in text form.
-
-    Raises FormatError, with the number of the line and what was expected there.
-    """
+    """The sinks of a graph in text form. Raises FormatError with the line and what it lacks."""
     names: dict[str, Node] = {}
     sinks: list[Node] | None = None
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,18 +1,17 @@
 """The verifier of the graph dialect. Its invariants, in the order they are checked:
 
-1.  An operation is an `Op` of the graph dialect: none of the kernel's, and no HOLE, which lives
-    only inside a monoid's combine.
-2.  The operands are a tuple of nodes, as many as the operation takes.
-3.  The argument is what its row in `lamina.ir.ops` says. Integers are Python's own, never bools or
-    another library's; sizes are not negative; several axes are a sorted tuple, each once.
-4.  A constant, and the value of a PAD, is a Python scalar of its dtype's own kind and within its
-    range: float for floats (infinities and NaN included), never an int in its place.
-5.  A reduction's monoid has as many components as there are operands, takes their dtypes, and has
-    the part that is asked for. SCAN runs along one axis. SCATTER's monoid has one component.
-6.  A node is the one that Node() makes: its dtype and shape are inferred, and equal structure is
-    one object. An ASSIGN writes a BUFFER; movement that moves nothing is allowed.
-7.  BUFFER nodes of one storage agree on the device and on the number of bytes.
-8.  The operands of a node live on one device; only COPY crosses over.
+1. An operation is of the graph dialect: none of the kernel's, no HOLE outside a monoid's combine.
+2. The argument is what its row in `lamina.ir.ops` says. Integers are Python's own, never bools or
+   another library's; sizes are not negative; several axes are a sorted tuple, each once.
+3. The operands are a tuple of nodes, as many as the operation takes.
+4. A constant, and the value of a PAD, is a Python scalar of its dtype's own kind and within its
+   range: float for floats (infinities and NaN included), never an int in its place.
+5. A reduction's monoid has as many components as there are operands, takes their dtypes, and has
+   the part that is asked for. SCAN runs along one axis. SCATTER's monoid has one component.
+6. A node is the one that Node() makes: its dtype and shape are inferred, and equal structure is
+   one object. An ASSIGN writes a BUFFER; movement that moves nothing is allowed.
+7. The operands of a node live on one device; only COPY crosses over. BUFFER nodes of one storage
+   agree on the device and on the number of bytes.
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@
 3.  The stores begin with the kernel's row axes, in one order; a store's axes are distinct and not
     reduced. Axes of one number are one node.
 4.  A node is a scalar: a CONST, VARIABLE, elementwise operation or one of the kernel's own.
-5.  An AFFINE is in normal form: int64 operands, each once, no AFFINE or CONST among them, no
-    coefficient of zero.
+5.  An AFFINE is in normal form: of int64 operands, each once, none of them AFFINE or CONST, and
+    none with a coefficient of zero.
 6.  A LOAD names a parameter and has its dtype; its index is int64, its condition bool.
-7.  A FOLD or PREFIX holds a monoid over components of dtypes that it combines, then axes. FOLD
-    binds reduced axes; a PREFIX runs along the last axes of its store, in their order.
+7.  A FOLD or PREFIX has components that its monoid combines, then axes: a FOLD reduced ones, a
+    PREFIX the last ones of its store, in their order.
 8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
     on no axis but the store's own. Its monoid has one component.
-9.  Rows are independent: every row axis of more than one element moves a store's index, and a
-    parameter that is written is read only at the element that its store writes.
+9.  Every row axis of more than one element moves a store's index, and a parameter that is written
+    is read only at the element that its store writes: rows are independent.
 10. An index of axes alone stays inside its parameter, unless a condition guards it.
 """
 
@@ -127,8 +127,8 @@ def _check_store(kernel: Kernel, store: Store) -> None:
     require(not strange, f"it depends on {_names(strange)}, which it does not run over")
     if store.monoid is not None:
         require(store.monoid.op, f"it combines with {store.monoid.name}, which is no operation")
-    rows = [axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1]
-    still = set(rows) - free_axes(store.index)
+    rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
+    still = rows - free_axes(store.index)
     require(not still, f"rows along {_names(still)} write one element")
 
 
