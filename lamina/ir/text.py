@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from lamina.dtypes import BY_SHORT, SHORT, DType
 from lamina.errors import FormatError, LaminaError
-from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, roots_of
+from lamina.ir.kernel import AnyKernel, SortKernel, Store
 from lamina.ir.monoids import MONOIDS
 from lamina.ir.node import Node, toposort, type_text
 from lamina.ir.ops import Group, Op
@@ -145,20 +145,15 @@ def kernel_text(kernel: AnyKernel) -> str:
     )
     if isinstance(kernel, SortKernel):
         return f"sort {parameters}\n  {kernel.rows} rows of {kernel.length}"
-    return "\n  ".join([f"kernel {parameters}", *_kernel_lines(kernel)])
-
-
-def _kernel_lines(kernel: Kernel) -> list[str]:
     names: dict[Node, str] = {}
-    lines: list[str] = []
-    roots = [one for store in kernel.stores for one in (*store.axes, *roots_of(store))]
-    for node in toposort(roots):
+    lines = [f"kernel {parameters}"]
+    for node in kernel.nodes:
         if node.op in (Op.AXIS, Op.AFFINE, Op.CONST):
             names[node] = _index(node, names)
         else:
-            names[node] = f"%{len(lines)}"
+            names[node] = f"%{len(lines) - 1}"
             lines.append(_line(node, names, {}))
-    return lines + [_store(store, names) for store in kernel.stores]
+    return "\n  ".join([*lines, *(_store(store, names) for store in kernel.stores)])
 
 
 def _index(node: Node, names: Mapping[Node, str]) -> str:
@@ -166,13 +161,13 @@ def _index(node: Node, names: Mapping[Node, str]) -> str:
         return str(node.arg.value)
     if node.op is Op.AXIS:
         return f"{'r' if node.arg.reduce else 'a'}{node.arg.number}"
-    terms = zip(node.src, node.arg.coefficients, strict=True)
-    parts = [names[one] if k == 1 else f"{k}*{names[one]}" for one, k in terms]
-    return " + ".join([*parts, *([str(node.arg.constant)] if node.arg.constant else [])])
+    terms = [(names[one], k) for one, k in zip(node.src, node.arg.coefficients, strict=True)]
+    text = " + ".join(name if k == 1 else f"{k}*{name}" for name, k in terms)
+    return f"{text} + {node.arg.constant}" if node.arg.constant else text
 
 
 def _store(store: Store, names: Mapping[Node, str]) -> str:
-    loops = ", ".join(f"{names[axis]} < {axis.arg.size}" for axis in store.axes)
+    loops = ", ".join(f"{_index(axis, {})} < {axis.arg.size}" for axis in store.axes)
     guard = "" if store.condition is None else f" if {names[store.condition]}"
     how = "=" if store.monoid is None else f"{store.monoid.name}="
     target = f"p{store.parameter}[{names[store.index]}]"

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from lamina import dtypes
 from lamina.errors import FormatError
 from lamina.ir import build
+from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import BufferRef, Group, Op, Pad, Reduce
-from lamina.ir.text import parse, to_text
+from lamina.ir.ops import Affine, Axis, BufferRef, Fold, Group, Load, Op, Pad, Reduce
+from lamina.ir.text import kernel_text, parse, to_text
 from tests.ir.graphs import graphs
 
 SOFTMAX = """\
@@ -164,3 +165,20 @@ def test_a_reduction_of_several_components_parses() -> None:
     text = to_text([Node(Op.REDUCE, (values, indices), Reduce(ARGMAX, (0,), 1))])
     assert text.endswith("reduce %0, %3 monoid=ARGMAX axes=(0,) part=1 : i64[2]\nreturn %4")
     assert to_text(parse(text)) == text
+
+
+def test_a_kernel_prints_its_indices_where_they_are_used() -> None:
+    row, column = (Node(Op.AXIS, (), Axis(i, 4, reduce=i > 0)) for i in range(2))
+    index = Node(Op.AFFINE, (row, column), Affine((4, 1), 2))
+    load = Node(Op.LOAD, (index,), Load(0, dtypes.float32))
+    total = Node(Op.FOLD, (load, column), Fold(MAX))
+    parameters = (Parameter(dtypes.float32, 18), Parameter(dtypes.float32, 4, True))
+    kernel = Kernel(parameters, (Store(1, row, total, (row,), row < 3, ADD),), 1)
+    assert kernel_text(kernel).splitlines() == [
+        "kernel p0: f32[18], p1: f32[4] written",
+        "  %0 = load 4*a0 + r1 + 2 parameter=0 : f32[]",
+        "  %1 = fold %0, r1 monoid=MAX part=0 : f32[]",
+        "  %2 = lt a0, 3 : bool[]",
+        "  for a0 < 4 if %2: p1[a0] ADD= %1",
+    ]
+    assert kernel_text(SortKernel(parameters, 2, 9)).startswith("sort p0: f32[18], ")
