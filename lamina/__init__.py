@@ -44,7 +44,6 @@ from lamina.tensor.normalization import *  # noqa: F403
 from lamina.tensor.pooling import *  # noqa: F403
 from lamina.tensor.realize import realize
 from lamina.tensor.reduction import *  # noqa: F403
-from lamina.tensor.resize import *  # noqa: F403
 from lamina.tensor.sorting import *  # noqa: F403
 
 __version__ = "0.1.0"
@@ -61,6 +60,6 @@ for _part in (
     tensor.attention, tensor.convolution, tensor.creation, tensor.differentiate,
     tensor.elementwise, tensor.indexing, tensor.inspection, tensor.linalg,
     tensor.losses, tensor.movement, tensor.normalization, tensor.pooling,
-    tensor.reduction, tensor.resize, tensor.sorting,
+    tensor.reduction, tensor.sorting,
 ):  # fmt: skip
     __all__ += _part.__all__

@@ -76,9 +76,8 @@ def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
     if mask is None:
         return scores
     if broadcast_shapes(_WHAT, mask.shape, scores.shape) != scores.shape:
-        raise ShapeError(
-            f"{_WHAT}: the mask {mask.shape} does not broadcast to the scores {scores.shape}"
-        )
+        raise ShapeError(f"{_WHAT}: the mask {mask.shape} does not broadcast to the scores "
+                         f"{scores.shape}")  # fmt: skip
     if mask.dtype is bool_:
         return where(mask, scores, -math.inf)
     return scores + mask.cast(scores.dtype)

@@ -58,12 +58,9 @@ def log(re: Node, im: Node) -> Parts:
 
 
 def log1p(re: Node, im: Node) -> Parts:
-    small = real.hypot(re, im) < 0.5
-    near_re = select(small, re, re.lift(0))
-    near_im = select(small, im, im.lift(0))
-    near = real.log1p(near_re * 2 + near_re * near_re + near_im * near_im) * 0.5
+    near = real.log1p(re * 2 + re * re + im * im) * 0.5
     far = unary(Op.LOG, real.hypot(re + 1, im))
-    return select(small, near, far), real.atan2(im, re + 1)
+    return select(real.hypot(re, im) < 0.5, near, far), real.atan2(im, re + 1)
 
 
 def log_base(base: float) -> Callable[[Node, Node], Parts]:
@@ -104,16 +101,11 @@ def cosh(re: Node, im: Node) -> Parts:
 def tanh(re: Node, im: Node) -> Parts:
     """Far from 0 it is +-1 with a vanishing imaginary part."""
     far = (real.absolute(re) > 20.0) & (real.is_finite(im) | real.is_inf(re))
-    level, slope = real.tanh(re), real.tan(im)
-    root = real.cosh(select(far, re.lift(0), re))
+    level, root, slope = real.tanh(re), real.cosh(re), real.tan(im)
     below = level * level * (slope * slope) + 1
-    at_pole = 1 / select(level.eq(0), re.lift(_INF), level)
-    pole = real.absolute(slope) > 1e15
-    value_re = select(pole, at_pole, level * (slope * slope + 1) / below)
-    value_re = select(far, real.copysign(re.lift(1), re), select(re.eq(0), re, value_re))
-    turn = select(real.is_finite(im), im, im.lift(0))
-    shrunk = unary(Op.EXP, real.absolute(re) * -2) * 4
-    small = shrunk * (unary(Op.SIN, turn) * unary(Op.COS, turn))
+    value_re = select(re.eq(0), re, level * (slope * slope + 1) / below)
+    value_re = select(far, real.copysign(re.lift(1), re), value_re)
+    small = unary(Op.EXP, real.absolute(re) * -2) * 4 * (unary(Op.SIN, im) * unary(Op.COS, im))
     small = select(real.is_inf(re), real.copysign(re.lift(0), im), small)
     value_im = select(far, small, slope / (root * root) / below)
     return value_re, select(im.eq(0), im, value_im)

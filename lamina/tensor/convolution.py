@@ -62,9 +62,8 @@ def conv_transpose(
     margins = per_axis(what, "padding", padding, rank, least=0)
     extra = per_axis(what, "output_padding", output_padding, rank, least=0)
     if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
-        raise ShapeError(
-            f"{what}: output_padding {extra} must be less than stride {steps} or dilation {gaps}"
-        )
+        raise ShapeError(f"{what}: output_padding {extra} must be less than stride {steps} or "
+                         f"dilation {gaps}")  # fmt: skip
     before = [d * (k - 1) - p for d, k, p in zip(gaps, weight.shape[2:], margins, strict=True)]
     # `spread_apart` leaves stride - 1 zeros behind the last element.
     after = [b + e - (s - 1) for b, e, s in zip(before, extra, steps, strict=True)]

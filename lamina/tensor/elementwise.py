@@ -250,9 +250,7 @@ erf = FLOATS.unary("erf", "The error function.", Op.ERF)
 
 # Signs, neighbours and parts.
 copysign = FLOATS.binary("copysign", "|x1| with the sign of x2.", rm.copysign)
-nextafter = FLOATS.binary(
-    "nextafter", "The next representable number from x1 towards x2.", rm.nextafter
-)
+nextafter = FLOATS.binary("nextafter", "The next number from x1 towards x2.", rm.nextafter)
 signbit = FLOATS.unary("signbit", "Whether the sign bit is set, also for -0.0.", rm.signbit)
 real = SAME.unary("real", "The real part.", _same, lambda re, im: re)
 imag = SAME.unary("imag", "The imaginary part, 0 for real numbers.",
@@ -287,9 +285,7 @@ def _of_truth(op: Op) -> Rule:
     return rule
 
 
-logical_and = SAME.binary(
-    "logical_and", "Both are true; a number is true unless it is 0.", _of_truth(Op.AND)
-)
+logical_and = SAME.binary("logical_and", "Both are true, as numbers but 0 are.", _of_truth(Op.AND))
 logical_or = SAME.binary("logical_or", "At least one is true.", _of_truth(Op.OR))
 logical_xor = SAME.binary("logical_xor", "Exactly one is true.", _of_truth(Op.XOR))
 logical_not = SAME.unary("logical_not", "Neither true.", _of_truth(Op.NOT))
@@ -297,9 +293,7 @@ bitwise_and = SAME.binary("bitwise_and", "x1 & x2, for integers and bools.", Op.
 bitwise_or = SAME.binary("bitwise_or", "x1 | x2, for integers and bools.", Op.OR)
 bitwise_xor = SAME.binary("bitwise_xor", "x1 ^ x2, for integers and bools.", Op.XOR)
 bitwise_invert = SAME.unary("bitwise_invert", "~x, for integers and bools.", Op.NOT)
-bitwise_left_shift = SAME.binary(
-    "bitwise_left_shift", "x1 << x2; the width of the dtype or more gives 0.", Op.SHL
-)
+bitwise_left_shift = SAME.binary("bitwise_left_shift", "x1 << x2; 0 from the width on.", Op.SHL)
 bitwise_right_shift = SAME.binary("bitwise_right_shift", "x1 >> x2, keeping the sign.", Op.SHR)
 
 # Choice.
@@ -373,13 +367,10 @@ def _gelu_tanh(x: Node) -> Node:
 relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.", _relu)
 relu6 = FLOATS.unary("relu6", "x limited to 0..6.", _relu6)
 sigmoid = WIDE.unary("sigmoid", "1 / (1 + exp(-x)), without overflow.", _sigmoid)
-logsigmoid = WIDE.unary("logsigmoid", "The logarithm of the sigmoid, without overflow.",
-                        lambda a: -_softplus(-a))  # fmt: skip
-hardsigmoid = FLOATS.unary("hardsigmoid", "The sigmoid's approximation ``relu6(x + 3) / 6``.",
-                           lambda a: _relu6(a + 3) / 6)  # fmt: skip
+logsigmoid = WIDE.unary("logsigmoid", "log(sigmoid(x)) without overflow.", lambda a: -_softplus(-a))
+hardsigmoid = FLOATS.unary("hardsigmoid", "``relu6(x + 3) / 6``.", lambda a: _relu6(a + 3) / 6)
 silu = WIDE.unary("silu", "x sigmoid(x), also called swish.", lambda a: a * _sigmoid(a))
-hardswish = FLOATS.unary("hardswish", "The approximation ``x relu6(x + 3) / 6`` of silu.",
-                         lambda a: a * _relu6(a + 3) / 6)  # fmt: skip
+hardswish = FLOATS.unary("hardswish", "``x relu6(x + 3) / 6``.", lambda a: a * _relu6(a + 3) / 6)
 mish = WIDE.unary("mish", "x tanh(softplus(x)).", lambda a: a * rm.tanh(_softplus(a)))
 softsign = FLOATS.unary("softsign", "x / (1 + |x|).", lambda a: a / (rm.absolute(a) + 1))
 
@@ -391,12 +382,9 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
 
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
     """x, or ``alpha (exp(x) - 1)`` below 0."""
-
-    def rule(a: Node) -> Node:
-        below = a < 0
-        return select(below, rm.expm1(select(below, a, a.lift(0))) * alpha, a)
-
-    return WIDE("elu", rule, x)
+    return WIDE(
+        "elu", lambda a: select(a < 0, rm.expm1(select(a < 0, a, a.lift(0))) * alpha, a), x
+    )
 
 
 def gelu(x: Any, approximate: str = "none") -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lamina.dtypes import DType
 from lamina.errors import ShapeError
 from lamina.ir.build import insert_axes
 from lamina.ir.node import Node
@@ -53,14 +52,14 @@ def cross_entropy(
         if label_smoothing:
             chances = chances * (1.0 - label_smoothing) + each
         losses = -over.sum((values - top - total) * _times(chances, factors), axis=axis)
-        return _reduced(what, losses, reduction, x.dtype)
+        return _reduced(what, losses, reduction, x)
     chosen = _at(what, values, target, axis) - squeeze(top, axis=axis)
     share = None if factors is None else _at(what, factors, target, axis)
     losses = _times(squeeze(total, axis=axis) - chosen, share)
     if label_smoothing:
         even = over.sum(_times(total - (values - top), factors), axis=axis)
         losses = losses * (1.0 - label_smoothing) + even * each
-    return _class_reduced(what, losses, target != ignore_index, share, reduction, x.dtype)
+    return _class_reduced(what, losses, target != ignore_index, share, reduction, x)
 
 
 def nll_loss(
@@ -72,7 +71,7 @@ def nll_loss(
     axis, factors = _classes(what, x, weight)
     share = None if factors is None else _at(what, factors, target, axis)
     losses = _times(-_at(what, exact(what, x), target, axis), share)
-    return _class_reduced(what, losses, target != ignore_index, share, reduction, x.dtype)
+    return _class_reduced(what, losses, target != ignore_index, share, reduction, x)
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
@@ -116,7 +115,7 @@ def binary_cross_entropy(
     """
     values, goal = _pair("binary_cross_entropy", x, target)
     losses = -(goal * _bounded_log(values) + (1.0 - goal) * _bounded_log(1.0 - values))
-    return _finished("binary_cross_entropy", losses, reduction, x, target, weight)
+    return _reduced("binary_cross_entropy", _times(losses, weight), reduction, x, target)
 
 
 def binary_cross_entropy_with_logits(
@@ -127,13 +126,14 @@ def binary_cross_entropy_with_logits(
 
     weight: a factor of each element. pos_weight: a factor of the positive part; both broadcast.
     """
-    values, goal = _pair("binary_cross_entropy_with_logits", x, target)
+    what = "binary_cross_entropy_with_logits"
+    values, goal = _pair(what, x, target)
     # -log sigmoid(x) is softplus(-x), and -log(1 - sigmoid(x)) is that plus x.
     positive = softplus(-values)
     if pos_weight is not None:
         positive = positive * ((pos_weight.cast(values.dtype) - 1.0) * goal + 1.0)
     losses = (1.0 - goal) * values + positive
-    return _finished("binary_cross_entropy_with_logits", losses, reduction, x, target, weight)
+    return _reduced(what, _times(losses, weight), reduction, x, target)
 
 
 def kl_div(
@@ -152,7 +152,7 @@ def kl_div(
         losses = where(some, goal * (log(where(some, goal, 1.0)) - values), -goal * values)
     if reduction == "batchmean":
         return (over.sum(losses) / float(losses.shape[0] if losses.ndim else 1)).cast(x.dtype)
-    return _finished("kl_div", losses, reduction, x, target)
+    return _reduced("kl_div", losses, reduction, x, target)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
@@ -165,13 +165,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) 
     return (product / norms[0] / norms[1]).cast(dtype)
 
 
-# What they share.
-
-
 def _regression(
     what: str, rule: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, reduction: str
 ) -> Tensor:
-    return _finished(what, rule(exact(what, x) - exact(what, target)), reduction, x, target)
+    return _reduced(what, rule(exact(what, x) - exact(what, target)), reduction, x, target)
 
 
 def _huber(difference: Tensor, bound: float) -> Tensor:
@@ -191,20 +188,13 @@ def _times(losses: Tensor, factors: Tensor | None) -> Tensor:
     return losses if factors is None else losses * factors.cast(losses.dtype)
 
 
-def _reduced(what: str, losses: Tensor, reduction: str, dtype: DType) -> Tensor:
+def _reduced(what: str, losses: Tensor, reduction: str, *like: Tensor) -> Tensor:
+    """The reduced losses in the dtype that the arguments, `like`, promote to."""
     if reduction not in ("mean", "sum", "none"):
         raise ShapeError(f"{what}: reduction {reduction!r} is not 'mean', 'sum' or 'none'")
     if reduction != "none":
         losses = over.mean(losses) if reduction == "mean" else over.sum(losses)
-    return losses.cast(dtype)
-
-
-def _finished(
-    what: str, losses: Tensor, reduction: str, x: Tensor, target: Tensor,
-    weight: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """The reduced losses in the dtype that input and target promote to."""
-    return _reduced(what, _times(losses, weight), reduction, common_dtype(what, x, target))
+    return losses.cast(common_dtype(what, *like))
 
 
 def _bounded_log(x: Tensor) -> Tensor:
@@ -230,20 +220,18 @@ def _at(what: str, x: Tensor, target: Tensor, axis: int) -> Tensor:
     that do not exist."""
     rest = resized(x.shape, axis)
     if target.shape != rest or not target.dtype.is_int:
-        raise ShapeError(
-            f"{what}: input {x.shape} needs integer classes of shape {rest}, not "
-            f"{target.dtype.name} of {target.shape}"
-        )
+        raise ShapeError(f"{what}: input {x.shape} needs integer classes of shape {rest}, not "
+                         f"{target.dtype.name} of {target.shape}")  # fmt: skip
     picked = Node(Op.GATHER, (x.node, insert_axes(target.node, (axis,))), axis)
     return squeeze(Tensor.of(picked, common_device(what, x, target)), axis=axis)
 
 
 def _class_reduced(
-    what: str, losses: Tensor, valid: Tensor, share: Tensor | None, reduction: str, dtype: DType,
-) -> Tensor:  # fmt: skip
+    what: str, losses: Tensor, valid: Tensor, share: Tensor | None, reduction: str, x: Tensor
+) -> Tensor:
     """`losses` where `valid`; the mean divides by the sum of the targets' factors."""
     losses = where(valid, losses, 0.0)
     if reduction != "mean":
-        return _reduced(what, losses, reduction, dtype)
+        return _reduced(what, losses, reduction, x)
     factors = valid.cast(losses.dtype) if share is None else where(valid, share, 0.0)
-    return (over.sum(losses) / over.sum(factors)).cast(dtype)
+    return (over.sum(losses) / over.sum(factors)).cast(x.dtype)

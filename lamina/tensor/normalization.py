@@ -13,6 +13,7 @@ from lamina.dtypes import int64
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.shape import Shape
 from lamina.tensor import movement, reduction
 from lamina.tensor.axes import along
 from lamina.tensor.core import Tensor, common_device
@@ -177,12 +178,16 @@ def _check_indices(what: str, indices: Tensor) -> None:
         raise DTypeError(f"{what}: the indices are {indices.dtype.name}, not integers")
 
 
+def _check_shapes(what: str, shape: Shape, vectors: Sequence[Tensor | None]) -> None:
+    for one in vectors:
+        if one is not None and one.shape != shape:
+            raise ShapeError(f"{what}: a weight or bias vector has shape {one.shape}, not {shape}")
+
+
 def _check_channels(what: str, x: Tensor, *vectors: Tensor | None) -> None:
     if x.ndim < 2:
         raise ShapeError(f"{what}: {x.shape} has no channels; (N, C, ...) is needed")
-    for vector in vectors:
-        if vector is not None and vector.shape != (x.shape[1],):
-            raise ShapeError(f"{what}: a vector has shape {vector.shape}, not ({x.shape[1]},)")
+    _check_shapes(what, x.shape[1:2], vectors)
 
 
 def _last_axes(
@@ -191,9 +196,7 @@ def _last_axes(
     sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"{what}: {x.shape} does not end in {sizes}")
-    for weight in weights:
-        if weight is not None and weight.shape != sizes:
-            raise ShapeError(f"{what}: a weight or bias has shape {weight.shape}, not {sizes}")
+    _check_shapes(what, sizes, weights)
     return range(x.ndim - len(sizes), x.ndim)
 
 

@@ -120,28 +120,18 @@ def tanh(size: Node) -> Node:
     return -inner / (inner + 2)
 
 
-def _or_log_of_double(x: Node, rule: Callable[[Node], Node]) -> Node:
-    """`rule` of x, or log(2 x) where x is so large that it is the same."""
-    low = x < (2.0**28 if x.dtype is dtypes.float64 else 2.0**12)
-    large = unary(Op.LOG, select(low, x.lift(2), x)) + math.log(2)
-    return select(low, rule(select(low, x, x.lift(2))), large)
-
-
 @_odd
 def asinh(size: Node) -> Node:
-    def rule(x: Node) -> Node:
-        return log1p(x + x * x / (unary(Op.SQRT, x * x + 1) + 1))
-
-    return _or_log_of_double(size, rule)
+    """The logarithm of ``2 |x|`` where |x| is so large that it is the same."""
+    low = size < (2.0**28 if size.dtype is dtypes.float64 else 2.0**12)
+    near = select(low, size, size.lift(1))
+    small = log1p(near + near * near / (unary(Op.SQRT, near * near + 1) + 1))
+    large = unary(Op.LOG, select(low, size.lift(1), size)) + math.log(2)
+    return select(low, small, large)
 
 
 def acosh(x: Node) -> Node:
-    """Inverse hyperbolic cosine, NaN below 1."""
-
-    def rule(x: Node) -> Node:
-        return log1p(x - 1 + unary(Op.SQRT, x - 1) * unary(Op.SQRT, x + 1))
-
-    return select(x < 1, x.lift(math.nan), _or_log_of_double(x, rule))
+    return asinh(unary(Op.SQRT, x - 1) * unary(Op.SQRT, x + 1))
 
 
 @_odd

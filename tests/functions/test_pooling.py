@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lamina.errors import DTypeError, LaminaError, ShapeError
 from lamina.tensor import pooling
 from lamina.tensor.core import Tensor
-from lamina.tensor.resize import interpolate
+from lamina.tensor.pooling import interpolate
 from tests.functions.agreement import (
     agree_with_differences,
     agree_with_torch,
