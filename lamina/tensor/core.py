@@ -22,10 +22,9 @@ _SCALARS = (bool, int, float, complex)
 
 
 class Tensor:
-    """A multidimensional array: a value, computed when somebody looks at it.
+    """A multidimensional array, computed when somebody looks at it; `Tensor(data)` is `asarray`.
 
-    `Tensor(data)` is `asarray(data)`. Two tensors never share a changing value: `assign` and
-    item assignment rebind this handle only, whatever happens to the memory below.
+    Two tensors never share a changing value: `assign` and item assignment rebind this handle only.
     """
 
     __slots__ = (
@@ -121,8 +120,7 @@ class Tensor:
     def item(self) -> Any:
         """The only element, as a Python scalar. Raises ShapeError when there are more."""
         if self.size != 1:
-            raise ShapeError(f"item: a tensor of shape {self.shape} has {self.size} elements; "
-                             "use tolist() or numpy()")  # fmt: skip
+            raise ShapeError(f"item: {self.shape} is no single element; use tolist() or numpy()")
         return memory.native(self).item()
 
     def tolist(self) -> Any:
@@ -148,8 +146,7 @@ class Tensor:
         if refused:
             raise DTypeError(f"{what}: a {self.dtype.name} tensor has no such value; cast it first")
         if self.ndim:
-            raise DTypeError(f"{what}: a tensor of shape {self.shape} is no single value; "
-                             "use item(), any() or all()")  # fmt: skip
+            raise DTypeError(f"{what}: {self.shape} is no single value; use item(), any() or all()")
         return self.item()
 
     def __len__(self) -> int:
@@ -221,11 +218,8 @@ class Tensor:
         return self.to(device)
 
     def assign(self, value: Any) -> Tensor:
-        """Give this tensor a new value, in its own memory once it is realised.
-
-        `value` is cast and broadcast to this tensor's dtype and shape. Other tensors keep their
-        values, and the new value has no history: derivatives stop at it once it is realised.
-        """
+        """Give this tensor a new value, cast and broadcast to its dtype and shape; realising it
+        writes to its own memory and ends its history. Other tensors keep their values."""
         new = build.cast(as_tensor(value, self).to(self.device).node, self.dtype)
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")

@@ -53,11 +53,8 @@ def leaf(node: Node, device: str | None, requires_grad: bool = False) -> Tensor:
 def asarray(
     obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None
 ) -> Tensor:
-    """A tensor from numbers, nested sequences, a NumPy array, a tensor, or any DLPack producer.
-
-    The values are copied unless `obj` is a tensor already; ``copy=False`` raises ArgumentError
-    when a copy is needed.
-    """
+    """A tensor from numbers, nested sequences, a NumPy array or any DLPack producer, which are
+    copied, or from a tensor. Raises ArgumentError when ``copy=False`` and a copy is needed."""
     foreign = hasattr(obj, "__dlpack__") and not hasattr(obj, "__array__")
     source = from_dlpack(obj, device=device, copy=True) if foreign else obj
     found = Tensor(source, dtype, device)
@@ -238,11 +235,9 @@ def to_dlpack(
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of a DLPack producer, such as a NumPy or PyTorch array.
-
-    Contiguous memory is shared unless `copy` says otherwise: whoever writes to it changes this
-    tensor too. Raises BufferError when sharing is asked for and impossible.
-    """
+    """A tensor over the memory of a DLPack producer, such as a NumPy or PyTorch array: whoever
+    writes to it changes this tensor too. It is copied if `copy` says so or it is not contiguous;
+    raises BufferError if ``copy=False`` forbids that."""
     where = check_device(device)
     if isinstance(x, Tensor):
         moved = x if device is None else x.to(where)

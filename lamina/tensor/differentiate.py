@@ -47,10 +47,9 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """A function that returns what `f` returns and its derivative for the arguments `argnums`.
 
-    An argument is a tensor, a Python number, or dicts, lists and tuples of tensors; its
-    derivative has the same form, with None for tensors that are not floats. With `has_aux`, `f`
-    returns a pair and only the first part is differentiated.
-    """
+    Arguments are tensors, numbers, or dicts, lists and tuples of tensors; a derivative has the same
+    form, with None for tensors that are not floats. With `has_aux`, `f` returns a pair and only the
+    first part is differentiated."""
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -74,8 +73,7 @@ def value_and_grad(
         if not isinstance(y, Tensor):
             raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")
         derivatives = dict(zip(map(id, wrt), gradient(y, wrt), strict=True))
-        grads = [map_tree(lambda one: derivatives.get(id(one)), inner[place])
-                 for place in positions]  # fmt: skip
+        grads = [map_tree(lambda one: derivatives.get(id(one)), inner[at]) for at in positions]
         parts = grads[0] if isinstance(argnums, int) else tuple(grads)
         opened: tuple[Any, Any] = _opened((result, parts), contents)
         return opened

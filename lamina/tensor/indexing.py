@@ -23,11 +23,9 @@ _REDUCTIONS = {None: None, "add": ADD, "sum": ADD, "multiply": MUL, "prod": MUL,
 
 
 class Selection(NamedTuple):
-    """What a key selects: a range of each axis, and of that box, reshaped, places by arrays.
-
-    `shape` is that of the box without the axes of integers and with the new ones; `arrays` are
-    indices by axis of `shape`, which broadcast together. Integers beside arrays count as arrays.
-    """
+    """What a key selects: a range of each axis; and of that box, in a `shape` without the axes of
+    integers and with the new ones, the places that `arrays` hold for some axes of `shape`. Arrays
+    broadcast together; integers beside them count as arrays."""
 
     ranges: list[range]
     shape: Shape
@@ -290,11 +288,9 @@ def _cropped(what: str, node: Node, shape: Shape, free: int | None = None) -> No
 
 
 def scatter(x: Any, axis: int, index: Any, source: Any, reduce: str | None = None) -> Tensor:
-    """x with ``source[..., i, ...]`` put at ``index[..., i, ...]`` along `axis`.
-
-    `reduce` combines it with what is there: "add", "multiply", "max" or "min". Source and index
-    have one shape, no greater than that of x beside `axis`.
-    """
+    """x with ``source[..., i, ...]`` put at ``index[..., i, ...]`` along `axis`, or combined by
+    `reduce` with what is there: "add", "multiply", "max" or "min". Source and index have one shape,
+    no greater than that of x beside `axis`."""
     x = as_tensor(x)
     if reduce not in _REDUCTIONS:
         raise ArgumentError(f"scatter: reduce={reduce!r} is not one of {list(_REDUCTIONS)}")

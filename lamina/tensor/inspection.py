@@ -88,8 +88,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
     source = as_tensor(x)
     wanted = as_dtype(dtype)
     if source.dtype.is_complex and wanted.kind in ("int", "uint", "float"):
-        raise DTypeError(f"astype: {source.dtype.name} to {wanted.name} loses the imaginary "
-                         "part; use real()")  # fmt: skip
+        parts = f"{source.dtype.name} to {wanted.name}"
+        raise DTypeError(f"astype: {parts} loses the imaginary part; use real()")
     moved = source if device is None else source.to(device)
     return moved.cast(wanted) if copy or source.dtype is not wanted else moved
 

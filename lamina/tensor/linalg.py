@@ -1,7 +1,4 @@
-"""Products of arrays, contractions by index notation, and small linear algebra.
-
-A product is one of expanded views, summed over the axes they share.
-"""
+"""Products of arrays: of expanded views, summed over the axes they share; index notation."""
 
 from __future__ import annotations
 
@@ -36,10 +33,8 @@ def _pair(what: str, x1: Any, x2: Any) -> tuple[Node, Node, DType, str]:
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:
-    """The matrix product over the last two axes; leading axes broadcast, vectors lose theirs.
-
-    The 16-bit floats are added up in float32.
-    """
+    """The matrix product over the last two axes; leading axes broadcast, vectors lose theirs. The
+    16-bit floats are added up in float32."""
     a, b, dtype, device = _pair("matmul", x1, x2)
     what = f"matmul: {a.shape} @ {b.shape}"
     if not a.shape or not b.shape:
@@ -65,10 +60,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     a, b, dtype, device = _pair("vecdot", x1, x2)
     if not -min(len(a.shape), len(b.shape)) <= axis < 0:
         normalize_axis("vecdot", axis, min(len(a.shape), len(b.shape)))
-    sizes = a.shape[axis], b.shape[axis]
-    if sizes[0] != sizes[1]:
-        raise ShapeError(f"vecdot: {a.shape} and {b.shape}: sizes {sizes[0]} and {sizes[1]} "
-                         f"differ along axis {axis}")  # fmt: skip
+    if a.shape[axis] != b.shape[axis]:
+        raise ShapeError(f"vecdot: {a.shape} and {b.shape} differ in size along axis {axis}")
     full = broadcast_shapes("vecdot", a.shape, b.shape)
     product = build.expand(conj(Tensor.of(a, device)).node, full) * build.expand(b, full)
     along = normalize_axis("vecdot", axis, len(full))
@@ -136,13 +129,11 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
 
 
 def einsum(equation: str, *tensors: Tensor) -> Tensor:
-    """The sum of products that `equation` describes, as in NumPy and PyTorch.
-
-    ``"ij,jk->ik"`` is a matrix product. A letter that is repeated within one operand takes a
-    diagonal; ``...`` stands for axes that broadcast. Without ``->`` the result has the letters
-    that occur once, in alphabetical order, after the broadcast axes. Three operands or more are
-    contracted two at a time, the smallest intermediate result first. Raises ShapeError.
-    """
+    """The sum of products that `equation` describes, as in NumPy and PyTorch: ``"ij,jk->ik"`` is a
+    matrix product. A letter that is repeated within one operand takes a diagonal; ``...`` stands
+    for axes that broadcast. Without ``->`` the result has the letters that occur once, in
+    alphabetical order, after the broadcast axes. Three operands or more are contracted two at a
+    time, the smallest intermediate result first. Raises ShapeError."""
     inputs, output = _parse(equation, tensors)
     device = common_device("einsum", *tensors)
     dtype = common_dtype("einsum", *tensors)

@@ -35,11 +35,8 @@ def _sizes(what: str, given: tuple[Any, ...]) -> Shape:
 
 
 def reshape(x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None = None) -> Tensor:
-    """The elements, row-major, in another shape; one size may be -1 for "what is left".
-
-    Takes a tuple (the standard) or the sizes one by one. Tensors are values, so `copy` changes
-    nothing.
-    """
+    """The elements, row-major, in another shape: a tuple (the standard) or the sizes one by one;
+    one may be -1 for "what is left". Tensors are values, so `copy` changes nothing."""
     x = as_tensor(x)
     wanted = _sizes("reshape", (shape, *more))
     if wanted.count(-1) > 1:
@@ -177,11 +174,9 @@ def squeeze(x: Any, /, axis: Axes = None) -> Tensor:
 
 
 def pad(x: Any, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scalar = 0) -> Tensor:
-    """Elements of `value` added at the ends: a (before, after) pair an axis.
-
-    Fewer pairs than axes apply to the last axes. A flat sequence is read as PyTorch does: pairs
-    from the last axis backwards. Negative numbers cut off.
-    """
+    """Elements of `value` added at the ends: a (before, after) pair an axis, fewer pairs for the
+    last axes. A flat sequence is read as PyTorch does: pairs from the last axis backwards. Negative
+    numbers cut off."""
     x = as_tensor(x)
     given: list[Any] = list(padding)
     if given and isinstance(given[0], int):

@@ -88,11 +88,9 @@ def _order(what: str, x: Tensor, axis: int, descending: bool) -> Node:
 def searchsorted(
     x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
 ) -> Tensor:
-    """Where each element of `x2` belongs in `x1`, int64 of x2's shape.
-
-    x1: (n,), ascending, or ascending in the order `sorter`. With side 'left' the index i has
-    ``x1[i - 1] < v <= x1[i]``, with 'right' ``x1[i - 1] <= v < x1[i]``.
-    """
+    """Where each element v of `x2` belongs in `x1`, (n,), ascending, or ascending in the order
+    `sorter`: int64 of x2's shape. With side 'left' the index i has ``x1[i - 1] < v <= x1[i]``, with
+    'right' ``x1[i - 1] <= v < x1[i]``."""
     if side not in ("left", "right"):
         raise ShapeError(f"searchsorted: side {side!r} is neither 'left' nor 'right'")
     if x1.ndim != 1:
@@ -148,9 +146,8 @@ def unique(
 ) -> Tensor | tuple[Tensor, ...]:
     """The values of `x`, ascending; on request followed by inverse indices and counts."""
     values, _, inverse, counts = unique_all(x)
-    if not (return_inverse or return_counts):
-        return values
-    return (values, *[inverse] * return_inverse, *[counts] * return_counts)
+    found = (values, *[inverse] * return_inverse, *[counts] * return_counts)
+    return found if len(found) > 1 else values
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
