@@ -18,16 +18,10 @@ from lamina.shape import Shape
 T = TypeVar("T")
 
 
-def _binary(op: Op) -> Callable[[Operators[T], T | Scalar], T]:
+def _binary(op: Op, *, reflected: bool = False) -> Callable[[Operators[T], T | Scalar], T]:
     def operator(self: Operators[T], other: T | Scalar) -> T:
-        return self._apply(op, self, self.lift(other))
-
-    return operator
-
-
-def _reflected(op: Op) -> Callable[[Operators[T], T | Scalar], T]:
-    def operator(self: Operators[T], other: T | Scalar) -> T:
-        return self._apply(op, self.lift(other), self)
+        lifted = self.lift(other)
+        return self._apply(op, lifted, self) if reflected else self._apply(op, self, lifted)
 
     return operator
 
@@ -46,11 +40,11 @@ class Operators(Generic[T]):
         raise NotImplementedError
 
     __add__ = _binary(Op.ADD)
-    __radd__ = _reflected(Op.ADD)
+    __radd__ = _binary(Op.ADD, reflected=True)
     __mul__ = _binary(Op.MUL)
-    __rmul__ = _reflected(Op.MUL)
+    __rmul__ = _binary(Op.MUL, reflected=True)
     __truediv__ = _binary(Op.DIV)
-    __rtruediv__ = _reflected(Op.DIV)
+    __rtruediv__ = _binary(Op.DIV, reflected=True)
     __floordiv__ = _binary(Op.IDIV)
     __mod__ = _binary(Op.MOD)
     __pow__ = _binary(Op.POW)
@@ -60,7 +54,7 @@ class Operators(Generic[T]):
     __lshift__ = _binary(Op.SHL)
     __rshift__ = _binary(Op.SHR)
     __lt__ = _binary(Op.LT)
-    __gt__ = _reflected(Op.LT)
+    __gt__ = _binary(Op.LT, reflected=True)
     eq = _binary(Op.EQ)  # elementwise; ``==`` compares programs
 
     def __sub__(self, other: T | Scalar) -> T:

@@ -31,10 +31,7 @@ from lamina.ir.ops import Group, Op
 from lamina.shape import prod
 
 _INTS = tuple[int, ...]
-_SINGLE: dict[str, Any] = {
-    "": type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int,
-    "device": str,
-}  # fmt: skip
+_SINGLE = {"dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str}
 _OPERANDS = (
     dict.fromkeys(Group.LEAF, 0)
     | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN}, 2)
@@ -107,7 +104,7 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
 def _check_argument(arg: Any, kind: Any) -> None:
     """`kind` is what the table says of the argument."""
     single = isinstance(kind, str)
-    hint = _SINGLE[kind] if single else kind
+    hint = _SINGLE.get(kind, type(None)) if single else kind
     require(_fits(arg, hint), f"its argument is {arg!r}, not {_named(hint)}")
     for field, part in () if single else _hints(kind).items():
         value = getattr(arg, field)
