@@ -73,8 +73,7 @@ class Plan(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A program, a plan for each of its kernels (equal kernels share one), and its source once it
-    is printed."""
+    """A program, one plan for equal kernels, and the source once it is printed."""
 
     program: Program
     plans: dict[AnyKernel, Plan]
@@ -149,8 +148,7 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
         return f"sort{number}_{kernel.rows}x{kernel.length}"
     store, ops = kernel.stores[-1], {node.op for node in kernel.nodes}
     kind = "fold" if Op.FOLD in ops else "scan" if Op.PREFIX in ops else "map"
-    if store.monoid is not None:
-        kind = "scatter"
+    kind = kind if store.monoid is None else "scatter"
     return f"{kind}{number}_{'x'.join(str(axis.arg.size) for axis in store.axes) or '1'}"
 
 

@@ -9,7 +9,7 @@ the same axes that are ready at that place share them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -36,9 +36,6 @@ class Value(NamedTuple):
     mask: int = 0
 
 
-Values = tuple[Value, ...]
-
-
 class Run(NamedTuple):
     """How one axis runs: "loop" or "unroll" over `extent`, "vector" of `extent` lanes, or "fixed"
     at `extent`, a number or text; and the condition under which it does so, if any."""
@@ -48,6 +45,7 @@ class Run(NamedTuple):
     condition: str = ""
 
 
+Values = tuple[Value, ...]
 Segment = dict[Node, Run]
 
 
@@ -90,7 +88,7 @@ class NestPrinter(Target):
         self.nest = nest
         self.scopes = [Scope()]
         self.depth_of: dict[Node, int] = {}  # axis -> number of the scope that binds it
-        self.text_of: dict[Node, str] = {}  # looped axes
+        self.text_of: dict[Node, int | str] = {}  # axis with a loop or a place -> its index
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self._names = 0
@@ -105,7 +103,7 @@ class NestPrinter(Target):
         self._names += 1
         name = f"t{self._names}"
         self.line(f"{'' if mutable else 'const '}{self.type(value)} {name} = {value.text};")
-        return value._replace(text=name)
+        return Value(name, value.dtype, value.lanes, value.mask)
 
     @contextmanager
     def at(self, depth: int) -> Iterator[None]:
@@ -115,31 +113,27 @@ class NestPrinter(Target):
         self.scopes = inner
 
     @contextmanager
-    def bound(self, axis: Node, run: Run) -> Iterator[None]:
-        """Bind `axis` to its loop, to a text, or to the lanes or points of the open tile."""
-        name, extent = f"a{axis.arg.number}", run.extent
-        tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
-        table = tables.get(run.how, self.text_of)
-        table[axis] = {"loop": name, "fixed": str(extent)}.get(run.how, extent)
-        if run.how == "loop":
-            self.scopes.append(Scope())
-        self.depth_of[axis] = len(self.scopes) - 1
-        yield
-        del self.depth_of[axis], table[axis]
-        if run.how == "loop" and (lines := self.scopes.pop().lines):
-            self.line(f"for (i64 {name} = 0; {name} < {extent}; {name}++) {{")
-            self.scopes[-1].lines += ["    " + text for text in lines]
-            self.line("}")
-
-    @contextmanager
     def opened(self, segment: Segment) -> Iterator[None]:
         """Open the loops of `segment` in the nest's order, then its tile."""
         ordered = [axis for axis in self.nest.order if axis in segment]
         ordered.sort(key=lambda axis: segment[axis].how in ("unroll", "vector"))
-        with ExitStack() as stack:
-            for axis in ordered:
-                stack.enter_context(self.bound(axis, segment[axis]))
-            yield
+        tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
+        headers: list[str] = []
+        for axis in ordered:
+            how, extent, _ = segment[axis]
+            if how == "loop":
+                name = f"a{axis.arg.number}"
+                headers.append(f"for (i64 {name} = 0; {name} < {extent}; {name}++) {{")
+                self.scopes.append(Scope())
+                extent = name
+            tables.get(how, self.text_of)[axis] = extent
+            self.depth_of[axis] = len(self.scopes) - 1
+        yield
+        for axis in ordered:
+            del self.depth_of[axis], tables.get(segment[axis].how, self.text_of)[axis]
+        for header in reversed(headers):
+            if lines := self.scopes.pop().lines:
+                self.scopes[-1].lines += [header, *("    " + text for text in lines), "}"]
 
     def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
         """The nests that together cover `extent` iterations of the chain `pieces`.
@@ -185,13 +179,15 @@ class NestPrinter(Target):
     def lanes_of(self, node: Node) -> int:
         """1, or the lanes of the vector axis that `node` depends on."""
         free = free_axes(node)
-        return max((lanes for axis, lanes in self.vectors.items() if axis in free), default=1)
+        return next((lanes for axis, lanes in self.vectors.items() if axis in free), 1)
 
     def home(self, node: Node) -> int:
         """The number of the outermost scope where `node` can be computed."""
-        return max((self.depth_of[axis] for axis in free_axes(node)), default=0)
+        return max(map(self.depth_of.__getitem__, free_axes(node)), default=0)
 
     def key(self, node: Node, point: Point) -> Key:
+        if not self.unrolled:
+            return node, ()
         free = free_axes(node)
         return node, tuple((axis, point[axis]) for axis in self.unrolled if axis in free)
 
@@ -202,18 +198,19 @@ class NestPrinter(Target):
         depth, key = self.home(node), self.key(node, point)
         cache = self.scopes[depth].cache
         if key not in cache:
-            with self.at(depth):
-                if node.op is Op.FOLD:
-                    self._fold(node)
-                elif node.op is Op.PREFIX:
-                    self._prefix(node, point)
-                elif node.op in (Op.AXIS, Op.AFFINE):
-                    cache[key] = self._index_value(node, point)
-                elif node.op is Op.LOAD:
-                    cache[key] = self.declare(self.load(node, point))
-                else:
-                    operands = [self.value(one, point) for one in node.src]
-                    cache[key] = self.declare(self.operation(node, operands))
+            inner, self.scopes = self.scopes, self.scopes[: depth + 1]
+            if node.op is Op.FOLD:
+                self._fold(node)
+            elif node.op is Op.PREFIX:
+                self._prefix(node, point)
+            elif node.op in (Op.AXIS, Op.AFFINE):
+                cache[key] = self._index_value(node, point)
+            elif node.op is Op.LOAD:
+                cache[key] = self.declare(self.load(node, point))
+            else:
+                operands = [self.value(one, point) for one in node.src]
+                cache[key] = self.declare(self.operation(node, operands))
+            self.scopes = inner
         return cache[key]
 
     def result(self, root: Node, point: Point) -> Value:
@@ -231,7 +228,7 @@ class NestPrinter(Target):
                 constant += factor * point[term]
             elif self.lanes_of(term) == 1:
                 text = self.text_of[term] if term.op is Op.AXIS else self.value(term, point).text
-                parts.append(text if factor == 1 else f"{factor} * {text}")
+                parts.append(f"{text}" if factor == 1 else f"{factor} * {text}")
         if constant or not parts:
             parts.append(str(constant))
         return " + ".join(parts)

@@ -53,9 +53,8 @@ class CPrinter(NestPrinter):
         if dtype.is_float:
             suffix = "f" if dtype is float32 else ""
             text = repr(ctypes.c_float(value).value if suffix else value)
-            special = {"nan": f'nan{suffix}("")', "inf": f"inf{suffix}()"}.get(text.lstrip("-"))
-            sign = "-" * text.startswith("-")
-            text = f"{sign}__builtin_{special}" if special else text + suffix
+            nan, inf = f'__builtin_nan{suffix}("")', f"__builtin_inf{suffix}()"
+            text = {"nan": nan, "inf": inf, "-inf": f"-{inf}"}.get(text, text + suffix)
         elif dtype is bool_:
             text = str(int(value))
         elif dtype.bits < 64:
@@ -95,9 +94,9 @@ class CPrinter(NestPrinter):
         """The vector axis of an access, if any, its lanes, and the elements between them; None if
         data or a condition decide lane by lane."""
         terms, _ = ix.terms_of(index)
-        free = [free_axes(one) for one in (*terms, condition) if one is not None]
+        nodes = [*terms] if condition is None else [*terms, condition]
         for axis, lanes in self.vectors.items():
-            if users := sum(axis in one for one in free):
+            if users := sum(axis in free_axes(node) for node in nodes):
                 return axis, lanes, terms.get(axis) if users == 1 else None
         return None, 1, 1
 

@@ -48,11 +48,11 @@ Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
 
 def spell(printer: CPrinter, node: Node, operands: list[Value]) -> Value:
     """One elementwise operation; a mask is as wide as the widest value it is made of."""
-    lanes = max(one.lanes for one in operands)
+    lanes = max([one.lanes for one in operands])
     masked = lanes > 1 and node.dtype is bool_
     mask = max(one.mask or one.dtype.bits for one in operands) if masked else 0
-    out = Value("", node.dtype, lanes, mask)
-    return out._replace(text=OPERATIONS[node.op](printer, node, operands, out))
+    text = OPERATIONS[node.op](printer, node, operands, Value("", node.dtype, lanes, mask))
+    return Value(text, node.dtype, lanes, mask)
 
 
 def mask_of(value: Value) -> Value:
@@ -85,10 +85,11 @@ def _by_lane(
 
 
 def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    logical = out.mask and operands[0].dtype is bool_
-    a, b = (printer.widened(one, out) if logical else one.text for one in operands)
-    if logical and node.op in (Op.LT, Op.EQ):
-        return f"(~{a} & {b})" if node.op is Op.LT else f"~({a} ^ {b})"
+    a, b = operands[0].text, operands[1].text
+    if out.mask and operands[0].dtype is bool_:
+        a, b = (printer.widened(one, out) for one in operands)
+        if node.op in (Op.LT, Op.EQ):
+            return f"(~{a} & {b})" if node.op is Op.LT else f"~({a} ^ {b})"
     return f"({a} {SIGNS[node.op]} {b})"
 
 
