@@ -78,19 +78,15 @@ class KernelGroup:
         """Where an array of `shape` is computed: its index, and the axes of its loops."""
         full = squeezed(shape)
         if full not in self._loops:
-            self._loops[full] = self._full(full)
+            layout = self.layouts[full]
+            sizes = [size for axis, size in enumerate(full) if axis not in layout]
+            columns, opened = self.lowering.new_axes(sizes)
+            rows, rest = iter(self.row_index), iter(columns)
+            index = tuple(next(rows if axis in layout else rest) for axis in range(len(full)))
+            self._loops[full] = index, (*self.row_axes, *opened)
         index, axes = self._loops[full]
         rest = iter(index)
         return tuple(ix.ZERO if size == 1 else next(rest) for size in shape), axes
-
-    def _full(self, shape: Shape) -> tuple[Index, Index]:
-        """The same for members of a full, squeezed shape."""
-        layout = self.layouts[shape]
-        sizes = [size for axis, size in enumerate(shape) if axis not in layout]
-        columns, opened = self.lowering.new_axes(sizes)
-        rows, rest = iter(self.row_index), iter(columns)
-        index = tuple(next(rows if axis in layout else rest) for axis in range(len(shape)))
-        return index, (*self.row_axes, *opened)
 
     def _lower(self, node: Node) -> None:
         index, axes = self._index(node.src[-1].shape if node.op is Op.SCATTER else node.shape)
@@ -115,10 +111,6 @@ class KernelGroup:
         self.members.append(node)
         self._lower_all([node])
 
-    def rebuild(self) -> None:
-        self._begin()
-        self._lower_all(self.members)
-
     def _lower_all(self, nodes: Sequence[Node]) -> None:
         """Lower `nodes`; starts over with every member as often as an axis must be split."""
         while True:
@@ -138,18 +130,15 @@ class KernelGroup:
             return False
         try:
             self.add(node)
-            if self.contracts or not self.contracts_at(node):
+            if self.contracts or contraction([self.stores[node].value], self.row_axes) is None:
                 return True
         except NotFusableError:
             pass
         self.members.pop()
         self.rows, self.layouts, self.plan = saved
-        self.rebuild()
+        self._begin()
+        self._lower_all(self.members)
         return False
-
-    def contracts_at(self, node: Node) -> bool:
-        """Is there a contraction in what computes a member?"""
-        return contraction([self.stores[node].value], self.row_axes) is not None
 
     def _admit(self, node: Node) -> bool:
         """The cheap conditions, on shapes alone; may turn the group's rows into full members."""
@@ -179,7 +168,8 @@ class KernelGroup:
             return False
         self.rows = squeezed(node.shape)
         self.layouts = {full: kept}
-        self.rebuild()
+        self._begin()
+        self._lower_all(self.members)
         return True
 
 
@@ -200,7 +190,7 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
     families: dict[object, list[tuple[KernelGroup, set[Node]]]] = {}
     by_number = attrgetter("number")
     for node, region in chosen.items():
-        operands, written = place.operands(region), place.written(region)
+        written, operands = place.written(region), {one for inner in region for one in inner.src}
         arrays = {one for one in operands if one in values or one.op is Op.BUFFER}
         needed = {homes[one] for one in arrays & values}
         # Values of one extent are siblings if they read one array or serve one user.
@@ -238,5 +228,5 @@ def _started(number: int, node: Node, values: frozenset[Node]) -> KernelGroup:
         group.members.append(node)
     else:
         group.add(node)
-        group.contracts = group.contracts_at(node)
+        group.contracts = contraction([group.stores[node].value], group.row_axes) is not None
     return group

@@ -157,7 +157,8 @@ def _recomputed(order: list[Node], values: set[Node], found: set[Node]) -> set[N
         if len(region) > MAX_RECOMPUTED:
             ends.add(node)
         elif node in found:
-            families.setdefault(frozenset(operands(region) & ends), []).append(node)
+            arrays = frozenset(one for inner in region for one in inner.src if one in ends)
+            families.setdefault(arrays, []).append(node)
     outnumber = (family for arrays, family in families.items() if len(family) > len(arrays))
     return {node for family in outnumber for node in family}
 
@@ -170,11 +171,6 @@ def _regions(order: list[Node], ends: set[Node]) -> Iterator[tuple[Node, frozens
         parts = (regions[one] for one in node.src if one not in ends)
         regions[node] = frozenset((node,)).union(*parts)
         yield node, regions[node]
-
-
-def operands(region: Iterable[Node]) -> set[Node]:
-    """Everything that the nodes of a region have as an operand."""
-    return {operand for node in region for operand in node.src}
 
 
 def written(region: Iterable[Node]) -> frozenset[Node]:

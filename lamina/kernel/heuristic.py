@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -74,9 +73,6 @@ class Planner:
         self.moves.append(move)
         self.nest = move.apply(self.nest)
 
-    def reorder(self, axes: Sequence[Node]) -> None:
-        self.do(moves.Reorder(tuple(axis.arg.number for axis in axes)))
-
     def bind(self, axis: Node, to: str) -> None:
         self.do(moves.Bind(axis.arg.number, to))
 
@@ -98,14 +94,13 @@ class Planner:
 
     def fuse_all(self) -> None:
         """Fuse neighbours until nothing changes."""
-        while pair := self._fusable():
-            first, second = pair
-            self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis))
-            self.next_axis += 1
-
-    def _fusable(self) -> tuple[Node, Node] | None:
-        pairs = (pair for axes in (self.rows(), *self.inner()) for pair in pairwise(axes))
-        return next((pair for pair in pairs if moves.can_fuse(self.kernel, *pair)), None)
+        for axes in (self.rows(), *self.inner()):
+            for first, second in pairwise(axes):
+                if moves.can_fuse(self.kernel, first, second):
+                    self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis))
+                    self.next_axis += 1
+                    self.fuse_all()
+                    return
 
 
 def _suits(axis: Node, index: Node, condition: Node | None = None) -> int:
@@ -200,7 +195,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     tile = (height, repeat, lane)
     first = [axis for axis in plan.rows() if axis not in (*around, *tile)]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
-    plan.reorder(list(dict.fromkeys([*first, *around, *reduced, *tile])))
+    order = dict.fromkeys([*first, *around, *reduced, *tile])
+    plan.do(moves.Reorder(tuple(axis.arg.number for axis in order)))
     innermost = bound_axes(fold)[-1].arg.number
     plan.do(moves.Stage(innermost, "register"))
     plan.do(moves.Tensorize(innermost, name))
@@ -223,7 +219,8 @@ def _dot_tile(plan: Planner, fold: Node) -> None:
         for axis, height in zip(rows, DOT_TILES[plan.target.registers], strict=False)
     ]
     others = [axis for axis in plan.rows() if axis not in outer and axis.arg.size > 1]
-    plan.reorder([*(axis for axis in others if plan.nest.bound(axis) == "serial"), *outer])
+    order = [axis for axis in others if plan.nest.bound(axis) == "serial"] + outer
+    plan.do(moves.Reorder(tuple(axis.arg.number for axis in order)))
     plan.do(moves.Stage(bound_axes(fold)[-1].arg.number, "register"))
 
 

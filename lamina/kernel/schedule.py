@@ -216,8 +216,7 @@ Schedule = tuple[Move, ...]
 
 
 def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
-    """The loop nest of `kernel` under `schedule`. Raises FormatError for a move that does not
-    fit the kernel."""
+    """The loop nest of `kernel` under `schedule`; raises FormatError if a move does not fit."""
     nest = Nest(kernel, tuple(axes_of(kernel)), {})
     for move in schedule:
         nest = move.apply(nest)

@@ -51,7 +51,7 @@ def test_text_round_trips(schedule: tuple[object, ...]) -> None:
 
 
 def test_text_may_hold_comments_and_semicolons() -> None:
-    text = "split(a0, 4) -> a1, a2; bind(a2, vector)  # lanes\n\n# nothing\nreorder(a1, a2)"
+    text = "split(a0,4)->a1, a2; bind( a2, vector )  # lanes\n\n# nothing\nreorder(a1, a2)"
     assert parse(text) == (Split(0, 4, 1, 2), Bind(2, "vector"), Reorder((1, 2)))
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from lamina.dtypes import int64
 from lamina.fuse.program import Output, Program
 from lamina.ir.kernel import Kernel
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.options import current
 from lamina.pipeline import compile_source
 from tests.fuse.graphs import PROGRAMS, X, elementwise, moved, rows_of_maxima
@@ -62,3 +64,9 @@ def test_equal_kernels_are_compiled_once() -> None:
     source = compile_source([Output(X + 1.0), Output(other + 1.0)], current())
     assert len(source.program.launches) == 2
     assert len(source.plans) == 1
+
+
+def test_a_sort_writes_over_what_its_keys_came_from() -> None:
+    order = leaf(0, (64,), int64)
+    source = compile_source([Output(Node(Op.ARGSORT, (order + 1,)), order)], current())
+    assert len(source.program.launches) == 2
