@@ -133,7 +133,7 @@ def _correlated(
     dtype = promote(what, padded.dtype, weight.dtype)
     wide = accumulator(dtype)
     outputs, inputs, *kernel = weight.shape
-    view = windows.views(what, cast(padded, wide), list(zip(kernel, stride, dilation, strict=True)))
+    view = windows.views(what, cast(padded, wide), tuple(kernel), stride, dilation)
     batch, places, each = view.shape[0], view.shape[2 : 2 + rank], outputs // groups
     shape = (batch, groups, each, inputs, *places, *kernel)
     left = reshape(view, (batch, groups, 1, inputs, *places, *kernel))

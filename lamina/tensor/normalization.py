@@ -162,11 +162,9 @@ def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -
     if weight.ndim != 2:
         raise ShapeError(f"embedding: the weight has shape {weight.shape}; (n, d) is needed")
     _check_indices("embedding", indices)
-    shape = (indices.size, weight.shape[1])
-    flat = Node(Op.GATHER, (weight.node, along(indices.node, 0, shape)), 0)
-    rows = movement.reshape(
-        Tensor.of(flat, common_device("embedding", indices, weight)), (*indices.shape, shape[1])
-    )
+    device, width = common_device("embedding", indices, weight), weight.shape[1]
+    flat = Node(Op.GATHER, (weight.node, along(indices.node, 0, (indices.size, width))), 0)
+    rows = movement.reshape(Tensor.of(flat, device), (*indices.shape, width))
     if padding_idx is None:
         return rows
     padding = movement.expand_dims(indices == padding_idx % weight.shape[0], axis=-1)

@@ -126,7 +126,7 @@ def _pooled(
         raise ShapeError(f"{what}: padding {margins} is over half of the kernel {kernels}")
     after = [one.padding + one.overhang for one in axes]
     padded = windows.pad_spatial(images, margins, after, outside)
-    view = windows.views(what, padded, list(zip(kernels, steps, gaps, strict=True)))
+    view = windows.views(what, padded, kernels, steps, gaps)
     return reduce(monoid, range(2 + rank, 2 + 2 * rank), view), axes
 
 

@@ -83,13 +83,12 @@ def count(size: int, kernel: int, stride: int, dilation: int) -> int:
     return (size - (kernel - 1) * dilation - 1) // stride + 1
 
 
-def views(what: str, x: Node, steps: Sequence[tuple[int, int, int]]) -> Node:
-    """The windows along the last axes of `x`: (..., S...) becomes (..., O..., K...).
-
-    steps: kernel, stride and dilation of each axis. Raises ShapeError when a kernel does not fit.
-    """
+def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) -> Node:
+    """The windows along the last axes of `x`: (..., S...) becomes (..., O..., K...). Raises
+    ShapeError when a kernel does not fit."""
     padded = x.shape
-    for axis, (kernel, stride, dilation) in enumerate(steps, len(padded) - len(steps)):
+    rows = zip(kernels, strides, dilations, strict=True)
+    for axis, (kernel, stride, dilation) in enumerate(rows, len(padded) - len(kernels)):
         if count(padded[axis], kernel, stride, dilation) < 1:
             raise ShapeError(f"{what}: a kernel of {kernel} elements with dilation {dilation} "
                              f"does not fit axis {axis} of the padded input {padded}")  # fmt: skip
