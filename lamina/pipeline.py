@@ -81,6 +81,8 @@ class Planned(NamedTuple):
 
 
 def _graph_pass(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Output]]:
+    """A pass over graphs, which changes values and targets alike."""
+
     def changed(outputs: list[Output], options: Options) -> list[Output]:
         nodes = change([node for one in outputs for node in (one.value, one.target or one.value)])
         pairs = zip(outputs, nodes[::2], nodes[1::2], strict=True)
