@@ -79,8 +79,6 @@ def using(**changes: Any) -> Iterator[Options]:
 
 def cache_folder(options: Options) -> Path:
     """The folder of the disk cache; it need not exist yet."""
-    if options.cache_dir:
-        return Path(options.cache_dir).expanduser()
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("lamina"))
+    return Path(options.cache_dir or platformdirs.user_cache_dir("lamina")).expanduser()

@@ -24,13 +24,11 @@ from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Output, Program, build_program
 from lamina.ir import text
-from lamina.ir.interpreter import evaluate
+from lamina.ir.interpreter import check_kernel, evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, bound_axes, free_axes, points
-from lamina.ir.kernel_interpreter import check_kernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.ir.verify import verify
-from lamina.ir.verify_kernel import verify_kernel
+from lamina.ir.verify import verify, verify_kernel
 from lamina.kernel.heuristic import Target, schedule_kernel
 from lamina.kernel.schedule import Nest, Schedule, apply, parse_sections, to_text
 from lamina.kernel.verify import verify_nest

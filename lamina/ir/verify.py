@@ -1,4 +1,4 @@
-"""The verifier of the graph dialect. Its invariants, in the order they are checked:
+"""The verifiers of both dialects. The invariants of a graph, in the order they are checked:
 
 1. An operation is of the graph dialect: none of the kernel's, no HOLE outside a monoid's combine.
 2. The argument is what its row in `lamina.ir.ops` says. Integers are Python's own, never bools or
@@ -12,6 +12,24 @@
    one object. An ASSIGN writes a BUFFER; movement that moves nothing is allowed.
 7. The operands of a node live on one device; only COPY crosses over. BUFFER nodes of one storage
    agree on the device and on the number of bytes.
+
+And those of a kernel:
+
+1.  A sort has three parameters of rows * length elements: keys, the int64 order, int64 scratch.
+2.  Parameters are marked written exactly if a store writes them.
+3.  The stores begin with the kernel's row axes, in one order; a store's axes are distinct and not
+    reduced. Axes of one number are one node.
+4.  A node is a scalar: a CONST, VARIABLE, elementwise operation or one of the kernel's own.
+5.  An AFFINE is in normal form: of int64 operands, each once, none of them AFFINE or CONST, and
+    none with a coefficient of zero.
+6.  A LOAD names a parameter and has its dtype; its index is int64, its condition bool.
+7.  A FOLD or PREFIX has components that its monoid combines, then axes: a FOLD reduced ones, a
+    PREFIX the last ones of its store, in their order.
+8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
+    on no axis but the store's own. Its monoid has one component.
+9.  Every row axis of more than one element moves a store's index, and a parameter that is written
+    is read only at the element that its store writes: rows are independent.
+10. An index of axes alone stays inside its parameter, unless a condition guards it.
 """
 
 from __future__ import annotations
@@ -23,13 +41,15 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lamina.dtypes import DType
+from lamina.dtypes import DType, bool_, int64
 from lamina.errors import DTypeError, LaminaError, VerifyError
+from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, bound_axes, free_axes, roots_of
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.shape import prod
 
+SCALAR = Group.ELEMENTWISE | Group.KERNEL | {Op.CONST, Op.VARIABLE}
 _INTS = tuple[int, ...]
 _SINGLE = {"dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str}
 _OPERANDS = (
@@ -153,3 +173,135 @@ def _check_place(
         here = (node.arg.device, prod(node.shape) * node.dtype.itemsize)
         known = storages.setdefault(node.arg.storage, here)
         require(known == here, f"one storage is (device, bytes) {known} and {here}")
+
+
+def verify_kernel(kernel: AnyKernel, *, exact: bool = True) -> None:
+    """Raise VerifyError, naming the store, if an invariant fails; the last one only if `exact`:
+    a nest whose axes are split covers more points than it runs."""
+    if isinstance(kernel, SortKernel):
+        with located("verify: sort"):
+            _check_sort(kernel)
+        return
+    with located("verify: kernel"):
+        _check_kernel(kernel)
+    for number, store in enumerate(kernel.stores):
+        with located(f"verify: store {number} to parameter {store.parameter}"):
+            nodes = toposort(roots_of(store))
+            for node in nodes:
+                with located(node.op.name.lower()):
+                    _check_node(kernel, store, node)
+            _check_store(kernel, store)
+            if exact and all(axis.arg.size for axis in store.axes):
+                _check_bounds(kernel, store, nodes)
+
+
+def _check_sort(kernel: SortKernel) -> None:
+    parameters, size = kernel.parameters, kernel.rows * kernel.length
+    require(len(parameters) == 3, f"{len(parameters)} parameters, not keys, order and scratch")
+    require(all(one.size == size for one in parameters), f"a parameter has not {size} elements")
+    places = all(one.dtype is int64 and one.written for one in parameters[1:])
+    require(places, "order and scratch are written int64")
+
+
+def _check_kernel(kernel: Kernel) -> None:
+    require(kernel.stores, "no store")
+    written = {store.parameter for store in kernel.stores}
+    for number, parameter in enumerate(kernel.parameters):
+        problem = f"parameter {number} is {'' if parameter.written else 'not '}marked written"
+        require(parameter.written == (number in written), problem)
+    first = kernel.stores[0].axes[: kernel.rows]
+    for store in kernel.stores:
+        axes = store.axes
+        require(0 <= store.parameter < len(kernel.parameters), f"no parameter {store.parameter}")
+        own = all(one.op is Op.AXIS and not one.arg.reduce for one in axes)
+        require(own, f"the axes of a store are {axes}, not loops of its own")
+        require(len(set(axes)) == len(axes), "a store has an axis twice")
+        require(0 <= kernel.rows <= len(axes), f"{kernel.rows} rows, a store of {len(axes)} axes")
+        require(axes[: kernel.rows] == first, "the stores do not begin with the same rows")
+    loops = {axis for store in kernel.stores for axis in store.axes}
+    numbers = [one.arg.number for one in loops.union(kernel.nodes) if one.op is Op.AXIS]
+    require(len(set(numbers)) == len(numbers), f"two axes of one number in {sorted(numbers)}")
+
+
+def _check_node(kernel: Kernel, store: Store, node: Node) -> None:
+    require(node.op in SCALAR, "it does not belong in a kernel")
+    require(not node.shape, f"its shape is {node.shape}; a kernel computes scalars")
+    if node.op is Op.AFFINE:
+        count, factors = len(node.src), node.arg.coefficients
+        require(0 < count == len(factors), f"{len(factors)} coefficients for {count} operands")
+        terms = all(one.dtype is int64 and one.op not in (Op.AFFINE, Op.CONST) for one in node.src)
+        require(terms, "an operand is no int64 term of its own")
+        once = len(set(node.src)) == count and all(factors)
+        require(once, "an operand is there twice, or not at all")
+    elif node.op is Op.LOAD:
+        _check_load(kernel, node)
+    elif node.op in (Op.FOLD, Op.PREFIX):
+        _check_reduction(store, node)
+
+
+def _check_load(kernel: Kernel, node: Node) -> None:
+    number, (index, *condition) = node.arg.parameter, node.src
+    require(0 <= number < len(kernel.parameters), f"there is no parameter {number}")
+    held = kernel.parameters[number].dtype
+    require(held is node.dtype, f"parameter {number} holds {held.name}")
+    require(index.dtype is int64, "its index is not int64")
+    require([one.dtype for one in condition] in ([], [bool_]), "its condition is not bool")
+    own = all(one.index is index for one in kernel.stores if one.parameter == number)
+    require(own, f"it reads parameter {number} where another row may write it")
+
+
+def _check_reduction(store: Store, node: Node) -> None:
+    monoid, part = node.arg
+    check_monoid(monoid, node.src[: monoid.arity], part)
+    axes = bound_axes(node)
+    distinct = all(one.op is Op.AXIS for one in axes) and len(set(axes)) == len(axes)
+    require(axes and distinct, "it runs over no axes, or one of them twice")
+    reduced = node.op is not Op.FOLD or all(one.arg.reduce for one in axes)
+    require(reduced, "it binds an axis that is not reduced")
+    last = node.op is not Op.PREFIX or axes == store.axes[-len(axes) :]
+    require(last, "it does not run along the last axes of its store")
+
+
+def _check_store(kernel: Kernel, store: Store) -> None:
+    value, want = store.value.dtype, kernel.parameters[store.parameter].dtype
+    require(value is want, f"its value is {value.name}, and the parameter {want.name}")
+    require(store.index.dtype is int64, f"its index is {store.index.dtype.name}")
+    if store.condition is not None:
+        require(store.condition.dtype is bool_, f"its condition is {store.condition.dtype.name}")
+    strange = frozenset[Node]().union(*map(free_axes, roots_of(store))) - set(store.axes)
+    require(not strange, f"it depends on {_names(strange)}, which it does not run over")
+    if store.monoid is not None:
+        require(store.monoid.op, f"it combines with {store.monoid.name}, which is no operation")
+    rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
+    still = rows - free_axes(store.index)
+    require(not still, f"rows along {_names(still)} write one element")
+
+
+def _names(axes: Iterable[Node]) -> str:
+    return ", ".join(sorted(f"a{axis.arg.number}" for axis in axes))
+
+
+def _check_bounds(kernel: Kernel, store: Store, nodes: list[Node]) -> None:
+    if store.condition is None:
+        _check_inside(kernel, store.parameter, store.index)
+    if all(node.arg.size for node in nodes if node.op is Op.AXIS):
+        for node in nodes:
+            if node.op is Op.LOAD and len(node.src) == 1:
+                _check_inside(kernel, node.arg.parameter, node.src[0])
+
+
+def _check_inside(kernel: Kernel, parameter: int, index: Node) -> None:
+    terms, constant = {index: 1}, 0
+    if index.op is Op.AFFINE:
+        factors, constant = index.arg
+        terms = dict(zip(index.src, factors, strict=True))
+    elif index.op is Op.CONST:
+        terms, constant = {}, index.arg.value
+    if any(one.op is not Op.AXIS for one in terms):
+        return
+    reach = [(one.arg.size - 1) * factor for one, factor in terms.items()]
+    low = constant + sum(one for one in reach if one < 0)
+    high = constant + sum(one for one in reach if one > 0)
+    size = kernel.parameters[parameter].size
+    problem = f"indices {low} to {high} of parameter {parameter}, which has {size} elements"
+    require(low >= 0 and high < size, problem)

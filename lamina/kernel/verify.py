@@ -1,6 +1,6 @@
 """The verifier of loop nests. Its invariants, in the order they are checked:
 
-1.  The kernel is well formed (`lamina.ir.verify_kernel`); split axes may cover more than they run.
+1.  The kernel is well formed (`lamina.ir.verify`); split axes may cover more than they run.
 2.  The order holds every axis of the kernel once, and nothing else.
 3.  No axis is in two chains. The pieces inside the outermost one, together a block, fill the
     extent as the outermost counts it, and a store's index walks them as one.
@@ -21,7 +21,7 @@ from itertools import pairwise
 from lamina.errors import VerifyError
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.node import Node
-from lamina.ir.verify_kernel import verify_kernel
+from lamina.ir.verify import verify_kernel
 from lamina.kernel.schedule import BINDINGS, Nest, axes_of, axis_lists, serial_axes
 from lamina.simplify.index import terms_of
 

@@ -14,8 +14,8 @@ from lamina.codegen.c import CPrinter
 from lamina.dtypes import DType, bool_, float32, float64, int64
 from lamina.errors import VerifyError
 from lamina.ir import build
+from lamina.ir.interpreter import check_kernel
 from lamina.ir.kernel import Kernel, Parameter, Store
-from lamina.ir.kernel_interpreter import check_kernel
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op

@@ -10,9 +10,8 @@ import pytest
 from lamina.dtypes import bfloat16, float32
 from lamina.errors import VerifyError
 from lamina.fuse.program import Output, build_program
-from lamina.ir.interpreter import evaluate
+from lamina.ir.interpreter import evaluate, run_kernel
 from lamina.ir.kernel import Kernel, Parameter, Store
-from lamina.ir.kernel_interpreter import run_kernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op
 from lamina.simplify import index as ix
