@@ -60,9 +60,9 @@ def operands(
     else that is not a tensor goes through `asarray`.
     """
     like = next((one for one in (beside, *values) if isinstance(one, Tensor)), None)
+    if like is None:
+        values = (as_tensor(values[0]), *values[1:])
     given = [one if is_scalar(one) else as_tensor(one, like) for one in values]
-    if all(map(is_scalar, given)):
-        given[0] = as_tensor(given[0], beside)
     tensors = [one for one in (*given, beside) if isinstance(one, Tensor)]
     shape = broadcast_shapes(what, *(one.shape for one in tensors))
     target = dtype(common_dtype(what, *given))
@@ -96,8 +96,9 @@ class Family(NamedTuple):
         if dtype.is_complex and not self.of_complex:
             raise DTypeError(f"{what}: {dtype.name} is not supported; take real() or abs()")
         narrow = self.wide and dtype.is_float and dtype.bits < 32
-        src = tuple(cast(node, dtypes.float32) if narrow else node for node in nodes)
-        result = Node(rule, src) if isinstance(rule, Op) else rule(*src)
+        if narrow:
+            nodes = [cast(node, dtypes.float32) for node in nodes]
+        result = Node(rule, tuple(nodes)) if isinstance(rule, Op) else rule(*nodes)
         return Tensor.of(cast(result, dtype) if narrow else result, device)
 
     def unary(
