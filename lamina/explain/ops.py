@@ -6,7 +6,6 @@ import inspect
 import re
 
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
-from lamina.ir.infer import KINDS
 from lamina.ir.ops import Group, Op
 
 _SECTIONS: tuple[tuple[str, frozenset[Op]], ...] = (
@@ -43,7 +42,7 @@ def ops_markdown() -> str:
 
 
 def _row(op: Op, meaning: str) -> str:
-    kinds = ", ".join(KINDS.get(op, ()))
+    kinds = ", ".join(op.value.kinds)
     argument = op.value.argument
     fields = argument if isinstance(argument, str) else ", ".join(argument.__annotations__)
     derivative = "yes" if op in VJP else NOT_DIFFERENTIABLE[op]

@@ -21,7 +21,6 @@ Inferred = tuple[DType, Shape]
 Operands = tuple["Node", ...]
 Row = Callable[[Operands, Any], Inferred]
 
-KINDS: dict[Op, tuple[str, ...]] = {op: op.value.kinds for op in Op if op.value.kinds}
 # The dtype of a result that has not the operands' own.
 _RESULT: dict[Op, Callable[[DType], DType]] = {
     Op.LT: lambda dtype: bool_, Op.EQ: lambda dtype: bool_, Op.REAL: real_of, Op.IMAG: real_of,
@@ -30,7 +29,7 @@ _RESULT: dict[Op, Callable[[DType], DType]] = {
 
 
 def _elementwise(op: Op) -> Row:
-    kinds, result = KINDS[op], _RESULT.get(op)
+    kinds, result = op.value.kinds, _RESULT.get(op)
 
     def infer(src: Operands, arg: Any) -> Inferred:
         dtype, shape = src[0].dtype, src[0].shape
@@ -139,7 +138,7 @@ def _scatter(src: Operands, arg: Any) -> Inferred:
 
 
 def _argsort(src: Operands, arg: Any) -> Inferred:
-    _need(src[0].shape and src[0].dtype.kind in KINDS[Op.LT], Op.ARGSORT, src, arg, DTypeError)
+    _need(src[0].shape and src[0].dtype.kind in Op.LT.value.kinds, Op.ARGSORT, src, arg, DTypeError)
     return int64, src[0].shape
 
 
