@@ -146,7 +146,9 @@ def _of_floats(rule: Rule, other: Rule = _same) -> Rule:
     return lambda a: rule(a) if a.dtype.is_float else other(a)
 
 
-# Arithmetic.
+def _of_truth(op: Op) -> Rule:
+    """`op` of whether numbers are not 0."""
+    return lambda *nodes: Node(op, tuple(n if n.dtype is bool_ else ~n.eq(0) for n in nodes))
 
 
 def _remainder(a: Node, b: Node) -> Node:
@@ -161,6 +163,7 @@ def _power(a: Node, b: Node) -> Node:
     return cx.power(a, b) if a.dtype.is_complex else Node(Op.POW, (a, b))
 
 
+# Arithmetic.
 add = NUMBERS.binary("add", "x1 + x2.", Op.ADD)
 subtract = NUMBERS.binary("subtract", "x1 - x2.", operator.sub)
 multiply = NUMBERS.binary("multiply", "x1 * x2.", Op.MUL)
@@ -186,30 +189,6 @@ sign = NUMBERS.unary("sign", "-1, 0 or 1; x / |x| for complex numbers.", rm.sign
 reciprocal = QUOTIENTS.unary("reciprocal", "1 / x.", lambda a: 1 / a)
 maximum = REALS.binary("maximum", "The greater one; NaN wins.", Op.MAX)
 minimum = REALS.binary("minimum", "The smaller one; NaN wins.", Op.MIN)
-
-
-def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
-    """x limited to min..max, either of which may be missing, in the dtype of x."""
-    result = as_tensor(x)
-    dtype = result.dtype
-    family = Family(lambda _: dtype)
-    if min is not None:
-        result = family("clip", lambda a, b: _limit(a < b, a, b), result, _bound(min, dtype))
-    if max is not None:
-        result = family("clip", lambda a, b: _limit(a > b, a, b), result, _bound(max, dtype))
-    return result
-
-
-def _limit(beyond: Node, a: Node, bound: Node) -> Node:  # on the bound a has its slope of 1
-    return select(beyond | rm.is_nan(bound), bound, a)
-
-
-def _bound(bound: Any, dtype: DType) -> Any:
-    """A Python number beyond the range of an integer dtype is as good as the end of the range."""
-    if not is_scalar(bound) or not dtype.is_int or bound != bound:
-        return bound
-    return int(max(dtype.min, min(bound, dtype.max)))  # type: ignore[type-var,arg-type]
-
 
 # Rounding.
 floor = REALS.unary("floor", "Rounded towards -infinity.", _of_floats(rm.floor))
@@ -277,15 +256,6 @@ isfinite = SAME.unary(
 )  # fmt: skip
 
 # Logic and bits.
-
-
-def _of_truth(op: Op) -> Rule:
-    def rule(*nodes: Node) -> Node:
-        return Node(op, tuple(one if one.dtype is bool_ else ~one.eq(0) for one in nodes))
-
-    return rule
-
-
 logical_and = SAME.binary("logical_and", "Both are true, as numbers but 0 are.", _of_truth(Op.AND))
 logical_or = SAME.binary("logical_or", "At least one is true.", _of_truth(Op.OR))
 logical_xor = SAME.binary("logical_xor", "Exactly one is true.", _of_truth(Op.XOR))
@@ -296,8 +266,6 @@ bitwise_xor = SAME.binary("bitwise_xor", "x1 ^ x2, for integers and bools.", Op.
 bitwise_invert = SAME.unary("bitwise_invert", "~x, for integers and bools.", Op.NOT)
 bitwise_left_shift = SAME.binary("bitwise_left_shift", "x1 << x2; 0 from the width on.", Op.SHL)
 bitwise_right_shift = SAME.binary("bitwise_right_shift", "x1 >> x2, keeping the sign.", Op.SHR)
-
-# Choice.
 
 
 def where(condition: Any, x1: Any, x2: Any) -> Tensor:
@@ -314,6 +282,29 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     base = as_tensor(x)
     filler = value if is_scalar(value) else as_tensor(value, base).cast(base.dtype)
     return where(mask, filler, base).cast(base.dtype)
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """x limited to min..max, either of which may be missing, in the dtype of x."""
+    result = as_tensor(x)
+    dtype = result.dtype
+    family = Family(lambda _: dtype)
+    if min is not None:
+        result = family("clip", lambda a, b: _limit(a < b, a, b), result, _bound(min, dtype))
+    if max is not None:
+        result = family("clip", lambda a, b: _limit(a > b, a, b), result, _bound(max, dtype))
+    return result
+
+
+def _limit(beyond: Node, a: Node, bound: Node) -> Node:  # on the bound a has its slope of 1
+    return select(beyond | rm.is_nan(bound), bound, a)
+
+
+def _bound(bound: Any, dtype: DType) -> Any:
+    """A Python number beyond the range of an integer dtype is as good as the end of the range."""
+    if not is_scalar(bound) or not dtype.is_int or bound != bound:
+        return bound
+    return int(max(dtype.min, min(bound, dtype.max)))  # type: ignore[type-var,arg-type]
 
 
 def nan_to_num(
