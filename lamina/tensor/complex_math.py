@@ -26,8 +26,9 @@ def parts(z: Node) -> Parts:
 def sign(re: Node, im: Node) -> Parts:
     """z / |z|, and 0 at 0."""
     size = real.hypot(re, im)
-    safe = select(size.eq(0), size.lift(1), size)
-    return re / safe, im / safe
+    zero = size.eq(0)
+    safe = select(zero, size.lift(1), size)
+    return select(zero, re.lift(0), re / safe), select(zero, im.lift(0), im / safe)
 
 
 def _zero_keeping(factor: Node, other: Node) -> Node:
