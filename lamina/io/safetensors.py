@@ -10,7 +10,6 @@ gaps or overlaps, each with exactly the bytes its shape needs. Nothing in a file
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,20 +22,15 @@ from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.runtime.cache import replacing
 from lamina.shape import prod
+from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, check_device
-from lamina.tensor.realize import realize
 
 __all__ = ["load", "metadata", "save"]
 
-_LENGTH_BYTES = 8
-_ALIGNMENT = 8  # of the header's end, as other writers do it
-_METADATA = "__metadata__"
-_NAMES = {
-    dtype: dtypes.SHORT[dtype].upper().removesuffix("FN")
-    for dtype in dtypes.ALL
-    if dtype is not dtypes.complex128
-}
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_DTYPES = {
+    dtypes.SHORT[dtype].upper().removesuffix("FN"): dtype
+    for dtype in dtypes.ALL if dtype is not dtypes.complex128
+}  # fmt: skip
 
 
 def save(
@@ -45,37 +39,21 @@ def save(
 ) -> None:  # fmt: skip
     """Write `tensors` to `path`, all or nothing.
 
-    The file is written beside its destination and renamed, so an error or a kill on the way
-    leaves what was there before. Raises DTypeError for a dtype that the format lacks.
+    An error or a kill on the way leaves what was there before. Raises DTypeError for a dtype that
+    the format lacks.
     """
-    realize(*tensors.values())
-    # Wide elements first, so that every tensor is aligned to its own element.
-    order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-    header = _header({name: tensors[name] for name in order}, metadata)
-    with replacing(Path(path)) as file:
-        file.write(len(header).to_bytes(_LENGTH_BYTES, "little"))
-        file.write(header)
-        for name in order:
-            file.write(tensors[name].numpy().tobytes())
-        file.flush()
-        os.fsync(file.fileno())
+    from safetensors.numpy import save_file
 
-
-def _header(tensors: dict[str, Tensor], metadata: Mapping[str, str] | None) -> bytes:
-    fields: dict[str, Any] = {}
-    if metadata:
-        fields[_METADATA] = {str(key): str(value) for key, value in metadata.items()}
-    at = 0
     for name, tensor in tensors.items():
-        if name == _METADATA:
+        if name == "__metadata__":
             raise FormatError(f"save: {name!r} is reserved by the format; rename the tensor")
-        if tensor.dtype not in _NAMES:
+        if tensor.dtype not in _DTYPES.values():
             raise DTypeError(f"save: {name}: safetensors has no {tensor.dtype.name}; cast it first")
-        place = [at, at + tensor.nbytes]
-        at += tensor.nbytes
-        fields[name] = {"dtype": _NAMES[tensor.dtype], "shape": tensor.shape, "data_offsets": place}
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-    return text + b" " * (-(len(text) + _LENGTH_BYTES) % _ALIGNMENT)
+    memory.realize(*tensors.values())
+    with replacing(Path(path)) as file:
+        arrays = {name: memory.download(tensor) for name, tensor in tensors.items()}
+        save_file(arrays, file.name, metadata and dict(metadata))
+        os.fsync(file.fileno())
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
@@ -91,7 +69,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, T
     tensors = {}
     file = _opened(path)
     content = np.memmap(path, np.uint8, "c")
-    at = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES].tobytes(), "little")
+    at = 8 + int.from_bytes(content[:8].tobytes(), "little")
     for name in file.offset_keys():
         part = file.get_slice(name)
         kind, shape = part.get_dtype(), part.get_shape()

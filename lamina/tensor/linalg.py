@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -15,57 +16,44 @@ from lamina.shape import Shape, broadcast_shapes, normalize_axis, prod
 from lamina.tensor import reduction
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.elementwise import SAME, conj
-from lamina.tensor.movement import diagonal, main_diagonal, roll
+from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, permute_dims, reshape, roll
 from lamina.tensor.windows import accumulator
 
 __all__ = ["cross", "dot", "einsum", "matmul", "outer", "tensordot", "trace", "vecdot"]
 
 
-def _pair(what: str, x1: Any, x2: Any) -> tuple[Node, Node, DType, str]:
-    """Both operands in the dtype to add up in, the dtype of the result, and the device."""
+def _pair(what: str, x1: Any, x2: Any) -> list[Tensor]:
+    """Both operands as tensors of numbers on one device."""
     like = next((one for one in (x1, x2) if isinstance(one, Tensor)), None)
-    a, b = as_tensor(x1, like), as_tensor(x2, like)
-    dtype = common_dtype(what, a, b)
-    if dtype is bool_:
-        dtype = default_int
-    wide = accumulator(dtype)
-    return build.cast(a.node, wide), build.cast(b.node, wide), dtype, common_device(what, a, b)
+    pair = [as_tensor(one, like) for one in (x1, x2)]
+    common_device(what, *pair)
+    return [one.cast(default_int) if one.dtype is bool_ else one for one in pair]
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:
     """The matrix product over the last two axes; leading axes broadcast, vectors lose theirs. The
     16-bit floats are added up in float32."""
-    a, b, dtype, device = _pair("matmul", x1, x2)
+    a, b = _pair("matmul", x1, x2)
     what = f"matmul: {a.shape} @ {b.shape}"
-    if not a.shape or not b.shape:
+    if not a.ndim or not b.ndim:
         raise ShapeError(f"{what}: both operands need an axis at least")
     inner, other = a.shape[-1], b.shape[-2:][0]
     if inner != other:
         raise ShapeError(f"{what}: inner sizes {inner} and {other} differ")
-    batch = broadcast_shapes(f"{what}: leading axes", a.shape[:-2], b.shape[:-2])
-    rows, columns = a.shape[-2:-1], b.shape[-2:][1:]
-    if columns:
-        last = len(b.shape) - 1
-        b = build.permute(b, (*range(last - 1), last, last - 1))
-        a = build.reshape(a, (*a.shape[:-1], 1, inner))
-    if rows:
-        b = build.reshape(b, (*b.shape[: len(b.shape) - 1 - len(columns)], 1, *columns, inner))
-    full = (*batch, *rows, *columns, inner)
-    product = build.expand(a, full) * build.expand(b, full)
-    return Tensor.of(build.cast(build.reduce(ADD, (len(full) - 1,), product), dtype), device)
+    broadcast_shapes(f"{what}: leading axes", a.shape[:-2], b.shape[:-2])
+    row, column = "i" * (a.ndim > 1), "k" * (b.ndim > 1)
+    return einsum(f"...{row}j,...j{column}->...{row}{column}", a, b)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The inner products of vectors along `axis`; the first operand is conjugated."""
-    a, b, dtype, device = _pair("vecdot", x1, x2)
-    if not -min(len(a.shape), len(b.shape)) <= axis < 0:
-        normalize_axis("vecdot", axis, min(len(a.shape), len(b.shape)))
+    a, b = _pair("vecdot", x1, x2)
+    if not -min(a.ndim, b.ndim) <= axis < 0:
+        normalize_axis("vecdot", axis, min(a.ndim, b.ndim))
     if a.shape[axis] != b.shape[axis]:
         raise ShapeError(f"vecdot: {a.shape} and {b.shape} differ in size along axis {axis}")
-    full = broadcast_shapes("vecdot", a.shape, b.shape)
-    product = build.expand(conj(Tensor.of(a, device)).node, full) * build.expand(b, full)
-    along = normalize_axis("vecdot", axis, len(full))
-    return Tensor.of(build.cast(build.reduce(ADD, (along,), product), dtype), device)
+    broadcast_shapes("vecdot", a.shape, b.shape)
+    return einsum("...i,...i->...", moveaxis(conj(a), axis, -1), moveaxis(b, axis, -1))
 
 
 def tensordot(
@@ -83,10 +71,9 @@ def tensordot(
     free_a = [axis for axis in range(a.ndim) if axis not in left]
     free_b = [axis for axis in range(b.ndim) if axis not in right]
     rows, columns = [a.shape[axis] for axis in free_a], [b.shape[axis] for axis in free_b]
-    first = build.reshape(build.permute(a.node, free_a + left), (prod(rows), prod(shared)))
-    second = build.reshape(build.permute(b.node, right + free_b), (prod(shared), prod(columns)))
-    product = matmul(Tensor.of(first, a.device), Tensor.of(second, b.device))
-    return Tensor.of(build.reshape(product.node, (*rows, *columns)), product.device)
+    first = reshape(permute_dims(a, free_a + left), (prod(rows), prod(shared)))
+    second = reshape(permute_dims(b, right + free_b), (prod(shared), prod(columns)))
+    return reshape(matmul(first, second), (*rows, *columns))
 
 
 def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -134,7 +121,7 @@ def einsum(equation: str, *tensors: Tensor) -> Tensor:
     for axes that broadcast. Without ``->`` the result has the letters that occur once, in
     alphabetical order, after the broadcast axes. Three operands or more are contracted two at a
     time, the smallest intermediate result first. Raises ShapeError."""
-    inputs, output = _parse(equation, tensors)
+    inputs, output = _parse(equation, tuple(tensor.ndim for tensor in tensors))
     device = common_device("einsum", *tensors)
     dtype = common_dtype("einsum", *tensors)
     if dtype is bool_:
@@ -166,15 +153,14 @@ class Term(NamedTuple):
         return build.expand(node, shape)
 
 
-def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[Any]], list[Any]]:
-    """The labels of each operand and of the result."""
+@lru_cache
+def _parse(equation: str, ranks: Shape) -> tuple[list[list[Any]], list[Any]]:
+    """The labels of each operand, which has so many axes, and of the result."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
-    if not tensors or len(texts) != len(tensors):
-        raise ShapeError(f"einsum: {equation!r} is for {len(texts)} operands, not {len(tensors)}")
-    inputs = [
-        _labels(equation, text, tensor.ndim) for text, tensor in zip(texts, tensors, strict=True)
-    ]
+    if not ranks or len(texts) != len(ranks):
+        raise ShapeError(f"einsum: {equation!r} is for {len(texts)} operands, not {len(ranks)}")
+    inputs = [_labels(equation, *pair) for pair in zip(texts, ranks, strict=True)]
     everything = [label for labels in inputs for label in labels]
     broadcast = sorted({label for label in everything if isinstance(label, int)})
     if not arrow:
