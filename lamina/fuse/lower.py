@@ -7,7 +7,6 @@ operation only changes the index; padding adds a condition; a reduction opens ax
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
 
 from lamina.dtypes import int64
 from lamina.ir.build import cast
@@ -195,7 +194,7 @@ def moved_index(node: Node, index: Index) -> Index:
         case Op.PERMUTE:
             return tuple(index[arg.index(axis)] for axis in range(len(index)))
         case Op.PAD:
-            return tuple(map(ix.scale, index, repeat(1), (-before for before in arg.before)))
+            return tuple(ix.scale(one, 1, -low) for one, low in zip(index, arg.before, strict=True))
         case Op.SHRINK:
             return tuple(map(ix.scale, index, arg.step, arg.start))
         case Op.FLIP:

@@ -71,7 +71,7 @@ def _epilogues(order: list[Node], values: set[Node], users: Users) -> tuple[set[
     for node in (one for one in values if one.op is Op.REDUCE):
         end, last, moved = node, node, False
         while last is node or last not in values:
-            following = _meeting_point(last, users, position) or _moved(last, users)
+            following = _following(last, users, position)
             if following is None:
                 break
             last = following
@@ -85,17 +85,13 @@ def _epilogues(order: list[Node], values: set[Node], users: Users) -> tuple[set[
     return ends, absorbed
 
 
-def _moved(node: Node, users: Users) -> Node | None:
-    """The one-to-one movement that alone uses `node`, if arithmetic or nothing follows it."""
-    if len(users[node]) != 1 or users[node][0].op not in BIJECTIVE:
-        return None
-    after = {one.op for one in users[users[node][0]]}
-    return users[node][0] if not after or after & (Group.ELEMENTWISE | BIJECTIVE) else None
-
-
-def _meeting_point(node: Node, users: Users, position: dict[Node, int]) -> Node | None:
-    """The elementwise node through which every use of `node` passes, if it is near."""
+def _following(node: Node, users: Users, position: Mapping[Node, int]) -> Node | None:
+    """The one-to-one movement that alone uses `node`, if arithmetic or nothing follows it; or the
+    elementwise node through which every use passes, if it is near."""
     frontier = set(users[node])
+    if len(frontier) == 1 and users[node][0].op in BIJECTIVE:
+        after = {one.op for one in users[users[node][0]]}
+        return users[node][0] if not after or after & (Group.ELEMENTWISE | BIJECTIVE) else None
     for _ in range(MEETING_STEPS):
         if not frontier or any(one.op not in Group.ELEMENTWISE for one in frontier):
             return None

@@ -21,7 +21,6 @@ from lamina.ir.ops import Group, Op, Reduce
 
 Array = Any  # numpy.ndarray; NumPy is imported on first use
 Arrays = Sequence[Array]
-DTypes = tuple[DType, ...]
 Row = Callable[..., Array]  # of NumPy, the node, and the values of its operands
 
 # How far floats may be apart, as a share of the largest number that the kernel reads or writes.
@@ -57,28 +56,32 @@ def evaluate_node(node: Node, operands: Arrays) -> Array:
     return np.asarray(value).astype(node.dtype.numpy, copy=False)
 
 
-def combine(monoid: Monoid, left: Arrays, right: Arrays, dtypes: DTypes) -> list[Array]:
+def _dtypes(arrays: Arrays) -> tuple[DType, ...]:
+    return tuple(dtypes.as_dtype(one.dtype) for one in arrays)
+
+
+def combine(monoid: Monoid, left: Arrays, right: Arrays) -> list[Array]:
     """One application of `monoid`'s combine to arrays."""
-    a, b, joined = monoid.formula(dtypes)
+    a, b, joined = monoid.formula(_dtypes(left))
     return evaluate(joined, dict(zip(a + b, (*left, *right), strict=True)))
 
 
-def reduce(np: Any, arg: Reduce, dtypes: DTypes, operands: Arrays) -> Array:
+def reduce(np: Any, arg: Reduce, operands: Arrays) -> Array:
     """One part of a reduction over some axes, which vanish."""
     if arg.monoid.op is None:
-        return _prefixes(np, arg, dtypes, operands)[-1]
-    ufunc, (start,) = getattr(np, NUMPY[arg.monoid.op]), arg.monoid.identity(dtypes)
-    return ufunc.reduce(operands[0], axis=arg.axes, dtype=dtypes[0].numpy, initial=start)
+        return _prefixes(np, arg, operands)[-1]
+    ufunc, (start,) = getattr(np, NUMPY[arg.monoid.op]), arg.monoid.identity(_dtypes(operands))
+    return ufunc.reduce(operands[0], axis=arg.axes, dtype=operands[0].dtype, initial=start)
 
 
-def scan(np: Any, arg: Reduce, dtypes: DTypes, operands: Arrays) -> Array:
+def scan(np: Any, arg: Reduce, operands: Arrays) -> Array:
     """One part of the inclusive prefixes along some axes, row-major."""
-    prefixes = _prefixes(np, arg, dtypes, operands)[1:]
+    prefixes = _prefixes(np, arg, operands)[1:]
     sizes = [operands[0].shape[axis] for axis in arg.axes]
     return np.moveaxis(prefixes.reshape(*sizes, *prefixes.shape[1:]), range(len(sizes)), arg.axes)
 
 
-def _prefixes(np: Any, arg: Reduce, dtypes: DTypes, operands: Arrays) -> Array:
+def _prefixes(np: Any, arg: Reduce, operands: Arrays) -> Array:
     """The reduced axes as one in front, and the prefixes along it, the empty one first.
 
     Hillis and Steele 1986, "Data parallel algorithms": each round doubles how far they reach.
@@ -86,20 +89,16 @@ def _prefixes(np: Any, arg: Reduce, dtypes: DTypes, operands: Arrays) -> Array:
     kept = [axis for axis in range(operands[0].ndim) if axis not in arg.axes]
     count = math.prod(operands[0].shape[axis] for axis in arg.axes)
     rows = []
-    for operand, start in zip(operands, arg.monoid.identity(dtypes), strict=True):
+    for operand, start in zip(operands, arg.monoid.identity(_dtypes(operands)), strict=True):
         moved = np.transpose(operand, (*arg.axes, *kept))
         rows.append(np.insert(moved.reshape(count, *moved.shape[len(arg.axes) :]), 0, start, 0))
     reach = 1
     while reach <= count:
         earlier, later = [row[:-reach] for row in rows], [row[reach:] for row in rows]
-        joined = combine(arg.monoid, earlier, later, dtypes)
+        joined = combine(arg.monoid, earlier, later)
         rows = [np.concatenate([a[:reach], b]) for a, b in zip(rows, joined, strict=True)]
         reach *= 2
     return rows[arg.part]
-
-
-def _dtypes(node: Node) -> DTypes:
-    return tuple(operand.dtype for operand in node.src)
 
 
 def _shear(np: Any, node: Node, x: Array) -> Array:
@@ -125,13 +124,13 @@ def _gather(np: Any, node: Node, x: Array, index: Array) -> Array:
 
 def _scatter(np: Any, node: Node, base: Array, index: Array, update: Array) -> Array:
     axis, monoid = node.arg
-    size, kinds = base.shape[axis], (node.dtype,)
+    size = base.shape[axis]
     out, places = np.insert(base, size, 0, axis), _places(np, index, size)
     rows, source, places = (np.moveaxis(one, axis, 0) for one in (out, update, places))
     others = np.indices(rows.shape[1:], sparse=True)
     for row, place in zip(source, places, strict=True):
         at = (place, *others)
-        rows[at] = row if monoid is None else combine(monoid, [rows[at]], [row], kinds)[0]
+        rows[at] = row if monoid is None else combine(monoid, [rows[at]], [row])[0]
     return np.delete(out, size, axis)
 
 
@@ -171,8 +170,8 @@ EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
     Op.COMPLEX: lambda np, node, *parts: np.stack(parts, axis=-1).view(node.dtype.numpy)[..., 0],
     Op.SHL: lambda np, node, x, n: _shift(np, node, x, n, np.left_shift, 0),
     Op.SHR: lambda np, node, x, n: _shift(np, node, x, n, np.right_shift, -(x < 0).astype(x.dtype)),
-    Op.REDUCE: lambda np, node, *parts: reduce(np, node.arg, _dtypes(node), parts),
-    Op.SCAN: lambda np, node, *parts: scan(np, node.arg, _dtypes(node), parts),
+    Op.REDUCE: lambda np, node, *parts: reduce(np, node.arg, parts),
+    Op.SCAN: lambda np, node, *parts: scan(np, node.arg, parts),
     Op.RESHAPE: lambda np, node, x: x.reshape(node.arg),
     Op.EXPAND: lambda np, node, x: np.broadcast_to(x, node.arg),
     Op.PERMUTE: lambda np, node, x: np.transpose(x, node.arg),
@@ -239,10 +238,10 @@ def _value(np: Any, node: Node, axes: list[Node], arrays: Arrays, operands: Arra
     monoid, part = node.arg
     dims = tuple(axes.index(axis) for axis in bound_axes(node))
     components = np.broadcast_arrays(*operands)[: monoid.arity]
-    kinds = tuple(one.dtype for one in node.src[: monoid.arity])
+    arg = Reduce(monoid, dims, part)
     if node.op is Op.PREFIX:
-        return scan(np, Reduce(monoid, dims, part), kinds, components)
-    return np.expand_dims(reduce(np, Reduce(monoid, dims, part), kinds, components), dims)
+        return scan(np, arg, components)
+    return np.expand_dims(reduce(np, arg, components), dims)
 
 
 def _load(np: Any, node: Node, array: Array, index: Array, holds: Any = True) -> Array:

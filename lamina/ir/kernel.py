@@ -62,6 +62,16 @@ class SortKernel:
 
 
 AnyKernel = Kernel | SortKernel
+Terms = dict[Node, int]
+
+
+def terms_of(index: Node) -> tuple[Terms, int]:
+    """Coefficient of each operand of an index, and the constant."""
+    if index.op is Op.AFFINE:
+        return dict(zip(index.src, index.arg.coefficients, strict=True)), index.arg.constant
+    if index.op is Op.CONST:
+        return {}, index.arg.value
+    return {index: 1}, 0
 
 
 def bound_axes(node: Node) -> tuple[Node, ...]:

@@ -96,7 +96,4 @@ COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_comp
 WELFORD = Monoid("WELFORD", 3, lambda dtypes: (0.0, 0.0, 0.0), _welford)
 SOFTMAX_SUM = Monoid("SOFTMAX_SUM", 2, lambda dtypes: (float("-inf"), 0.0), _softmax_sum)
 
-MONOIDS = {
-    one.name: one
-    for one in (ADD, MUL, MAX, MIN, ARGMAX, ARGMIN, COMPLEX_MUL, WELFORD, SOFTMAX_SUM)
-}
+MONOIDS = {one.name: one for one in list(globals().values()) if isinstance(one, Monoid)}

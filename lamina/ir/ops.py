@@ -18,13 +18,19 @@ from lamina.shape import Shape
 if TYPE_CHECKING:
     from lamina.ir.monoids import Monoid
 
-_FLOAT = ("float",)
-_INTEGER = ("int", "uint")
-_REAL = (*_INTEGER, "float")
-_NUMBER = (*_REAL, "complex")
-_BITS = ("bool", *_INTEGER)
-_ORDERED = ("bool", *_REAL)
-_ANY = ("bool", *_NUMBER)
+
+class Kinds:
+    """The kinds of dtypes that an operation takes, or that the hole of a rule stands for."""
+
+    BOOL = ("bool",)
+    FLOAT = ("float",)
+    INTEGER = ("int", "uint")
+    REAL = (*INTEGER, "float")
+    NUMBER = (*REAL, "complex")
+    BITS = ("bool", *INTEGER)
+    ORDERED = ("bool", *REAL)
+    ANY = ("bool", *NUMBER)
+
 
 # Arguments of several parts are named tuples: they hash and compare as fast as tuples.
 
@@ -129,39 +135,39 @@ class Op(enum.Enum):
     IOTA = Row("leaf", argument=Iota)  # 0, 1, ..., size - 1
     VARIABLE = Row("leaf", argument=Variable)  # a symbolic integer with bounds, bound at launch
     HOLE = Row("leaf", argument=Hole)  # a placeholder scalar in a monoid's combine
-    NEG = Row("unary", _NUMBER)
-    NOT = Row("unary", _BITS)  # logical on bool, bitwise on integers
-    SQRT = Row("transcendental", _FLOAT)
-    EXP = Row("transcendental", _FLOAT)
-    EXP2 = Row("transcendental", _FLOAT)
-    LOG = Row("transcendental", _FLOAT)
-    LOG2 = Row("transcendental", _FLOAT)
-    SIN = Row("transcendental", _FLOAT)
-    COS = Row("transcendental", _FLOAT)
-    ATAN = Row("transcendental", _FLOAT)
-    ERF = Row("transcendental", _FLOAT)
-    TRUNC = Row("unary", _FLOAT)
-    CAST = Row("unary", _ANY, "dtype")
-    BITCAST = Row("unary", _ANY, "dtype")  # between dtypes of one size
+    NEG = Row("unary", Kinds.NUMBER)
+    NOT = Row("unary", Kinds.BITS)  # logical on bool, bitwise on integers
+    SQRT = Row("transcendental", Kinds.FLOAT)
+    EXP = Row("transcendental", Kinds.FLOAT)
+    EXP2 = Row("transcendental", Kinds.FLOAT)
+    LOG = Row("transcendental", Kinds.FLOAT)
+    LOG2 = Row("transcendental", Kinds.FLOAT)
+    SIN = Row("transcendental", Kinds.FLOAT)
+    COS = Row("transcendental", Kinds.FLOAT)
+    ATAN = Row("transcendental", Kinds.FLOAT)
+    ERF = Row("transcendental", Kinds.FLOAT)
+    TRUNC = Row("unary", Kinds.FLOAT)
+    CAST = Row("unary", Kinds.ANY, "dtype")
+    BITCAST = Row("unary", Kinds.ANY, "dtype")  # between dtypes of one size
     REAL = Row("unary", ("complex",))
     IMAG = Row("unary", ("complex",))
-    ADD = Row("binary", _NUMBER)
-    MUL = Row("binary", _NUMBER)
-    DIV = Row("binary", ("float", "complex"))  # floats and complex
-    IDIV = Row("binary", _INTEGER)  # integers, rounds down; x // 0 is 0
-    MOD = Row("binary", _REAL)  # sign of the divisor; integer x % 0 is 0
-    POW = Row("binary", _REAL)
-    MAX = Row("binary", _ORDERED)  # NaN wins
-    MIN = Row("binary", _ORDERED)  # NaN wins
-    LT = Row("binary", _ORDERED)
-    EQ = Row("binary", _ANY)
-    AND = Row("binary", _BITS)  # bool and integers
-    OR = Row("binary", _BITS)
-    XOR = Row("binary", _BITS)
-    SHL = Row("binary", _INTEGER)
-    SHR = Row("binary", _INTEGER)  # arithmetic on signed integers
-    COMPLEX = Row("binary", _FLOAT)  # from real and imaginary parts
-    WHERE = Row("ternary", _ANY)
+    ADD = Row("binary", Kinds.NUMBER)
+    MUL = Row("binary", Kinds.NUMBER)
+    DIV = Row("binary", ("float", "complex"))
+    IDIV = Row("binary", Kinds.INTEGER)  # integers, rounds down; x // 0 is 0
+    MOD = Row("binary", Kinds.REAL)  # sign of the divisor; integer x % 0 is 0
+    POW = Row("binary", Kinds.REAL)
+    MAX = Row("binary", Kinds.ORDERED)  # NaN wins
+    MIN = Row("binary", Kinds.ORDERED)  # NaN wins
+    LT = Row("binary", Kinds.ORDERED)
+    EQ = Row("binary", Kinds.ANY)
+    AND = Row("binary", Kinds.BITS)  # bool and integers
+    OR = Row("binary", Kinds.BITS)
+    XOR = Row("binary", Kinds.BITS)
+    SHL = Row("binary", Kinds.INTEGER)
+    SHR = Row("binary", Kinds.INTEGER)  # arithmetic on signed integers
+    COMPLEX = Row("binary", Kinds.FLOAT)  # from real and imaginary parts
+    WHERE = Row("ternary", Kinds.ANY)
     REDUCE = Row("reduction", argument=Reduce)  # one part of a monoid over some axes, which vanish
     SCAN = Row("reduction", argument=Reduce)  # one part of an inclusive prefix along one axis
     RESHAPE = Row("movement", argument="shape")

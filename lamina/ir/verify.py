@@ -43,7 +43,7 @@ from typing import Any
 
 from lamina.dtypes import DType, bool_, int64
 from lamina.errors import DTypeError, LaminaError, VerifyError
-from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, bound_axes, free_axes, roots_of
+from lamina.ir.kernel import Kernel, SortKernel, Store, bound_axes, free_axes, roots_of, terms_of
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -175,7 +175,7 @@ def _check_place(
         require(known == here, f"one storage is (device, bytes) {known} and {here}")
 
 
-def verify_kernel(kernel: AnyKernel, *, exact: bool = True) -> None:
+def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
     """Raise VerifyError, naming the store, if an invariant fails; the last one only if `exact`:
     a nest whose axes are split covers more points than it runs."""
     if isinstance(kernel, SortKernel):
@@ -291,12 +291,7 @@ def _check_bounds(kernel: Kernel, store: Store, nodes: list[Node]) -> None:
 
 
 def _check_inside(kernel: Kernel, parameter: int, index: Node) -> None:
-    terms, constant = {index: 1}, 0
-    if index.op is Op.AFFINE:
-        factors, constant = index.arg
-        terms = dict(zip(index.src, factors, strict=True))
-    elif index.op is Op.CONST:
-        terms, constant = {}, index.arg.value
+    terms, constant = terms_of(index)
     if any(one.op is not Op.AXIS for one in terms):
         return
     reach = [(one.arg.size - 1) * factor for one, factor in terms.items()]

@@ -17,17 +17,7 @@ from lamina.dtypes import Scalar
 from lamina.errors import RuleError
 from lamina.ir.node import Node, Operators
 from lamina.ir.ops import Group, Op
-
-
-class Kinds:
-    """The kinds of dtypes that a hole stands for."""
-
-    ANY = ("bool", "int", "uint", "float", "complex")
-    REAL = ("int", "uint", "float")
-    INTEGER = ("int", "uint")
-    FLOAT = ("float",)
-    BITS = ("bool", "int", "uint")
-    BOOL = ("bool",)
+from lamina.ir.ops import Kinds as Kinds
 
 
 class Pattern(Operators["Pattern"]):

@@ -26,24 +26,18 @@ _CPU_FIELDS = re.compile(  # of x86, then of Arm
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler that answered: its program, its family and its version.
-
-    kind: "gcc", "clang" or "zig" (clang inside zig's driver).
-    """
+    """A C compiler that answered."""
 
     path: str
-    kind: str
+    kind: str  # "gcc", "clang" or "zig" (clang inside zig's driver)
     version: str
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version}"
 
     def flags(self) -> tuple[str, ...]:
-        """The options of every compilation.
-
-        No fast-math: the rounding tricks of generated code need ordered arithmetic. Integers
-        wrap, and memory changes its type from kernel to kernel, so both are made defined.
-        """
+        """Of every compilation. No fast-math: the rounding tricks of generated code need ordered
+        arithmetic. Integers wrap, and memory changes its type, so both are made defined."""
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         flags = [
             "-O2", "-march=native" if x86 else "-mcpu=native", "-shared", "-fPIC", "-std=gnu11",
@@ -82,27 +76,20 @@ def vector_bytes() -> int:
     return max(widths.get(flag, 16) for flag in cpu_identity().split())
 
 
-def find(options: Options) -> Compiler:
-    """The compiler to use: the one `options.cc` names, or else the first of `survey` that works.
-
-    Raises CompilerNotFoundError, saying what was tried, when there is none. A compiler that was
-    named and does not work is an error: another one is not taken in its place.
-    """
-    return _find(options.cc)
-
-
 @functools.cache
-def _find(named: str) -> Compiler:
+def find(options: Options) -> Compiler:
+    """The compiler that `options.cc` names, or, where it names none, the first that works. Raises
+    CompilerNotFoundError, saying what was tried, when that one does not work, or none does."""
     tried = []
-    for name, result in survey(named):
+    for name, result in survey(options.cc):
         if isinstance(result, Compiler):
             return result
         tried.append(f"  {name}: {result}")
-    title = f"LAMINA_CC={named} does not work" if named else "no working C compiler"
+    title = f"LAMINA_CC={options.cc} does not work" if options.cc else "no working C compiler"
     raise CompilerNotFoundError("\n".join([f"{title}; tried", *tried, f"to fix it: {REMEDY}"]))
 
 
-forget = _find.cache_clear  # for when compilers came or went
+forget = find.cache_clear  # for when compilers came or went
 
 
 def survey(named: str = "") -> Iterator[tuple[str, Compiler | str]]:

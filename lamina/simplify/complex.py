@@ -145,7 +145,5 @@ _RULES: dict[Op, Callable[..., Parts]] = {
     Op.EQ: lambda node, x, y: (x[0].eq(y[0]) & x[1].eq(y[1]),),
     Op.CAST: _cast,
     Op.BITCAST: _bitcast,
-    Op.REDUCE: _combine,
-    Op.SCAN: _combine,
-    Op.SCATTER: _combine,
+    **dict.fromkeys((Op.REDUCE, Op.SCAN, Op.SCATTER), _combine),
 }

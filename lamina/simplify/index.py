@@ -21,10 +21,11 @@ from functools import lru_cache, reduce
 from math import gcd, inf
 
 from lamina.dtypes import bool_, int64
+from lamina.ir.kernel import Terms
+from lamina.ir.kernel import terms_of as terms_of
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Affine, Axis, Op
 
-Terms = dict[Node, int]
 ZERO = const(0, int64)
 TRUE = const(True, bool_)
 FALSE = const(False, bool_)
@@ -33,15 +34,6 @@ FALSE = const(False, bool_)
 def axis(number: int, size: int, *, reduce: bool = False) -> Node:
     """A loop index ``0 <= index < size``."""
     return Node(Op.AXIS, (), Axis(number, size, reduce))
-
-
-def terms_of(index: Node) -> tuple[Terms, int]:
-    """Coefficient of each operand, and the constant."""
-    if index.op is Op.AFFINE:
-        return dict(zip(index.src, index.arg.coefficients, strict=True)), index.arg.constant
-    if index.op is Op.CONST:
-        return {}, index.arg.value
-    return {index: 1}, 0
 
 
 def affine(terms: Terms, constant: int) -> Node:

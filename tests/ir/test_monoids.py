@@ -70,12 +70,12 @@ def elements(monoid: Monoid) -> st.SearchStrategy[tuple[Any, ...]]:
 
 
 def join(monoid: Monoid, *items: tuple[Any, ...]) -> tuple[Any, ...]:
-    dtypes_ = COMPONENTS[monoid.name]
+    kinds = COMPONENTS[monoid.name]
     total, *rest = [
-        [np.array(x, one.numpy) for x, one in zip(item, dtypes_, strict=True)] for item in items
+        [np.array(x, one.numpy) for x, one in zip(item, kinds, strict=True)] for item in items
     ]
     for item in rest:
-        total = combine(monoid, total, item, dtypes_)
+        total = combine(monoid, total, item)
     return tuple(part.item() for part in total)
 
 
