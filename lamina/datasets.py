@@ -63,12 +63,9 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def digits(test_share: float = 0.2, seed: int = 0) -> Split:
-    """1797 handwritten digits of 8 x 8 pixels; `test_share` of each class is set aside.
-
-    The same seed gives the same split everywhere. Raises DataError when scikit-learn, whose file
-    it reads without importing it, is not installed.
-    Source: Alpaydin and Kaynak 1998, "Optical recognition of handwritten digits", UCI.
-    """
+    """1797 handwritten digits of 8 x 8 pixels; `test_share` of each class is set aside, the same
+    for a seed everywhere. Raises DataError when scikit-learn, whose file it reads, is missing.
+    Source: Alpaydin and Kaynak 1998, "Optical recognition of handwritten digits", UCI."""
     import numpy as np
 
     table = np.loadtxt(_digits_file(), np.float32, delimiter=",")
@@ -104,13 +101,10 @@ def _chosen(labels: Any, share: float, seed: int) -> Any:
 
 
 def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -> Split:
-    """70,000 handwritten digits of 28 x 28 pixels, 10,000 of them for the test.
-
-    The files are fetched once into `folder` (the user's cache folder by default), an interrupted
-    download goes on where it stopped, and every file is checked against its published SHA-256.
+    """70,000 handwritten digits of 28 x 28 pixels, 10,000 of them for the test, in `folder` (the
+    user's cache folder by default); an interrupted download goes on where it stopped.
     Source: LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document
-    recognition".
-    """
+    recognition"."""
     place = cache_folder(current()) / "datasets" / "mnist" if folder is None else Path(folder)
     files = (_fetched(one, place, progress) for one in MNIST)
     return Split(*(Tensor(_read_idx(file)) for file in files))
@@ -143,10 +137,8 @@ def _fetched(wanted: Download, folder: Path, progress: bool) -> Path:
             return part.replace(path)
         except OSError as error:
             problems.append(f"{mirror}: {getattr(error, 'reason', error)}")
-    raise DataError(
-        f"{wanted.name}: no mirror could be used ({'; '.join(problems)}); "
-        f"connect, or put the file into {folder}"
-    )
+    raise DataError(f"{wanted.name}: no mirror could be used ({'; '.join(problems)}); connect, or "
+                    f"put the file into {folder}")  # fmt: skip
 
 
 def _download(url: str, part: Path, wanted: Download, progress: bool) -> None:

@@ -1,14 +1,11 @@
 """Random numbers that depend on a key and a position only: equal on every device.
 
 The generator is threefry2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011, "Parallel random
-numbers: as easy as 1, 2, 3"): a function of a key (two 32-bit words) and a counter (the number
-of the element), computed by integer operations of the graph. Nothing is stored between elements,
-so any of them can be computed anywhere.
+numbers: as easy as 1, 2, 3"): a function of a key (two 32-bit words) and the number of an element.
 
-Every function takes either `seed` (an integer), or `key` (see `key` and `split`), or neither; then
-a generator of the process, set by `manual_seed`, hands out a new key. Two draws with one key are
-equal. A key is a tensor, not a constant of the graph, so drawing again with another key runs the
-same compiled program.
+Every function takes `seed` (an integer), or `key` (see `key` and `split`), or neither; then a
+generator of the process, set by `manual_seed`, hands out a new key. Two draws with one key are
+equal. A key is a tensor, so drawing with another one runs the same compiled program.
 
 `uniform`, `randint`, `bernoulli` and `permutation` agree on all devices to the last bit; `normal`
 and `categorical` agree as far as the devices' logarithm and cosine do.
@@ -69,11 +66,8 @@ def next_key(device: str | None = None) -> Tensor:
 
 @contextlib.contextmanager
 def using(key: Tensor) -> Iterator[None]:
-    """Inside the ``with`` block, draws that name no key take theirs from `key`.
-
-    This makes the generator's state an input of a traced program: trace under `using`, then run
-    the program with a fresh key each time.
-    """
+    """Inside the ``with`` block, draws that name no key take theirs from `key`: a program that is
+    traced there has the generator's state as an input."""
     _traced.append(key)
     try:
         yield
@@ -91,10 +85,7 @@ _key_of = key  # for functions with an argument of that name
 
 
 def split(key: Tensor, n: int = 2) -> Tensor:
-    """`n` new keys from one, independent of each other and of draws with `key`.
-
-    The result is uint32 of shape (n, 2); it unpacks: ``a, b = split(key)``.
-    """
+    """`n` new keys, uint32 of shape (n, 2), independent of each other and of draws with `key`."""
     words = _threefry(_key_words(key), build.iota(n, dtypes.uint32), _SPLIT_STREAM)
     first, second = (build.reshape(word, (n, 1)) for word in words)
     pairs = build.pad(first, (0, 0), (0, 1)) | build.pad(second, (0, 1), (0, 0))
@@ -109,10 +100,8 @@ def _choose_key(seed: int | None, key: Tensor | None, device: str | None) -> Ten
 
 def _key_words(key: Tensor) -> tuple[Node, Node]:
     if key.shape != (2,) or key.dtype is not dtypes.uint32:
-        raise ShapeError(
-            f"random: a key is uint32 of shape (2,), not {key.dtype.name} of {key.shape}; "
-            "make one with lamina.random.key"
-        )
+        raise ShapeError(f"random: a key is uint32 of shape (2,), not {key.dtype.name} of "
+                         f"{key.shape}; make one with lamina.random.key")  # fmt: skip
     high, low = (build.reshape(build.shrink(key.node, (at,), (at + 1,)), ()) for at in range(2))
     return high, low
 
@@ -185,11 +174,8 @@ def uniform(
 
 
 def _without_last_bit(x: Node) -> Node:
-    """`x` with an even significand.
-
-    Some devices would otherwise round a product and a sum at once (a fused multiply-add), and
-    others twice: an integer operation between them makes all results equal.
-    """
+    """`x` with an even significand: an integer operation keeps devices from fusing a product and
+    a sum, which would round once, not twice."""
     dtype = dtypes.uint64 if x.dtype is dtypes.float64 else dtypes.uint32
     return build.bitcast(build.bitcast(x, dtype) & (dtype.max - 1), x.dtype)
 
@@ -263,11 +249,8 @@ def permutation(
 def categorical(
     logits: Tensor, *, axis: int = -1, seed: int | None = None, key: Tensor | None = None
 ) -> Tensor:
-    """Indices along `axis` drawn with probabilities ``softmax(logits, axis)``, int64.
-
-    The index of the largest logit plus Gumbel noise has that distribution (Gumbel 1954; Maddison,
-    Tarlow and Minka 2014, "A* sampling").
-    """
+    """Indices along `axis` drawn with probabilities ``softmax(logits, axis)``, int64: those of the
+    largest logit plus Gumbel noise (Maddison, Tarlow and Minka 2014, "A* sampling")."""
     axis = normalize_axis("categorical", axis, logits.ndim)
     key = _choose_key(seed, key, logits.device)
     word = build.cast(_words(key, logits.shape)[0], dtypes.float32)
@@ -293,10 +276,8 @@ def _std(what: str, shape: Size, variance: float, mode: str) -> float:
 
 
 def kaiming_uniform(shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: Any) -> Tensor:
-    """Weights for layers followed by a (leaky, slope `a`) relu.
-
-    Source: He, Zhang, Ren and Sun 2015, "Delving deep into rectifiers", section 2.2.
-    """
+    """Weights for layers followed by a (leaky, slope `a`) relu (He, Zhang, Ren and Sun 2015,
+    "Delving deep into rectifiers", section 2.2)."""
     bound = math.sqrt(3.0) * _std("kaiming_uniform", shape, 2.0 / (1.0 + a * a), mode)
     return uniform(shape, -bound, bound, **draw)
 
@@ -307,11 +288,8 @@ def kaiming_normal(shape: Size, a: float = 0.0, mode: str = "fan_in", **draw: An
 
 
 def glorot_uniform(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
-    """Weights that keep variances equal in both directions.
-
-    Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward
-    neural networks", equation 16.
-    """
+    """Weights that keep variances equal in both directions (Glorot and Bengio 2010, "Understanding
+    the difficulty of training deep feedforward neural networks", equation 16)."""
     bound = math.sqrt(3.0) * _std("glorot_uniform", shape, gain * gain, "fan_mean")
     return uniform(shape, -bound, bound, **draw)
 

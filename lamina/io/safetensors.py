@@ -1,9 +1,6 @@
 """Reading and writing tensors in the safetensors format.
 
-A file is eight bytes with the length of a header, the header as JSON, and the tensors' bytes:
-
-    {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {...}}
-
+A file is eight bytes with the length of a header, the header as JSON, and the tensors' bytes.
 Files come from strangers: the format's own package checks that the tensors fill the file without
 gaps or overlaps, each with exactly the bytes its shape needs. Nothing in a file is ever executed.
 """
@@ -37,11 +34,8 @@ def save(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
-    """Write `tensors` to `path`, all or nothing.
-
-    An error or a kill on the way leaves what was there before. Raises DTypeError for a dtype that
-    the format lacks.
-    """
+    """Write `tensors` to `path`; an error or a kill on the way leaves what was there before. Raises
+    DTypeError for a dtype that the format lacks."""
     from safetensors.numpy import save_file
 
     for name, tensor in tensors.items():
@@ -57,12 +51,9 @@ def save(
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
-    """The tensors of a file by name, in the order of their bytes.
-
-    On host devices nothing is read yet: the tensors are private, copy-on-write views of the
-    mapped file, so loading takes no time and writing to a tensor never changes the file. Raises
-    FormatError, naming what is wrong, when the file is not what the format asks for.
-    """
+    """The tensors of a file by name, in the order of their bytes. On host devices they are private,
+    copy-on-write views of the mapped file: nothing is read yet, and writing to one never changes
+    the file. Raises FormatError when the file is not what the format asks for."""
     import numpy as np
 
     where = check_device(device)
@@ -74,8 +65,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, T
         part = file.get_slice(name)
         kind, shape = part.get_dtype(), part.get_shape()
         if kind not in _DTYPES:
-            known = ", ".join(_DTYPES)
-            raise FormatError(f"{path}: {name!r} has dtype {kind}; known are {known}")
+            raise FormatError(f"{path}: {name!r} has dtype {kind}; known are {', '.join(_DTYPES)}")
         stop = at + prod(shape) * _DTYPES[kind].itemsize
         values = content[at:stop].view(_DTYPES[kind].numpy).reshape(shape)
         tensors[name] = _tensor(values, where)

@@ -11,12 +11,11 @@ from lamina.dtypes import bool_
 from lamina.errors import DTypeError, ShapeError
 from lamina.shape import broadcast_shapes
 from lamina.tensor import movement, reduction
-from lamina.tensor.axes import places
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.elementwise import exp, where
 from lamina.tensor.linalg import matmul
 from lamina.tensor.normalization import dropout
-from lamina.tensor.windows import accumulator
+from lamina.tensor.windows import accumulator, places
 
 __all__ = ["scaled_dot_product_attention"]
 

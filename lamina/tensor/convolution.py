@@ -15,9 +15,8 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.shape import Shape
 from lamina.tensor import windows
-from lamina.tensor.axes import along
 from lamina.tensor.core import Tensor, common_device
-from lamina.tensor.windows import Sizes, accumulator, for_ranks, per_axis
+from lamina.tensor.windows import Sizes, accumulator, along, for_ranks, per_axis
 
 __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",

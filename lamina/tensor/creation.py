@@ -24,9 +24,9 @@ from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.shape import sizes_of
 from lamina.tensor import realize as memory
-from lamina.tensor.axes import places, resized
 from lamina.tensor.core import Tensor, as_tensor, check_device
 from lamina.tensor.movement import broadcast_arrays, reshape
+from lamina.tensor.windows import places, resized
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
@@ -94,11 +94,6 @@ def ones(
     return full(shape, 1, dtype=dtype or default_float, device=device, requires_grad=requires_grad)
 
 
-def empty(shape: Sizes, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor for which any content would do; it holds zeros."""
-    return zeros(shape, dtype=dtype, device=device)
-
-
 def full_like(
     x: Tensor, /, fill_value: Scalar, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
@@ -116,9 +111,7 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> 
     return full_like(x, 1, dtype=dtype, device=device)
 
 
-def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor like x for which any content would do; it holds zeros."""
-    return full_like(x, 0, dtype=dtype, device=device)
+empty, empty_like = zeros, zeros_like  # any content would do
 
 
 def arange(

@@ -12,9 +12,8 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
 from lamina.shape import Shape, broadcast_shapes, normalize_axis, prod, strides_of
 from lamina.tensor import realize as memory
-from lamina.tensor.axes import resized
 from lamina.tensor.core import Tensor, as_tensor, common_device, is_scalar
-from lamina.tensor.windows import pad_spatial, spread_apart
+from lamina.tensor.windows import pad_spatial, resized, spread_apart
 
 __all__ = ["argwhere", "gather", "nonzero", "scatter", "take", "take_along_axis"]
 
@@ -87,7 +86,10 @@ def _parse(x: Tensor, key: Any) -> Selection:
             ranges.append(range(x.shape[axis])[entry])
             shape.append(len(ranges[-1]))
         elif isinstance(entry, int):
-            ranges.append(_single(entry, axis, x.shape))
+            size = x.shape[axis]
+            if not -size <= entry < size:
+                raise AxisError(f"getitem: index {entry} is out of range for axis {axis} of {x.shape}")
+            ranges.append(range(entry % size, entry % size + 1))
             if with_arrays:
                 arrays[len(shape)] = build.const(0, int64)
                 shape.append(1)
@@ -100,13 +102,6 @@ def _parse(x: Tensor, key: Any) -> Selection:
                 arrays[len(shape)] = index
                 shape.append(size)
     return Selection(ranges, tuple(shape), arrays)
-
-
-def _single(index: int, axis: int, shape: Shape) -> range:
-    if not -shape[axis] <= index < shape[axis]:
-        raise AxisError(f"getitem: index {index} is out of range for axis {axis} of {shape}")
-    place = index % shape[axis]
-    return range(place, place + 1)
 
 
 def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
@@ -243,11 +238,9 @@ def _spread(node: Node, ranges: list[range], shape: Shape) -> Node:
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     """The elements `indices` along `axis`; negative ones count from the end."""
     x = as_tensor(x)
-    if axis is None:
-        if x.ndim != 1:
-            raise AxisError(f"take: an array of shape {x.shape} needs an axis")
-        axis = 0
-    along = normalize_axis("take", axis, x.ndim)
+    if axis is None and x.ndim != 1:
+        raise AxisError(f"take: an array of shape {x.shape} needs an axis")
+    along = normalize_axis("take", axis or 0, x.ndim)
     index = _wrapped(_index("take", indices, x).node, x.shape[along])
     return Tensor.of(_select_places(x.node, {along: index}), x.device)
 

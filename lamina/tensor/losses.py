@@ -12,12 +12,11 @@ from lamina.ir.build import insert_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.tensor import reduction as over
-from lamina.tensor.axes import along, resized
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.elementwise import abs as absolute
 from lamina.tensor.elementwise import exp, isfinite, log, maximum, softplus, sqrt, where
 from lamina.tensor.movement import squeeze
-from lamina.tensor.windows import accumulator, exact
+from lamina.tensor.windows import accumulator, along, exact, resized
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity",
@@ -33,11 +32,10 @@ def cross_entropy(
 ) -> Tensor:  # fmt: skip
     """The negative logarithm of the softmax of `x` at the target class.
 
-    x: logits (C,), (N, C) or (N, C, ...). target: integer classes () or (N, ...), or
-    probabilities of x's shape. weight: (C,), one factor a class; the mean over classes is a
-    weighted one. ignore_index: this class contributes nothing. label_smoothing: the share of
-    probability that is spread evenly over the classes.
-    """
+    x: logits (C,), (N, C) or (N, C, ...). target: integer classes () or (N, ...), or probabilities
+    of x's shape. weight: (C,), one factor a class; the mean over classes is a weighted one.
+    ignore_index: this class contributes nothing. label_smoothing: the share of probability that is
+    spread evenly over the classes."""
     what = "cross_entropy"
     if not 0.0 <= label_smoothing <= 1.0:
         raise ShapeError(f"{what}: label_smoothing={label_smoothing} is not in [0, 1]")
@@ -87,10 +85,8 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 def huber_loss(
     x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
-    """``d * d / 2`` for ``d = abs(x - target) <= delta``, else ``delta * (d - delta / 2)``.
-
-    Source: Huber 1964, "Robust estimation of a location parameter".
-    """
+    """``d * d / 2`` for ``d = abs(x - target) <= delta``, else ``delta * (d - delta / 2)``
+    (Huber 1964, "Robust estimation of a location parameter")."""
     if delta <= 0.0:
         raise ShapeError(f"huber_loss: delta={delta} must be positive")
     return _regression("huber_loss", lambda d: _huber(d, delta), x, target, reduction)
@@ -109,10 +105,8 @@ def smooth_l1_loss(
 def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """``-target log(x) - (1 - target) log(1 - x)`` for probabilities `x`.
-
-    Logarithms are at least -100, so that certain answers that are wrong have a finite loss.
-    """
+    """``-target log(x) - (1 - target) log(1 - x)`` for probabilities `x`; logarithms are at least
+    -100, so that certain answers that are wrong have a finite loss."""
     values, goal = _pair("binary_cross_entropy", x, target)
     losses = -(goal * _bounded_log(values) + (1.0 - goal) * _bounded_log(1.0 - values))
     return _reduced("binary_cross_entropy", _times(losses, weight), reduction, x, target)
@@ -122,10 +116,8 @@ def binary_cross_entropy_with_logits(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """`binary_cross_entropy` of ``sigmoid(x)``, without overflow.
-
-    weight: a factor of each element. pos_weight: a factor of the positive part; both broadcast.
-    """
+    """`binary_cross_entropy` of ``sigmoid(x)``, without overflow. weight: a factor of each element.
+    pos_weight: a factor of the positive part; both broadcast."""
     what = "binary_cross_entropy_with_logits"
     values, goal = _pair(what, x, target)
     # -log sigmoid(x) is softplus(-x), and -log(1 - sigmoid(x)) is that plus x.
@@ -139,11 +131,8 @@ def binary_cross_entropy_with_logits(
 def kl_div(
     x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
-    """``target * (log(target) - x)``: the divergence of log-probabilities `x` from `target`.
-
-    log_target: the target is given as logarithms. reduction 'batchmean' divides the sum by the
-    size of the first axis.
-    """
+    """``target * (log(target) - x)``: the divergence of log-probabilities `x` from `target`, or
+    from exp(target) with `log_target`. reduction 'batchmean' divides the sum by the first size."""
     values, goal = exact("kl_div", x), exact("kl_div", target)
     if log_target:
         losses = exp(goal) * (goal - values)

@@ -12,10 +12,9 @@ from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.shape import Shape, broadcast_shapes, integer, normalize_axes, normalize_axis, sizes_of
 from lamina.shape import prod as product
-from lamina.tensor.axes import pad_axis, places, resized, slice_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
-from lamina.tensor.windows import pad_spatial
+from lamina.tensor.windows import pad_axis, pad_spatial, places, resized, slice_axis
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",

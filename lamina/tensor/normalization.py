@@ -15,12 +15,11 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape
 from lamina.tensor import movement, reduction
-from lamina.tensor.axes import along
 from lamina.tensor.core import Tensor, common_device
 from lamina.tensor.creation import arange
 from lamina.tensor.elementwise import rsqrt, where
 from lamina.tensor.inspection import finfo
-from lamina.tensor.windows import exact
+from lamina.tensor.windows import along, exact
 
 __all__ = [
     "batch_norm", "dropout", "embedding", "group_norm", "instance_norm",
@@ -40,11 +39,8 @@ def layer_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     bias: Tensor | None = None, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axes of `x`.
-
-    normalized_shape: the sizes of those axes, which are the shape of `weight` and `bias`.
-    Source: Ba, Kiros and Hinton 2016, "Layer normalization".
-    """
+    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axes of `x`, whose sizes are
+    `normalized_shape`, and the shape of `weight` and `bias` (Ba, Kiros and Hinton 2016)."""
     axes = _last_axes("layer_norm", x, normalized_shape, weight, bias)
     away, variance, _ = _moments(exact("layer_norm", x), axes)
     return _scaled(away * rsqrt(variance + eps), weight, bias, x, 0)
@@ -54,11 +50,8 @@ def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """``x / sqrt(mean(x * x) + eps) * weight`` over the last axes of `x`.
-
-    eps: the spacing of x's dtype at 1 by default.
-    Source: Zhang and Sennrich 2019, "Root mean square layer normalization".
-    """
+    """``x / sqrt(mean(x * x) + eps) * weight`` over the last axes of `x`. eps: the spacing of x's
+    dtype at 1 by default (Zhang and Sennrich 2019)."""
     axes = _last_axes("rms_norm", x, normalized_shape, weight)
     values = exact("rms_norm", x)
     square = reduction.mean(values * values, axis=axes, keepdims=True)
@@ -70,10 +63,8 @@ def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Normalise each of `num_groups` groups of channels of each sample of `x`, (N, C, ...).
-
-    weight and bias: (C,). Source: Wu and He 2018, "Group normalization".
-    """
+    """Normalise each of `num_groups` groups of channels of each sample of `x`, (N, C, ...); weight
+    and bias: (C,) (Wu and He 2018)."""
     _check_channels("group_norm", x, weight, bias)
     batch, channels, *rest = x.shape
     if num_groups < 1 or channels % num_groups:
@@ -88,10 +79,8 @@ def group_norm(
 def instance_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalise each channel of each sample of `x`, (N, C, spatial...); weight and bias: (C,).
-
-    Source: Ulyanov, Vedaldi and Lempitsky 2016, "Instance normalization".
-    """
+    """Normalise each channel of each sample of `x`, (N, C, spatial...); weight and bias: (C,)
+    (Ulyanov, Vedaldi and Lempitsky 2016)."""
     _check_channels("instance_norm", x, weight, bias)
     away, variance, _ = _moments(exact("instance_norm", x), range(2, x.ndim))
     return _scaled(away * rsqrt(variance + eps), weight, bias, x, x.ndim - 2)
@@ -102,13 +91,10 @@ def batch_norm(
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> BatchNorm:  # fmt: skip
-    """Normalise each channel of `x`, (N, C, ...), over all samples; vectors are (C,).
-
-    training: use the statistics of `x`, and return running statistics moved towards them by the
-    share `momentum` (the variance with Bessel's correction); the arguments are left alone.
-    Otherwise use the running statistics. Without them, those of `x` are used in both cases.
-    Source: Ioffe and Szegedy 2015, "Batch normalization".
-    """
+    """Normalise each channel of `x`, (N, C, ...), over all samples (Ioffe and Szegedy 2015); vectors
+    are (C,). training: use the statistics of `x`, and return running statistics moved towards them
+    by the share `momentum` (the variance with Bessel's correction); the arguments are left alone.
+    Otherwise use the running statistics. Without them, those of `x` are used in both cases."""
     _check_channels("batch_norm", x, running_mean, running_var, weight, bias)
     values, rest = exact("batch_norm", x), x.ndim - 2
     if training or running_mean is None or running_var is None:
@@ -132,11 +118,8 @@ def dropout(
     x: Tensor, p: float = 0.5, training: bool = True, *, seed: int | None = None,
     key: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Zero each element with probability `p` and scale the others by ``1 / (1 - p)``.
-
-    Returns `x` itself when not training. `seed` and `key` are as in `lamina.random`.
-    Source: Srivastava et al. 2014, "Dropout".
-    """
+    """Zero each element with probability `p` and scale the others by ``1 / (1 - p)`` (Srivastava
+    et al. 2014); `x` itself when not training. `seed` and `key` are as in `lamina.random`."""
     if not 0.0 <= p <= 1.0:
         raise ShapeError(f"dropout: p={p} is not a probability")
     if not training or p == 0.0:
@@ -155,10 +138,8 @@ def one_hot(indices: Tensor, num_classes: int) -> Tensor:
 
 
 def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """The rows of `weight`, (n, d), at `indices`, (...): shape (..., d).
-
-    Rows out of range are zeros. No derivative flows into the row `padding_idx`.
-    """
+    """The rows of `weight`, (n, d), at `indices`, (...): shape (..., d). Rows out of range are
+    zeros. No derivative flows into the row `padding_idx`."""
     if weight.ndim != 2:
         raise ShapeError(f"embedding: the weight has shape {weight.shape}; (n, d) is needed")
     _check_indices("embedding", indices)

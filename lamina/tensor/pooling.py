@@ -19,9 +19,8 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import prod
 from lamina.tensor import windows
-from lamina.tensor.axes import along, places, resized
 from lamina.tensor.core import Tensor
-from lamina.tensor.windows import Sizes, exact, for_ranks, per_axis
+from lamina.tensor.windows import Sizes, along, exact, for_ranks, per_axis, places, resized
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

@@ -18,11 +18,10 @@ from lamina.ir.ops import Op, Reduce
 from lamina.shape import normalize_axes, normalize_axis
 from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
-from lamina.tensor.axes import places, resized, slice_axis
 from lamina.tensor.core import Tensor, as_tensor
 from lamina.tensor.elementwise import float_dtype, public
 from lamina.tensor.movement import concat
-from lamina.tensor.windows import accumulator
+from lamina.tensor.windows import accumulator, places, resized, slice_axis
 
 __all__ = [
     "all", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumulative_prod",

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from lamina.dtypes import int64, promote
 from lamina.errors import DTypeError, ShapeError
-from lamina.ir.build import cast, flip, full, permute, reshape, select
+from lamina.ir.build import cast, flip, full, reshape, select, unary
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import normalize_axis
 from lamina.tensor import realize as memory
-from lamina.tensor.axes import slice_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device
+from lamina.tensor.movement import transpose
+from lamina.tensor.windows import slice_axis
 
 __all__ = [
     "argsort", "searchsorted", "sort", "topk", "unique", "unique_all", "unique_counts",
@@ -50,13 +51,13 @@ def argsort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
     """The indices (int64) that sort `x` along `axis`; equal elements always keep their order."""
-    return Tensor.of(_order("argsort", x, axis, descending), x.device)
+    return _order("argsort", x, axis, descending)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """`x` sorted along `axis`; equal elements always keep their order."""
     order = _order("sort", x, axis, descending)
-    return Tensor.of(Node(Op.GATHER, (x.node, order), axis % x.ndim), x.device)
+    return Tensor.of(Node(Op.GATHER, (x.node, order.node), axis % x.ndim), x.device)
 
 
 def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
@@ -65,24 +66,20 @@ def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool =
     order = _order("topk", x, axis, largest)
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(f"topk: k={k} of {x.shape[axis]} elements along axis {axis} of {x.shape}")
-    first = slice_axis(order, axis, 0, k)
+    first = slice_axis(order.node, axis, 0, k)
     values = Node(Op.GATHER, (x.node, first), axis)
     return TopK(Tensor.of(values, x.device), Tensor.of(first, x.device))
 
 
-def _order(what: str, x: Tensor, axis: int, descending: bool) -> Node:
+def _order(what: str, x: Tensor, axis: int, descending: bool) -> Tensor:
     if x.dtype.is_complex:
         raise DTypeError(f"{what}: {x.dtype.name} has no order; sort its real() or abs()")
     axis = normalize_axis(what, axis, x.ndim)
-    last = x.ndim - 1
-    swap = list(range(x.ndim))
-    swap[axis], swap[last] = last, axis
-    rows = permute(x.node, swap)
-    if not descending:
-        return permute(Node(Op.ARGSORT, (rows,)), swap)
     # Backwards twice: the second flip puts equal elements into their own order again.
-    order = flip(Node(Op.ARGSORT, (flip(rows, (last,)),)), (last,))
-    return permute(-order + (rows.shape[last] - 1), swap)
+    turned = (x.ndim - 1,) if descending else ()
+    order = flip(unary(Op.ARGSORT, flip(transpose(x, axis, -1).node, turned)), turned)
+    order = -order + (x.shape[axis] - 1) if descending else order
+    return transpose(Tensor.of(order, x.device), axis, -1)
 
 
 def searchsorted(

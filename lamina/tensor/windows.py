@@ -1,4 +1,4 @@
-"""Sliding windows as views, and what convolutions, pooling and other layers share.
+"""Steps along axes, sliding windows as views, and what layers share.
 
 A window view has ``out[o, k] = x[o * stride + k * dilation]``. EXPAND repeats the axis for each
 k, SHEAR by ``-dilation`` shifts each copy, and SHRINK keeps the rows where all copies overlap:
@@ -11,17 +11,44 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
-from lamina.dtypes import DType, Scalar, float32
+from lamina.dtypes import DType, Scalar, float32, int64
 from lamina.errors import DTypeError, ShapeError
-from lamina.ir.build import expand, insert_axes, pad, permute, reshape, shear, shrink
+from lamina.ir.build import expand, insert_axes, iota, pad, permute, reshape, shear, shrink
 from lamina.ir.node import Node
 from lamina.shape import Shape
-from lamina.tensor.axes import resized, slice_axis
 from lamina.tensor.core import Tensor
 from lamina.tensor.elementwise import public
 
 P = ParamSpec("P")
 Sizes = int | Sequence[int]
+
+
+def resized(shape: Shape, axis: int, *sizes: int) -> Shape:
+    """`shape` with the size of `axis` replaced by `sizes`."""
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
+
+
+def along(vector: Node, axis: int, shape: Shape) -> Node:
+    """A vector repeated over the other axes of `shape`."""
+    return expand(reshape(vector, resized((1,) * len(shape), axis, shape[axis])), shape)
+
+
+def places(shape: Shape, axis: int) -> Node:
+    """The index along `axis` of each element: int64 of `shape`."""
+    return along(iota(shape[axis], int64), axis, shape)
+
+
+def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:
+    """``start:stop:step`` along `axis`."""
+    starts, steps = (0,) * len(x.shape), (1,) * len(x.shape)
+    box = resized(starts, axis, start), resized(x.shape, axis, stop), resized(steps, axis, step)
+    return shrink(x, *box)
+
+
+def pad_axis(x: Node, axis: int, before: int, after: int) -> Node:
+    """Zeros at the ends of `axis`."""
+    none = (0,) * len(x.shape)
+    return pad(x, resized(none, axis, before), resized(none, axis, after))
 
 
 def for_ranks(
