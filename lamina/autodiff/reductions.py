@@ -108,11 +108,9 @@ def _product_before(x: Node, axis: int) -> Node:
 
 
 def _running_product(g: Node, z: Node, x: Node) -> Contributions:
-    """dx_i = (product of x_j, j < i) * sum over k >= i of g_k * (product of x_j, i < j <= k).
-
-    The inner products are prefixes of the rows of a matrix, x_j above the diagonal and 1
-    elsewhere: of quadratic size, but exact where x has zeros.
-    """
+    """dx_i = (product of x_j, j < i) * sum over k >= i of g_k * (product of x_j, i < j <= k). The
+    inner products are prefixes of the rows of a matrix, x_j above the diagonal and 1 elsewhere: of
+    quadratic size, but exact where x has zeros."""
     (axis,) = z.arg.axes
     square = (*x.shape[:axis], x.shape[axis], *x.shape[axis:])
     i, k = positions(square, axis), positions(square, axis + 1)
@@ -152,10 +150,8 @@ def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
 
 def _welford(g: Node, z: Node, count: Node, mean: Node, squares: Node) -> Contributions:
     """With N = sum n_i, M = sum n_i mean_i / N, d_i = mean_i - M and z = sum m2_i + sum n_i d_i^2:
-
     dM / d mean_i = n_i / N and dM / dn_i = d_i / N; dz / d mean_i = 2 n_i d_i, dz / dn_i = d_i^2
-    and dz / d m2_i = 1 (what M contributes vanishes, as sum n_i d_i = 0).
-    """
+    and dz / d m2_i = 1 (what M contributes vanishes, as sum n_i d_i = 0)."""
     g = _spread(z, g)
     if z.arg.part == 0:
         return g, None, None

@@ -1,11 +1,9 @@
 """One rule an operation: from the adjoint of the result to a contribution for each operand.
 
-A rule takes g, the adjoint of the node, z, the node, and its operands x, y, ... It may assume that
-g has the node's shape and dtype, and gives each operand a contribution of that operand's shape and
-dtype, or None for a symbolic zero; or nothing at all where no derivative is known. The sweep drops
-what goes to operands that need none.
-
-Every operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`.
+A rule takes g, the adjoint of the node, of its shape and dtype, z, the node, and its operands
+x, y, ... It gives each operand a contribution of that operand's shape and dtype, or None for a
+symbolic zero; or nothing at all where no derivative is known. Every operation is either in `VJP`
+or, with the reason, in `NOT_DIFFERENTIABLE`.
 """
 
 from __future__ import annotations
@@ -76,11 +74,8 @@ def _spaced(x: Node, step: Sequence[int]) -> Node:
 
 
 def _shear(g: Node, z: Node, x: Node) -> Contributions:
-    """dx[j, k] = g[j + k s, k]: sheared back by -s.
-
-    The shear by -s puts ``g[i - (K - 1 - k) s, k]`` at i, so x's elements start at (K - 1) s; by
-    symmetry the same holds for negative s with abs(s).
-    """
+    """dx[j, k] = g[j + k s, k]: sheared back by -s. That puts ``g[i - (K - 1 - k) s, k]`` at i, so
+    x's elements start at (K - 1) s; by symmetry the same holds for negative s with abs(s)."""
     axis, by, step = z.arg
     back = shear(g, axis, by, -step)
     first = z.shape[axis] - x.shape[axis]
@@ -166,15 +161,11 @@ VJP: dict[Op, Rule] = {
     Op.DETACH: lambda g, z, x: (None,),
 }
 
-_DISCRETE = (
-    Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT,
-)  # fmt: skip
+_DISCRETE = (Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT)
 NOT_DIFFERENTIABLE: dict[Op, str] = {
     Op.BITCAST: "its bits are read as another dtype",
     **dict.fromkeys(Group.LEAF, "a leaf has no operands"),
     **dict.fromkeys(_DISCRETE, "bools and integers have no derivative"),
-    **dict.fromkeys(
-        (Op.REAL, Op.IMAG, Op.COMPLEX), "derivatives of complex values are not supported"
-    ),
+    **dict.fromkeys((Op.REAL, Op.IMAG, Op.COMPLEX), "complex derivatives are not supported"),
     **dict.fromkeys(Group.KERNEL, "differentiation comes before kernels are made"),
 }

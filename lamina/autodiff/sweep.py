@@ -41,12 +41,10 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
     """The adjoints of `wrt`: the derivative of ``sum(seed * y)`` by each of them.
 
     y: float; of shape () unless a seed is given. wrt: float nodes, leaves or inner ones.
-    seed: shape and dtype of `y`; ones by default. Each result has the shape and dtype of its
-    node; None is a symbolic zero: no differentiable path leads from that node to `y`.
-
-    The results are nodes of the same graph and can be differentiated again. Raises GradientError
-    for dtypes without a derivative, for a seed that does not fit, and for operations on the way
-    that have no derivative.
+    seed: shape and dtype of `y`; 1 by default. Each result has the shape and dtype of its node,
+    and can be differentiated again; None is a symbolic zero: no differentiable path leads from
+    that node to `y`. Raises GradientError for dtypes without a derivative, for a seed that does
+    not fit, and for operations on the way that have no derivative.
 
     Source: Griewank and Walther 2008, "Evaluating Derivatives", section 3.2.
     """
@@ -70,16 +68,12 @@ def _check_floats(y: Node, wrt: Sequence[Node]) -> None:
     for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
         if not node.dtype.is_float:
             advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
-            raise GradientError(
-                f"gradient: {what} is {node.dtype.name}; only floats have derivatives: {advice}"
-            )
+            raise GradientError(f"gradient: {what} is {node.dtype.name}, not a float: {advice}")
 
 
 def _checked_seed(y: Node, seed: Node | None) -> Node:
     if seed is None and y.shape:
-        raise GradientError(
-            f"gradient: y has shape {y.shape}, not (): reduce it to one number, or pass a seed"
-        )
+        raise GradientError(f"gradient: y has shape {y.shape}: sum it to (), or pass a seed")
     if seed is None:
         return const(1.0, y.dtype)
     ours, theirs = type_text(seed.dtype, seed.shape), type_text(y.dtype, y.shape)
@@ -123,10 +117,7 @@ def _union(masks: Sequence[Mask]) -> Mask:
 
 
 def _beneath(node: Node, number: int, live: Mask) -> Mask:
-    """The mask of operand `number` of `node`, given that of `node`.
-
-    A mask moves as an adjoint does, with OR in place of the sum.
-    """
+    """The mask of operand `number` of `node`, given that of `node`: it moves as an adjoint does."""
     if node.op is Op.WHERE:
         taken = node.src[0] if number == 1 else ~node.src[0]
         return taken if live is None else live & taken

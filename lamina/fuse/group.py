@@ -32,11 +32,14 @@ def array_of(node: Node) -> object:
 
 
 class KernelGroup:
-    """The values of one kernel, and how each is computed at the kernel's axes."""
+    """The values of one kernel, and how each is computed at the kernel's axes. It begins with
+    `first`; a scan or scatter is serial along its axis."""
 
-    def __init__(
-        self, shape: Shape, values: frozenset[Node], number: int = 0, serial: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, first: Node, values: frozenset[Node], number: int = 0) -> None:
+        serial: tuple[int, ...] = ()
+        if first.op is Op.SCAN or first.op is Op.SCATTER:
+            serial = first.arg.axes if first.op is Op.SCAN else (first.arg.axis,)
+        shape = first.src[-1].shape if serial else first.shape
         self.number = number
         self.rows = squeezed(tuple(size for axis, size in enumerate(shape) if axis not in serial))
         # Squeezed shapes of members, and which of their axes are rows.
@@ -50,6 +53,13 @@ class KernelGroup:
         self.contracts = False  # begins with a reduction whose operands are reused across rows
         self.plan: AxisPlan = {}
         self._begin()
+        if first.op is Op.REDUCE:
+            self.admit_reduction(first)
+        if first.op is Op.ARGSORT:  # a kernel of its own kind
+            self.members.append(first)
+        else:
+            self.add(first)
+            self.contracts = contraction([self.stores[first].value], self.row_axes) is not None
 
     def _begin(self) -> None:
         self.parameters: dict[object, tuple[int, Node]] = {}
@@ -204,7 +214,7 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
             if len(group.written | written) <= place.MAX_WRITTEN and group.try_add(node):
                 break
         else:
-            group = _started(len(groups), node, values)
+            group = KernelGroup(node, values, len(groups))
             groups.append(group)
         homes[node] = group
         group.reads |= {one for one in arrays & values if homes[one] is not group}
@@ -213,20 +223,3 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
         group.src = tuple(sorted({*group.src, *needed} - {group}, key=by_number))
         family.append((group, kin))
     return toposort(groups)
-
-
-def _started(number: int, node: Node, values: frozenset[Node]) -> KernelGroup:
-    """A kernel that begins with `node`; a scan or scatter is serial along its axis."""
-    serial: tuple[int, ...] = ()
-    if node.op is Op.SCAN or node.op is Op.SCATTER:
-        serial = node.arg.axes if node.op is Op.SCAN else (node.arg.axis,)
-    shape = node.src[-1].shape if serial else node.shape
-    group = KernelGroup(shape, values, number, serial)
-    if node.op is Op.REDUCE:
-        group.admit_reduction(node)
-    if node.op is Op.ARGSORT:  # a kernel of its own kind
-        group.members.append(node)
-    else:
-        group.add(node)
-        group.contracts = contraction([group.stores[node].value], group.row_axes) is not None
-    return group

@@ -141,8 +141,7 @@ class _Builder:
     def _copy(self, source: Node, target: int) -> None:
         """A kernel of its own that stores `source`."""
         value = Node(Op.CONTIGUOUS, (source,))
-        group = KernelGroup(source.shape, frozenset(self.group_of))
-        group.add(value)
+        group = KernelGroup(value, frozenset(self.group_of))
         self._launch(group, [value], target)
 
     def _sort(self, node: Node) -> None:

@@ -65,8 +65,7 @@ def _bitcast(src: Operands, arg: Any) -> Inferred:
 
 def _reduce(src: Operands, arg: Any) -> Inferred:
     shape, axes = src[0].shape, arg.axes
-    _need(len(src) == arg.monoid.arity, Op.REDUCE, src, arg)
-    _need(all(one.shape == shape for one in src), Op.REDUCE, src, arg)
+    _need([one.shape for one in src] == [shape] * arg.monoid.arity, Op.REDUCE, src, arg)
     _need(axes and all(0 <= axis < len(shape) for axis in axes), Op.REDUCE, src, arg, AxisError)
     kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
     return src[arg.part].dtype, kept

@@ -82,10 +82,8 @@ def scan(np: Any, arg: Reduce, operands: Arrays) -> Array:
 
 
 def _prefixes(np: Any, arg: Reduce, operands: Arrays) -> Array:
-    """The reduced axes as one in front, and the prefixes along it, the empty one first.
-
-    Hillis and Steele 1986, "Data parallel algorithms": each round doubles how far they reach.
-    """
+    """The reduced axes as one in front, and the prefixes along it, the empty one first, in rounds
+    that double how far they reach (Hillis and Steele 1986, "Data parallel algorithms")."""
     kept = [axis for axis in range(operands[0].ndim) if axis not in arg.axes]
     count = math.prod(operands[0].shape[axis] for axis in arg.axes)
     rows = []

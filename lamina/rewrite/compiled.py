@@ -26,10 +26,8 @@ Trie = dict[str, "Trie"]
 
 class RuleSet(dict[Op, Matcher | None]):
     """Rules that are used together: a compiled function an operation, made on first use, or None
-    where no rule applies. Functions are tried after all equations.
-
-    Raises RuleError when two rules have one name.
-    """
+    where no rule applies. Functions are tried after all equations. Raises RuleError when two rules
+    have one name."""
 
     def __init__(self, name: str, content: Iterable[rules.Rule | rules.FunctionRule]) -> None:
         super().__init__()
@@ -75,10 +73,8 @@ def _emit(trie: Trie, indent: str) -> Iterator[str]:
 
 
 class _Path:
-    """The steps that match one form of a rule's left side and build its right side.
-
-    A variable is named by its path from the root ``n``: ``n_0_1`` is operand 1 of operand 0.
-    """
+    """The steps that match one form of a rule's left side and build its right side. Variables are
+    named by their path from the root ``n``: ``n_0_1`` is operand 1 of operand 0."""
 
     def __init__(self, rule: rules.Rule, left: rules.Pattern, scope: dict[str, Any]) -> None:
         self.rule = rule

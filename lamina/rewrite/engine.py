@@ -21,14 +21,9 @@ _STEPS_PER_NODE = 64
 def rewrite(
     sinks: Sequence[Node], rules: RuleSet, trace: list[Applied] | None = None
 ) -> list[Node]:
-    """`sinks` with `rules` applied until none applies anywhere.
-
-    A node is rewritten after its operands and then again until it is stable; equal nodes are
-    rewritten once; a node that no rule touches stays the same object. `trace` gets each step.
-
-    Raises RuleError, naming the rules, when they do not come to an end, or when a rule changes
-    the shape or dtype of a node.
-    """
+    """`sinks` with `rules` applied until none applies anywhere; `trace` gets each step. A node that
+    no rule touches stays the same object. Raises RuleError, naming the rules, when they do not
+    come to an end, or when a rule changes the shape or dtype of a node."""
     return _Rewriter(sinks, rules, trace).run()
 
 

@@ -56,11 +56,9 @@ class DTypeHole(NamedTuple):
 
 
 class Literal(Pattern):
-    """A constant of one value, typed by its sibling operand.
-
-    An int literal stands for integers and floats, a float literal for floats, a bool literal for
-    bools. 0 and 0.0 are not -0.0, so `texts` says how values that it stands for are written.
-    """
+    """A constant of one value, typed by its sibling operand: an int literal stands for integers
+    and floats, a float for floats, a bool for bools. 0 and 0.0 are not -0.0, so `texts` says how
+    values that it stands for are written."""
 
     def __init__(self, value: Scalar) -> None:
         self.value = value
@@ -104,20 +102,15 @@ class Guard(NamedTuple):
 
 
 def guard(function: Callable[..., bool]) -> Callable[..., Guard]:
-    """Make `function` a condition of rules, to be called with holes.
-
-    When a rule is tried, `function` gets the Python values of constants, dtypes, and the nodes
-    that other holes match.
-    """
+    """Make `function` a condition of rules, to be called with holes. When a rule is tried, it gets
+    the Python values of constants, dtypes, and the nodes that other holes match."""
     return lambda *holes: Guard(function, holes)
 
 
 class Rule:
-    """The equation `left` = `right`, used from left to right where all `guards` hold.
-
-    variants: the forms of `left` that are matched, itself first; others only with `commute`.
-    Raises RuleError when `left` is no operation or lacks a hole of `right`.
-    """
+    """The equation `left` = `right`, used from left to right where all `guards` hold. `variants`
+    are the forms of `left` that are matched, itself first; others only with `commute`. Raises
+    RuleError when `left` is no operation or lacks a hole of `right`."""
 
     def __init__(
         self, name: str, left: Pattern, right: Pattern | Scalar, *guards: Guard,

@@ -25,10 +25,8 @@ def device_names() -> tuple[str, ...]:
 
 
 def doctor(options: Options | None = None) -> list[Row]:
-    """What lamina finds on this machine: (item, finding, whether it is fine, the remedy).
-
-    The remedy is a command, empty where there is nothing to mend.
-    """
+    """What lamina finds on this machine: (item, finding, whether it is fine, a command that mends
+    it if there is one)."""
     options = options or current()
     threads = f"{thread_count(options)} on {usable_cores()} usable cores"
     return [

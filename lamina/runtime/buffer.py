@@ -38,12 +38,9 @@ def _system_block(size: int) -> int:
 
 
 class _Heap:
-    """The blocks of this process, without a lock.
-
-    The garbage collector may run a finaliser, and with it `give`, inside any call made here. So
-    each change is one operation of a list or a counter, which CPython does not interrupt, and the
-    list of a size stays for good.
-    """
+    """The blocks of this process, without a lock: the garbage collector may run a finaliser, and
+    with it `give`, inside any call made here. So each change is one operation of a list or a
+    counter, which CPython does not interrupt, and the list of a size stays for good."""
 
     def __init__(self) -> None:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -96,11 +93,9 @@ def memory_stats() -> dict[str, int]:
 
 
 class Buffer:
-    """`nbytes` bytes of memory on `device`, starting at the address `pointer`.
-
-    The address is a multiple of 64 and the content is whatever was there before. Raises
-    OutOfMemoryError when the machine has no such block, even after the cache was emptied.
-    """
+    """`nbytes` bytes on `device`, from the address `pointer`, a multiple of 64; the content is
+    whatever was there before. Raises OutOfMemoryError when the machine has no such block, even
+    after the cache was emptied."""
 
     __slots__ = ("__weakref__", "_block", "device", "nbytes", "owner", "pointer")
 

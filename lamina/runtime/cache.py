@@ -91,10 +91,8 @@ class DiskCache:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when the block ends, and vanishes if it fails.
-
-    Others see the old file or the new one, never a part.
-    """
+    """A file that takes the place of `path` when the block ends, and vanishes if it fails: others
+    see the old file or the new one, never a part."""
     temporary = path.with_name(f"{_TEMPORARY}{os.urandom(8).hex()}")
     try:
         with open(temporary, "xb") as file:
@@ -105,10 +103,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _prepare(folder: Path) -> None:
-    """Make `folder` private to this user, and clear what dead processes left in it.
-
-    Libraries are loaded from here, so a folder that another user can write is refused.
-    """
+    """Make `folder` private to this user, and clear what dead processes left in it. Libraries are
+    loaded from here, so a folder that another user can write is refused."""
     for parent in reversed((folder, *folder.parents)):
         parent.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.geteuid():

@@ -71,11 +71,8 @@ class CpuProgram:
     @staticmethod
     @functools.cache
     def load(source: str, options: Options) -> CpuProgram:
-        """Compile `source`, or take what was compiled before, and load it.
-
-        Raises CompileError when the compiler refuses the source, and CompilerNotFoundError when
-        there is no compiler.
-        """
+        """Compile `source`, or take what was compiled before, and load it. Raises CompileError when
+        the compiler refuses the source, and CompilerNotFoundError when there is no compiler."""
         return CpuProgram(_build(source, options), options)
 
     def run(

@@ -22,11 +22,9 @@ Parts = tuple[Node, ...]
 
 
 def split_complex(nodes: Sequence[Node]) -> list[Node]:
-    """`nodes` with no complex value anywhere beneath them.
-
-    A complex node of shape S comes back as a real one of shape (*S, 2), a real node as itself in
-    shape and dtype. Raises DTypeError for a reduction that has no meaning for complex numbers.
-    """
+    """`nodes` with no complex value beneath them: a complex node of shape S comes back as a real
+    one of shape (*S, 2), a real node with its own shape and dtype. Raises DTypeError for a
+    reduction that has no meaning for complex numbers."""
     order = toposort(nodes)
     if not any(node.dtype.is_complex for node in order):
         return list(nodes)

@@ -40,8 +40,8 @@ def affine(terms: Terms, constant: int) -> Node:
     """``constant + sum(coefficient * operand)`` in normal form."""
     terms = {term: factor for term, factor in terms.items() if factor}
     for term, factor in terms.items():
-        if term.op is Op.MOD and _by_constant(term):
-            inner, divisor = term.src[0], term.src[1].arg.value
+        if term.op is Op.MOD and (divisor := _divisor(term)):
+            inner = term.src[0]
             whole, offset = terms_of(scale(floordiv(inner, divisor), divisor * factor))
             if whole and not offset and all(terms.get(one) == whole[one] for one in whole):
                 rest = {one: terms[one] for one in terms if one is not term and one not in whole}
@@ -91,23 +91,20 @@ def bounds(index: Node) -> tuple[int, int]:
             low += min(ends)
             high += max(ends)
         return low, high
-    if not _by_constant(index):
+    divisor = _divisor(index)
+    if not divisor:
         return -(1 << 63), (1 << 63) - 1
-    divisor = index.src[1].arg.value
     if index.op is Op.MOD:
         return 0, divisor - 1
     low, high = bounds(index.src[0])
     return low // divisor, high // divisor
 
 
-def _by_constant(index: Node) -> bool:
-    """Is this the floor division or modulus of something by a positive constant?"""
-    return (
-        index.op in (Op.IDIV, Op.MOD)
-        and index.dtype is int64
-        and index.src[1].op is Op.CONST
-        and index.src[1].arg.value > 0
-    )
+def _divisor(index: Node) -> int:
+    """The positive constant of which this is a floor division or modulus; 0 for anything else."""
+    if index.op not in (Op.IDIV, Op.MOD) or index.dtype is not int64:
+        return 0
+    return max(index.src[1].arg.value, 0) if index.src[1].op is Op.CONST else 0
 
 
 def _within(index: Node, divisor: int) -> bool:
@@ -144,8 +141,8 @@ def floordiv(index: Node, divisor: int) -> Node:
     inner, common = _cancel(*terms_of(rest), divisor)
     if common > 1:
         return add(quotient, floordiv(inner, divisor // common))
-    if rest.op is Op.IDIV and _by_constant(rest):
-        return add(quotient, floordiv(rest.src[0], rest.src[1].arg.value * divisor))
+    if rest.op is Op.IDIV and (own := _divisor(rest)):
+        return add(quotient, floordiv(rest.src[0], own * divisor))
     return add(quotient, Node(Op.IDIV, (rest, const(divisor, int64))))
 
 
@@ -204,6 +201,6 @@ def rebuild(node: Node, src: tuple[Node, ...], replacement: dict[Node, Node]) ->
     if node.op is Op.AFFINE:
         scaled = [scale(one, k) for one, k in zip(src, node.arg.coefficients, strict=True)]
         return scale(add(*scaled), 1, node.arg.constant)
-    if _by_constant(node):
-        return (floordiv if node.op is Op.IDIV else mod)(src[0], src[1].arg.value)
+    if divisor := _divisor(node):
+        return (floordiv if node.op is Op.IDIV else mod)(src[0], divisor)
     return Node(node.op, src, node.arg)

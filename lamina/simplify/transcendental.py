@@ -27,10 +27,8 @@ MAX_ULP: dict[Op, float] = {
     Op.EXP: 1.2, Op.EXP2: 1.2, Op.LOG: 1.0, Op.LOG2: 1.5, Op.SIN: 1.75, Op.COS: 1.75,
     Op.ATAN: 1.5, Op.ERF: 1.75, Op.POW: 0.51,
 }  # fmt: skip
-"""Largest distance of a float32 result from the exact value, in units of its last place.
-
-Measured over all of float32 (POW: a sample), with a margin for other choices of what to fuse.
-"""
+"""Largest distance of a float32 result from the exact value, in units of its last place: measured
+over all of float32 (POW: a sample), with a margin for other choices of what to fuse."""
 
 
 def expand(node: Node) -> Node:
@@ -69,10 +67,8 @@ def _clamped(x: Node, low: float, high: float) -> Node:
 
 
 def _scaled(value: Node, shifted: Node) -> Node:
-    """`value` times 2**n, where `shifted` is n + _ROUND and -150 <= n <= 128.
-
-    In two steps, since 2**n itself may overflow or underflow where the product does not.
-    """
+    """`value` times 2**n, where `shifted` is n + _ROUND and -150 <= n <= 128; in two steps, since
+    2**n itself may overflow or underflow where the product does not."""
     bits = bitcast(shifted, uint32)
     half = bits >> 1
     rest = bits - half
@@ -153,12 +149,9 @@ def _by_band(magnitude: Node, values: Sequence[float], dtype: DType) -> Node:
 
 
 def _reduced(x: Node) -> tuple[Node, Node]:
-    """(quadrant, r) with ``|x| = quadrant * pi/2 + r`` up to whole turns and abs(r) < 0.82.
-
-    Exact multiplication by the digits of 1 / (2 pi) that matter (Payne and Hanek), in a fixed
-    number of steps: the product with the leading 64 of them is an integer, whose overflow drops
-    whole turns.
-    """
+    """(quadrant, r) with ``|x| = quadrant * pi/2 + r`` up to whole turns and abs(r) < 0.82, by
+    multiplying exactly by the digits of 1 / (2 pi) that matter (Payne and Hanek): the product with
+    the leading 64 of them is an integer, whose overflow drops whole turns."""
     magnitude = bitcast(bitcast(x, uint32) & 0x7FFFFFFF, float32)
     finite = magnitude < inf
     safe = select(finite, magnitude, x.lift(0.0))
@@ -283,4 +276,3 @@ EXPANSIONS: dict[Op, Callable[..., Node]] = {
     Op.EXP: _exp, Op.EXP2: _exp2, Op.LOG: _log, Op.LOG2: _log2, Op.SIN: _sin, Op.COS: _cos,
     Op.ATAN: _atan, Op.ERF: _erf, Op.POW: _pow,
 }  # fmt: skip
-"""The float32 result of each operation, from its operands."""
