@@ -4,28 +4,13 @@ The top level is the namespace of the Python array API standard, with what deep 
 it; most functions are methods of `Tensor` as well.
 """
 
-from math import e, inf, nan, pi
+from math import e, inf, nan, pi  # noqa: I001 (the dtypes are a grid)
 
 from lamina import random, tensor
 from lamina.dtypes import (
-    DType,
-    bfloat16,
-    complex64,
-    complex128,
-    float8_e4m3fn,
-    float8_e5m2,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+    DType, bfloat16, complex64, complex128, float8_e4m3fn, float8_e5m2, float16, float32, float64,
+    int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+)  # fmt: skip
 from lamina.dtypes import bool_ as bool
 from lamina.errors import LaminaError
 from lamina.options import Options, set_options, using
@@ -56,10 +41,5 @@ __all__ = [
     "inf", "int8", "int16", "int32", "int64", "nan", "newaxis", "pi", "random", "realize",
     "set_options", "uint8", "uint16", "uint32", "uint64", "using",
 ]  # fmt: skip
-for _part in (
-    tensor.attention, tensor.convolution, tensor.creation, tensor.differentiate,
-    tensor.elementwise, tensor.indexing, tensor.inspection, tensor.linalg,
-    tensor.losses, tensor.movement, tensor.normalization, tensor.pooling,
-    tensor.reduction, tensor.sorting,
-):  # fmt: skip
-    __all__ += _part.__all__
+for _part in list(vars(tensor).values()):
+    __all__ += getattr(_part, "__all__", [])

@@ -4,21 +4,14 @@ Functions are the canonical interface. The methods and operators of `Tensor` are
 functions, attached here; a function whose first argument is not one tensor stays a function.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001 (the modules are a grid)
 
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from lamina.tensor import (
-    creation,
-    differentiate,
-    elementwise,
-    indexing,
-    inspection,
-    linalg,
-    movement,
-    reduction,
+    creation, differentiate, elementwise, indexing, inspection, linalg, movement, reduction,
     sorting,
 )  # fmt: skip
 from lamina.tensor.core import Tensor, is_scalar

@@ -31,11 +31,9 @@ def scaled_dot_product_attention(
 
     query: (..., L, E). key: (..., S, E). value: (..., S, Ev). attn_mask broadcasts to
     (..., L, S): bool, True where a key takes part, or a float that is added to the scores.
-    is_causal: position i sees keys 0 to i. scale: 1 / sqrt(E) by default. enable_gqa: the axis
-    before the last two of `query` has a multiple of the size of the others, and each of their
-    heads serves a group of its heads. A row without any key is zeros, and so is its derivative.
-    Scores and sums are float32 for halves. Raises ShapeError and DTypeError.
-    """
+    is_causal: position i sees keys 0 to i. scale: 1 / sqrt(E) by default. enable_gqa: each head
+    (the axis before the last two) of key and value serves a group of the query's. A row without
+    any key is zeros, and so is its derivative. Scores and sums are float32 for halves."""
     _check(query, key, value)
     if enable_gqa:
         key, value = _for_heads(query, key), _for_heads(query, value)

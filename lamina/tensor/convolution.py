@@ -31,9 +31,7 @@ def conv(
 
     x: (N, C, H, W) or (C, H, W). weight: (O, C / groups, KH, KW). bias: (O,). padding: zeros on
     both sides, or 'valid' (none), or 'same' (the result has x's sizes; stride 1 only).
-    Result: (N, O, OH, OW) with ``OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1``.
-    Raises ShapeError for sizes that do not fit.
-    """
+    Result: (N, O, OH, OW) with ``OH = (H + 2 padding - dilation (KH - 1) - 1) // stride + 1``."""
     images = _images(what, rank, x, weight, bias, groups, transposed=False)
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
@@ -51,9 +49,7 @@ def conv_transpose(
 
     x: (N, C, H, W) or (C, H, W). weight: (C, O / groups, KH, KW). bias: (O,). output_padding:
     rows added at the end, fewer than the stride or the dilation. Result: (N, O, OH, OW) with
-    ``OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1``.
-    Raises ShapeError for sizes that do not fit.
-    """
+    ``OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1``."""
     # A correlation, with flipped kernels, of the input with zeros between its elements.
     images = _images(what, rank, x, weight, bias, groups, transposed=True)
     steps = per_axis(what, "stride", stride, rank)

@@ -54,11 +54,9 @@ def public(function: F, name: str, doc: str | None) -> F:
 def operands(
     what: str, values: Sequence[Any], dtype: Callable[[DType], DType], beside: Tensor | None = None
 ) -> tuple[list[Node], str]:
-    """`values` as nodes of one shape, `beside`'s included, and one dtype; and their device.
-
-    dtype: what the promoted dtype becomes. Python scalars are constants without a buffer; anything
-    else that is not a tensor goes through `asarray`.
-    """
+    """`values` as nodes of one shape, `beside`'s included, and one dtype, what `dtype` makes of the
+    promoted one; and their device. Python scalars are constants without a buffer; anything else
+    that is not a tensor goes through `asarray`."""
     like = next((one for one in (beside, *values) if isinstance(one, Tensor)), None)
     if like is None:
         values = (as_tensor(values[0]), *values[1:])
@@ -74,11 +72,9 @@ def operands(
 
 
 class Family(NamedTuple):
-    """How functions prepare their operands.
-
-    dtype: what the promoted dtype becomes. of_complex: whether the rules are for complex numbers
-    as well. wide: the 16-bit floats, whose rounding would add up, are computed in float32.
-    """
+    """How functions prepare their operands. dtype: what the promoted dtype becomes. of_complex:
+    whether the rules are for complex numbers as well. wide: the 16-bit floats, whose rounding would
+    add up, are computed in float32."""
 
     dtype: Callable[[DType], DType]
     of_complex: bool = False
@@ -323,10 +319,6 @@ def nan_to_num(
 # Activation functions of neural networks, named as in PyTorch.
 
 
-def _relu(x: Node) -> Node:
-    return select(x < 0, x.lift(0), select(x.eq(0), x.lift(0), x))
-
-
 def _relu6(x: Node) -> Node:
     """Constant on both bounds too, where PyTorch has no slope."""
     low = select((x < 0) | x.eq(0), x.lift(0), x)
@@ -347,16 +339,14 @@ def _softplus(x: Node) -> Node:
     return select(x < 0, x.lift(0), x) + rm.log1p(_decay(x))
 
 
-def _gelu(x: Node) -> Node:
+def _gelu(x: Node, approximate: bool) -> Node:
+    if approximate:
+        return x * _sigmoid((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi) * 2)
     return x * 0.5 * (Node(Op.ERF, (x * math.sqrt(0.5),)) + 1)
 
 
-def _gelu_tanh(x: Node) -> Node:
-    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x * _sigmoid(inner * 2)
-
-
-relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.", _relu)
+relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.",
+                   lambda a: select(a < 0, a.lift(0), select(a.eq(0), a.lift(0), a)))  # fmt: skip
 relu6 = FLOATS.unary("relu6", "x limited to 0..6.", _relu6)
 sigmoid = WIDE.unary("sigmoid", "1 / (1 + exp(-x)), without overflow.", _sigmoid)
 logsigmoid = WIDE.unary("logsigmoid", "log(sigmoid(x)) without overflow.", lambda a: -_softplus(-a))
@@ -383,7 +373,7 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     """x times the normal distribution function; ``approximate="tanh"`` for the older formula."""
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"gelu: approximate={approximate!r}; it is 'none' or 'tanh'")
-    return WIDE("gelu", _gelu if approximate == "none" else _gelu_tanh, x)
+    return WIDE("gelu", lambda a: _gelu(a, approximate == "tanh"), x)
 
 
 def softplus(x: Any, beta: float = 1.0) -> Tensor:

@@ -88,7 +88,8 @@ def _parse(x: Tensor, key: Any) -> Selection:
         elif isinstance(entry, int):
             size = x.shape[axis]
             if not -size <= entry < size:
-                raise AxisError(f"getitem: index {entry} is out of range for axis {axis} of {x.shape}")
+                raise AxisError(f"getitem: index {entry} is out of range for axis {axis} of "
+                                f"{x.shape}")  # fmt: skip
             ranges.append(range(entry % size, entry % size + 1))
             if with_arrays:
                 arrays[len(shape)] = build.const(0, int64)

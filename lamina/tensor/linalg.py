@@ -15,7 +15,7 @@ from lamina.ir.node import Node
 from lamina.shape import Shape, broadcast_shapes, normalize_axis, prod
 from lamina.tensor import reduction
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
-from lamina.tensor.elementwise import SAME, conj
+from lamina.tensor.elementwise import conj
 from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, permute_dims, reshape, roll
 from lamina.tensor.windows import accumulator
 
@@ -96,14 +96,8 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     at = normalize_axis("cross", axis, rank) - rank
     if x1.shape[at] != 3 or x2.shape[at] != 3:
         raise ShapeError(f"cross: axis {axis} of {x1.shape} and {x2.shape} must have size 3")
-
-    def rule(a: Node, b: Node) -> Node:
-        a1, a2, b1, b2 = (
-            roll(Tensor.of(one, x1.device), -by, axis=at).node for one in (a, b) for by in (1, 2)
-        )
-        return a1 * b2 - a2 * b1
-
-    return SAME("cross", rule, x1, x2)
+    (a1, b1), (a2, b2) = ([roll(one, -by, axis=at) for one in (x1, x2)] for by in (1, 2))
+    return a1 * b2 - a2 * b1
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:

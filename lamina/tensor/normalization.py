@@ -91,10 +91,11 @@ def batch_norm(
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> BatchNorm:  # fmt: skip
-    """Normalise each channel of `x`, (N, C, ...), over all samples (Ioffe and Szegedy 2015); vectors
-    are (C,). training: use the statistics of `x`, and return running statistics moved towards them
-    by the share `momentum` (the variance with Bessel's correction); the arguments are left alone.
-    Otherwise use the running statistics. Without them, those of `x` are used in both cases."""
+    """Normalise each channel of `x`, (N, C, ...), over all samples; vectors are (C,). training:
+    use the statistics of `x`, and return running statistics moved towards them by the share
+    `momentum` (the variance with Bessel's correction); the arguments are left alone. Otherwise use
+    the running statistics. Without them, those of `x` are used in both cases (Ioffe and Szegedy
+    2015, "Batch normalization")."""
     _check_channels("batch_norm", x, running_mean, running_var, weight, bias)
     values, rest = exact("batch_norm", x), x.ndim - 2
     if training or running_mean is None or running_var is None:

@@ -61,11 +61,8 @@ def avg_pool(
 
 
 def adaptive_avg_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
-    """Means over a grid of `output_size` windows that cover the input evenly.
-
-    Window i of n along an axis of size s is ``floor(i s / n) : ceil((i + 1) s / n)``. None keeps
-    the size of an axis.
-    """
+    """Means over a grid of `output_size` windows; None keeps the size of an axis. Window i of n
+    along an axis of size s is ``floor(i s / n) : ceil((i + 1) s / n)``."""
     return _adaptive(what, rank, x, exact(what, x).node, output_size, None)
 
 
@@ -183,17 +180,14 @@ def interpolate(
 
     mode: 'nearest' takes the element at ``floor(i * ratio)``, 'nearest-exact' the one at
     ``floor((i + 1/2) * ratio)``; 'linear', 'bilinear' and 'trilinear' blend neighbours.
-    align_corners: the outermost elements of input and output coincide, instead of the borders.
-    Raises ShapeError for a mode that does not fit the rank.
-    """
+    align_corners: the outermost elements of input and output coincide, instead of the borders."""
     linear = mode in _LINEAR
     if not 1 <= x.ndim - 2 <= 3 or _LINEAR.get(mode, x.ndim - 2) != x.ndim - 2:
         raise ShapeError(f"interpolate: mode {mode!r} does not fit an input of shape {x.shape}")
     if not linear and (mode not in _NEAREST or align_corners):
-        raise ShapeError(
-            f"interpolate: mode {mode!r} with align_corners={align_corners}; the modes are "
-            f"{', '.join([*_NEAREST, *_LINEAR])}, and align_corners is for the linear ones"
-        )
+        raise ShapeError(f"interpolate: mode {mode!r} with align_corners={align_corners}; the "
+                         f"modes are {', '.join([*_NEAREST, *_LINEAR])}, and align_corners is for "
+                         "the linear ones")  # fmt: skip
     result = exact("interpolate", x).node if linear else x.node
     for axis, (count, ratio) in enumerate(_targets(x, size, scale_factor), 2):
         if linear:

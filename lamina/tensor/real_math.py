@@ -152,11 +152,8 @@ def acos(x: Node) -> Node:
 
 
 def atan2(y: Node, x: Node) -> Node:
-    """The angle of the point (x, y), signs of zeros and infinities included.
-
-    The sign bits decide how coordinates are mirrored, and ratios stay below 1: both keep the
-    derivatives on the axes.
-    """
+    """The angle of the point (x, y), signs of zeros and infinities included. Sign bits mirror the
+    coordinates, and ratios stay below 1: both keep the derivatives on the axes."""
     up, right = select(signbit(y), -y, y), select(signbit(x), -x, x)
     steep = up > right
     same = up.eq(right) & (up.eq(0) | up.eq(_INF))
