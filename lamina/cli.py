@@ -61,11 +61,9 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = command("demo", _demo, "train a small network on handwritten digits")
     epochs = "passes over the training images (default: %(default)s)"
-    seed = "of the initial weights and the order (default: %(default)s)"
-    output = "where to save the model (default: the user's data folder)"
-    demo.add_argument("--epochs", type=_count, default=15, metavar="N", help=epochs)
-    demo.add_argument("--seed", type=int, default=0, metavar="N", help=seed)
-    demo.add_argument("--output", type=Path, metavar="FILE", help=output)
+    demo.add_argument("--epochs", type=_count, default=15, help=epochs)
+    demo.add_argument("--seed", type=int, default=0, help="of the weights and the order")
+    demo.add_argument("--output", type=Path, help="the model's file, in the user's data by default")
     command("passes", _passes, "list the passes of the compiler, in order")
     command("ops", _ops, "list the operations of the compiler's programs")
     command("doctor", _doctor, "look for what lamina needs on this machine")
@@ -119,9 +117,6 @@ def _doctor(options: argparse.Namespace) -> int:
     return 0 if any(fine for item, _, fine, _ in rows if item == "compiler") else FAILED
 
 
-# lamina demo.
-
-
 def _demo(options: argparse.Namespace) -> None:
     import time
 
@@ -155,8 +150,7 @@ def _writable(output: Path | None) -> Path:
     if output is None:
         import platformdirs
 
-        folder = platformdirs.user_data_path("lamina", ensure_exists=True)
-        return folder / "digits.safetensors"
+        return platformdirs.user_data_path("lamina", ensure_exists=True) / "digits.safetensors"
     if output.is_dir():
         raise IsADirectoryError(f"{output} is a folder; --output needs a file")
     if not os.access(output.parent, os.W_OK):
@@ -191,21 +185,19 @@ def _trained(console: Console, data: Any, epochs: int, seed: int) -> tuple[Any, 
 
 def _print_kernels(records: Iterable[KernelRecord]) -> None:
     """A row for each of the most expensive kernels, and one for the others."""
+    import numpy as np
     from rich.table import Column
 
-    runs: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
+    totals: dict[str, Any] = defaultdict(lambda: np.zeros(4))
     for one in records:
-        runs[one.name].append((one.seconds, one.bytes, one.flops))
-    names = sorted(runs, key=lambda name: -sum(seconds for seconds, _, _ in runs[name]))
-    if others := names[_TABLE_ROWS:]:
-        names[_TABLE_ROWS:] = [f"{len(others)} others"]
-        runs[names[-1]] = [run for name in others for run in runs[name]]
+        totals[one.name] += 1, one.seconds, one.bytes, one.flops
+    table = sorted(totals.items(), key=lambda row: -row[1][1])
+    if others := table[_TABLE_ROWS:]:
+        table[_TABLE_ROWS:] = [(f"{len(others)} others", sum(total for _, total in others))]
     rows = []
-    for name in names:
-        seconds, moved, flops = (sum(column) for column in zip(*runs[name], strict=True))
-        rate = 1e-9 / max(seconds, 1e-9)
-        figures = seconds * 1e3, moved * rate, flops * rate
-        rows.append((name, str(len(runs[name])), *(f"{one:.1f}" for one in figures)))
+    for name, (runs, seconds, *work) in table:
+        rates = (f"{one * 1e-9 / max(seconds, 1e-9):.1f}" for one in work)
+        rows.append((name, f"{runs:.0f}", f"{seconds * 1e3:.1f}", *rates))
     titles = (Column(title, justify="right") for title in ("runs", "ms", "GB/s", "GFLOP/s"))
     _print_table(("name", *titles), rows, title="kernels of the training")
 

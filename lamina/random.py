@@ -45,8 +45,6 @@ _SPLIT_STREAM = _WORD  # the counter's high word for new keys; draws count from 
 _SIGNIFICANT = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
 
 
-# Keys.
-
 _generator = Random(0)  # of the process's keys
 _traced: list[Tensor] = []  # keys of `using`, the innermost last
 
@@ -104,9 +102,6 @@ def _key_words(key: Tensor) -> tuple[Node, Node]:
                          f"{key.shape}; make one with lamina.random.key")  # fmt: skip
     high, low = (build.reshape(build.shrink(key.node, (at,), (at + 1,)), ()) for at in range(2))
     return high, low
-
-
-# Bits.
 
 
 def _threefry(key: tuple[Node, Node], low: Node, high: int) -> tuple[Node, Node]:

@@ -46,7 +46,7 @@ def save(
     memory.realize(*tensors.values())
     with replacing(Path(path)) as file:
         arrays = {name: memory.download(tensor) for name, tensor in tensors.items()}
-        save_file(arrays, file.name, metadata and dict(metadata))
+        save_file(arrays, file.name, dict(metadata) if metadata else None)
         os.fsync(file.fileno())
 
 

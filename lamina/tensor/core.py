@@ -23,7 +23,6 @@ _SCALARS = (bool, int, float, complex)
 
 class Tensor:
     """A multidimensional array, computed when somebody looks at it; `Tensor(data)` is `asarray`.
-
     Two tensors never share a changing value: `assign` and item assignment rebind this handle only.
     """
 

@@ -364,9 +364,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
 
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
     """x, or ``alpha (exp(x) - 1)`` below 0."""
-    return WIDE(
-        "elu", lambda a: select(a < 0, rm.expm1(select(a < 0, a, a.lift(0))) * alpha, a), x
-    )
+    return WIDE("elu", lambda a: select(a < 0, rm.expm1(select(a < 0, a, a.lift(0))) * alpha, a), x)
 
 
 def gelu(x: Any, approximate: str = "none") -> Tensor:

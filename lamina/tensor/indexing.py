@@ -268,8 +268,7 @@ def gather(x: Any, axis: int, index: Any) -> Tensor:
     along = normalize_axis("gather", axis, x.ndim)
     places = _index("gather", index, x)
     data = _cropped("gather", x.node, places.shape, along)
-    wrapped = _wrapped(places.node, x.shape[along])
-    return Tensor.of(Node(Op.GATHER, (data, wrapped), along), x.device)
+    return take_along_axis(Tensor.of(data, x.device), places, axis=along)
 
 
 def _cropped(what: str, node: Node, shape: Shape, free: int | None = None) -> Node:

@@ -82,9 +82,7 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _regression("l1_loss", absolute, x, target, reduction)
 
 
-def huber_loss(
-    x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
-) -> Tensor:
+def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """``d * d / 2`` for ``d = abs(x - target) <= delta``, else ``delta * (d - delta / 2)``
     (Huber 1964, "Robust estimation of a location parameter")."""
     if delta <= 0.0:
@@ -92,9 +90,7 @@ def huber_loss(
     return _regression("huber_loss", lambda d: _huber(d, delta), x, target, reduction)
 
 
-def smooth_l1_loss(
-    x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
-) -> Tensor:
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """``d * d / (2 beta)`` for ``d = abs(x - target) < beta``, else ``d - beta / 2``."""
     if beta < 0.0:
         raise ShapeError(f"smooth_l1_loss: beta={beta} must not be negative")
@@ -128,9 +124,7 @@ def binary_cross_entropy_with_logits(
     return _reduced(what, _times(losses, weight), reduction, x, target)
 
 
-def kl_div(
-    x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
+def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """``target * (log(target) - x)``: the divergence of log-probabilities `x` from `target`, or
     from exp(target) with `log_target`. reduction 'batchmean' divides the sum by the first size."""
     values, goal = exact("kl_div", x), exact("kl_div", target)

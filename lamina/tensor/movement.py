@@ -107,9 +107,6 @@ def transpose(x: Any, axis1: int = -2, axis2: int = -1) -> Tensor:
 
 def matrix_transpose(x: Any, /) -> Tensor:
     """Every matrix in the last two axes transposed."""
-    x = as_tensor(x)
-    if x.ndim < 2:
-        raise ShapeError(f"matrix_transpose: {x.shape} has fewer than two axes")
     return transpose(x)
 
 
@@ -154,9 +151,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     return Tensor.of(build.insert_axes(x.node, axes), x.device)
 
 
-def unsqueeze(x: Any, axis: int) -> Tensor:
-    """A new axis of size 1 at the place `axis` of the result."""
-    return expand_dims(x, axis=axis)
+unsqueeze = expand_dims  # PyTorch's name
 
 
 def squeeze(x: Any, /, axis: Axes = None) -> Tensor:

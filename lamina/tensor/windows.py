@@ -51,9 +51,7 @@ def pad_axis(x: Node, axis: int, before: int, after: int) -> Node:
     return pad(x, resized(none, axis, before), resized(none, axis, after))
 
 
-def for_ranks(
-    function: Callable[Concatenate[str, int, P], Tensor]
-) -> list[Callable[P, Tensor]]:
+def for_ranks(function: Callable[Concatenate[str, int, P], Tensor]) -> list[Callable[P, Tensor]]:
     """`function` of a name and a number of spatial axes for one, two and three of them."""
 
     def of_rank(rank: int) -> Callable[P, Tensor]:
@@ -139,9 +137,7 @@ def _window_axis(x: Node, axis: int, kernel: int, stride: int, dilation: int) ->
     return slice_axis(copies, axis, start, start + (places - 1) * stride + 1, stride)
 
 
-def pad_spatial(
-    x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0
-) -> Node:
+def pad_spatial(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:
     """Pad the last axes of `x`; a negative amount crops."""
     none = [0] * (len(x.shape) - len(before))
     before, after = [*none, *before], [*none, *after]
