@@ -180,10 +180,8 @@ def _softmax_sum(g: Node, z: Node, m: Node, s: Node) -> Contributions:
 _RULES: dict[Monoid, tuple[Rule, Rule | None]] = {
     ADD: (lambda g, z, x: (_spread(z, g),), lambda g, z, x: (sum_from_each(g, z.arg.axes[0]),)),
     MUL: (_product, _running_product),
-    MAX: (_extreme, _running_extreme),
-    MIN: (_extreme, _running_extreme),
-    ARGMAX: (_extreme_at, _running_extreme),
-    ARGMIN: (_extreme_at, _running_extreme),
+    **dict.fromkeys((MAX, MIN), (_extreme, _running_extreme)),
+    **dict.fromkeys((ARGMAX, ARGMIN), (_extreme_at, _running_extreme)),
     WELFORD: (_welford, None),
     SOFTMAX_SUM: (_softmax_sum, None),
 }

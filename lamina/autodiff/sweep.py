@@ -59,7 +59,8 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
         pieces, masks = zip(*pending.pop(node), strict=True)
         found[node] = adjoint = reduce(operator.add, pieces)
         if any(operand in cone for operand in node.src):
-            for operand, contribution in _contributions(node, adjoint, _union(masks), cone):
+            live = None if None in masks else reduce(operator.or_, dict.fromkeys(masks))
+            for operand, contribution in _contributions(node, adjoint, live, cone):
                 pending.setdefault(operand, []).append(contribution)
     return [found.get(node) for node in wrt]
 
@@ -74,8 +75,7 @@ def _check_floats(y: Node, wrt: Sequence[Node]) -> None:
 def _checked_seed(y: Node, seed: Node | None) -> Node:
     if seed is None and y.shape:
         raise GradientError(f"gradient: y has shape {y.shape}: sum it to (), or pass a seed")
-    if seed is None:
-        return const(1.0, y.dtype)
+    seed = const(1.0, y.dtype) if seed is None else seed
     ours, theirs = type_text(seed.dtype, seed.shape), type_text(y.dtype, y.shape)
     if ours != theirs:
         raise GradientError(f"gradient: the seed is {ours} but y is {theirs}")
@@ -108,12 +108,6 @@ def _contributions(
             if mask is not None and _factor_may_be_infinite(node, number):
                 piece = select(mask, piece, piece.lift(0.0))
             yield operand, (piece, mask)
-
-
-def _union(masks: Sequence[Mask]) -> Mask:
-    """Where at least one of the masks is true."""
-    distinct = dict.fromkeys(masks)
-    return None if None in distinct else reduce(operator.or_, distinct)
 
 
 def _beneath(node: Node, number: int, live: Mask) -> Mask:

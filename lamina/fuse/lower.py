@@ -17,8 +17,7 @@ from lamina.simplify import index as ix
 
 Index = tuple[Node, ...]
 ParameterOf = Callable[[Node, Index], int | None]
-AxisPlan = Mapping[int, tuple[int, ...]]
-"""For each logical axis that is split, in order of creation, the sizes of its pieces."""
+AxisPlan = Mapping[int, tuple[int, ...]]  # split logical axis, by creation -> sizes of its pieces
 
 
 class SplitAxisError(Exception):

@@ -135,9 +135,8 @@ def _shared(order: list[Node], users: Users, values: set[Node]) -> set[Node]:
     cost, ends = costs(order, values), set(values)
     owners: dict[Node, frozenset[Node]] = {}
     for node in reversed(order):
-        owners[node] = frozenset[Node]().union(
-            *({user} if user in ends else owners[user] for user in users[node])
-        )
+        parts = ({user} if user in ends else owners[user] for user in users[node])
+        owners[node] = frozenset[Node]().union(*parts)
         if len(owners[node]) > 1 and node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST:
             ends.add(node)
     found = ends - values

@@ -113,9 +113,8 @@ class _Builder:
     def _may_overwrite(self, value: Node, target: Node) -> bool:
         """Can the kernel of `value` write to `target` in place? Every other kernel that reads it
         must be able to run first, and it may read only the element that it is about to write."""
-        home = self.group_of[value]
-        readers = [group for group in self.groups if target.arg.storage in group.reads]
-        others = [group for group in readers if group is not home]
+        home, storage = self.group_of[value], target.arg.storage
+        others = [one for one in self.groups if one is not home and storage in one.reads]
         if not _reads_own_element(home, value, target) or home in toposort(others):
             return False
         home.src = (*home.src, *others)
@@ -141,8 +140,7 @@ class _Builder:
     def _copy(self, source: Node, target: int) -> None:
         """A kernel of its own that stores `source`."""
         value = Node(Op.CONTIGUOUS, (source,))
-        group = KernelGroup(value, frozenset(self.group_of))
-        self._launch(group, [value], target)
+        self._launch(KernelGroup(value, frozenset(self.group_of)), [value], target)
 
     def _sort(self, node: Node) -> None:
         slots = (self.home(node.src[0]), self.home(node), self.slot("scratch", node))

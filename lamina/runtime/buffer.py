@@ -31,9 +31,8 @@ def _system_block(size: int) -> int:
     """A new block from the C library; 0 when it refuses."""
     pointer = ctypes.c_void_p()
     if size <= 1 << 62:  # above any address space; ctypes would cut larger numbers silently
-        _libc.posix_memalign(
-            ctypes.byref(pointer), ctypes.c_size_t(ALIGNMENT), ctypes.c_size_t(size)
-        )
+        sizes = map(ctypes.c_size_t, (ALIGNMENT, size))
+        _libc.posix_memalign(ctypes.byref(pointer), *sizes)
     return pointer.value or 0
 
 

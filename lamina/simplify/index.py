@@ -78,15 +78,14 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
 @lru_cache(maxsize=65536)
 def bounds(index: Node) -> tuple[int, int]:
     """The least and greatest value; of data, those of int64."""
-    if index.op is Op.CONST:
-        return index.arg.value, index.arg.value
     if index.op is Op.AXIS:
         return 0, max(index.arg.size - 1, 0)
     if index.op is Op.VARIABLE:
         return index.arg.minimum, index.arg.maximum
-    if index.op is Op.AFFINE:
-        low = high = index.arg.constant
-        for operand, factor in zip(index.src, index.arg.coefficients, strict=True):
+    if index.op is Op.AFFINE or index.op is Op.CONST:
+        terms, low = terms_of(index)
+        high = low
+        for operand, factor in terms.items():
             ends = [end * factor for end in bounds(operand)]
             low += min(ends)
             high += max(ends)
