@@ -160,11 +160,12 @@ VJP: dict[Op, Rule] = {
     Op.DETACH: lambda g, z, x: (None,),
 }
 
+_COMPLEX = (Op.REAL, Op.IMAG, Op.COMPLEX)
 _DISCRETE = (Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT)
 NOT_DIFFERENTIABLE: dict[Op, str] = {
     Op.BITCAST: "its bits are read as another dtype",
     **dict.fromkeys(Group.LEAF, "a leaf has no operands"),
     **dict.fromkeys(_DISCRETE, "bools and integers have no derivative"),
-    **dict.fromkeys((Op.REAL, Op.IMAG, Op.COMPLEX), "complex derivatives are not supported"),
+    **dict.fromkeys(_COMPLEX, "derivatives of complex values are not supported"),
     **dict.fromkeys(Group.KERNEL, "differentiation comes before kernels are made"),
 }

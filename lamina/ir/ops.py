@@ -153,7 +153,7 @@ class Op(enum.Enum):
     IMAG = Row("unary", ("complex",))
     ADD = Row("binary", Kinds.NUMBER)
     MUL = Row("binary", Kinds.NUMBER)
-    DIV = Row("binary", ("float", "complex"))
+    DIV = Row("binary", ("float", "complex"))  # floats and complex
     IDIV = Row("binary", Kinds.INTEGER)  # integers, rounds down; x // 0 is 0
     MOD = Row("binary", Kinds.REAL)  # sign of the divisor; integer x % 0 is 0
     POW = Row("binary", Kinds.REAL)
