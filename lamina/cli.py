@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -118,8 +119,6 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    import time
-
     from lamina import datasets, nn
     from lamina.io import safetensors
     from lamina.models.digits import predictions

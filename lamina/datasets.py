@@ -137,8 +137,7 @@ def _fetched(wanted: Download, folder: Path, progress: bool) -> Path:
             return part.replace(path)
         except OSError as error:
             problems.append(f"{mirror}: {getattr(error, 'reason', error)}")
-    raise DataError(f"{wanted.name}: no mirror could be used ({'; '.join(problems)}); connect, or "
-                    f"put the file into {folder}")  # fmt: skip
+    raise DataError(f"{wanted.name}: {'; '.join(problems)}; connect, or put the file into {folder}")
 
 
 def _download(url: str, part: Path, wanted: Download, progress: bool) -> None:

@@ -41,7 +41,6 @@ Size = int | Sequence[int]
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _WORD = 0xFFFFFFFF
-_SPLIT_STREAM = _WORD  # the counter's high word for new keys; draws count from 0
 _SIGNIFICANT = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
 
 
@@ -79,27 +78,24 @@ def key(seed: int, device: str | None = None) -> Tensor:
     return Tensor([seed >> 32 & _WORD, seed & _WORD], dtypes.uint32, device)
 
 
-_key_of = key  # for functions with an argument of that name
-
-
 def split(key: Tensor, n: int = 2) -> Tensor:
     """`n` new keys, uint32 of shape (n, 2), independent of each other and of draws with `key`."""
-    words = _threefry(_key_words(key), build.iota(n, dtypes.uint32), _SPLIT_STREAM)
+    # Draws count their streams from 0.
+    words = _threefry(_key_words(key), build.iota(n, dtypes.uint32), _WORD)
     first, second = (build.reshape(word, (n, 1)) for word in words)
     pairs = build.pad(first, (0, 0), (0, 1)) | build.pad(second, (0, 1), (0, 0))
     return Tensor.of(pairs, key.device)
 
 
-def _choose_key(seed: int | None, key: Tensor | None, device: str | None) -> Tensor:
-    if key is not None:
-        return key
-    return next_key(device) if seed is None else _key_of(seed, device)
+def _choose_key(seed: int | None, given: Tensor | None, device: str | None) -> Tensor:
+    if given is not None:
+        return given
+    return next_key(device) if seed is None else key(seed, device)
 
 
 def _key_words(key: Tensor) -> tuple[Node, Node]:
     if key.shape != (2,) or key.dtype is not dtypes.uint32:
-        raise ShapeError(f"random: a key is uint32 of shape (2,), not {key.dtype.name} of "
-                         f"{key.shape}; make one with lamina.random.key")  # fmt: skip
+        raise ShapeError(f"random: {key.dtype.name} of {key.shape} is no key; use random.key()")
     high, low = (build.reshape(build.shrink(key.node, (at,), (at + 1,)), ()) for at in range(2))
     return high, low
 

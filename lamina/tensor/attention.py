@@ -61,8 +61,7 @@ def _check(*tensors: Tensor) -> None:
     if min(map(len, (query, key, value))) < 2:
         raise ShapeError(f"{shapes}: two axes or more are needed")
     if query[-1] != key[-1] or key[-2] != value[-2]:
-        raise ShapeError(f"{shapes}: query and key differ in their last size, or key and value in "
-                         "the one before")  # fmt: skip
+        raise ShapeError(f"{shapes}: query and key need one last size, key and value one before")
 
 
 def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
@@ -73,8 +72,7 @@ def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
     if mask is None:
         return scores
     if broadcast_shapes(_WHAT, mask.shape, scores.shape) != scores.shape:
-        raise ShapeError(f"{_WHAT}: the mask {mask.shape} does not broadcast to the scores "
-                         f"{scores.shape}")  # fmt: skip
+        raise ShapeError(f"{_WHAT}: mask {mask.shape} does not broadcast to scores {scores.shape}")
     if mask.dtype is bool_:
         return where(mask, scores, -math.inf)
     return scores + mask.cast(scores.dtype)
@@ -84,6 +82,5 @@ def _for_heads(query: Tensor, x: Tensor) -> Tensor:
     """The heads of `x`, each once for every head of the query that it serves."""
     heads, shared = query.shape[-3:-2], x.shape[-3:-2]
     if not heads or not shared or not shared[0] or heads[0] % shared[0]:
-        raise ShapeError(f"{_WHAT}: enable_gqa: the heads of query {query.shape} do not divide "
-                         f"into groups for key or value {x.shape}")  # fmt: skip
+        raise ShapeError(f"{_WHAT}: heads of {query.shape} do not divide by those of {x.shape}")
     return movement.repeat(x, heads[0] // shared[0], axis=-3)

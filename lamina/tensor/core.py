@@ -18,7 +18,6 @@ from lamina.shape import Shape, broadcast_shapes, prod
 from lamina.tensor import realize as memory
 
 _numbers = itertools.count()
-_SCALARS = (bool, int, float, complex)
 
 
 class Tensor:
@@ -257,7 +256,7 @@ class Tensor:
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:
     """Whether `value` is a Python scalar, whose dtype is weak."""
-    return isinstance(value, _SCALARS)
+    return isinstance(value, (int, float, complex))
 
 
 def default_device() -> str:

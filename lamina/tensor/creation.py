@@ -36,7 +36,6 @@ __all__ = [
 Sizes = int | Sequence[int]
 
 _CPU = 1
-_VERSION = (1, 0)
 _UINT, _BFLOAT = 1, 4  # type codes
 # Where DLManagedTensorVersioned and DLManagedTensor, the form before version 1, have the code.
 _OFFSETS = {b"dltensor_versioned": 52, b"dltensor": 20}
@@ -255,7 +254,7 @@ def _borrowed(x: Any) -> Any:
     import numpy as np
 
     try:
-        capsule = x.__dlpack__(max_version=_VERSION)
+        capsule = x.__dlpack__(max_version=(1, 0))
     except TypeError:  # a producer older than version 1
         capsule = x.__dlpack__()
     code = _type_code(capsule)

@@ -10,8 +10,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from lamina import dtypes
-from lamina.dtypes import DType, bool_
+from lamina.dtypes import DType, bool_, default_float, default_int, float32
 from lamina.errors import ArgumentError, DTypeError
 from lamina.ir.build import cast, expand, full, select
 from lamina.ir.node import Node
@@ -93,7 +92,7 @@ class Family(NamedTuple):
             raise DTypeError(f"{what}: {dtype.name} is not supported; take real() or abs()")
         narrow = self.wide and dtype.is_float and dtype.bits < 32
         if narrow:
-            nodes = [cast(node, dtypes.float32) for node in nodes]
+            nodes = [cast(node, float32) for node in nodes]
         result = Node(rule, tuple(nodes)) if isinstance(rule, Op) else rule(*nodes)
         return Tensor.of(cast(result, dtype) if narrow else result, device)
 
@@ -118,7 +117,7 @@ class Family(NamedTuple):
 
 def float_dtype(dtype: DType) -> DType:
     """The dtype that a float function computes integers and bools in."""
-    return dtype if dtype.kind in ("float", "complex") else dtypes.default_float
+    return dtype if dtype.kind in ("float", "complex") else default_float
 
 
 def _same(x: T) -> T:
@@ -126,7 +125,7 @@ def _same(x: T) -> T:
 
 
 def _number_dtype(dtype: DType) -> DType:
-    return dtypes.default_int if dtype is bool_ else dtype
+    return default_int if dtype is bool_ else dtype
 
 
 SAME = Family(_same, of_complex=True)

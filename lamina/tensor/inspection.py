@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -126,8 +127,6 @@ def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 (the standard's n
 
 def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:
     """The module with the functions for this tensor."""
-    import sys
-
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
         raise ArgumentError(f"__array_namespace__: version {api_version!r} is not supported")
     return sys.modules["lamina"]

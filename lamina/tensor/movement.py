@@ -14,7 +14,7 @@ from lamina.shape import Shape, broadcast_shapes, integer, normalize_axes, norma
 from lamina.shape import prod as product
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
-from lamina.tensor.windows import pad_axis, pad_spatial, places, resized, slice_axis
+from lamina.tensor.windows import pad_spatial, places, resized, slice_axis
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",
@@ -218,14 +218,14 @@ def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
 def _join(nodes: list[Node], axis: int) -> Node:
     """Each part padded with zeros to the whole, chosen by position."""
     nodes = [node for node in nodes if node.shape[axis]] or nodes[:1]
-    total = sum(node.shape[axis] for node in nodes)
-    start = nodes[0].shape[axis]
-    result = pad_axis(nodes[0], axis, 0, total - start)
-    place = places(result.shape, axis)
-    for node in nodes[1:]:
-        stop = start + node.shape[axis]
-        result = build.select(place < start, result, pad_axis(node, axis, start, total - stop))
-        start = stop
+    ends = list(itertools.accumulate((node.shape[axis] for node in nodes), initial=0))
+    none = (0,) * len(nodes[0].shape)
+    result, *others = (
+        build.pad(node, resized(none, axis, start), resized(none, axis, ends[-1] - stop))
+        for node, (start, stop) in zip(nodes, itertools.pairwise(ends), strict=True)
+    )
+    for start, other in zip(ends[1:], others, strict=False):
+        result = build.select(places(result.shape, axis) < start, result, other)
     return result
 
 

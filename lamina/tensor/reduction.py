@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from lamina import dtypes
-from lamina.dtypes import DType, as_dtype, bool_
+from lamina.dtypes import DType, as_dtype, bool_, default_int, real_of, uint64
 from lamina.errors import AxisError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
@@ -61,7 +60,7 @@ def _in_floats(what: str, rule: Rule, node: Node, axes: Axes, of_complex: bool =
     if dtype.is_complex and not of_complex:
         raise DTypeError(f"{what}: {dtype.name} is not supported; take the parts")
     value = rule(build.cast(node, accumulator(dtype)), axes)
-    return build.cast(value, dtype if value.dtype.is_complex else dtypes.real_of(dtype))
+    return build.cast(value, dtype if value.dtype.is_complex else real_of(dtype))
 
 
 def _total_dtype(dtype: DType, wanted: Any) -> DType:
@@ -70,7 +69,7 @@ def _total_dtype(dtype: DType, wanted: Any) -> DType:
         return as_dtype(wanted)
     if dtype.kind in ("float", "complex"):
         return dtype
-    return dtypes.uint64 if dtype.kind == "uint" else dtypes.default_int
+    return uint64 if dtype.kind == "uint" else default_int
 
 
 def _total(monoid: Monoid, wanted: Any, node: Node, axes: Axes) -> Node:

@@ -45,12 +45,6 @@ def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node
     return shrink(x, *box)
 
 
-def pad_axis(x: Node, axis: int, before: int, after: int) -> Node:
-    """Zeros at the ends of `axis`."""
-    none = (0,) * len(x.shape)
-    return pad(x, resized(none, axis, before), resized(none, axis, after))
-
-
 def for_ranks(function: Callable[Concatenate[str, int, P], Tensor]) -> list[Callable[P, Tensor]]:
     """`function` of a name and a number of spatial axes for one, two and three of them."""
 
@@ -92,8 +86,7 @@ def per_axis(what: str, name: str, value: Sizes, rank: int, least: int = 1) -> S
 def batched(what: str, x: Node, rank: int) -> Node:
     """`x` of shape (N, C, spatial...) from itself or from (C, spatial...)."""
     if len(x.shape) not in (rank + 1, rank + 2):
-        raise ShapeError(f"{what}: the input has shape {x.shape}; (N, C, {rank} sizes) or "
-                         f"(C, {rank} sizes) is needed")  # fmt: skip
+        raise ShapeError(f"{what}: the input has shape {x.shape}, not ([N,] C, {rank} sizes)")
     return x if len(x.shape) == rank + 2 else insert_axes(x, (0,))
 
 
