@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 
 from lamina.dtypes import bool_
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import ShapeError
 from lamina.shape import broadcast_shapes
 from lamina.tensor import movement, reduction
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.elementwise import exp, where
 from lamina.tensor.linalg import matmul
 from lamina.tensor.normalization import dropout
-from lamina.tensor.windows import accumulator, places
+from lamina.tensor.windows import accumulator, exact, places
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -34,28 +34,26 @@ def scaled_dot_product_attention(
     is_causal: position i sees keys 0 to i. scale: 1 / sqrt(E) by default. enable_gqa: each head
     (the axis before the last two) of key and value serves a group of the query's. A row without
     any key is zeros, and so is its derivative. Scores and sums are float32 for halves."""
+    dtype = common_dtype(_WHAT, query, key, value)
+    wide = accumulator(dtype)
+    query, key, value = (exact(_WHAT, one).cast(wide) for one in (query, key, value))
     _check(query, key, value)
     if enable_gqa:
         key, value = _for_heads(query, key), _for_heads(query, value)
-    dtype = common_dtype(_WHAT, query, key, value)
-    wide = accumulator(dtype)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = matmul(query.cast(wide), movement.matrix_transpose(key.cast(wide))) * factor
+    scores = matmul(query, movement.matrix_transpose(key)) * factor
     scores = _masked(scores, attn_mask, is_causal)
     top = reduction.max(scores, axis=-1, keepdims=True).detach()
     # A finite reference keeps rows of -inf, which have no key, away from NaN.
     weights = exp(scores - where(top == -math.inf, 0.0, top))
     total = reduction.sum(weights, axis=-1, keepdims=True)
     weights = dropout(weights, dropout_p, training=dropout_p > 0.0)
-    result = matmul(weights.cast(dtype).cast(wide), value.cast(wide))
+    result = matmul(weights.cast(dtype).cast(wide), value)
     return (result / where(total == 0.0, 1.0, total)).cast(dtype)
 
 
 def _check(*tensors: Tensor) -> None:
     common_device(_WHAT, *tensors)
-    for tensor in tensors:
-        if not tensor.dtype.is_float:
-            raise DTypeError(f"{_WHAT}: {tensor.dtype.name} is not a float dtype")
     query, key, value = (tensor.shape for tensor in tensors)
     shapes = f"{_WHAT}: query {query}, key {key} and value {value}"
     if min(map(len, (query, key, value))) < 2:

@@ -53,25 +53,16 @@ def expm1(re: Node, im: Node) -> Parts:
     return select(re.eq(0) & im.eq(0), re.lift(0), value), plain_im
 
 
-def log(re: Node, im: Node) -> Parts:
-    """The logarithm with an angle in (-pi, pi]."""
-    return unary(Op.LOG, real.hypot(re, im)), real.atan2(im, re)
+def log(re: Node, im: Node, base: float = math.e) -> Parts:
+    """The logarithm with an angle in (-pi, pi] / log(base)."""
+    scale = 1 / math.log(base)
+    return unary(Op.LOG, real.hypot(re, im)) * scale, real.atan2(im, re) * scale
 
 
 def log1p(re: Node, im: Node) -> Parts:
     near = real.log1p(re * 2 + re * re + im * im) * 0.5
     far = unary(Op.LOG, real.hypot(re + 1, im))
     return select(real.hypot(re, im) < 0.5, near, far), real.atan2(im, re + 1)
-
-
-def log_base(base: float) -> Callable[[Node, Node], Parts]:
-    """The logarithm to another base."""
-
-    def rule(re: Node, im: Node) -> Parts:
-        size, angle = log(re, im)
-        return size * (1 / math.log(base)), angle * (1 / math.log(base))
-
-    return rule
 
 
 def sqrt(re: Node, im: Node) -> Parts:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from lamina.dtypes import DType, bool_, default_float, default_int, float32
 from lamina.errors import ArgumentError, DTypeError
-from lamina.ir.build import cast, expand, full, select
+from lamina.ir.build import cast, expand, full, select, unary
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import broadcast_shapes
@@ -200,9 +201,9 @@ exp = FLOATS.unary("exp", "e to the power x.", Op.EXP, cx.exp)
 exp2 = FLOATS.unary("exp2", "2 to the power x.", Op.EXP2)
 expm1 = WIDE.unary("expm1", "exp(x) - 1, accurate near 0.", rm.expm1, cx.expm1)
 log = FLOATS.unary("log", "The natural logarithm.", Op.LOG, cx.log)
-log2 = FLOATS.unary("log2", "The logarithm to base 2.", Op.LOG2, cx.log_base(2))
+log2 = FLOATS.unary("log2", "The logarithm to base 2.", Op.LOG2, partial(cx.log, base=2))
 log10 = WIDE.unary("log10", "The logarithm to base 10.",
-                   lambda a: Node(Op.LOG, (a,)) / math.log(10), cx.log_base(10))  # fmt: skip
+                   lambda a: unary(Op.LOG, a) / math.log(10), partial(cx.log, base=10))  # fmt: skip
 log1p = WIDE.unary("log1p", "log(1 + x), accurate near 0.", rm.log1p, cx.log1p)
 logaddexp = WIDE.binary("logaddexp", "log(exp(x1) + exp(x2)) without overflow.", rm.logaddexp)
 sqrt = FLOATS.unary("sqrt", "The square root.", Op.SQRT, cx.sqrt)

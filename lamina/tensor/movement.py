@@ -151,7 +151,9 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     return Tensor.of(build.insert_axes(x.node, axes), x.device)
 
 
-unsqueeze = expand_dims  # PyTorch's name
+def unsqueeze(x: Any, axis: int) -> Tensor:
+    """A new axis of size 1 at the place `axis` of the result."""
+    return expand_dims(x, axis=axis)
 
 
 def squeeze(x: Any, /, axis: Axes = None) -> Tensor:
