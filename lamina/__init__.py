@@ -13,6 +13,7 @@ from lamina.dtypes import (
 )  # fmt: skip
 from lamina.dtypes import bool_ as bool
 from lamina.errors import LaminaError
+from lamina.jit import jit
 from lamina.options import Options, set_options, using
 from lamina.tensor.attention import *  # noqa: F403
 from lamina.tensor.convolution import *  # noqa: F403
@@ -38,7 +39,7 @@ newaxis = None
 __all__ = [
     "DType", "LaminaError", "Options", "Tensor", "bfloat16", "bool", "complex64", "complex128",
     "default_device", "e", "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64",
-    "inf", "int8", "int16", "int32", "int64", "nan", "newaxis", "pi", "random", "realize",
+    "inf", "int8", "int16", "int32", "int64", "jit", "nan", "newaxis", "pi", "random", "realize",
     "set_options", "uint8", "uint16", "uint32", "uint64", "using",
 ]  # fmt: skip
 for _part in list(vars(tensor).values()):

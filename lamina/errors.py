@@ -55,6 +55,10 @@ class GradientError(LaminaError, ValueError):
     """A derivative that does not exist or was not asked for properly."""
 
 
+class JitError(LaminaError, RuntimeError):
+    """A function that cannot be traced, or a traced value that was read."""
+
+
 class FormatError(LaminaError, ValueError):
     """A file whose content is not what its format promises."""
 

@@ -227,7 +227,7 @@ def execute(sinks: Sequence[Node], device: str, options: Options | None = None) 
     options = options or current()
     if device == "interp":
         return _interpret(sinks, device)
-    outputs, inputs = _normalized(sinks)
+    outputs, inputs = normalized(sinks)
     try:
         compiled = compile_outputs(outputs, options)
     except CompilerNotFoundError as error:
@@ -307,7 +307,7 @@ def _array(buffer: Buffer, dtype: DType, size: int = -1, offset: int = 0) -> Any
     return np.frombuffer(buffer.view(), dtype.numpy, size, offset)
 
 
-def _normalized(sinks: Sequence[Node]) -> tuple[tuple[Output, ...], list[Buffer]]:
+def normalized(sinks: Sequence[Node]) -> tuple[tuple[Output, ...], list[Buffer]]:
     """Outputs whose BUFFER leaves hold numbers in place of storage, so that equal graphs are one
     node; and the storage of each number."""
     inputs: dict[Buffer, int] = {}

@@ -16,16 +16,17 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType
-from lamina.errors import ArgumentError, GradientError, ShapeError
+from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
 from lamina.nn.schedules import Schedule
 from lamina.nn.state import filled, settle
 from lamina.tensor import reduction
 from lamina.tensor.core import Tensor
 from lamina.tensor.elementwise import add, clip, expm1, maximum, minimum, sqrt, where
-from lamina.tensor.realize import live_tensors, realize
+from lamina.tensor.realize import is_tracing, live_tensors, realize
 
 __all__ = [
     "SGD", "Adam", "AdamW", "Lamb", "Muon", "Optimizer", "RMSprop", "clip_grad_norm",
@@ -95,7 +96,11 @@ class Optimizer:
         """
         given = [one.grad for one in self.parameters] if gradients is None else list(gradients)
         self._check_gradients(given)
-        self._set_rate(self._wanted_rate())
+        if callable(self.lr):
+            if is_tracing():
+                raise JitError("step: a schedule runs in Python, which jit leaves out: give the "
+                               "optimizer a number, and set its lr between calls")  # fmt: skip
+            self._set_rate(self._wanted_rate())
         for counter in self._counters.values():
             counter.assign(counter + 1.0)
         for index, (one, gradient) in enumerate(zip(self.parameters, given, strict=True)):
@@ -120,6 +125,11 @@ class Optimizer:
             if gradient is not None and gradient.shape != one.shape:
                 raise ShapeError(f"{what}: a gradient of shape {gradient.shape} for a parameter "
                                  f"of shape {one.shape}")  # fmt: skip
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "lr" and hasattr(self, "_rates"):
+            self._set_rate(self._wanted_rate())
 
     def _wanted_rate(self) -> float:
         value = self.lr(self.count) if callable(self.lr) else self.lr

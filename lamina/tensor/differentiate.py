@@ -59,7 +59,7 @@ def value_and_grad(
         def own_leaf(x: Tensor) -> Tensor:
             if not x.dtype.is_float:
                 return x
-            wrt.append(Tensor.of(memory.leaf(x.node, x.device), x.device))
+            wrt.append(Tensor.of(memory.leaf(x.node, x.device, watched=True), x.device))
             contents[wrt[-1].node] = x.node
             return wrt[-1]
 
@@ -95,16 +95,14 @@ def grad(
     return differentiated
 
 
-def map_tree(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """The same dicts, lists and tuples with `function` applied to every tensor, in order."""
-    if isinstance(tree, Tensor):
-        return function(tree)
+def map_tree(function: Callable[[Any], Any], tree: Any, kind: type = Tensor) -> Any:
+    """The same dicts, lists and tuples with `function` applied to every `kind`, in order."""
     if isinstance(tree, dict):
-        return {key: map_tree(function, value) for key, value in tree.items()}
+        return {key: map_tree(function, value, kind) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        parts = [map_tree(function, value) for value in tree]
+        parts = [map_tree(function, value, kind) for value in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    return tree
+    return function(tree) if isinstance(tree, kind) else tree
 
 
 def _opened(tree: Any, contents: dict[Node, Node]) -> Any:

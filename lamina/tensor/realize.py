@@ -6,12 +6,14 @@ the node to a BUFFER node. At execution the graph is cut at the nodes of that ta
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lamina.errors import GradientError
+from lamina.errors import GradientError, JitError
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import Buffer
@@ -27,6 +29,39 @@ class Leaf:
     cutting replaces it by the expression, and nothing is stored."""
 
     node: Node
+    watched: bool = False  # a derivative by it will be taken
+
+
+class _Tracing(threading.local):
+    """The stand-ins of the function that this thread traces, or None."""
+
+    stand_ins: frozenset[Node] | None = None
+
+
+_tracing = _Tracing()
+
+
+def is_tracing() -> bool:
+    """Whether a function is being traced, so that nothing it computes has a value yet."""
+    return _tracing.stand_ins is not None
+
+
+@contextlib.contextmanager
+def tracing(stand_ins: Iterable[Tensor]) -> Iterator[None]:
+    """Inside the ``with`` block nothing runs that depends on `stand_ins`, and no assignment."""
+    _tracing.stand_ins = frozenset(one.node for one in stand_ins)
+    try:
+        yield
+    finally:
+        _tracing.stand_ins = None
+
+
+def not_yet() -> JitError:
+    """What to raise when a traced value is asked for."""
+    return JitError(
+        "a traced value was asked for; it exists only when the compiled program runs: return it "
+        "from the function, or choose with where() in place of if"
+    )
 
 
 # Where the value of a node is, None for a BUFFER that was overwritten. A BUFFER that is not in
@@ -41,9 +76,17 @@ def live_tensors() -> list[Tensor]:
     return sorted(live, key=lambda tensor: tensor.number)
 
 
-def leaf(node: Node, device: str) -> Node:
+def leaf(node: Node, device: str, watched: bool = False) -> Node:
     """A leaf of its own identity with the value of `node`."""
-    return Node(Op.BUFFER, (), BufferRef(Leaf(node), node.shape, node.dtype, device))
+    return Node(Op.BUFFER, (), BufferRef(Leaf(node, watched), node.shape, node.dtype, device))
+
+
+def is_watched(tensors: Iterable[Tensor]) -> bool:
+    """Whether `tensors` are computed from leaves by which a derivative will be taken."""
+    waiting = pending(one.node for one in tensors)
+    leaves = (one.arg.storage for one, place in waiting.items()
+              if place is None and one.op is Op.BUFFER)  # fmt: skip
+    return any(isinstance(one, Leaf) and one.watched for one in leaves)
 
 
 def buffer_node(buffer: Buffer, like: Node) -> Node:
@@ -70,7 +113,7 @@ def _operands(node: Node) -> tuple[Node, ...]:
     return (node.arg.storage.node,) if isinstance(node.arg.storage, Leaf) else ()
 
 
-def _pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
+def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
     """What `sinks` have to be computed from, operands first, down to the nodes that a BUFFER
     holds; each with that BUFFER."""
     order: dict[Node, Node | None] = {}
@@ -94,7 +137,7 @@ def cut(sinks: Sequence[Node]) -> list[Node]:
     """`sinks` with every computed node replaced by its BUFFER, and no DETACH; raises
     GradientError where the value of a BUFFER is lost."""
     done: dict[Node, Node] = {}
-    for node, place in _pending(sinks).items():
+    for node, place in pending(sinks).items():
         old = _operands(node)
         if place is not None:
             done[node] = place
@@ -114,6 +157,8 @@ def cut(sinks: Sequence[Node]) -> list[Node]:
 def realize(*tensors: Tensor) -> None:
     """Compute `tensors` and carry out their assignments, all in one program a device."""
     batch = {tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None}
+    if batch and is_tracing():
+        batch = _computable(batch)
     if not batch:
         return
     keep = _protect(batch)
@@ -132,10 +177,7 @@ def _protect(batch: dict[Tensor, None]) -> list[Node]:
         handled |= targets
         everyone = everyone or live_tensors()
         others = [tensor for tensor in everyone if tensor not in batch]
-        readers: set[Node] = set()  # what is in the targets or computed from them
-        for node, place in _pending(tensor.node for tensor in others).items():
-            if place in targets or (place is None and not readers.isdisjoint(_operands(node))):
-                readers.add(node)
+        readers = _readers(others, targets)
         for tensor in others:
             if tensor.target in targets:
                 tensor.target = None
@@ -145,6 +187,22 @@ def _protect(batch: dict[Tensor, None]) -> list[Node]:
             elif tensor.node in readers:
                 batch[tensor] = None
     return list(keep)
+
+
+def _readers(tensors: Iterable[Tensor], targets: Set[Node | None]) -> set[Node]:
+    """What `tensors` are computed from that is in the BUFFER nodes `targets` or reads them."""
+    readers: set[Node] = set()
+    for node, place in pending(tensor.node for tensor in tensors).items():
+        if place in targets or (place is None and not readers.isdisjoint(_operands(node))):
+            readers.add(node)
+    return readers
+
+
+def _computable(batch: dict[Tensor, None]) -> dict[Tensor, None]:
+    """Those of `batch` that do not depend on what is being traced."""
+    written = {one.target for one in live if one.assigned and one.target is not None}
+    readers = _readers(batch, written.union(_tracing.stand_ins or ()))
+    return {one: None for one in batch if not (one.assigned or one.node in readers)}
 
 
 def _claim_targets(batch: Iterable[Tensor]) -> set[Node]:
@@ -225,8 +283,16 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
 def memory_of(tensor: Tensor) -> Buffer:
     """The buffer that holds `tensor`, computed when necessary."""
     realize(tensor)
-    buffer: Buffer = stored(tensor.node).arg.storage  # type: ignore[union-attr]
+    place = None if tensor.assigned else stored(tensor.node)
+    if place is None:
+        raise not_yet()
+    buffer: Buffer = place.arg.storage
     return buffer
+
+
+def is_exported(buffer: Buffer) -> bool:
+    """Whether a consumer outside lamina keeps this memory."""
+    return buffer in _exported
 
 
 def export(tensor: Tensor) -> Buffer:

@@ -1,0 +1,248 @@
+"""`lm.jit`: the same results as without it, from one program, through every kind of state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import nn
+from lamina.errors import JitError
+from lamina.runtime.profile import counter, profile
+
+
+def test_results_keep_their_structure_and_follow_the_arguments() -> None:
+    calls = []
+
+    @lm.jit
+    def function(pair: tuple[lm.Tensor, lm.Tensor], scale: float, *, names: dict[str, Any]) -> Any:
+        calls.append(scale)
+        a, b = pair
+        return {"sum": a + b * scale, "rest": [names["c"].exp(), scale, (a,)]}
+
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        a, b, c = rng.standard_normal((3, 4, 5)).astype(np.float32)
+        found = function((lm.asarray(a), b), 2.0, names={"c": lm.asarray(c)})
+        np.testing.assert_allclose(found["sum"].numpy(), a + b * 2.0, rtol=1e-6)
+        np.testing.assert_allclose(found["rest"][0].numpy(), np.exp(c), rtol=1e-6)
+        np.testing.assert_array_equal(found["rest"][2][0].numpy(), a)
+        assert found["rest"][1] == 2.0
+    assert calls == [2.0]
+    function((lm.asarray(a), b), 3.0, names={"c": lm.asarray(c)})
+    assert calls == [2.0, 3.0]
+
+
+def test_a_call_is_one_program_and_results_are_not_overwritten() -> None:
+    double = lm.jit(lambda x: (x * 2.0).sum(axis=0))
+    first = double(lm.ones((4, 3)))
+    before = counter.kernels
+    second = double(lm.full((4, 3), 5.0).realize())
+    assert counter.kernels == before + 2  # the argument's own, and one
+    np.testing.assert_array_equal(first.numpy(), np.full(3, 8.0))
+    np.testing.assert_array_equal(second.numpy(), np.full(3, 40.0))
+    with profile() as records:
+        double(second.expand((4, 3)).contiguous().realize())
+    assert len(records) == 2
+
+
+def test_assigned_state_is_written_in_place_and_old_values_survive() -> None:
+    state = lm.zeros((3,))
+
+    @lm.jit
+    def step(x: lm.Tensor) -> lm.Tensor:
+        state.assign(state + x)
+        return state * 2.0
+
+    one = lm.ones((3,)).realize()
+    for count in range(1, 4):
+        assert step(one).tolist() == [2.0 * count] * 3
+        assert state.tolist() == [float(count)] * 3
+    address = state.realize().node.arg.storage.pointer
+    lazy, kept, copy = state + 0.5, state.detach(), state.numpy()
+    step(one)
+    assert state.tolist() == [4.0] * 3
+    assert lazy.tolist() == [3.5] * 3
+    assert kept.tolist() == copy.tolist() == [3.0] * 3
+    step(one)
+    assert state.node.arg.storage.pointer == address
+    exported = np.from_dlpack(state)
+    step(one)
+    assert exported.tolist() == [5.0] * 3
+    assert state.tolist() == [6.0] * 3
+
+
+def test_later_assignments_of_captured_tensors_are_seen() -> None:
+    weight = lm.full((2,), 3.0)
+    scaled = lm.jit(lambda x: x * weight)
+    x = lm.ones((2,)).realize()
+    assert scaled(x).tolist() == [3.0, 3.0]
+    weight.assign(lm.full((2,), 4.0))
+    assert scaled(x).tolist() == [4.0, 4.0]
+    weight.rebind(lm.full((2,), 5.0))
+    assert scaled(x).tolist() == [5.0, 5.0]
+    weight.rebind(lm.full((1,), 6.0))
+    assert scaled(x).tolist() == [6.0, 6.0]
+
+
+def test_an_argument_may_be_assigned_and_may_alias_state() -> None:
+    @lm.jit
+    def bump(x: lm.Tensor) -> lm.Tensor:
+        x.assign(x + 1.0)
+        return x
+
+    value = lm.zeros((2,)).realize()
+    for count in range(1, 4):
+        assert bump(value).tolist() == [float(count)] * 2
+        assert value.tolist() == [float(count)] * 2
+    state = lm.full((2,), 1.0)
+
+    @lm.jit
+    def shift(x: lm.Tensor) -> lm.Tensor:
+        state.assign(state.flip())
+        return x - state
+
+    state.assign(lm.asarray([1.0, 2.0]))
+    assert shift(lm.zeros((2,))).tolist() == [-2.0, -1.0]
+    assert shift(state).tolist() == [1.0, -1.0]
+    assert shift(state).tolist() == [-1.0, 1.0]
+
+
+def test_draws_differ_between_calls_and_follow_the_seed() -> None:
+    draw = lm.jit(lambda: lm.random.uniform((4,)))
+    draw()
+    lm.random.manual_seed(5)
+    first, second = draw().tolist(), draw().tolist()
+    lm.random.manual_seed(5)
+    assert draw().tolist() == first != second
+
+
+class _Net:
+    def __init__(self) -> None:
+        self.first, self.norm, self.last = nn.Linear(6, 8), nn.BatchNorm(8), nn.Linear(8, 3)
+        self.dropout = nn.Dropout(0.0)
+
+    def __call__(self, x: lm.Tensor) -> lm.Tensor:
+        return self.last(self.dropout(self.norm(self.first(x)).relu()))
+
+
+def _losses(compiled: bool, make: Any, clear_first: bool) -> tuple[list[float], list[Any]]:
+    lm.random.manual_seed(1)
+    model = _Net()
+    optimizer = make(nn.parameters(model))
+
+    def step(x: lm.Tensor, target: lm.Tensor) -> lm.Tensor:
+        if clear_first:
+            optimizer.zero_grad()
+        loss = lm.cross_entropy(model(x), target)
+        loss.backward()
+        nn.optim.clip_grad_norm(optimizer.parameters, 1.0)
+        optimizer.step()
+        if not clear_first:
+            optimizer.zero_grad()
+        return loss
+
+    run = lm.jit(step) if compiled else step
+    rng = np.random.default_rng(2)
+    losses = []
+    for count in range(6):
+        x = lm.asarray(rng.standard_normal((10, 6), np.float32))
+        losses.append(run(x, lm.asarray(rng.integers(0, 3, 10))).item())
+        if count == 3:
+            optimizer.lr = 1e-3
+    return losses, [one.numpy() for one in nn.state_dict(model).values()]
+
+
+@pytest.mark.parametrize("clear_first", [False, True])
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "Muon"])
+def test_training_is_the_same_as_without(name: str, clear_first: bool) -> None:
+    def make(parameters: list[lm.Tensor]) -> nn.optim.Optimizer:
+        chosen = [one for one in parameters if name != "Muon" or one.ndim == 2]
+        return getattr(nn.optim, name)(chosen, lr=0.05)  # type: ignore[no-any-return]
+
+    losses, state = _losses(False, make, clear_first)
+    jitted_losses, jitted_state = _losses(True, make, clear_first)
+    np.testing.assert_allclose(jitted_losses, losses, rtol=1e-5)
+    for got, want in zip(jitted_state, state, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def test_derivatives_left_behind_accumulate() -> None:
+    weight = lm.ones((2,), requires_grad=True)
+
+    @lm.jit
+    def backward(x: lm.Tensor) -> None:
+        (weight * x).sum().backward()
+
+    for count in range(1, 5):
+        backward(lm.asarray([1.0, 2.0]))
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [1.0 * count, 2.0 * count]
+    weight.grad = None
+    backward(lm.asarray([1.0, 2.0]))
+    assert weight.grad.tolist() == [1.0, 2.0]  # type: ignore[attr-defined]
+
+
+def test_derivatives_are_taken_inside_and_through() -> None:
+    inside = lm.jit(lm.grad(lambda x: (x**3).sum()))
+    assert inside(lm.asarray([1.0, 2.0])).tolist() == [3.0, 12.0]
+    through = lm.grad(lambda x: lm.jit(lambda y: (y * y).sum())(x * 3.0))
+    assert through(lm.asarray([1.0, 2.0])).tolist() == [18.0, 36.0]
+
+
+def test_methods_and_nested_functions() -> None:
+    class Scaled:
+        def __init__(self, factor: float) -> None:
+            self.factor = lm.full((), factor)
+
+        @lm.jit
+        def __call__(self, x: lm.Tensor) -> lm.Tensor:
+            return lm.jit(lambda y: y + 1.0)(x) * self.factor
+
+    assert Scaled(2.0)(lm.ones((2,))).tolist() == [4.0, 4.0]
+    assert Scaled(3.0)(lm.ones((2,))).tolist() == [6.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda x: x.item(), lambda x: x.sum().tolist(), lambda x: bool(x.sum() > 0), lambda x: str(x)],
+)
+def test_a_traced_value_cannot_be_read(read: Any) -> None:
+    function = lm.jit(read)
+    x = lm.ones((1,))
+    with pytest.raises(JitError, match="traced") as caught:
+        function(x)
+    assert "test_jit.py" in str(caught.value)
+    assert (x + 1.0).tolist() == [2.0]  # nothing is left behind
+
+
+def test_what_cannot_be_part_of_a_signature_is_named() -> None:
+    with pytest.raises(JitError, match="a bytearray cannot be part of a signature"):
+        lm.jit(lambda x: x)(bytearray(3))
+
+
+def test_every_compilation_has_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    function = lm.jit(lambda x, flag: x + 1.0 if flag else x)
+    with lm.using(debug=1):
+        function(lm.ones((2,)), True)
+        function(lm.ones((2,)), True)
+        function(lm.ones((3,)), True)
+        function(lm.ones((3,)), False)
+    lines = [one for one in capsys.readouterr().err.splitlines() if one.startswith("jit ")]
+    assert len(lines) == 3
+    assert "first call" in lines[0]
+    assert "argument 0 is ((3,)" in lines[1]
+    assert "argument 1" in lines[2]
+    assert "argument 0" not in lines[2]
+
+
+def test_every_thread_may_call() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    total = lm.jit(lambda x: (x * x).sum())
+    inputs = [lm.full((64,), float(i)).realize() for i in range(16)]
+    with ThreadPoolExecutor(4) as pool:
+        found = [one.item() for one in pool.map(total, inputs)]
+    assert found == [64.0 * i * i for i in range(16)]
