@@ -306,8 +306,8 @@ class _Program:
             Tensor.of(Node(Op.BUFFER, (), like._replace(storage=buffers[sink])), like.device)
             for sink, like in self.results
         ]
-        for handle, place in self.grads:
-            handle.set_grad(None if place is None else values[place])
+        for handle, which in self.grads:
+            handle.set_grad(None if which is None else values[which])
         return map_tree(values.__getitem__, self.result, _Place)
 
     def _argument(self, tensor: Tensor, written: bool) -> Buffer:
