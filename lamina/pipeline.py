@@ -119,9 +119,12 @@ def _legalize(planned: Planned, options: Options) -> Planned:
     """After scheduling, which looks at memory alone and is quicker on short expressions."""
     plans = dict(planned.plans)
     for kernel, plan in plans.items():
-        if isinstance(plan.nest, Nest):
-            nest = replace(plan.nest, kernel=legalize(plan.nest.kernel))
-            plans[kernel] = plan._replace(nest=nest)
+        if isinstance(nest := plan.nest, Nest):
+            fills = replace(nest.kernel, stores=tuple(store for _, store in nest.fills))
+            stores = zip(nest.fills, legalize(fills).stores, strict=True)
+            legal = tuple(fill._replace(store=store) for fill, store in stores)
+            legal_nest = replace(nest, kernel=legalize(nest.kernel), fills=legal)
+            plans[kernel] = plan._replace(nest=legal_nest)
     return planned._replace(plans=plans)
 
 

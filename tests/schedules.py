@@ -17,6 +17,7 @@ from lamina.kernel.schedule import (
     Reorder,
     Schedule,
     Split,
+    Stage,
     apply,
     axis_lists,
     can_fuse,
@@ -27,10 +28,11 @@ MOST_UNROLLED = 40
 
 
 def random_schedule(rng: random.Random, kernel: Kernel, moves: int = 12) -> Schedule:
-    """Moves drawn at random, those that break an invariant left out."""
+    """Moves drawn at random, those that break an invariant left out; stages come last."""
     nest, made = apply(kernel, ()), []
-    for _ in range(rng.randint(0, moves)):
-        move = _random_move(rng, nest)
+    count, stages = rng.randint(0, moves), rng.randint(0, 3)
+    for number in range(count + stages):
+        move = _random_move(rng, nest) if number < count else _random_stage(rng, nest)
         try:
             after = move.apply(nest)
             verify_nest(after)
@@ -63,6 +65,11 @@ def _random_move(rng: random.Random, nest: Nest) -> Move:
         rng.shuffle(numbers)
         return Reorder(tuple(numbers[: rng.randint(1, len(numbers))]))
     return Bind(rng.choice(numbers), rng.choice([*BINDINGS, "vector", "parallel"]))
+
+
+def _random_stage(rng: random.Random, nest: Nest) -> Move:
+    axes = [axis.arg.number for axis in nest.kernel.row_axes] or [0]
+    return Stage(rng.randrange(len(nest.kernel.parameters)), rng.choice(axes))
 
 
 def _fusable(kernel: Kernel) -> list[tuple[Node, Node]]:

@@ -23,6 +23,8 @@ from lamina.ir.ops import Group, Hole, Op
 from lamina.kernel.schedule import Nest
 from lamina.simplify import index as ix
 
+LONGEST_COPY = 16  # neighbours that are copied without a loop
+
 Point = dict[Node, int]
 Key = tuple[Node, tuple[tuple[Node, int], ...]]
 
@@ -76,6 +78,7 @@ class Target(Protocol):
     def operation(self, node: Node, operands: list[Value]) -> Value: ...
     def widened(self, value: Value, to: Value) -> str: ...  # to the lanes and the mask of `to`
     def lane(self, value: Value, number: int) -> Value: ...
+    def half(self, value: Value, side: int) -> Value: ...  # of a named vector: a vector, or a lane
     def lane_numbers(self, lanes: int) -> Value: ...  # 0, 1, ..., lanes - 1 as int64
     def load(self, node: Node, point: Point) -> Value: ...
     def store(self, store: Store, value: Value, point: Point) -> None: ...
@@ -92,6 +95,7 @@ class NestPrinter(Target):
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self._names = 0
+        self._free = _staged_axes(nest)
 
     # Lines, scopes and axes.
 
@@ -113,9 +117,10 @@ class NestPrinter(Target):
         self.scopes = inner
 
     @contextmanager
-    def opened(self, segment: Segment) -> Iterator[None]:
-        """Open the loops of `segment` in the nest's order, then its tile."""
-        ordered = [axis for axis in self.nest.order if axis in segment]
+    def opened(self, segment: Segment, order: Sequence[Node] = ()) -> Iterator[None]:
+        """Open the loops of `segment` in the nest's order, then its tile; what is staged in the
+        body of a loop is filled there. With another `order`, nothing is."""
+        ordered = [axis for axis in order or self.nest.order if axis in segment]
         ordered.sort(key=lambda axis: segment[axis].how in ("unroll", "vector"))
         tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
         headers: list[str] = []
@@ -128,12 +133,32 @@ class NestPrinter(Target):
                 extent = name
             tables.get(how, self.text_of)[axis] = extent
             self.depth_of[axis] = len(self.scopes) - 1
+            for at, store in () if order else self.nest.fills:
+                if at is axis:
+                    self._fill(store, segment)
         yield
         for axis in ordered:
             del self.depth_of[axis], tables.get(segment[axis].how, self.text_of)[axis]
         for header in reversed(headers):
             if lines := self.scopes.pop().lines:
                 self.scopes[-1].lines += [header, *("    " + text for text in lines), "}"]
+
+    def _fill(self, store: Store, segment: Segment) -> None:
+        """Print the loops that fill what is staged, inside those of `segment` that are open."""
+        for rest in self.segments_of([axis for axis in store.axes if axis not in segment]):
+            order = [axis for axis in store.axes if axis not in self.depth_of]
+            runs = {axis: (segment | rest)[axis] for axis in order}
+            source = _contiguous_axis(store)
+            if source in runs and runs[source].how == "loop":
+                # Memory is read in its order: the fastest axis innermost, tiles as loops.
+                order.sort(key=lambda axis: axis is source)
+                tiles = ("unroll", "vector")
+                runs = {axis: run._replace(how="loop") if run.how in tiles else run
+                        for axis, run in runs.items()}  # fmt: skip
+                if runs[source].extent in range(LONGEST_COPY + 1):
+                    runs[source] = runs[source]._replace(how="unroll")
+            with self.opened(runs, order):
+                self.stores([store])
 
     def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
         """The nests that together cover `extent` iterations of the chain `pieces`.
@@ -176,19 +201,23 @@ class NestPrinter(Target):
 
     # Values.
 
+    def free(self, node: Node) -> frozenset[Node]:
+        """The axes that a value depends on; what is staged also on those it is filled in."""
+        return self._free.get(node) or free_axes(node)
+
     def lanes_of(self, node: Node) -> int:
         """1, or the lanes of the vector axis that `node` depends on."""
-        free = free_axes(node)
+        free = self.free(node)
         return next((lanes for axis, lanes in self.vectors.items() if axis in free), 1)
 
     def home(self, node: Node) -> int:
         """The number of the outermost scope where `node` can be computed."""
-        return max(map(self.depth_of.__getitem__, free_axes(node)), default=0)
+        return max(map(self.depth_of.__getitem__, self.free(node)), default=0)
 
     def key(self, node: Node, point: Point) -> Key:
         if not self.unrolled:
             return node, ()
-        free = free_axes(node)
+        free = self.free(node)
         return node, tuple((axis, point[axis]) for axis in self.unrolled if axis in free)
 
     def value(self, node: Node, point: Point) -> Value:
@@ -251,7 +280,7 @@ class NestPrinter(Target):
         """Print the loops of `node` and of every reduction that can share them."""
         axes = bound_axes(node)
         whole = dict.fromkeys(_component(mate, 0) for mate in self._mates(node))
-        sums = [Accumulation(one, at) for one in whole for at in self.points(free_axes(one))]
+        sums = [Accumulation(one, at) for one in whole for at in self.points(self.free(one))]
         for vector in (True, False):
             for segment in self.segments_of(axes):
                 if any(run.how == "vector" for run in segment.values()) is vector:
@@ -267,7 +296,7 @@ class NestPrinter(Target):
     def _mates(self, node: Node) -> list[Node]:
         """`node` and the missing reductions over its axes whose own operands are there."""
         for inner in self._missing(toposort(node.src)):
-            for point in self.points(free_axes(inner)):
+            for point in self.points(self.free(inner)):
                 self.value(inner, point)
         depth = len(self.scopes) - 1
         return [
@@ -285,10 +314,10 @@ class NestPrinter(Target):
             node
             for node in nodes
             if node.op is Op.FOLD
-            and free_axes(node) <= bound
+            and self.free(node) <= bound
             and any(
                 self.key(node, point) not in self.scopes[self.home(node)].cache
-                for point in self.points(free_axes(node))
+                for point in self.points(self.free(node))
             )
         ]
 
@@ -309,9 +338,9 @@ class NestPrinter(Target):
             return
         monoid = one.fold.arg.monoid
         total = self._tree(monoid, list(one.running.values()))
-        if total[0].lanes > max(map(self.lanes_of, _parts(one.fold))):
-            lanes = range(total[0].lanes)
-            total = self._tree(monoid, [tuple(self.lane(v, i) for v in total) for i in lanes])
+        while total[0].lanes > max(map(self.lanes_of, _parts(one.fold))):
+            sides = (tuple(self.half(v, side) for v in total) for side in range(2))
+            total = self._tree(monoid, list(sides))
         one.total = tuple(self.declare(value, mutable=True) for value in total)
 
     def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
@@ -403,6 +432,26 @@ def _region(root: Node) -> list[Node]:
         else:
             order.append(stack.pop())
     return order
+
+
+def _staged_axes(nest: Nest) -> dict[Node, frozenset[Node]]:
+    """The axes of everything that is computed from staged values."""
+    around = {store.parameter: free_axes(store.value) | {at} for at, store in nest.fills}
+    found: dict[Node, frozenset[Node]] = {}
+    for node in nest.kernel.nodes if around else ():
+        if node.op is Op.LOAD and node.arg.parameter in around:
+            found[node] = around[node.arg.parameter]
+        elif any(one in found for one in node.src):
+            free = frozenset[Node]().union(*(found.get(one) or free_axes(one) for one in node.src))
+            found[node] = free - frozenset(bound_axes(node)) if node.op is Op.FOLD else free
+    return found
+
+
+def _contiguous_axis(store: Store) -> Node | None:
+    """The axis along which what is staged was read at neighbouring places."""
+    loads = [node for node in toposort([store.value]) if node.op is Op.LOAD]
+    strides = (pair for load in loads for pair in ix.terms_of(load.src[0])[0].items())
+    return next((axis for axis, stride in strides if stride == 1 and axis in store.axes), None)
 
 
 def _parts(fold: Node) -> tuple[Node, ...]:

@@ -14,7 +14,7 @@ from lamina.codegen.base import NestPrinter, Point, Scope, Value
 from lamina.codegen.spell_c import HELPERS, TYPES, spell
 from lamina.dtypes import DType, bool_, float32, int64
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
+from lamina.ir.kernel import AnyKernel, SortKernel, Store, points
 from lamina.ir.node import Node
 from lamina.kernel.schedule import Nest
 from lamina.simplify import index as ix
@@ -84,6 +84,12 @@ class CPrinter(NestPrinter):
         text = f"{value.text}[{number}]"
         return Value(f"({text} != 0)" if value.mask else text, value.dtype)
 
+    def half(self, value: Value, side: int) -> Value:
+        half = Value("", value.dtype, value.lanes // 2, value.mask)
+        if half.lanes == 1:
+            return self.lane(value, side)
+        return half._replace(text=f"(({self.type(half)}u *)&{value.text})[{side}]")
+
     def lane_numbers(self, lanes: int) -> Value:
         numbers = ", ".join(map(str, range(lanes)))
         return Value(f"({self._vector('i64', lanes)}){{{numbers}}}", int64, lanes)
@@ -96,7 +102,7 @@ class CPrinter(NestPrinter):
         terms, _ = ix.terms_of(index)
         nodes = [*terms] if condition is None else [*terms, condition]
         for axis, lanes in self.vectors.items():
-            if users := sum(axis in free_axes(node) for node in nodes):
+            if users := sum(axis in self.free(node) for node in nodes):
                 return axis, lanes, terms.get(axis) if users == 1 else None
         return None, 1, 1
 
@@ -164,10 +170,13 @@ class CPrinter(NestPrinter):
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
         kernel, lines = self.nest.kernel, ["void **b = arg;"]
+        given = len(kernel.parameters) - len(self.nest.fills)
         for number, parameter in enumerate(kernel.parameters):
-            const = "" if parameter.written else "const "
-            lines.append(f"{const}{ELEMENTS[parameter.dtype]} *restrict p{number} = b[{number}];")
-        rows = kernel.stores[0].axes[: kernel.rows]
+            const, kind = "" if parameter.written else "const ", ELEMENTS[parameter.dtype]
+            name = f"{const}{kind} *restrict p{number} = b[{number}];"
+            scratch = f"{kind} p{number}[{parameter.size}] __attribute__((aligned(64)));"
+            lines.append(name if number < given else scratch)
+        rows = kernel.row_axes
         parallel = [axis for axis in rows if self.nest.bound(axis) == "parallel"]
         rest = "chunk"
         for place, axis in reversed(list(enumerate(parallel))):

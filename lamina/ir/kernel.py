@@ -25,6 +25,10 @@ class Parameter:
     size: int  # in elements
     written: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
 
 @dataclass(frozen=True)
 class Store:
@@ -45,6 +49,10 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     stores: tuple[Store, ...]
     rows: int
+
+    @property
+    def row_axes(self) -> tuple[Node, ...]:
+        return self.stores[0].axes[: self.rows]
 
     @cached_property
     def nodes(self) -> list[Node]:

@@ -5,11 +5,14 @@
    the innermost axis of each reduction and column loop.
 3. A contraction gets a register tile: an outer product of the atom's size where a row axis is
    vectorised, a block of dot products where the reduction is.
-4. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
+4. An operand whose neighbours in memory are far apart in the order of the loops, or in the cache's
+   eyes the same place, is staged: panels of a product, blocks of a transpose.
+5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,6 +29,11 @@ DOT_TILES = {32: (6, 4), 16: (3, 3)}  # by registers: dot products kept in them 
 CACHED = 1 << 17  # elements that stay in the second-level cache
 NARROW_ROWS = 8  # rows kept in registers when a row is shorter than a vector
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
+STRIP = 8  # vectors of a row that a reduction across rows reads together
+PANEL = 256  # columns of a product whose operand is staged with all of its rows
+TALL = 128  # rows that pay for staging an operand that lies across
+FAR = 1024  # elements between rows that compete for the same lines of a cache
+TURN = 32  # rows and columns of the block that a transpose stages
 
 
 class Target(NamedTuple):
@@ -45,6 +53,7 @@ class Planner:
         self.nest = moves.apply(kernel, ())
         self.next_axis = 1 + max((axis.arg.number for axis in self.nest.order), default=0)
         widest = max([4, *(one.dtype.itemsize for one in kernel.parameters)])
+        self.staged: list[tuple[int, Node]] = []  # parameters, and the loops they are filled in
         self.width = target.vector_bytes // widest  # elements that fill a vector register
 
     @property
@@ -52,7 +61,7 @@ class Planner:
         return self.nest.kernel
 
     def rows(self) -> tuple[Node, ...]:
-        return self.kernel.stores[0].axes[: self.kernel.rows]
+        return self.kernel.row_axes
 
     def inner(self) -> list[tuple[Node, ...]]:
         """The axes of each column loop, then of each reduction."""
@@ -72,6 +81,9 @@ class Planner:
     def do(self, move: moves.Move) -> None:
         self.moves.append(move)
         self.nest = move.apply(self.nest)
+
+    def reorder(self, axes: Iterable[Node]) -> None:
+        self.do(moves.Reorder(tuple(axis.arg.number for axis in axes)))
 
     def bind(self, axis: Node, to: str) -> None:
         self.do(moves.Bind(axis.arg.number, to))
@@ -153,53 +165,128 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
             _dot_tile(plan, fold)
         _vector_inner(plan, fold is not None)
     elif fold is None:
-        plan.vectorize(row)
+        _vector_strip(plan, row)
     else:
         _outer_product(plan, fold, row)
     _parallel(plan, work)
+    for parameter, at in plan.staged:
+        plan.do(moves.Stage(parameter, at.arg.number))
     return tuple(plan.moves)
 
 
 def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     """The row axis to vectorise, or None where columns and reductions gain more."""
+    stored = max(plan.rows(), key=lambda axis: _store_score(plan.kernel, axis), default=None)
+    if stored is not None and _store_score(plan.kernel, stored) <= 0:
+        stored = None
     if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
-        # Too short for adding up lanes at its end to pay.
-        row = max(plan.rows(), key=lambda axis: _store_score(plan.kernel, axis))
-        return row if _store_score(plan.kernel, row) > 0 else None
+        return stored  # too short for adding up lanes at its end to pay
     best = max(plan.rows(), key=plan.benefit, default=None)
-    if best is None or plan.benefit(best) <= 0:
-        return None
     inner, serial = plan.inner(), moves.serial_axes(plan.kernel)
     gain = sum(max(map(plan.benefit, set(axes) - serial), default=-1) for axes in inner)
-    return best if not inner or plan.benefit(best) >= gain else None
+    if best is not None and plan.benefit(best) > 0 and (not inner or plan.benefit(best) >= gain):
+        return best
+    pays = not inner if fold is None else stored is not None and _is_large(plan, fold, stored)
+    return stored if pays else None
+
+
+def _is_large(plan: Planner, fold: Node, vector: Node) -> bool:
+    """Is an outer product worth it where an operand has to be staged for it?"""
+    column = _column(plan, fold, vector)
+    return column is not None and min(vector.arg.size, column.arg.size) >= TALL
+
+
+def _column(plan: Planner, fold: Node, vector: Node) -> Node | None:
+    """The longest row axis that what varies along `vector` does not vary along."""
+    wide = {axis for one in _loads(fold, vector) for axis in free_axes(one)}
+    tall = [axis for axis in plan.rows() if axis is not vector and axis not in wide]
+    return max(tall, key=lambda axis: axis.arg.size, default=None)
+
+
+def _vector_strip(plan: Planner, row: Node) -> None:
+    """Vectors along a row; several of them where a reduction reads one row after the other, and
+    blocks where an operand lies across."""
+    turned = {
+        load.arg.parameter: across
+        for load in _loads_and_divisions(plan.kernel)[0]
+        for across in plan.rows()
+        if _suits(row, *load.src) == -1 and _suits(across, *load.src) == 1
+        and min(row.arg.size, across.arg.size) >= TURN
+    }  # fmt: skip
+    folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
+    if turned and not plan.inner():
+        _turn(plan, row, turned)
+    elif folds and row.arg.size >= 2 * STRIP * plan.width:
+        _, strip = plan.split(row, STRIP // min(len(folds), STRIP) * plan.width)
+        plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
+    else:
+        plan.vectorize(row)
+
+
+def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
+    """Read blocks along the axis where an operand's neighbours lie, write them along `row`."""
+    across = next(iter(turned.values()))
+    outer_row, inner_row = plan.split(row, TURN)
+    outer, inner = plan.split(across, TURN)
+    others = [axis for axis in plan.rows() if axis not in (outer_row, inner_row, outer, inner)]
+    plan.reorder([*others, outer, outer_row, inner, inner_row])
+    plan.vectorize(inner_row)
+    plan.staged += [(number, outer_row) for number, axis in turned.items() if axis is across]
 
 
 def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
-    """Rows x vectors in registers, the reduction outside the tile."""
-    loads = [one for one in toposort(fold.src) if one.op is Op.LOAD]
-    wide = {axis for one in loads if vector in free_axes(one) for axis in free_axes(one)}
-    tall = [axis for axis in plan.rows() if axis is not vector and axis not in wide]
-    column = max(tall, key=lambda axis: axis.arg.size, default=None)
-    name, atom = _atom_for(plan, fold)
+    """Rows x vectors in registers, the reduction outside the tile; operands that lie badly for
+    it in panels."""
+    column, (name, atom) = _column(plan, fold, vector), _atom_for(plan, fold)
     if column is None or atom is None or vector.arg.size < atom.lanes:
         plan.vectorize(vector)
         if column is not None and column.arg.size >= NARROW_ROWS:
             plan.tile(column, NARROW_ROWS, "unroll")
         return
-    blocks = -(-column.arg.size // atom.m)
+    wide, tall = (_loads(fold, axis) for axis in (vector, column))
+    cached = max(points(free_axes(one)) for one in tall) <= CACHED
+    panel = None
+    if columns := _panel(plan, fold, vector, column):
+        innermost = bound_axes(fold)[-1]
+        if innermost.arg.size >= plan.width:
+            plan.split(innermost, plan.width)  # what lies along it is read a piece at a time
+        panel, vector = plan.split(vector, columns)
     outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
+    blocks = -(-column.arg.size // atom.m)
     outer_m, height = plan.split(column, -(-column.arg.size // blocks))
-    panels = (points(free_axes(one)) for one in loads if column in free_axes(one))
-    around = (outer_n, outer_m) if max(panels, default=0) <= CACHED else (outer_m, outer_n)
+    around = [outer_n, outer_m] if cached and panel is None else [outer_m, outer_n]
+    if panel is not None:
+        around = [panel, *around]
+        plan.staged += [(one.arg.parameter, panel) for one in wide]
+        plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
     tile = (height, repeat, lane)
     first = [axis for axis in plan.rows() if axis not in (*around, *tile)]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
-    order = dict.fromkeys([*first, *around, *reduced, *tile])
-    plan.do(moves.Reorder(tuple(axis.arg.number for axis in order)))
-    innermost = bound_axes(fold)[-1].arg.number
-    plan.do(moves.Stage(innermost, "register"))
-    plan.do(moves.Tensorize(innermost, name))
+    plan.reorder(dict.fromkeys([*first, *around, *reduced, *tile]))
+    plan.do(moves.Tensorize(reduced[-1].arg.number, name))
+
+
+def _loads(fold: Node, axis: Node) -> list[Node]:
+    """What is read beneath `fold` that varies along `axis`."""
+    return [one for one in toposort(fold.src) if one.op is Op.LOAD and axis in free_axes(one)]
+
+
+def _is_far(load: Node, axis: Node) -> bool:
+    return abs(ix.terms_of(load.src[0])[0].get(axis, 0)) >= FAR
+
+
+def _panel(plan: Planner, fold: Node, vector: Node, column: Node) -> int:
+    """Columns of `vector` in a panel, or 0 where no operand needs to be staged."""
+    across = any(_suits(vector, *one.src) < 1 for one in _loads(fold, vector))
+    far = any(_is_far(one, column) for one in _loads(fold, column))
+    # Half of the scratch memory is for the other operand.
+    room = moves.SCRATCH // (2 * fold.dtype.itemsize * max(points(bound_axes(fold)), 1))
+    columns = PANEL if far else PANEL // 2
+    while columns > room or 2 * columns > vector.arg.size:
+        columns //= 2
+    needed = (across or far) and column.arg.size >= TALL and columns >= 2 * plan.width
+    return columns if needed else 0
 
 
 def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:
@@ -219,9 +306,7 @@ def _dot_tile(plan: Planner, fold: Node) -> None:
         for axis, height in zip(rows, DOT_TILES[plan.target.registers], strict=False)
     ]
     others = [axis for axis in plan.rows() if axis not in outer and axis.arg.size > 1]
-    order = [axis for axis in others if plan.nest.bound(axis) == "serial"] + outer
-    plan.do(moves.Reorder(tuple(axis.arg.number for axis in order)))
-    plan.do(moves.Stage(bound_axes(fold)[-1].arg.number, "register"))
+    plan.reorder([*(axis for axis in others if plan.nest.bound(axis) == "serial"), *outer])
 
 
 def _vector_inner(plan: Planner, tiled: bool) -> None:
@@ -250,10 +335,13 @@ def _parallel(plan: Planner, work: int) -> None:
     if work < 2 * CHUNK:
         return
     wanted, have, nest = min(work // CHUNK, MAX_CHUNKS), 1, plan.nest
+    filled = [axis for _, axis in plan.staged]  # its loops share what is staged in it
     for axis in [one for one in nest.order if one in plan.rows() and nest.is_head(one)]:
         if have < wanted and nest.bound(axis) == "serial":
             share = axis.arg.size // (wanted // have)
-            if share > 1:
+            if share > 1 and axis not in filled:
                 axis, _ = plan.split(axis, share)
             plan.bind(axis, "parallel")
             have *= axis.arg.size
+        if axis in filled:
+            break

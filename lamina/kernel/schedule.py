@@ -15,13 +15,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from lamina.dtypes import DType, float32, float64
 from lamina.errors import FormatError
-from lamina.ir.kernel import Kernel, bound_axes
+from lamina.ir.kernel import Kernel, Parameter, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Load, Op
+from lamina.shape import strides_of
 from lamina.simplify import index as ix
 
+SCRATCH = 4 << 20  # bytes of a thread's stack that a kernel may fill
 BINDINGS = ("serial", "parallel", "vector", "unroll")
-MEMORIES = ("register",)
 Axes = tuple[Node, ...]
 
 
@@ -55,15 +56,23 @@ class Chain(NamedTuple):
     extent: int
 
 
+class Fill(NamedTuple):
+    """What fills scratch memory, one of the last parameters, in the body of the loop over `at`."""
+
+    at: Node
+    store: Store
+
+
 @dataclass(frozen=True)
 class Nest:
     """A kernel with its schedule applied: every axis, outermost first, the bindings of those that
-    are not serial, and the chains of those that are split."""
+    are not serial, the chains of those that are split, and what is staged."""
 
     kernel: Kernel
     order: Axes
     binding: Mapping[Node, str]
     chains: tuple[Chain, ...] = ()
+    fills: tuple[Fill, ...] = ()
 
     def chain(self, axis: Node) -> Chain:
         """The chain that `axis` is a piece of; an axis never split is its own."""
@@ -76,6 +85,13 @@ class Nest:
 
     def bound(self, axis: Node) -> str:
         return self.binding.get(axis, "serial")
+
+    def inside(self, row: Node) -> list[Node]:
+        """The axes that open in the body of the loop over a row axis: later rows, and tiles,
+        columns and reductions wherever they stand."""
+        outside = self.order[: self.order.index(row) + 1]
+        loops = {one for one in self.kernel.row_axes if self.bound(one) in ("serial", "parallel")}
+        return [axis for axis in self.order if axis not in outside or axis not in loops]
 
     def axis(self, number: int) -> Node:
         """The axis of that number. Raises FormatError when there is none."""
@@ -177,18 +193,35 @@ class Bind(Move):
 
 @dataclass(frozen=True)
 class Stage(Move):
-    """Keep the running value of the reduction over `axis` in `memory`, one for each point of the
-    unrolled and vector axes around it. Registers are the only memory yet, and where such values
-    are without this move too: for now it only says so."""
+    """Keep what is computed from a parameter alone in scratch memory of the thread: filled in the
+    body of the loop over `axis`, for all loops inside it, and laid out in their order."""
 
+    parameter: int
     axis: int
-    memory: str
-    text = "stage(a{axis}, {memory})"
+    text = "stage(p{parameter}, a{axis})"
 
     def apply(self, nest: Nest) -> Nest:
-        self.require(self.memory in MEMORIES, f"a memory is one of {', '.join(MEMORIES)}")
-        self.require(nest.axis(self.axis).arg.reduce, "that is not the axis of a reduction")
-        return nest
+        at, kernel = nest.axis(self.axis), nest.kernel
+        is_loop = nest.bound(at) in ("serial", "parallel")
+        self.require(is_loop and at in kernel.row_axes, f"a{self.axis} is no loop over rows")
+        inside = nest.inside(at)
+        given = len(kernel.parameters) - len(nest.fills)
+        values = _computed_from(kernel, self.parameter) if self.parameter < given else []
+        self.require(bool(values), f"nothing is computed from p{self.parameter} alone")
+        parameters, fills = list(kernel.parameters), list(nest.fills)
+        staged: dict[Node, Node] = {}
+        for value in values:
+            axes = tuple(axis for axis in inside if axis in free_axes(value))
+            self.require(bool(axes), f"no loop inside a{self.axis} walks p{self.parameter}")
+            strides = strides_of([axis.arg.size for axis in axes])
+            index = ix.add(*map(ix.scale, axes, strides))
+            fills.append(Fill(at, Store(len(parameters), index, value, axes)))
+            staged[value] = Node(Op.LOAD, (index,), Load(len(parameters), value.dtype))
+            parameters.append(Parameter(value.dtype, points(axes)))
+        used = sum(parameters[one.store.parameter].nbytes for one in fills)
+        self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
+        kernel = replace(kernel, parameters=tuple(parameters), stores=_rebuilt(kernel, staged))
+        return replace(nest, kernel=kernel, fills=tuple(fills))
 
 
 @dataclass(frozen=True)
@@ -256,7 +289,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _parse_move(number: int, line: str) -> Any:
     """The move that prints as `line`, up to spaces."""
     name, *words = re.findall(r"\w+", line) or [""]
-    given = [int(word.lstrip("a")) if re.fullmatch(r"a?\d+", word) else word for word in words]
+    given = [int(word.lstrip("ap")) if re.fullmatch(r"[ap]?\d+", word) else word for word in words]
     try:
         move = Reorder(tuple(given)) if name == "reorder" else MOVES[name](*given)
         if given and "".join(str(move).split()) == "".join(line.split()):
@@ -312,12 +345,39 @@ def _parts(node: Node) -> Axes:
     return node.src[: len(node.src) - len(bound_axes(node))]
 
 
+def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
+    """The largest expressions that vary just as a load of `parameter` beneath them does, so that
+    what is decoded or scaled is decoded or scaled once."""
+    found: dict[Node, frozenset[Node]] = {}
+    reduced: set[Node] = set()  # what cannot be computed outside of its reduction's loops
+    for node in kernel.nodes:
+        if bound_axes(node) or not reduced.isdisjoint(node.src):
+            reduced.add(node)
+            continue
+        loads = node.op is Op.LOAD and node.arg.parameter == parameter
+        varies = node.op in Group.ELEMENTWISE and free_axes(node) in map(found.get, node.src)
+        if loads or varies:
+            found[node] = free_axes(node)
+    used = {one for node in kernel.nodes if node not in found for one in node.src}
+    used.update(store.value for store in kernel.stores)
+    return [node for node in found if node in used]
+
+
+def _rebuilt(kernel: Kernel, staged: dict[Node, Node]) -> tuple[Store, ...]:
+    """The stores of `kernel` with other values for some of their nodes."""
+    memo: dict[Node, Node] = {}
+    for node in kernel.nodes:
+        memo[node] = ix.rebuild(node, tuple(memo[one] for one in node.src), staged)
+    return tuple(replace(store, value=memo[store.value]) for store in kernel.stores)
+
+
 def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nest:
     """`nest` with the adjacent axes of `index` written as it says over the axes `new`."""
     old, kernel = tuple(index), nest.kernel
     fresh = {axis.arg.number for axis in new} - {axis.arg.number for axis in nest.order}
     move.require(len(fresh) == len(new), "the new axes are new")
     move.require(not set(old) & set(nest.binding), "the axis is bound; bind its pieces")
+    move.require(not nest.fills, "stage comes last")
     memo: dict[Node, Node] = {}
     for node in kernel.nodes:
         parts = tuple(memo[one] for one in _parts(node))

@@ -11,6 +11,7 @@
 6.  No value depends on two vector axes.
 7.  Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
     indices from data or with a monoid, are whole, serial, and in the order of the store.
+8.  What is staged is filled outside all loops that it is laid out along.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from lamina.simplify.index import terms_of
 def verify_nest(nest: Nest) -> None:
     """Raise VerifyError, naming the axis, if an invariant fails."""
     verify_kernel(nest.kernel, exact=False)
-    for check in (_order, _chains, _places, _bindings, _vectors, _serial):
+    for check in (_order, _chains, _places, _bindings, _vectors, _serial, _fills):
         for complaint in check(nest):
             raise VerifyError(f"verify: nest: {complaint}")
 
@@ -71,7 +72,7 @@ def _places(nest: Nest) -> Iterator[str]:
 
 
 def _bindings(nest: Nest) -> Iterator[str]:
-    rows = nest.kernel.stores[0].axes[: nest.kernel.rows]
+    rows = nest.kernel.row_axes
     for axis, to in nest.binding.items():
         if axis not in nest.order:
             yield f"{_name(axis)} is bound, and not in the order"
@@ -106,3 +107,9 @@ def _serial(nest: Nest) -> Iterator[str]:
         ordered = [axis for axis in store.axes if axis in serial]
         if ordered != sorted(ordered, key=nest.order.index):
             yield f"{', '.join(map(_name, ordered))} run in this order, and the loops do not"
+
+
+def _fills(nest: Nest) -> Iterator[str]:
+    for at, store in nest.fills:
+        for axis in set(store.axes) - set(nest.inside(at)):
+            yield f"parameter {store.parameter} is filled at {_name(at)}, inside {_name(axis)}"

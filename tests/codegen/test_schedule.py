@@ -40,7 +40,7 @@ MOVES = st.one_of(
     st.builds(Fuse, NUMBER, NUMBER, NUMBER),
     st.builds(Reorder, st.lists(NUMBER, min_size=1).map(tuple)),
     st.builds(Bind, NUMBER, st.sampled_from(BINDINGS)),
-    st.builds(Stage, NUMBER, st.just("register")),
+    st.builds(Stage, NUMBER, NUMBER),
     st.builds(Tensorize, NUMBER, st.just("outer_f32_32r")),
 )
 
@@ -102,8 +102,11 @@ ROW, COLUMN, SUM = AXES[37], AXES[45], AXES[50]
     [
         ("bind(a77, vector)", "no axis a77"),
         (f"bind(a{ROW}, warp)", "a binding is one of"),
-        (f"stage(a{SUM}, shared)", "a memory is one of"),
-        (f"stage(a{ROW}, register)", "not the axis of a reduction"),
+        (f"stage(p0, a{SUM})", "no loop over rows"),
+        (f"bind(a{ROW}, unroll); stage(p0, a{ROW})", "no loop over rows"),
+        (f"stage(p7, a{ROW})", "nothing is computed from p7"),
+        (f"stage(p0, a{ROW}); split(a{ROW}, 4) -> a7, a8", "stage comes last"),
+        (f"stage(p1, a{ROW}); reorder(a{COLUMN}, a{ROW})", "inside"),
         (f"tensorize(a{ROW}, outer_f32_32r)", "not the axis of a reduction"),
         (f"tensorize(a{SUM}, outer_f16)", "an atom is one of"),
         (f"split(a{ROW}, 0) -> a7, a8", "the factor is positive"),
@@ -131,8 +134,10 @@ def test_moves_that_do_not_fit(text: str, message: str) -> None:
         f"split(a{SUM}, 32) -> a7, a8; split(a8, 8) -> a9, a10; bind(a9, unroll); "
         "bind(a10, vector)",
         f"split(a{ROW}, 3) -> a7, a8; split(a{COLUMN}, 32) -> a9, a10; split(a10, 16) -> a11, a12; "
-        f"reorder(a7, a9, a{SUM}, a8, a11, a12); stage(a{SUM}, register); "
-        f"tensorize(a{SUM}, outer_f32_32r)",
+        f"reorder(a7, a9, a{SUM}, a8, a11, a12); tensorize(a{SUM}, outer_f32_32r); "
+        "stage(p0, a7); stage(p1, a9)",
+        f"split(a{COLUMN}, 16) -> a7, a8; bind(a8, vector); reorder(a{ROW}, a7, a{SUM}, a8); "
+        f"stage(p1, a{ROW}); stage(p2, a{ROW})",
     ],
 )
 def test_a_given_schedule_is_replayed(text: str) -> None:
