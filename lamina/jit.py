@@ -65,13 +65,13 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         with self._lock:
             key = signature, options
             program = self._programs.get(key)
-            if program is None or not program.fits():
-                self._explain(args, kwargs, options)
-                try:
+            try:
+                if program is None or not program.fits():
+                    self._explain(args, kwargs, options)
                     program = _compile(self.function, (args, kwargs), tensors, options)
-                except CompilerNotFoundError:
-                    return self.function(*args, **kwargs)  # says why, or runs in the interpreter
-                self._programs[key] = program
+                    self._programs[key] = program
+            except CompilerNotFoundError:
+                return self.function(*args, **kwargs)  # says why, or runs in the interpreter
             return program(tensors)
 
     def _explain(self, args: Any, kwargs: Any, options: Options) -> None:
@@ -80,10 +80,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         now = {name: _signature(value, []) for name, value in parts.items()} | {"options": options}
         before, self._last = self._last, now
         if options.debug:
-            changes = [
-                f"{name} is {value}" + (f", was {before[name]}" if name in before else "")
-                for name, value in now.items() if before.get(name) != value
-            ]  # fmt: skip
+            changes = [f"{name} is {value}, was {before.get(name, 'absent')}"
+                       for name, value in now.items() if before.get(name) != value]  # fmt: skip
             reason = "; ".join(changes) or "a captured tensor is of another kind"
             name = getattr(self.function, "__name__", "function")
             print(f"jit {name}: compiling: {reason if before else 'first call'}", file=sys.stderr)
@@ -234,10 +232,6 @@ class _State:
         """Is it still what the program was compiled for?"""
         return (self.tensor.shape, self.tensor.dtype, self.tensor.device) == self.kind
 
-    def is_current(self) -> bool:
-        """Is `buffer` still the tensor's memory, and may the program write to it?"""
-        return self.tensor.node is self.node and not (self.written and self._is_shared())
-
     def _is_shared(self) -> bool:
         """May anything but the tensor itself look at this memory?"""
         holders = sys.getrefcount(self.node)
@@ -245,7 +239,7 @@ class _State:
 
     def find(self) -> Buffer:
         """The memory; whoever else needs a value that will be lost gets a copy first."""
-        if not self.is_current():
+        if self.tensor.node is not self.node or (self.written and self._is_shared()):
             self._note()
             is_own = memory.stored(self.tensor.node) is self.node
             if self.written and (not is_own or self._is_shared()):
@@ -278,14 +272,12 @@ class _Program:
             (place, numbers.pop(storage), storage in written)
             for place, storage in enumerate(trace.storages) if storage in numbers
         ]  # fmt: skip
-        self.states: list[_State] = []
-        for handle in trace.captured:
-            home = memory.stored(handle.tensor.node)
-            if home is not None and home.arg.storage in numbers:
-                storage = home.arg.storage
-                self.states.append(
-                    _State(handle.tensor, numbers.pop(storage), storage in written)
-                )
+        homes = [(one.tensor, memory.stored(one.tensor.node)) for one in trace.captured]
+        self.states = [
+            _State(tensor, numbers.pop(storage), storage in written)
+            for tensor, home in homes
+            if home is not None and (storage := home.arg.storage) in numbers
+        ]
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""

@@ -114,17 +114,14 @@ class Optimizer:
         self.count += 1
 
     def _check_gradients(self, gradients: list[Tensor | None]) -> None:
-        what = type(self).__name__
-        if len(gradients) != len(self.parameters):
-            raise GradientError(
-                f"{what}: {len(gradients)} gradients for {len(self.parameters)} parameters"
-            )
+        what, count = type(self).__name__, len(self.parameters)
+        if len(gradients) != count:
+            raise GradientError(f"{what}: {len(gradients)} gradients for {count} parameters")
         if all(one is None for one in gradients):
             raise GradientError(f"{what}: no parameter has a gradient; call loss.backward() first")
         for one, gradient in zip(self.parameters, gradients, strict=True):
             if gradient is not None and gradient.shape != one.shape:
-                raise ShapeError(f"{what}: a gradient of shape {gradient.shape} for a parameter "
-                                 f"of shape {one.shape}")  # fmt: skip
+                raise ShapeError(f"{what}: gradient {gradient.shape} of parameter {one.shape}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -152,8 +149,7 @@ class Optimizer:
     def _rate_of(self, like: Tensor) -> Tensor:
         return self._rates[like.device].cast(like.dtype)
 
-    def _counter(self, like: Tensor) -> Tensor:
-        """The number of this step, from 1."""
+    def _counter(self, like: Tensor) -> Tensor:  # from 1
         return self._counters[like.device].cast(like.dtype)
 
     def _corrected(self, average: Tensor, beta: float) -> Tensor:
