@@ -49,6 +49,9 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(number)
     monkeypatch.setattr(heuristic, "CHUNK", rng.choice([1, 8, 64, 1 << 15]))
     monkeypatch.setattr(group, "SMALL", rng.choice([64, 1 << 16]))
+    if rng.random() < 0.5:  # and be staged
+        for name, small in {"TALL": 2, "FAR": 2, "PANEL": 16, "TURN": 4, "STRIP": 2}.items():
+            monkeypatch.setattr(heuristic, name, small)
     width = rng.choice([16, 32, 64])
     target = heuristic.Target("c", width, 32 if width == 64 else 16)
     monkeypatch.setattr(pipeline, "cpu_target", lambda options: target)

@@ -1,0 +1,84 @@
+"""What the heuristic stages, and that it computes the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina.ir.kernel import Kernel
+from lamina.kernel import heuristic
+from lamina.kernel.schedule import Stage
+
+TARGET = heuristic.Target("c", 64, 32)
+RNG = np.random.default_rng(7)
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of staged operands of each kernel that is scheduled."""
+    from lamina import pipeline
+
+    counts: list[int] = []
+    original = heuristic.schedule_kernel
+
+    def counting(kernel: Kernel, target: heuristic.Target) -> tuple[object, ...]:
+        moves = original(kernel, TARGET)
+        counts.append(sum(isinstance(move, Stage) for move in moves))
+        return moves
+
+    monkeypatch.setattr(pipeline, "schedule_kernel", counting)
+    pipeline.compile_outputs.cache_clear()
+    return counts
+
+
+def _array(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "wanted"),
+    [(64, 70, 300, 0), (150, 70, 530, 0), (150, 1100, 530, 2)],
+)
+def test_far_rows_of_a_product_are_packed(
+    staged: list[int], m: int, k: int, n: int, wanted: int
+) -> None:
+    a, b = _array(m, k), _array(k, n)
+    np.testing.assert_allclose((lm.asarray(a) @ lm.asarray(b)).numpy(), a @ b, atol=2e-3)
+    assert staged == [wanted]
+
+
+@pytest.mark.parametrize(("m", "wanted"), [(64, 0), (150, 1)])
+def test_a_transposed_operand_is_packed_for_many_rows(
+    staged: list[int], m: int, wanted: int
+) -> None:
+    a, b = _array(m, 75), _array(301, 75)
+    bias = _array(301)
+    found = (lm.asarray(a) @ lm.asarray(b).T + lm.asarray(bias)).relu()
+    np.testing.assert_allclose(found.numpy(), np.maximum(a @ b.T + bias, 0), atol=2e-3)
+    assert staged == [wanted]
+
+
+def test_what_is_computed_from_an_operand_alone_is_packed_with_it(staged: list[int]) -> None:
+    a, b = _array(150, 75).astype(np.float16), _array(301, 75)
+    scale = _array(75)
+    found = lm.asarray(a).cast(lm.float32) @ (lm.asarray(b) * lm.asarray(scale)).T
+    np.testing.assert_allclose(found.numpy(), a.astype(np.float32) @ (b * scale).T, atol=2e-3)
+    assert max(staged) >= 1
+
+
+def test_transposes_go_through_blocks(staged: list[int]) -> None:
+    a, b = _array(70, 90), _array(90, 70)
+    found = (lm.asarray(a).T.exp() + lm.asarray(b)).contiguous()
+    np.testing.assert_allclose(found.numpy(), np.exp(a.T) + b, rtol=1e-5, atol=1e-5)
+    c = _array(5, 33, 40)
+    moved = lm.asarray(c).permute((0, 2, 1)).contiguous()
+    np.testing.assert_array_equal(moved.numpy(), np.swapaxes(c, 1, 2))
+    assert staged == [1, 1]
+
+
+def test_sums_across_rows_read_wide_strips(staged: list[int]) -> None:
+    a = _array(90, 700)
+    np.testing.assert_allclose(lm.asarray(a).sum(axis=0).numpy(), a.sum(axis=0), atol=1e-4)
+    np.testing.assert_allclose(lm.asarray(a).var(axis=0).numpy(), a.var(axis=0), atol=1e-4)
+    assert not any(staged)
