@@ -178,7 +178,10 @@ class NestPrinter(Target):
             full = Run("fixed", name, f"{name} < {count}" if tail else "")
             last = Run("fixed", name, f"{name} == {count}")
         else:
-            fits = how == "unroll" or (how == "vector" and count == axis.arg.size)
+            # What is left of a row fills a shorter vector, if a power of two; a reduction's lanes
+            # have to be those of its accumulators.
+            short = not axis.arg.reduce and count > 1 and count.bit_count() == 1
+            fits = how == "unroll" or (how == "vector" and (short or count == axis.arg.size))
             full, last = Run(how if fits else "loop", count), Run("fixed", count)
         return [
             {axis: run} | segment
