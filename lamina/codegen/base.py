@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
+from itertools import accumulate, product
 from typing import Any, NamedTuple, Protocol
 
 from lamina.dtypes import DType, bool_
@@ -26,7 +26,7 @@ from lamina.simplify import index as ix
 LONGEST_COPY = 16  # neighbours that are copied without a loop
 
 Point = dict[Node, int]
-Key = tuple[Node, tuple[tuple[Node, int], ...]]
+Key = tuple[Node, tuple[tuple[Node, int, int], ...]]  # axis, index, lanes
 
 
 class Value(NamedTuple):
@@ -39,12 +39,13 @@ class Value(NamedTuple):
 
 
 class Run(NamedTuple):
-    """How one axis runs: "loop" or "unroll" over `extent`, "vector" of `extent` lanes, or "fixed"
-    at `extent`, a number or text; and the condition under which it does so, if any."""
+    """How one axis runs: "loop" or "vector" over `extent` iterations or lanes from `start` on,
+    "unroll" over `extent`, "fixed" at `extent`, a number or text; and the condition, if any."""
 
     how: str
     extent: int | str
     condition: str = ""
+    start: int = 0
 
 
 Values = tuple[Value, ...]
@@ -94,6 +95,7 @@ class NestPrinter(Target):
         self.text_of: dict[Node, int | str] = {}  # axis with a loop or a place -> its index
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
+        self.starts: dict[Node, int] = {}  # axis -> index of the first lane
         self._names = 0
         self._free = _staged_axes(nest)
 
@@ -125,10 +127,12 @@ class NestPrinter(Target):
         tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
         headers: list[str] = []
         for axis in ordered:
-            how, extent, _ = segment[axis]
+            how, extent, _, start = segment[axis]
+            self.starts[axis] = start
             if how == "loop":
                 name = f"a{axis.arg.number}"
-                headers.append(f"for (i64 {name} = 0; {name} < {extent}; {name}++) {{")
+                stop = start + extent if isinstance(extent, int) else extent
+                headers.append(f"for (i64 {name} = {start}; {name} < {stop}; {name}++) {{")
                 self.scopes.append(Scope())
                 extent = name
             tables.get(how, self.text_of)[axis] = extent
@@ -178,10 +182,9 @@ class NestPrinter(Target):
             full = Run("fixed", name, f"{name} < {count}" if tail else "")
             last = Run("fixed", name, f"{name} == {count}")
         else:
-            # What is left of a row fills a shorter vector, if a power of two; a reduction's lanes
-            # have to be those of its accumulators.
-            short = not axis.arg.reduce and count > 1 and count.bit_count() == 1
-            fits = how == "unroll" or (how == "vector" and (short or count == axis.arg.size))
+            fits = how == "unroll" or (how == "vector" and count == axis.arg.size)
+            if how == "vector" and not fits and not axis.arg.reduce:
+                return _shorter_vectors(axis, count)
             full, last = Run(how if fits else "loop", count), Run("fixed", count)
         return [
             {axis: run} | segment
@@ -218,10 +221,13 @@ class NestPrinter(Target):
         return max(map(self.depth_of.__getitem__, self.free(node)), default=0)
 
     def key(self, node: Node, point: Point) -> Key:
-        if not self.unrolled:
+        """What tells values of one scope apart: the point, and which lanes."""
+        if not (self.unrolled or self.vectors):
             return node, ()
         free = self.free(node)
-        return node, tuple((axis, point[axis]) for axis in self.unrolled if axis in free)
+        at = [(axis, point[axis], 1) for axis in self.unrolled if axis in free]
+        at += [(axis, self.starts[axis], n) for axis, n in self.vectors.items() if axis in free]
+        return node, tuple(at)
 
     def value(self, node: Node, point: Point) -> Value:
         """`node` at `point`, printed in its home scope the first time it is needed."""
@@ -252,12 +258,14 @@ class NestPrinter(Target):
         return self.value(root, point)
 
     def index_text(self, index: Node, point: Point) -> str:
-        """Text of a scalar index; vector terms count as 0."""
+        """Text of a scalar index: that of the first lane; data in vectors count as 0."""
         terms, constant = ix.terms_of(index)
         parts = []
         for term, factor in terms.items():
             if term in point:
                 constant += factor * point[term]
+            elif term in self.vectors:
+                constant += factor * self.starts[term]
             elif self.lanes_of(term) == 1:
                 text = self.text_of[term] if term.op is Op.AXIS else self.value(term, point).text
                 parts.append(f"{text}" if factor == 1 else f"{factor} * {text}")
@@ -435,6 +443,17 @@ def _region(root: Node) -> list[Node]:
         else:
             order.append(stack.pop())
     return order
+
+
+def _shorter_vectors(axis: Node, count: int) -> list[Segment]:
+    """What is left of a row: a vector for each power of two in its length. Not for reductions,
+    whose lanes have to be those of their accumulators."""
+    powers = [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
+    starts = accumulate(powers, initial=0)
+    return [
+        {axis: Run("vector", lanes, start=start) if lanes > 1 else Run("fixed", start)}
+        for lanes, start in zip(powers, starts, strict=False)
+    ]
 
 
 def _staged_axes(nest: Nest) -> dict[Node, frozenset[Node]]:

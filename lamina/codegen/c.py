@@ -109,7 +109,7 @@ class CPrinter(NestPrinter):
     def _each_lane(self, axis: Node, point: Point) -> Iterator[Point]:
         """The points of the lanes along `axis`, which meanwhile is unrolled."""
         lanes = self.unrolled[axis] = self.vectors.pop(axis)
-        for lane in range(lanes):
+        for lane in range(self.starts[axis], self.starts[axis] + lanes):
             yield point | {axis: lane}
         self.vectors[axis] = self.unrolled.pop(axis)
 

@@ -11,6 +11,7 @@ typedef void (*lamina_parallel_fn)(long, lamina_body_fn, void *);
 #define INLINE static inline __attribute__((always_inline))
 
 typedef f32 f32x16 __attribute__((vector_size(64))); typedef f32 f32x16u __attribute__((vector_size(64), aligned(4), may_alias));
+typedef f32 f32x4 __attribute__((vector_size(16))); typedef f32 f32x4u __attribute__((vector_size(16), aligned(4), may_alias));
 static void fold0_100(void *arg, long chunk) {
     void **b = arg;
     const f32 *restrict p0 = b[0];
@@ -27,15 +28,13 @@ static void fold0_100(void *arg, long chunk) {
         }
     }
     {
-        for (i64 a3 = 0; a3 < 4; a3++) {
-            f32 t5 = 0.0f;
-            for (i64 a1 = 0; a1 < 64; a1++) {
-                const f32 t4 = p0[100 * a1 + 16 * 6 + a3];
-                t5 = (t5 + t4);
-            }
-            f32 t6 = t5;
-            p1[16 * 6 + a3] = t6;
+        f32x4 t5 = (f32x4){0};
+        for (i64 a1 = 0; a1 < 64; a1++) {
+            const f32x4 t4 = *(const f32x4u *)(p0 + 100 * a1 + 16 * 6);
+            t5 = (t5 + t4);
         }
+        f32x4 t6 = t5;
+        *(f32x4u *)(p1 + 16 * 6) = t6;
     }
 }
 struct lamina_time { long seconds, nanoseconds; };

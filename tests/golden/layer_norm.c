@@ -108,12 +108,10 @@ static void fold0_64x100(void *arg, long chunk) {
             const f32x16 t58 = (t57 / t55);
             *(f32x16u *)(p1 + 100 * a0 + 16 * a3) = t58;
         }
-        for (i64 a4 = 0; a4 < 4; a4++) {
-            const f32 t59 = p0[100 * a0 + 16 * 6 + a4];
-            const f32 t60 = (t59 + t21);
-            const f32 t61 = (t60 / t55);
-            p1[100 * a0 + 16 * 6 + a4] = t61;
-        }
+        const f32x4 t59 = *(const f32x4u *)(p0 + 100 * a0 + 16 * 6);
+        const f32x4 t60 = (t59 + t21);
+        const f32x4 t61 = (t60 / t55);
+        *(f32x4u *)(p1 + 100 * a0 + 16 * 6) = t61;
     }
 }
 struct lamina_time { long seconds, nanoseconds; };
