@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate, product
+from itertools import accumulate, groupby, product
 from typing import Any, NamedTuple, Protocol
 
 from lamina.dtypes import DType, bool_
@@ -183,7 +183,7 @@ class NestPrinter(Target):
             last = Run("fixed", name, f"{name} == {count}")
         else:
             fits = how == "unroll" or (how == "vector" and count == axis.arg.size)
-            if how == "vector" and not fits and not axis.arg.reduce:
+            if how == "vector" and not fits and (not axis.arg.reduce or count.bit_count() == 1):
                 return _shorter_vectors(axis, count)
             full, last = Run(how if fits else "loop", count), Run("fixed", count)
         return [
@@ -292,13 +292,12 @@ class NestPrinter(Target):
         axes = bound_axes(node)
         whole = dict.fromkeys(_component(mate, 0) for mate in self._mates(node))
         sums = [Accumulation(one, at) for one in whole for at in self.points(self.free(one))]
-        for vector in (True, False):
-            for segment in self.segments_of(axes):
-                if any(run.how == "vector" for run in segment.values()) is vector:
-                    with self.opened(segment):
-                        for inner in self.points(axes):
-                            for one in sums:
-                                self._step(one, inner)
+        for _, segments in groupby(sorted(self.segments_of(axes), key=_lanes), key=_lanes):
+            for segment in segments:
+                with self.opened(segment):
+                    for inner in self.points(axes):
+                        for one in sums:
+                            self._step(one, inner)
             for one in sums:
                 self._join(one)
         for one in sums:  # the identity where the reduction was empty
@@ -336,23 +335,26 @@ class NestPrinter(Target):
         """Combine the parts at one point of the reduction's own tile."""
         key = tuple(inner.values())
         operands = tuple(self.result(part, one.point | inner) for part in _parts(one.fold))
-        if not one.total and key not in one.running:
+        total = () if self.vectors.keys() & set(bound_axes(one.fold)) else one.total
+        if not total and key not in one.running:
             # A part that is the same in every lane still counts once for each.
             lanes = max(map(self.lanes_of, one.fold.src))
             with self.at(self.home(one.fold)):
                 one.running[key] = self.start(one.fold, lanes)
-        self.update(one.fold.arg.monoid, one.total or one.running[key], operands)
+        self.update(one.fold.arg.monoid, total or one.running[key], operands)
 
     def _join(self, one: Accumulation) -> None:
         """Make one of the accumulators, and of the lanes of the reduction's own vector axis."""
-        if one.total or not one.running:
+        if not one.running:
             return
         monoid = one.fold.arg.monoid
         total = self._tree(monoid, list(one.running.values()))
         while total[0].lanes > max(map(self.lanes_of, _parts(one.fold))):
             sides = (tuple(self.half(v, side) for v in total) for side in range(2))
             total = self._tree(monoid, list(sides))
+        total = self._tree(monoid, [one.total, total]) if one.total else total
         one.total = tuple(self.declare(value, mutable=True) for value in total)
+        one.running = {}
 
     def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
         while len(values) > 1:
@@ -445,9 +447,13 @@ def _region(root: Node) -> list[Node]:
     return order
 
 
+def _lanes(segment: Segment) -> int:
+    """Minus the lanes of a segment: the widest vectors of a reduction come first."""
+    return -max((int(run.extent) for run in segment.values() if run.how == "vector"), default=1)
+
+
 def _shorter_vectors(axis: Node, count: int) -> list[Segment]:
-    """What is left of a row: a vector for each power of two in its length. Not for reductions,
-    whose lanes have to be those of their accumulators."""
+    """What is left of an axis of vectors: one for each power of two in its length."""
     powers = [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
     starts = accumulate(powers, initial=0)
     return [

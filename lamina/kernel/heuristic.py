@@ -180,7 +180,8 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     if stored is not None and _store_score(plan.kernel, stored) <= 0:
         stored = None
     if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
-        return stored  # too short for adding up lanes at its end to pay
+        # Too short for adding up lanes at its end to pay.
+        return stored if stored is not None and score(plan.kernel, stored) >= 0 else None
     best = max(plan.rows(), key=plan.benefit, default=None)
     inner, serial = plan.inner(), moves.serial_axes(plan.kernel)
     gain = sum(max(map(plan.benefit, set(axes) - serial), default=-1) for axes in inner)

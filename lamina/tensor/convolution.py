@@ -129,12 +129,12 @@ def _correlated(
     wide = accumulator(dtype)
     outputs, inputs, *kernel = weight.shape
     view = windows.views(what, cast(padded, wide), tuple(kernel), stride, dilation)
-    batch, places, each = view.shape[0], view.shape[2 : 2 + rank], outputs // groups
-    shape = (batch, groups, each, inputs, *places, *kernel)
-    left = reshape(view, (batch, groups, 1, inputs, *places, *kernel))
-    right = reshape(cast(weight, wide), (1, groups, each, inputs, *(1,) * rank, *kernel))
+    batch, places, each = view.shape[0], view.shape[2 + rank :], outputs // groups
+    shape = (batch, groups, each, inputs, *kernel, *places)
+    left = reshape(view, (batch, groups, 1, inputs, *kernel, *places))
+    right = reshape(cast(weight, wide), (1, groups, each, inputs, *kernel, *(1,) * rank))
     product = expand(left, shape) * expand(right, shape)
-    total = reduce(ADD, (3, *range(4 + rank, 4 + 2 * rank)), product)
+    total = reduce(ADD, range(3, 4 + rank), product)
     result = cast(reshape(total, (batch, outputs, *places)), dtype)
     if bias is not None:
         dtype = promote(what, dtype, bias.dtype)

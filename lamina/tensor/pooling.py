@@ -123,7 +123,7 @@ def _pooled(
     after = [one.padding + one.overhang for one in axes]
     padded = windows.pad_spatial(images, margins, after, outside)
     view = windows.views(what, padded, kernels, steps, gaps)
-    return reduce(monoid, range(2 + rank, 2 + 2 * rank), view), axes
+    return reduce(monoid, range(2, 2 + rank), view), axes
 
 
 def _lowest(what: str, x: Tensor) -> float:

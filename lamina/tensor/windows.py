@@ -102,32 +102,32 @@ def count(size: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) -> Node:
-    """The windows along the last axes of `x`: (..., S...) becomes (..., O..., K...). Raises
-    ShapeError when a kernel does not fit."""
-    padded = x.shape
+    """The windows along the last axes of `x`: (..., S...) becomes (..., K..., O...), so that what
+    derivatives store in between is read along O. Raises ShapeError when a kernel does not fit."""
+    padded, lead = x.shape, len(x.shape) - len(kernels)
     rows = zip(kernels, strides, dilations, strict=True)
-    for axis, (kernel, stride, dilation) in enumerate(rows, len(padded) - len(kernels)):
-        if count(padded[axis], kernel, stride, dilation) < 1:
-            raise ShapeError(f"{what}: a kernel of {kernel} elements with dilation {dilation} "
-                             f"does not fit axis {axis} of the padded input {padded}")  # fmt: skip
-        x = _window_axis(x, axis, kernel, stride, dilation)
+    for number, (kernel, stride, dilation) in enumerate(rows):
+        if count(padded[lead + number], kernel, stride, dilation) < 1:
+            raise ShapeError(f"{what}: a kernel of {kernel} with dilation {dilation} does not fit "
+                             f"axis {lead + number} of the padded input {padded}")  # fmt: skip
+        x = _window_axis(x, lead + 2 * number, lead + number, kernel, stride, dilation)
     return x
 
 
-def _window_axis(x: Node, axis: int, kernel: int, stride: int, dilation: int) -> Node:
-    """`axis` becomes window positions, and a last axis of size `kernel` is added."""
+def _window_axis(x: Node, axis: int, at: int, kernel: int, stride: int, dilation: int) -> Node:
+    """`axis` becomes window positions, and an axis of size `kernel` is put before the axis `at`."""
     places = count(x.shape[axis], kernel, stride, dilation)
-    last = len(x.shape)
     if kernel == stride and dilation == 1:
         # Windows side by side are a reshape, whose adjoint is one too.
         whole = slice_axis(x, axis, 0, places * kernel)
         parts = reshape(whole, resized(x.shape, axis, places, kernel))
-        return permute(parts, [one for one in range(last + 1) if one != axis + 1] + [axis + 1])
-    copies = expand(insert_axes(x, (last,)), (*x.shape, kernel))
+        order = [one for one in range(len(parts.shape)) if one != axis + 1]
+        return permute(parts, [*order[:at], axis + 1, *order[at:]])
+    copies = expand(insert_axes(x, (at,)), (*x.shape[:at], kernel, *x.shape[at:]))
     if kernel > 1:
-        copies = shear(copies, axis, last, -dilation)
+        copies = shear(copies, axis + 1, at, -dilation)
     start = (kernel - 1) * dilation
-    return slice_axis(copies, axis, start, start + (places - 1) * stride + 1, stride)
+    return slice_axis(copies, axis + 1, start, start + (places - 1) * stride + 1, stride)
 
 
 def pad_spatial(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:
