@@ -12,11 +12,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -79,8 +81,8 @@ class Planner:
         return score(self.kernel, axis) * lanes if lanes > 1 else -1
 
     def do(self, move: moves.Move) -> None:
-        self.moves.append(move)
         self.nest = move.apply(self.nest)
+        self.moves.append(move)
 
     def reorder(self, axes: Iterable[Node]) -> None:
         self.do(moves.Reorder(tuple(axis.arg.number for axis in axes)))
@@ -169,8 +171,10 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     else:
         _outer_product(plan, fold, row)
     _parallel(plan, work)
-    for parameter, at in plan.staged:
-        plan.do(moves.Stage(parameter, at.arg.number))
+    for parameter, at in dict.fromkeys(plan.staged):
+        # An operand that is staged with another, or is too large, is read where it lies.
+        with contextlib.suppress(FormatError):
+            plan.do(moves.Stage(parameter, at.arg.number))
     return tuple(plan.moves)
 
 
@@ -187,14 +191,10 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     gain = sum(max(map(plan.benefit, set(axes) - serial), default=-1) for axes in inner)
     if best is not None and plan.benefit(best) > 0 and (not inner or plan.benefit(best) >= gain):
         return best
-    pays = not inner if fold is None else stored is not None and _is_large(plan, fold, stored)
-    return stored if pays else None
-
-
-def _is_large(plan: Planner, fold: Node, vector: Node) -> bool:
-    """Is an outer product worth it where an operand has to be staged for it?"""
-    column = _column(plan, fold, vector)
-    return column is not None and min(vector.arg.size, column.arg.size) >= TALL
+    if fold is None:
+        return None if inner else stored
+    column = stored and _column(plan, fold, stored)
+    return stored if stored and column and _panel(plan, fold, stored, column) else None
 
 
 def _column(plan: Planner, fold: Node, vector: Node) -> Node | None:
@@ -279,8 +279,11 @@ def _is_far(load: Node, axis: Node) -> bool:
 
 def _panel(plan: Planner, fold: Node, vector: Node, column: Node) -> int:
     """Columns of `vector` in a panel, or 0 where no operand needs to be staged."""
-    across = any(_suits(vector, *one.src) < 1 for one in _loads(fold, vector))
-    far = any(_is_far(one, column) for one in _loads(fold, column))
+    wide, tall = _loads(fold, vector), _loads(fold, column)
+    if {one.arg.parameter for one in wide} & {one.arg.parameter for one in tall}:
+        return 0  # it would be staged as a whole
+    across = any(_suits(vector, *one.src) < 1 for one in wide)
+    far = any(_is_far(one, column) for one in tall)
     # Half of the scratch memory is for the other operand.
     room = moves.SCRATCH // (2 * fold.dtype.itemsize * max(points(bound_axes(fold)), 1))
     columns = PANEL if far else PANEL // 2

@@ -67,6 +67,20 @@ def test_what_is_computed_from_an_operand_alone_is_packed_with_it(staged: list[i
     assert max(staged) >= 1
 
 
+def test_an_array_times_itself_is_not_packed(staged: list[int]) -> None:
+    a = _array(150, 75)
+    x = lm.asarray(a)
+    np.testing.assert_allclose((x @ x.T).numpy(), a @ a.T, atol=2e-3)
+    assert staged == [0]
+
+
+def test_what_is_packed_already_is_not_packed_again(staged: list[int]) -> None:
+    a, b, mask = _array(150, 75), _array(301, 75), _array(301, 75)
+    found = lm.asarray(a) @ (lm.asarray(b) * lm.asarray(mask)).T
+    np.testing.assert_allclose(found.numpy(), a @ (b * mask).T, atol=2e-3)
+    assert staged[-1] == 1
+
+
 def test_transposes_go_through_blocks(staged: list[int]) -> None:
     a, b = _array(70, 90), _array(90, 70)
     found = (lm.asarray(a).T.exp() + lm.asarray(b)).contiguous()
