@@ -40,7 +40,7 @@ from lamina.runtime.cpu import CpuProgram
 from lamina.runtime.profile import KernelRecord, counter, pass_times, profile
 from lamina.simplify.algebra import DROP_DETACH, SIMPLIFY
 from lamina.simplify.complex import split_complex
-from lamina.simplify.widen import WIDEN
+from lamina.simplify.movement import PREPARE
 
 __all__ = [
     "PASSES", "Compiled", "compile_outputs", "compile_source", "counter", "execute", "pass_times",
@@ -137,7 +137,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("split_complex", _graph_pass(split_complex), "graph", "graph"),
     Pass("drop_detach", _graph_pass(partial(rewrite, rules=DROP_DETACH)), "graph", "graph"),
     Pass("simplify", _graph_pass(partial(rewrite, rules=SIMPLIFY)), "graph", "graph"),
-    Pass("widen", _graph_pass(partial(rewrite, rules=WIDEN)), "graph", "graph"),
+    Pass("prepare", _graph_pass(partial(rewrite, rules=PREPARE)), "graph", "graph"),
     Pass("fuse", _fuse, "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
     Pass("legalize", _legalize, "nests", "nests"),

@@ -5,7 +5,7 @@ Constants are kept as CONST or EXPAND of CONST, whatever moves them.
 
 from __future__ import annotations
 
-from lamina.dtypes import int64
+from lamina.dtypes import STORAGE_ONLY, bfloat16, bool_, float16, float32, int64, uint8
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
 from lamina.ir.node import Node
@@ -13,6 +13,10 @@ from lamina.ir.ops import Op, Reduce, Shrink
 from lamina.rewrite.compiled import RuleSet
 from lamina.rewrite.fold import constant_of
 from lamina.rewrite.rules import on
+from lamina.shape import prod
+
+LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many
+_WIDE = dict.fromkeys((float16, bfloat16, *STORAGE_ONLY), float32)
 
 
 @on(Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.SHRINK)
@@ -135,3 +139,44 @@ def scatter_one(node: Node) -> Node | None:
 MOVEMENT = RuleSet("movement", [
     move_constant, reshape, expand, permute, flip, shrink, reduce_single, reduce_twice, scatter_one,
 ])  # fmt: skip
+
+
+# Rules that come last, before kernels are made.
+
+
+@on(Op.ARGSORT)
+def sort_wide_keys(node: Node) -> Node | None:
+    """A sort compares keys as they are stored; small floats are in order in float32 as well."""
+    keys = node.src[0]
+    wide = uint8 if keys.dtype is bool_ else _WIDE.get(keys.dtype, keys.dtype)
+    return Node(Op.ARGSORT, (build.cast(keys, wide),))
+
+
+@on(Op.SCATTER)
+def scatter_into_float32(node: Node) -> Node | None:
+    """A scatter combines with what is stored: in float32, rounded once."""
+    base, places, updates = node.src
+    if node.arg.monoid is None or node.dtype not in _WIDE:
+        return None
+    operands = build.cast(base, float32), places, build.cast(updates, float32)
+    return build.cast(Node(Op.SCATTER, operands, node.arg), node.dtype)
+
+
+@on(Op.REDUCE)
+def reduce_in_parts(node: Node) -> Node | None:
+    """Much reduced to little is reduced in parts, which can run in parallel, and then those."""
+    (monoid, axes, part), shape = node.arg, node.src[0].shape
+    if prod(node.shape) >= PARTS or prod(shape) < LONG:
+        return None
+    first, src = axes[0], node.src
+    if len(axes) == 1 or shape[first] < PARTS:
+        if shape[first] % PARTS:
+            return None
+        split = (*shape[:first], PARTS, shape[first] // PARTS, *shape[first + 1 :])
+        src = tuple(build.reshape(x, split) for x in src)
+        axes = (first, *(axis + 1 for axis in axes))
+    inner = (Node(Op.REDUCE, src, Reduce(monoid, axes[1:], i)) for i in range(monoid.arity))
+    return Node(Op.REDUCE, tuple(inner), Reduce(monoid, (first,), part))
+
+
+PREPARE = RuleSet("prepare", [sort_wide_keys, scatter_into_float32, reduce_in_parts])
