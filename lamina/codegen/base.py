@@ -491,6 +491,4 @@ def _component(fold: Node, part: int) -> Node:
 
 
 def _holes(name: str, values: Sequence[Value]) -> tuple[Node, ...]:
-    return tuple(
-        Node(Op.HOLE, (), Hole(f"{name}{i}", one.dtype)) for i, one in enumerate(values)
-    )
+    return tuple(Node(Op.HOLE, (), Hole(f"{name}{i}", one.dtype)) for i, one in enumerate(values))

@@ -72,9 +72,7 @@ def _select(printer: CPrinter, condition: str, yes: str, no: str, out: Value) ->
     return f"({printer.type(out)})(({condition} & ({bits}){yes}) | (~{condition} & ({bits}){no}))"
 
 
-def _by_lane(
-    printer: CPrinter, operands: list[Value], out: Value, call: Callable[..., str]
-) -> str:
+def _by_lane(printer: CPrinter, operands: list[Value], out: Value, call: Callable[..., str]) -> str:
     if out.lanes == 1:
         return call(*(one.text for one in operands))
     elements = [

@@ -62,9 +62,6 @@ class Planner:
     def kernel(self) -> Kernel:
         return self.nest.kernel
 
-    def rows(self) -> tuple[Node, ...]:
-        return self.kernel.row_axes
-
     def inner(self) -> list[tuple[Node, ...]]:
         """The axes of each column loop, then of each reduction."""
         columns = [store.axes[self.kernel.rows :] for store in self.kernel.stores]
@@ -108,7 +105,7 @@ class Planner:
 
     def fuse_all(self) -> None:
         """Fuse neighbours until nothing changes."""
-        for axes in (self.rows(), *self.inner()):
+        for axes in (self.kernel.row_axes, *self.inner()):
             for first, second in pairwise(axes):
                 if moves.can_fuse(self.kernel, first, second):
                     self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis))
@@ -160,7 +157,7 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     plan = Planner(kernel, target)
     plan.fuse_all()
     work = _work(plan.kernel)
-    fold = contraction((store.value for store in plan.kernel.stores), plan.rows())
+    fold = contraction((store.value for store in plan.kernel.stores), plan.kernel.row_axes)
     row = _vector_row(plan, fold)
     if row is None:
         if fold is not None:
@@ -180,14 +177,12 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
 
 def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     """The row axis to vectorise, or None where columns and reductions gain more."""
-    stored = max(plan.rows(), key=lambda axis: _store_score(plan.kernel, axis), default=None)
-    if stored is not None and _store_score(plan.kernel, stored) <= 0:
-        stored = None
+    rows, inner = plan.kernel.row_axes, plan.inner()
+    stored = next((axis for axis in rows if _store_score(plan.kernel, axis) > 0), None)
     if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
         # Too short for adding up lanes at its end to pay.
         return stored if stored is not None and score(plan.kernel, stored) >= 0 else None
-    best = max(plan.rows(), key=plan.benefit, default=None)
-    inner, serial = plan.inner(), moves.serial_axes(plan.kernel)
+    best, serial = max(rows, key=plan.benefit, default=None), moves.serial_axes(plan.kernel)
     gain = sum(max(map(plan.benefit, set(axes) - serial), default=-1) for axes in inner)
     if best is not None and plan.benefit(best) > 0 and (not inner or plan.benefit(best) >= gain):
         return best
@@ -200,7 +195,7 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
 def _column(plan: Planner, fold: Node, vector: Node) -> Node | None:
     """The longest row axis that what varies along `vector` does not vary along."""
     wide = {axis for one in _loads(fold, vector) for axis in free_axes(one)}
-    tall = [axis for axis in plan.rows() if axis is not vector and axis not in wide]
+    tall = [axis for axis in plan.kernel.row_axes if axis is not vector and axis not in wide]
     return max(tall, key=lambda axis: axis.arg.size, default=None)
 
 
@@ -210,7 +205,7 @@ def _vector_strip(plan: Planner, row: Node) -> None:
     turned = {
         load.arg.parameter: across
         for load in _loads_and_divisions(plan.kernel)[0]
-        for across in plan.rows()
+        for across in plan.kernel.row_axes
         if _suits(row, *load.src) == -1 and _suits(across, *load.src) == 1
         and min(row.arg.size, across.arg.size) >= TURN
     }  # fmt: skip
@@ -229,8 +224,8 @@ def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
     across = next(iter(turned.values()))
     outer_row, inner_row = plan.split(row, TURN)
     outer, inner = plan.split(across, TURN)
-    others = [axis for axis in plan.rows() if axis not in (outer_row, inner_row, outer, inner)]
-    plan.reorder([*others, outer, outer_row, inner, inner_row])
+    block = (outer, outer_row, inner, inner_row)
+    plan.reorder([*(axis for axis in plan.kernel.row_axes if axis not in block), *block])
     plan.vectorize(inner_row)
     plan.staged += [(number, outer_row) for number, axis in turned.items() if axis is across]
 
@@ -262,7 +257,7 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         plan.staged += [(one.arg.parameter, panel) for one in wide]
         plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
     tile = (height, repeat, lane)
-    first = [axis for axis in plan.rows() if axis not in (*around, *tile)]
+    first = [axis for axis in plan.kernel.row_axes if axis not in (*around, *tile)]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     plan.reorder(dict.fromkeys([*first, *around, *reduced, *tile]))
     plan.do(moves.Tensorize(reduced[-1].arg.number, name))
@@ -304,12 +299,12 @@ def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:
 def _dot_tile(plan: Planner, fold: Node) -> None:
     """A block of dot products whose vectors run along the reduction; the larger operand is read
     once, in the outer loop."""
-    rows = sorted(plan.rows(), key=lambda axis: -axis.arg.size)[:2]
+    rows = sorted(plan.kernel.row_axes, key=lambda axis: -axis.arg.size)[:2]
     outer = [
         plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
         for axis, height in zip(rows, DOT_TILES[plan.target.registers], strict=False)
     ]
-    others = [axis for axis in plan.rows() if axis not in outer and axis.arg.size > 1]
+    others = [axis for axis in plan.kernel.row_axes if axis not in outer and axis.arg.size > 1]
     plan.reorder([*(axis for axis in others if plan.nest.bound(axis) == "serial"), *outer])
 
 
@@ -340,7 +335,7 @@ def _parallel(plan: Planner, work: int) -> None:
         return
     wanted, have, nest = min(work // CHUNK, MAX_CHUNKS), 1, plan.nest
     filled = [axis for _, axis in plan.staged]  # its loops share what is staged in it
-    for axis in [one for one in nest.order if one in plan.rows() and nest.is_head(one)]:
+    for axis in [one for one in nest.order if one in plan.kernel.row_axes and nest.is_head(one)]:
         if have < wanted and nest.bound(axis) == "serial":
             share = axis.arg.size // (wanted // have)
             if share > 1 and axis not in filled:
