@@ -25,6 +25,7 @@ used = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps([used.ru_utime + used.ru_stime, "numpy" in sys.modules]))
 """
 _TOLERANCE = 1e-4
+JITTED = "lamina jitted"
 
 
 def imports(bench: Bench) -> Section:
@@ -118,8 +119,11 @@ def mlp(bench: Bench) -> Section:
         Row("process to the first step, empty cache", cold, "s", Target(1, "torch")),
         Row("process to the first step, cache kept", warm, "s", Target(1, "torch")),
     ]
-    steady, later = _steady_mlp(bench, data, kept)
+    steady, later = _steady_mlp(bench, data, kept, losses)
+    jitted = steady.pop(JITTED, None)
     section.rows.append(Row("a later step", steady, "ms", Target(1, "tinygrad")))
+    if jitted is not None:
+        section.rows.append(Row("the same, lamina jitted", steady | {LAMINA: jitted}, "ms"))
     counts = {name: [float(count)] for name, count in kernels.items() if count}
     section.rows.append(Row("kernels of a step", counts, ""))
     section.notes.append(agreement(losses, later))
@@ -127,17 +131,20 @@ def mlp(bench: Bench) -> Section:
 
 
 def _steady_mlp(
-    bench: Bench, data: Path, kept: dict[str, Path]
+    bench: Bench, data: Path, kept: dict[str, Path], losses: dict[str, list[float]]
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Milliseconds of a step in turns, and each framework's loss after the same steps."""
     with ExitStack() as stack:
         workers = {}
-        for name, cache in kept.items():
+        programs: dict[str, tuple[str, Path, list[str]]]
+        programs = {name: (name, cache, []) for name, cache in kept.items()}
+        programs |= {JITTED: (LAMINA, kept[LAMINA], ["jit"])} if LAMINA in kept else {}
+        for name, (framework, cache, options) in programs.items():
             with bench.noting(f"MLP, steady, {name}"):
                 environment = bench.environment(cache)
-                program = Worker(f"mlp_{name}", str(data), environment=environment)
+                program = Worker(f"mlp_{framework}", str(data), *options, environment=environment)
                 worker = stack.enter_context(program)
-                worker.read(), worker.read()
+                losses.setdefault(name, [worker.read()["value"], worker.read()["value"]])
                 worker.ask("step", 3)
                 workers[name] = worker
         functions = {n: functools.partial(w.ask, "step", 4) for n, w in workers.items()}

@@ -1,4 +1,5 @@
-"""One MLP training step with Adam in lamina, unjitted. Argument: the .npz of `mlp_data`."""
+"""One MLP training step with Adam in lamina, unjitted, or with "jit" as second argument jitted.
+First argument: the .npz of `mlp_data`."""
 
 from __future__ import annotations
 
@@ -17,12 +18,20 @@ x, y = lm.asarray(data["x"]), lm.asarray(data["y"])
 optimizer = nn.optim.Adam(parameters, lr=LEARNING_RATE)
 
 
-def step() -> float:
+def update(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
     """One step; the loss before it."""
     w1, b1, w2, b2 = parameters
     loss = lm.cross_entropy(lm.relu(x @ w1 + b1) @ w2 + b2, y)
     optimizer.step(lm.gradient(loss, parameters))
-    return float(loss.item())
+    return loss
+
+
+program = lm.jit(update) if sys.argv[2:] == ["jit"] else update
+
+
+def step() -> float:
+    """One step and its result on the host."""
+    return float(program(x, y).item())
 
 
 losses = [step()]
