@@ -43,7 +43,6 @@ _PARITY = 0x1BD11BDA
 _WORD = 0xFFFFFFFF
 _SIGNIFICANT = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
 
-
 _generator = Random(0)  # of the process's keys
 _traced: list[Tensor] = []  # keys of `using`, the innermost last
 

@@ -81,6 +81,7 @@ def _expand(src: Operands, arg: Any) -> Inferred:
     kept = arg[len(arg) - len(shape) :]
     _need(len(kept) == len(shape), Op.EXPAND, src, arg)
     _need(all(a in (1, b) for a, b in zip(shape, kept, strict=True)), Op.EXPAND, src, arg)
+    _need(min(arg, default=0) >= 0, Op.EXPAND, src, f"{arg} has a negative size")
     return src[0].dtype, arg
 
 
@@ -101,7 +102,7 @@ def _shrink(src: Operands, arg: Any) -> Inferred:
     _need({len(one) for one in arg} == {len(src[0].shape)}, Op.SHRINK, src, arg)
     sizes = []
     for size, start, stop, step in zip(src[0].shape, *arg, strict=True):
-        _need(0 <= start <= stop <= size and step >= 1, Op.SHRINK, src, arg)
+        _need(0 <= start <= stop <= size and step >= 1, Op.SHRINK, src, f"{start}:{stop}:{step}")
         sizes.append(-(-(stop - start) // step))
     return src[0].dtype, tuple(sizes)
 

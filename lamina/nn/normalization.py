@@ -117,9 +117,7 @@ class BatchNorm:
             share, self.eps,  # type: ignore[arg-type]
         )  # fmt: skip
         if count is not None:
-            for held, new in (
-                (self.running_mean, found.running_mean), (self.running_var, found.running_var),
-            ):  # fmt: skip
+            for held, new in zip((self.running_mean, self.running_var), found[1:], strict=True):
                 assert held is not None
                 assert new is not None
                 held.assign(new.detach())

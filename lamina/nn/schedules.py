@@ -22,7 +22,7 @@ def constant(rate: float) -> Schedule:
 
 def step(rate: float, every: int, gamma: float = 0.1) -> Schedule:
     """`rate`, multiplied by `gamma` once every `every` steps."""
-    _check_positive("step", every=every)
+    _check_positive("step", "every", every)
     return lambda count: rate * gamma ** (count // every)
 
 
@@ -37,7 +37,7 @@ def cosine(rate: float, steps: int, warmup: int = 0, least: float = 0.0) -> Sche
     `steps` includes the warmup; afterwards the rate stays at `least`.
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts.
     """
-    _check_positive("cosine", steps=steps - warmup)
+    _check_positive("cosine", "steps - warmup", steps - warmup)
 
     def at(count: int) -> float:
         if count < warmup:
@@ -55,7 +55,7 @@ def one_cycle(
 
     Source: Smith and Topin 2018, "Super-convergence".
     """
-    _check_positive("one_cycle", steps=steps)
+    _check_positive("one_cycle", "steps", steps)
     top = rise * steps - 1.0
     first, last = rate / start, rate / start / end
 
@@ -71,7 +71,6 @@ def _cosine(begin: float, end: float, share: float) -> float:
     return end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * min(share, 1.0)))
 
 
-def _check_positive(what: str, **counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ArgumentError(f"{what}: {name} is {count}; at least one step is needed")
+def _check_positive(what: str, name: str, count: int) -> None:
+    if count < 1:
+        raise ArgumentError(f"{what}: {name} is {count}; at least one step is needed")

@@ -33,8 +33,7 @@ def state_dict(obj: Any) -> dict[str, Tensor]:
 
 def parameters(obj: Any) -> list[Tensor]:
     """The tensors of `obj` that require derivatives, each once."""
-    found = dict.fromkeys(one for one in state_dict(obj).values() if one.requires_grad)
-    return list(found)
+    return list(dict.fromkeys(one for one in state_dict(obj).values() if one.requires_grad))
 
 
 def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) -> None:

@@ -142,7 +142,7 @@ class Tensor:
 
     def _single(self, what: str, refused: bool = False) -> Any:
         if refused:
-            raise DTypeError(f"{what}: a {self.dtype.name} tensor has no such value; cast it first")
+            raise DTypeError(f"{what}: {self.dtype.name} has no such value; use real() or cast()")
         if self.ndim:
             raise DTypeError(f"{what}: {self.shape} is no single value; use item(), any() or all()")
         return self.item()

@@ -109,7 +109,7 @@ def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
     """The places where a mask is true: the shape depends on them, so it is computed now. A mask
     without axes is one of a new axis of size 1."""
     if any(have not in (size, 0) for have, size in zip(mask.shape, sizes, strict=True)):
-        raise AxisError(f"getitem: a mask of shape {mask.shape} does not fit {x.shape} there")
+        raise AxisError(f"getitem: a mask of {mask.shape} does not fit {sizes} in {x.shape}")
     found = memory.download(mask).reshape(mask.shape or (1,)).nonzero()
     return [memory.upload(one, int64, x.device) for one in found]
 

@@ -67,7 +67,7 @@ def tensordot(
     right = [normalize_axis("tensordot", axis, b.ndim) for axis in axes[1]]
     shared = [a.shape[axis] for axis in left]
     if shared != [b.shape[axis] for axis in right]:
-        raise ShapeError(f"tensordot: {a.shape} and {b.shape} do not fit along axes {axes}")
+        raise ShapeError(f"tensordot: {a.shape} and {b.shape} do not fit along {left} and {right}")
     free_a = [axis for axis in range(a.ndim) if axis not in left]
     free_b = [axis for axis in range(b.ndim) if axis not in right]
     rows, columns = [a.shape[axis] for axis in free_a], [b.shape[axis] for axis in free_b]

@@ -40,7 +40,8 @@ def reshape(x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None
     wanted = _sizes("reshape", (shape, *more))
     if wanted.count(-1) > 1:
         raise ShapeError(f"reshape: {wanted} leaves several sizes open; only one may be -1")
-    rest = x.size // max(1, product(size for size in wanted if size != -1))
+    known = product(size for size in wanted if size != -1)
+    rest = x.size // known if known else -1  # beside a 0 anything would do
     shape = tuple(rest if size == -1 else size for size in wanted)
     if any(size < 0 for size in shape) or product(shape) != x.size:
         raise ShapeError(f"reshape: {x.shape} has {x.size} elements and does not fit {wanted}")
@@ -253,7 +254,7 @@ def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ..
     along = normalize_axis("split", axis, x.ndim)
     size = x.shape[along]
     if isinstance(sizes, int):
-        sizes = [min(sizes, size - start) for start in range(0, size, sizes)]
+        sizes = [min(sizes, size - start) for start in range(0, size, sizes or -1)]  # none of 0
     if sum(sizes) != size:
         raise ShapeError(f"split: {tuple(sizes)} does not add up to axis {along} of {x.shape}")
     ends = list(itertools.accumulate(sizes, initial=0))
@@ -265,6 +266,8 @@ def chunk(x: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of one size along `axis`; the last may be smaller."""
     x = as_tensor(x)
     size = x.shape[normalize_axis("chunk", axis, x.ndim)]
+    if chunks < 1:
+        raise ShapeError(f"chunk: {x.shape} in {chunks} pieces")
     return split(x, max(1, -(-size // chunks)), axis)
 
 

@@ -109,7 +109,7 @@ VIOLATIONS = {
     "bool bound": (
         (Op.SHRINK, (X,), Shrink((0, False), (2, 3), (1, 1)), float32, (2, 3)), "start="),
     "zero step": (
-        (Op.SHRINK, (X,), Shrink((0, 0), (2, 3), (1, 0)), float32, (2, 3)), "do not fit: Shrink("),
+        (Op.SHRINK, (X,), Shrink((0, 0), (2, 3), (1, 0)), float32, (2, 3)), "do not fit: 0:3:0"),
     "bool shear": (
         (Op.SHEAR, (X,), Shear(0, 1, True), float32, (4, 3)), "step=True is not int"),
     "shear by itself": ((Op.SHEAR, (X,), Shear(0, 0, 1), float32, (3, 3)), "do not fit: Shear("),

@@ -94,6 +94,16 @@ def test_pieces() -> None:
         t.split([1, 1])
 
 
+def test_sizes_that_make_no_sense() -> None:
+    t = lm.ones((2, 3))
+    for refused in (
+        lambda: t.split(0), lambda: t.chunk(0), lambda: t.repeat(-1, axis=0),
+        lambda: t.tile((-1,)), lambda: t.shrink([(0, 5), None]), lambda: t[:0].reshape(-1, 0),
+    ):  # fmt: skip
+        with pytest.raises(ShapeError):
+            refused()
+
+
 def test_rank_errors() -> None:
     t = lm.ones((2, 3))
     with pytest.raises(AxisError):
