@@ -169,7 +169,7 @@ def reduce_in_parts(node: Node) -> Node | None:
     if prod(node.shape) >= PARTS or prod(shape) < LONG:
         return None
     first, src = axes[0], node.src
-    if len(axes) == 1 or shape[first] < PARTS:
+    if min(shape[first], prod([shape[axis] for axis in axes[1:]])) < PARTS:
         if shape[first] % PARTS:
             return None
         split = (*shape[:first], PARTS, shape[first] // PARTS, *shape[first + 1 :])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+import lamina as lm
 from lamina.fuse.place import MAX_WRITTEN
 from lamina.fuse.program import Output, build_program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
+from lamina.pipeline import profile
 from tests.codegen.running import leaf, run
 
 
@@ -38,3 +41,15 @@ def test_values_of_long_chains() -> None:
     (got,), (wanted,) = run([chain]), run([chain], "interp")
     np.testing.assert_array_equal(got, wanted)
     np.testing.assert_array_equal(wanted, 2.0 * np.arange(80, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("shape", "stored"),
+    [((43691, 3), [1]), ((64 * 700, 3), [64, 1]), ((400, 400), [400, 1]), ((7, 7, 2688), [1])],
+)
+def test_parts_of_a_reduction_are_large(shape: tuple[int, ...], stored: list[int]) -> None:
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    with profile() as records:
+        found = lm.asarray(x).max().item()
+    assert found == x.max()
+    assert [int(record.name.split("_")[1]) for record in records] == stored
