@@ -22,7 +22,7 @@ from typing import Any
 
 from lamina import random
 from lamina.errors import CompilerNotFoundError, JitError
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
@@ -40,7 +40,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     """`function`, compiled as one program for each signature of its arguments.
 
     Arguments and results are tensors, NumPy arrays (arguments only), hashable values, and dicts,
-    lists and tuples of them. Results have no history: take derivatives inside. Raises JitError
+    lists and tuples of them. Results are tensors of their own, without history: take derivatives
+    inside. An argument that is also captured is read as it was before the call. Raises JitError
     where `function` reads a traced value, or gets an argument that cannot be part of a signature.
     LAMINA_DEBUG=1 prints the reason of every compilation.
     """
@@ -55,10 +56,14 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __reduce__(self) -> Any:
+        return jit, (self.function,)  # programs belong to the tensors that they captured
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         options = current()
-        tensors: list[Tensor] = []
-        signature = _signature((args, kwargs), tensors)
+        found: dict[int, Tensor] = {}
+        signature = _signature((args, kwargs), found)
+        tensors = list(found.values())
         interprets = any(one.device == "interp" for one in tensors) or options.device == "interp"
         if interprets or memory.is_tracing() or memory.is_watched(tensors):
             return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
@@ -68,7 +73,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             try:
                 if program is None or not program.fits():
                     self._explain(args, kwargs, options)
-                    program = _compile(self.function, (args, kwargs), tensors, options)
+                    program = _compile(self.function, (args, kwargs), found, options)
                     self._programs[key] = program
             except CompilerNotFoundError:
                 return self.function(*args, **kwargs)  # says why, or runs in the interpreter
@@ -77,27 +82,29 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     def _explain(self, args: Any, kwargs: Any, options: Options) -> None:
         """Say why a program is compiled."""
         parts = {f"argument {number}": value for number, value in enumerate(args)} | kwargs
-        now = {name: _signature(value, []) for name, value in parts.items()} | {"options": options}
+        now = {name: _signature(value, {}) for name, value in parts.items()} | {"options": options}
         before, self._last = self._last, now
         if options.debug:
             changes = [f"{name} is {value}, was {before.get(name, 'absent')}"
                        for name, value in now.items() if before.get(name) != value]  # fmt: skip
-            reason = "; ".join(changes) or "a captured tensor is of another kind"
+            reason = "; ".join(changes) or "another captured tensor, or one argument given twice"
             name = getattr(self.function, "__name__", "function")
             print(f"jit {name}: compiling: {reason if before else 'first call'}", file=sys.stderr)
 
 
-def _signature(value: Any, tensors: list[Tensor]) -> Hashable:
-    """What a program depends on; the tensors in `value` are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return value.shape, value.dtype, value.device
+def _signature(value: Any, tensors: dict[int, Tensor]) -> Hashable:
+    """What a program depends on; the tensors in `value` are added to `tensors`, by identity."""
+    if isinstance(value, Tensor) or hasattr(value, "__array__"):
+        if id(value) in tensors:
+            return "again", list(tensors).index(id(value))
+        one = tensors[id(value)] = value if isinstance(value, Tensor) else Tensor(value)
+        return one.shape, one.dtype, one.device, one.requires_grad
     if isinstance(value, dict):
         return dict, tuple((key, _signature(one, tensors)) for key, one in value.items())
     if isinstance(value, (list, tuple)):
         return type(value), tuple(_signature(one, tensors) for one in value)
-    if _is_array(value):
-        return _signature(Tensor(value), tensors)
+    if isinstance(value, (float, complex)):
+        return type(value), repr(value)  # tells zeros apart, and finds NaN again
     try:
         hash(value)
     except TypeError:
@@ -136,6 +143,16 @@ class _Handle:
         self.tensor = tensor
         self.node, self.grad = tensor.node, tensor.grad
         self.assigned, self.target = tensor.assigned, tensor.target
+        self.home = memory.stored(tensor.node)
+
+    def separate(self, leaves: set[Node]) -> None:
+        """Be an input of its own, unless that ends a history: tensors in one memory may part."""
+        is_leaf = self.node.op is Op.DETACH or self.tensor.requires_grad
+        below = toposort(() if is_leaf else [self.node])
+        if self.home and leaves.isdisjoint(below):
+            old = self.home.arg.storage
+            buffer = Buffer.wrap(old.pointer, old.nbytes, old.device, old)
+            self.tensor.node = self.home = memory.buffer_node(buffer, self.home)
 
     def restore(self) -> None:
         tensor = self.tensor
@@ -151,13 +168,13 @@ class _Handle:
 
 
 def _compile(
-    function: Callable[..., Any], arguments: Any, tensors: Sequence[Tensor], options: Options
+    function: Callable[..., Any], arguments: Any, found: dict[int, Tensor], options: Options
 ) -> _Program:
     """Trace until everything that `function` captures or assigns has memory of its own."""
-    memory.realize(*tensors, *(one for one in memory.live_tensors() if one.assigned))
-    device = tensors[0].device if tensors else options.device
+    memory.realize(*found.values(), *(one for one in memory.live_tensors() if one.assigned))
+    device = next((one.device for one in found.values()), options.device)
     for _ in range(_MOST_ATTEMPTS):
-        trace = _Trace(tensors, device)
+        trace = _Trace(found, device)
         missing = trace.run(function, arguments)
         if not missing:
             return _Program(trace, options)
@@ -168,11 +185,12 @@ def _compile(
 class _Trace:
     """One run of a function on stand-ins: its results and its effects."""
 
-    def __init__(self, tensors: Sequence[Tensor], device: str) -> None:
+    def __init__(self, found: dict[int, Tensor], device: str) -> None:
         self.captured = [_Handle(one) for one in memory.live_tensors()]
-        self.inputs = [_stand_in(one) for one in tensors]
+        self.stand_ins = {name: _stand_in(one) for name, one in found.items()}
+        self.known = [*self.stand_ins.values(), *(one.tensor for one in self.captured)]
         self.key = _stand_in(random.key(0, device))
-        self.storages = [one.node.arg.storage for one in (*self.inputs, self.key)]
+        self.storages = [one.node.arg.storage for one in (*self.stand_ins.values(), self.key)]
         self.result: Any = None
         self.grads: list[tuple[_Handle, int | None]] = []  # whose, and which of the results
         self.sinks: list[Node] = []  # of the results, then of what was assigned
@@ -180,13 +198,20 @@ class _Trace:
 
     def run(self, function: Callable[..., Any], arguments: Any) -> list[Tensor]:
         """Trace; returns the tensors that have no memory yet and need it, or nothing."""
-        inputs = iter(self.inputs)
-        args, kwargs = map_tree(
-            lambda one: next(inputs) if _is_array(one) else one, arguments, object
-        )
+        args, kwargs = map_tree(lambda one: self.stand_ins.get(id(one), one), arguments, object)
+        owners: dict[Node | None, _Handle] = {}
+        leaves = {one.node for one in self.captured if one.tensor.requires_grad}
         try:
-            with memory.tracing([*self.inputs, self.key]), random.using(self.key):
+            for handle in self.captured:
+                if owners.setdefault(handle.home, handle) is not handle:
+                    handle.separate(leaves)
+            before = [(one, one.node) for one in self.known]
+            with memory.tracing([*self.stand_ins.values(), self.key]), random.using(self.key):
                 result = function(*args, **kwargs)
+            for one, node in before:
+                if one.node is not node and not one.assigned:  # by an item assignment
+                    new, one.node = Tensor.of(one.node, one.device), node
+                    one.assign(new)
             return self._gather(result)
         finally:
             for handle in self.captured:
@@ -200,8 +225,7 @@ class _Trace:
             if grad is not handle.grad:
                 place = None if grad is None else places.setdefault(grad, len(places))
                 self.grads.append((handle, place))
-        known = [*self.inputs, *(handle.tensor for handle in self.captured)]
-        written = [one for one in known if one.assigned]
+        written = [one for one in self.known if one.assigned]
         nodes = [one.node for one in (*places, *written)]
         missing = [one for one in written if one.target is None]
         computed = memory.pending(nodes)
@@ -222,11 +246,13 @@ class _Trace:
 class _State:
     """A tensor as an input of a program, which may write to its memory."""
 
+    buffer: Buffer
+    overwritten = -1  # as it was when the memory was found
+
     def __init__(self, tensor: Tensor, number: int, written: bool) -> None:
         self.tensor, self.number, self.written = tensor, number, written
         self.kind = tensor.shape, tensor.dtype, tensor.device
         self.node: Node | None = None
-        self.buffer = Buffer(0)
 
     def fits(self) -> bool:
         """Is it still what the program was compiled for?"""
@@ -239,7 +265,9 @@ class _State:
 
     def find(self) -> Buffer:
         """The memory; whoever else needs a value that will be lost gets a copy first."""
-        if self.tensor.node is not self.node or (self.written and self._is_shared()):
+        if self.tensor.node is not self.node or (
+            self._is_shared() if self.written else self.overwritten != memory.overwritten[0]
+        ):
             self._note()
             is_own = memory.stored(self.tensor.node) is self.node
             if self.written and (not is_own or self._is_shared()):
@@ -251,6 +279,7 @@ class _State:
     def _note(self) -> None:
         self.buffer = memory.memory_of(self.tensor)
         self.node = self.tensor.node
+        self.overwritten = memory.overwritten[0]
 
 
 class _Program:
@@ -272,12 +301,13 @@ class _Program:
             (place, numbers.pop(storage), storage in written)
             for place, storage in enumerate(trace.storages) if storage in numbers
         ]  # fmt: skip
-        homes = [(one.tensor, memory.stored(one.tensor.node)) for one in trace.captured]
+        homes = [(one.tensor, one.home or memory.stored(one.node)) for one in trace.captured]
         self.states = [
             _State(tensor, numbers.pop(storage), storage in written)
             for tensor, home in homes
             if home is not None and (storage := home.arg.storage) in numbers
         ]
+        self.states.sort(key=lambda one: not one.written)
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
@@ -286,12 +316,14 @@ class _Program:
 
     def __call__(self, tensors: Sequence[Tensor]) -> Any:
         inputs = list(self.inputs)
-        for state in self.states:
-            inputs[state.number] = state.find()
-        for place, number, written in self.arguments:
-            key = place == len(tensors)
-            tensor = random.next_key(self.device) if key else tensors[place]
-            inputs[number] = self._argument(tensor, written)
+        written: set[int] = set()  # the addresses
+        for state in self._sources(tensors):
+            buffer = state.find()
+            if state.written:
+                written.add(buffer.pointer)
+            elif buffer.pointer in written:
+                buffer = memory.memory_of(state.tensor.clone())  # it is read as it was
+            inputs[state.number] = buffer
         run = _pipeline().run_compiled
         buffers = run(self.compiled, inputs, self.options, self.device)
         values = [
@@ -302,21 +334,18 @@ class _Program:
             handle.set_grad(None if which is None else values[which])
         return map_tree(values.__getitem__, self.result, _Place)
 
-    def _argument(self, tensor: Tensor, written: bool) -> Buffer:
-        if written:
-            return _State(tensor, 0, written=True).find()
-        buffer = memory.memory_of(tensor)
-        if any(one.written and one.buffer.pointer == buffer.pointer for one in self.states):
-            buffer = memory.memory_of(tensor.clone())  # the program reads it as it was
-        return buffer
+    def _sources(self, tensors: Sequence[Tensor]) -> list[_State]:
+        """The inputs, those first that are written: finding them may move what others read."""
+        found = list(self.states)
+        for place, number, written in self.arguments:
+            key = place == len(tensors)
+            tensor = random.next_key(self.device) if key else tensors[place]
+            found.insert(0 if written else len(found), _State(tensor, number, written))
+        return found
 
 
 class _Place(int):
     """The number of a result, where the result itself will be."""
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, Tensor) or hasattr(value, "__array__")
 
 
 def _is_number(node: Node) -> bool:

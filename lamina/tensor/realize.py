@@ -67,6 +67,7 @@ def not_yet() -> JitError:
 # Where the value of a node is, None for a BUFFER that was overwritten. A BUFFER that is not in
 # the table holds its own value.
 _places: weakref.WeakKeyDictionary[Node, Node | None] = weakref.WeakKeyDictionary()
+overwritten = [0]  # buffers so far, by `realize`: what was found in memory may have moved since
 _exported: weakref.WeakSet[Buffer] = weakref.WeakSet()
 live: weakref.WeakSet[Tensor] = weakref.WeakSet()  # assignments must not change their values
 
@@ -248,6 +249,7 @@ def _vacate(targets: set[Node], moved: dict[Node, Node]) -> None:
             _places[node] = moved[place]
         elif place in targets:
             del _places[node]
+    overwritten[0] += len(targets)
     for target in targets:
         _places[target] = moved.get(target)
 

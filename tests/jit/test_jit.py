@@ -246,3 +246,112 @@ def test_every_thread_may_call() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = [one.item() for one in pool.map(total, inputs)]
     assert found == [64.0 * i * i for i in range(16)]
+
+
+def test_one_tensor_given_twice_is_one_tensor() -> None:
+    @lm.jit
+    def bump(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        x.assign(x.flip() + 1.0)
+        return x + y
+
+    for _ in range(2):
+        x, y = lm.asarray([1.0, 2.0]), lm.asarray([5.0, 5.0])
+        assert bump(x, y).tolist() == [8.0, 7.0]
+        assert bump(x, x).tolist() == [6.0, 8.0]
+        assert x.tolist() == [3.0, 4.0]
+        assert bump(x, x.detach()).tolist() == [8.0, 8.0]
+
+
+@pytest.mark.parametrize("zeros", [lambda: lm.zeros((2,)), lambda: lm.arange(2) * 0.0])
+def test_captured_tensors_in_one_memory_are_told_apart(zeros: Any) -> None:
+    import copy
+
+    first, second, third = (zeros() for _ in range(3))
+
+    @lm.jit
+    def step(x: lm.Tensor) -> tuple[lm.Tensor, ...]:
+        first.assign(first + x)
+        second.assign(second - x)
+        return first, second, third
+
+    x = lm.ones((2,)).realize()
+    for count in (1.0, 2.0, 3.0):
+        assert [one.tolist()[0] for one in step(x)] == [count, -count, 0.0]
+        assert [one.tolist()[0] for one in (first, second, third)] == [count, -count, 0.0]
+    trained = lm.asarray([1.0, 2.0])
+    frozen, viewed = copy.deepcopy(trained), trained.detach()
+    read = lm.jit(lambda x: x + frozen + viewed)
+    write = lm.jit(lambda x: trained.assign(trained.flip() + x) + viewed.flip())
+    for _ in range(3):
+        assert read(x).tolist() == [3.0, 5.0]
+        write(x)
+        trained.assign(trained + 1.0).realize()
+        assert viewed.tolist() == [1.0, 2.0]
+    assert trained.tolist() == [8.0, 7.0]
+
+
+def test_memory_that_an_argument_and_a_captured_tensor_share_is_not_overwritten() -> None:
+    state = lm.asarray([1.0, 2.0])
+
+    @lm.jit
+    def bump(x: lm.Tensor) -> lm.Tensor:
+        x.assign(x.flip() + 1.0)
+        return x + state.flip()
+
+    for _ in range(3):
+        assert bump(state.detach()).tolist() == [5.0, 3.0]
+        assert state.tolist() == [1.0, 2.0]
+
+
+def test_items_are_assigned_like_tensors() -> None:
+    state = lm.zeros((3,))
+
+    @lm.jit
+    def write(x: lm.Tensor, at: int) -> lm.Tensor:
+        state[at] = x[0]
+        x[1:] = state[:2]
+        return state.sum()
+
+    for at in (0, 1, 2):
+        x = lm.asarray([at + 1.0, 0.0, 0.0])
+        old = state.tolist()
+        assert write(x, at).item() == sum(old) + at + 1.0
+        assert state.tolist() == [*old[:at], at + 1.0, *old[at + 1 :]]
+        assert x.tolist() == [at + 1.0, *state.tolist()[:2]]
+
+
+def test_signatures_know_zeros_nan_and_requires_grad() -> None:
+    calls = []
+
+    @lm.jit
+    def scale(x: lm.Tensor, factor: float) -> lm.Tensor:
+        calls.append(factor)
+        return x * (factor if x.requires_grad else -factor)
+
+    x = lm.asarray([1.0])
+    signs = [bool(lm.signbit(scale(x, one)).item()) for one in (0.0, -0.0)]
+    assert signs == [True, False]
+    for _ in range(3):
+        scale(x, float("nan"))
+    assert len(calls) == 3
+    assert scale(lm.Tensor([1.0], requires_grad=True), 2.0).tolist() == [2.0]
+    assert scale(x, 2.0).tolist() == [-2.0]
+
+
+def test_a_copied_model_has_its_own_programs() -> None:
+    import copy
+
+    class Model:
+        def __init__(self) -> None:
+            self.weight = lm.asarray([2.0])
+            self.run = lm.jit(self.scaled)
+
+        def scaled(self, x: lm.Tensor) -> lm.Tensor:
+            return x * self.weight
+
+    model = Model()
+    assert model.run(lm.ones((1,))).tolist() == [2.0]
+    other = copy.deepcopy(model)
+    other.weight.assign(lm.asarray([3.0]))
+    assert other.run(lm.ones((1,))).tolist() == [3.0]
+    assert model.run(lm.ones((1,))).tolist() == [2.0]
