@@ -21,7 +21,7 @@ from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType, as_dtype
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -261,7 +261,7 @@ def _std(what: str, shape: Size, variance: float, mode: str) -> float:
     outputs, inputs, field = sizes[0], sizes[1], prod(sizes[2:])
     counts = {"fan_in": inputs, "fan_out": outputs, "fan_mean": (inputs + outputs) / 2}
     if mode not in counts:
-        raise ShapeError(f"{what}: mode {mode!r} is none of {', '.join(counts)}")
+        raise ArgumentError(f"{what}: mode {mode!r} is none of {', '.join(counts)}")
     return math.sqrt(variance / max(counts[mode] * field, 1))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lamina.errors import ShapeError
+from lamina.errors import ArgumentError, ShapeError
 from lamina.ir.build import insert_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -38,7 +38,7 @@ def cross_entropy(
     spread evenly over the classes."""
     what = "cross_entropy"
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ShapeError(f"{what}: label_smoothing={label_smoothing} is not in [0, 1]")
+        raise ArgumentError(f"{what}: label_smoothing={label_smoothing} is not in [0, 1]")
     axis, factors = _classes(what, x, weight)
     values, each = exact(what, x), label_smoothing / x.shape[axis]
     # The maximum keeps exp from overflowing; it cancels, so that no derivative flows through it.
@@ -86,14 +86,14 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
     """``d * d / 2`` for ``d = abs(x - target) <= delta``, else ``delta * (d - delta / 2)``
     (Huber 1964, "Robust estimation of a location parameter")."""
     if delta <= 0.0:
-        raise ShapeError(f"huber_loss: delta={delta} must be positive")
+        raise ArgumentError(f"huber_loss: delta={delta} must be positive")
     return _regression("huber_loss", lambda d: _huber(d, delta), x, target, reduction)
 
 
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """``d * d / (2 beta)`` for ``d = abs(x - target) < beta``, else ``d - beta / 2``."""
     if beta < 0.0:
-        raise ShapeError(f"smooth_l1_loss: beta={beta} must not be negative")
+        raise ArgumentError(f"smooth_l1_loss: beta={beta} must not be negative")
     rule = (lambda d: _huber(d, beta) * (1.0 / beta)) if beta else absolute
     return _regression("smooth_l1_loss", rule, x, target, reduction)
 
@@ -174,7 +174,7 @@ def _times(losses: Tensor, factors: Tensor | None) -> Tensor:
 def _reduced(what: str, losses: Tensor, reduction: str, *like: Tensor) -> Tensor:
     """The reduced losses in the dtype that the arguments, `like`, promote to."""
     if reduction not in ("mean", "sum", "none"):
-        raise ShapeError(f"{what}: reduction {reduction!r} is not 'mean', 'sum' or 'none'")
+        raise ArgumentError(f"{what}: reduction {reduction!r} is not 'mean', 'sum' or 'none'")
     if reduction != "none":
         losses = over.mean(losses) if reduction == "mean" else over.sum(losses)
     return losses.cast(common_dtype(what, *like))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lamina import random
 from lamina.dtypes import int64
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape
@@ -122,7 +122,7 @@ def dropout(
     """Zero each element with probability `p` and scale the others by ``1 / (1 - p)`` (Srivastava
     et al. 2014); `x` itself when not training. `seed` and `key` are as in `lamina.random`."""
     if not 0.0 <= p <= 1.0:
-        raise ShapeError(f"dropout: p={p} is not a probability")
+        raise ArgumentError(f"dropout: p={p} is not a probability")
     if not training or p == 0.0:
         return x
     if p == 1.0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lamina.dtypes import int64, promote
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.ir.build import cast, flip, full, reshape, select, unary
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -89,7 +89,7 @@ def searchsorted(
     `sorter`: int64 of x2's shape. With side 'left' the index i has ``x1[i - 1] < v <= x1[i]``, with
     'right' ``x1[i - 1] <= v < x1[i]``."""
     if side not in ("left", "right"):
-        raise ShapeError(f"searchsorted: side {side!r} is neither 'left' nor 'right'")
+        raise ArgumentError(f"searchsorted: side {side!r} is neither 'left' nor 'right'")
     if x1.ndim != 1:
         raise ShapeError(f"searchsorted: the sorted data has shape {x1.shape}; one axis is needed")
     values = as_tensor(x2, x1)

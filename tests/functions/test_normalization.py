@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamina import dtypes, random
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.tensor import normalization as norm
 from lamina.tensor.core import Tensor
 from lamina.tensor.differentiate import gradient
@@ -195,7 +195,7 @@ def test_errors() -> None:
         norm.instance_norm(Tensor(normals(4)))
     with pytest.raises(DTypeError, match="float dtype"):
         norm.layer_norm(Tensor([1, 2]), 2)
-    with pytest.raises(ShapeError, match="probability"):
+    with pytest.raises(ArgumentError, match="probability"):
         norm.dropout(x, 1.5)
     with pytest.raises(DTypeError, match="integers"):
         norm.embedding(x, x)
