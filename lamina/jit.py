@@ -246,9 +246,6 @@ class _Trace:
 class _State:
     """A tensor as an input of a program, which may write to its memory."""
 
-    buffer: Buffer
-    overwritten = -1  # as it was when the memory was found
-
     def __init__(self, tensor: Tensor, number: int, written: bool) -> None:
         self.tensor, self.number, self.written = tensor, number, written
         self.kind = tensor.shape, tensor.dtype, tensor.device
@@ -317,7 +314,12 @@ class _Program:
     def __call__(self, tensors: Sequence[Tensor]) -> Any:
         inputs = list(self.inputs)
         written: set[int] = set()  # the addresses
-        for state in self._sources(tensors):
+        found = list(self.states)  # those first that are written: others may have to move
+        for place, number, changes in self.arguments:
+            key = place == len(tensors)
+            tensor = random.next_key(self.device) if key else tensors[place]
+            found.insert(0 if changes else len(found), _State(tensor, number, changes))
+        for state in found:
             buffer = state.find()
             if state.written:
                 written.add(buffer.pointer)
@@ -333,15 +335,6 @@ class _Program:
         for handle, which in self.grads:
             handle.set_grad(None if which is None else values[which])
         return map_tree(values.__getitem__, self.result, _Place)
-
-    def _sources(self, tensors: Sequence[Tensor]) -> list[_State]:
-        """The inputs, those first that are written: finding them may move what others read."""
-        found = list(self.states)
-        for place, number, written in self.arguments:
-            key = place == len(tensors)
-            tensor = random.next_key(self.device) if key else tensors[place]
-            found.insert(0 if written else len(found), _State(tensor, number, written))
-        return found
 
 
 class _Place(int):
