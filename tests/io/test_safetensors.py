@@ -122,7 +122,15 @@ HOSTILE = {
     "deep nesting": (packed(b"[" * 100_000), "JSON"),
     "a list": (packed([]), "JSON in header: invalid type: sequence"),
     "long number": (packed(b'{"a": ' + b"9" * 10_000 + b"}"), "number out of range"),
-    "twice": (packed(b'{"a": 1, "a": 1}'), "JSON in header"),
+    # The last entry of a name counts, so the first one's bytes belong to nobody.
+    "twice": (
+        packed(
+            b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, '
+            b'"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
+            b"12345678",
+        ),
+        "invalid offset for tensor `a`",
+    ),
     "metadata": (packed({"__metadata__": {"a": 1}}), "expected a string"),
     "entry": (packed({"a": 1}), "expected struct TensorInfo"),
     "dtype": (packed({"a": entry(dtype="Q4")}, b"1234"), "`Q4`, expected one of"),
