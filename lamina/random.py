@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from random import Random
 from typing import Any
 
@@ -44,7 +45,7 @@ _WORD = 0xFFFFFFFF
 _SIGNIFICANT = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
 
 _generator = Random(0)  # of the process's keys
-_traced: list[Tensor] = []  # keys of `using`, the innermost last
+_traced: ContextVar[list[Tensor] | None] = ContextVar("traced", default=None)  # of `using`
 
 
 def manual_seed(seed: int) -> None:
@@ -54,9 +55,10 @@ def manual_seed(seed: int) -> None:
 
 def next_key(device: str | None = None) -> Tensor:
     """A new key from the process's generator: uint32 of shape (2,)."""
-    if not _traced:
+    held = _traced.get()
+    if held is None:
         return key(_generator.getrandbits(64), device)
-    _traced[-1], fresh = split(_traced[-1])
+    held[0], fresh = split(held[0])
     return fresh
 
 
@@ -64,11 +66,11 @@ def next_key(device: str | None = None) -> Tensor:
 def using(key: Tensor) -> Iterator[None]:
     """Inside the ``with`` block, draws that name no key take theirs from `key`: a program that is
     traced there has the generator's state as an input."""
-    _traced.append(key)
+    token = _traced.set([key])
     try:
         yield
     finally:
-        _traced.pop()
+        _traced.reset(token)
 
 
 def key(seed: int, device: str | None = None) -> Tensor:

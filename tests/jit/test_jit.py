@@ -355,3 +355,18 @@ def test_a_copied_model_has_its_own_programs() -> None:
     other.weight.assign(lm.asarray([3.0]))
     assert other.run(lm.ones((1,))).tolist() == [3.0]
     assert model.run(lm.ones((1,))).tolist() == [2.0]
+
+
+def test_another_thread_draws_while_a_function_is_traced() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    drawn: list[list[float]] = []
+
+    @lm.jit
+    def function(x: lm.Tensor) -> lm.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            drawn.append(pool.submit(lambda: lm.random.uniform((2,)).tolist()).result())
+        return x + lm.random.uniform((2,))
+
+    function(lm.ones((2,)))
+    assert len(drawn[0]) == 2
