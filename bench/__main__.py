@@ -1,4 +1,4 @@
-"""``python -m bench cpu [--quick] [--output FOLDER]``."""
+"""``python -m bench cpu [--quick] [--only gemm,rows] [--threads 2,1] [--output FOLDER]``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,21 @@ def main() -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("device", choices=["cpu"], help="what to measure")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, under two minutes")
+    parser.add_argument("--quick", action="store_true", help="less of it, in under two minutes")
+    known = ", ".join(cpu.SECTIONS)
+    parser.add_argument("--only", default="", help=f"sections, with commas between: {known}")
+    parser.add_argument("--threads", default="", help="such as 2,1; default: all cores, then 1")
     results = Path(__file__).parent / "results"
-    parser.add_argument("--output", type=Path, default=results, help="folder of the results")
+    parser.add_argument("--output", type=Path, help="folder of the results; default for a full "
+                        "run: bench/results, otherwise the page is only printed")  # fmt: skip
     arguments = parser.parse_args()
-    print(cpu.run(arguments.output, arguments.quick).read_text(encoding="utf-8"))
+    only = [name for name in arguments.only.split(",") if name]
+    if unknown := [name for name in only if name not in cpu.SECTIONS]:
+        parser.error(f"--only: {', '.join(unknown)}: not among {known}")
+    threads = [int(count) for count in arguments.threads.split(",") if count]
+    complete = not (only or threads or arguments.quick)
+    output = arguments.output or (results if complete else None)
+    print(cpu.run(output, arguments.quick, only, threads))
 
 
 if __name__ == "__main__":

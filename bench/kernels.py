@@ -1,93 +1,197 @@
-"""Single kernels beside PyTorch, with one thread and with all."""
+"""Sections of single computations: every framework in turn, with all threads and with one."""
 
 from __future__ import annotations
 
 import functools
 import math
-from contextlib import ExitStack
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import median
+from types import TracebackType
 
 import numpy as np
 
-from bench.process import Bench, Worker, take_turns
-from bench.programs.kernel_data import SHAPES, Array, key
+from bench.cases import REFERENCE, Array, Case, load, module_of
+from bench.process import Bench, ProgramError, Worker, take_turns
 from bench.report import LAMINA, Row, Section
 
-_TOLERANCE = 1e-4  # of the largest value of the result
-_SLICE_SECONDS = 0.05  # what one framework's turn is meant to take
+_TURN_SECONDS = 0.05  # what one turn is meant to take
+_HOPELESS = 8.0  # times slower than the best of the others: measured once, and not in turns
+LIMIT, AGAIN = "limit", "again"  # turns of the machine's limit, and of the best peer once more
 
 
-def kernels(bench: Bench) -> Section:
-    """Time from the call to the computed result."""
-    section = Section("Kernels", ("torch",))
-    for threads in (1, 0):
-        _measure(bench, section, threads)
-    section.notes.append(
-        "From the call to the computed result: lamina's time has its Python work in it (building "
-        "the graph, finding the compiled program). The gelu is written as nine operations in "
-        "lamina, and is the fused one of PyTorch."
-    )
+class Fleet:
+    """The running programs of all frameworks, started when they are first needed."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.workers: dict[tuple[str, int], Worker] = {}
+        self.caches: dict[str, Path] = {}
+
+    def folder(self, threads: int) -> Path:
+        """Where results of programs with so many threads are written."""
+        folder = self.bench.folder / f"results-{threads}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def worker(self, name: str, threads: int) -> Worker:
+        """The running program of a framework. Raises ProgramError when it does not start."""
+        worker = self.workers.get((name, threads))
+        if worker is None:
+            cache = self.caches.setdefault(name, self.bench.new_cache())
+            environment = self.bench.environment(cache, threads)
+            folder = str(self.folder(threads))
+            if name == LIMIT:
+                worker = Worker("limits", str(threads), folder, environment=environment)
+            else:
+                arguments = (name, str(self.bench.seed), str(threads), folder)
+                worker = Worker("cases", *arguments, environment=environment)
+                if name == "jax":  # which takes a thread for every core that it may use
+                    worker.pin(threads)
+            self.workers[name, threads] = worker
+            worker.read()
+        return worker
+
+    def drop(self) -> None:
+        """Let the programs forget their arrays, and end those that do not answer."""
+        for key, worker in list(self.workers.items()):
+            try:
+                if key[0] != LIMIT:
+                    worker.tell(["drop"])
+            except ProgramError:
+                self.workers.pop(key).close()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        for worker in self.workers.values():
+            worker.close()
+
+
+def kernels(name: str, bench: Bench, fleet: Fleet) -> Section:
+    """The section of the cases of ``bench.cases.<name>``."""
+    group = load(name)
+    section = Section(group.title, group.columns(), notes=list(group.notes))
+    cases = [case for case in group.cases if case.quick or not bench.quick]
+    worst: dict[str, float] = {}
+    compared = 0
+    for threads in bench.threads:
+        for case in cases:
+            row, errors = _measure(bench, fleet, name, case, threads)
+            section.rows.append(row)
+            compared += bool(errors)
+            for column, error in errors.items():
+                worst[column] = max(worst.get(column, 0.0), error)
+                if not error <= case.tolerance:
+                    section.notes.append(
+                        f"{row.figure}: {column}'s result is **wrong** by {error:.1g}."
+                    )
+            print(f"  {' | '.join(row.cells(group.columns()))}", file=sys.stderr)
+        fleet.drop()
+    section.notes.append(_agreement(worst, compared, len(section.rows)))
     return section
 
 
-def _measure(bench: Bench, section: Section, threads: int) -> None:
-    label = "1 thread" if threads else "all threads"
-    folders: dict[str, Path] = {}
-    with ExitStack() as stack:
-        workers = {}
-        for name in bench.frameworks("torch"):
-            folders[name] = bench.new_cache()
-            with bench.noting(f"kernels, {name}"):
-                environment = bench.environment(bench.new_cache(), LAMINA_THREADS=str(threads))
-                arguments = [str(bench.seed), str(folders[name]), str(threads)]
-                program = f"kernels_{name}"
-                worker = stack.enter_context(Worker(program, *arguments, environment=environment))
-                worker.read()
-                workers[name] = worker
-        alone = []
-        for kernel in SHAPES:
-            samples, inside = _one(bench, workers, key(kernel))
-            section.rows.append(Row(f"{kernel}, {label}", samples, "ms"))
-            if inside is not None:
-                alone.append(f"{kernel} {inside * 1e3:.3g} ms")
-    if alone:
-        section.notes.append(f"lamina's kernels alone, {label}, one run: {', '.join(alone)}.")
-    section.notes.append(_agreement(folders, label))
-
-
-def _one(
-    bench: Bench, workers: dict[str, Worker], command: str
-) -> tuple[dict[str, list[float]], float | None]:
-    counts: dict[str, int] = {}
-    for name, worker in workers.items():
-        once = min(worker.ask(command, 2)["seconds"])
-        counts[name] = max(1, min(200, int(_SLICE_SECONDS / once)))
-    results = take_turns(
-        bench,
-        f"kernel {command}",
-        {n: functools.partial(w.ask, command, counts[n]) for n, w in workers.items()},
-        bench.rounds(7, 3),
-    )
-    samples = {
-        name: [median(one["seconds"]) * 1e3 for one in answers] for name, answers in results.items()
+def _measure(
+    bench: Bench, fleet: Fleet, group: str, case: Case, threads: int
+) -> tuple[Row, dict[str, float]]:
+    """A row, and by how much each framework's result differs from the reference."""
+    label = f"{case.name}, {threads}T"
+    columns = bench.installed(LAMINA, *case.columns)
+    ready = _prepare(bench, fleet, group, case, threads, columns, label)
+    turns: dict[str, Callable[[], float]] = {
+        column: functools.partial(_time, fleet, column, threads, bench.scaled(_TURN_SECONDS))
+        for column in ready
     }
-    return samples, results[LAMINA][-1]["value"] if LAMINA in results else None
+    once = take_turns(bench, label, turns, 1)
+    hopeless = _hopeless({column: values[0] for column, values in once.items()})
+    turns = {column: turn for column, turn in turns.items() if column in once.keys() - hopeless}
+    peers = {column: once[column][0] for column in turns if not column.startswith(LAMINA)}
+    itself = min(peers, key=peers.__getitem__, default=None)
+    if itself:
+        turns[AGAIN] = turns[itself]
+    if case.bound:
+        worker = fleet.worker(LIMIT, threads)
+        turns[LIMIT] = functools.partial(_ask, worker, list(case.bound))
+    samples = take_turns(bench, label, turns, bench.rounds(9, 3))
+    again, bound = samples.pop(AGAIN, None), samples.pop(LIMIT, ())
+    shown = {column: samples.get(column, once[column]) for column in ready if column in once}
+    row = Row(
+        label,
+        {column: _milliseconds(values) for column, values in shown.items()},
+        "ms",
+        case.targets if threads == bench.threads[0] else (),
+        (_milliseconds(samples[itself]), _milliseconds(again)) if itself and again else None,
+        _milliseconds(bound),
+    )
+    reference = _reference(bench, fleet, group, case)
+    return row, _errors(reference, fleet.folder(threads), ready) if reference else {}
 
 
-def _agreement(folders: dict[str, Path], label: str) -> str:
-    wrong, worst = [], 0.0
-    for kernel in SHAPES:
-        files = [folder / f"{key(kernel)}.npy" for folder in folders.values()]
-        if len(files) < 2 or not all(file.exists() for file in files):
-            return f"The results, {label}, were **not compared**: one side gave none."
-        error = compare(np.load(files[0]), np.load(files[1]))
-        worst = max(worst, error)
-        if error > _TOLERANCE:
-            wrong.append(f"{kernel} ({error:.1g})")
-    if wrong:
-        return f"Results that **do not agree** with PyTorch's, {label}: {', '.join(wrong)}."
-    return f"All results agree with PyTorch's, {label}: at most {worst:.1g} of the largest value."
+def _prepare(
+    bench: Bench, fleet: Fleet, group: str, case: Case, threads: int, columns: list[str], label: str
+) -> list[str]:
+    """Compile the case everywhere; returns the columns where that went well."""
+    ready = []
+    modules: dict[str, list[str]] = {}
+    for column in columns:
+        modules.setdefault(module_of(column), []).append(column)
+    for module, own in modules.items():
+        with bench.noting(f"{label}, {module}"):
+            errors = fleet.worker(module, threads).tell(["case", group, case.name, own])["errors"]
+            bench.failures += [f"{label}, {column}: {text}" for column, text in errors.items()]
+            ready += [column for column in own if column not in errors]
+    return ready
+
+
+def _reference(bench: Bench, fleet: Fleet, group: str, case: Case) -> Path | None:
+    """The file of the case's results in float64, which are computed once."""
+    path = fleet.folder(0) / f"{group}-{case.name.replace('/', ' ')}.npz"
+    if not path.exists() and bench.installed(REFERENCE):
+        with bench.noting(f"{case.name}, reference"):
+            worker = fleet.worker(REFERENCE, 0)
+            worker.tell(["case", group, case.name, [REFERENCE]])
+            worker.tell(["drop"])
+            (path.parent / f"{REFERENCE}.npz").rename(path)
+    return path if path.exists() else None
+
+
+def _time(fleet: Fleet, column: str, threads: int, seconds: float) -> float:
+    return _ask(fleet.worker(module_of(column), threads), ["time", column, seconds])
+
+
+def _ask(worker: Worker, message: list[object]) -> float:
+    return float(worker.tell(message)["seconds"])
+
+
+def _hopeless(once: dict[str, float]) -> set[str]:
+    """Who is so slow that more measurements would only take time; never lamina itself."""
+    return {
+        column
+        for column, seconds in once.items()
+        if column != LAMINA
+        and seconds > _HOPELESS * min(s for name, s in once.items() if name != column)
+    }
+
+
+def _milliseconds(seconds: Iterable[float]) -> list[float]:
+    return [one * 1e3 for one in seconds]
+
+
+def _errors(reference: Path, folder: Path, columns: list[str]) -> dict[str, float]:
+    """The largest difference of each column's result from the reference."""
+    right = np.load(reference)
+    found = {}
+    for column in columns:
+        own = np.load(folder / f"{column}.npz")
+        pairs = [(own[part], right[part]) for part in right.files if part in own.files]
+        complete = len(pairs) == len(right.files) == len(own.files)
+        found[column] = max(compare(*pair) for pair in pairs) if complete else math.inf
+    return found
 
 
 def compare(ours: Array, theirs: Array) -> float:
@@ -96,3 +200,13 @@ def compare(ours: Array, theirs: Array) -> float:
         return math.inf
     error = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
     return math.inf if math.isnan(error) else error
+
+
+def _agreement(worst: dict[str, float], compared: int, rows: int) -> str:
+    if not compared:
+        return "The results were **not compared**: PyTorch, the reference in float64, is missing."
+    shown = ", ".join(f"{error:.1g} {column}" for column, error in worst.items())
+    return (
+        f"Results of {compared} of {rows} rows were compared with PyTorch's in float64; the "
+        f"largest difference, as a share of the largest value: {shown}."
+    )

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.process import PEERS, Bench, Worker, take_turns
 from bench.programs import mlp_data
-from bench.report import LAMINA, Row, Section, Target
+from bench.report import LAMINA, VALUE, Row, Section, Target
 from bench.statistics import in_turns
 
 _IMPORT = """
@@ -53,10 +53,15 @@ def imports(bench: Bench) -> Section:
         name: [max(seconds - base, 1e-4) for (seconds, _), base in zip(values, bare, strict=True)]
         for name, values in results.items()
     }
-    section.rows.append(Row("import, CPU seconds", samples, "s", Target(0.1)))
+    section.rows.append(Row("import, CPU seconds", samples, "s", (Target(0.1, VALUE),)))
     numpy = any(imported for _, imported in results[LAMINA])
     section.rows.append(
-        Row("NumPy modules that `import lamina` brings", {LAMINA: [float(numpy)]}, "", Target(0))
+        Row(
+            "NumPy modules that `import lamina` brings",
+            {LAMINA: [float(numpy)]},
+            "",
+            (Target(0, VALUE),),
+        )
     )
     return section
 
@@ -72,7 +77,7 @@ def nodes(bench: Bench) -> Section:
                 worker = stack.enter_context(Worker("nodes", name, environment=environment))
                 count = worker.read()["count"]
                 workers[name] = worker
-        for kind, target in (("hit", Target(1.0)), ("miss", None)):
+        for kind, target in (("hit", (Target(1.0, VALUE),)), ("miss", ())):
             results = take_turns(
                 bench,
                 "nodes",
@@ -116,12 +121,12 @@ def mlp(bench: Bench) -> Section:
     names = [name for name in names if name in cold]
     warm = take_turns(bench, "MLP, warm", starts(False), bench.rounds(3, 2))
     section.rows += [
-        Row("process to the first step, empty cache", cold, "s", Target(1, "torch")),
-        Row("process to the first step, cache kept", warm, "s", Target(1, "torch")),
+        Row("process to the first step, empty cache", cold, "s", (Target(1, "torch"),)),
+        Row("process to the first step, cache kept", warm, "s", (Target(1, "torch"),)),
     ]
     steady, later = _steady_mlp(bench, data, kept, losses)
     jitted = steady.pop(JITTED, None)
-    section.rows.append(Row("a later step", steady, "ms", Target(1, "tinygrad")))
+    section.rows.append(Row("a later step", steady, "ms", (Target(1, "tinygrad"),)))
     if jitted is not None:
         section.rows.append(Row("the same, lamina jitted", steady | {LAMINA: jitted}, "ms"))
     counts = {name: [float(count)] for name, count in kernels.items() if count}

@@ -10,21 +10,30 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.cases import module_of
 from bench.machine import ROOT, version
 from bench.report import LAMINA
 from bench.statistics import in_turns
+from lamina.runtime.cpu import usable_cores
 
 LIMIT_SECONDS = 120  # a program that says nothing for so long is ended
 PEERS = ("torch", "tinygrad")
+_PAUSE_SECONDS = 0.03  # between turns: threads of the last one that still spin go to sleep
 
 
 class ProgramError(Exception):
     """A measured program ended without an answer."""
+
+
+def default_threads(quick: bool) -> list[int]:
+    """All cores, and one."""
+    cores = usable_cores()
+    return [cores] if quick or cores == 1 else [cores, 1]
 
 
 @dataclass
@@ -35,29 +44,50 @@ class Bench:
     seed: int
     quick: bool
     clang: str | None
+    threads: Sequence[int] = (1,)  # targets are for the first of these numbers
     failures: list[str] = field(default_factory=list)
 
     def rounds(self, normal: int, quick: int) -> int:
         """How often to measure."""
         return quick if self.quick else normal
 
+    def scaled(self, seconds: float) -> float:
+        """How long to measure what usually takes `seconds`."""
+        return seconds / 2 if self.quick else seconds
+
+    def installed(self, *columns: str) -> list[str]:
+        """Those of `columns` that can be measured here. A quick run compiles nothing of peers
+        whose compilers take seconds."""
+        slow = ("torch.compile", "tinygrad") if self.quick else ()
+        return [
+            column
+            for column in columns
+            if column not in slow and (module := module_of(column)) in self.frameworks(module)
+        ]
+
     def frameworks(self, *names: str) -> list[str]:
         """Those of `names` that can be measured here, lamina first."""
         return [
             name
-            for name in (LAMINA, *names)
+            for name in dict.fromkeys((LAMINA, *names))
             if name == LAMINA
             or (version(name) is not None and (name != "tinygrad" or self.clang is not None))
         ]
 
-    def environment(self, cache: Path, **more: str) -> dict[str, str]:
-        """The variables of a program whose compiled kernels are kept in `cache`."""
+    def environment(self, cache: Path, threads: int = 0, **more: str) -> dict[str, str]:
+        """The variables of a program whose compiled kernels are kept in `cache`, and of one that
+        is to use so many threads (0: all)."""
         kept = {name: text for name, text in os.environ.items() if not name.startswith("LAMINA_")}
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
         kept["PYTHONPATH"] = str(ROOT)
         kept["LAMINA_CACHE_DIR"] = str(cache / "lamina")
         kept["CACHEDB"] = str(cache / "tinygrad" / "cache.db")
+        kept["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "inductor")
+        kept["JAX_PLATFORMS"] = "cpu"
         kept["CC"] = self.clang or ""
+        if threads:
+            for name in ("LAMINA_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CPU_COUNT"):
+                kept[name] = str(threads)
         return kept | more
 
     def new_cache(self) -> Path:
@@ -106,9 +136,21 @@ class Worker:
 
     def ask(self, name: str, count: int = 1) -> dict[str, Any]:
         """Run a step `count` times; see `bench.programs.protocol.serve`."""
+        return self._say(f"{name} {count}")
+
+    def tell(self, message: Sequence[object]) -> dict[str, Any]:
+        """Send a JSON list to a program that reads such."""
+        return self._say(json.dumps(message))
+
+    def pin(self, cores: int) -> None:
+        """Let it run on the last `cores` of the usable cores only."""
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(self.process.pid, sorted(os.sched_getaffinity(0))[-cores:])
+
+    def _say(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(f"{name} {count}\n")
+            self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # read says why it ended
@@ -145,6 +187,7 @@ def take_turns(
     def guarded(name: str) -> Callable[[], Any]:
         def call() -> Any:
             if name not in failed:
+                time.sleep(_PAUSE_SECONDS)
                 with bench.noting(f"{what}, {name}"):
                     return working[name]()
                 failed.add(name)

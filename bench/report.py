@@ -9,9 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.statistics import ratio
+from bench.statistics import noise, ratio
 
 LAMINA = "lamina"
+BEST, VALUE, SHARE = "best peer", "value", "share"
+_MOST_NOISE = 0.05  # more of it excuses nothing
 
 
 def quantity(value: float, unit: str) -> str:
@@ -22,45 +24,72 @@ def quantity(value: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure is held to: at most `limit`, for the value or for the ratio to `peer`."""
+    """What a figure is held to.
+
+    of: BEST or the name of a peer: its time is at least `limit` times lamina's. VALUE: lamina's
+    figure is at most `limit`. SHARE: lamina reaches at least that share of the machine's limit.
+    """
 
     limit: float
-    peer: str = ""
+    of: str = BEST
 
     def text(self, unit: str) -> str:
         """The target as the table says it."""
-        if self.peer:
-            return f"<= {self.limit:g}x {self.peer}"
-        return f"<= {quantity(self.limit, unit)}"
+        if self.of == VALUE:
+            return f"<= {quantity(self.limit, unit)}"
+        if self.of == SHARE:
+            return f"{self.limit:.0%} of limit"
+        return f"{self.limit:g}x {self.of}"
 
 
 @dataclass
 class Row:
-    """One line of a table: samples of every framework, in the order of the rounds."""
+    """One line of a table: samples of every framework, in the order of the rounds.
+
+    itself: a peer's samples, measured twice in each round. bound: what the machine's limit would
+    allow in each round, in the same unit.
+    """
 
     figure: str
     samples: Mapping[str, Sequence[float]]
     unit: str
-    target: Target | None = None
+    targets: tuple[Target, ...] = ()
+    itself: tuple[Sequence[float], Sequence[float]] | None = None
+    bound: Sequence[float] = ()
 
     def ratios(self) -> dict[str, float]:
-        """lamina's figure divided by each peer's."""
+        """Each peer's figure divided by lamina's, the best peer first: above 1 lamina is better."""
         ours = self.samples.get(LAMINA, ())
-        return {
-            peer: ratio(ours, theirs)
+        found = {
+            peer: ratio(theirs, ours)
             for peer, theirs in self.samples.items()
-            if peer != LAMINA and len(theirs) == len(ours) and theirs and min(theirs) > 0
+            if peer != LAMINA and ours and theirs and min(ours) > 0
         }
+        return dict(sorted(found.items(), key=lambda item: item[1]))
 
-    def met(self) -> bool | None:
-        """Whether the target is reached; None without one, or when it was not measured."""
+    def noise(self) -> float | None:
+        """How far from 1 a ratio may be for no reason; see `bench.statistics.noise`."""
+        return noise(*self.itself) if self.itself else None
+
+    def share(self) -> float | None:
+        """The share of the machine's limit that lamina reaches."""
         ours = self.samples.get(LAMINA, ())
-        if self.target is None or not ours:
-            return None
-        if not self.target.peer:
-            return median(ours) <= self.target.limit
-        against = self.ratios().get(self.target.peer)
-        return None if against is None else against <= self.target.limit
+        return ratio(self.bound, ours) if self.bound and ours else None
+
+    def reached(self, target: Target) -> bool | None:
+        """Whether a target is reached; None when it was not measured. A ratio that differs from 1
+        by no more than the noise, or 5 % where that is more, counts as 1."""
+        ours = self.samples.get(LAMINA, ())
+        if target.of == VALUE:
+            return median(ours) <= target.limit if ours else None
+        if target.of == SHARE:
+            share = self.share()
+            return None if share is None else share >= target.limit
+        ratios = self.ratios()
+        found = next(iter(ratios.values()), None) if target.of == BEST else ratios.get(target.of)
+        if found is not None and abs(found - 1.0) <= min(self.noise() or 0.0, _MOST_NOISE):
+            found = 1.0
+        return None if found is None else found >= target.limit
 
     def cells(self, peers: Sequence[str]) -> list[str]:
         """The line, with a column for every peer."""
@@ -70,9 +99,15 @@ class Row:
             return quantity(median(values), self.unit) if values else "-"
 
         ratios = ", ".join(f"{value:.3g} {peer}" for peer, value in self.ratios().items())
-        met = {None: "-", True: "yes", False: "**no**"}[self.met()]
-        target = self.target.text(self.unit) if self.target else "-"
-        return [self.figure, shown(LAMINA), *map(shown, peers), ratios or "-", target, met]
+        deviation, share = self.noise(), self.share()
+        verdict = {None: "-", True: "yes", False: "**no**"}
+        return [
+            self.figure, shown(LAMINA), *map(shown, peers), ratios or "-",
+            "-" if deviation is None else f"{deviation:.1%}",
+            "-" if share is None else f"{share:.0%}",
+            "; ".join(one.text(self.unit) for one in self.targets) or "-",
+            "; ".join(verdict[self.reached(one)] for one in self.targets) or "-",
+        ]  # fmt: skip
 
 
 @dataclass
@@ -85,11 +120,14 @@ class Section:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """The section as text."""
+        """The section as text; columns that say nothing are left out."""
         lines = [f"## {self.title}", ""]
         if self.rows:
-            head = ["figure", LAMINA, *self.peers, "ratio", "target", "met"]
-            lines += [*table(head, [row.cells(self.peers) for row in self.rows]), ""]
+            head = ["figure", LAMINA, *self.peers, "ratio", "noise", "share", "target", "met"]
+            cells = [row.cells(self.peers) for row in self.rows]
+            told = [i for i in range(len(head)) if any(line[i] != "-" for line in cells)]
+            cells = [[line[i] for i in told] for line in cells]
+            lines += [*table([head[i] for i in told], cells), ""]
         lines += [f"- {note}" for note in self.notes]
         return "\n".join(lines).rstrip() + "\n"
 
@@ -111,38 +149,33 @@ class Report:
     introduction: str
     sections: list[Section] = field(default_factory=list)
 
+    def missed(self) -> list[tuple[Section, Row]]:
+        """The rows with a target that is not reached."""
+        return [
+            (section, row)
+            for section in self.sections
+            for row in section.rows
+            if any(row.reached(one) is False for one in row.targets)
+        ]
+
     def markdown(self) -> str:
         """The whole page."""
         facts = table(["", ""], [[name, text] for name, text in self.facts.items()])
         rows = [row for section in self.sections for row in section.rows]
-        decided = [met for row in rows if (met := row.met()) is not None]
+        verdicts = [row.reached(one) for row in rows for one in row.targets]
+        decided = [one for one in verdicts if one is not None]
         count = f"Targets met: {sum(decided)} of {len(decided)}."
+        if open_ := len(verdicts) - len(decided):
+            count += f" Not measured: {open_}."
+        if missed := [f"- {section.title}: {row.figure}" for section, row in self.missed()]:
+            count += " Missed:\n\n" + "\n".join(missed)
         pages = [section.markdown() for section in self.sections]
         head = f"# {self.title}\n\n{self.introduction}\n\n" + "\n".join(facts)
         return "\n".join([f"{head}\n\n{count}\n", *pages])
 
     def raw(self) -> dict[str, Any]:
         """Every sample of every row."""
-        return {
-            "facts": self.facts,
-            "sections": [
-                {
-                    "title": section.title,
-                    "notes": section.notes,
-                    "rows": [
-                        {
-                            "figure": row.figure,
-                            "unit": row.unit,
-                            "samples": {name: list(v) for name, v in row.samples.items()},
-                            "ratios": row.ratios(),
-                            "met": row.met(),
-                        }
-                        for row in section.rows
-                    ],
-                }
-                for section in self.sections
-            ],
-        }
+        return {"facts": self.facts, "sections": [_raw(one) for one in self.sections]}
 
     def write(self, folder: Path, name: str) -> Path:
         """Write ``name.md`` and ``name.json``; returns the page."""
@@ -152,3 +185,21 @@ class Report:
         raw = json.dumps(self.raw(), indent=1)
         page.with_suffix(".json").write_text(raw + "\n", encoding="utf-8")
         return page
+
+
+def _raw(section: Section) -> dict[str, Any]:
+    rows = [
+        {
+            "figure": row.figure,
+            "unit": row.unit,
+            "samples": {name: list(values) for name, values in row.samples.items()},
+            "ratios": row.ratios(),
+            "itself": row.itself,
+            "noise": row.noise(),
+            "bound": list(row.bound),
+            "share": row.share(),
+            "targets": [[one.limit, one.of, row.reached(one)] for one in row.targets],
+        }
+        for row in section.rows
+    ]
+    return {"title": section.title, "notes": section.notes, "rows": rows}

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from bench import machine
+from bench.cases import REFERENCE
 from bench.kernels import compare
 from bench.latency import agreement
 from bench.process import Bench, ProgramError, Worker, take_turns
-from bench.report import Report, Row, Section, Target, quantity, table
-from bench.statistics import in_turns, ratio
+from bench.report import SHARE, VALUE, Report, Row, Section, Target, quantity, table
+from bench.statistics import in_turns, noise, ratio
 
 
 @pytest.fixture
@@ -38,8 +39,17 @@ def test_functions_take_turns() -> None:
 def test_the_ratio_is_the_median_of_the_rounds() -> None:
     # The third round was disturbed as a whole: the ratio of the medians would be 2.
     assert ratio([2.0, 4.0, 60.0], [1.0, 1.0, 20.0]) == 3.0
-    with pytest.raises(ValueError, match="argument 2 is shorter"):
-        ratio([1.0, 2.0], [1.0])
+    # What took no turns has no partners.
+    assert ratio([6.0], [1.0, 2.0, 9.0]) == 3.0
+
+
+def test_noise_is_the_deviation_of_a_program_from_itself() -> None:
+    assert noise([2.0, 2.0, 2.0], [2.0, 2.0, 2.0]) == 0.0
+    assert noise([2.0, 2.0, 2.0], [1.6, 1.6, 1.6]) == pytest.approx(0.25)
+    # One disturbed round is not noise of the median, but rounds that differ are.
+    assert noise([1.0] * 9, [1.0] * 8 + [5.0]) == 0.0
+    assert noise([1.0, 1.1, 0.9] * 3, [1.0] * 9) == pytest.approx(0.0, abs=0.13)
+    assert noise([1.0, 1.1, 0.9] * 3, [1.0] * 9) > 0.05
 
 
 @pytest.mark.parametrize(
@@ -57,31 +67,58 @@ def test_quantities(value: float, unit: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "met"),
+    ("target", "reached"),
     [
-        (None, None),
-        (Target(2.0), True),
-        (Target(1.9), False),
-        (Target(0.5, "torch"), True),
-        (Target(0.4, "torch"), False),
-        (Target(0.4, "tinygrad"), None),
+        (Target(2.0, VALUE), True),
+        (Target(1.9, VALUE), False),
+        (Target(2.0, "torch"), True),
+        (Target(2.1, "torch"), False),
+        (Target(1.0), False),
+        (Target(0.5), True),
+        (Target(2.0, "tinygrad"), None),
+        (Target(0.7, SHARE), True),
+        (Target(0.8, SHARE), False),
     ],
 )
-def test_targets(target: Target | None, met: bool | None) -> None:
-    row = Row("step", {"lamina": [1.0, 2.0, 3.0], "torch": [2.0, 4.0, 6.0]}, "ms", target)
-    assert row.met() is met
+def test_targets(target: Target, reached: bool | None) -> None:
+    samples = {"lamina": [1.0, 2.0, 3.0], "torch": [2.0, 4.0, 6.0], "numpy": [0.5, 1.0, 1.5]}
+    row = Row("step", samples, "ms", (target,), bound=[0.75, 1.5, 2.25])
+    assert row.reached(target) is reached
+
+
+@pytest.mark.parametrize(
+    ("theirs", "itself", "reached"),
+    [
+        (0.98, 1.0, False),
+        (0.98, 1.03, True),  # the peer was as far from itself
+        (0.90, 1.2, False),  # so much noise excuses nothing
+        (1.02, 1.03, True),
+    ],
+)
+def test_a_ratio_within_the_noise_counts_as_1(theirs: float, itself: float, reached: bool) -> None:
+    samples = {"lamina": [1.0, 1.0], "torch": [theirs, theirs]}
+    row = Row("step", samples, "ms", (Target(1.0),), ([itself] * 2, [1.0] * 2))
+    assert row.reached(Target(1.0)) is reached
 
 
 def test_a_figure_that_was_not_measured_meets_nothing() -> None:
-    row = Row("step", {"torch": [1.0]}, "ms", Target(1.0))
-    assert row.met() is None
-    assert row.cells(["torch"]) == ["step", "-", "1 ms", "-", "<= 1 ms", "-"]
+    row = Row("step", {"torch": [1.0]}, "ms", (Target(1.0), Target(1.0, VALUE)))
+    cells = ["step", "-", "1 ms", "-", "-", "-", "1x best peer; <= 1 ms", "-; -"]
+    assert row.cells(["torch"]) == cells
 
 
 def test_a_row_of_a_table() -> None:
-    row = Row("step", {"lamina": [2.0, 2.0], "torch": [4.0, 8.0]}, "ms", Target(0.3, "torch"))
-    cells = ["step", "2 ms", "6 ms", "-", "0.375 torch", "<= 0.3x torch", "**no**"]
+    samples = {"lamina": [2.0, 2.0], "torch": [4.0, 8.0], "jax": [3.0, 3.0]}
+    itself = [4.0, 4.0], [4.0, 4.0]
+    row = Row("step", samples, "ms", (Target(2.0),), itself, bound=[1.5, 1.5])
+    ratios = "1.5 jax, 3 torch"
+    cells = ["step", "2 ms", "6 ms", "-", ratios, "0.0%", "75%", "2x best peer", "**no**"]
     assert row.cells(["torch", "tinygrad"]) == cells
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    section = Section("Part", ("torch",), [Row("first", {"lamina": [1.0]}, "s")])
+    assert "| figure | lamina |\n" in section.markdown()
 
 
 def test_tables_are_rectangular() -> None:
@@ -92,16 +129,16 @@ def test_tables_are_rectangular() -> None:
 
 def test_a_report_is_written_with_its_samples(tmp_path: Path) -> None:
     rows = [
-        Row("first", {"lamina": [1.0]}, "s", Target(2.0)),
-        Row("second", {"lamina": [1.0]}, "s", Target(0.5)),
+        Row("first", {"lamina": [1.0]}, "s", (Target(2.0, VALUE),)),
+        Row("second", {"lamina": [1.0]}, "s", (Target(0.5, VALUE), Target(1.0, "torch"))),
         Row("third", {"lamina": [1.0], "torch": [4.0]}, "s"),
     ]
     report = Report("A title", {"CPU": "one"}, "Words.", [Section("Part", ("torch",), rows)])
     page = report.write(tmp_path / "new", "cpu")
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# A title\n\nWords.\n")
-    assert "Targets met: 1 of 2." in text
-    assert "| third | 1 s | 4 s | 0.25 torch | - | - |" in text
+    assert "Targets met: 1 of 2. Not measured: 1. Missed:\n\n- Part: second\n" in text
+    assert "| third | 1 s | 4 s | 4 torch | - | - |" in text
     raw = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
     assert raw["sections"][0]["rows"][2]["samples"] == {"lamina": [1.0], "torch": [4.0]}
 
@@ -158,6 +195,14 @@ def test_programs_see_an_empty_cache_and_no_settings(
 def test_a_missing_peer_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.process.version", lambda name: None)
     assert bench.frameworks("torch", "tinygrad") == ["lamina"]
+    columns = "lamina", "lamina unjitted", "torch.compile", "jax", REFERENCE
+    assert bench.installed(*columns) == ["lamina", "lamina unjitted"]
+
+
+def test_programs_are_told_their_threads(bench: Bench) -> None:
+    environment = bench.environment(bench.folder, 1)
+    assert environment["LAMINA_THREADS"] == environment["OMP_NUM_THREADS"] == "1"
+    assert "LAMINA_THREADS" not in bench.environment(bench.folder)
 
 
 def test_facts_name_no_folder_and_no_host() -> None:

@@ -1,0 +1,55 @@
+"""Scaled dot-product attention, forward and with its gradients, with and without a causal mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.cases import Case, Group
+
+HEADS, LENGTH, WIDTH = 8, 1024, 64
+SHAPE = (1, HEADS, LENGTH, WIDTH)
+PEERS = ("torch", "jax")
+
+
+def _jax_attention(jax: Any, causal: bool, q: Any, k: Any, v: Any) -> Any:
+    q, k, v = (one.transpose(0, 2, 1, 3) for one in (q, k, v))
+    return jax.nn.dot_product_attention(q, k, v, is_causal=causal).transpose(0, 2, 1, 3)
+
+
+def _cases(causal: bool) -> list[Case]:
+    def lamina(lm: Any, q: Any, k: Any, v: Any) -> Any:
+        return lm.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def torch(torch: Any, q: Any, k: Any, v: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def jax(jax: Any, q: Any, k: Any, v: Any) -> Any:
+        return _jax_attention(jax, causal, q, k, v)
+
+    def lamina_both(lm: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
+        y = lamina(lm, q, k, v)
+        return y, *lm.gradient(y, [q, k, v], dy)
+
+    def torch_both(torch_: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
+        inputs = [one.detach().requires_grad_() for one in (q, k, v)]
+        y = torch(torch_, *inputs)
+        return y.detach(), *torch_.autograd.grad(y, inputs, dy)
+
+    def jax_both(jax_: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
+        y, pull = jax_.vjp(lambda *inputs: jax(jax_, *inputs), q, k, v)
+        return y, *pull(dy)
+
+    flops = 4.0 * HEADS * LENGTH * LENGTH * WIDTH / (2 if causal else 1)
+    forward = {"lamina": lamina, "torch": torch, "jax": jax}
+    both = {"lamina": lamina_both, "torch": torch_both, "jax": jax_both}
+    name = "causal" if causal else "full"
+    return [
+        Case(f"{name}, forward", (SHAPE,) * 3, forward, PEERS, ("fma", flops), quick=True),
+        Case(f"{name}, forward and backward", (SHAPE,) * 4, both, PEERS, ("fma", 3.5 * flops)),
+    ]
+
+
+GROUP = Group(
+    f"Attention ({HEADS} heads, T={LENGTH}, D={WIDTH}, float32)",
+    tuple(case for causal in (False, True) for case in _cases(causal)),
+)

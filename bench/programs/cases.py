@@ -1,0 +1,100 @@
+"""Runs the cases of `bench.cases` in one framework.
+
+Arguments: the framework, the seed, the number of threads (0: all), a folder for results. Each
+line that it reads is a JSON list: ["case", group, name, columns] prepares a case for the columns
+of this framework, ["time", column, seconds] measures, ["drop"] forgets.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.cases import REFERENCE, Array, load
+from bench.programs.frameworks import framework
+from bench.programs.protocol import clock, emit
+
+_SAMPLE = 1 << 20  # elements of a result that are compared
+_BLOCK_SECONDS = 2e-4  # shorter calls are measured several at a time
+_WARM = 0.15  # of a turn goes before its measurement
+
+own = framework(sys.argv[1], int(sys.argv[3]))
+seed, folder = int(sys.argv[2]), Path(sys.argv[4])
+now = clock(int(sys.argv[3]))
+programs: dict[str, Callable[[], Any]] = {}
+
+
+def prepare(group: str, name: str, columns: list[str]) -> dict[str, str]:
+    """Compile a case for each column and write its results; returns what went wrong."""
+    programs.clear()
+    gc.collect()
+    case = next(one for one in load(group).cases if one.name == name)
+    arrays = [own.array(one) for one in case.arrays(seed)]
+    errors = {}
+    for column in columns:
+        try:
+            program = own.program(case.function(column), how(column))
+            for _ in range(1 if column == REFERENCE else 3):  # some compile on a later call
+                value = program(*arrays)
+            values = [sampled(one) for one in own.results(value)]
+            np.savez(folder / f"{column}.npz", *values)
+        except Exception as error:
+            errors[column] = (str(error).strip() or repr(error)).splitlines()[0][:200]
+            continue
+        programs[column] = bound(program, arrays)
+    return errors
+
+
+def how(column: str) -> str:
+    """``compile`` of ``torch.compile``."""
+    return column.replace(".", " ").partition(" ")[2]
+
+
+def bound(program: Callable[..., Any], arrays: list[Any]) -> Callable[[], Any]:
+    """`program` on its arrays."""
+    return lambda: program(*arrays)
+
+
+def sampled(values: Array) -> Array:
+    """Elements of `values` at places that every framework draws alike."""
+    flat = values.reshape(-1)
+    if flat.size <= _SAMPLE:
+        return flat
+    return flat[np.random.default_rng([seed, flat.size]).integers(0, flat.size, _SAMPLE)]
+
+
+def measure(program: Callable[[], Any], seconds: float) -> float:
+    """The time of the fastest call in about `seconds`."""
+    calls, started = 0, now()
+    while not calls or now() - started < _WARM * seconds:
+        program()
+        calls += 1
+    once = (now() - started) / calls
+    block = max(1, int(_BLOCK_SECONDS / once))
+    samples: list[float] = []
+    ends = now() + seconds
+    while not samples or now() < ends:
+        started = now()
+        for _ in range(block):
+            program()
+        samples.append((now() - started) / block)
+    return min(samples)
+
+
+emit(ready=True)
+for line in sys.stdin:
+    command, *words = json.loads(line)
+    if command == "case":
+        emit(errors=prepare(*words))
+    elif command == "time":
+        emit(seconds=measure(programs[words[0]], words[1]))
+    else:
+        programs.clear()
+        gc.collect()
+        emit(dropped=True)
