@@ -146,11 +146,8 @@ class _Path:
         pairs = zip(term.src, names, strict=True)
         operands = [name or f"{like}.lift({one})" for one, name in pairs]
         arg = term.arg and self.bound[term.arg.name]
-        call = f"({term.op.name}, ({', '.join(operands)},), {arg})"
         made = f"r{len(self.steps)}"
         holes = [one for one in rules.terms(term) if isinstance(one, rules.Hole)]
-        if all(isinstance(one, rules.Const) for one in holes):
-            self.steps += [f"{made} = fold{call}", f"if {made} is not None:"]
-        else:
-            self.steps.append(f"{made} = Node{call}")
+        make = "fold" if all(isinstance(one, rules.Const) for one in holes) else "Node"
+        self.steps.append(f"{made} = {make}({term.op.name}, ({', '.join(operands)},), {arg})")
         return made
