@@ -79,7 +79,8 @@ class Target(Protocol):
     def operation(self, node: Node, operands: list[Value]) -> Value: ...
     def widened(self, value: Value, to: Value) -> str: ...  # to the lanes and the mask of `to`
     def lane(self, value: Value, number: int) -> Value: ...
-    def half(self, value: Value, side: int) -> Value: ...  # of a named vector: a vector, or a lane
+    def half(self, vectors: Sequence[Value], side: int, run: int) -> Value: ...
+    # a half of one; of two the halves in one vector, `run` lanes of each in turn
     def lane_numbers(self, lanes: int) -> Value: ...  # 0, 1, ..., lanes - 1 as int64
     def load(self, node: Node, point: Point) -> Value: ...
     def store(self, store: Store, value: Value, point: Point) -> None: ...
@@ -298,8 +299,7 @@ class NestPrinter(Target):
                     for inner in self.points(axes):
                         for one in sums:
                             self._step(one, inner)
-            for one in sums:
-                self._join(one)
+            self._join([one for one in sums if one.running])
         for one in sums:  # the identity where the reduction was empty
             self._keep(one.fold, one.point, one.total or self.start(one.fold, 1))
 
@@ -343,18 +343,36 @@ class NestPrinter(Target):
                 one.running[key] = self.start(one.fold, lanes)
         self.update(one.fold.arg.monoid, total or one.running[key], operands)
 
-    def _join(self, one: Accumulation) -> None:
-        """Make one of the accumulators, and of the lanes of the reduction's own vector axis."""
-        if not one.running:
-            return
-        monoid = one.fold.arg.monoid
-        total = self._tree(monoid, list(one.running.values()))
-        while total[0].lanes > max(map(self.lanes_of, _parts(one.fold))):
-            sides = (tuple(self.half(v, side) for v in total) for side in range(2))
-            total = self._tree(monoid, list(sides))
-        total = self._tree(monoid, [one.total, total]) if one.total else total
-        one.total = tuple(self.declare(value, mutable=True) for value in total)
-        one.running = {}
+    def _join(self, sums: Iterable[Accumulation]) -> None:
+        """Make one of the accumulators of each sum, and of the lanes of the reduction's own vector
+        axis."""
+        for fold, group in groupby(sums, key=lambda one: one.fold):
+            monoid, ready = fold.arg.monoid, list(group)
+            totals = [self._tree(monoid, list(one.running.values())) for one in ready]
+            if totals[0][0].lanes > max(map(self.lanes_of, _parts(fold))):
+                totals = self._across(monoid, totals)
+            for one, total in zip(ready, totals, strict=True):
+                total = self._tree(monoid, [one.total, total]) if one.total else total
+                one.total = tuple(self.declare(value, mutable=True) for value in total)
+                one.running = {}
+
+    def _across(self, monoid: Monoid, values: list[Values]) -> list[Values]:
+        """Combine the lanes of each of `values`, as many at once as lanes go: halves of two make
+        one vector, where they alternate, until each has one lane of the last vector."""
+        count = min(values[0][0].lanes, 1 << len(values).bit_length() >> 1)
+        rest, values = values[count:], values[:count]
+        while (number := len(values)) > 1 or values[0][0].lanes > count:
+            pairs = [zip(*values[at : at + 2], strict=True) for at in range(0, number, 2)]
+            values = [
+                self._tree(monoid, [
+                    tuple(self.declare(self.half(one, side, count // number)) for one in parts)
+                    for side in (0, 1)
+                ])
+                for parts in map(list, pairs)
+            ]  # fmt: skip
+        (last,) = values
+        lanes = [tuple(self.lane(one, i) for one in last) for i in range(count)]
+        return (lanes if count > 1 else [last]) + (self._across(monoid, rest) if rest else [])
 
     def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
         while len(values) > 1:

@@ -8,7 +8,7 @@ than compiling a small kernel.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from lamina.codegen.base import NestPrinter, Point, Scope, Value
 from lamina.codegen.spell_c import HELPERS, TYPES, spell
@@ -84,11 +84,15 @@ class CPrinter(NestPrinter):
         text = f"{value.text}[{number}]"
         return Value(f"({text} != 0)" if value.mask else text, value.dtype)
 
-    def half(self, value: Value, side: int) -> Value:
-        half = Value("", value.dtype, value.lanes // 2, value.mask)
-        if half.lanes == 1:
-            return self.lane(value, side)
-        return half._replace(text=f"(({self.type(half)}u *)&{value.text})[{side}]")
+    def half(self, vectors: Sequence[Value], side: int, run: int) -> Value:
+        lanes = vectors[0].lanes // 2
+        starts = range(side * lanes, (side + 1) * lanes, run)
+        places = [(one, at + i) for at in starts for one in vectors for i in range(run)]
+        if len(places) == 1:
+            return self.lane(*places[0])
+        half = vectors[0]._replace(lanes=len(places))
+        elements = ", ".join(f"{one.text}[{lane}]" for one, lane in places)
+        return half._replace(text=f"({self.type(half)}){{{elements}}}")
 
     def lane_numbers(self, lanes: int) -> Value:
         numbers = ", ".join(map(str, range(lanes)))
