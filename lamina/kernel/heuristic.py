@@ -33,6 +33,8 @@ NARROW_ROWS = 8  # rows kept in registers when a row is shorter than a vector
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 STRIP = 8  # vectors of a row that a reduction across rows reads together
 PANEL = 256  # columns of a product whose operand is staged with all of its rows
+PACKED = 512  # rows that make up for packing what they share
+RAGGED = 48  # elements of a row that wastes lanes unless vectors divide it
 TALL = 128  # rows that pay for staging an operand that lies across
 FAR = 1024  # elements between rows that compete for the same lines of a cache
 TURN = 32  # rows and columns of the block that a transpose stages
@@ -159,6 +161,8 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     work = _work(plan.kernel)
     fold = contraction((store.value for store in plan.kernel.stores), plan.kernel.row_axes)
     row = _vector_row(plan, fold)
+    if fold is not None and (row is None or (row.arg.size < RAGGED and row.arg.size % plan.width)):
+        row = _packed_row(plan, fold) or row
     if row is None:
         if fold is not None:
             _dot_tile(plan, fold)
@@ -186,17 +190,30 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     gain = sum(max(map(plan.benefit, set(axes) - serial), default=-1) for axes in inner)
     if best is not None and plan.benefit(best) > 0 and (not inner or plan.benefit(best) >= gain):
         return best
-    if fold is None:
-        return None if inner else stored
-    column = stored and _column(plan, fold, stored)
-    return stored if stored and column and _panel(plan, fold, stored, column) else None
+    return stored if fold is None and not inner else None
 
 
-def _column(plan: Planner, fold: Node, vector: Node) -> Node | None:
-    """The longest row axis that what varies along `vector` does not vary along."""
-    wide = {axis for one in _loads(fold, vector) for axis in free_axes(one)}
-    tall = [axis for axis in plan.kernel.row_axes if axis is not vector and axis not in wide]
-    return max(tall, key=lambda axis: axis.arg.size, default=None)
+def _packed_row(plan: Planner, fold: Node) -> Node | None:
+    """The row axis that gains most by vectors whose operand is packed in panels; of one reduced
+    axis, only where results lie along it: dot products need no packing."""
+    several, rows = len(bound_axes(fold)) > 1, []
+    for axis in plan.kernel.row_axes:
+        stored = _store_score(plan.kernel, axis)
+        if (several or stored > 0) and _panel(plan, fold, axis)[0]:
+            rows.append((min(points(_reusing(plan, fold, axis)), PACKED), stored, axis))
+    return max(rows, key=lambda one: one[:2])[2] if rows else None
+
+
+def _reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
+    """The row axes that what varies along `vector` does not vary along; last the one that fills
+    the height of a tile and walks its own operand in the smallest steps."""
+    wide = {vector}.union(*map(free_axes, _loads(fold, vector)))
+
+    def height(axis: Node) -> tuple[int, int]:
+        steps = [abs(ix.terms_of(one.src[0])[0].get(axis, 0)) for one in _loads(fold, axis)]
+        return min(axis.arg.size, NARROW_ROWS - 1), -max(steps, default=0)
+
+    return sorted((axis for axis in plan.kernel.row_axes if axis not in wide), key=height)
 
 
 def _vector_strip(plan: Planner, row: Node) -> None:
@@ -233,7 +250,8 @@ def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
 def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     """Rows x vectors in registers, the reduction outside the tile; operands that lie badly for
     it in panels."""
-    column, (name, atom) = _column(plan, fold, vector), _atom_for(plan, fold)
+    *_, column = None, *_reusing(plan, fold, vector)
+    name, atom = _atom_for(plan, fold)
     if column is None or atom is None or vector.arg.size < atom.lanes:
         plan.vectorize(vector)
         if column is not None and column.arg.size >= NARROW_ROWS:
@@ -241,8 +259,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         return
     wide, tall = (_loads(fold, axis) for axis in (vector, column))
     cached = max(points(free_axes(one)) for one in tall) <= CACHED
-    panel = None
-    if columns := _panel(plan, fold, vector, column):
+    panel, (columns, inside) = None, _panel(plan, fold, vector)
+    if columns:
         innermost = bound_axes(fold)[-1]
         if innermost.arg.size >= plan.width:
             plan.split(innermost, plan.width)  # what lies along it is read a piece at a time
@@ -253,9 +271,10 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     outer_m, height = plan.split(column, -(-column.arg.size // blocks))
     around = [outer_n, outer_m] if cached and panel is None else [outer_m, outer_n]
     if panel is not None:
-        around = [panel, *around]
+        around = [panel, *inside, *around]
         plan.staged += [(one.arg.parameter, panel) for one in wide]
-        plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
+        if columns >= TALL:
+            plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
     tile = (height, repeat, lane)
     first = [axis for axis in plan.kernel.row_axes if axis not in (*around, *tile)]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
@@ -272,20 +291,27 @@ def _is_far(load: Node, axis: Node) -> bool:
     return abs(ix.terms_of(load.src[0])[0].get(axis, 0)) >= FAR
 
 
-def _panel(plan: Planner, fold: Node, vector: Node, column: Node) -> int:
-    """Columns of `vector` in a panel, or 0 where no operand needs to be staged."""
-    wide, tall = _loads(fold, vector), _loads(fold, column)
+def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, list[Node]]:
+    """Columns of `vector` in a panel, or 0 where no operand needs to be staged; and which rows
+    beside the tile's column run inside the loop that fills it."""
+    rows = _reusing(plan, fold, vector)
+    if not rows:
+        return 0, []
+    wide, tall = _loads(fold, vector), _loads(fold, rows[-1])
     if {one.arg.parameter for one in wide} & {one.arg.parameter for one in tall}:
-        return 0  # it would be staged as a whole
+        return 0, []  # it would be staged as a whole
+    while points(rows[1:]) >= PACKED:
+        rows = rows[1:]
     across = any(_suits(vector, *one.src) < 1 for one in wide)
-    far = any(_is_far(one, column) for one in tall)
+    far = any(_is_far(one, rows[-1]) for one in tall)
     # Half of the scratch memory is for the other operand.
     room = moves.SCRATCH // (2 * fold.dtype.itemsize * max(points(bound_axes(fold)), 1))
     columns = PANEL if far else PANEL // 2
-    while columns > room or 2 * columns > vector.arg.size:
+    least = 2 * plan.width
+    while columns > room or (columns > least and 2 * columns > vector.arg.size):
         columns //= 2
-    needed = (across or far) and column.arg.size >= TALL and columns >= 2 * plan.width
-    return columns if needed else 0
+    fits = columns >= least and vector.arg.size >= plan.width
+    return columns if fits and (across or far) and points(rows) >= TALL else 0, rows[:-1]
 
 
 def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:

@@ -43,7 +43,9 @@ class Compiler:
             "-O2", "-march=native" if x86 else "-mcpu=native", "-shared", "-fPIC", "-std=gnu11",
             "-w", "-pthread", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing",
         ]  # fmt: skip
-        if x86 and self.kind != "gcc":
+        if self.kind == "gcc":  # which carries what neighbouring rows share, and then spills
+            flags.append("-fno-predictive-commoning")
+        elif x86:
             flags.append("-mprefer-vector-width=512")
         if self.kind == "zig":
             flags += ["-g0", "-fomit-frame-pointer", "-fno-sanitize=undefined"]

@@ -59,6 +59,36 @@ def test_a_transposed_operand_is_packed_for_many_rows(
     assert staged == [wanted]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "stride", "wanted"),
+    [
+        ((2, 8, 12, 50), (40, 8, 3, 3), 1, 0),  # rows of whole vectors
+        ((2, 8, 24, 13), (70, 8, 3, 3), 1, 1),  # short rows: vectors of channels
+        ((3, 8, 21, 70), (70, 8, 3, 3), 2, 1),  # elements apart
+        ((300, 16, 3, 3), (20, 16, 2, 2), 1, 1),  # images share what is packed
+    ],
+)
+def test_the_kernels_of_a_convolution_are_packed_where_its_rows_waste_lanes(
+    staged: list[int], sizes: tuple[int, ...], kernel: tuple[int, ...], stride: int, wanted: int
+) -> None:
+    torch = pytest.importorskip("torch")
+    x, w = _array(*sizes), _array(*kernel)
+    found = lm.conv2d(lm.asarray(x), lm.asarray(w), stride=stride).numpy()
+    right = torch.conv2d(torch.from_numpy(x), torch.from_numpy(w), stride=stride)
+    np.testing.assert_allclose(found, right.numpy(), atol=2e-4)
+    assert staged == [wanted]
+
+
+def test_the_kernels_gradient_of_a_convolution_packs_what_lies_across(staged: list[int]) -> None:
+    torch = pytest.importorskip("torch")
+    x, w, g = _array(4, 16, 15, 15), _array(40, 16, 3, 3), _array(4, 40, 13, 13)
+    ours = lm.conv2d(lm.asarray(x), (weight := lm.asarray(w)))
+    (found,) = lm.gradient(ours, [weight], lm.asarray(g))
+    theirs = torch.nn.grad.conv2d_weight(torch.from_numpy(x), w.shape, torch.from_numpy(g))
+    np.testing.assert_allclose(found.numpy(), theirs.numpy(), atol=1e-3)
+    assert staged == [1]
+
+
 def test_what_is_computed_from_an_operand_alone_is_packed_with_it(staged: list[int]) -> None:
     a, b = _array(150, 75).astype(np.float16), _array(301, 75)
     scale = _array(75)
