@@ -13,12 +13,15 @@ Scalar = bool | int | float | complex
 class DType:
     """An element type. The instances below are the only ones; compare them with ``is``."""
 
-    def __init__(self, name: str, kind: str, bits: int) -> None:
+    def __init__(self, name: str, kind: str, bits: int, precision: int = 0, least: int = 0) -> None:
         self.name = name
         self.kind = kind  # "bool", "uint", "int", "float" or "complex"
         self.bits = bits
         self.itemsize = bits // 8
+        self.precision = precision or bits  # of a float, the bits of its significand
+        self.least = least or -bits  # of a float, the exponent of its least normal number
         self.is_float = kind == "float"
+        self.is_small = self.is_float and bits < 32
         self.is_complex = kind == "complex"
         self.is_int = kind in ("int", "uint")
         self.python: type = {"bool": bool, "float": float, "complex": complex}.get(kind, int)
@@ -59,12 +62,12 @@ uint8 = DType("uint8", "uint", 8)
 uint16 = DType("uint16", "uint", 16)
 uint32 = DType("uint32", "uint", 32)
 uint64 = DType("uint64", "uint", 64)
-float8_e4m3fn = DType("float8_e4m3fn", "float", 8)
-float8_e5m2 = DType("float8_e5m2", "float", 8)
-float16 = DType("float16", "float", 16)
-bfloat16 = DType("bfloat16", "float", 16)
-float32 = DType("float32", "float", 32)
-float64 = DType("float64", "float", 64)
+float8_e4m3fn = DType("float8_e4m3fn", "float", 8, 4, -6)
+float8_e5m2 = DType("float8_e5m2", "float", 8, 3, -14)
+float16 = DType("float16", "float", 16, 11, -14)
+bfloat16 = DType("bfloat16", "float", 16, 8, -126)
+float32 = DType("float32", "float", 32, 24, -126)
+float64 = DType("float64", "float", 64, 53, -1022)
 complex64 = DType("complex64", "complex", 64)
 complex128 = DType("complex128", "complex", 128)
 
@@ -119,26 +122,20 @@ def promote(what: str, a: DType, b: DType) -> DType:
         return a
     if a in STORAGE_ONLY or b in STORAGE_ONLY:
         raise DTypeError(f"{what}: {a.name} and {b.name}: float8 is for storage; cast it first")
-    if _RANK[a.kind] != _RANK[b.kind]:
-        low, high = sorted((a, b), key=lambda dtype: _RANK[dtype.kind])
+    low, high = sorted((a, b), key=lambda dtype: (_RANK[dtype.kind], dtype.bits))
+    if _RANK[low.kind] < _RANK[high.kind]:
         return complex128 if high.is_complex and low is float64 else high
-    if a.kind == b.kind:
-        if {a, b} == {float16, bfloat16}:
-            return float32
-        return a if a.bits >= b.bits else b
-    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
-    if unsigned is uint64:
+    if low.kind == high.kind:
+        return high if low.bits < high.bits else float32  # float16 and bfloat16
+    bits = max(one.bits if one.kind == "int" else 2 * one.bits for one in (a, b))
+    if bits > 64:
         raise DTypeError(f"{what}: {a.name} and {b.name} have no common integer dtype; cast one")
-    return BY_NAME[f"int{max(signed.bits, 2 * unsigned.bits)}"]
+    return BY_NAME[f"int{bits}"]
 
 
 def weak(scalar: Scalar, dtype: DType) -> DType:
     """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
     a higher kind."""
-    if isinstance(scalar, bool):
-        return dtype
-    if isinstance(scalar, int):
-        return default_int if dtype is bool_ else dtype
-    if isinstance(scalar, float):
-        return dtype if dtype.kind in ("float", "complex") else default_float
-    return complex_of(dtype)
+    python = next(one for one in (bool, int, float, complex) if isinstance(scalar, one))
+    default = complex_of(dtype) if python is complex else as_dtype(python)
+    return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default

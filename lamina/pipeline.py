@@ -38,7 +38,7 @@ from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cpu import CpuProgram
 from lamina.runtime.profile import KernelRecord, counter, pass_times, profile
-from lamina.simplify.algebra import DROP_DETACH, SIMPLIFY
+from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.complex import split_complex
 from lamina.simplify.movement import PREPARE
 
@@ -135,7 +135,6 @@ def _print(planned: Planned, options: Options) -> Planned:
 
 PASSES: tuple[Pass, ...] = (
     Pass("split_complex", _graph_pass(split_complex), "graph", "graph"),
-    Pass("drop_detach", _graph_pass(partial(rewrite, rules=DROP_DETACH)), "graph", "graph"),
     Pass("simplify", _graph_pass(partial(rewrite, rules=SIMPLIFY)), "graph", "graph"),
     Pass("prepare", _graph_pass(partial(rewrite, rules=PREPARE)), "graph", "graph"),
     Pass("fuse", _fuse, "graph", "kernels"),

@@ -23,7 +23,7 @@ Rule = Callable[..., Contributions]  # see `lamina.autodiff.rules`
 
 def wide(dtype: DType) -> DType:
     """The dtype to add many numbers of `dtype` in: halves lose small terms in a long sum."""
-    return float32 if dtype.is_float and dtype.bits < 32 else dtype
+    return float32 if dtype.is_small else dtype
 
 
 def _adding(x: Node) -> Monoid:

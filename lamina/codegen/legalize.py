@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lamina.codegen import small_floats as small
-from lamina.codegen.small_floats import carrier, is_small
+from lamina.codegen.small_floats import carrier
 from lamina.dtypes import float32, float64
 from lamina.ir.build import bitcast, cast, const, select
 from lamina.ir.kernel import Kernel, Store
@@ -51,7 +51,7 @@ class _Legalizer:
             return self._cast(node)
         if node.op is Op.BITCAST:
             return self._decoded(bitcast(self._bits_of(node.src[0]), carrier(node.dtype)), node)
-        if not is_small(node.dtype):
+        if not node.dtype.is_small:
             return self._target(node)
         if node.op is Op.LOAD:
             src = tuple(self.done[operand] for operand in node.src)
@@ -89,14 +89,14 @@ class _Legalizer:
         return small.rounded(value, node.dtype)
 
     def _decoded(self, bits: Node, node: Node) -> Node:
-        if not is_small(node.dtype):
+        if not node.dtype.is_small:
             return bits
         self.bits[node] = bits
         return small.decode(bits, node.dtype)
 
     def _bits_of(self, node: Node) -> Node:
         """What to store for `node`: the bits of a small float, any other value itself."""
-        if not is_small(node.dtype):
+        if not node.dtype.is_small:
             return self.done[node]
         if node not in self.bits:
             self.bits[node] = small.encode(self.done[node], node.dtype)
@@ -104,7 +104,7 @@ class _Legalizer:
 
     def _cast(self, node: Node) -> Node:
         value, source, to = self.done[node.src[0]], node.src[0].dtype, node.dtype
-        if not is_small(to):
+        if not to.is_small:
             return cast(value, to)
         value = small.narrowed(value) if source is float64 else cast(value, float32)
         fits = source.is_float and source.bits < to.bits

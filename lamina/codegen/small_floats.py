@@ -11,10 +11,10 @@ adding a power of two whose last place is the small format's smallest number rou
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
-from lamina import dtypes
-from lamina.dtypes import DType, Scalar, float32, float64, int32, int64
+from lamina.dtypes import BY_NAME, DType, Scalar, float8_e4m3fn, float32, float64, int32, int64
 from lamina.ir.build import bitcast, cast, select
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -25,40 +25,25 @@ _INFINITY = 0x7F800000
 _NAN = 0x7FC00000
 
 
-class _Format(NamedTuple):
-    fraction: int  # in bits
-    least: int  # exponent of the least normal number
-    infinity: int | None  # its bits, if anything stands for it
-    nan: int
+class _Format:
+    """What the bits of a small float mean."""
 
-    @property
-    def drop(self) -> int:
-        """Fraction bits that float32 has beyond this format."""
-        return 23 - self.fraction
-
-    @property
-    def offset(self) -> int:
-        """What separates the exponent fields, in place; 0 for bfloat16, which has float32's."""
-        return _power_bits(self.least - 1)
-
-    @property
-    def beyond(self) -> int:
-        """float32's bits of what would follow the largest number if the exponent had no end."""
-        first = self.nan if self.infinity is None else self.infinity
-        return (first << self.drop) + self.offset
-
-    @property
-    def magic(self) -> int:
-        """The power of two whose last place in float32 is this format's smallest number."""
-        return self.least + self.drop
+    def __init__(self, dtype: DType) -> None:
+        self.fraction = dtype.precision - 1  # in bits
+        self.least = dtype.least
+        strange = 1 if dtype is float8_e4m3fn else 1 << self.fraction  # the last are not finite
+        self.first_strange = (1 << (dtype.bits - 1)) - strange  # infinity where there is one
+        self.nan = self.first_strange | (1 << self.fraction >> 1)
+        self.drop = 23 - self.fraction  # fraction bits that float32 has beyond this format
+        # What separates the exponent fields, in place; 0 for bfloat16, which has float32's.
+        self.offset = _power_bits(self.least - 1)
+        # float32's bits of what would follow the largest number if the exponent had no end.
+        self.beyond = (self.first_strange << self.drop) + self.offset
+        # The power of two whose last place in float32 is this format's smallest number.
+        self.magic = self.least + self.drop
 
 
-_FORMATS: dict[DType, _Format] = {
-    dtypes.float16: _Format(10, -14, 0x7C00, 0x7E00),
-    dtypes.bfloat16: _Format(7, -126, 0x7F80, 0x7FC0),
-    dtypes.float8_e5m2: _Format(2, -14, 0x7C, 0x7E),
-    dtypes.float8_e4m3fn: _Format(3, -6, None, 0x7F),
-}
+_format = cache(_Format)
 
 
 def _power_bits(exponent: int) -> int:
@@ -66,19 +51,14 @@ def _power_bits(exponent: int) -> int:
     return (exponent + 127) << 23
 
 
-def is_small(dtype: DType) -> bool:
-    """Is `dtype` a float that travels as bits?"""
-    return dtype in _FORMATS
-
-
 def carrier(dtype: DType) -> DType:
     """The unsigned integer that holds the bits of `dtype`; other dtypes hold their own."""
-    return dtypes.BY_NAME[f"uint{dtype.bits}"] if is_small(dtype) else dtype
+    return BY_NAME[f"uint{dtype.bits}"] if dtype.is_small else dtype
 
 
 def decode(bits: Node, dtype: DType) -> Node:
     """The float32 that `bits`, of the carrier's dtype, stand for."""
-    form = _FORMATS[dtype]
+    form = _format(dtype)
     word = cast(bits, int32)
     if not form.offset:
         return bitcast(word << form.drop, float32)
@@ -86,11 +66,8 @@ def decode(bits: Node, dtype: DType) -> Node:
     body = word & (sign_bit - 1)
     sign = (word & sign_bit) << (32 - dtype.bits)
     normal = (body << form.drop) + form.offset
-    if form.infinity is None:
-        normal = select(body.eq(form.nan), body.lift(_NAN), normal)
-    else:
-        special = body > form.infinity - 1
-        normal = normal + select(special, body.lift(form.offset), body.lift(0))
+    strange = body > form.first_strange - 1
+    normal = normal | select(strange, body.lift(_INFINITY), body.lift(0))
     step = 2.0 ** (form.least - form.fraction)
     subnormal = bitcast(cast(body, float32) * step, int32)
     is_subnormal = body < (1 << form.fraction)
@@ -99,7 +76,7 @@ def decode(bits: Node, dtype: DType) -> Node:
 
 def encode(value: Node, dtype: DType) -> Node:
     """The bits, of the carrier's dtype, of a float32 rounded to `dtype`."""
-    form = _FORMATS[dtype]
+    form = _format(dtype)
     word = bitcast(value, int32)
     magnitude = word & _MAGNITUDE
     body = (_round_fraction(magnitude, form) + -form.offset) >> form.drop
@@ -107,25 +84,23 @@ def encode(value: Node, dtype: DType) -> Node:
         raised = bitcast(magnitude, float32) + 2.0**form.magic
         subnormal = bitcast(raised, int32) + -_power_bits(form.magic)
         body = select(magnitude < _power_bits(form.least), subnormal, body)
-    if form.infinity is not None:
-        body = select(magnitude > _INFINITY, body.lift(form.nan), body)
+    body = select(magnitude > _INFINITY, body.lift(form.nan), body)
     sign = (word >> (32 - dtype.bits)) & (1 << (dtype.bits - 1))
     return cast(body | sign, carrier(dtype))
 
 
 def rounded(value: Node, dtype: DType) -> Node:
     """A float32 rounded to what `dtype` can hold: ``decode(encode(value))``, cheaper."""
-    form = _FORMATS[dtype]
+    form = _format(dtype)
     word = bitcast(value, int32)
     magnitude = word & _MAGNITUDE
     body = _round_fraction(magnitude, form) & -(1 << form.drop)
     if form.offset:
         above = body > form.beyond - (1 << form.drop)
-        body = select(above, body.lift(_NAN if form.infinity is None else _INFINITY), body)
+        body = body | select(above, body.lift(_INFINITY), body.lift(0))
         subnormal = bitcast(magnitude, float32) + 2.0**form.magic + -(2.0**form.magic)
         body = select(magnitude < _power_bits(form.least), bitcast(subnormal, int32), body)
-    if form.infinity is not None:
-        body = select(magnitude > _INFINITY, body.lift(_NAN), body)
+    body = select(magnitude > _INFINITY, body.lift(_NAN), body)
     return bitcast(body | (word & _SIGN), float32)
 
 

@@ -101,12 +101,9 @@ def _prefixes(np: Any, arg: Reduce, operands: Arrays) -> Array:
 
 def _shear(np: Any, node: Node, x: Array) -> Array:
     axis, by, step = node.arg
-    out = np.zeros(node.shape, x.dtype)
-    source, target = np.moveaxis(x, (axis, by), (0, 1)), np.moveaxis(out, (axis, by), (0, 1))
-    for k in range(x.shape[by]):
-        offset = k * step if step > 0 else (x.shape[by] - 1 - k) * -step
-        target[offset : offset + x.shape[axis], k] = source[:, k]
-    return out
+    at = np.indices(node.shape, sparse=True)
+    shift = step * (at[by] if step > 0 else at[by] - x.shape[by] + 1)
+    return _take(np, x, np.broadcast_to(at[axis] - shift, node.shape), axis)
 
 
 def _places(np: Any, index: Array, size: int) -> Array:
@@ -115,8 +112,8 @@ def _places(np: Any, index: Array, size: int) -> Array:
     return np.where((index >= 0) & (index < size), index, size)
 
 
-def _gather(np: Any, node: Node, x: Array, index: Array) -> Array:
-    axis, size = node.arg, x.shape[node.arg]
+def _take(np: Any, x: Array, index: Array, axis: int) -> Array:
+    size = x.shape[axis]
     return np.take_along_axis(np.insert(x, size, 0, axis), _places(np, index, size), axis)
 
 
@@ -140,7 +137,7 @@ def _shift(np: Any, node: Node, x: Array, count: Array, shift: Row, beyond: Arra
 
 def _wide(np: Any, dtype: DType, x: Array) -> Array:
     """Small floats as float32: ml_dtypes lacks some functions, and does not sort NaN last."""
-    return x.astype(np.float32) if dtype.is_float and dtype.itemsize < 4 else x
+    return x.astype(np.float32) if dtype.is_small else x
 
 
 def _numpy(name: str) -> Row:
@@ -155,7 +152,7 @@ NUMPY = {
     Op.TRUNC: "trunc", Op.ADD: "add", Op.MUL: "multiply", Op.DIV: "true_divide",
     Op.IDIV: "floor_divide", Op.MOD: "remainder", Op.POW: "power", Op.MAX: "maximum",
     Op.MIN: "minimum", Op.LT: "less", Op.EQ: "equal", Op.AND: "bitwise_and", Op.OR: "bitwise_or",
-    Op.XOR: "bitwise_xor", Op.WHERE: "where",
+    Op.XOR: "bitwise_xor", Op.WHERE: "where", Op.REAL: "real", Op.IMAG: "imag",
 }  # fmt: skip
 EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
     Op.CONST: lambda np, node: np.array(node.arg.value, node.dtype.numpy),
@@ -163,8 +160,6 @@ EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
     Op.ERF: lambda np, node, x: np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x,
     Op.CAST: lambda np, node, x: x if node.dtype.is_complex else x.real,
     Op.BITCAST: lambda np, node, x: np.ascontiguousarray(x).view(node.dtype.numpy).reshape(x.shape),
-    Op.REAL: lambda np, node, x: x.real,
-    Op.IMAG: lambda np, node, x: x.imag,
     Op.COMPLEX: lambda np, node, *parts: np.stack(parts, axis=-1).view(node.dtype.numpy)[..., 0],
     Op.SHL: lambda np, node, x, n: _shift(np, node, x, n, np.left_shift, 0),
     Op.SHR: lambda np, node, x, n: _shift(np, node, x, n, np.right_shift, -(x < 0).astype(x.dtype)),
@@ -178,7 +173,7 @@ EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
     Op.SHRINK: lambda np, node, x: x[tuple(map(slice, *node.arg))],
     Op.FLIP: lambda np, node, x: np.flip(x, node.arg),
     Op.SHEAR: _shear,
-    Op.GATHER: _gather,
+    Op.GATHER: lambda np, node, x, index: _take(np, x, index, node.arg),
     Op.SCATTER: _scatter,
     Op.ARGSORT: lambda np, node, x: np.argsort(_wide(np, node.src[0].dtype, x), stable=True),
     Op.ASSIGN: lambda np, node, target, value: value,

@@ -23,18 +23,12 @@ from lamina.rewrite.fold import FOLD
 from lamina.rewrite.rules import Apply, Const, DTypeHole, Hole, Kinds, NotConst, Rule, guard
 from lamina.simplify.movement import MOVEMENT
 
-# Bits of significand, and the least exponent of a normal number, of each float dtype's format.
-_FORMAT = {
-    "float16": (11, -14), "bfloat16": (8, -126), "float32": (24, -126), "float64": (53, -1022),
-}  # fmt: skip
-
 
 @guard
 def has_exact_reciprocal(c: float, x: Node) -> bool:
     """c and 1 / c are normal powers of two in x's dtype."""
     significand, exponent = math.frexp(c)
-    _, least = _FORMAT.get(x.dtype.name, (0, 0))
-    return abs(significand) == 0.5 and least <= exponent - 1 <= -least
+    return abs(significand) == 0.5 and x.dtype.least <= exponent - 1 <= -x.dtype.least
 
 
 @guard
@@ -59,10 +53,7 @@ def holds(wide: DType, narrow: DType) -> bool:
         return True
     if wide.is_int:
         return narrow.is_int and wide.min <= narrow.min and narrow.max <= wide.max  # type: ignore[operator]
-    bits, least = _FORMAT.get(wide.name, (0, 0))
-    # An integer of n bits, or a float so small, needs n bits and exponents up to n.
-    narrow_bits, narrow_least = _FORMAT.get(narrow.name, (narrow.bits, -narrow.bits))
-    return narrow_bits <= bits and narrow_least >= least
+    return wide.is_float and narrow.precision <= wide.precision and narrow.least >= wide.least
 
 
 @guard
@@ -147,6 +138,8 @@ ALGEBRA = RuleSet("algebra", [
     Rule("where_inside_no", where(p, x, where(p, y, z)), where(p, x, z)),
     Rule("where_else_false", where(p, q, False), p & q),
     Rule("where_then_true", where(p, True, q), p | q),
+    # Derivatives, which stop at DETACH, have been taken.
+    Rule("detach", Apply(Op.DETACH, x), x),
     # Conversions.
     Rule("cast_to_own_dtype", cast(x, arg=to), x, makes_own_dtype(x, to)),
     Rule("cast_twice", cast(cast(x, arg=through), arg=to), cast(x, arg=to),
@@ -156,5 +149,3 @@ ALGEBRA = RuleSet("algebra", [
          keeps_bits(through, to)),
 ])  # fmt: skip
 SIMPLIFY = RuleSet("simplify", ALGEBRA.rules + MOVEMENT.rules)
-# Where derivatives stop matters until they have been taken; see `lamina.autodiff`.
-DROP_DETACH = RuleSet("drop_detach", [Rule("detach", Apply(Op.DETACH, x), x)])

@@ -5,7 +5,7 @@ Constants are kept as CONST or EXPAND of CONST, whatever moves them.
 
 from __future__ import annotations
 
-from lamina.dtypes import STORAGE_ONLY, bfloat16, bool_, float16, float32, int64, uint8
+from lamina.dtypes import bool_, float32, int64, uint8
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
 from lamina.ir.node import Node
@@ -16,7 +16,6 @@ from lamina.rewrite.rules import on
 from lamina.shape import prod
 
 LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many
-_WIDE = dict.fromkeys((float16, bfloat16, *STORAGE_ONLY), float32)
 
 
 @on(Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.SHRINK)
@@ -148,7 +147,7 @@ MOVEMENT = RuleSet("movement", [
 def sort_wide_keys(node: Node) -> Node | None:
     """A sort compares keys as they are stored; small floats are in order in float32 as well."""
     keys = node.src[0]
-    wide = uint8 if keys.dtype is bool_ else _WIDE.get(keys.dtype, keys.dtype)
+    wide = uint8 if keys.dtype is bool_ else float32 if keys.dtype.is_small else keys.dtype
     return Node(Op.ARGSORT, (build.cast(keys, wide),))
 
 
@@ -156,7 +155,7 @@ def sort_wide_keys(node: Node) -> Node | None:
 def scatter_into_float32(node: Node) -> Node | None:
     """A scatter combines with what is stored: in float32, rounded once."""
     base, places, updates = node.src
-    if node.arg.monoid is None or node.dtype not in _WIDE:
+    if node.arg.monoid is None or not node.dtype.is_small:
         return None
     operands = build.cast(base, float32), places, build.cast(updates, float32)
     return build.cast(Node(Op.SCATTER, operands, node.arg), node.dtype)
