@@ -29,6 +29,7 @@ CHUNK = 1 << 15  # operations that are worth handing to a thread
 MAX_CHUNKS = 256
 DOT_TILES = {32: (6, 4), 16: (3, 3)}  # by registers: dot products kept in them at once
 CACHED = 1 << 17  # elements that stay in the second-level cache
+ROWS = 8  # rows that are reduced at once
 NARROW_ROWS = 8  # rows kept in registers when a row is shorter than a vector
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 STRIP = 8  # vectors of a row that a reduction across rows reads together
@@ -164,9 +165,7 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     if fold is not None and (row is None or (row.arg.size < RAGGED and row.arg.size % plan.width)):
         row = _packed_row(plan, fold) or row
     if row is None:
-        if fold is not None:
-            _dot_tile(plan, fold)
-        _vector_inner(plan, fold is not None)
+        _vector_inner(plan, _dot_tile(plan, fold))
     elif fold is None:
         _vector_strip(plan, row)
     else:
@@ -322,16 +321,23 @@ def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:
     return "", None
 
 
-def _dot_tile(plan: Planner, fold: Node) -> None:
-    """A block of dot products whose vectors run along the reduction; the larger operand is read
-    once, in the outer loop."""
+def _dot_tile(plan: Planner, fold: Node | None) -> bool:
+    """A block of dot products whose vectors run along the reduction, or of rows where nothing is
+    reused; the larger operand is read once, in the outer loop. False where rows do not fit."""
     rows = sorted(plan.kernel.row_axes, key=lambda axis: -axis.arg.size)[:2]
+    heights: tuple[int, ...] = DOT_TILES[plan.target.registers]
+    if fold is None:
+        folds, inner = [node for node in plan.kernel.nodes if node.op is Op.FOLD], plan.inner()
+        if len(inner) != 1 or not folds or not rows or rows[0].arg.size < ROWS * ROWS:
+            return False
+        rows, heights = rows[:1], (max(1, ROWS // len(folds)),)
     outer = [
         plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
-        for axis, height in zip(rows, DOT_TILES[plan.target.registers], strict=False)
+        for axis, height in zip(rows, heights, strict=False)
     ]
     others = [axis for axis in plan.kernel.row_axes if axis not in outer and axis.arg.size > 1]
     plan.reorder([*(axis for axis in others if plan.nest.bound(axis) == "serial"), *outer])
+    return True
 
 
 def _vector_inner(plan: Planner, tiled: bool) -> None:
