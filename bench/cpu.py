@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.gpt2 import gpt2
+from bench.cold import cold, memory
 from bench.kernels import Fleet, kernels
-from bench.latency import imports, mlp, nodes
+from bench.latency import imports, nodes
 from bench.machine import ROOT, facts, peer_compiler
 from bench.process import PEERS, Bench, default_threads
 from bench.report import Report, Section
@@ -29,7 +29,7 @@ INTRODUCTION = (
     "the JSON file beside this page."
 )
 BUSY = 0.5  # load above which the page warns
-GROUPS = ("gemm", "skinny", "rows", "stream", "conv", "attention")
+GROUPS = ("gemm", "skinny", "rows", "stream", "conv", "attention", "mlp", "models")
 Measurement = Callable[[Bench, Fleet], Section]
 
 
@@ -40,8 +40,8 @@ def _alone(section: Callable[[Bench], Section]) -> Measurement:
 
 SECTIONS: dict[str, Measurement] = {
     **{name: functools.partial(kernels, name) for name in GROUPS},
-    "mlp": _alone(mlp),
-    "cold": _alone(gpt2),
+    "memory": _alone(memory),
+    "cold": _alone(cold),
     "imports": _alone(imports),
     "nodes": _alone(nodes),
 }

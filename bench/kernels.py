@@ -16,7 +16,7 @@ from bench.process import Bench, ProgramError, Worker, take_turns
 from bench.report import LAMINA, Row, Section
 
 _TURN_SECONDS = 0.05  # what one turn is meant to take
-_HOPELESS = 8.0  # times slower than the best of the others: measured once, and not in turns
+_FAR_BEHIND = 8.0  # times slower than the best of the others: measured once, and not in turns
 LIMIT, AGAIN = "limit", "again"  # turns of the machine's limit, and of the best peer once more
 
 
@@ -79,7 +79,7 @@ def kernels(name: str, bench: Bench, fleet: Fleet) -> Section:
     cases = [case for case in group.cases if case.quick or not bench.quick]
     worst: dict[str, float] = {}
     compared = 0
-    for threads in bench.threads:
+    for threads in bench.threads if group.single else bench.threads[:1]:
         for case in cases:
             row, errors = _measure(bench, fleet, name, case, threads)
             section.rows.append(row)
@@ -108,8 +108,8 @@ def _measure(
         for column in ready
     }
     once = take_turns(bench, label, turns, 1)
-    hopeless = _hopeless({column: values[0] for column, values in once.items()})
-    turns = {column: turn for column, turn in turns.items() if column in once.keys() - hopeless}
+    left_out = hopeless({column: values[0] for column, values in once.items()})
+    turns = {column: turn for column, turn in turns.items() if column in once.keys() - left_out}
     peers = {column: once[column][0] for column in turns if not column.startswith(LAMINA)}
     itself = min(peers, key=peers.__getitem__, default=None)
     if itself:
@@ -168,14 +168,10 @@ def _ask(worker: Worker, message: list[object]) -> float:
     return float(worker.tell(message)["seconds"])
 
 
-def _hopeless(once: dict[str, float]) -> set[str]:
+def hopeless(once: dict[str, float]) -> set[str]:
     """Who is so slow that more measurements would only take time; never lamina itself."""
-    return {
-        column
-        for column, seconds in once.items()
-        if column != LAMINA
-        and seconds > _HOPELESS * min(s for name, s in once.items() if name != column)
-    }
+    best = min(once.values(), default=0.0)
+    return {name for name, one in once.items() if name != LAMINA and one > _FAR_BEHIND * best}
 
 
 def _milliseconds(seconds: Iterable[float]) -> list[float]:

@@ -21,8 +21,8 @@ from bench.report import LAMINA
 from bench.statistics import in_turns
 from lamina.runtime.cpu import usable_cores
 
-LIMIT_SECONDS = 120  # a program that says nothing for so long is ended
-PEERS = ("torch", "tinygrad")
+LIMIT_SECONDS = 400  # a program that says nothing for so long is ended
+PEERS = ("numpy", "torch", "jax", "tinygrad", "onnxruntime")
 _PAUSE_SECONDS = 0.03  # between turns: threads of the last one that still spin go to sleep
 
 

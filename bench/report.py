@@ -28,10 +28,12 @@ class Target:
 
     of: BEST or the name of a peer: its time is at least `limit` times lamina's. VALUE: lamina's
     figure is at most `limit`. SHARE: lamina reaches at least that share of the machine's limit.
+    most: the peer takes at most, not at least, `limit` times as long as lamina.
     """
 
     limit: float
     of: str = BEST
+    most: bool = False
 
     def text(self, unit: str) -> str:
         """The target as the table says it."""
@@ -39,7 +41,7 @@ class Target:
             return f"<= {quantity(self.limit, unit)}"
         if self.of == SHARE:
             return f"{self.limit:.0%} of limit"
-        return f"{self.limit:g}x {self.of}"
+        return f"{'<= ' if self.most else ''}{self.limit:g}x {self.of}"
 
 
 @dataclass
@@ -89,7 +91,9 @@ class Row:
         found = next(iter(ratios.values()), None) if target.of == BEST else ratios.get(target.of)
         if found is not None and abs(found - 1.0) <= min(self.noise() or 0.0, _MOST_NOISE):
             found = 1.0
-        return None if found is None else found >= target.limit
+        if found is None:
+            return None
+        return found <= target.limit if target.most else found >= target.limit
 
     def cells(self, peers: Sequence[str]) -> list[str]:
         """The line, with a column for every peer."""

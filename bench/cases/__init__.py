@@ -31,7 +31,8 @@ class Case:
     inputs: shapes, of normal float32 numbers, or a function that draws the arrays. functions: by
     column, by module, or for ANY of them. columns: who takes part beside lamina. bound: the limit
     of the machine that it meets, "fma" with a number of operations, "read" or "copy" with a
-    number of bytes. tolerance: of the largest value of the result.
+    number of bytes. tolerance: of the largest value of the result. makes_step: the functions
+    return what is measured, a function of nothing that may have a state.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Case:
     targets: tuple[Target, ...] = (Target(1.0),)
     quick: bool = False  # measured by --quick as well
     tolerance: float = 1e-5
+    makes_step: bool = False
 
     def arrays(self, seed: int) -> list[Array]:
         """The inputs: the same in every process, other ones for every seed."""
@@ -52,8 +54,10 @@ class Case:
 
     def function(self, column: str) -> Function:
         """What `column` runs. Raises KeyError where it cannot take part."""
-        names = (column, module_of(column), ANY)
-        return next(self.functions[name] for name in names if name in self.functions)
+        for name in (column, module_of(column)):
+            if name in self.functions:
+                return self.functions[name]
+        return self.functions[ANY]
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,12 @@ class Group:
     title: str
     cases: tuple[Case, ...]
     notes: tuple[str, ...] = ()
+    single: bool = True  # measured with one thread as well
+    others: tuple[Case, ...] = ()  # for other sections
+
+    def case(self, name: str) -> Case:
+        """The case called `name`."""
+        return next(one for one in (*self.cases, *self.others) if one.name == name)
 
     def columns(self) -> tuple[str, ...]:
         """Everybody who takes part beside lamina, in the order of the cases."""
@@ -72,6 +82,11 @@ class Group:
 def module_of(column: str) -> str:
     """The module behind a column: ``torch`` of ``torch.compile``."""
     return "torch" if column == REFERENCE else column.replace(".", " ").split()[0]
+
+
+def way_of(column: str) -> str:
+    """The way to run it: ``compile`` of ``torch.compile``, nothing of ``torch``."""
+    return column.replace(".", " ").partition(" ")[2]
 
 
 def load(name: str) -> Group:

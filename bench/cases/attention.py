@@ -49,7 +49,17 @@ def _cases(causal: bool) -> list[Case]:
     ]
 
 
+def _long(length: int) -> Case:
+    functions = {
+        "lamina": lambda lm, q, k, v: lm.scaled_dot_product_attention(q, k, v),
+        "torch": lambda torch, *qkv: torch.nn.functional.scaled_dot_product_attention(*qkv),
+    }
+    return Case(f"forward, T={length}", ((1, HEADS, length, WIDTH),) * 3, functions, ("torch",))
+
+
+LONG = tuple(_long(LENGTH * factor) for factor in (2, 4, 8, 16))  # for their memory alone
 GROUP = Group(
     f"Attention ({HEADS} heads, T={LENGTH}, D={WIDTH}, float32)",
     tuple(case for causal in (False, True) for case in _cases(causal)),
+    others=LONG,
 )

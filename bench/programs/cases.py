@@ -22,6 +22,7 @@ from bench.programs.protocol import clock, emit
 
 _SAMPLE = 1 << 20  # elements of a result that are compared
 _BLOCK_SECONDS = 2e-4  # shorter calls are measured several at a time
+_FIRST_CALLS = 3  # before the result that is compared
 _WARM = 0.15  # of a turn goes before its measurement
 
 own = framework(sys.argv[1], int(sys.argv[3]))
@@ -30,35 +31,30 @@ now = clock(int(sys.argv[3]))
 programs: dict[str, Callable[[], Any]] = {}
 
 
-def prepare(group: str, name: str, columns: list[str]) -> dict[str, str]:
-    """Compile a case for each column and write its results; returns what went wrong."""
+def prepare(group: str, name: str, columns: list[str]) -> dict[str, Any]:
+    """Compile a case for each column and write its results; returns what went wrong, and the
+    number of kernels of the last run where it is known."""
     programs.clear()
     gc.collect()
-    case = next(one for one in load(group).cases if one.name == name)
+    case = load(group).case(name)
     arrays = [own.array(one) for one in case.arrays(seed)]
     errors = {}
+    kernels = None
     for column in columns:
         try:
-            program = own.program(case.function(column), how(column))
-            for _ in range(1 if column == REFERENCE else 3):  # some compile on a later call
-                value = program(*arrays)
+            step = own.step(case, arrays, column)
+            # Some compile on a later call than the first.
+            for _ in range(1 if column == REFERENCE and not case.makes_step else _FIRST_CALLS):
+                before = own.kernels()
+                value = step()
+                kernels = own.kernels() - before
             values = [sampled(one) for one in own.results(value)]
             np.savez(folder / f"{column}.npz", *values)
         except Exception as error:
             errors[column] = (str(error).strip() or repr(error)).splitlines()[0][:200]
             continue
-        programs[column] = bound(program, arrays)
-    return errors
-
-
-def how(column: str) -> str:
-    """``compile`` of ``torch.compile``."""
-    return column.replace(".", " ").partition(" ")[2]
-
-
-def bound(program: Callable[..., Any], arrays: list[Any]) -> Callable[[], Any]:
-    """`program` on its arrays."""
-    return lambda: program(*arrays)
+        programs[column] = step
+    return {"errors": errors, "kernels": kernels}
 
 
 def sampled(values: Array) -> Array:
@@ -91,7 +87,7 @@ emit(ready=True)
 for line in sys.stdin:
     command, *words = json.loads(line)
     if command == "case":
-        emit(errors=prepare(*words))
+        emit(**prepare(*words))
     elif command == "time":
         emit(seconds=measure(programs[words[0]], words[1]))
     else:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import tempfile
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from bench.cases import REFERENCE, Array, Function
+from bench.cases import REFERENCE, Array, Case, way_of
 
-Program = Callable[..., Any]
+Step = Callable[[], Any]
 
 
 class Framework:
@@ -24,9 +26,20 @@ class Framework:
         """`values` as this framework's own array."""
         return values
 
-    def program(self, function: Function, how: str) -> Program:
-        """`function` of this framework's arrays, run to its end, in the way `how` names."""
-        return lambda *arrays: function(self.module, *arrays)
+    def step(self, case: Case, arrays: list[Any], column: str) -> Step:
+        """What is measured: the case on its arrays, run to its end each time."""
+        function = case.function(column)
+        if case.makes_step:
+            return self.program(function(self.module, *arrays), (), way_of(column))
+        return self.program(lambda *own: function(self.module, *own), tuple(arrays), way_of(column))
+
+    def program(self, function: Callable[..., Any], arrays: tuple[Any, ...], way: str) -> Step:
+        """`function` of `arrays`, run in the way that `way` names."""
+        return lambda: function(*arrays)
+
+    def kernels(self) -> int:
+        """How many kernels have run, or 0 where nobody counts."""
+        return 0
 
     def results(self, value: Any) -> list[Array]:
         """What a program returned."""
@@ -41,7 +54,7 @@ class Framework:
 
 
 class Lamina(Framework):
-    """Jitted, or with `how` "unjitted" built and realized anew on each call."""
+    """Jitted, or "unjitted": built and realized anew on each call."""
 
     def __init__(self) -> None:
         import lamina
@@ -51,25 +64,28 @@ class Lamina(Framework):
     def array(self, values: Array) -> Any:
         return self.module.asarray(values)
 
-    def program(self, function: Function, how: str) -> Program:
-        lm = self.module
-        if how != "unjitted":
-            jitted: Program = lm.jit(lambda *arrays: function(lm, *arrays))
-            return jitted
+    def program(self, function: Callable[..., Any], arrays: tuple[Any, ...], way: str) -> Step:
+        if way != "unjitted":
+            return functools.partial(self.module.jit(function), *arrays)
 
-        def run(*arrays: Any) -> Any:
-            value = function(lm, *arrays)
-            lm.realize(*(value if isinstance(value, (list, tuple)) else [value]))
+        def run() -> Any:
+            value = function(*arrays)
+            self.module.realize(*(value if isinstance(value, (list, tuple)) else [value]))
             return value
 
         return run
+
+    def kernels(self) -> int:
+        from lamina.pipeline import counter
+
+        return counter.kernels
 
     def numpy(self, value: Any) -> Any:
         return value.numpy()
 
 
 class Torch(Framework):
-    """Eager, or with `how` "compile" by its compiler; in float64 as the reference."""
+    """Eager, or by its compiler ("compile"); in float64 as the reference."""
 
     def __init__(self, threads: int, double: bool = False) -> None:
         import torch
@@ -83,12 +99,9 @@ class Torch(Framework):
         tensor = self.module.from_numpy(values)
         return tensor.double() if self.double and tensor.is_floating_point() else tensor
 
-    def program(self, function: Function, how: str) -> Program:
-        torch = self.module
-        if how != "compile":
-            return lambda *arrays: function(torch, *arrays)
-        compiled: Program = torch.compile(lambda *arrays: function(torch, *arrays))
-        return compiled
+    def program(self, function: Callable[..., Any], arrays: tuple[Any, ...], way: str) -> Step:
+        run = self.module.compile(function) if way == "compile" else function
+        return functools.partial(run, *arrays)
 
     def numpy(self, value: Any) -> Any:
         return value.detach().numpy()
@@ -106,10 +119,10 @@ class Jax(Framework):
     def array(self, values: Array) -> Any:
         return self.module.numpy.asarray(values)
 
-    def program(self, function: Function, how: str) -> Program:
-        jax = self.module
-        jitted = jax.jit(lambda *arrays: function(jax, *arrays))
-        return lambda *arrays: jax.block_until_ready(jitted(*arrays))
+    def program(self, function: Callable[..., Any], arrays: tuple[Any, ...], way: str) -> Step:
+        # A function of no arrays has jitted what it wants to.
+        run = self.module.jit(function) if arrays else function
+        return lambda: self.module.block_until_ready(run(*arrays))
 
 
 class Tinygrad(Framework):
@@ -123,12 +136,11 @@ class Tinygrad(Framework):
     def array(self, values: Array) -> Any:
         return self.module.Tensor(values).realize()
 
-    def program(self, function: Function, how: str) -> Program:
-        tinygrad = self.module
-        device = tinygrad.Device[tinygrad.Device.DEFAULT]
-        jitted = tinygrad.TinyJit(lambda *arrays: function(tinygrad, *arrays).realize())
+    def program(self, function: Callable[..., Any], arrays: tuple[Any, ...], way: str) -> Step:
+        device = self.module.Device[self.module.Device.DEFAULT]
+        jitted = self.module.TinyJit(lambda *own: function(*own).realize())
 
-        def run(*arrays: Any) -> Any:
+        def run() -> Any:
             value = jitted(*arrays)
             device.synchronize()
             return value
@@ -139,11 +151,39 @@ class Tinygrad(Framework):
         return value.numpy()
 
 
+class Onnxruntime(Torch):
+    """What PyTorch exports. The function of a case returns one of its first array."""
+
+    def step(self, case: Case, arrays: list[Any], column: str) -> Step:
+        import onnxruntime
+
+        torch, first = self.module, arrays[0]
+
+        class Exported(torch.nn.Module):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.function = case.function(column)(torch, *arrays)
+
+            def forward(self, x: Any) -> Any:
+                return self.function(x)
+
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = torch.get_num_threads()
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            path = os.path.join(folder, "model.onnx")
+            model = Exported().eval()
+            torch.onnx.export(model, (first,), path, input_names=["x"], dynamo=False)
+            session = onnxruntime.InferenceSession(path, settings)
+        values = {"x": first.numpy()}
+        return lambda: torch.from_numpy(session.run(None, values)[0])
+
+
 def framework(name: str, threads: int) -> Framework:
     """The framework `name`, which is told how many threads to use if its variables do not."""
     if name in ("torch", REFERENCE):
         return Torch(threads, name == REFERENCE)
     makers: dict[str, Callable[[], Framework]] = {
         "lamina": Lamina, "jax": Jax, "tinygrad": Tinygrad, "numpy": Framework,
+        "onnxruntime": lambda: Onnxruntime(threads),
     }  # fmt: skip
     return makers[name]()

@@ -13,7 +13,6 @@ import pytest
 from bench import machine
 from bench.cases import REFERENCE
 from bench.kernels import compare
-from bench.latency import agreement
 from bench.process import Bench, ProgramError, Worker, take_turns
 from bench.report import SHARE, VALUE, Report, Row, Section, Target, quantity, table
 from bench.statistics import in_turns, noise, ratio
@@ -141,16 +140,6 @@ def test_a_report_is_written_with_its_samples(tmp_path: Path) -> None:
     assert "| third | 1 s | 4 s | 4 torch | - | - |" in text
     raw = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
     assert raw["sections"][0]["rows"][2]["samples"] == {"lamina": [1.0], "torch": [4.0]}
-
-
-def test_losses_must_agree() -> None:
-    first = {"lamina": [3.0, 2.0], "torch": [3.0, 2.0]}
-    assert "step agree among lamina, torch" in agreement(first, {"lamina": 1.0, "torch": 1.0})
-    off = agreement(first, {"lamina": 1.0, "torch": 1.001})
-    assert "**do not agree**" in off
-    assert "not compared" in agreement({"torch": [1.0]}, {"torch": 1.0})
-    nan = float("nan")
-    assert "**do not agree**" in agreement(first, {"lamina": nan, "torch": 1.0})
 
 
 def test_results_must_agree() -> None:

@@ -1,0 +1,107 @@
+"""The computations that are measured: complete, equal everywhere, and right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.cases import ANY, Case, Group, load, module_of, way_of
+from bench.cases.skinny import SIZE
+from bench.cpu import GROUPS, SECTIONS
+from bench.kernels import hopeless
+from bench.programs.frameworks import framework
+from bench.report import SHARE, VALUE
+
+
+@pytest.fixture(params=GROUPS)
+def group(request: pytest.FixtureRequest) -> Group:
+    return load(request.param)
+
+
+def test_columns_name_a_module_and_a_way_to_run_it() -> None:
+    assert (module_of("torch.compile"), way_of("torch.compile")) == ("torch", "compile")
+    assert (module_of("lamina unjitted"), way_of("lamina unjitted")) == ("lamina", "unjitted")
+    assert (module_of("jax"), way_of("jax")) == ("jax", "")
+    assert module_of("reference") == "torch"
+
+
+def test_every_group_is_a_section() -> None:
+    assert set(GROUPS) <= set(SECTIONS)
+
+
+def test_every_case_has_a_function_for_each_of_its_columns(group: Group) -> None:
+    names = [case.name for case in group.cases]
+    assert len(set(names)) == len(names)
+    assert any(case.quick for case in group.cases)
+    for case in group.cases:
+        assert all(map(callable, map(case.function, ("lamina", *case.columns))))
+        assert {one.of for one in case.targets} <= {*case.columns, "best peer", SHARE, VALUE}
+        assert case.bound is None or case.bound[0] in ("fma", "read", "copy")
+        assert case.bound or SHARE not in {one.of for one in case.targets}
+
+
+def test_a_missing_function_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Case("one", ((2,),), {"lamina": abs}, ()).function("torch")
+
+
+def test_data_are_new_for_every_seed_and_every_case() -> None:
+    one, other = (Case(name, ((3, 4), (4,)), {ANY: abs}, ()) for name in ("one", "other"))
+    first, again, new = one.arrays(1), one.arrays(1), one.arrays(2)
+    assert [array.shape for array in first] == [(3, 4), (4,)]
+    assert all(array.dtype == np.float32 for array in first)
+    np.testing.assert_array_equal(first[0], again[0])
+    assert not np.array_equal(first[0], new[0])
+    assert not np.array_equal(first[0], other.arrays(1)[0])
+
+
+def test_who_is_far_behind_is_measured_once() -> None:
+    seconds = {"lamina": 90.0, "torch": 1.0, "jax": 7.0, "tinygrad": 9.0}
+    assert hopeless(seconds) == {"tinygrad"}
+    assert hopeless({"lamina": 1.0, "torch": 2.0}) == set()
+    assert hopeless({"torch": 2.0}) == set()
+
+
+@pytest.mark.parametrize("name", ["M=1, W in Q8_0", "M=1, W in Q4_0"])
+def test_quantised_weights_are_what_the_peers_multiply_with(name: str) -> None:
+    case = load("skinny").case(name)
+    arrays = case.arrays(5)
+    own = framework("lamina", 1)
+    (result,) = own.results(own.step(case, [own.array(one) for one in arrays], "lamina")())
+    wanted = arrays[0].astype(np.float64) @ arrays[-1].T.astype(np.float64)
+    assert arrays[-1].shape == (SIZE, SIZE)
+    np.testing.assert_allclose(result, wanted, atol=1e-4 * float(np.abs(wanted).max()))
+
+
+def _scaled(module: Any, x: Any) -> Any:
+    return x * 2.0
+
+
+def _counting(module: Any, x: Any) -> Any:
+    state = [x]
+
+    def step() -> Any:
+        state[0] = state[0] + 1.0
+        return state[0]
+
+    return step
+
+
+@pytest.mark.parametrize("column", ["lamina", "lamina unjitted", "numpy", "torch"])
+def test_frameworks_run_what_they_are_given(column: str) -> None:
+    pytest.importorskip(module_of(column))
+    own = framework(module_of(column), 1)
+    values = np.array([1.0, 2.0], np.float32)
+    step = own.step(Case("scaled", ((2,),), {ANY: _scaled}, ()), [own.array(values)], column)
+    np.testing.assert_array_equal(own.results(step())[0], [2.0, 4.0])
+
+
+@pytest.mark.parametrize("column", ["lamina unjitted", "numpy", "torch"])
+def test_steps_have_state(column: str) -> None:
+    pytest.importorskip(module_of(column))
+    own = framework(module_of(column), 1)
+    case = Case("counting", ((1,),), {ANY: _counting}, (), makes_step=True)
+    step = own.step(case, [own.array(np.zeros(1, np.float32))], column)
+    assert [own.results(step())[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
