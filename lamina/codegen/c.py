@@ -131,7 +131,9 @@ class CPrinter(NestPrinter):
             values = [self.value(node, one).text for one in self._each_lane(axis, point)]
             return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
         start = self.index_text(index, point)
-        text = f"*(const {kind}u *)({array} + {start})"
+        # GCC 12 would take what it only widens apart, lane by lane, were the load not volatile.
+        volatile = "volatile " if dtype.itemsize < 4 else ""
+        text = f"*(const {volatile}{kind}u *)({array} + {start})"
         if stride != 1:
             elements = (f"{array}[{start} + {lane * stride}]" for lane in range(lanes))
             text = f"({kind}){{{', '.join(elements)}}}"

@@ -163,7 +163,7 @@ def _cast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> s
         text = f"({printer.widened(value, mask_of(out))} & 1)"
         if out.dtype.is_int:
             return f"({kind}){text}"
-    elif value.dtype.is_float and out.dtype.is_int and out.dtype.bits < 32:
+    elif value.dtype.is_float != out.dtype.is_float and min(value.dtype.bits, out.dtype.bits) < 32:
         text = f"__builtin_convertvector({text}, {printer.type(out._replace(dtype=int32))})"
     return f"__builtin_convertvector({text}, {kind})"
 
