@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lamina.dtypes import DType, bool_, float32, int64
+from lamina.dtypes import DType, bool_, float32
 from lamina.ir import build
-from lamina.ir.build import cast, flip, permute, reshape, select
+from lamina.ir.build import cast, flip, permute, places, reshape, select, spread
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, SOFTMAX_SUM, WELFORD, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
@@ -43,20 +43,9 @@ def sum_from_each(x: Node, axis: int) -> Node:
     return flip(cast(total, x.dtype), (axis,))
 
 
-def spread(x: Node, axes: Sequence[int], shape: Shape) -> Node:
-    """Undo the shape of a reduction over `axes` of `shape`: each element is repeated."""
-    return build.expand(build.insert_axes(x, axes), shape)
-
-
 def inverse(order: Sequence[int]) -> list[int]:
     """The permutation that undoes `order`."""
     return sorted(range(len(order)), key=order.__getitem__)
-
-
-def positions(shape: Shape, axis: int) -> Node:
-    """The index along `axis` of each element of `shape`."""
-    others = [one for one in range(len(shape)) if one != axis]
-    return spread(build.iota(shape[axis], int64), others, shape)
 
 
 def take(x: Node, index: Node, axis: int) -> Node:
@@ -113,7 +102,7 @@ def _running_product(g: Node, z: Node, x: Node) -> Contributions:
     quadratic size, but exact where x has zeros."""
     (axis,) = z.arg.axes
     square = (*x.shape[:axis], x.shape[axis], *x.shape[axis:])
-    i, k = positions(square, axis), positions(square, axis + 1)
+    i, k = places(square, axis), places(square, axis + 1)
     rows, g_rows = spread(x, (axis,), square), spread(g, (axis,), square)
     factors = select(i < k, rows, rows.lift(1.0))
     inner = Node(Op.SCAN, (factors,), Reduce(MUL, (axis + 1,)))
@@ -144,7 +133,7 @@ def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
     """dx_i = sum of g_k over the prefixes k whose extreme is x_i (the first, among equals)."""
     (axis,) = z.arg.axes
     monoid = ARGMAX if z.arg.monoid in (MAX, ARGMAX) else ARGMIN
-    winner = Node(Op.SCAN, (x, positions(x.shape, axis)), Reduce(monoid, (axis,), 1))
+    winner = Node(Op.SCAN, (x, places(x.shape, axis)), Reduce(monoid, (axis,), 1))
     return put(g, winner, x.shape, axis), *(None for _ in index)
 
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from lamina.autodiff import reductions
 from lamina.autodiff.reductions import Contributions, Rule, sum_over, take, wide
 from lamina.dtypes import int64
-from lamina.ir.build import cast, flip, full, pad, permute, reshape, select, shear, shrink, unary
+from lamina.ir import build
+from lamina.ir.build import cast, flip, full, pad, permute, reshape, select, shrink, unary
 from lamina.ir.monoids import ADD, MAX, MIN
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Scatter
@@ -77,7 +78,7 @@ def _shear(g: Node, z: Node, x: Node) -> Contributions:
     """dx[j, k] = g[j + k s, k]: sheared back by -s. That puts ``g[i - (K - 1 - k) s, k]`` at i, so
     x's elements start at (K - 1) s; by symmetry the same holds for negative s with abs(s)."""
     axis, by, step = z.arg
-    back = shear(g, axis, by, -step)
+    back = build.shear(g, axis, by, -step)
     first = z.shape[axis] - x.shape[axis]
     start = [first if one == axis else 0 for one in range(len(x.shape))]
     return (shrink(back, start, [low + n for low, n in zip(start, x.shape, strict=True)]),)
@@ -98,7 +99,7 @@ def _overwrite(g: Node, z: Node, index: Node, update: Node) -> Contributions:
     later update took the place: scattering positions in the same way finds the last writer."""
     axis = z.arg.axis
     kept = Node(Op.SCATTER, (g, index, update.lift(0.0)), z.arg)
-    order = reductions.positions(index.shape, axis)
+    order = build.places(index.shape, axis)
     last = Node(Op.SCATTER, (full(z.shape, -1, int64), index, order), z.arg)
     won = take(last, index, axis).eq(order)
     return kept, None, select(won, take(g, index, axis), update.lift(0.0))

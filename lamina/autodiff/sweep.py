@@ -21,10 +21,10 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import reduce
 
-from lamina.autodiff.reductions import spread, sum_from_each, take
+from lamina.autodiff.reductions import sum_from_each, take
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
 from lamina.errors import GradientError
-from lamina.ir.build import select
+from lamina.ir.build import select, spread
 from lamina.ir.monoids import ADD, MUL, SOFTMAX_SUM, WELFORD
 from lamina.ir.node import Node, const, toposort, type_text
 from lamina.ir.ops import Group, Op

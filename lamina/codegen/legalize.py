@@ -14,11 +14,12 @@ from dataclasses import replace
 from lamina.codegen import small_floats as small
 from lamina.codegen.small_floats import carrier
 from lamina.dtypes import float32, float64
-from lamina.ir.build import bitcast, cast, const, select
+from lamina.ir.build import bitcast, cast, select
 from lamina.ir.kernel import Kernel, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.rewrite.fold import fold
 from lamina.simplify.transcendental import expand
 
 
@@ -58,9 +59,8 @@ class _Legalizer:
             arg = node.arg._replace(dtype=carrier(node.dtype))
             return self._decoded(Node(Op.LOAD, src, arg), node)
         if node.op is Op.CONST:
-            value, bits = small.rounded_scalar(node.arg.value, node.dtype)
-            self.bits[node] = const(bits, carrier(node.dtype))
-            return const(value, float32)
+            self.bits[node] = fold(Op.BITCAST, (node,), carrier(node.dtype))
+            return fold(Op.CAST, (node,), float32)
         return self._computed(node)
 
     def _computed(self, node: Node) -> Node:

@@ -12,9 +12,8 @@ adding a power of two whose last place is the small format's smallest number rou
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
-from lamina.dtypes import BY_NAME, DType, Scalar, float8_e4m3fn, float32, float64, int32, int64
+from lamina.dtypes import BY_NAME, DType, float8_e4m3fn, float32, float64, int32, int64
 from lamina.ir.build import bitcast, cast, select
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -130,12 +129,3 @@ def narrowed(value: Node) -> Node:
 
 def _magnitude64(value: Node) -> Node:
     return bitcast(value, int64) & ((1 << 63) - 1)
-
-
-def rounded_scalar(value: Scalar, dtype: DType) -> tuple[float, int]:
-    """A Python number rounded to the small `dtype`, and the bits of that."""
-    import numpy
-
-    with numpy.errstate(all="ignore"):
-        number: Any = numpy.array(value, dtype.numpy)
-    return float(number), int(number.view(carrier(dtype).numpy))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lamina.dtypes import DType, Scalar
+from lamina.dtypes import DType, Scalar, int64
 from lamina.ir.node import Node
 from lamina.ir.node import const as const
 from lamina.ir.node import full as full
@@ -94,3 +94,18 @@ def insert_axes(x: Node, axes: Sequence[int]) -> Node:
     for axis in sorted(axes):
         shape.insert(axis, 1)
     return reshape(x, tuple(shape))
+
+
+def spread(x: Node, axes: Sequence[int], shape: Shape) -> Node:
+    """Undo the shape of a reduction over `axes` of `shape`: each element is repeated."""
+    return expand(insert_axes(x, axes), shape)
+
+
+def along(vector: Node, axis: int, shape: Shape) -> Node:
+    """A vector repeated over the other axes of `shape`."""
+    return spread(vector, [one for one in range(len(shape)) if one != axis], shape)
+
+
+def places(shape: Shape, axis: int) -> Node:
+    """The index along `axis` of each element: int64 of `shape`."""
+    return along(iota(shape[axis], int64), axis, shape)

@@ -66,7 +66,8 @@ def _bitcast(src: Operands, arg: Any) -> Inferred:
 def _reduce(src: Operands, arg: Any) -> Inferred:
     shape, axes = src[0].shape, arg.axes
     _need([one.shape for one in src] == [shape] * arg.monoid.arity, Op.REDUCE, src, arg)
-    _need(axes and all(0 <= axis < len(shape) for axis in axes), Op.REDUCE, src, arg, AxisError)
+    in_order = [axis for axis in range(len(shape)) if axis in axes]
+    _need(axes and [*axes] == in_order, Op.REDUCE, src, arg, AxisError)
     kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
     return src[arg.part].dtype, kept
 
@@ -108,8 +109,9 @@ def _shrink(src: Operands, arg: Any) -> Inferred:
 
 
 def _flip(src: Operands, arg: Any) -> Inferred:
-    _need(all(0 <= axis < len(src[0].shape) for axis in arg), Op.FLIP, src, arg, AxisError)
-    return src[0].dtype, src[0].shape
+    in_order = [axis for axis in range(len(src[0].shape)) if axis in arg]
+    _need([*arg] == in_order, Op.FLIP, src, arg, AxisError)
+    return _same(src, arg)
 
 
 def _shear(src: Operands, arg: Any) -> Inferred:
@@ -142,10 +144,14 @@ def _argsort(src: Operands, arg: Any) -> Inferred:
     return int64, src[0].shape
 
 
+def _same(src: Operands, arg: Any) -> Inferred:
+    return src[0].dtype, src[0].shape
+
+
 def _assign(src: Operands, arg: Any) -> Inferred:
     _need(src[0].op is Op.BUFFER, Op.ASSIGN, src, "the target is no buffer")
-    _need(src[0].shape == src[1].shape and src[0].dtype is src[1].dtype, Op.ASSIGN, src, arg)
-    return src[0].dtype, src[0].shape
+    _need(_same(src, arg) == _same(src[1:], arg), Op.ASSIGN, src, arg)
+    return _same(src, arg)
 
 
 INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
@@ -157,9 +163,8 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
     Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink, Op.FLIP: _flip,
     Op.SHEAR: _shear, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.ARGSORT: _argsort,
     Op.ASSIGN: _assign,
+    **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), _same),
+    **dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ())),
+    **dict.fromkeys((Op.VARIABLE, Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),
+    **dict.fromkeys((Op.FOLD, Op.PREFIX), lambda src, arg: (src[arg.part].dtype, ())),
 }  # fmt: skip
-INFER |= dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ()))
-INFER |= dict.fromkeys((Op.VARIABLE, Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ()))
-INFER |= dict.fromkeys((Op.FOLD, Op.PREFIX), lambda src, arg: (src[arg.part].dtype, ()))
-for _op in (Op.COPY, Op.CONTIGUOUS, Op.DETACH):
-    INFER[_op] = lambda src, arg: (src[0].dtype, src[0].shape)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 
-from lamina.dtypes import DType
+from lamina.dtypes import DType, int64
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -80,6 +80,37 @@ def terms_of(index: Node) -> tuple[Terms, int]:
     if index.op is Op.CONST:
         return {}, index.arg.value
     return {index: 1}, 0
+
+
+@lru_cache(maxsize=65536)
+def bounds(index: Node) -> tuple[int, int]:
+    """The least and greatest value; of data, those of int64."""
+    if index.op is Op.AXIS:
+        return 0, max(index.arg.size - 1, 0)
+    if index.op is Op.VARIABLE:
+        return index.arg.minimum, index.arg.maximum
+    if index.op is Op.AFFINE or index.op is Op.CONST:
+        terms, low = terms_of(index)
+        high = low
+        for operand, factor in terms.items():
+            ends = [end * factor for end in bounds(operand)]
+            low += min(ends)
+            high += max(ends)
+        return low, high
+    divisor = divisor_of(index)
+    if not divisor:
+        return -(1 << 63), (1 << 63) - 1
+    if index.op is Op.MOD:
+        return 0, divisor - 1
+    low, high = bounds(index.src[0])
+    return low // divisor, high // divisor
+
+
+def divisor_of(index: Node) -> int:
+    """The positive constant of which this is a floor division or modulus; 0 for anything else."""
+    if index.op not in (Op.IDIV, Op.MOD) or index.dtype is not int64:
+        return 0
+    return max(index.src[1].arg.value, 0) if index.src[1].op is Op.CONST else 0
 
 
 def bound_axes(node: Node) -> tuple[Node, ...]:

@@ -43,7 +43,7 @@ from typing import Any
 
 from lamina.dtypes import DType, bool_, int64
 from lamina.errors import DTypeError, LaminaError, VerifyError
-from lamina.ir.kernel import Kernel, SortKernel, Store, bound_axes, free_axes, roots_of, terms_of
+from lamina.ir.kernel import Kernel, SortKernel, Store, bound_axes, bounds, free_axes, roots_of
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -78,7 +78,7 @@ def located(place: str) -> Iterator[None]:
 
 def verify(sinks: Iterable[Node]) -> None:
     """Raise VerifyError, naming the node by its number in the text form, if an invariant fails."""
-    devices: dict[Node, str | None] = {}
+    devices: dict[Node, set[str]] = {}
     storages: dict[object, tuple[str, int]] = {}
     try:
         order = toposort(sinks)
@@ -113,10 +113,8 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
         require(arg.minimum <= arg.maximum, f"{arg.minimum} to {arg.maximum} hold no integer")
     elif op is Op.SCATTER and arg.monoid is not None:
         check_monoid(arg.monoid, src[:1])
-    elif reduces or op is Op.FLIP:
-        axes = arg.axes if reduces else arg
-        require(list(axes) == sorted(set(axes)), f"axes={axes!r} is not a sorted tuple of axes")
-        require(op is not Op.SCAN or len(axes) == 1, f"axes={axes!r} is not one axis")
+    elif op is Op.SCAN:
+        require(len(arg.axes) == 1, f"axes={arg.axes!r} is not one axis")
     if reduces:
         check_monoid(arg.monoid, src, arg.part)
 
@@ -163,13 +161,13 @@ def combines(monoid: Monoid, dtypes: tuple[DType, ...]) -> bool:
 
 
 def _check_place(
-    node: Node, devices: dict[Node, str | None], storages: dict[object, tuple[str, int]]
+    node: Node, devices: dict[Node, set[str]], storages: dict[object, tuple[str, int]]
 ) -> None:
-    used = {devices[one] for one in node.src} - {None}
-    require(len(used) <= 1, f"its operands live on {' and '.join(sorted(map(str, used)))}")
-    devices[node] = node.arg if node.op is Op.COPY else next(iter(used), None)
+    used = set[str]().union(*(devices[one] for one in node.src))
+    require(len(used) <= 1, f"its operands live on {' and '.join(sorted(used))}")
+    devices[node] = {node.arg} if node.op is Op.COPY else used
     if node.op is Op.BUFFER:
-        devices[node] = node.arg.device
+        devices[node] = {node.arg.device}
         here = (node.arg.device, prod(node.shape) * node.dtype.itemsize)
         known = storages.setdefault(node.arg.storage, here)
         require(known == here, f"one storage is (device, bytes) {known} and {here}")
@@ -291,12 +289,7 @@ def _check_bounds(kernel: Kernel, store: Store, nodes: list[Node]) -> None:
 
 
 def _check_inside(kernel: Kernel, parameter: int, index: Node) -> None:
-    terms, constant = terms_of(index)
-    if any(one.op is not Op.AXIS for one in terms):
-        return
-    reach = [(one.arg.size - 1) * factor for one, factor in terms.items()]
-    low = constant + sum(one for one in reach if one < 0)
-    high = constant + sum(one for one in reach if one > 0)
-    size = kernel.parameters[parameter].size
+    (low, high), size = bounds(index), kernel.parameters[parameter].size
     problem = f"indices {low} to {high} of parameter {parameter}, which has {size} elements"
-    require(low >= 0 and high < size, problem)
+    of_axes = all(one.op in (Op.AXIS, Op.AFFINE, Op.CONST) for one in toposort([index]))
+    require(not of_axes or (low >= 0 and high < size), problem)

@@ -17,11 +17,11 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache, reduce
+from functools import reduce
 from math import gcd, inf
 
 from lamina.dtypes import bool_, int64
-from lamina.ir.kernel import Terms
+from lamina.ir.kernel import Terms, bounds, divisor_of
 from lamina.ir.kernel import terms_of as terms_of
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Affine, Axis, Op
@@ -40,7 +40,7 @@ def affine(terms: Terms, constant: int) -> Node:
     """``constant + sum(coefficient * operand)`` in normal form."""
     terms = {term: factor for term, factor in terms.items() if factor}
     for term, factor in terms.items():
-        if term.op is Op.MOD and (divisor := _divisor(term)):
+        if term.op is Op.MOD and (divisor := divisor_of(term)):
             inner = term.src[0]
             whole, offset = terms_of(scale(floordiv(inner, divisor), divisor * factor))
             if whole and not offset and all(terms.get(one) == whole[one] for one in whole):
@@ -73,37 +73,6 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
         return index
     terms, constant = terms_of(index)
     return affine({term: one * factor for term, one in terms.items()}, constant * factor + offset)
-
-
-@lru_cache(maxsize=65536)
-def bounds(index: Node) -> tuple[int, int]:
-    """The least and greatest value; of data, those of int64."""
-    if index.op is Op.AXIS:
-        return 0, max(index.arg.size - 1, 0)
-    if index.op is Op.VARIABLE:
-        return index.arg.minimum, index.arg.maximum
-    if index.op is Op.AFFINE or index.op is Op.CONST:
-        terms, low = terms_of(index)
-        high = low
-        for operand, factor in terms.items():
-            ends = [end * factor for end in bounds(operand)]
-            low += min(ends)
-            high += max(ends)
-        return low, high
-    divisor = _divisor(index)
-    if not divisor:
-        return -(1 << 63), (1 << 63) - 1
-    if index.op is Op.MOD:
-        return 0, divisor - 1
-    low, high = bounds(index.src[0])
-    return low // divisor, high // divisor
-
-
-def _divisor(index: Node) -> int:
-    """The positive constant of which this is a floor division or modulus; 0 for anything else."""
-    if index.op not in (Op.IDIV, Op.MOD) or index.dtype is not int64:
-        return 0
-    return max(index.src[1].arg.value, 0) if index.src[1].op is Op.CONST else 0
 
 
 def _within(index: Node, divisor: int) -> bool:
@@ -140,7 +109,7 @@ def floordiv(index: Node, divisor: int) -> Node:
     inner, common = _cancel(*terms_of(rest), divisor)
     if common > 1:
         return add(quotient, floordiv(inner, divisor // common))
-    if rest.op is Op.IDIV and (own := _divisor(rest)):
+    if rest.op is Op.IDIV and (own := divisor_of(rest)):
         return add(quotient, floordiv(rest.src[0], own * divisor))
     return add(quotient, Node(Op.IDIV, (rest, const(divisor, int64))))
 
@@ -200,6 +169,6 @@ def rebuild(node: Node, src: tuple[Node, ...], replacement: dict[Node, Node]) ->
     if node.op is Op.AFFINE:
         scaled = [scale(one, k) for one, k in zip(src, node.arg.coefficients, strict=True)]
         return scale(add(*scaled), 1, node.arg.constant)
-    if divisor := _divisor(node):
+    if divisor := divisor_of(node):
         return (floordiv if node.op is Op.IDIV else mod)(src[0], divisor)
     return Node(node.op, src, node.arg)

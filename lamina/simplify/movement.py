@@ -127,11 +127,9 @@ def scatter_one(node: Node) -> Node | None:
     axis, monoid = node.arg
     if places.shape[axis] != 1:
         return None
-    shape = base.shape
-    along = tuple(size if other == axis else 1 for other, size in enumerate(shape))
-    here = build.expand(build.reshape(build.iota(shape[axis], int64), along), shape)
-    hit = here.eq(build.expand(build.cast(places, int64), shape))
-    new = build.expand(update, shape)
+    place = build.expand(build.cast(places, int64), base.shape)
+    hit = build.places(base.shape, axis).eq(place)
+    new = build.expand(update, base.shape)
     return build.select(hit, new if monoid is None else monoid.combine((base,), (new,))[0], base)
 
 

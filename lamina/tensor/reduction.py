@@ -110,7 +110,7 @@ def _mean(node: Node, axes: Axes) -> Node:
 
 
 def _variance(node: Node, axes: Axes, correction: float, root: bool = False) -> Node:
-    distance = node - build.expand(build.insert_axes(_mean(node, axes), axes), node.shape)
+    distance = node - build.spread(_mean(node, axes), axes, node.shape)
     total = build.reduce(ADD, axes, distance * distance)
     value = total / builtins.max(float(_count(node, axes) - correction), 0.0)
     return real_math.root(value) if root else value
@@ -174,7 +174,7 @@ def _softmax(node: Node, axes: Axes, log: bool) -> Node:
     total = build.reduce(ADD, axes, powers)
     if log:
         total = Node(Op.LOG, (total,))
-    wide = build.expand(build.insert_axes(total, axes), node.shape)
+    wide = build.spread(total, axes, node.shape)
     return shifted - wide if log else powers / wide
 
 

@@ -11,9 +11,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
-from lamina.dtypes import DType, Scalar, float32, int64
+from lamina.dtypes import DType, Scalar, float32
 from lamina.errors import DTypeError, ShapeError
-from lamina.ir.build import expand, insert_axes, iota, pad, permute, reshape, shear, shrink
+from lamina.ir.build import along as along
+from lamina.ir.build import expand, insert_axes, pad, permute, reshape, shear, shrink
+from lamina.ir.build import places as places
 from lamina.ir.node import Node
 from lamina.shape import Shape
 from lamina.tensor.core import Tensor
@@ -26,16 +28,6 @@ Sizes = int | Sequence[int]
 def resized(shape: Shape, axis: int, *sizes: int) -> Shape:
     """`shape` with the size of `axis` replaced by `sizes`."""
     return (*shape[:axis], *sizes, *shape[axis + 1 :])
-
-
-def along(vector: Node, axis: int, shape: Shape) -> Node:
-    """A vector repeated over the other axes of `shape`."""
-    return expand(reshape(vector, resized((1,) * len(shape), axis, shape[axis])), shape)
-
-
-def places(shape: Shape, axis: int) -> Node:
-    """The index along `axis` of each element: int64 of `shape`."""
-    return along(iota(shape[axis], int64), axis, shape)
 
 
 def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from lamina import dtypes
 from lamina.autodiff import gradient
-from lamina.autodiff.reductions import positions
 from lamina.errors import GradientError
-from lamina.ir.build import cast, full, reduce
+from lamina.ir.build import cast, full, places, reduce
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import (
     ADD,
@@ -95,13 +94,13 @@ def test_broadcasts_of_halves_are_undone_in_a_wider_dtype() -> None:
 def test_arg_extremes(monoid: Monoid, shape: Shape, seed: int, data: st.DataObject) -> None:
     shape = tuple(max(size, 1) for size in shape)
     axis = data.draw(st.integers(0, len(shape) - 1))
-    index = positions(shape, axis)
+    index = places(shape, axis)
     check(lambda x: reduce(monoid, (axis,), x, index), apart(seed, shape))
     check(lambda x: scan(monoid, axis, x, index), apart(seed, shape))
 
 
 def test_argmax_gives_all_to_the_first() -> None:
-    (dx,) = gradients(lambda x: reduce(ARGMAX, (0,), x, positions((3,), 0)), [1.0, 2.0, 2.0])
+    (dx,) = gradients(lambda x: reduce(ARGMAX, (0,), x, places((3,), 0)), [1.0, 2.0, 2.0])
     np.testing.assert_array_equal(dx, [0.0, 1.0, 0.0])
 
 

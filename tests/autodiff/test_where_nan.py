@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamina.autodiff import gradient
-from lamina.autodiff.reductions import positions
 from lamina.ir.build import (
     expand,
     flip,
     pad,
     permute,
+    places,
     reduce,
     reshape,
     select,
@@ -94,8 +94,8 @@ MOVES: dict[str, Callable[[Node], Node]] = {
     "shrink": lambda x: shrink(x, (0,), (4,), (3,)),
     "flip": lambda x: flip(x, (0,)),
     "shear": lambda x: shear(reshape(x, (2, 2)), 0, 1, -2),
-    "gather": lambda x: Node(Op.GATHER, (x, positions((4,), 0)), 0),
-    "scatter": lambda x: Node(Op.SCATTER, (x.lift(0.0), positions((4,), 0), x), Scatter(0, None)),
+    "gather": lambda x: Node(Op.GATHER, (x, places((4,), 0)), 0),
+    "scatter": lambda x: Node(Op.SCATTER, (x.lift(0.0), places((4,), 0), x), Scatter(0, None)),
     "contiguous": lambda x: unary(Op.CONTIGUOUS, x),
 }
 
@@ -140,7 +140,7 @@ def test_through_a_reduction(reduction: str) -> None:
 def test_missing_data_in_a_reduction(monoid: Monoid) -> None:
     def build(x: Node) -> Node:
         value = reduce(monoid, (1,), *[x] * monoid.arity, part=monoid.arity - 1)
-        return select(positions((2,), 0) < 1, value, value.lift(0.0))
+        return select(places((2,), 0) < 1, value, value.lift(0.0))
 
     (dx,) = gradients(build, np.array([[2.0, 3.0], [np.nan, np.inf]]))
     np.testing.assert_array_equal(dx[1], 0.0)
@@ -184,7 +184,7 @@ def test_no_selection_without_a_where(rank: int) -> None:
 def test_a_scan_of_logs_beneath_a_where() -> None:
     def build(x: Node) -> Node:
         sums = Node(Op.SCAN, (unary(Op.LOG, x),), Reduce(ADD, (0,)))
-        return select(positions((3,), 0) < 2, sums, sums.lift(0.0))
+        return select(places((3,), 0) < 2, sums, sums.lift(0.0))
 
     (dx,) = gradients(build, np.array([2.0, 4.0, 0.0]))
     np.testing.assert_allclose(dx, [1.0, 0.25, 0.0])

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from lamina import dtypes
-from lamina.codegen.small_floats import rounded_scalar
+from lamina.codegen.small_floats import carrier
 from lamina.dtypes import DType
 from lamina.ir import build, monoids
 from lamina.ir.build import select
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
+from lamina.rewrite.fold import fold
 from tests.codegen.running import leaf, run
 
 SMALL = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
@@ -276,6 +277,8 @@ def test_sorts(dtype: DType) -> None:
 def test_a_scalar_rounds_like_an_array(dtype: DType) -> None:
     x = hard_floats(dtype)[::37]
     expected = cast_by_numpy(x, dtype)
-    rounded, bits = zip(*(rounded_scalar(float(one), dtype) for one in x), strict=True)
+    constants = [build.const(float(one), dtype) for one in x]
+    rounded = [fold(Op.CAST, (one,), dtypes.float32).arg.value for one in constants]
+    bits = [fold(Op.BITCAST, (one,), carrier(dtype)).arg.value for one in constants]
     same(np.array(rounded, np.float32), expected.astype(np.float32))
     same(np.array(bits, unsigned(dtype)).view(dtype.numpy), expected)
