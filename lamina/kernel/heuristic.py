@@ -32,6 +32,7 @@ CACHED = 1 << 17  # elements that stay in the second-level cache
 ROWS = 8  # rows that are reduced at once
 NARROW_ROWS = 8  # rows kept in registers when a row is shorter than a vector
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
+SHORT = 4  # iterations of a loop that is unrolled where conditions ask for its index alone
 STRIP = 8  # vectors of a row that a reduction across rows reads together
 PANEL = 256  # columns of a product whose operand is staged with all of its rows
 PACKED = 512  # rows that make up for packing what they share
@@ -359,6 +360,10 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
         if unrolled:
             plan.bind(outer, "unroll")
         plan.bind(lane, "vector")
+    asked = {free_axes(node) for node in plan.kernel.nodes if node.op is Op.LT}
+    for axis in [axis for axes in plan.inner() for axis in axes if frozenset((axis,)) in asked]:
+        if axis.arg.size <= SHORT and axis not in done:
+            plan.bind(axis, "unroll")  # the answers are constants
 
 
 def _parallel(plan: Planner, work: int) -> None:
