@@ -108,6 +108,11 @@ def complex_of(dtype: DType) -> DType:
     return complex128 if dtype in (float64, complex128) else complex64
 
 
+def accumulator(dtype: DType) -> DType:
+    """The dtype to add many numbers of `dtype` in: halves lose small terms in a long sum."""
+    return float32 if dtype.is_small else dtype
+
+
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lamina.dtypes import DType, bool_, float32
+from lamina.dtypes import accumulator, bool_
 from lamina.ir import build
 from lamina.ir.build import cast, flip, permute, places, reshape, select, spread
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, SOFTMAX_SUM, WELFORD, Monoid
@@ -21,24 +21,19 @@ Contributions = Sequence[Node | None]
 Rule = Callable[..., Contributions]  # see `lamina.autodiff.rules`
 
 
-def wide(dtype: DType) -> DType:
-    """The dtype to add many numbers of `dtype` in: halves lose small terms in a long sum."""
-    return float32 if dtype.is_small else dtype
-
-
 def _adding(x: Node) -> Monoid:
     return MAX if x.dtype is bool_ else ADD
 
 
 def sum_over(x: Node, axes: Sequence[int]) -> Node:
     """The sum over `axes`, which vanish."""
-    total = build.reduce(_adding(x), axes, cast(x, wide(x.dtype)))
+    total = build.reduce(_adding(x), axes, cast(x, accumulator(x.dtype)))
     return cast(total, x.dtype) if axes else x
 
 
 def sum_from_each(x: Node, axis: int) -> Node:
     """At i the sum of the elements from i to the end of `axis`."""
-    backwards = cast(flip(x, (axis,)), wide(x.dtype))
+    backwards = cast(flip(x, (axis,)), accumulator(x.dtype))
     total = Node(Op.SCAN, (backwards,), Reduce(_adding(x), (axis,)))
     return flip(cast(total, x.dtype), (axis,))
 
@@ -55,7 +50,7 @@ def take(x: Node, index: Node, axis: int) -> Node:
 
 def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
     """Zeros of `shape` with each element of `x` added at `index` along `axis`."""
-    source = cast(x, wide(x.dtype))
+    source = cast(x, accumulator(x.dtype))
     zeros = build.full(shape, 0, source.dtype)
     return cast(Node(Op.SCATTER, (zeros, index, source), Scatter(axis, _adding(x))), x.dtype)
 
@@ -114,7 +109,7 @@ def _share_among_ties(g: Node, z: Node, x: Node, extreme: Node) -> Node:
     """`g` split evenly among the elements of `x` that equal `extreme` (all, when that is NaN)."""
     top = _spread(z, extreme)
     loses = (x < top) if z.arg.monoid in (MAX, SOFTMAX_SUM) else (top < x)
-    exact = wide(g.dtype)
+    exact = accumulator(g.dtype)
     ties = sum_over(cast(~loses, exact), z.arg.axes)
     share = cast(cast(g, exact) / ties, g.dtype)
     return select(loses, x.lift(0.0), _spread(z, share))

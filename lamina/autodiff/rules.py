@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 
 from lamina.autodiff import reductions
-from lamina.autodiff.reductions import Contributions, Rule, sum_over, take, wide
-from lamina.dtypes import int64
+from lamina.autodiff.reductions import Contributions, Rule, sum_over, take
+from lamina.dtypes import accumulator, int64
 from lamina.ir import build
 from lamina.ir.build import cast, flip, full, pad, permute, reshape, select, shrink, unary
 from lamina.ir.monoids import ADD, MAX, MIN
@@ -107,7 +107,7 @@ def _overwrite(g: Node, z: Node, index: Node, update: Node) -> Contributions:
 
 def _scatter_extreme(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
     """g split evenly among the base and the updates that equal the result at that place."""
-    axis, exact = z.arg.axis, wide(z.dtype)
+    axis, exact = z.arg.axis, accumulator(z.dtype)
     in_base, in_update = base.eq(z), update.eq(take(z, index, axis))
     counted = (cast(in_base, exact), index, cast(in_update, exact))
     share = cast(cast(g, exact) / Node(Op.SCATTER, counted, Scatter(axis, ADD)), g.dtype)

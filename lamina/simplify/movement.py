@@ -5,7 +5,7 @@ Constants are kept as CONST or EXPAND of CONST, whatever moves them.
 
 from __future__ import annotations
 
-from lamina.dtypes import bool_, float32, int64, uint8
+from lamina.dtypes import accumulator, bool_, float32, int64, uint8
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
 from lamina.ir.node import Node
@@ -145,7 +145,7 @@ MOVEMENT = RuleSet("movement", [
 def sort_wide_keys(node: Node) -> Node | None:
     """A sort compares keys as they are stored; small floats are in order in float32 as well."""
     keys = node.src[0]
-    wide = uint8 if keys.dtype is bool_ else float32 if keys.dtype.is_small else keys.dtype
+    wide = uint8 if keys.dtype is bool_ else accumulator(keys.dtype)
     return Node(Op.ARGSORT, (build.cast(keys, wide),))
 
 

@@ -11,7 +11,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
-from lamina.dtypes import DType, Scalar, float32
+from lamina.dtypes import Scalar
+from lamina.dtypes import accumulator as accumulator
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir.build import along as along
 from lamina.ir.build import expand, insert_axes, pad, permute, reshape, shear, shrink
@@ -51,11 +52,6 @@ def for_ranks(function: Callable[Concatenate[str, int, P], Tensor]) -> list[Call
         return public(ranked, name, function.__doc__)
 
     return [of_rank(rank) for rank in (1, 2, 3)]
-
-
-def accumulator(dtype: DType) -> DType:
-    """The dtype to add many numbers of `dtype` in."""
-    return float32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def exact(what: str, x: Tensor) -> Tensor:
