@@ -16,7 +16,8 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = ["jit"]
 
 _MOST_ATTEMPTS = 8
 _HOLDERS = 3  # references to a node that nobody else sees: its tensor's, ours, the counter's
+_kind = attrgetter("node.shape", "node.dtype", "device", "_requires_grad")  # of a tensor
 
 
 class jit:  # noqa: N801  a decorator, written as a function's name
@@ -62,16 +64,20 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         options = current()
         found: dict[int, Tensor] = {}
-        signature = _signature((args, kwargs), found)
+        given = [_signature(value, found) for value in args]
+        key = options, *given, _signature(kwargs, found) if kwargs else ()
         tensors = list(found.values())
-        interprets = any(one.device == "interp" for one in tensors) or options.device == "interp"
-        if interprets or memory.is_tracing() or memory.is_watched(tensors):
+        if memory.is_tracing() or memory.is_watched(tensors):
             return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
+        program = self._programs.get(key)
+        if program is not None and program.is_pure:
+            return program(tensors)
         with self._lock:
-            key = signature, options
             program = self._programs.get(key)
             try:
                 if program is None or not program.fits():
+                    if "interp" in (options.device, *(one.device for one in tensors)):
+                        return self.function(*args, **kwargs)
                     self._explain(args, kwargs, options)
                     program = _compile(self.function, (args, kwargs), found, options)
                     self._programs[key] = program
@@ -98,7 +104,7 @@ def _signature(value: Any, tensors: dict[int, Tensor]) -> Hashable:
         if id(value) in tensors:
             return "again", list(tensors).index(id(value))
         one = tensors[id(value)] = value if isinstance(value, Tensor) else Tensor(value)
-        return one.shape, one.dtype, one.device, one.requires_grad
+        return _kind(one)
     if isinstance(value, dict):
         return dict, tuple((key, _signature(one, tensors)) for key, one in value.items())
     if isinstance(value, (list, tuple)):
@@ -194,6 +200,7 @@ class _Trace:
         self.result: Any = None
         self.grads: list[tuple[_Handle, int | None]] = []  # whose, and which of the results
         self.sinks: list[Node] = []  # of the results, then of what was assigned
+        self.inputs: dict[Buffer, int] = {}  # of the sinks, and their numbers
         self.count = 0  # of results
 
     def run(self, function: Callable[..., Any], arguments: Any) -> list[Tensor]:
@@ -234,49 +241,15 @@ class _Trace:
             if one.node in computed and computed[one.node] is None and not _is_number(one.node)
         ]  # fmt: skip
         if not missing:
-            targets = [None] * len(places) + [one.target for one in written]
+            homes = [memory.numbered(one.target, self.inputs) for one in written if one.target]
+            targets = [None] * len(places) + homes
+            values = memory.cut(nodes, self.inputs)
             self.count = len(places)
             self.sinks = [
                 value if target is None else Node(Op.ASSIGN, (target, value))
-                for value, target in zip(memory.cut(nodes), targets, strict=True)
+                for value, target in zip(values, targets, strict=True)
             ]
         return missing
-
-
-class _State:
-    """A tensor as an input of a program, which may write to its memory."""
-
-    def __init__(self, tensor: Tensor, number: int, written: bool) -> None:
-        self.tensor, self.number, self.written = tensor, number, written
-        self.kind = tensor.shape, tensor.dtype, tensor.device
-        self.node: Node | None = None
-
-    def fits(self) -> bool:
-        """Is it still what the program was compiled for?"""
-        return (self.tensor.shape, self.tensor.dtype, self.tensor.device) == self.kind
-
-    def _is_shared(self) -> bool:
-        """May anything but the tensor itself look at this memory?"""
-        holders = sys.getrefcount(self.node)
-        return holders > _HOLDERS or memory.is_exported(self.buffer)
-
-    def find(self) -> Buffer:
-        """The memory; whoever else needs a value that will be lost gets a copy first."""
-        if self.tensor.node is not self.node or (
-            self._is_shared() if self.written else self.overwritten != memory.overwritten[0]
-        ):
-            self._note()
-            is_own = memory.stored(self.tensor.node) is self.node
-            if self.written and (not is_own or self._is_shared()):
-                self.node = None
-                self.tensor.assign(self.tensor)
-                self._note()
-        return self.buffer
-
-    def _note(self) -> None:
-        self.buffer = memory.memory_of(self.tensor)
-        self.node = self.tensor.node
-        self.overwritten = memory.overwritten[0]
 
 
 class _Program:
@@ -284,57 +257,73 @@ class _Program:
 
     def __init__(self, trace: _Trace, options: Options) -> None:
         sinks = list(dict.fromkeys(trace.sinks))
-        outputs, self.inputs = _pipeline().normalized(sinks)
-        self.compiled = _pipeline().compile_outputs(outputs, options)
+        self.inputs = list(trace.inputs)
+        self.compiled = _pipeline().compile_sinks(tuple(sinks), options)
+        self.run = _pipeline().run_compiled
         self.options, self.device = options, trace.key.device
         self.result, self.grads = trace.result, trace.grads
-        self.results = [
-            (sinks.index(one), BufferRef(None, one.shape, one.dtype, self.device))
-            for one in trace.sinks[: trace.count]
-        ]
+        self.results = [sinks.index(one) for one in trace.sinks[: trace.count]]
+        self.likes = [BufferRef(None, one.shape, one.dtype, self.device)
+                      for one in sinks if one.op is not Op.ASSIGN]  # fmt: skip
+        numbers = trace.inputs
+        found: dict[Buffer, Tensor] = {}
+        for one in trace.captured:
+            home = one.home or memory.stored(one.node)
+            if home is not None and home.arg.storage in numbers:
+                found.setdefault(home.arg.storage, one.tensor)
+        self.draws = trace.storages[-1] in numbers
+        self.states = [(one, _kind(one)) for one in found.values()]
         written = {one.src[0].arg.storage for one in sinks if one.op is Op.ASSIGN}
-        numbers = {storage: number for number, storage in enumerate(self.inputs)}
-        self.arguments = [
-            (place, numbers.pop(storage), storage in written)
-            for place, storage in enumerate(trace.storages) if storage in numbers
-        ]  # fmt: skip
-        homes = [(one.tensor, one.home or memory.stored(one.node)) for one in trace.captured]
-        self.states = [
-            _State(tensor, numbers.pop(storage), storage in written)
-            for tensor, home in homes
-            if home is not None and (storage := home.arg.storage) in numbers
-        ]
-        self.states.sort(key=lambda one: not one.written)
+        # By number of argument, of the key and of state; and by number of input.
+        self.writes: list[tuple[int, int]] = []
+        self.reads: list[tuple[int, int]] = []
+        for place, storage in enumerate([*trace.storages, *found]):
+            if storage in numbers:
+                number = numbers.pop(storage)
+                (self.writes if number in written else self.reads).append((place, number))
+        self.is_pure = not (self.states or self.writes or self.grads)
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
         grads = all((one.tensor.grad is None) is (one.grad is None) for one, _ in self.grads)
-        return grads and all(one.fits() for one in self.states)
+        return grads and all(_kind(tensor) == kind for tensor, kind in self.states)
 
-    def __call__(self, tensors: Sequence[Tensor]) -> Any:
-        inputs = list(self.inputs)
+    def __call__(self, tensors: list[Tensor]) -> Any:
+        inputs = self.inputs.copy()
+        if self.draws or self.states:
+            key = random.next_key(self.device) if self.draws else self.states[0][0]
+            tensors = [*tensors, key, *[tensor for tensor, _ in self.states]]
         written: set[int] = set()  # the addresses
-        found = list(self.states)  # those first that are written: others may have to move
-        for place, number, changes in self.arguments:
-            key = place == len(tensors)
-            tensor = random.next_key(self.device) if key else tensors[place]
-            found.insert(0 if changes else len(found), _State(tensor, number, changes))
-        for state in found:
-            buffer = state.find()
-            if state.written:
-                written.add(buffer.pointer)
-            elif buffer.pointer in written:
-                buffer = memory.memory_of(state.tensor.clone())  # it is read as it was
-            inputs[state.number] = buffer
-        run = _pipeline().run_compiled
-        buffers = run(self.compiled, inputs, self.options, self.device)
-        values = [
-            Tensor.of(Node(Op.BUFFER, (), like._replace(storage=buffers[sink])), like.device)
-            for sink, like in self.results
-        ]
+        for place, number in self.writes:
+            inputs[number] = buffer = _own_memory(tensors[place])
+            written.add(buffer.pointer)
+        for place, number in self.reads:
+            inputs[number] = buffer = memory.memory_of(tensors[place])
+            if buffer.pointer in written:
+                inputs[number] = memory.memory_of(tensors[place].clone())  # as it was before
+        buffers = self.run(self.compiled, inputs, self.options, self.device)
+        nodes = list(map(_fresh_node, buffers, self.likes))
+        values = [Tensor.of(nodes[number], self.device) for number in self.results]
         for handle, which in self.grads:
             handle.set_grad(None if which is None else values[which])
+        if type(self.result) is _Place:
+            return values[self.result]
         return map_tree(values.__getitem__, self.result, _Place)
+
+
+def _own_memory(tensor: Tensor) -> Buffer:
+    """The memory of `tensor`, to be overwritten: whoever else needs what is there has a copy."""
+    buffer, node = memory.memory_of(tensor), tensor.node
+    if memory.stored(node) is node and sys.getrefcount(node) <= _HOLDERS and not buffer.exported:
+        return buffer
+    del node
+    return memory.memory_of(tensor.assign(tensor))
+
+
+def _fresh_node(buffer: Buffer, like: BufferRef) -> Node:
+    """The BUFFER node over `buffer`, which no other node names."""
+    _, shape, dtype, device = like
+    return Node.unique(Op.BUFFER, BufferRef(buffer, shape, dtype, device), dtype, shape)
 
 
 class _Place(int):

@@ -22,7 +22,7 @@ from lamina.codegen.c import print_program
 from lamina.codegen.legalize import legalize
 from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
-from lamina.fuse.program import Output, Program, build_program
+from lamina.fuse.program import Output, Program, Slot, build_program
 from lamina.ir import text
 from lamina.ir.interpreter import check_kernel, evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, bound_axes, free_axes, points
@@ -43,7 +43,7 @@ from lamina.simplify.complex import split_complex
 from lamina.simplify.movement import PREPARE
 
 __all__ = [
-    "PASSES", "Compiled", "compile_outputs", "compile_source", "counter", "execute", "pass_times",
+    "PASSES", "Compiled", "compile_sinks", "compile_source", "counter", "execute", "pass_times",
     "profile",
 ]  # fmt: skip
 
@@ -203,40 +203,45 @@ def _text(value: Any) -> str:
 
 
 class Compiled(NamedTuple):
-    """A program ready to run."""
+    """A program ready to run, and where its outputs are."""
 
     planned: Planned
     code: CpuProgram
+    homes: tuple[Slot, ...]
 
 
 @lru_cache(maxsize=1024)
-def compile_outputs(outputs: tuple[Output, ...], options: Options) -> Compiled:
+def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Compiled:
     """Compile, or find what was compiled before for an equal graph and equal options."""
-    planned = compile_source(outputs, options)
-    return Compiled(planned, CpuProgram.load(planned.text, options))
+    effects = [one.src[::-1] if one.op is Op.ASSIGN else (one,) for one in sinks]
+    planned = compile_source([Output(*one) for one in effects], options)
+    homes = tuple(planned.program.slots[slot] for slot in planned.program.outputs)
+    return Compiled(planned, CpuProgram.load(planned.text, options), homes)
 
 
 # Running.
 
+_NO_ARENA = Buffer(0)
 
-def execute(sinks: Sequence[Node], device: str, options: Options | None = None) -> list[Buffer]:
+def execute(
+    sinks: Sequence[Node], inputs: Sequence[Buffer], device: str, options: Options | None = None
+) -> list[Buffer]:
     """Run `sinks` on `device`; one buffer a sink, row-major.
 
-    BUFFER leaves hold a runtime Buffer as their storage. An ASSIGN sink writes into its target
-    and returns the target's own buffer; every other sink gets a new one. A machine without a C
-    compiler runs the interpreter, with a warning; a compiler that the user named must work.
+    BUFFER leaves hold the number of one of `inputs` as their storage. An ASSIGN sink writes into
+    its target and returns the target's own buffer; every other sink gets a new one. A machine
+    without a C compiler runs the interpreter, with a warning; one that the user named must work.
     """
     options = options or current()
     if device == "interp":
-        return _interpret(sinks, device)
-    outputs, inputs = normalized(sinks)
+        return _interpret(sinks, inputs, device)
     try:
-        compiled = compile_outputs(outputs, options)
+        compiled = compile_sinks(tuple(sinks), options)
     except CompilerNotFoundError as error:
         if options.cc:
             raise
         warnings.warn(f"programs run in the slow reference interpreter: {error}", stacklevel=2)
-        return _interpret(sinks, device)
+        return _interpret(sinks, inputs, device)
     return run_compiled(compiled, inputs, options, device)
 
 
@@ -244,22 +249,21 @@ def run_compiled(
     compiled: Compiled, inputs: Sequence[Buffer], options: Options, device: str = "cpu"
 ) -> list[Buffer]:
     """Run a program on the buffers of its numbered inputs; one buffer an output."""
-    planned, code = compiled
-    program, count = planned.program, len(planned.program.launches)
-    arena = Buffer(program.arena, device)
-    buffers: list[Buffer] = []
-    for slot in program.slots:
-        fresh = Buffer(slot.nbytes, device) if slot.kind == "output" else arena
-        buffers.append(inputs[slot.number] if slot.kind == "input" else fresh)
+    planned, code, homes = compiled
+    results = [
+        inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device) for one in homes
+    ]
+    arena, count = planned.program.arena, len(planned.program.launches)
+    table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count
     timed = bool(options.debug or profile)
     if options.check:
-        seconds: list[float] | None = _run_checked(planned, [*buffers, arena], options)
+        seconds: list[float] | None = _run_checked(planned, table, options)
     else:
-        seconds = code.run([*buffers, arena], (), count, timed)
+        seconds = code.run(table, (), count, timed)
     if timed and seconds is not None:
         _report(planned, seconds, options)
-    return [buffers[slot] for slot in program.outputs]
+    return results
 
 
 def _report(planned: Planned, seconds: list[float], options: Options) -> None:
@@ -286,17 +290,19 @@ def _flops(kernel: AnyKernel) -> int:
     )
 
 
-def _run_checked(planned: Planned, buffers: list[Buffer], options: Options) -> list[float]:
+def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> list[float]:
     """Run each kernel as a program of its own, and compare what it wrote with the reference."""
     program, seconds = planned.program, []
     for launch in program.launches:
         kernel, plan = launch.kernel, planned.plans[launch.kernel]
-        slots = [(program.slots[number], buffers[number]) for number in launch.slots]
-        arrays = [_array(one, slot.dtype, slot.size, slot.offset) for slot, one in slots]
+        slots = [program.slots[number] for number in launch.slots]
+        arrays = [
+            _array(table[program.place(one)], one.dtype, one.size, one.offset) for one in slots
+        ]
         before = [array.copy() for array in arrays]
         alone = Planned(replace(program, launches=(launch,)), {kernel: plan})
         code = CpuProgram.load(_print(alone, options).text, options)
-        seconds += code.run(buffers, (), 1, timed=True) or [0.0]
+        seconds += code.run(table, (), 1, timed=True) or [0.0]
         if wrong := check_kernel(kernel, before, arrays):
             raise VerifyError(f"check: kernel {plan.name}: {wrong}\nits schedule:\n{plan}")
     return seconds
@@ -309,36 +315,18 @@ def _array(buffer: Buffer, dtype: DType, size: int = -1, offset: int = 0) -> Any
     return np.frombuffer(buffer.view(), dtype.numpy, size, offset)
 
 
-def normalized(sinks: Sequence[Node]) -> tuple[tuple[Output, ...], list[Buffer]]:
-    """Outputs whose BUFFER leaves hold numbers in place of storage, so that equal graphs are one
-    node; and the storage of each number."""
-    inputs: dict[Buffer, int] = {}
-    memo: dict[Node, Node] = {}
-    for node in toposort(sinks):
-        if node.op is Op.BUFFER:
-            number = inputs.setdefault(node.arg.storage, len(inputs))
-            memo[node] = Node(Op.BUFFER, (), node.arg._replace(storage=number))
-        else:
-            src = tuple(memo[operand] for operand in node.src)
-            memo[node] = node if src == node.src else Node(node.op, src, node.arg)
-    outputs = [
-        Output(*memo[sink].src[::-1]) if sink.op is Op.ASSIGN else Output(memo[sink])
-        for sink in sinks
-    ]
-    return tuple(outputs), list(inputs)
-
-
-def _interpret(sinks: Sequence[Node], device: str) -> list[Buffer]:
+def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
     """The reference device: the interpreter in place of the compiler."""
     leaves = {
-        node: _array(node.arg.storage, node.dtype).reshape(node.shape)
+        node: _array(inputs[node.arg.storage], node.dtype).reshape(node.shape)
         for node in toposort(sinks)
         if node.op is Op.BUFFER
     }
     results = [value.copy() for value in evaluate(sinks, leaves)]  # an ASSIGN changes leaves
     buffers = []
     for sink, value in zip(sinks, results, strict=True):
-        target = sink.src[0].arg.storage if sink.op is Op.ASSIGN else Buffer(value.nbytes, device)
+        place = sink.src[0].arg.storage if sink.op is Op.ASSIGN else None
+        target = Buffer(value.nbytes, device) if place is None else inputs[place]
         _array(target, sink.dtype)[:] = value.reshape(-1)
         buffers.append(target)
     return buffers

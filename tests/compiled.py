@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from lamina import pipeline
-from lamina.fuse.program import Output
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.options import Options, current
@@ -49,18 +48,19 @@ class Recorder:
         self.samples: list[Sample] = []
 
     def __call__(
-        self, sinks: Sequence[Node], device: str, options: Options | None = None
-    ) -> list[Buffer]:
+        self, sinks: Sequence[Node], inputs: Sequence[Buffer], device: str,
+        options: Options | None = None,
+    ) -> list[Buffer]:  # fmt: skip
         order = toposort(sinks)
         wanted = device == "interp" and self.kept < EACH_TEST and len(order) < LARGEST
         effects = any(sink.op is Op.ASSIGN for sink in sinks)
         leaves = [node for node in order if node.op is Op.BUFFER] if wanted else []
-        inputs = {leaf: bytes(leaf.arg.storage.view()) for leaf in leaves}
-        buffers = self.execute(sinks, device, options)
+        contents = {leaf: bytes(inputs[leaf.arg.storage].view()) for leaf in leaves}
+        buffers = self.execute(sinks, inputs, device, options)
         if wanted and not effects:
             self.kept += 1
             results = [array_of(sink, one) for sink, one in zip(sinks, buffers, strict=True)]
-            self.samples.append(Sample(self.test, list(sinks), inputs, results))
+            self.samples.append(Sample(self.test, list(sinks), contents, results))
         return buffers
 
 
@@ -69,8 +69,8 @@ def array_of(node: Node, buffer: Buffer) -> np.ndarray:
     return np.frombuffer(buffer.view(), node.dtype.numpy).reshape(node.shape).copy()
 
 
-def renamed(sample: Sample, inputs: list[Buffer]) -> list[Output]:
-    """The sample's outputs over inputs numbered after those of the samples before it."""
+def renamed(sample: Sample, inputs: list[Buffer]) -> list[Node]:
+    """The sample's sinks over inputs numbered after those of the samples before it."""
     memo: dict[Node, Node] = {}
     for node in toposort(sample.sinks):
         if node.op is Op.BUFFER:
@@ -80,15 +80,14 @@ def renamed(sample: Sample, inputs: list[Buffer]) -> list[Output]:
             inputs.append(buffer)
         else:
             memo[node] = Node(node.op, tuple(memo[one] for one in node.src), node.arg)
-    return [Output(memo[sink]) for sink in sample.sinks]
+    return [memo[sink] for sink in sample.sinks]
 
 
 def run_compiled(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
     """The results of all samples from one compiled program."""
     inputs: list[Buffer] = []
-    outputs = [renamed(sample, inputs) for sample in samples]
-    flat = [output for group in outputs for output in group]
-    compiled = pipeline.compile_outputs(tuple(flat), current())
+    sinks = [sink for sample in samples for sink in renamed(sample, inputs)]
+    compiled = pipeline.compile_sinks(tuple(sinks), current())
     results = iter(pipeline.run_compiled(compiled, inputs, current()))
     return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
 

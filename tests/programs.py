@@ -356,6 +356,20 @@ def merged(programs: Sequence[RandomProgram]) -> RandomProgram:
     )
 
 
+def execute_on_buffers(
+    sinks: Sequence[Node], device: str, options: Options | None = None
+) -> list[Buffer]:
+    """`execute` of nodes whose leaves hold the buffers themselves."""
+    inputs: dict[Buffer, int] = {}
+    memo: dict[Node, Node] = {}
+    for node in toposort(sinks):
+        arg = node.arg
+        if node.op is Op.BUFFER:
+            arg = arg._replace(storage=inputs.setdefault(arg.storage, len(inputs)))
+        memo[node] = Node(node.op, tuple(memo[one] for one in node.src), arg)
+    return execute([memo[sink] for sink in sinks], list(inputs), device, options)
+
+
 def run(program: RandomProgram, options: Options) -> tuple[list[Array], dict[Node, Array]]:
     """Compile and run: the value of each sink, and the final content of each leaf."""
     buffers = {node: upload(array) for node, array in program.leaves.items()}
@@ -365,7 +379,7 @@ def run(program: RandomProgram, options: Options) -> tuple[list[Array], dict[Nod
         arg = node.arg._replace(storage=buffers[node]) if node.op is Op.BUFFER else node.arg
         memo[node] = Node(node.op, src, arg)
     sinks = [memo[sink] for sink in program.sinks]
-    results = execute(sinks, "cpu", options)
+    results = execute_on_buffers(sinks, "cpu", options)
     return (
         [download(buffer, sink) for sink, buffer in zip(sinks, results, strict=True)],
         {node: download(buffer, node) for node, buffer in buffers.items()},

@@ -265,11 +265,9 @@ def print_program(
         functions.append(text)
         calls[kernel] = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
     pointers = [
-        f"(u8 *)buffers[{len(program.slots)}] + {slot.offset}"
-        if slot.kind == "scratch"
-        else f"buffers[{number}]"
-        for number, slot in enumerate(program.slots)
-    ]
+        f"(u8 *)buffers[0] + {slot.offset}" if slot.kind == "scratch"
+        else f"buffers[{program.place(slot)}]" for slot in program.slots
+    ]  # fmt: skip
     body = ["    double started = 0;"] if program.launches else []
     for number, launch in enumerate(program.launches):
         arguments = ", ".join(pointers[slot] for slot in launch.slots)

@@ -41,12 +41,18 @@ class Launch:
 
 @dataclass(frozen=True)
 class Program:
-    """Kernels in order. `outputs` holds a slot for each requested result."""
+    """Kernels in order. `outputs` holds a slot for each requested result. A call brings a table of
+    memory: the arena, then a buffer for each output, then one for each input."""
 
     launches: tuple[Launch, ...]
     slots: tuple[Slot, ...]
     outputs: tuple[int, ...]
     arena: int  # bytes of scratch
+
+    def place(self, slot: Slot) -> int:
+        """Where in the table the memory of `slot` is."""
+        first = {"scratch": 0, "output": 1, "input": 1 + len(self.outputs)}
+        return first[slot.kind] + slot.number
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from lamina.dtypes import SHORT, DType, Scalar
 from lamina.ir.infer import INFER
@@ -16,6 +16,7 @@ from lamina.ir.ops import Const, Op
 from lamina.shape import Shape
 
 T = TypeVar("T")
+_BY_TEXT = {Op.CONST, Op.PAD}
 
 
 def _binary(op: Op, *, reflected: bool = False) -> Callable[[Operators[T], T | Scalar], T]:
@@ -85,8 +86,8 @@ def _forget(entry: _Entry, table: dict[tuple[Any, ...], _Entry] = _table) -> Non
         del table[entry.key]
 
 
-class Node(Operators["Node"]):
-    """One operation applied to `src` with `arg`; see `lamina.ir.ops` for what `arg` holds."""
+class _Draft:
+    """A node whose slots are being filled; it then becomes a Node, which never changes."""
 
     __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "src")
 
@@ -96,24 +97,35 @@ class Node(Operators["Node"]):
     dtype: DType
     shape: Shape
 
+
+class Node(Operators["Node"], _Draft):
+    """One operation applied to `src` with `arg`; see `lamina.ir.ops` for what `arg` holds."""
+
+    __slots__ = ()
+
     def __new__(cls, op: Op, src: tuple[Node, ...] = (), arg: Any = None) -> Node:
         # A scalar's text tells 0.0 from -0.0 and makes NaN equal to itself.
-        key = (op, src, repr(arg) if op is Op.CONST or op is Op.PAD else arg)
+        key = (op, src, repr(arg) if op in _BY_TEXT else arg)
         entry = _table.get(key)
         if entry is not None and (found := entry()) is not None:
             return found
         dtype, shape = INFER[op](src, arg)
-        node = object.__new__(cls)
-        set_slot = object.__setattr__
-        set_slot(node, "op", op)
-        set_slot(node, "src", src)
-        set_slot(node, "arg", arg)
-        set_slot(node, "dtype", dtype)
-        set_slot(node, "shape", shape)
+        draft = _Draft()
+        draft.op, draft.src, draft.arg, draft.dtype, draft.shape = op, src, arg, dtype, shape
+        draft.__class__ = cls
+        node = cast(Node, draft)
         entry = _Entry(node, _forget)
         entry.key = key
         _table[key] = entry
         return node
+
+    @classmethod
+    def unique(cls, op: Op, arg: Any, dtype: DType, shape: Shape) -> Node:
+        """A leaf over memory that no other node names, so that none can equal it: not interned."""
+        draft = _Draft()
+        draft.op, draft.src, draft.arg, draft.dtype, draft.shape = op, (), arg, dtype, shape
+        draft.__class__ = cls
+        return cast(Node, draft)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Node never changes; build another one")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from lamina.errors import DeviceError, OutOfMemoryError, UnknownDeviceError
@@ -20,6 +21,7 @@ _LEAST_CACHE = 256 << 20
 _libc = ctypes.CDLL(None)
 
 
+@lru_cache(maxsize=4096)
 def _block_size(nbytes: int) -> int:
     """The size of the block that holds `nbytes`: a multiple of 64, `_STEPS` an octave."""
     size = max(nbytes, ALIGNMENT)
@@ -49,10 +51,14 @@ class _Heap:
 
     def take(self, size: int) -> int:
         """The address of a block of `size` bytes, or 0 when the machine has none left."""
-        pointer = self._reuse(size) or _system_block(size)
-        if not pointer:
-            self.empty()
+        try:
+            pointer = self._free[size].pop()
+            self.cached -= size
+        except LookupError:
             pointer = _system_block(size)
+            if not pointer:
+                self.empty()
+                pointer = _system_block(size)
         if pointer:
             self.allocated += size
             if self.allocated > self.peak:
@@ -69,17 +75,11 @@ class _Heap:
 
     def empty(self) -> None:
         """Return every cached block to the system."""
-        for size in list(self._free):
-            while pointer := self._reuse(size):
+        for size, pointers in list(self._free.items()):
+            while pointers:
+                pointer = pointers.pop()
+                self.cached -= size
                 _libc.free(ctypes.c_void_p(pointer))
-
-    def _reuse(self, size: int) -> int:
-        try:
-            pointer = self._free[size].pop()
-        except LookupError:
-            return 0
-        self.cached -= size
-        return pointer
 
 
 _heap = _Heap()
@@ -93,10 +93,10 @@ def memory_stats() -> dict[str, int]:
 
 class Buffer:
     """`nbytes` bytes on `device`, from the address `pointer`, a multiple of 64; the content is
-    whatever was there before. Raises OutOfMemoryError when the machine has no such block, even
-    after the cache was emptied."""
+    whatever was there before. `exported`: a consumer outside lamina keeps this memory. Raises
+    OutOfMemoryError when the machine has no such block, even after the cache was emptied."""
 
-    __slots__ = ("__weakref__", "_block", "device", "nbytes", "owner", "pointer")
+    __slots__ = ("__weakref__", "_block", "device", "exported", "nbytes", "owner", "pointer")
 
     def __init__(self, nbytes: int, device: str = "cpu") -> None:
         self._block = 0  # first, so that the finaliser of a failed construction finds it
@@ -115,6 +115,7 @@ class Buffer:
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
         self._block = size
         self.owner: object = None
+        self.exported = False
 
     @classmethod
     def wrap(cls, pointer: int, nbytes: int, device: str, owner: object) -> Buffer:
@@ -123,6 +124,7 @@ class Buffer:
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
         self._block = 0
         self.owner = owner
+        self.exported = False
         return self
 
     def __del__(self, _give: Callable[[int, int], None] = _heap.give) -> None:

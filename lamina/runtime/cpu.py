@@ -58,15 +58,15 @@ def disk_cache(options: Options) -> DiskCache:
 class CpuProgram:
     """One loaded translation unit; `load` makes it."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_head")
 
     def __init__(self, library: ctypes.CDLL, options: Options) -> None:
         try:
             entry = ctypes.cast(library.lamina_run, ctypes.c_void_p).value
         except AttributeError:
             raise CompileError(f"{library._name} does not export lamina_run") from None
-        threads = thread_count(options), usable_cores()
-        self._call = functools.partial(_pool_call(options), entry, *threads)
+        self._head = entry or 0, thread_count(options), usable_cores(), 0, 0
+        self._call = _pool_call(options)
 
     @staticmethod
     @functools.cache
@@ -80,14 +80,14 @@ class CpuProgram:
         timed: bool = False,
     ) -> list[float] | None:  # fmt: skip
         """Run the program once; with `timed`, return the seconds of each of its `kernels`."""
-        pointers = array("Q", [buffer.pointer for buffer in buffers]).tobytes()
-        values = array("q", variables).tobytes() if variables else None
-        if not timed:
-            self._call(pointers, values, None)
+        job = array("Q", [*self._head, *[buffer.pointer for buffer in buffers]])
+        if not (variables or timed):
+            self._call(job.buffer_info()[0])
             return None
-        seconds = array("d", bytes(8 * kernels))
-        self._call(pointers, values, seconds.buffer_info()[0])
-        return seconds.tolist()
+        values, seconds = array("q", variables), array("d", bytes(8 * kernels))
+        job[3], job[4] = values.buffer_info()[0], seconds.buffer_info()[0] if timed else 0
+        self._call(job.buffer_info()[0])
+        return seconds.tolist() if timed else None
 
 
 _pool: list[Any] = []
@@ -100,10 +100,7 @@ def _pool_call(options: Options) -> Any:
         if not _pool:
             call = _build(_POOL_SOURCE.read_text(encoding="utf-8"), options).lamina_call
             call.restype = None
-            call.argtypes = (
-                ctypes.c_void_p, ctypes.c_int, ctypes.c_int,  # the program, threads, cores
-                ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,  # buffers, variables, seconds
-            )  # fmt: skip
+            call.argtypes = (ctypes.c_void_p,)  # a lamina_job
             _pool.append(call)
         return _pool[0]
 

@@ -42,6 +42,16 @@ typedef void (*lamina_parallel_fn)(long n, lamina_body body, void *arg);
 typedef void (*lamina_program)(void **buffers, const int64_t *variables,
                                lamina_parallel_fn parallel, double *seconds);
 
+/* One call of a program, laid out by the caller in one piece: a foreign call pays for each of
+   its arguments. The program's parallel loops use `threads` threads of a machine with `cores`. */
+typedef struct {
+    lamina_program program;
+    int64_t threads, cores;
+    const int64_t *variables;
+    double *seconds;
+    void *buffers[];
+} lamina_job;
+
 static struct {
     _Alignas(64) _Atomic uint32_t word;
     _Alignas(64) _Atomic long next;
@@ -235,10 +245,8 @@ void lamina_parallel(long n, lamina_body body, void *arg) {
     pthread_mutex_unlock(&job_lock);
 }
 
-/* Run a program whose parallel loops use `count` threads of a machine with `cores`. */
-void lamina_call(lamina_program program, int count, int cores, void **buffers,
-                 const int64_t *variables, double *seconds) {
-    threads = count > MOST_THREADS ? MOST_THREADS : count;
-    atomic_store_explicit(&pool.cores, cores, memory_order_relaxed);
-    program(buffers, variables, lamina_parallel, seconds);
+void lamina_call(lamina_job *job) {
+    threads = job->threads > MOST_THREADS ? MOST_THREADS : (int)job->threads;
+    atomic_store_explicit(&pool.cores, (int)job->cores, memory_order_relaxed);
+    job->program(job->buffers, job->variables, lamina_parallel, job->seconds);
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeGuard
+from weakref import ref
 
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar, as_dtype
@@ -18,6 +19,7 @@ from lamina.shape import Shape, broadcast_shapes, prod
 from lamina.tensor import realize as memory
 
 _numbers = itertools.count()
+_live, _forget = memory.live, memory.live.discard
 
 
 class Tensor:
@@ -55,7 +57,7 @@ class Tensor:
         self._requires_grad = False
         self.assigned = False  # the value is new since the last realisation, without history
         self.target: Node | None = None  # the BUFFER that the new value is written to
-        memory.live.add(self)
+        _live.add(ref(self, _forget))
 
     @classmethod
     def of(cls, node: Node, device: str) -> Tensor:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from lamina.errors import GradientError, JitError
 from lamina.ir.node import Node
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
     from lamina.tensor.core import Tensor
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Leaf:
     """The storage of a BUFFER node whose content is still an expression. Equal expressions are one
     node, so two tensors of zeros would share their derivatives. A leaf of its own tells them apart;
     cutting replaces it by the expression, and nothing is stored."""
 
     node: Node
-    watched: bool = False  # a derivative by it will be taken
 
 
 class _Tracing(threading.local):
@@ -65,29 +65,33 @@ def not_yet() -> JitError:
 
 
 # Where the value of a node is, None for a BUFFER that was overwritten. A BUFFER that is not in
-# the table holds its own value.
-_places: weakref.WeakKeyDictionary[Node, Node | None] = weakref.WeakKeyDictionary()
-overwritten = [0]  # buffers so far, by `realize`: what was found in memory may have moved since
-_exported: weakref.WeakSet[Buffer] = weakref.WeakSet()
-live: weakref.WeakSet[Tensor] = weakref.WeakSet()  # assignments must not change their values
+# the table holds its own value. Entries go with their node, which runs no Python.
+_places: dict[ref[Node], Node | None] = {}
+live: set[ref[Tensor]] = set()  # assignments must not change their values
+_watched: set[ref[Leaf]] = set()  # derivatives by these will be taken
 
 
 def live_tensors() -> list[Tensor]:
     """Every tensor that exists, the oldest first."""
-    return sorted(live, key=lambda tensor: tensor.number)
+    found = (one() for one in list(live))
+    return sorted((one for one in found if one is not None), key=attrgetter("number"))
 
 
 def leaf(node: Node, device: str, watched: bool = False) -> Node:
     """A leaf of its own identity with the value of `node`."""
-    return Node(Op.BUFFER, (), BufferRef(Leaf(node, watched), node.shape, node.dtype, device))
+    own = Leaf(node)
+    if watched:
+        _watched.add(ref(own, _watched.discard))
+    return Node(Op.BUFFER, (), BufferRef(own, node.shape, node.dtype, device))
 
 
 def is_watched(tensors: Iterable[Tensor]) -> bool:
     """Whether `tensors` are computed from leaves by which a derivative will be taken."""
+    if not _watched:
+        return False
     waiting = pending(one.node for one in tensors)
-    leaves = (one.arg.storage for one, place in waiting.items()
-              if place is None and one.op is Op.BUFFER)  # fmt: skip
-    return any(isinstance(one, Leaf) and one.watched for one in leaves)
+    return any(place is None and one.op is Op.BUFFER and ref(one.arg.storage) in _watched
+               for one, place in waiting.items())  # fmt: skip
 
 
 def buffer_node(buffer: Buffer, like: Node) -> Node:
@@ -97,14 +101,20 @@ def buffer_node(buffer: Buffer, like: Node) -> Node:
 
 def stored(node: Node) -> Node | None:
     """The BUFFER node that holds the value of `node`, or None when no memory does."""
-    holds = node.op is Op.BUFFER and not isinstance(node.arg.storage, Leaf)
-    return _places.get(node, node if holds else None)
+    place = _places.get(ref(node), node)
+    if place is not node:
+        return place
+    return node if node.op is Op.BUFFER and type(node.arg.storage) is not Leaf else None
+
+
+def _place(node: Node, place: Node | None) -> None:
+    _places[ref(node, _places.pop)] = place
 
 
 def share(node: Node, same: Node) -> None:
     """Note that `same` has the value of `node`, which may be computed already."""
-    if node in _places:
-        _places[same] = _places[node]
+    if ref(node) in _places:
+        _place(same, _places[ref(node)])
 
 
 def _operands(node: Node) -> tuple[Node, ...]:
@@ -134,14 +144,22 @@ def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
     return order
 
 
-def cut(sinks: Sequence[Node]) -> list[Node]:
-    """`sinks` with every computed node replaced by its BUFFER, and no DETACH; raises
+def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
+    """The BUFFER node `place` with the number that `inputs` give its memory in place of storage,
+    so that equal programs are one graph."""
+    storage, shape, dtype, device = place.arg
+    number = inputs.setdefault(storage, len(inputs))
+    return Node(Op.BUFFER, (), BufferRef(number, shape, dtype, device))
+
+
+def cut(sinks: Sequence[Node], inputs: dict[Buffer, int]) -> list[Node]:
+    """`sinks` with every computed node replaced by its BUFFER, `numbered`, and no DETACH; raises
     GradientError where the value of a BUFFER is lost."""
     done: dict[Node, Node] = {}
     for node, place in pending(sinks).items():
         old = _operands(node)
         if place is not None:
-            done[node] = place
+            done[node] = numbered(place, inputs)
         elif not old and node.op is Op.BUFFER:
             raise GradientError(
                 f"{node}: the value was overwritten by assign, and a derivative or a "
@@ -201,7 +219,7 @@ def _readers(tensors: Iterable[Tensor], targets: Set[Node | None]) -> set[Node]:
 
 def _computable(batch: dict[Tensor, None]) -> dict[Tensor, None]:
     """Those of `batch` that do not depend on what is being traced."""
-    written = {one.target for one in live if one.assigned and one.target is not None}
+    written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
     readers = _readers(batch, written.union(_tracing.stand_ins or ()))
     return {one: None for one in batch if not (one.assigned or one.node in readers)}
 
@@ -211,7 +229,7 @@ def _claim_targets(batch: Iterable[Tensor]) -> set[Node]:
     claimed: set[Node] = set()
     for tensor in batch:
         target = tensor.target
-        if target in claimed or (target and target.arg.storage in _exported):
+        if target in claimed or (target and target.arg.storage.exported):
             tensor.target = None
         elif target:
             claimed.add(target)
@@ -222,42 +240,45 @@ def _run(batch: list[Tensor], keep: list[Node], device: str) -> None:
     """Execute one device's share and note where the results are."""
     from lamina.pipeline import execute  # the compiler loads when it is first needed
 
-    targets = {tensor.target for tensor in batch if tensor.target is not None}
-    values = cut([tensor.node for tensor in batch])
-    copies = {home: Node(Op.CONTIGUOUS, (home,)) for home in keep}
+    inputs: dict[Buffer, int] = {}
+    targets = {one.target: numbered(one.target, inputs) for one in batch if one.target is not None}
+    values = cut([tensor.node for tensor in batch], inputs)
+    copies = {home: Node(Op.CONTIGUOUS, (numbered(home, inputs),)) for home in keep}
     sinks = [_sink(*pair, targets) for pair in zip(batch, values, strict=True)]
     distinct = list(dict.fromkeys([*copies.values(), *filter(None, sinks)]))
-    results = dict(zip(distinct, execute(distinct, device), strict=True)) if distinct else {}
+    buffers = execute(distinct, list(inputs), device) if distinct else []
+    results = dict(zip(distinct, buffers, strict=True))
     moved = {home: buffer_node(results[copy], home) for home, copy in copies.items()}
     _vacate(targets, moved)
     for tensor, value, sink in zip(batch, values, sinks, strict=True):
         _file(tensor, value, None if sink is None else results[sink])
 
 
-def _sink(tensor: Tensor, value: Node, targets: set[Node]) -> Node | None:
+def _sink(tensor: Tensor, value: Node, targets: dict[Node, Node]) -> Node | None:
     """What to execute for `tensor`; None when a BUFFER that stays already holds the value."""
     if tensor.target is not None:
-        return Node(Op.ASSIGN, (tensor.target, value))
-    stays = value.op is Op.BUFFER and value not in targets and not tensor.assigned
+        return Node(Op.ASSIGN, (targets[tensor.target], value))
+    stays = value.op is Op.BUFFER and value not in targets.values() and not tensor.assigned
     return None if stays else value
 
 
-def _vacate(targets: set[Node], moved: dict[Node, Node]) -> None:
+def _vacate(targets: Collection[Node], moved: dict[Node, Node]) -> None:
     """What was stored in `targets` is found in its copy from now on, or is not stored."""
-    for node, place in list(_places.items()) if targets else ():
-        if place in moved:
-            _places[node] = moved[place]
-        elif place in targets:
-            del _places[node]
-    overwritten[0] += len(targets)
+    held = [(entry(), place) for entry, place in list(_places.items())] if targets else []
+    for node, place in held:
+        if node is not None and place in targets:
+            del _places[ref(node)]
+            if place in moved:
+                _place(node, moved[place])
     for target in targets:
-        _places[target] = moved.get(target)
+        _place(target, moved.get(target))
 
 
 def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
     """Note where `tensor` is stored now; an assigned one becomes a new leaf without history."""
-    if buffer is None:
-        _places[tensor.node] = value
+    if buffer is None:  # below nothing but DETACH
+        (place,) = filter(None, pending([tensor.node]).values())
+        _place(tensor.node, place)
     elif tensor.target is not None:
         # A new leaf over the same memory, whose old content is gone.
         owner = buffer if buffer.owner is None else buffer.owner
@@ -267,7 +288,7 @@ def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
         place = buffer_node(buffer, value)
         if tensor.assigned:
             tensor.node = leaf(place, tensor.device)
-        _places[tensor.node] = place
+        _place(tensor.node, place)
     tensor.assigned = False
     tensor.target = None
 
@@ -284,23 +305,20 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
 
 def memory_of(tensor: Tensor) -> Buffer:
     """The buffer that holds `tensor`, computed when necessary."""
-    realize(tensor)
     place = None if tensor.assigned else stored(tensor.node)
     if place is None:
+        realize(tensor)
+        place = stored(tensor.node)
+    if place is None or tensor.assigned:
         raise not_yet()
     buffer: Buffer = place.arg.storage
     return buffer
 
 
-def is_exported(buffer: Buffer) -> bool:
-    """Whether a consumer outside lamina keeps this memory."""
-    return buffer in _exported
-
-
 def export(tensor: Tensor) -> Buffer:
     """Like `memory_of`, for a consumer that keeps the memory: it is never overwritten again."""
     buffer = memory_of(tensor)
-    _exported.add(buffer)
+    buffer.exported = True
     return buffer
 
 
@@ -324,5 +342,5 @@ def copy_to(tensor: Tensor, device: str) -> Node:
     buffer = Buffer(source.nbytes, device)
     buffer.view()[:] = source.view()
     node = Node(Op.COPY, (tensor.node,), device)
-    _places[node] = buffer_node(buffer, tensor.node)
+    _place(node, buffer_node(buffer, tensor.node))
     return node

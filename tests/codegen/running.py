@@ -9,8 +9,8 @@ import numpy as np
 from lamina.dtypes import as_dtype
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
-from lamina.pipeline import execute
 from lamina.runtime.buffer import Buffer
+from tests.programs import execute_on_buffers
 
 
 def leaf(array: np.ndarray) -> Node:
@@ -25,5 +25,5 @@ def run(sinks: Sequence[Node], device: str = "cpu") -> list[np.ndarray]:
     """The values of `sinks`, as NumPy arrays."""
     return [
         np.frombuffer(bytes(buffer.view()), sink.dtype.numpy).reshape(sink.shape)
-        for buffer, sink in zip(execute(sinks, device), sinks, strict=True)
+        for buffer, sink in zip(execute_on_buffers(sinks, device), sinks, strict=True)
     ]

@@ -26,6 +26,7 @@ from tests.programs import (
     RandomProgram,
     disagreement,
     download,
+    execute_on_buffers,
     merged,
     random_program,
     upload,
@@ -145,6 +146,6 @@ def test_two_views_of_one_buffer(dtype: DType) -> None:
     flat = leaf(0, (256,), dtype)
     buffer = upload(array)
     sinks = [assign(X, X + X), build.flip(flat, [0])]
-    doubled, flipped = pipeline.execute([on_buffer(one, buffer) for one in sinks], "cpu")
+    doubled, flipped = execute_on_buffers([on_buffer(one, buffer) for one in sinks], "cpu")
     assert np.array_equal(download(doubled, X), 2 * array.reshape(16, 16))
     assert np.array_equal(download(flipped, flat), array.view(dtype.numpy)[::-1])

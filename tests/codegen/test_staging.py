@@ -28,7 +28,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return moves
 
     monkeypatch.setattr(pipeline, "schedule_kernel", counting)
-    pipeline.compile_outputs.cache_clear()
+    pipeline.compile_sinks.cache_clear()
     return counts
 
 

@@ -36,5 +36,5 @@ int clock_gettime(int, struct lamina_time *);
 static double lamina_clock(void) { struct lamina_time t; clock_gettime(1, &t); return t.seconds + 1e-9 * t.nanoseconds; }
 void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, double *seconds) {
     double started = 0;
-    { void *b[] = {buffers[1], buffers[0]}; if (seconds) started = lamina_clock(); map0_64x100(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
+    { void *b[] = {buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); map0_64x100(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
 }

@@ -128,6 +128,6 @@ def test_a_trained_model_compiles_no_more_after_two_steps() -> None:
             optimizer.step()
             optimizer.zero_grad()
             loss.item()
-            compiled.append(pipeline.compile_outputs.cache_info().misses)
+            compiled.append(pipeline.compile_sinks.cache_info().misses)
         assert compiled[1:] == compiled[1:2] * 4
         assert model[1].num_batches_tracked.item() == 5

@@ -182,7 +182,8 @@ static void program(void **buffers, const int64_t *variables, lamina_parallel_fn
 }}
 void lamina_run(void **buffers, const int64_t *variables, lamina_parallel_fn parallel,
                 double *seconds) {{
-    lamina_call(program, 3, 4, buffers, variables, seconds);
+    int64_t job[] = {{(int64_t)program, 3, 4, (int64_t)variables, 0, (int64_t)buffers[0]}};
+    lamina_call((lamina_job *)job);
 }}
 """
 
