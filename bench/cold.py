@@ -15,6 +15,7 @@ from bench.report import LAMINA, VALUE, Row, Section, Target
 _MEGA = 1 << 20
 _ALLOWED = 8 << 30  # bytes, for what may need far too many
 _PEERS = ("torch", "torch.compile", "jax", "tinygrad")
+_QUICK_PEERS = ("torch",)
 Facts = dict[str, Any]
 
 
@@ -46,7 +47,7 @@ def _first(bench: Bench, section: Section, group: str, case: Case, target: Targe
     def turns(columns: Any, empty: bool) -> dict[str, Callable[[], Facts]]:
         return {column: functools.partial(start, column, empty) for column in columns}
 
-    columns = bench.installed(LAMINA, *_PEERS)
+    columns = bench.installed(LAMINA, *(_QUICK_PEERS if bench.quick else _PEERS))
     runs = take_turns(bench, f"{case.name}, empty cache", turns(columns, True), bench.rounds(2, 1))
     section.rows.append(Row(f"{case.name}, empty cache", _seconds(runs), "s"))
     again = take_turns(bench, f"{case.name}, cache kept", turns(runs, False), bench.rounds(3, 1))

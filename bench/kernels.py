@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import sys
@@ -35,9 +36,10 @@ class Fleet:
         return folder
 
     def worker(self, name: str, threads: int) -> Worker:
-        """The running program of a framework. Raises ProgramError when it does not start."""
+        """The running program of a framework, a new one where the last has ended. Raises
+        ProgramError when it does not start."""
         worker = self.workers.get((name, threads))
-        if worker is None:
+        if worker is None or worker.process.poll() is not None:
             cache = self.caches.setdefault(name, self.bench.new_cache())
             environment = self.bench.environment(cache, threads)
             folder = str(self.folder(threads))
@@ -53,13 +55,11 @@ class Fleet:
         return worker
 
     def drop(self) -> None:
-        """Let the programs forget their arrays, and end those that do not answer."""
-        for key, worker in list(self.workers.items()):
-            try:
-                if key[0] != LIMIT:
+        """Let the programs forget their arrays."""
+        for (name, _), worker in self.workers.items():
+            if name != LIMIT:
+                with contextlib.suppress(ProgramError):  # the next user starts it anew
                     worker.tell(["drop"])
-            except ProgramError:
-                self.workers.pop(key).close()
 
     def __enter__(self) -> Fleet:
         return self
@@ -81,7 +81,9 @@ def kernels(name: str, bench: Bench, fleet: Fleet) -> Section:
     compared = 0
     for threads in bench.threads if group.single else bench.threads[:1]:
         for case in cases:
-            row, errors = _measure(bench, fleet, name, case, threads)
+            # Processor time is disturbed less.
+            rounds = min(group.rounds, 5) if threads == 1 else group.rounds
+            row, errors = _measure(bench, fleet, name, case, threads, rounds)
             section.rows.append(row)
             compared += bool(errors)
             for column, error in errors.items():
@@ -97,7 +99,7 @@ def kernels(name: str, bench: Bench, fleet: Fleet) -> Section:
 
 
 def _measure(
-    bench: Bench, fleet: Fleet, group: str, case: Case, threads: int
+    bench: Bench, fleet: Fleet, group: str, case: Case, threads: int, rounds: int
 ) -> tuple[Row, dict[str, float]]:
     """A row, and by how much each framework's result differs from the reference."""
     label = f"{case.name}, {threads}T"
@@ -117,7 +119,7 @@ def _measure(
     if case.bound:
         worker = fleet.worker(LIMIT, threads)
         turns[LIMIT] = functools.partial(_ask, worker, list(case.bound))
-    samples = take_turns(bench, label, turns, bench.rounds(9, 3))
+    samples = take_turns(bench, label, turns, bench.rounds(rounds, 3))
     again, bound = samples.pop(AGAIN, None), samples.pop(LIMIT, ())
     shown = {column: samples.get(column, once[column]) for column in ready if column in once}
     row = Row(

@@ -42,7 +42,7 @@ def imports(bench: Bench) -> Section:
         for name, statement in {"": "", **statements}.items()
     }
     in_turns(functions, 1)  # reads the files once
-    results = in_turns(functions, bench.rounds(7, 3))
+    results = in_turns(functions, bench.rounds(7, 2))
     bare = [seconds for seconds, _ in results.pop("")]
     samples = {
         name: [max(seconds - base, 1e-4) for (seconds, _), base in zip(values, bare, strict=True)]

@@ -87,6 +87,8 @@ def facts(seed: int, clang: str | None) -> dict[str, str]:
         "C compiler of lamina": str(compiler.find(current())),
         "numpy": version("numpy") or "not installed",
         "torch": torch or "not installed",
+        "jax": version("jax") or "not installed",
         "tinygrad": f"{tinygrad}, with {compiler_version(clang)}" if tinygrad else "not installed",
+        "onnxruntime": version("onnxruntime") or "not installed",
         "seed": str(seed),
     }

@@ -68,6 +68,7 @@ class Group:
     cases: tuple[Case, ...]
     notes: tuple[str, ...] = ()
     single: bool = True  # measured with one thread as well
+    rounds: int = 7
     others: tuple[Case, ...] = ()  # for other sections
 
     def case(self, name: str) -> Case:

@@ -34,4 +34,5 @@ GROUP = Group(
     ),
     ("Batch 1 for GPT-2, which is compared by logits, or by the loss of the third step.",),
     single=False,
+    rounds=4,
 )  # fmt: skip

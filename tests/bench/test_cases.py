@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,13 @@ import pytest
 from bench.cases import ANY, Case, Group, load, module_of, way_of
 from bench.cases.skinny import SIZE
 from bench.cpu import GROUPS, SECTIONS
-from bench.kernels import hopeless
+from bench.kernels import Fleet, hopeless
+from bench.process import Bench, ProgramError
 from bench.programs.frameworks import framework
 from bench.report import SHARE, VALUE
+from lamina.errors import CompilerNotFoundError
+from lamina.options import current
+from lamina.runtime import compiler
 
 
 @pytest.fixture(params=GROUPS)
@@ -105,3 +110,34 @@ def test_steps_have_state(column: str) -> None:
     case = Case("counting", ((1,),), {ANY: _counting}, (), makes_step=True)
     step = own.step(case, [own.array(np.zeros(1, np.float32))], column)
     assert [own.results(step())[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def test_programs_measure_a_case_and_write_its_results(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, seed=3, quick=True, clang=None)
+    case = load("gemm").case("64 A @ B.T")
+    with Fleet(bench) as fleet:
+        worker = fleet.worker("numpy", 1)
+        assert fleet.worker("numpy", 1) is worker
+        answer = worker.tell(["case", "gemm", case.name, ["numpy"]])
+        assert answer == {"errors": {}, "kernels": 0}
+        assert 0.0 < worker.tell(["time", "numpy", 0.001])["seconds"] < 1.0
+        a, b = case.arrays(3)
+        found = np.load(fleet.folder(1) / "numpy.npz")["arr_0"]
+        np.testing.assert_allclose(found.reshape(64, 64), a @ b.T, rtol=1e-5, atol=1e-5)
+        fleet.drop()
+        with pytest.raises(ProgramError, match="KeyError: 'numpy'"):
+            worker.tell(["time", "numpy", 0.001])
+        fleet.drop()
+        assert fleet.worker("numpy", 1) is not worker
+
+
+def test_limits_are_measured(tmp_path: Path) -> None:
+    try:
+        compiler.find(current())
+    except CompilerNotFoundError as error:
+        pytest.skip(str(error))
+    bench = Bench(tmp_path, seed=3, quick=True, clang=None)
+    with Fleet(bench) as fleet:
+        worker = fleet.worker("limit", 1)
+        for kind in ("fma", "read", "copy"):
+            assert 0.0 < worker.tell([kind, float(1 << 20)])["seconds"] < 1.0
