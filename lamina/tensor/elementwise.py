@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from functools import partial, wraps
+from types import FunctionType
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from lamina.dtypes import DType, bool_, default_float, default_int, float32
 from lamina.errors import ArgumentError, DTypeError
@@ -35,6 +36,7 @@ __all__ = [
     "sinh", "softplus", "softsign", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where",
 ]  # fmt: skip
 
+P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Rule = Callable[..., Node]
@@ -49,6 +51,22 @@ def public(function: F, name: str, doc: str | None) -> F:
     function.__module__ = "lamina"
     function.__doc__ = doc
     return function
+
+
+def named(
+    name: str, doc: str | None, function: Callable[Concatenate[str, T, P], Tensor], which: T
+) -> Callable[P, Tensor]:
+    """The public function `name`: `function` of its name and of `which`."""
+    source: Any = function  # called by its public name, which messages of TypeError have
+    own = FunctionType(source.__code__, source.__globals__, name, source.__defaults__)
+    own.__kwdefaults__, own.__annotations__ = source.__kwdefaults__, source.__annotations__
+    part: Callable[P, Tensor] = partial(public(own, name, doc), name, which)
+
+    @wraps(part)  # a partial function shows its signature, but no name and text
+    def bound(*arguments: P.args, **options: P.kwargs) -> Tensor:
+        return part(*arguments, **options)
+
+    return public(bound, name, doc)
 
 
 def operands(

@@ -6,7 +6,7 @@ import builtins
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from lamina.dtypes import DType, as_dtype, bool_, default_int, real_of, uint64
 from lamina.errors import AxisError, DTypeError, ShapeError
@@ -18,7 +18,7 @@ from lamina.shape import normalize_axes, normalize_axis
 from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
 from lamina.tensor.core import Tensor, as_tensor
-from lamina.tensor.elementwise import float_dtype, public
+from lamina.tensor.elementwise import float_dtype, named
 from lamina.tensor.movement import concat
 from lamina.tensor.windows import accumulator, places, resized, slice_axis
 
@@ -33,21 +33,10 @@ Axes = Sequence[int]
 Rule = Callable[[Node, Axes], Node]
 
 
-class Reduction(Protocol):
-    """A public function over some axes, over all of them by default."""
-
-    def __call__(self, x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor: ...
-
-
-def _reduction(name: str, doc: str, rule: Rule) -> Reduction:
-    def function(x: Any, /, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-        return _reduced(name, rule, x, axis, keepdims)
-
-    return public(function, name, doc)
-
-
-def _reduced(what: str, rule: Rule, x: Any, axis: Axis, keepdims: bool = False) -> Tensor:
-    """`rule` applied to the node of x and the axes."""
+def _reduced(
+    what: str, rule: Rule, x: Any, /, axis: Axis = None, *, keepdims: bool = False
+) -> Tensor:
+    """`rule` applied to the node of x and the axes, all of them by default."""
     x = as_tensor(x)
     axes = normalize_axes(what, axis, x.ndim)
     node = rule(x.node, axes)
@@ -72,19 +61,16 @@ def _total_dtype(dtype: DType, wanted: Any) -> DType:
     return uint64 if dtype.kind == "uint" else default_int
 
 
-def _total(monoid: Monoid, wanted: Any, node: Node, axes: Axes) -> Node:
+def _totalled(monoid: Monoid, wanted: Any, node: Node, axes: Axes) -> Node:
     dtype = _total_dtype(node.dtype, wanted)
     return build.cast(build.reduce(monoid, axes, build.cast(node, accumulator(dtype))), dtype)
 
 
-def sum(x: Any, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum over `axis`, over everything by default; integers add up in 64 bits."""
-    return _reduced("sum", partial(_total, ADD, dtype), x, axis, keepdims)
-
-
-def prod(x: Any, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The product over `axis`, over everything by default; integers multiply in 64 bits."""
-    return _reduced("prod", partial(_total, MUL, dtype), x, axis, keepdims)
+def _total(
+    what: str, monoid: Monoid, x: Any, /, axis: Axis = None, *, dtype: Any = None,
+    keepdims: bool = False,
+) -> Tensor:  # fmt: skip
+    return _reduced(what, partial(_totalled, monoid, dtype), x, axis, keepdims=keepdims)
 
 
 def _extreme(monoid: Monoid, node: Node, axes: Axes) -> Node:
@@ -116,29 +102,17 @@ def _variance(node: Node, axes: Axes, correction: float, root: bool = False) -> 
     return real_math.root(value) if root else value
 
 
-max = _reduction("max", "The greatest element over `axis`; NaN wins.", partial(_extreme, MAX))
-min = _reduction("min", "The smallest element over `axis`; NaN wins.", partial(_extreme, MIN))
-all = _reduction("all", "Whether every element over `axis` is true.", partial(_truth, MIN))
-any = _reduction("any", "Whether some element over `axis` is true.", partial(_truth, MAX))
-count_nonzero = _reduction("count_nonzero", "How many elements over `axis` are not 0.",
-                           lambda x, axes: _total(ADD, int, ~x.eq(0), axes))  # fmt: skip
-mean = _reduction("mean", "The arithmetic mean over `axis`; NaN of nothing.",
-                  partial(_in_floats, "mean", _mean, of_complex=True))  # fmt: skip
+def _deviation(
+    what: str, root: bool, x: Any, /, axis: Axis = None, *, correction: float = 0.0,
+    keepdims: bool = False,
+) -> Tensor:  # fmt: skip
+    rule = partial(_in_floats, what, partial(_variance, correction=correction, root=root))
+    return _reduced(what, rule, x, axis, keepdims=keepdims)
 
 
-def var(x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance over `axis`: squared distances from the mean over count - correction."""
-    rule = partial(_variance, correction=correction)
-    return _reduced("var", partial(_in_floats, "var", rule), x, axis, keepdims)
-
-
-def std(x: Any, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The square root of the variance over `axis`."""
-    rule = partial(_variance, correction=correction, root=True)
-    return _reduced("std", partial(_in_floats, "std", rule), x, axis, keepdims)
-
-
-def _arg(what: str, monoid: Monoid, x: Any, axis: int | None, keepdims: bool) -> Tensor:
+def _arg(
+    what: str, monoid: Monoid, x: Any, /, axis: int | None = None, *, keepdims: bool = False
+) -> Tensor:
     x = as_tensor(x)
     if x.dtype.is_complex:
         raise DTypeError(f"{what}: complex numbers have no order")
@@ -149,16 +123,6 @@ def _arg(what: str, monoid: Monoid, x: Any, axis: int | None, keepdims: bool) ->
     found = build.reduce(monoid, (along,), node, places(node.shape, along), part=1)
     axes = range(x.ndim) if axis is None else (along,)
     return Tensor.of(build.insert_axes(found, axes) if keepdims else found, x.device)
-
-
-def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
-    """The place of the greatest element, the first of several."""
-    return _arg("argmax", ARGMAX, x, axis, keepdims)
-
-
-def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
-    """The place of the smallest element, the first of several."""
-    return _arg("argmin", ARGMIN, x, axis, keepdims)
 
 
 def _greatest(node: Node, axes: Axes) -> Node:
@@ -178,18 +142,9 @@ def _softmax(node: Node, axes: Axes, log: bool) -> Node:
     return shifted - wide if log else powers / wide
 
 
-def softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
-    """exp(x) over its sum along `axis`."""
+def _shares(what: str, log: bool, x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     source = x if dtype is None else as_tensor(x).cast(dtype)
-    rule = partial(_in_floats, "softmax", partial(_softmax, log=False))
-    return _reduced("softmax", rule, source, axis)
-
-
-def log_softmax(x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
-    """The logarithm of the softmax along `axis`."""
-    source = x if dtype is None else as_tensor(x).cast(dtype)
-    rule = partial(_in_floats, "log_softmax", partial(_softmax, log=True))
-    return _reduced("log_softmax", rule, source, axis)
+    return _reduced(what, partial(_in_floats, what, partial(_softmax, log=log)), source, axis)
 
 
 def _logsumexp(node: Node, axes: Axes) -> Node:
@@ -198,12 +153,6 @@ def _logsumexp(node: Node, axes: Axes) -> Node:
     powers = Node(Op.EXP, (node - build.expand(base, node.shape),))
     total = Node(Op.LOG, (build.reduce(ADD, axes, powers),))
     return total + build.reshape(base, total.shape)
-
-
-logsumexp = _reduction(
-    "logsumexp", "log(sum(exp(x))) over `axis` without overflow; -inf of nothing but -inf.",
-    partial(_in_floats, "logsumexp", _logsumexp),
-)  # fmt: skip
 
 
 def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -223,51 +172,36 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
         return total if ord == 1 else real_math.root(total, ord)
 
     wide = partial(_in_floats, "norm", rule, of_complex=True)
-    return _reduced("norm", wide, x, axis, keepdims)
+    return _reduced("norm", wide, x, axis, keepdims=keepdims)
 
 
 def _prefix(
-    what: str, monoid: Monoid, x: Any, axis: int | None,
-    dtype_of: Callable[[DType], DType] | None = None, initial: int | None = None,
-) -> Tensor:  # fmt: skip
-    """Results for the first 1, 2, ... elements, with `initial` before them."""
-    x = as_tensor(x)
+    what: str, monoid: Monoid, x: Tensor, axis: int | None, dtype: DType, with_identity: bool
+) -> Tensor:
+    """Results in `dtype` for the first 1, 2, ... elements; the identity before them if asked."""
     if axis is None and x.ndim != 1:
         raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
     along = normalize_axis(what, axis or 0, x.ndim)
-    dtype = x.dtype if dtype_of is None else dtype_of(x.dtype)
     scan = Node(Op.SCAN, (build.cast(x.node, accumulator(dtype)),), Reduce(monoid, (along,)))
     result = Tensor.of(build.cast(scan, dtype), x.device)
-    if initial is None:
+    if not with_identity:
         return result
-    first = build.full(resized(x.shape, along, 1), initial, dtype)
+    (identity,) = monoid.identity((dtype,))
+    first = build.full(resized(x.shape, along, 1), identity, dtype)
     return concat([Tensor.of(first, x.device), result], axis=along)
 
 
-def cumulative_sum(
-    x: Any, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
-) -> Tensor:
-    """The sums of the first 1, 2, ... elements along `axis`; from 0 with `include_initial`."""
-    initial = 0 if include_initial else None
-    return _prefix("cumulative_sum", ADD, x, axis, partial(_total_dtype, wanted=dtype), initial)
+def _cumulative(
+    what: str, monoid: Monoid, x: Any, /, axis: int | None = None, *, dtype: Any = None,
+    include_initial: bool = False,
+) -> Tensor:  # fmt: skip
+    x = as_tensor(x)
+    return _prefix(what, monoid, x, axis, _total_dtype(x.dtype, dtype), include_initial)
 
 
-def cumulative_prod(
-    x: Any, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
-) -> Tensor:
-    """The products of the first 1, 2, ... elements; from 1 with `include_initial`."""
-    initial = 1 if include_initial else None
-    return _prefix("cumulative_prod", MUL, x, axis, partial(_total_dtype, wanted=dtype), initial)
-
-
-def cummax(x: Any, axis: int | None = None) -> Tensor:
-    """The greatest of the first 1, 2, ... elements along `axis`."""
-    return _prefix("cummax", MAX, x, axis)
-
-
-def cummin(x: Any, axis: int | None = None) -> Tensor:
-    """The smallest of the first 1, 2, ... elements along `axis`."""
-    return _prefix("cummin", MIN, x, axis)
+def _extreme_so_far(what: str, monoid: Monoid, x: Any, axis: int | None = None) -> Tensor:
+    x = as_tensor(x)
+    return _prefix(what, monoid, x, axis, x.dtype, False)
 
 
 def diff(
@@ -284,3 +218,46 @@ def diff(
         earlier = slice_axis(node, along, 0, builtins.max(0, size - 1))
         node = later ^ earlier if node.dtype is bool_ else later - earlier
     return Tensor.of(node, x.device)
+
+
+sum = named("sum", "The sum over `axis`, over everything by default; integers add up in 64 bits.",
+            _total, ADD)  # fmt: skip
+prod = named(
+    "prod", "The product over `axis`, over everything by default; integers multiply in 64 bits.",
+    _total, MUL,
+)  # fmt: skip
+max = named("max", "The greatest element over `axis`; NaN wins.", _reduced, partial(_extreme, MAX))
+min = named("min", "The smallest element over `axis`; NaN wins.", _reduced, partial(_extreme, MIN))
+all = named("all", "Whether every element over `axis` is true.", _reduced, partial(_truth, MIN))
+any = named("any", "Whether some element over `axis` is true.", _reduced, partial(_truth, MAX))
+count_nonzero = named("count_nonzero", "How many elements over `axis` are not 0.",
+                      _reduced, lambda x, axes: _totalled(ADD, int, ~x.eq(0), axes))  # fmt: skip
+mean = named("mean", "The arithmetic mean over `axis`; NaN of nothing.",
+             _reduced, partial(_in_floats, "mean", _mean, of_complex=True))  # fmt: skip
+var = named(
+    "var", "The variance over `axis`: squared distances from the mean over count - correction.",
+    _deviation, False,
+)  # fmt: skip
+std = named("std", "The square root of the variance over `axis`.", _deviation, True)
+softmax = named("softmax", "exp(x) over its sum along `axis`.", _shares, False)
+log_softmax = named("log_softmax", "The logarithm of the softmax along `axis`.", _shares, True)
+logsumexp = named(
+    "logsumexp", "log(sum(exp(x))) over `axis` without overflow; -inf of nothing but -inf.",
+    _reduced, partial(_in_floats, "logsumexp", _logsumexp),
+)  # fmt: skip
+argmax = named("argmax", "The place of the greatest element, the first of several.", _arg, ARGMAX)
+argmin = named("argmin", "The place of the smallest element, the first of several.", _arg, ARGMIN)
+cumulative_sum = named(
+    "cumulative_sum",
+    "The sums of the first 1, 2, ... elements along `axis`; from 0 with `include_initial`.",
+    _cumulative, ADD,
+)  # fmt: skip
+cumulative_prod = named(
+    "cumulative_prod",
+    "The products of the first 1, 2, ... elements; from 1 with `include_initial`.",
+    _cumulative, MUL,
+)  # fmt: skip
+cummax = named("cummax", "The greatest of the first 1, 2, ... elements along `axis`.",
+               _extreme_so_far, MAX)  # fmt: skip
+cummin = named("cummin", "The smallest of the first 1, 2, ... elements along `axis`.",
+               _extreme_so_far, MIN)  # fmt: skip

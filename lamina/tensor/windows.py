@@ -7,7 +7,6 @@ nothing is copied, the compiler sees affine indices only.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
@@ -20,7 +19,7 @@ from lamina.ir.build import places as places
 from lamina.ir.node import Node
 from lamina.shape import Shape
 from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import public
+from lamina.tensor.elementwise import named
 
 P = ParamSpec("P")
 Sizes = int | Sequence[int]
@@ -40,18 +39,8 @@ def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node
 
 def for_ranks(function: Callable[Concatenate[str, int, P], Tensor]) -> list[Callable[P, Tensor]]:
     """`function` of a name and a number of spatial axes for one, two and three of them."""
-
-    def of_rank(rank: int) -> Callable[P, Tensor]:
-        name = f"{function.__name__}{rank}d"
-        part = functools.partial(function, name, rank)
-
-        @functools.wraps(part)  # a partial function shows its signature, but no name and text
-        def ranked(*arguments: P.args, **options: P.kwargs) -> Tensor:
-            return part(*arguments, **options)
-
-        return public(ranked, name, function.__doc__)
-
-    return [of_rank(rank) for rank in (1, 2, 3)]
+    name, doc = function.__name__, function.__doc__
+    return [named(f"{name}{rank}d", doc, function, rank) for rank in (1, 2, 3)]
 
 
 def exact(what: str, x: Tensor) -> Tensor:
