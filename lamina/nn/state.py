@@ -7,13 +7,12 @@ that begin with an underscore are not part of the state.
 
 from __future__ import annotations
 
-import math
 import types
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from lamina import dtypes, random
+from lamina import dtypes
 from lamina.dtypes import DType
 from lamina.errors import FormatError
 from lamina.tensor.core import Tensor
@@ -122,13 +121,6 @@ def settle() -> None:
         realize(*waiting)
 
 
-def uniform_parameter(
-    shape: Sequence[int], bound: float, dtype: DType, device: str | None
-) -> Tensor:
-    """A new parameter with values evenly distributed in [-bound, bound)."""
-    return parameter(random.uniform(shape, -bound, bound, dtype=dtype, device=device))
-
-
 def parameter(value: Tensor) -> Tensor:
     """`value` as a new parameter."""
     value.requires_grad = True
@@ -144,12 +136,6 @@ def filled(
     import numpy as np
 
     return Tensor(np.full(shape, value, dtype.numpy), dtype, device, requires_grad)
-
-
-def fan_in_bound(shape: Sequence[int]) -> float:
-    """PyTorch's bound for weights (out, in, ...) and their biases: 1 / sqrt(inputs of a unit)."""
-    fan_in = math.prod(shape[1:])
-    return 1.0 / math.sqrt(fan_in) if fan_in else 0.0
 
 
 default_dtype = dtypes.default_float

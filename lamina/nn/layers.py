@@ -1,0 +1,538 @@
+"""The layers: the functions of the same names, with parameters.
+
+Recurrent layers unroll their time steps, so the program grows with the length of the input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from lamina import dtypes, random
+from lamina.dtypes import DType, bool_
+from lamina.errors import ArgumentError, ShapeError
+from lamina.nn.state import default_dtype, filled, parameter, settle
+from lamina.tensor import attention, convolution, normalization, reduction
+from lamina.tensor.core import Tensor
+from lamina.tensor.creation import zeros
+from lamina.tensor.elementwise import where
+from lamina.tensor.movement import concat, stack
+from lamina.tensor.windows import Sizes, per_axis
+
+Maybe = Tensor | None
+
+
+def _uniform(shape: Sequence[int], bound: float, dtype: DType, device: str | None) -> Tensor:
+    """A new parameter with values evenly distributed in [-bound, bound)."""
+    return parameter(random.uniform(shape, -bound, bound, dtype=dtype, device=device))
+
+
+def _weights(
+    shape: Sequence[int], outputs: int, bias: bool, dtype: DType, device: str | None
+) -> tuple[Tensor, Maybe]:
+    """A weight (out, in, ...), and a bias if wanted, within 1 / sqrt(inputs of a unit)."""
+    fan_in = math.prod(shape[1:])
+    bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+    weight = _uniform(shape, bound, dtype, device)
+    return weight, _uniform((outputs,), bound, dtype, device) if bias else None
+
+
+class Linear:
+    """``x @ weight.T + bias`` along the last axis.
+
+    weight: (out_features, in_features). bias: (out_features,) or None.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        shape = (out_features, in_features)
+        self.weight, self.bias = _weights(shape, out_features, bias, dtype, device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        settle()
+        return _linear(x, self.weight, self.bias)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
+    if not x.ndim or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"Linear: x of shape {x.shape} with a weight of shape {weight.shape}: the last axis "
+            f"of x must have size {weight.shape[1]}"
+        )
+    result: Tensor = x @ weight.T
+    return result if bias is None else result + bias
+
+
+class Embedding:
+    """The rows of `weight`, (num_embeddings, embedding_dim), at integer indices.
+
+    The row `padding_idx` starts as zeros and receives no derivative.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ShapeError(f"Embedding: padding_idx {padding_idx} of {num_embeddings} rows")
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        weight = random.normal((num_embeddings, embedding_dim), dtype=dtype, device=device)
+        if self.padding_idx is not None:
+            weight[self.padding_idx] = 0.0
+        self.weight = parameter(weight)
+
+    def __call__(self, indices: Tensor) -> Tensor:
+        settle()
+        return normalization.embedding(indices, self.weight, self.padding_idx)
+
+
+class Dropout:
+    """Zero elements with probability `p` while training; see `lamina.dropout`."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0.0 <= p <= 1.0:
+            raise ArgumentError(f"Dropout: p is {p}; a probability lies between 0 and 1")
+        self.p, self.training = p, True
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return normalization.dropout(x, self.p, self.training)
+
+
+class Sequential(list[Any]):
+    """Layers and functions applied one after another; a list, so layers can be indexed."""
+
+    def __init__(self, *layers: Any) -> None:
+        super().__init__(layers)
+
+    def __call__(self, x: Any) -> Any:
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+# Convolutions, see `lamina.conv2d` and `lamina.conv_transpose2d`.
+
+
+class _Convolution:
+    """weight: (out_channels, in_channels / groups, *kernel_size), and of an adjoint
+    (in_channels, out_channels / groups, *kernel_size). bias: (out_channels,) or None."""
+
+    _rank: ClassVar[int]
+    padding: Sizes | str
+
+    def __init_subclass__(cls, rank: int = 0) -> None:
+        if rank:
+            cls._rank = rank
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
+        padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self._create((out_channels, in_channels), kernel_size, out_channels, bias, dtype, device)
+
+    def _create(
+        self, channels: tuple[int, int], kernel_size: Sizes, outputs: int, bias: bool,
+        dtype: DType, device: str | None,
+    ) -> None:  # fmt: skip
+        what, groups = type(self).__name__, self.groups
+        if groups < 1 or channels[0] % groups or channels[1] % groups:
+            raise ShapeError(f"{what}: {channels[0]} and {channels[1]} channels do not divide into "
+                             f"{groups} groups")  # fmt: skip
+        kernel = per_axis(what, "kernel_size", kernel_size, self._rank)
+        shape = (channels[0], channels[1] // groups, *kernel)
+        self.weight, self.bias = _weights(shape, outputs, bias, dtype, device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        settle()
+        return convolution.conv(f"conv{self._rank}d", self._rank, x, self.weight, self.bias,
+                                self.stride, self.padding, self.dilation, self.groups)  # fmt: skip
+
+
+class Conv1d(_Convolution, rank=1):
+    """Cross-correlation of sequences, (N, C, L)."""
+
+
+class Conv2d(_Convolution, rank=2):
+    """Cross-correlation of images, (N, C, H, W)."""
+
+
+class Conv3d(_Convolution, rank=3):
+    """Cross-correlation of volumes, (N, C, D, H, W)."""
+
+
+class _Transposed(_Convolution):
+    padding: Sizes
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
+        padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, bias: bool = True,
+        dilation: Sizes = 1, dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.dilation, self.groups = dilation, groups
+        self._create((in_channels, out_channels), kernel_size, out_channels, bias, dtype, device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        settle()
+        return convolution.conv_transpose(
+            f"conv_transpose{self._rank}d", self._rank, x, self.weight, self.bias, self.stride,
+            self.padding, self.output_padding, self.groups, self.dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose1d(_Transposed, rank=1):
+    """The adjoint of `Conv1d`."""
+
+
+class ConvTranspose2d(_Transposed, rank=2):
+    """The adjoint of `Conv2d`."""
+
+
+class ConvTranspose3d(_Transposed, rank=3):
+    """The adjoint of `Conv3d`."""
+
+
+# Normalisation.
+
+
+def _affine(
+    shape: int | Sequence[int], affine: bool, dtype: DType, device: str | None, bias: bool = True
+) -> tuple[Maybe, Maybe]:
+    """A weight of ones and a bias of zeros, where they are wanted."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    weight = filled(sizes, 1.0, dtype, device, True) if affine else None
+    return weight, filled(sizes, 0.0, dtype, device, True) if affine and bias else None
+
+
+class LayerNorm:
+    """Normalise over the last axes, whose sizes are `normalized_shape`; see `lamina.layer_norm`."""
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5,
+        elementwise_affine: bool = True, bias: bool = True, dtype: DType = default_dtype,
+        device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.weight, self.bias = _affine(normalized_shape, elementwise_affine, dtype, device, bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        settle()
+        return normalization.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm:
+    """Divide by the root mean square over the last axes; see `lamina.rms_norm`."""
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None,
+        elementwise_affine: bool = True, dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.normalized_shape, self.eps = normalized_shape, eps
+        self.weight, _ = _affine(normalized_shape, elementwise_affine, dtype, device, bias=False)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        settle()
+        return normalization.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class GroupNorm:
+    """Normalise groups of channels of each sample; see `lamina.group_norm`."""
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        if num_groups < 1 or num_channels % num_groups:
+            raise ShapeError(f"GroupNorm: {num_channels} channels in {num_groups} groups")
+        self.num_groups, self.eps = num_groups, eps
+        self.weight, self.bias = _affine(num_channels, affine, dtype, device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        settle()
+        return normalization.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class InstanceNorm:
+    """Normalise each channel of each sample, (N, C, spatial...); see `lamina.instance_norm`."""
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, affine: bool = False,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.eps = eps
+        self.weight, self.bias = _affine(num_features, affine, dtype, device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        settle()
+        return normalization.instance_norm(x, self.weight, self.bias, self.eps)
+
+
+class BatchNorm:
+    """Normalise each channel of (N, C, ...) over all samples; see `lamina.batch_norm`.
+
+    While training, every call moves `running_mean` and `running_var` towards the statistics of
+    its input by the share `momentum` (None: they become the average over all calls).
+    """
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, dtype: DType = default_dtype,
+        device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.eps, self.momentum, self.training = eps, momentum, True
+        self.weight, self.bias = _affine(num_features, affine, dtype, device)
+        self.running_mean = self.running_var = self.num_batches_tracked = None
+        if track_running_stats:
+            self.running_mean = filled((num_features,), 0.0, dtype, device)
+            self.running_var = filled((num_features,), 1.0, dtype, device)
+            self.num_batches_tracked = filled((), 0, dtypes.int64, device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        settle()
+        count = self.num_batches_tracked if self.training else None
+        share: Any = self.momentum
+        if share is None and count is not None:
+            share = 1.0 / (count + 1).cast(dtypes.float32)
+        output, *moved = normalization.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, count is not None,
+            share, self.eps,
+        )  # fmt: skip
+        if count is not None:
+            held: list[Any] = [self.running_mean, self.running_var, count]
+            for one, new in zip(held, [*moved, count + 1], strict=True):
+                one.assign(new)
+        return output
+
+
+BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
+
+# Recurrent layers.
+
+State = tuple[Tensor, ...]
+_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+class _Recurrent:
+    """weight_ih_l{k}: (gates * hidden, inputs). weight_hh_l{k}: (gates * hidden, hidden).
+
+    k counts layers; the backward direction's names end in ``_reverse``.
+    """
+
+    _gates: ClassVar[int]
+    _states: ClassVar[int]
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        if hidden_size < 1 or num_layers < 1:
+            raise ShapeError(f"{type(self).__name__}: {num_layers} layers of {hidden_size} units")
+        self.hidden_size, self.num_layers = hidden_size, num_layers
+        self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
+        self.training = True
+        bound = 1.0 / math.sqrt(hidden_size)
+        rows = self._gates * hidden_size
+        for layer in range(num_layers):
+            width = hidden_size * len(self._suffixes(0)) if layer else input_size
+            for suffix in self._suffixes(layer):
+                shapes = ((rows, width), (rows, hidden_size), (rows,), (rows,))
+                for name, shape in zip(_NAMES, shapes[: 4 if bias else 2], strict=False):
+                    setattr(self, name + suffix, _uniform(shape, bound, dtype, device))
+
+    def _suffixes(self, layer: int) -> list[str]:
+        forward = f"_l{layer}"
+        return [forward, f"{forward}_reverse"] if self.bidirectional else [forward]
+
+    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
+        """The next state from the gates' inputs, (N, gates * hidden) each."""
+        raise NotImplementedError
+
+    def _run(self, x: Tensor, initial: State | None) -> tuple[Tensor, State]:
+        """Outputs, in the layout of x, and final states (layers * directions, N, hidden)."""
+        settle()
+        batched = x.ndim == 3
+        if not batched:
+            x = x.unsqueeze(1)
+            initial = None if initial is None else tuple(one.unsqueeze(1) for one in initial)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        steps: list[Tensor] = list(x.unstack(axis=0))
+        if not steps:
+            raise ShapeError(f"{type(self).__name__}: x of shape {x.shape} has no time steps")
+        nothing = zeros((x.shape[1], self.hidden_size), dtype=x.dtype, device=x.device)
+        finals: list[State] = []
+        for layer in range(self.num_layers):
+            if layer and self.training and self.dropout:
+                steps = list(normalization.dropout(stack(steps), self.dropout).unstack(axis=0))
+            directions = []
+            for suffix in self._suffixes(layer):
+                state = (nothing,) * self._states
+                if initial is not None:
+                    state = tuple(one[len(finals)] for one in initial)
+                order = -1 if suffix.endswith("_reverse") else 1
+                outputs, final = self._layer(steps[::order], state, suffix)
+                directions.append(outputs[::order])
+                finals.append(final)
+            steps = [concat(parts, axis=-1) for parts in zip(*directions, strict=True)]
+        result = stack(steps, axis=1 if self.batch_first and batched else 0)
+        states = tuple(stack(parts) for parts in zip(*finals, strict=True))
+        if batched:
+            return result, states
+        return result.squeeze(1), tuple(one.squeeze(1) for one in states)
+
+    def _layer(self, steps: list[Tensor], state: State, suffix: str) -> tuple[list[Tensor], State]:
+        weights: list[Any] = [getattr(self, name + suffix, None) for name in _NAMES]
+        # The inputs of all steps are known beforehand: one product for all of them.
+        given = _linear(stack(steps), weights[0], weights[2]).unstack(axis=0)
+        outputs = []
+        for one in given:
+            state = self._step(one, _linear(state[0], weights[1], weights[3]), state)
+            outputs.append(state[0])
+        return outputs, state
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory; gates in the order input, forget, cell, output.
+
+    Source: Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000 (forget gate).
+    """
+
+    _gates, _states = 4, 2
+
+    def __call__(
+        self, x: Tensor, initial: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Outputs (L, N, directions * hidden) of x (L, N, inputs), and the final (h, c).
+
+        h and c: (layers * directions, N, hidden), zeros at first by default. With `batch_first`,
+        x and outputs are (N, L, ...); the axis N may be absent.
+        """
+        outputs, (hidden, cell) = self._run(x, initial)
+        return outputs, (hidden, cell)
+
+    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
+        gates = (given + recurrent).chunk(4, axis=-1)
+        into, forget, out = (gates[at].sigmoid() for at in (0, 1, 3))
+        cell = forget * state[1] + into * gates[2].tanh()
+        return out * cell.tanh(), cell
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit; gates in the order reset, update, new.
+
+    Source: Cho et al. 2014, in the variant whose reset gate multiplies the product.
+    """
+
+    _gates, _states = 3, 1
+
+    def __call__(self, x: Tensor, initial: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Outputs (L, N, directions * hidden) of x (L, N, inputs), and the final states.
+
+        The states are (layers * directions, N, hidden), zeros at first by default. With
+        `batch_first`, x and outputs are (N, L, ...); the axis N may be absent.
+        """
+        outputs, (hidden,) = self._run(x, None if initial is None else (initial,))
+        return outputs, hidden
+
+    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
+        a, b = given.chunk(3, axis=-1), recurrent.chunk(3, axis=-1)
+        reset, update = (a[0] + b[0]).sigmoid(), (a[1] + b[1]).sigmoid()
+        new = (a[2] + reset * b[2]).tanh()
+        return ((1.0 - update) * new + update * state[0],)
+
+
+class MultiheadAttention:
+    """Attention of several heads with projections of queries, keys, values and the result.
+
+    in_proj_weight: (3 embed_dim, embed_dim), of queries, keys and values in this order; with
+    `kdim` or `vdim` three separate weights. out_proj: a Linear.
+    Source: Vaswani et al. 2017, "Attention is all you need", section 3.2.2.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+        kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
+        dtype: DType = default_dtype, device: str | None = None,
+    ) -> None:  # fmt: skip
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ShapeError(f"MultiheadAttention: {embed_dim} features in {num_heads} heads")
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.dropout, self.batch_first, self.training = dropout, batch_first, True
+        widths = (embed_dim, kdim or embed_dim, vdim or embed_dim)
+        self.in_proj_weight: Maybe = None
+        if widths == (embed_dim,) * 3:
+            bound = math.sqrt(6.0 / (4 * embed_dim))  # Glorot, of the three weights as one
+            self.in_proj_weight = _uniform((3 * embed_dim, embed_dim), bound, dtype, device)
+        else:
+            self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = (
+                _uniform((embed_dim, width), math.sqrt(6.0 / (embed_dim + width)), dtype, device)
+                for width in widths
+            )
+        self.in_proj_bias = filled((3 * embed_dim,), 0.0, dtype, device, True) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype, device)
+        if bias:
+            self.out_proj.bias = filled((embed_dim,), 0.0, dtype, device, True)
+
+    def __call__(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True, attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True, is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """The attended values (L, N, E) and the weights (N, L, S), or (N, heads, L, S).
+
+        query: (L, N, E), key and value: (S, N, ...); with `batch_first` (N, L, E) and so on; the
+        axis N may be absent. Masks are True where attention is not allowed, or are added to the
+        scores: key_padding_mask (N, S), attn_mask (L, S) or (N * heads, L, S). Without
+        `need_weights`, which is faster, the second result is None.
+        """
+        settle()
+        if is_causal and attn_mask is None:
+            raise ShapeError("MultiheadAttention: is_causal is a hint; give attn_mask as well")
+        inputs, batched = [query, key, value], query.ndim == 3
+        if not batched:
+            inputs = [one.unsqueeze(0) for one in inputs]
+        elif not self.batch_first:
+            inputs = [one.transpose(0, 1) for one in inputs]
+        queries, keys, values = self._project(inputs)
+        if attn_mask is not None and attn_mask.ndim == 3:
+            attn_mask = attn_mask.reshape(*queries.shape[:2], *attn_mask.shape[1:])
+        mask = None if attn_mask is None else _additive(attn_mask, queries)
+        if key_padding_mask is not None:
+            columns = _additive(key_padding_mask.expand_dims((-3, -2)), queries)
+            mask = columns if mask is None else mask + columns
+        rate, weights = self.dropout if self.training else 0.0, None
+        if need_weights:
+            scores = queries @ keys.mT * (1.0 / math.sqrt(queries.shape[-1]))
+            weights = reduction.softmax(scores if mask is None else scores + mask)
+            weights = normalization.dropout(weights, rate)
+            mixed = weights @ values
+            weights = weights.mean(axis=1) if average_attn_weights else weights
+        else:
+            mixed = attention.scaled_dot_product_attention(queries, keys, values, mask, rate)
+        result = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        if not batched:
+            return result.squeeze(0), None if weights is None else weights.squeeze(0)
+        return (result if self.batch_first else result.transpose(0, 1)), weights
+
+    def _project(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Queries, keys and values as (N, heads, length, features of a head)."""
+        weights, biases, heads = self.in_proj_weight, self.in_proj_bias, []
+        rows = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight) if (
+            weights is None) else weights.split(self.embed_dim)  # fmt: skip
+        columns = (None,) * 3 if biases is None else biases.split(self.embed_dim)
+        for x, weight, bias in zip(inputs, rows, columns, strict=True):
+            y = _linear(x, weight, bias)
+            heads.append(y.reshape(*y.shape[:2], self.num_heads, -1).transpose(1, 2))
+        return heads
+
+
+def _additive(mask: Tensor, like: Tensor) -> Tensor:
+    if mask.dtype is bool_:
+        return where(mask, -math.inf, Tensor(0.0, like.dtype, like.device))
+    return mask.cast(like.dtype)
