@@ -15,8 +15,6 @@ from lamina.dtypes import bool_ as bool
 from lamina.errors import LaminaError
 from lamina.jit import jit
 from lamina.options import Options, set_options, using
-from lamina.tensor.attention import *  # noqa: F403
-from lamina.tensor.convolution import *  # noqa: F403
 from lamina.tensor.core import Tensor, default_device
 from lamina.tensor.creation import *  # noqa: F403
 from lamina.tensor.differentiate import *  # noqa: F403
@@ -24,10 +22,9 @@ from lamina.tensor.elementwise import *  # noqa: F403
 from lamina.tensor.indexing import *  # noqa: F403
 from lamina.tensor.inspection import *  # noqa: F403
 from lamina.tensor.linalg import *  # noqa: F403
-from lamina.tensor.losses import *  # noqa: F403
 from lamina.tensor.movement import *  # noqa: F403
-from lamina.tensor.normalization import *  # noqa: F403
-from lamina.tensor.pooling import *  # noqa: F403
+from lamina.tensor.neural import *  # noqa: F403
+from lamina.tensor.spatial import *  # noqa: F403
 from lamina.tensor.realize import realize
 from lamina.tensor.reduction import *  # noqa: F403
 from lamina.tensor.sorting import *  # noqa: F403

@@ -8,9 +8,9 @@ from typing import Any
 from lamina import nn, random
 from lamina.datasets import Split
 from lamina.tensor.core import Tensor
-from lamina.tensor.losses import cross_entropy
-from lamina.tensor.pooling import max_pool2d
+from lamina.tensor.neural import cross_entropy
 from lamina.tensor.reduction import argmax
+from lamina.tensor.spatial import max_pool2d
 
 BATCH = 64
 PEAK_RATE = 8e-3

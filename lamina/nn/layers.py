@@ -13,7 +13,7 @@ from lamina import dtypes, random
 from lamina.dtypes import DType, bool_
 from lamina.errors import ArgumentError, ShapeError
 from lamina.nn.state import default_dtype, filled, parameter, settle
-from lamina.tensor import attention, convolution, normalization, reduction
+from lamina.tensor import neural, reduction, spatial
 from lamina.tensor.core import Tensor
 from lamina.tensor.creation import zeros
 from lamina.tensor.elementwise import where
@@ -86,7 +86,7 @@ class Embedding:
 
     def __call__(self, indices: Tensor) -> Tensor:
         settle()
-        return normalization.embedding(indices, self.weight, self.padding_idx)
+        return neural.embedding(indices, self.weight, self.padding_idx)
 
 
 class Dropout:
@@ -98,7 +98,7 @@ class Dropout:
         self.p, self.training = p, True
 
     def __call__(self, x: Tensor) -> Tensor:
-        return normalization.dropout(x, self.p, self.training)
+        return neural.dropout(x, self.p, self.training)
 
 
 class Sequential(list[Any]):
@@ -149,7 +149,7 @@ class _Convolution:
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
-        return convolution.conv(f"conv{self._rank}d", self._rank, x, self.weight, self.bias,
+        return spatial.conv(f"conv{self._rank}d", self._rank, x, self.weight, self.bias,
                                 self.stride, self.padding, self.dilation, self.groups)  # fmt: skip
 
 
@@ -179,7 +179,7 @@ class _Transposed(_Convolution):
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
-        return convolution.conv_transpose(
+        return spatial.conv_transpose(
             f"conv_transpose{self._rank}d", self._rank, x, self.weight, self.bias, self.stride,
             self.padding, self.output_padding, self.groups, self.dilation,
         )  # fmt: skip
@@ -222,7 +222,7 @@ class LayerNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
-        return normalization.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+        return neural.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm:
@@ -237,7 +237,7 @@ class RMSNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
-        return normalization.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        return neural.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
 class GroupNorm:
@@ -254,7 +254,7 @@ class GroupNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
-        return normalization.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+        return neural.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
 class InstanceNorm:
@@ -269,7 +269,7 @@ class InstanceNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
-        return normalization.instance_norm(x, self.weight, self.bias, self.eps)
+        return neural.instance_norm(x, self.weight, self.bias, self.eps)
 
 
 class BatchNorm:
@@ -298,7 +298,7 @@ class BatchNorm:
         share: Any = self.momentum
         if share is None and count is not None:
             share = 1.0 / (count + 1).cast(dtypes.float32)
-        output, *moved = normalization.batch_norm(
+        output, *moved = neural.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, count is not None,
             share, self.eps,
         )  # fmt: skip
@@ -369,7 +369,7 @@ class _Recurrent:
         finals: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.training and self.dropout:
-                steps = list(normalization.dropout(stack(steps), self.dropout).unstack(axis=0))
+                steps = list(neural.dropout(stack(steps), self.dropout).unstack(axis=0))
             directions = []
             for suffix in self._suffixes(layer):
                 state = (nothing,) * self._states
@@ -510,11 +510,11 @@ class MultiheadAttention:
         if need_weights:
             scores = queries @ keys.mT * (1.0 / math.sqrt(queries.shape[-1]))
             weights = reduction.softmax(scores if mask is None else scores + mask)
-            weights = normalization.dropout(weights, rate)
+            weights = neural.dropout(weights, rate)
             mixed = weights @ values
             weights = weights.mean(axis=1) if average_attn_weights else weights
         else:
-            mixed = attention.scaled_dot_product_attention(queries, keys, values, mask, rate)
+            mixed = neural.scaled_dot_product_attention(queries, keys, values, mask, rate)
         result = self.out_proj(mixed.transpose(1, 2).flatten(2))
         if not batched:
             return result.squeeze(0), None if weights is None else weights.squeeze(0)

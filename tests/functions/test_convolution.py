@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from lamina.dtypes import bfloat16
 from lamina.errors import LaminaError, ShapeError
-from lamina.tensor import convolution
-from lamina.tensor.convolution import conv1d, conv2d, conv_transpose2d
+from lamina.tensor import spatial as convolution
 from lamina.tensor.core import Tensor
+from lamina.tensor.spatial import conv1d, conv2d, conv_transpose2d
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 Array = np.ndarray

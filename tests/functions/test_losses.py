@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lamina import dtypes
 from lamina.errors import ArgumentError, DTypeError, ShapeError
-from lamina.tensor import losses
+from lamina.tensor import neural as losses
 from lamina.tensor.core import Tensor
 from lamina.tensor.differentiate import gradient
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals

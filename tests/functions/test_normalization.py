@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lamina import dtypes, random
 from lamina.errors import ArgumentError, DTypeError, ShapeError
-from lamina.tensor import normalization as norm
+from lamina.tensor import neural as norm
 from lamina.tensor.core import Tensor
 from lamina.tensor.differentiate import gradient
 from tests.functions.agreement import (

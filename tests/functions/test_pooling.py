@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamina.errors import DTypeError, LaminaError, ShapeError
-from lamina.tensor import pooling
+from lamina.tensor import spatial as pooling
 from lamina.tensor.core import Tensor
-from lamina.tensor.pooling import interpolate
+from lamina.tensor.spatial import interpolate
 from tests.functions.agreement import (
     agree_with_differences,
     agree_with_torch,
