@@ -126,15 +126,12 @@ def _demo(options: argparse.Namespace) -> None:
     console = _console()
     output = _writable(options.output)
     data = datasets.digits()
-    console.print(
-        f"{data.train_images.shape[0]} handwritten digits of 8 x 8 pixels to learn from, "
-        f"{data.test_images.shape[0]} for the test"
-    )
+    count, tests = len(data.train_images), len(data.test_images)
+    console.print(f"{count} handwritten digits of 8 x 8 pixels to learn from, {tests} for the test")
     started = time.perf_counter()
     model, records = _trained(console, data, options.epochs, options.seed)
     seconds = time.perf_counter() - started
-    found = predictions(model, data.test_images).numpy()
-    labels = data.test_labels.numpy()
+    found, labels = predictions(model, data.test_images).numpy(), data.test_labels.numpy()
     _print_kernels(records)
     shades = _SHADES["utf" in (console.encoding or "").lower()]
     _print_digits(shades, data.test_images.numpy(), labels, found)
@@ -193,22 +190,22 @@ def _print_kernels(records: Iterable[KernelRecord]) -> None:
     table = sorted(totals.items(), key=lambda row: -row[1][1])
     if others := table[_TABLE_ROWS:]:
         table[_TABLE_ROWS:] = [(f"{len(others)} others", sum(total for _, total in others))]
-    rows = []
-    for name, (runs, seconds, *work) in table:
-        rates = (f"{one * 1e-9 / max(seconds, 1e-9):.1f}" for one in work)
-        rows.append((name, f"{runs:.0f}", f"{seconds * 1e3:.1f}", *rates))
+    rows = [
+        (name, f"{runs:.0f}", f"{seconds * 1e3:.1f}",
+         *(f"{one * 1e-9 / max(seconds, 1e-9):.1f}" for one in work))
+        for name, (runs, seconds, *work) in table
+    ]  # fmt: skip
     titles = (Column(title, justify="right") for title in ("runs", "ms", "GB/s", "GFLOP/s"))
     _print_table(("name", *titles), rows, title="kernels of the training")
 
 
 def _print_digits(shades: str, images: Any, labels: Any, found: Any) -> None:
     """A few test images side by side, wrong answers first."""
-    order = sorted(range(len(labels)), key=lambda at: found[at] == labels[at])[:_SHOWN]
+    order = (found == labels).argsort(kind="stable")[:_SHOWN]
     titles = [f"{found[at]}" if found[at] == labels[at] else f"{found[at]}, is {labels[at]}"
               for at in order]  # fmt: skip
     levels = (images[order, 0] * (len(shades) - 1)).round().astype(int)
     pictures = [
         "\n".join("".join(shades[level] * 2 for level in row) for row in image) for image in levels
     ]
-    title = "the network's answers, mistakes first"
-    _print_table(titles, [pictures], title=title, box=None)
+    _print_table(titles, [pictures], title="the network's answers, mistakes first", box=None)

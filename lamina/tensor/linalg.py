@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import combinations
-from typing import Any, NamedTuple
+from string import ascii_letters
+from typing import Any
 
 from lamina.dtypes import DType, bool_, default_int
 from lamina.errors import DTypeError, ShapeError
@@ -16,7 +17,7 @@ from lamina.shape import Shape, broadcast_shapes, normalize_axis, prod
 from lamina.tensor import reduction
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.elementwise import conj
-from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, permute_dims, reshape, roll
+from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, roll
 from lamina.tensor.windows import accumulator
 
 __all__ = ["cross", "dot", "einsum", "matmul", "outer", "tensordot", "trace", "vecdot"]
@@ -60,7 +61,7 @@ def tensordot(
     x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
 ) -> Tensor:
     """Summed over pairs of axes: the last and first `axes`, or those listed for each operand."""
-    a, b = as_tensor(x1), as_tensor(x2)
+    a, b = _pair("tensordot", x1, x2)
     if isinstance(axes, int):
         axes = (range(-axes, 0), range(axes))
     left = [normalize_axis("tensordot", axis, a.ndim) for axis in axes[0]]
@@ -68,12 +69,11 @@ def tensordot(
     shared = [a.shape[axis] for axis in left]
     if shared != [b.shape[axis] for axis in right]:
         raise ShapeError(f"tensordot: {a.shape} and {b.shape} do not fit along {left} and {right}")
-    free_a = [axis for axis in range(a.ndim) if axis not in left]
-    free_b = [axis for axis in range(b.ndim) if axis not in right]
-    rows, columns = [a.shape[axis] for axis in free_a], [b.shape[axis] for axis in free_b]
-    first = reshape(permute_dims(a, free_a + left), (prod(rows), prod(shared)))
-    second = reshape(permute_dims(b, right + free_b), (prod(shared), prod(columns)))
-    return reshape(matmul(first, second), (*rows, *columns))
+    names = sorted(ascii_letters)  # the order that the result's axes get
+    first, second = names[: a.ndim], names[a.ndim : a.ndim + b.ndim]
+    for from_a, from_b in zip(left, right, strict=True):
+        second[from_b] = first[from_a]
+    return einsum(f"{''.join(first)},{''.join(second)}", a, b)
 
 
 def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -120,31 +120,22 @@ def einsum(equation: str, *tensors: Tensor) -> Tensor:
     dtype = common_dtype("einsum", *tensors)
     if dtype is bool_:
         raise DTypeError("einsum: bool has no sum of products; cast it to a number")
-    terms = [
-        _diagonals(Term(build.cast(tensor.node, accumulator(dtype)), labels))
-        for tensor, labels in zip(tensors, inputs, strict=True)
+    labels = list(dict.fromkeys([*output, *itertools.chain(*inputs)]))
+    nodes = [
+        _aligned(build.cast(tensor.node, accumulator(dtype)), own, labels)
+        for tensor, own in zip(tensors, inputs, strict=True)
     ]
-    _check_sizes(equation, terms)
-    while len(terms) > 2:
-        terms = _contract_best_pair(terms, output)
-    return Tensor.of(build.cast(_contract(terms, output).node, dtype), device)
-
-
-class Term(NamedTuple):
-    """A node and the labels of its axes."""
-
-    node: Node
-    labels: list[Any]
-
-    def size(self, label: Any) -> int:
-        """The size of an axis, 1 where there is none."""
-        return self.node.shape[self.labels.index(label)] if label in self.labels else 1
-
-    def spread(self, labels: Sequence[Any], shape: Shape) -> Node:
-        """The node with axes `labels`, repeated to `shape`."""
-        order = [self.labels.index(one) for one in labels if one in self.labels]
-        node = build.reshape(build.permute(self.node, order), tuple(map(self.size, labels)))
-        return build.expand(node, shape)
+    for label, *sizes in zip(labels, *(node.shape for node in nodes), strict=True):
+        found = [str(size) for size in dict.fromkeys(sizes) if size != 1]
+        if len(found) > 1:  # 1 broadcasts, as with PyTorch
+            shapes = ", ".join(str(tensor.shape) for tensor in tensors)
+            raise ShapeError(f"einsum: {equation!r} of {shapes}: {label!r} stands for "
+                             f"{' and '.join(found)}")  # fmt: skip
+    while len(nodes) > 2:
+        nodes = _contract_best_pair(nodes, len(output))
+    summed = range(len(output), len(labels))
+    total = build.reduce(ADD, summed, _product(nodes, summed))
+    return Tensor.of(build.cast(total, dtype), device)
 
 
 @lru_cache
@@ -181,58 +172,46 @@ def _labels(equation: str, text: str, rank: int) -> list[Any]:
     return [*before, *range(-hidden, 0), *after]
 
 
-def _diagonals(term: Term) -> Term:
-    """The same with every label once: a label that repeats takes a diagonal."""
-    node, labels = term
-    for label in dict.fromkeys(labels):
-        while labels.count(label) > 1:
-            first = labels.index(label)
-            second = labels.index(label, first + 1)
+def _aligned(node: Node, own: list[Any], labels: list[Any]) -> Node:
+    """The node, whose axes have the labels `own`, with one axis for each of `labels`, of size 1
+    where it has none. A label that repeats takes a diagonal."""
+    for label in dict.fromkeys(own):
+        while own.count(label) > 1:
+            first = own.index(label)
+            second = own.index(label, first + 1)
             if node.shape[first] != node.shape[second]:
                 raise ShapeError(f"einsum: {label!r} stands for two sizes of {node.shape}")
-            rest = [axis for axis in range(len(labels)) if axis not in (first, second)]
+            rest = [axis for axis in range(len(own)) if axis not in (first, second)]
             node = main_diagonal(build.permute(node, [*rest, first, second]))
-            labels = [labels[axis] for axis in rest] + [label]
-    return Term(node, labels)
+            own = [own[axis] for axis in rest] + [label]
+    node = build.permute(node, [own.index(label) for label in labels if label in own])
+    sizes = iter(node.shape)
+    return build.reshape(node, tuple(next(sizes) if one in own else 1 for one in labels))
 
 
-def _check_sizes(equation: str, terms: Sequence[Term]) -> None:
-    """Sizes of one label agree; under an ellipsis, and with PyTorch elsewhere, 1 broadcasts."""
-    for label in dict.fromkeys(label for term in terms for label in term.labels):
-        sizes = dict.fromkeys(term.size(label) for term in terms if term.size(label) != 1)
-        if len(sizes) > 1:
-            shapes = ", ".join(str(one.node.shape) for one in terms)
-            found = " and ".join(map(str, sizes))
-            raise ShapeError(f"einsum: {equation!r} of {shapes}: {label!r} stands for {found}")
+def _product(nodes: Sequence[Node], summed: Iterable[int]) -> Node:
+    """The product of one or two nodes, each summed first over the axes that it alone has."""
+    if len(nodes) == 2:
+        nodes = [
+            _summed(one, [axis for axis in summed if other.shape[axis] == 1 != one.shape[axis]])
+            for one, other in (nodes, nodes[::-1])
+        ]
+    shape = broadcast_shapes("einsum", *(one.shape for one in nodes))
+    first, *others = (build.expand(one, shape) for one in nodes)
+    return first * others[0] if others else first
 
 
-def _contract_best_pair(terms: list[Term], output: Sequence[Any]) -> list[Term]:
-    """The two terms whose contraction is smallest replaced by it."""
+def _summed(node: Node, axes: Sequence[int]) -> Node:
+    return build.insert_axes(build.reduce(ADD, axes, node), axes)
+
+
+def _contract_best_pair(nodes: list[Node], kept: int) -> list[Node]:
+    """The two nodes whose contraction is smallest replaced by it; the first `kept` axes stay."""
     choices = []
-    for pair in combinations(range(len(terms)), 2):
-        chosen = [terms[place] for place in pair]
-        rest = [term for place, term in enumerate(terms) if place not in pair]
-        needed = {*output, *(label for term in rest for label in term.labels)}
-        together = dict.fromkeys(chosen[0].labels + chosen[1].labels)
-        kept = [label for label in together if label in needed]
-        choices.append([*rest, _contract(chosen, kept)])
-    return min(choices, key=lambda choice: prod(choice[-1].node.shape))
-
-
-def _contract(terms: Sequence[Term], output: Sequence[Any]) -> Term:
-    """The product of one or two terms, summed over the labels that `output` lacks; before the
-    product where only one term has them."""
-    if len(terms) == 2:
-        terms = [_summed(one, {*output, *other.labels}) for one, other in (terms, terms[::-1])]
-    labels = list(dict.fromkeys([*output, *(label for term in terms for label in term.labels)]))
-    shape = broadcast_shapes("einsum", *(tuple(map(term.size, labels)) for term in terms))
-    product = terms[0].spread(labels, shape)
-    for term in terms[1:]:
-        product = product * term.spread(labels, shape)
-    return _summed(Term(product, labels), set(output))
-
-
-def _summed(term: Term, kept: set[Any]) -> Term:
-    """Without the axes of other labels than `kept`."""
-    axes = [axis for axis, label in enumerate(term.labels) if label not in kept]
-    return Term(build.reduce(ADD, axes, term.node), [one for one in term.labels if one in kept])
+    for pair in itertools.combinations(range(len(nodes)), 2):
+        rest = [one for at, one in enumerate(nodes) if at not in pair]
+        later = range(kept, len(nodes[0].shape))
+        summed = [axis for axis in later if all(one.shape[axis] == 1 for one in rest)]
+        product = _product([nodes[at] for at in pair], summed)
+        choices.append([*rest, _summed(product, summed)])
+    return min(choices, key=lambda choice: prod(choice[-1].shape))

@@ -54,6 +54,7 @@ __all__ = [
     "interpolate", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
 
+
 def conv(
     what: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None = None,
     stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1,
