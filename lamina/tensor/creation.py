@@ -25,6 +25,7 @@ from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.shape import sizes_of
 from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, check_device
+from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, reshape
 from lamina.tensor.windows import places, resized
 
@@ -79,18 +80,16 @@ def full(
     return leaf(build.full(sizes, fill_value, wanted), device, requires_grad)
 
 
-def zeros(
-    shape: Sizes, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """Zeros, of the default float dtype when none is given."""
-    return full(shape, 0, dtype=dtype or default_float, device=device, requires_grad=requires_grad)
+def _constant(
+    what: str, value: int, shape: Sizes, *, dtype: Any = None, device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    sizes = sizes_of(what, shape)
+    return leaf(build.full(sizes, value, as_dtype(dtype or default_float)), device, requires_grad)
 
 
-def ones(
-    shape: Sizes, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
-) -> Tensor:
-    """Ones, of the default float dtype when none is given."""
-    return full(shape, 1, dtype=dtype or default_float, device=device, requires_grad=requires_grad)
+zeros = named("zeros", "Zeros, of the default float dtype when none is given.", _constant, 0)
+ones = named("ones", "Ones, of the default float dtype when none is given.", _constant, 1)
 
 
 def full_like(
@@ -100,16 +99,14 @@ def full_like(
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
 
 
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Zeros in the shape and dtype of x."""
-    return full_like(x, 0, dtype=dtype, device=device)
+def _constant_like(
+    what: str, value: int, x: Tensor, /, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    return full_like(x, value, dtype=dtype, device=device)
 
 
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Ones in the shape and dtype of x."""
-    return full_like(x, 1, dtype=dtype, device=device)
-
-
+zeros_like = named("zeros_like", "Zeros in the shape and dtype of x.", _constant_like, 0)
+ones_like = named("ones_like", "Ones in the shape and dtype of x.", _constant_like, 1)
 empty, empty_like = zeros, zeros_like  # any content would do
 
 
@@ -157,23 +154,18 @@ def eye(
     return leaf(build.cast(on_diagonal, as_dtype(dtype or default_float)), device)
 
 
-def _below(what: str, x: Tensor, k: int) -> Node:
-    """Where the elements of the matrices are on or below diagonal k."""
+def _triangle(what: str, upper: bool, x: Any, /, *, k: int = 0) -> Tensor:
+    x = as_tensor(x)
     if x.ndim < 2:
         raise ShapeError(f"{what}: {x.shape} is no matrix; two axes at least are needed")
-    return places(x.shape, x.ndim - 1) < places(x.shape, x.ndim - 2) + (k + 1)
+    # The diagonal itself belongs to both triangles.
+    low = places(x.shape, x.ndim - 1) < places(x.shape, x.ndim - 2) + (k if upper else k + 1)
+    parts = (x.node.lift(0), x.node) if upper else (x.node, x.node.lift(0))
+    return Tensor.of(build.select(low, *parts), x.device)
 
 
-def tril(x: Any, /, *, k: int = 0) -> Tensor:
-    """The matrices with zeros above diagonal k."""
-    x = as_tensor(x)
-    return Tensor.of(build.select(_below("tril", x, k), x.node, x.node.lift(0)), x.device)
-
-
-def triu(x: Any, /, *, k: int = 0) -> Tensor:
-    """The matrices with zeros below diagonal k."""
-    x = as_tensor(x)
-    return Tensor.of(build.select(_below("triu", x, k - 1), x.node.lift(0), x.node), x.device)
+tril = named("tril", "The matrices with zeros above diagonal k.", _triangle, False)
+triu = named("triu", "The matrices with zeros below diagonal k.", _triangle, True)
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:

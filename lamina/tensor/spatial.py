@@ -17,35 +17,15 @@ from typing import NamedTuple
 
 from lamina.dtypes import bool_, float32, float64, int64, promote
 from lamina.errors import DTypeError, ShapeError
-from lamina.ir.build import (
-    cast,
-    expand,
-    flip,
-    full,
-    insert_axes,
-    iota,
-    permute,
-    reduce,
-    reshape,
-    select,
-    unary,
-)  # fmt: skip
+from lamina.ir import build
+from lamina.ir.build import cast, expand, full, insert_axes, iota, reduce, reshape, select, unary
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
 from lamina.tensor import windows
 from lamina.tensor.core import Tensor, common_device
-from lamina.tensor.windows import (
-    Sizes,
-    accumulator,
-    along,
-    exact,
-    for_ranks,
-    per_axis,
-    places,
-    resized,
-)  # fmt: skip
+from lamina.tensor.windows import Sizes, along, exact, for_ranks, per_axis, places, resized
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
@@ -68,7 +48,15 @@ def conv(
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
     reach = [d * (k - 1) for d, k in zip(gaps, weight.shape[2:], strict=True)]
-    padded = windows.pad_spatial(images, *_margins(what, padding, reach, steps))
+    if padding == "same" and set(steps) == {1}:
+        before, after = [size // 2 for size in reach], [size - size // 2 for size in reach]
+    elif isinstance(padding, str) and padding != "valid":
+        raise ShapeError(f"{what}: padding {padding!r} with stride {steps}; it is 'valid', "
+                         "'same' for stride 1, or integers")  # fmt: skip
+    else:
+        zeros = 0 if isinstance(padding, str) else padding
+        before = after = list(per_axis(what, "padding", zeros, rank, least=0))
+    padded = windows.pad_spatial(images, before, after)
     return _correlated(what, x, padded, weight.node, bias, steps, gaps, groups)
 
 
@@ -97,8 +85,13 @@ def conv_transpose(
     apart = windows.spread_apart(images, steps)
     if any(n + b + a < 1 for n, b, a in zip(apart.shape[2:], before, after, strict=True)):
         raise ShapeError(f"{what}: padding {margins} leaves nothing of an input of {x.shape}")
-    padded, kernels = windows.pad_spatial(apart, before, after), _turned(weight.node, groups)
-    return _correlated(what, x, padded, kernels, bias, (1,) * rank, gaps, groups)
+    inputs, outputs, *kernel = weight.shape
+    last = range(2, 2 + rank)
+    split = reshape(weight.node, (groups, inputs // groups, outputs, *kernel))
+    swapped = build.permute(split, (0, 2, 1, *(axis + 1 for axis in last)))
+    turned = build.flip(reshape(swapped, (groups * outputs, inputs // groups, *kernel)), last)
+    padded = windows.pad_spatial(apart, before, after)
+    return _correlated(what, x, padded, turned, bias, (1,) * rank, gaps, groups)
 
 
 conv1d, conv2d, conv3d = for_ranks(conv)
@@ -127,30 +120,6 @@ def _images(
     return images
 
 
-def _margins(
-    what: str, padding: Sizes | str, reach: Sequence[int], stride: Shape
-) -> tuple[Sequence[int], Sequence[int]]:
-    """Zeros before and after each spatial axis."""
-    if padding == "same" and set(stride) == {1}:
-        return [size // 2 for size in reach], [size - size // 2 for size in reach]
-    if isinstance(padding, str) and padding != "valid":
-        raise ShapeError(f"{what}: padding {padding!r} with stride {stride}; it is 'valid', "
-                         "'same' for stride 1, or integers")  # fmt: skip
-    zeros = 0 if isinstance(padding, str) else padding
-    both = per_axis(what, "padding", zeros, len(reach), least=0)
-    return both, both
-
-
-def _turned(weight: Node, groups: int) -> Node:
-    """Kernels (C, O / groups, K...) of an adjoint as those of a correlation, (O, C / groups,
-    K...), flipped."""
-    inputs, outputs, *kernel = weight.shape
-    last = range(2, len(weight.shape))
-    split = reshape(weight, (groups, inputs // groups, outputs, *kernel))
-    swapped = permute(split, (0, 2, 1, *(axis + 1 for axis in last)))
-    return flip(reshape(swapped, (groups * outputs, inputs // groups, *kernel)), last)
-
-
 def _correlated(
     what: str, x: Tensor, padded: Node, weight: Node, bias: Tensor | None, stride: Shape,
     dilation: Shape, groups: int,
@@ -158,7 +127,7 @@ def _correlated(
     """(N, C, S...) and (O, C / groups, K...) to (N, O, S'...), or without N like `x`."""
     rank = len(stride)
     dtype = promote(what, padded.dtype, weight.dtype)
-    wide = accumulator(dtype)
+    wide = windows.accumulator(dtype)
     outputs, inputs, *kernel = weight.shape
     view = windows.views(what, cast(padded, wide), tuple(kernel), stride, dilation)
     batch, places, each = view.shape[0], view.shape[2 + rank :], outputs // groups
@@ -338,10 +307,7 @@ def interpolate(
                          "the linear ones")  # fmt: skip
     result = exact("interpolate", x).node if linear else x.node
     for axis, (count, ratio) in enumerate(_targets(x, size, scale_factor), 2):
-        if linear:
-            result = _linear_axis(result, axis, count, ratio, align_corners)
-        else:
-            result = _nearest_axis(result, axis, count, ratio, mode)
+        result = _resampled(result, axis, count, ratio, mode, align_corners)
     return Tensor.of(cast(result, x.dtype), x.device)
 
 
@@ -364,30 +330,30 @@ def _targets(
     raise ShapeError(f"interpolate: scale_factor {scale_factor} does not fit {x.shape}")
 
 
-def _nearest_axis(x: Node, axis: int, count: int, ratio: float, mode: str) -> Node:
-    size = x.shape[axis]
-    if count % size == 0 and ratio * (count // size) == 1:
+def _resampled(
+    x: Node, axis: int, count: int, ratio: float, mode: str, align_corners: bool
+) -> Node:
+    size, linear = x.shape[axis], mode in _LINEAR
+    if not linear and count % size == 0 and ratio * (count // size) == 1:
         # Whole repetitions need no index: each element is expanded.
         shape = resized(x.shape, axis, size, count // size)
-        repeated = expand(insert_axes(x, (axis + 1,)), shape)
-        return reshape(repeated, resized(x.shape, axis, count))
-    wide = float64 if x.dtype is float64 else float32
-    place = cast(iota(count, int64), wide) + (0.5 if mode == "nearest-exact" else 0.0)
-    return _take(x, cast(unary(Op.TRUNC, place * ratio), int64), axis)
-
-
-def _linear_axis(x: Node, axis: int, count: int, ratio: float, align_corners: bool) -> Node:
-    place = cast(iota(count, int64), x.dtype)
+        return reshape(expand(insert_axes(x, (axis + 1,)), shape), resized(x.shape, axis, count))
+    wide = x.dtype if linear or x.dtype is float64 else float32
+    place = cast(iota(count, int64), wide)
     if align_corners:
-        source = place * ((x.shape[axis] - 1) / (count - 1) if count > 1 else 0.0)
-    else:
+        source = place * ((size - 1) / (count - 1) if count > 1 else 0.0)
+    elif linear:
         source = (place + 0.5) * ratio - 0.5
         source = Node(Op.MAX, (source, source.lift(0.0)))
+    else:
+        source = (place + (0.5 if mode == "nearest-exact" else 0.0)) * ratio
     below = unary(Op.TRUNC, source)
     first = cast(below, int64)
-    left, right = _take(x, first, axis), _take(x, first + 1, axis)
+    left = _take(x, first, axis)
+    if not linear:
+        return left
     share = along(source - below, axis, left.shape)
-    return left * (1.0 - share) + right * share
+    return left * (1.0 - share) + _take(x, first + 1, axis) * share
 
 
 def _take(x: Node, index: Node, axis: int) -> Node:
