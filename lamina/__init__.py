@@ -27,7 +27,6 @@ from lamina.tensor.neural import *  # noqa: F403
 from lamina.tensor.spatial import *  # noqa: F403
 from lamina.tensor.realize import realize
 from lamina.tensor.reduction import *  # noqa: F403
-from lamina.tensor.sorting import *  # noqa: F403
 
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"

@@ -161,15 +161,11 @@ def uniform(
     if high - low != 1.0:
         value = value * (high - low)
         if low:
-            value = _without_last_bit(value)
+            # An even significand, made by an integer operation, keeps devices from fusing a product
+            # and a sum, which would round once, not twice.
+            bits = dtypes.uint64 if exact is dtypes.float64 else dtypes.uint32
+            value = build.bitcast(build.bitcast(value, bits) & (bits.max - 1), exact)
     return Tensor.of(build.cast(value + low if low else value, dtype), key.device)
-
-
-def _without_last_bit(x: Node) -> Node:
-    """`x` with an even significand: an integer operation keeps devices from fusing a product and
-    a sum, which would round once, not twice."""
-    dtype = dtypes.uint64 if x.dtype is dtypes.float64 else dtypes.uint32
-    return build.bitcast(build.bitcast(x, dtype) & (dtype.max - 1), x.dtype)
 
 
 def normal(

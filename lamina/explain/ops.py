@@ -36,14 +36,11 @@ def ops_markdown() -> str:
     for title, members in _SECTIONS:
         parts += [f"## {title}\n", "| operation | dtypes | argument | meaning | derivative |",
                   "|---|---|---|---|---|"]  # fmt: skip
-        parts += [_row(op, meanings[op.name]) for op in Op if op in members]
+        for op in (op for op in Op if op in members):
+            argument = op.value.argument
+            fields = argument if isinstance(argument, str) else ", ".join(argument.__annotations__)
+            derivative = "yes" if op in VJP else NOT_DIFFERENTIABLE[op]
+            cells = (op.name, ", ".join(op.value.kinds), fields, meanings[op.name], derivative)
+            parts.append(f"| {' | '.join(cells)} |")
         parts.append("")
     return "\n".join(parts)
-
-
-def _row(op: Op, meaning: str) -> str:
-    kinds = ", ".join(op.value.kinds)
-    argument = op.value.argument
-    fields = argument if isinstance(argument, str) else ", ".join(argument.__annotations__)
-    derivative = "yes" if op in VJP else NOT_DIFFERENTIABLE[op]
-    return f"| {op.name} | {kinds} | {fields} | {meaning} | {derivative} |"

@@ -66,20 +66,17 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, T
         kind, shape = part.get_dtype(), part.get_shape()
         if kind not in _DTYPES:
             raise FormatError(f"{path}: {name!r} has dtype {kind}; known are {', '.join(_DTYPES)}")
-        stop = at + prod(shape) * _DTYPES[kind].itemsize
-        values = content[at:stop].view(_DTYPES[kind].numpy).reshape(shape)
-        tensors[name] = _tensor(values, where)
-        at = stop
+        dtype = _DTYPES[kind]
+        stop = at + prod(shape) * dtype.itemsize
+        values: Any = content[at:stop].view(dtype.numpy).reshape(shape)
+        pointer, at = int(values.ctypes.data), stop
+        if where not in HOST_DEVICES or pointer % dtype.itemsize or not values.size:
+            tensors[name] = Tensor(values, dtype, where)
+        else:
+            buffer = Buffer.wrap(pointer, values.nbytes, where, owner=values)
+            ref = BufferRef(buffer, values.shape, dtype, where)
+            tensors[name] = Tensor.of(Node(Op.BUFFER, (), ref), where)
     return tensors
-
-
-def _tensor(values: Any, device: str) -> Tensor:
-    """A view of the array's memory where that is possible, or else a copy."""
-    dtype, pointer = dtypes.as_dtype(values.dtype), int(values.ctypes.data)
-    if device not in HOST_DEVICES or pointer % dtype.itemsize or not values.size:
-        return Tensor(values, dtype, device)
-    buffer = Buffer.wrap(pointer, values.nbytes, device, owner=values)
-    return Tensor.of(Node(Op.BUFFER, (), BufferRef(buffer, values.shape, dtype, device)), device)
 
 
 def metadata(path: str | os.PathLike[str]) -> dict[str, str]:

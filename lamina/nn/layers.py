@@ -18,7 +18,7 @@ from lamina.tensor.core import Tensor
 from lamina.tensor.creation import zeros
 from lamina.tensor.elementwise import where
 from lamina.tensor.movement import concat, stack
-from lamina.tensor.windows import Sizes, per_axis
+from lamina.tensor.spatial import Sizes, per_axis
 
 Maybe = Tensor | None
 

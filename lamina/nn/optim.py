@@ -95,7 +95,15 @@ class Optimizer:
         parameter whose gradient is None stays where it is.
         """
         given = [one.grad for one in self.parameters] if gradients is None else list(gradients)
-        self._check_gradients(given)
+        what = type(self).__name__
+        if len(given) != len(self.parameters):
+            found = f"{len(given)} gradients for {len(self.parameters)} parameters"
+            raise GradientError(f"{what}: {found}")
+        if all(one is None for one in given):
+            raise GradientError(f"{what}: no parameter has a gradient; call loss.backward() first")
+        for one, gradient in zip(self.parameters, given, strict=True):
+            if gradient is not None and gradient.shape != one.shape:
+                raise ShapeError(f"{what}: gradient {gradient.shape} of parameter {one.shape}")
         if callable(self.lr):
             if is_tracing():
                 raise JitError("step: a schedule runs in Python, which jit leaves out: give the "
@@ -112,16 +120,6 @@ class Optimizer:
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
         realize(*(one for one in live_tensors() if one.assigned))
         self.count += 1
-
-    def _check_gradients(self, gradients: list[Tensor | None]) -> None:
-        what, count = type(self).__name__, len(self.parameters)
-        if len(gradients) != count:
-            raise GradientError(f"{what}: {len(gradients)} gradients for {count} parameters")
-        if all(one is None for one in gradients):
-            raise GradientError(f"{what}: no parameter has a gradient; call loss.backward() first")
-        for one, gradient in zip(self.parameters, gradients, strict=True):
-            if gradient is not None and gradient.shape != one.shape:
-                raise ShapeError(f"{what}: gradient {gradient.shape} of parameter {one.shape}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -321,7 +319,8 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, ord: float = 2
     if ord == math.inf:
         total = functools.reduce(maximum, (reduction.max(abs(x)).to(device) for x in exact))
     else:
-        total = functools.reduce(add, (_power_sum(x, ord).to(device) for x in exact))
+        powers = (x * x if ord == 2.0 else abs(x) ** ord for x in exact)
+        total = functools.reduce(add, (reduction.sum(one).to(device) for one in powers))
         total = total ** (1.0 / ord)
     factor = minimum(max_norm / (total + 1e-6), 1.0)  # the term keeps a norm of 0 finite
     for one, gradient in given:
@@ -334,10 +333,6 @@ def clip_grad_value(parameters: Iterable[Tensor], limit: float) -> None:
     for one in parameters:
         if one.grad is not None:
             one.grad = clip(one.grad, -limit, limit)
-
-
-def _power_sum(x: Tensor, power: float) -> Tensor:
-    return reduction.sum(x * x) if power == 2.0 else reduction.sum(abs(x) ** power)
 
 
 def _norm(x: Tensor) -> Tensor:

@@ -12,16 +12,13 @@ from typing import Any
 
 from lamina.tensor import (
     creation, differentiate, elementwise, indexing, inspection, linalg, movement, reduction,
-    sorting,
 )  # fmt: skip
 from lamina.tensor.core import Tensor, is_scalar
 
 Binary = Callable[[Any, Any], Any]
 
 # Modules whose public functions become methods, and the functions that do not.
-MODULES: tuple[ModuleType, ...] = (
-    elementwise, movement, indexing, reduction, linalg, sorting,
-)  # fmt: skip
+MODULES: tuple[ModuleType, ...] = (elementwise, movement, indexing, reduction, linalg)
 FUNCTIONS_ONLY = frozenset({"broadcast_arrays", "concat", "einsum", "stack", "where"})
 
 

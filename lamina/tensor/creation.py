@@ -27,7 +27,7 @@ from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, check_device
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, reshape
-from lamina.tensor.windows import places, resized
+from lamina.tensor.spatial import places, resized
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",

@@ -229,8 +229,14 @@ rsqrt = FLOATS.unary("rsqrt", "1 / sqrt(x).", lambda a: 1 / Node(Op.SQRT, (a,)))
 sin = FLOATS.unary("sin", "The sine of an angle in radians.", Op.SIN, cx.sin)
 cos = FLOATS.unary("cos", "The cosine of an angle in radians.", Op.COS, cx.cos)
 tan = WIDE.unary("tan", "The tangent of an angle in radians.", rm.tan, cx.tan)
-asin = WIDE.unary("asin", "The inverse sine, in radians.", rm.asin, cx.asin)
-acos = WIDE.unary("acos", "The inverse cosine, in radians.", rm.acos, cx.acos)
+asin = WIDE.unary(
+    "asin", "The inverse sine, in radians.",
+    lambda a: unary(Op.ATAN, a / unary(Op.SQRT, (1 - a) * (a + 1))), cx.asin,
+)  # fmt: skip
+acos = WIDE.unary(
+    "acos", "The inverse cosine, in radians.",
+    lambda a: unary(Op.ATAN, unary(Op.SQRT, (1 - a) / (a + 1))) * 2, cx.acos,
+)  # fmt: skip
 atan = FLOATS.unary("atan", "The inverse tangent, in radians.", Op.ATAN, cx.atan)
 atan2 = WIDE.binary("atan2", "The angle of the point (x2, x1), in radians.", rm.atan2)
 sinh = WIDE.unary("sinh", "The hyperbolic sine.", rm.sinh, cx.sinh)
@@ -303,22 +309,18 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     result = as_tensor(x)
     dtype = result.dtype
     family = Family(lambda _: dtype)
-    if min is not None:
-        result = family("clip", lambda a, b: _limit(a < b, a, b), result, _bound(min, dtype))
-    if max is not None:
-        result = family("clip", lambda a, b: _limit(a > b, a, b), result, _bound(max, dtype))
+    for bound, beyond in ((min, operator.lt), (max, operator.gt)):
+        if is_scalar(bound) and dtype.is_int and bound == bound:
+            # A Python number beyond the range is as good as the end of the range.
+            bound = int(sorted((dtype.min, bound, dtype.max))[1])  # type: ignore[type-var,arg-type]
+        if bound is not None:
+            result = family("clip", partial(_limit, beyond), result, bound)
     return result
 
 
-def _limit(beyond: Node, a: Node, bound: Node) -> Node:  # on the bound a has its slope of 1
-    return select(beyond | rm.is_nan(bound), bound, a)
-
-
-def _bound(bound: Any, dtype: DType) -> Any:
-    """A Python number beyond the range of an integer dtype is as good as the end of the range."""
-    if not is_scalar(bound) or not dtype.is_int or bound != bound:
-        return bound
-    return int(max(dtype.min, min(bound, dtype.max)))  # type: ignore[type-var,arg-type]
+def _limit(beyond: Callable[[Node, Node], Node], a: Node, bound: Node) -> Node:
+    """`bound` where `a` is beyond it; on the bound `a` has its slope of 1."""
+    return select(beyond(a, bound) | rm.is_nan(bound), bound, a)
 
 
 def nan_to_num(
@@ -357,12 +359,6 @@ def _softplus(x: Node) -> Node:
     return select(x < 0, x.lift(0), x) + rm.log1p(_decay(x))
 
 
-def _gelu(x: Node, approximate: bool) -> Node:
-    if approximate:
-        return x * _sigmoid((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi) * 2)
-    return x * 0.5 * (Node(Op.ERF, (x * math.sqrt(0.5),)) + 1)
-
-
 relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.",
                    lambda a: select(a < 0, a.lift(0), select(a.eq(0), a.lift(0), a)))  # fmt: skip
 relu6 = FLOATS.unary("relu6", "x limited to 0..6.", _relu6)
@@ -389,7 +385,10 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     """x times the normal distribution function; ``approximate="tanh"`` for the older formula."""
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"gelu: approximate={approximate!r}; it is 'none' or 'tanh'")
-    return WIDE("gelu", lambda a: _gelu(a, approximate == "tanh"), x)
+    if approximate == "none":
+        return WIDE("gelu", lambda a: a * 0.5 * (Node(Op.ERF, (a * math.sqrt(0.5),)) + 1), x)
+    slope = math.sqrt(2 / math.pi) * 2
+    return WIDE("gelu", lambda a: a * _sigmoid((a + a * a * a * 0.044715) * slope), x)
 
 
 def softplus(x: Any, beta: float = 1.0) -> Tensor:

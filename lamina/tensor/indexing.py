@@ -13,7 +13,7 @@ from lamina.ir.ops import Op, Scatter
 from lamina.shape import Shape, broadcast_shapes, normalize_axis, prod, strides_of
 from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, common_device, is_scalar
-from lamina.tensor.windows import pad_spatial, resized, spread_apart
+from lamina.tensor.spatial import pad_spatial, resized, spread_apart
 
 __all__ = ["argwhere", "gather", "nonzero", "scatter", "take", "take_along_axis"]
 
@@ -171,26 +171,18 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if source.dtype.is_complex and not x.dtype.is_complex:
         raise DTypeError(f"setitem: {source.dtype.name} does not fit into {x.dtype.name}")
     filling = build.cast(source.node, x.dtype)
-    mask = _leading_mask(x, key) if source.size == 1 else None
-    if mask is not None:  # nothing has to be computed now
+    plain = isinstance(key, (tuple, slice)) or key is None or key is Ellipsis or _is_int(key)
+    mask = None if plain or source.size != 1 else _index("setitem", key, x, "bool")
+    if mask is not None and mask.dtype is bool_ and mask.shape == x.shape[: mask.ndim]:
+        # One mask over the first axes: nothing has to be computed now.
         wide = build.expand(build.reshape(filling, ()), x.shape)
-        new = build.select(mask, wide, x.node)
+        column = build.reshape(mask.node, (*mask.shape, *(1 for _ in x.shape[mask.ndim :])))
+        new = build.select(build.expand(column, x.shape), wide, x.node)
     else:
         selection = _parse(x, key)
         replaced = _replaced_places if selection.arrays else _replaced_box
         new = replaced(x.node, selection, filling)
     x.rebind(Tensor.of(new, x.device))
-
-
-def _leading_mask(x: Tensor, key: Any) -> Node | None:
-    """A key that is one mask over the first axes, in the shape of x."""
-    if isinstance(key, (tuple, slice)) or key is None or key is Ellipsis or _is_int(key):
-        return None
-    mask = _index("setitem", key, x, "bool")
-    if mask.dtype is not bool_ or mask.shape != x.shape[: mask.ndim]:
-        return None
-    shape = (*mask.shape, *(1 for _ in x.shape[mask.ndim :]))
-    return build.expand(build.reshape(mask.node, shape), x.shape)
 
 
 def _fitted(filling: Node, shape: Shape) -> Node:

@@ -18,7 +18,7 @@ from lamina.tensor import reduction
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.elementwise import conj
 from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, roll
-from lamina.tensor.windows import accumulator
+from lamina.tensor.spatial import accumulator
 
 __all__ = ["cross", "dot", "einsum", "matmul", "outer", "tensordot", "trace", "vecdot"]
 

@@ -14,7 +14,7 @@ from lamina.shape import Shape, broadcast_shapes, integer, normalize_axes, norma
 from lamina.shape import prod as product
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
-from lamina.tensor.windows import pad_spatial, places, resized, slice_axis
+from lamina.tensor.spatial import pad_spatial, places, resized, slice_axis
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",
@@ -182,11 +182,11 @@ def pad(x: Any, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scala
         given = list(zip(given[::2], given[1::2], strict=True))[::-1]
     if len(given) > x.ndim:
         raise ShapeError(f"pad: {len(given)} pairs for {x.shape}")
-    before, after = ([0] * (x.ndim - len(given)) + [int(one[end]) for one in given]
-                     for end in (0, 1))  # fmt: skip
+    pairs = [(0, 0)] * (x.ndim - len(given)) + [(int(low), int(high)) for low, high in given]
     if any(size + min(low, 0) + min(high, 0) < 0
-           for size, low, high in zip(x.shape, before, after, strict=True)):  # fmt: skip
+           for size, (low, high) in zip(x.shape, pairs, strict=True)):  # fmt: skip
         raise ShapeError(f"pad: {given} cuts more than {x.shape} has")
+    before, after = ([pair[end] for pair in pairs] for end in (0, 1))
     return Tensor.of(pad_spatial(x.node, before, after, value), x.device)
 
 

@@ -27,7 +27,7 @@ from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt,
 from lamina.tensor.inspection import finfo
 from lamina.tensor.linalg import matmul
 from lamina.tensor.movement import squeeze
-from lamina.tensor.windows import accumulator, along, exact, places, resized
+from lamina.tensor.spatial import accumulator, along, exact, places, resized
 
 __all__ = [
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity",
@@ -448,7 +448,16 @@ def scaled_dot_product_attention(
         key, value = _for_heads(query, key), _for_heads(query, value)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = matmul(query, movement.matrix_transpose(key)) * factor
-    scores = _masked(scores, attn_mask, is_causal)
+    if is_causal:
+        box = scores.shape[-2:]
+        rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
+        scores = where(columns <= rows, scores, -math.inf)
+    if attn_mask is not None:
+        if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:
+            message = f"mask {attn_mask.shape} does not broadcast to scores {scores.shape}"
+            raise ShapeError(f"{_WHAT}: {message}")
+        allows = attn_mask.dtype is bool_
+        scores = where(attn_mask, scores, -math.inf) if allows else scores + attn_mask.cast(wide)
     top = over.max(scores, axis=-1, keepdims=True).detach()
     # A finite reference keeps rows of -inf, which have no key, away from NaN.
     weights = exp(scores - where(top == -math.inf, 0.0, top))
@@ -456,20 +465,6 @@ def scaled_dot_product_attention(
     weights = dropout(weights, dropout_p, training=dropout_p > 0.0)
     result = matmul(weights.cast(dtype).cast(wide), value)
     return (result / where(total == 0.0, 1.0, total)).cast(dtype)
-
-
-def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-    if is_causal:
-        box = scores.shape[-2:]
-        rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
-        scores = where(columns <= rows, scores, -math.inf)
-    if mask is None:
-        return scores
-    if broadcast_shapes(_WHAT, mask.shape, scores.shape) != scores.shape:
-        raise ShapeError(f"{_WHAT}: mask {mask.shape} does not broadcast to scores {scores.shape}")
-    if mask.dtype is bool_:
-        return where(mask, scores, -math.inf)
-    return scores + mask.cast(scores.dtype)
 
 
 def _for_heads(query: Tensor, x: Tensor) -> Tensor:

@@ -143,14 +143,6 @@ def tan(x: Node) -> Node:
     return unary(Op.SIN, x) / unary(Op.COS, x)
 
 
-def asin(x: Node) -> Node:
-    return unary(Op.ATAN, x / unary(Op.SQRT, (1 - x) * (x + 1)))
-
-
-def acos(x: Node) -> Node:
-    return unary(Op.ATAN, unary(Op.SQRT, (1 - x) / (x + 1))) * 2
-
-
 def atan2(y: Node, x: Node) -> Node:
     """The angle of the point (x, y), signs of zeros and infinities included. Sign bits mirror the
     coordinates, and ratios stay below 1: both keep the derivatives on the axes."""

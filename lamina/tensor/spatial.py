@@ -1,5 +1,9 @@
-"""Convolution, pooling and resizing with one to three spatial axes; names and meanings as in
-PyTorch.
+"""Steps along axes, sliding windows as views, and what is made of them: convolution, pooling and
+resizing with one to three spatial axes, with PyTorch's names and meanings.
+
+A window view has ``out[o, k] = x[o * stride + k * dilation]``. EXPAND repeats the axis for each
+k, SHEAR by ``-dilation`` shifts each copy, and SHRINK keeps the rows where all copies overlap:
+nothing is copied, the compiler sees affine indices only.
 
 A convolution is one product of window views and weights, summed over channels and kernel axes at
 once: the compiler sees a matrix product with affine indices. Halves are summed in float32.
@@ -12,10 +16,10 @@ The gradient of a maximum is shared evenly among ties.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Concatenate, NamedTuple, ParamSpec
 
-from lamina.dtypes import bool_, float32, float64, int64, promote
+from lamina.dtypes import DType, Scalar, bool_, float32, float64, int64, promote
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.build import cast, expand, full, insert_axes, iota, reduce, reshape, select, unary
@@ -23,9 +27,8 @@ from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
-from lamina.tensor import windows
 from lamina.tensor.core import Tensor, common_device
-from lamina.tensor.windows import Sizes, along, exact, for_ranks, per_axis, places, resized
+from lamina.tensor.elementwise import named
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
@@ -33,6 +36,133 @@ __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "interpolate", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
+
+P = ParamSpec("P")
+Sizes = int | Sequence[int]
+AdaptiveSizes = int | None | Sequence[int | None]
+
+
+def resized(shape: Shape, axis: int, *sizes: int) -> Shape:
+    """`shape` with the size of `axis` replaced by `sizes`."""
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
+
+
+def along(vector: Node, axis: int, shape: Shape) -> Node:
+    """A vector repeated over the other axes of `shape`."""
+    return expand(reshape(vector, resized((1,) * len(shape), axis, shape[axis])), shape)
+
+
+def places(shape: Shape, axis: int) -> Node:
+    """The index along `axis` of each element: int64 of `shape`."""
+    return along(iota(shape[axis], int64), axis, shape)
+
+
+def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:
+    """``start:stop:step`` along `axis`."""
+    starts, steps = (0,) * len(x.shape), (1,) * len(x.shape)
+    box = resized(starts, axis, start), resized(x.shape, axis, stop), resized(steps, axis, step)
+    return build.shrink(x, *box)
+
+
+def for_ranks(function: Callable[Concatenate[str, int, P], Tensor]) -> list[Callable[P, Tensor]]:
+    """`function` of a name and a number of spatial axes for one, two and three of them."""
+    name, doc = function.__name__, function.__doc__
+    return [named(f"{name}{rank}d", doc, function, rank) for rank in (1, 2, 3)]
+
+
+def accumulator(dtype: DType) -> DType:
+    """The dtype to add many numbers of `dtype` in."""
+    return float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def exact(what: str, x: Tensor) -> Tensor:
+    """`x` in its accumulator's dtype; raises DTypeError when it is no float."""
+    if not x.dtype.is_float:
+        raise DTypeError(f"{what}: {x.dtype.name} is not a float dtype; cast it")
+    return x.cast(accumulator(x.dtype))
+
+
+def per_axis(what: str, name: str, value: Sizes, rank: int, least: int = 1) -> Shape:
+    """`value` once for each of `rank` spatial axes; raises ShapeError for other counts."""
+    sizes = (value,) if isinstance(value, int) else tuple(value)
+    if len(sizes) == 1:
+        sizes *= rank
+    if len(sizes) != rank or min(sizes) < least:
+        raise ShapeError(f"{what}: {name} is {value}; one or {rank} integers >= {least} are needed")
+    return sizes
+
+
+def batched(what: str, x: Node, rank: int) -> Node:
+    """`x` of shape (N, C, spatial...) from itself or from (C, spatial...)."""
+    if len(x.shape) not in (rank + 1, rank + 2):
+        raise ShapeError(f"{what}: the input has shape {x.shape}, not ([N,] C, {rank} sizes)")
+    return x if len(x.shape) == rank + 2 else insert_axes(x, (0,))
+
+
+def unbatched(result: Node, like: Tensor) -> Tensor:
+    """Undo `batched`, whose operand was `like`."""
+    shape = result.shape[len(result.shape) - like.ndim :]
+    return Tensor.of(reshape(result, shape), like.device)
+
+
+def count(size: int, kernel: int, stride: int, dilation: int) -> int:
+    """How many windows fit; not positive when the first does not."""
+    return (size - (kernel - 1) * dilation - 1) // stride + 1
+
+
+def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) -> Node:
+    """The windows along the last axes of `x`: (..., S...) becomes (..., K..., O...), so that what
+    derivatives store in between is read along O. Raises ShapeError when a kernel does not fit."""
+    padded, lead = x.shape, len(x.shape) - len(kernels)
+    rows = zip(kernels, strides, dilations, strict=True)
+    for number, (kernel, stride, dilation) in enumerate(rows):
+        if count(padded[lead + number], kernel, stride, dilation) < 1:
+            raise ShapeError(f"{what}: a kernel of {kernel} with dilation {dilation} does not fit "
+                             f"axis {lead + number} of the padded input {padded}")  # fmt: skip
+        x = _window_axis(x, lead + 2 * number, lead + number, kernel, stride, dilation)
+    return x
+
+
+def _window_axis(x: Node, axis: int, at: int, kernel: int, stride: int, dilation: int) -> Node:
+    """`axis` becomes window positions, and an axis of size `kernel` is put before the axis `at`."""
+    places = count(x.shape[axis], kernel, stride, dilation)
+    if kernel == stride and dilation == 1:
+        # Windows side by side are a reshape, whose adjoint is one too.
+        whole = slice_axis(x, axis, 0, places * kernel)
+        parts = reshape(whole, resized(x.shape, axis, places, kernel))
+        order = [one for one in range(len(parts.shape)) if one != axis + 1]
+        return build.permute(parts, [*order[:at], axis + 1, *order[at:]])
+    copies = expand(insert_axes(x, (at,)), (*x.shape[:at], kernel, *x.shape[at:]))
+    if kernel > 1:
+        copies = build.shear(copies, axis + 1, at, -dilation)
+    start = (kernel - 1) * dilation
+    return slice_axis(copies, axis + 1, start, start + (places - 1) * stride + 1, stride)
+
+
+def pad_spatial(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:
+    """Pad the last axes of `x`; a negative amount crops."""
+    none = [0] * (len(x.shape) - len(before))
+    before, after = [*none, *before], [*none, *after]
+    start = [max(-amount, 0) for amount in before]
+    stop = [size - max(-amount, 0) for size, amount in zip(x.shape, after, strict=True)]
+    low, high = ([max(amount, 0) for amount in amounts] for amounts in (before, after))
+    return build.pad(build.shrink(x, start, stop), low, high, value)
+
+
+def spread_apart(x: Node, steps: Shape) -> Node:
+    """Put ``step - 1`` zeros after each element along the last axes."""
+    if set(steps) <= {1}:
+        return x
+    first = len(x.shape) - len(steps)
+    outer, sizes = x.shape[:first], x.shape[first:]
+    pairs = reshape(x, (*outer, *(part for size in sizes for part in (size, 1))))
+    after = [0] * first + [part for step in steps for part in (0, step - 1)]
+    spaced = build.pad(pairs, [0] * len(after), after)
+    spread = (size * step for size, step in zip(sizes, steps, strict=True))
+    return reshape(spaced, (*outer, *spread))
+
+
+# Convolution.
 
 
 def conv(
@@ -56,7 +186,7 @@ def conv(
     else:
         zeros = 0 if isinstance(padding, str) else padding
         before = after = list(per_axis(what, "padding", zeros, rank, least=0))
-    padded = windows.pad_spatial(images, before, after)
+    padded = pad_spatial(images, before, after)
     return _correlated(what, x, padded, weight.node, bias, steps, gaps, groups)
 
 
@@ -82,7 +212,7 @@ def conv_transpose(
     before = [d * (k - 1) - p for d, k, p in zip(gaps, weight.shape[2:], margins, strict=True)]
     # `spread_apart` leaves stride - 1 zeros behind the last element.
     after = [b + e - (s - 1) for b, e, s in zip(before, extra, steps, strict=True)]
-    apart = windows.spread_apart(images, steps)
+    apart = spread_apart(images, steps)
     if any(n + b + a < 1 for n, b, a in zip(apart.shape[2:], before, after, strict=True)):
         raise ShapeError(f"{what}: padding {margins} leaves nothing of an input of {x.shape}")
     inputs, outputs, *kernel = weight.shape
@@ -90,7 +220,7 @@ def conv_transpose(
     split = reshape(weight.node, (groups, inputs // groups, outputs, *kernel))
     swapped = build.permute(split, (0, 2, 1, *(axis + 1 for axis in last)))
     turned = build.flip(reshape(swapped, (groups * outputs, inputs // groups, *kernel)), last)
-    padded = windows.pad_spatial(apart, before, after)
+    padded = pad_spatial(apart, before, after)
     return _correlated(what, x, padded, turned, bias, (1,) * rank, gaps, groups)
 
 
@@ -103,7 +233,7 @@ def _images(
     transposed: bool,
 ) -> Node:  # fmt: skip
     """`x` as a batch, if everything fits to it."""
-    images, shape = windows.batched(what, x.node, rank), weight.shape
+    images, shape = batched(what, x.node, rank), weight.shape
     if len(shape) != rank + 2:
         raise ShapeError(f"{what}: the weight has shape {shape}; {rank + 2} axes are needed")
     if groups < 1 or shape[0] % groups:
@@ -127,9 +257,9 @@ def _correlated(
     """(N, C, S...) and (O, C / groups, K...) to (N, O, S'...), or without N like `x`."""
     rank = len(stride)
     dtype = promote(what, padded.dtype, weight.dtype)
-    wide = windows.accumulator(dtype)
+    wide = accumulator(dtype)
     outputs, inputs, *kernel = weight.shape
-    view = windows.views(what, cast(padded, wide), tuple(kernel), stride, dilation)
+    view = views(what, cast(padded, wide), tuple(kernel), stride, dilation)
     batch, places, each = view.shape[0], view.shape[2 + rank :], outputs // groups
     shape = (batch, groups, each, inputs, *kernel, *places)
     left = reshape(view, (batch, groups, 1, inputs, *kernel, *places))
@@ -140,12 +270,10 @@ def _correlated(
     if bias is not None:
         dtype = promote(what, dtype, bias.dtype)
         result = cast(result, dtype) + along(cast(bias.node, dtype), 1, result.shape)
-    return windows.unbatched(result, x)
+    return unbatched(result, x)
 
 
 # Pooling.
-
-AdaptiveSizes = int | None | Sequence[int | None]
 
 
 def max_pool(
@@ -155,7 +283,7 @@ def max_pool(
     """The largest element of each window; padding, at most half a kernel, never wins."""
     result, _ = _pooled(what, rank, x.node, MAX, _lowest(what, x), kernel_size, stride, padding,
                         dilation, ceil_mode)  # fmt: skip
-    return windows.unbatched(result, x)
+    return unbatched(result, x)
 
 
 def avg_pool(
@@ -174,7 +302,7 @@ def avg_pool(
         for axis, one in enumerate(axes, 2):
             counts = cast(one.counts(count_include_pad), result.dtype)
             result = result / along(counts, axis, result.shape)
-    return windows.unbatched(cast(result, x.dtype), x)
+    return unbatched(cast(result, x.dtype), x)
 
 
 def adaptive_avg_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
@@ -216,7 +344,7 @@ class _Axis(NamedTuple):
         """How many elements each window has, int64; an overhang never counts."""
         margin = self.padding if include_padding else 0
         whole = self.size + 2 * self.padding + self.overhang
-        number = windows.count(whole, self.kernel, self.stride, 1)
+        number = count(whole, self.kernel, self.stride, 1)
         start = iota(number, int64) * self.stride + -self.padding
         stop = start + self.kernel
         start = Node(Op.MAX, (start, start.lift(-margin)))
@@ -228,7 +356,7 @@ def _pooled(
     stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool,
 ) -> tuple[Node, list[_Axis]]:  # fmt: skip
     """The reductions of all windows, and where these are; `outside` is around the input."""
-    images = windows.batched(what, x, rank)
+    images = batched(what, x, rank)
     kernels = per_axis(what, "kernel_size", kernel, rank)
     steps = per_axis(what, "stride", kernel if stride is None else stride, rank)
     margins = per_axis(what, "padding", padding, rank, least=0)
@@ -238,8 +366,8 @@ def _pooled(
     if any(2 * one.padding > one.kernel for one in axes):
         raise ShapeError(f"{what}: padding {margins} is over half of the kernel {kernels}")
     after = [one.padding + one.overhang for one in axes]
-    padded = windows.pad_spatial(images, margins, after, outside)
-    view = windows.views(what, padded, kernels, steps, gaps)
+    padded = pad_spatial(images, margins, after, outside)
+    view = views(what, padded, kernels, steps, gaps)
     return reduce(monoid, range(2, 2 + rank), view), axes
 
 
@@ -253,14 +381,14 @@ def _adaptive(
     what: str, rank: int, x: Tensor, node: Node, output_size: AdaptiveSizes, lowest: float | None
 ) -> Tensor:
     """`node`, the values of `x`, reduced to maxima, which are `lowest` or more, or to means."""
-    result = windows.batched(what, node, rank)
+    result = batched(what, node, rank)
     given = (output_size,) * rank if isinstance(output_size, int | None) else tuple(output_size)
     if len(given) != rank or any(size is not None and size < 1 for size in given):
         raise ShapeError(f"{what}: output_size {output_size}; one or {rank} sizes are needed")
     for axis, size in enumerate(given, 2):
         if size is not None and size != result.shape[axis]:
             result = _adapt_axis(result, axis, size, lowest)
-    return windows.unbatched(cast(result, x.dtype), x)
+    return unbatched(cast(result, x.dtype), x)
 
 
 def _adapt_axis(x: Node, axis: int, count: int, lowest: float | None) -> Node:

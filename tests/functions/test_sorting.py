@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from lamina.dtypes import int64
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
-from lamina.tensor import sorting
+from lamina.tensor import reduction as sorting
 from lamina.tensor.core import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, distinct
 
