@@ -41,8 +41,7 @@ def _weights(
 class Linear:
     """``x @ weight.T + bias`` along the last axis.
 
-    weight: (out_features, in_features). bias: (out_features,) or None.
-    """
+    weight: (out_features, in_features). bias: (out_features,) or None."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True,
@@ -69,8 +68,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
 class Embedding:
     """The rows of `weight`, (num_embeddings, embedding_dim), at integer indices.
 
-    The row `padding_idx` starts as zeros and receives no derivative.
-    """
+    The row `padding_idx` starts as zeros and receives no derivative."""
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
@@ -276,8 +274,7 @@ class BatchNorm:
     """Normalise each channel of (N, C, ...) over all samples; see `lamina.batch_norm`.
 
     While training, every call moves `running_mean` and `running_var` towards the statistics of
-    its input by the share `momentum` (None: they become the average over all calls).
-    """
+    its input by the share `momentum` (None: they become the average over all calls)."""
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
@@ -320,8 +317,7 @@ _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 class _Recurrent:
     """weight_ih_l{k}: (gates * hidden, inputs). weight_hh_l{k}: (gates * hidden, hidden).
 
-    k counts layers; the backward direction's names end in ``_reverse``.
-    """
+    k counts layers; the backward direction's names end in ``_reverse``."""
 
     _gates: ClassVar[int]
     _states: ClassVar[int]
@@ -400,8 +396,7 @@ class _Recurrent:
 class LSTM(_Recurrent):
     """Long short-term memory; gates in the order input, forget, cell, output.
 
-    Source: Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000 (forget gate).
-    """
+    Source: Hochreiter and Schmidhuber 1997; Gers, Schmidhuber and Cummins 2000 (forget gate)."""
 
     _gates, _states = 4, 2
 
@@ -411,8 +406,7 @@ class LSTM(_Recurrent):
         """Outputs (L, N, directions * hidden) of x (L, N, inputs), and the final (h, c).
 
         h and c: (layers * directions, N, hidden), zeros at first by default. With `batch_first`,
-        x and outputs are (N, L, ...); the axis N may be absent.
-        """
+        x and outputs are (N, L, ...); the axis N may be absent."""
         outputs, (hidden, cell) = self._run(x, initial)
         return outputs, (hidden, cell)
 
@@ -426,8 +420,7 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """Gated recurrent unit; gates in the order reset, update, new.
 
-    Source: Cho et al. 2014, in the variant whose reset gate multiplies the product.
-    """
+    Source: Cho et al. 2014, in the variant whose reset gate multiplies the product."""
 
     _gates, _states = 3, 1
 
@@ -435,8 +428,7 @@ class GRU(_Recurrent):
         """Outputs (L, N, directions * hidden) of x (L, N, inputs), and the final states.
 
         The states are (layers * directions, N, hidden), zeros at first by default. With
-        `batch_first`, x and outputs are (N, L, ...); the axis N may be absent.
-        """
+        `batch_first`, x and outputs are (N, L, ...); the axis N may be absent."""
         outputs, (hidden,) = self._run(x, None if initial is None else (initial,))
         return outputs, hidden
 
@@ -452,8 +444,7 @@ class MultiheadAttention:
 
     in_proj_weight: (3 embed_dim, embed_dim), of queries, keys and values in this order; with
     `kdim` or `vdim` three separate weights. out_proj: a Linear.
-    Source: Vaswani et al. 2017, "Attention is all you need", section 3.2.2.
-    """
+    Source: Vaswani et al. 2017, "Attention is all you need", section 3.2.2."""
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
@@ -489,8 +480,7 @@ class MultiheadAttention:
         query: (L, N, E), key and value: (S, N, ...); with `batch_first` (N, L, E) and so on; the
         axis N may be absent. Masks are True where attention is not allowed, or are added to the
         scores: key_padding_mask (N, S), attn_mask (L, S) or (N * heads, L, S). Without
-        `need_weights`, which is faster, the second result is None.
-        """
+        `need_weights`, which is faster, the second result is None."""
         settle()
         if is_causal and attn_mask is None:
             raise ShapeError("MultiheadAttention: is_causal is a hint; give attn_mask as well")

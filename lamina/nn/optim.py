@@ -41,8 +41,7 @@ class Optimizer:
     lr: a number, or a function of the number of steps taken (see `nn.schedules`); it may be set
     between steps. `nn.state_dict(optimizer.state)` and `nn.load_state_dict` save and restore
     the state. Raises ArgumentError for settings out of range, GradientError for parameters that
-    were not made with ``requires_grad=True``.
-    """
+    were not made with ``requires_grad=True``."""
 
     parameters: Sequence[Tensor]
     lr: float | Schedule = 1e-3
@@ -92,8 +91,7 @@ class Optimizer:
         """Move every parameter against its gradient, all in one program.
 
         gradients: one for each of `parameters`, in this order; `grad` of each by default. A
-        parameter whose gradient is None stays where it is.
-        """
+        parameter whose gradient is None stays where it is."""
         given = [one.grad for one in self.parameters] if gradients is None else list(gradients)
         what = type(self).__name__
         if len(given) != len(self.parameters):
@@ -226,8 +224,7 @@ class AdamW(Adam):
 class Lamb(Adam):
     """Adam with a step as long as the parameter itself (You et al. 2020, algorithm 2).
 
-    The trust ratio ``norm(parameter) / norm(update)`` is 1 where one of the norms is 0.
-    """
+    The trust ratio ``norm(parameter) / norm(update)`` is 1 where one of the norms is 0."""
 
     eps: float = 1e-6
     weight_decay: float = 1e-2
@@ -244,8 +241,7 @@ class Lamb(Adam):
 class Muon(Optimizer):
     """Momentum, made orthogonal by Newton and Schulz's iteration; for matrices (Jordan 2024).
 
-    Raises ShapeError for parameters that are not matrices: give those to AdamW.
-    """
+    Raises ShapeError for parameters that are not matrices: give those to AdamW."""
 
     weight_decay: float = 0.1
     momentum: float = 0.95
@@ -309,8 +305,7 @@ class RMSprop(Optimizer):
 def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, ord: float = 2.0) -> Tensor:
     """Scale the gradients down so that their norm, taken together, is at most `max_norm`.
 
-    Returns the norm before, float32 of shape (). Parameters without a gradient are ignored.
-    """
+    Returns the norm before, float32 of shape (). Parameters without a gradient are ignored."""
     given = [(one, one.grad) for one in parameters if one.grad is not None]
     if not given:
         return Tensor(0.0)

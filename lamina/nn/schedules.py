@@ -35,8 +35,7 @@ def cosine(rate: float, steps: int, warmup: int = 0, least: float = 0.0) -> Sche
     """A straight rise to `rate` over `warmup` steps, then half a cosine down to `least`.
 
     `steps` includes the warmup; afterwards the rate stays at `least`.
-    Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts.
-    """
+    Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts."""
     _check_positive("cosine", "steps - warmup", steps - warmup)
 
     def at(count: int) -> float:
@@ -53,8 +52,7 @@ def one_cycle(
     """From rate / start up to `rate` in the first `rise` of the steps, then down to
     rate / start / end, both along half a cosine.
 
-    Source: Smith and Topin 2018, "Super-convergence".
-    """
+    Source: Smith and Topin 2018, "Super-convergence"."""
     _check_positive("one_cycle", "steps", steps)
     top = rise * steps - 1.0
     first, last = rate / start, rate / start / end

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from lamina import dtypes
@@ -40,8 +40,7 @@ def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) 
 
     Values are cast to the dtype and moved to the device of the tensor they replace. Raises
     FormatError, before anything has changed, for names of `state` that `obj` lacks, for names
-    that `state` lacks, and for shapes that differ; ``strict=False`` forgives the first two.
-    """
+    that `state` lacks, and for shapes that differ; ``strict=False`` forgives the first two."""
     own = state_dict(obj)
     problems = [f"missing {name}" for name in own if strict and name not in state]
     problems += [f"unexpected {name}" for name in state if strict and name not in own]
@@ -85,25 +84,20 @@ def _walk(
 ) -> Iterator[tuple[str, Any]]:
     """Every tensor and layer in `value` with its name, in the order of attributes; `outside` has
     the layers that contain it, where cycles end."""
-    if isinstance(value, Tensor):
-        yield name, value
+    children: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        children = value.items()
+    elif isinstance(value, (list, tuple)):
+        children = enumerate(value)
+    elif not isinstance(value, (Tensor, *_NOT_LAYERS)) and hasattr(value, "__dict__"):
+        children = [one for one in vars(value).items() if not one[0].startswith("_")]
+    elif not isinstance(value, Tensor):
         return
-    children = _children(value)
-    if children is not None and id(value) not in outside:
+    if id(value) not in outside:
         yield name, value
         for own, child in children:
-            yield from _walk(child, f"{name}.{own}" if name else own, outside | {id(value)})
-
-
-def _children(value: Any) -> list[tuple[str, Any]] | None:
-    """The parts of a container or layer; None for anything else."""
-    if isinstance(value, Mapping):
-        return [(str(key), child) for key, child in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [(str(index), child) for index, child in enumerate(value)]
-    if isinstance(value, _NOT_LAYERS) or not hasattr(value, "__dict__"):
-        return None
-    return [(name, child) for name, child in vars(value).items() if not name.startswith("_")]
+            full = f"{name}.{own}" if name else str(own)
+            yield from _walk(child, full, outside | {id(value)})
 
 
 # New parameters. Their initial values are drawn lazily; the first use of any layer computes all

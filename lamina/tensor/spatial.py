@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Concatenate, NamedTuple, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 from lamina.dtypes import DType, Scalar, bool_, float32, float64, int64, promote
 from lamina.errors import DTypeError, ShapeError
@@ -444,18 +444,17 @@ def _targets(
 ) -> list[tuple[int, float]]:
     """For each axis its new size and the distance between samples, in input elements."""
     sizes = x.shape[2:]
-    if size is not None and scale_factor is None:
+    if (size is None) == (scale_factor is None):
+        raise ShapeError("interpolate: exactly one of size and scale_factor is needed")
+    if size is not None:
         wanted = per_axis("interpolate", "size", size, len(sizes))
         return [(new, old / new) for new, old in zip(wanted, sizes, strict=True)]
-    if scale_factor is None or size is not None:
-        raise ShapeError("interpolate: exactly one of size and scale_factor is needed")
-    if isinstance(scale_factor, int | float):
-        scale_factor = [scale_factor] * len(sizes)
-    if len(scale_factor) == len(sizes):
-        counts = [math.floor(n * scale) for n, scale in zip(sizes, scale_factor, strict=True)]
-        if min(counts) >= 1:
-            return [(new, 1 / scale) for new, scale in zip(counts, scale_factor, strict=True)]
-    raise ShapeError(f"interpolate: scale_factor {scale_factor} does not fit {x.shape}")
+    one = isinstance(scale_factor, int | float)
+    scales: Any = [scale_factor] * len(sizes) if one else scale_factor
+    counts = [math.floor(n * scale) for n, scale in zip(sizes, scales, strict=False)]
+    if len(scales) != len(sizes) or min(counts) < 1:
+        raise ShapeError(f"interpolate: scale_factor {scale_factor} does not fit {x.shape}")
+    return [(new, 1 / scale) for new, scale in zip(counts, scales, strict=True)]
 
 
 def _resampled(
