@@ -84,8 +84,8 @@ def _constant(
     what: str, value: int, shape: Sizes, *, dtype: Any = None, device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    sizes = sizes_of(what, shape)
-    return leaf(build.full(sizes, value, as_dtype(dtype or default_float)), device, requires_grad)
+    dtype = dtype or default_float
+    return full(shape, value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 zeros = named("zeros", "Zeros, of the default float dtype when none is given.", _constant, 0)
