@@ -42,7 +42,7 @@ Size = int | Sequence[int]
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _WORD = 0xFFFFFFFF
-_SIGNIFICANT = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
+_FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 
 _generator = Random(0)  # of the process's keys
 _traced: ContextVar[list[Tensor] | None] = ContextVar("traced", default=None)  # of `using`
@@ -133,7 +133,7 @@ def _long_words(words: tuple[Node, Node]) -> Node:
 
 def _fraction(words: tuple[Node, Node], dtype: DType) -> Node:
     """Multiples of 2**-significant bits in [0, 1), exactly represented."""
-    bits = _SIGNIFICANT[dtype]
+    bits = dtype.precision
     integer = (_long_words(words) >> (64 - bits)) if bits > 32 else (words[0] >> (32 - bits))
     return build.cast(integer, dtype) * 2.0**-bits
 
@@ -144,10 +144,10 @@ def _fraction(words: tuple[Node, Node], dtype: DType) -> Node:
 def _float(what: str, dtype: Any) -> tuple[DType, DType]:
     """The dtype of a result, and the one to compute it in."""
     kind = as_dtype(dtype)
-    if kind not in _SIGNIFICANT:
-        names = ", ".join(one.name for one in _SIGNIFICANT)
+    if kind not in _FLOATS:
+        names = ", ".join(one.name for one in _FLOATS)
         raise DTypeError(f"{what}: {kind.name} is not one of {names}")
-    return kind, dtypes.float32 if kind.bits < 32 else kind
+    return kind, dtypes.float32 if kind.is_small else kind
 
 
 def uniform(

@@ -19,7 +19,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lamina import dtypes
-from lamina.dtypes import DType
 from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
 from lamina.nn.schedules import Schedule
 from lamina.nn.state import filled, settle
@@ -60,7 +59,7 @@ class Optimizer:
         self._counters = dict(zip(devices, self.state["step"], strict=True))
         self._rate = self._wanted_rate()  # what the tensors of `_rates` hold
         self._rates = {device: filled((), self._rate, dtypes.float32, device) for device in devices}
-        self._shares: dict[tuple[str, DType, float], Tensor] = {}  # of the step being built
+        self._shares: dict[tuple[str, dtypes.DType, float], Tensor] = {}  # of the step being built
 
     def _slots(self) -> Sequence[str]:
         """The names of the state that every parameter has."""
@@ -338,6 +337,6 @@ def _decayed(gradient: Tensor, parameter: Tensor, weight_decay: float) -> Tensor
     return gradient + parameter * weight_decay if weight_decay else gradient
 
 
-def _exact(one: Tensor) -> DType:
+def _exact(one: Tensor) -> dtypes.DType:
     """The dtype of updates and of state: at least float32."""
     return dtypes.float64 if one.dtype is dtypes.float64 else dtypes.float32
