@@ -84,8 +84,8 @@ def _constant(
     what: str, value: int, shape: Sizes, *, dtype: Any = None, device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    dtype = dtype or default_float
-    return full(shape, value, dtype=dtype, device=device, requires_grad=requires_grad)
+    node = build.full(sizes_of("full", shape), value, as_dtype(dtype or default_float))
+    return leaf(node, device, requires_grad)
 
 
 zeros = named("zeros", "Zeros, of the default float dtype when none is given.", _constant, 0)

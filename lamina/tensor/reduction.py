@@ -150,8 +150,9 @@ def _softmax(node: Node, axes: Axes, log: bool) -> Node:
 
 
 def _shares(what: str, log: bool, x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
-    source = x if dtype is None else as_tensor(x).cast(dtype)
-    return _reduced(what, partial(_in_floats, what, partial(_softmax, log=log)), source, axis)
+    x = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
+    axes = normalize_axes(what, axis, x.ndim)
+    return Tensor.of(_in_floats(what, partial(_softmax, log=log), x.node, axes), x.device)
 
 
 def _logsumexp(node: Node, axes: Axes) -> Node:
