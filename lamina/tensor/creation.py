@@ -27,7 +27,7 @@ from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, check_device
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, reshape
-from lamina.tensor.spatial import places, resized
+from lamina.tensor.spatial import resized
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
@@ -150,7 +150,7 @@ def eye(
 ) -> Tensor:  # fmt: skip
     """A matrix with ones on diagonal k and zeros elsewhere."""
     shape = sizes_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    on_diagonal = (places(shape, 0) + k).eq(places(shape, 1))
+    on_diagonal = (build.places(shape, 0) + k).eq(build.places(shape, 1))
     return leaf(build.cast(on_diagonal, as_dtype(dtype or default_float)), device)
 
 
@@ -159,7 +159,8 @@ def _triangle(what: str, upper: bool, x: Any, /, *, k: int = 0) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{what}: {x.shape} is no matrix; two axes at least are needed")
     # The diagonal itself belongs to both triangles.
-    low = places(x.shape, x.ndim - 1) < places(x.shape, x.ndim - 2) + (k if upper else k + 1)
+    row, column = (build.places(x.shape, x.ndim - back) for back in (2, 1))
+    low = column < row + (k if upper else k + 1)
     parts = (x.node.lift(0), x.node) if upper else (x.node, x.node.lift(0))
     return Tensor.of(build.select(low, *parts), x.device)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from string import ascii_letters
 from typing import Any
 
-from lamina.dtypes import DType, bool_, default_int
+from lamina.dtypes import DType, accumulator, bool_, default_int
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.monoids import ADD
@@ -18,7 +18,6 @@ from lamina.tensor import reduction
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.elementwise import conj
 from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, roll
-from lamina.tensor.spatial import accumulator
 
 __all__ = ["cross", "dot", "einsum", "matmul", "outer", "tensordot", "trace", "vecdot"]
 

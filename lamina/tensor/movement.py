@@ -14,7 +14,7 @@ from lamina.shape import Shape, broadcast_shapes, integer, normalize_axes, norma
 from lamina.shape import prod as product
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
-from lamina.tensor.spatial import pad_spatial, places, resized, slice_axis
+from lamina.tensor.spatial import pad_spatial, resized, slice_axis
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",
@@ -228,7 +228,7 @@ def _join(nodes: list[Node], axis: int) -> Node:
         for node, (start, stop) in zip(nodes, itertools.pairwise(ends), strict=True)
     )
     for start, other in zip(ends[1:], others, strict=False):
-        result = build.select(places(result.shape, axis) < start, result, other)
+        result = build.select(build.places(result.shape, axis) < start, result, other)
     return result
 
 
@@ -351,6 +351,6 @@ def diag(x: Any, /, *, offset: int = 0) -> Tensor:
         raise ShapeError(f"diag: {x.shape} is neither a vector nor a matrix")
     wide = build.pad(x.node, (max(0, offset),), (max(0, -offset),))
     shape = wide.shape * 2
-    on_diagonal = (places(shape, 0) + offset).eq(places(shape, 1))
+    on_diagonal = (build.places(shape, 0) + offset).eq(build.places(shape, 1))
     wide = build.expand(wide, shape)
     return Tensor.of(build.select(on_diagonal, wide, wide.lift(0)), x.device)

@@ -12,9 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from lamina import random
-from lamina.dtypes import bool_, int64
+from lamina.dtypes import accumulator, bool_, int64
 from lamina.errors import ArgumentError, DTypeError, ShapeError
-from lamina.ir.build import insert_axes
+from lamina.ir.build import along, insert_axes, places
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, broadcast_shapes
@@ -27,7 +27,7 @@ from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt,
 from lamina.tensor.inspection import finfo
 from lamina.tensor.linalg import matmul
 from lamina.tensor.movement import squeeze
-from lamina.tensor.spatial import accumulator, along, exact, places, resized
+from lamina.tensor.spatial import exact, resized
 
 __all__ = [
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity",

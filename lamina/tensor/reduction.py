@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from lamina.dtypes import DType, as_dtype, bool_, default_int, int64, promote, real_of, uint64
+from lamina import dtypes
+from lamina.dtypes import DType, accumulator, as_dtype, bool_, default_int, int64
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
@@ -26,7 +27,7 @@ from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, common_device
 from lamina.tensor.elementwise import float_dtype, named
 from lamina.tensor.movement import concat, transpose
-from lamina.tensor.spatial import accumulator, places, resized, slice_axis
+from lamina.tensor.spatial import resized, slice_axis
 
 __all__ = [
     "all", "any", "argmax", "argmin", "argsort", "count_nonzero", "cummax", "cummin",
@@ -56,7 +57,7 @@ def _in_floats(what: str, rule: Rule, node: Node, axes: Axes, of_complex: bool =
     if dtype.is_complex and not of_complex:
         raise DTypeError(f"{what}: {dtype.name} is not supported; take the parts")
     value = rule(build.cast(node, accumulator(dtype)), axes)
-    return build.cast(value, dtype if value.dtype.is_complex else real_of(dtype))
+    return build.cast(value, dtype if value.dtype.is_complex else dtypes.real_of(dtype))
 
 
 def _total_dtype(dtype: DType, wanted: Any) -> DType:
@@ -65,7 +66,7 @@ def _total_dtype(dtype: DType, wanted: Any) -> DType:
         return as_dtype(wanted)
     if dtype.kind in ("float", "complex"):
         return dtype
-    return uint64 if dtype.kind == "uint" else default_int
+    return dtypes.uint64 if dtype.kind == "uint" else default_int
 
 
 def _totalled(monoid: Monoid, wanted: Any, node: Node, axes: Axes) -> Node:
@@ -127,7 +128,7 @@ def _arg(
     node = build.reshape(x.node, (x.size,)) if axis is None else x.node
     if not node.shape[along]:
         raise ShapeError(f"{what}: {x.shape} has no elements to choose from")
-    found = build.reduce(monoid, (along,), node, places(node.shape, along), part=1)
+    found = build.reduce(monoid, (along,), node, build.places(node.shape, along), part=1)
     axes = range(x.ndim) if axis is None else (along,)
     return Tensor.of(build.insert_axes(found, axes) if keepdims else found, x.device)
 
@@ -343,7 +344,7 @@ def searchsorted(
         raise ShapeError(f"searchsorted: the sorted data has shape {x1.shape}; one axis is needed")
     values = as_tensor(x2, x1)
     device = common_device("searchsorted", x1, values, x1 if sorter is None else sorter)
-    dtype = promote("searchsorted", x1.dtype, values.dtype)
+    dtype = dtypes.promote("searchsorted", x1.dtype, values.dtype)
     if dtype.is_complex:
         raise DTypeError(f"searchsorted: {dtype.name} has no order")
     data = build.cast(x1.node, dtype)

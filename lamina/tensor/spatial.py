@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
-from lamina.dtypes import DType, Scalar, bool_, float32, float64, int64, promote
+from lamina.dtypes import Scalar, accumulator, bool_, float32, float64, int64, promote
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.build import cast, expand, full, insert_axes, iota, reduce, reshape, select, unary
@@ -47,16 +47,6 @@ def resized(shape: Shape, axis: int, *sizes: int) -> Shape:
     return (*shape[:axis], *sizes, *shape[axis + 1 :])
 
 
-def along(vector: Node, axis: int, shape: Shape) -> Node:
-    """A vector repeated over the other axes of `shape`."""
-    return expand(reshape(vector, resized((1,) * len(shape), axis, shape[axis])), shape)
-
-
-def places(shape: Shape, axis: int) -> Node:
-    """The index along `axis` of each element: int64 of `shape`."""
-    return along(iota(shape[axis], int64), axis, shape)
-
-
 def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:
     """``start:stop:step`` along `axis`."""
     starts, steps = (0,) * len(x.shape), (1,) * len(x.shape)
@@ -68,11 +58,6 @@ def for_ranks(function: Callable[Concatenate[str, int, P], Tensor]) -> list[Call
     """`function` of a name and a number of spatial axes for one, two and three of them."""
     name, doc = function.__name__, function.__doc__
     return [named(f"{name}{rank}d", doc, function, rank) for rank in (1, 2, 3)]
-
-
-def accumulator(dtype: DType) -> DType:
-    """The dtype to add many numbers of `dtype` in."""
-    return float32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def exact(what: str, x: Tensor) -> Tensor:
@@ -269,7 +254,7 @@ def _correlated(
     result = cast(reshape(total, (batch, outputs, *places)), dtype)
     if bias is not None:
         dtype = promote(what, dtype, bias.dtype)
-        result = cast(result, dtype) + along(cast(bias.node, dtype), 1, result.shape)
+        result = cast(result, dtype) + build.along(cast(bias.node, dtype), 1, result.shape)
     return unbatched(result, x)
 
 
@@ -301,7 +286,7 @@ def avg_pool(
     else:
         for axis, one in enumerate(axes, 2):
             counts = cast(one.counts(count_include_pad), result.dtype)
-            result = result / along(counts, axis, result.shape)
+            result = result / build.along(counts, axis, result.shape)
     return unbatched(cast(result, x.dtype), x)
 
 
@@ -401,11 +386,12 @@ def _adapt_axis(x: Node, axis: int, count: int, lowest: float | None) -> Node:
         place = iota(count, int64)
         first, last = place * size // count, -(-(place + 1) * size // count)
         shape = resized(x.shape, axis, count, size)
-        inner = places(shape, axis + 1)
-        taken = ~(inner < along(first, axis, shape)) & (inner < along(last, axis, shape))
+        inner = build.places(shape, axis + 1)
+        low, high = (build.along(one, axis, shape) for one in (first, last))
+        taken = ~(inner < low) & (inner < high)
         repeated = expand(insert_axes(x, (axis,)), shape)
         inside = select(taken, repeated, full(shape, lowest or 0, x.dtype))
-        length = along(cast(last - first, x.dtype), axis, resized(x.shape, axis, count))
+        length = build.along(cast(last - first, x.dtype), axis, resized(x.shape, axis, count))
     if lowest is not None:
         return reduce(MAX, (axis + 1,), inside)
     return reduce(ADD, (axis + 1,), inside) / length
@@ -479,7 +465,7 @@ def _resampled(
     left = _take(x, first, axis)
     if not linear:
         return left
-    share = along(source - below, axis, left.shape)
+    share = build.along(source - below, axis, left.shape)
     return left * (1.0 - share) + _take(x, first + 1, axis) * share
 
 
@@ -487,4 +473,4 @@ def _take(x: Node, index: Node, axis: int) -> Node:
     """The elements of `x` at `index`, a vector, or the last one, along `axis`."""
     bounded = Node(Op.MIN, (index, index.lift(x.shape[axis] - 1)))
     shape = resized(x.shape, axis, *index.shape)
-    return Node(Op.GATHER, (x, along(bounded, axis, shape)), axis)
+    return Node(Op.GATHER, (x, build.along(bounded, axis, shape)), axis)
