@@ -141,6 +141,12 @@ def promote(what: str, a: DType, b: DType) -> DType:
 def weak(scalar: Scalar, dtype: DType) -> DType:
     """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
     a higher kind."""
-    python = next(one for one in (bool, int, float, complex) if isinstance(scalar, one))
+    kind: type = type(scalar)
+    return _weak(kind, dtype)
+
+
+@cache
+def _weak(kind: type, dtype: DType) -> DType:
+    python = next(one for one in (bool, int, float, complex) if issubclass(kind, one))
     default = complex_of(dtype) if python is complex else as_dtype(python)
     return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default

@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable
 from operator import attrgetter
 from types import ModuleType
 from typing import Any
+from weakref import ref
 
 from lamina import random
 from lamina.errors import CompilerNotFoundError, JitError
@@ -79,6 +80,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                     if "interp" in (options.device, *(one.device for one in tensors)):
                         return self.function(*args, **kwargs)
                     self._explain(args, kwargs, options)
+                    for lost in filter(_is_lost, list(self._programs)):
+                        del self._programs[lost]
                     program = _compile(self.function, (args, kwargs), found, options)
                     self._programs[key] = program
             except CompilerNotFoundError:
@@ -104,7 +107,7 @@ def _signature(value: Any, tensors: dict[int, Tensor]) -> Hashable:
         if id(value) in tensors:
             return "again", list(tensors).index(id(value))
         one = tensors[id(value)] = value if isinstance(value, Tensor) else Tensor(value)
-        return _kind(one)
+        return _kind(one) if one.grad is None else (_kind(one), _signature(one.grad, tensors))
     if isinstance(value, dict):
         return dict, tuple((key, _signature(one, tensors)) for key, one in value.items())
     if isinstance(value, (list, tuple)):
@@ -118,7 +121,17 @@ def _signature(value: Any, tensors: dict[int, Tensor]) -> Hashable:
             f"jit: a {type(value).__name__} cannot be part of a signature; pass tensors, "
             "hashable values, or dicts, lists and tuples of them"
         ) from None
-    return type(value), value
+    kind: Any = type(value)
+    if kind.__eq__ is object.__eq__ and kind.__weakrefoffset__:
+        return ref(value)  # whatever equals itself alone, such as a model: its programs go with it
+    return kind, value
+
+
+def _is_lost(part: Hashable) -> bool:
+    """Whether a signature has a part that no longer exists."""
+    if isinstance(part, ref):
+        return part() is None
+    return isinstance(part, tuple) and any(map(_is_lost, part))
 
 
 class _Traced(Buffer):
@@ -194,11 +207,16 @@ class _Trace:
     def __init__(self, found: dict[int, Tensor], device: str) -> None:
         self.captured = [_Handle(one) for one in memory.live_tensors()]
         self.stand_ins = {name: _stand_in(one) for name, one in found.items()}
+        for name, one in found.items():
+            if one.grad is not None:
+                self.stand_ins[name].grad = self.stand_ins[id(one.grad)]
+        self.given = [_Handle(one) for one in self.stand_ins.values()]
         self.known = [*self.stand_ins.values(), *(one.tensor for one in self.captured)]
         self.key = _stand_in(random.key(0, device))
         self.storages = [one.node.arg.storage for one in (*self.stand_ins.values(), self.key)]
         self.result: Any = None
-        self.grads: list[tuple[_Handle, int | None]] = []  # whose, and which of the results
+        # Whose, or the number of an argument; and which of the results.
+        self.grads: list[tuple[_Handle | int, int | None]] = []
         self.sinks: list[Node] = []  # of the results, then of what was assigned
         self.inputs: dict[Buffer, int] = {}  # of the sinks, and their numbers
         self.count = 0  # of results
@@ -227,11 +245,12 @@ class _Trace:
     def _gather(self, result: Any) -> list[Tensor]:
         places: dict[Tensor, int] = {}
         self.result = map_tree(lambda one: _Place(places.setdefault(one, len(places))), result)
-        for handle in self.captured:
+        owners: list[tuple[_Handle | int, _Handle]] = [*enumerate(self.given)]
+        for owner, handle in (*owners, *zip(self.captured, self.captured, strict=True)):
             grad = handle.tensor.grad
             if grad is not handle.grad:
                 place = None if grad is None else places.setdefault(grad, len(places))
-                self.grads.append((handle, place))
+                self.grads.append((owner, place))
         written = [one for one in self.known if one.assigned]
         nodes = [one.node for one in (*places, *written)]
         missing = [one for one in written if one.target is None]
@@ -285,7 +304,8 @@ class _Program:
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
-        grads = all((one.tensor.grad is None) is (one.grad is None) for one, _ in self.grads)
+        owners = [one for one, _ in self.grads if isinstance(one, _Handle)]
+        grads = all((one.tensor.grad is None) is (one.grad is None) for one in owners)
         return grads and all(_kind(tensor) == kind for tensor, kind in self.states)
 
     def __call__(self, tensors: list[Tensor]) -> Any:
@@ -304,8 +324,12 @@ class _Program:
         buffers = self.run(self.compiled, inputs, self.options, self.device)
         nodes = list(map(_fresh_node, buffers, self.likes))
         values = [Tensor.of(nodes[number], self.device) for number in self.results]
-        for handle, which in self.grads:
-            handle.set_grad(None if which is None else values[which])
+        for owner, which in self.grads:
+            grad = None if which is None else values[which]
+            if isinstance(owner, _Handle):
+                owner.set_grad(grad)
+            else:
+                tensors[owner].grad = grad
         if type(self.result) is _Place:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, _Place)

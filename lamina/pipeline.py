@@ -223,6 +223,7 @@ def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Compiled:
 
 _NO_ARENA = Buffer(0)
 
+
 def execute(
     sinks: Sequence[Node], inputs: Sequence[Buffer], device: str, options: Options | None = None
 ) -> list[Buffer]:

@@ -31,6 +31,8 @@ def sizes_of(what: str, shape: SupportsIndex | Iterable[SupportsIndex]) -> Shape
 
 def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
     """The common shape of `shapes` under NumPy's rule; raises ShapeError when there is none."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:

@@ -78,10 +78,10 @@ def _reshape(src: Operands, arg: Any) -> Inferred:
 
 
 def _expand(src: Operands, arg: Any) -> Inferred:
-    shape = src[0].shape
-    kept = arg[len(arg) - len(shape) :]
-    _need(len(kept) == len(shape), Op.EXPAND, src, arg)
-    _need(all(a in (1, b) for a, b in zip(shape, kept, strict=True)), Op.EXPAND, src, arg)
+    if shape := src[0].shape:
+        kept = arg[len(arg) - len(shape) :]
+        _need(len(kept) == len(shape), Op.EXPAND, src, arg)
+        _need(all(a in (1, b) for a, b in zip(shape, kept, strict=True)), Op.EXPAND, src, arg)
     _need(min(arg, default=0) >= 0, Op.EXPAND, src, f"{arg} has a negative size")
     return src[0].dtype, arg
 

@@ -105,7 +105,7 @@ class Node(Operators["Node"], _Draft):
 
     def __new__(cls, op: Op, src: tuple[Node, ...] = (), arg: Any = None) -> Node:
         # A scalar's text tells 0.0 from -0.0 and makes NaN equal to itself.
-        key = (op, src, repr(arg) if op in _BY_TEXT else arg)
+        key = (op, src, tuple.__repr__(arg) if op in _BY_TEXT else arg)
         entry = _table.get(key)
         if entry is not None and (found := entry()) is not None:
             return found

@@ -80,7 +80,7 @@ def operands(
         values = (as_tensor(values[0]), *values[1:])
     given = [one if is_scalar(one) else as_tensor(one, like) for one in values]
     tensors = [one for one in (*given, beside) if isinstance(one, Tensor)]
-    shape = broadcast_shapes(what, *(one.shape for one in tensors))
+    shape = broadcast_shapes(what, *[one.node.shape for one in tensors])
     target = dtype(common_dtype(what, *given))
     nodes = [
         expand(cast(one.node, target), shape) if isinstance(one, Tensor)

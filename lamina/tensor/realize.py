@@ -130,15 +130,17 @@ def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
     order: dict[Node, Node | None] = {}
     seen: set[Node] = set()
     stack: list[Any] = list(sinks)[::-1]
+    buffer, find = Op.BUFFER, _places.get
     while stack:
         node = stack.pop()
         if node is None:  # the operands of what lies below are done
             order[stack.pop()] = None
         elif node not in seen:
             seen.add(node)
-            place = stored(node)
+            inner = node.op is not buffer
+            place = find(ref(node)) if inner else stored(node)
             if place is None:
-                stack += (node, None, *_operands(node)[::-1])
+                stack += (node, None, *(node.src if inner else _operands(node))[::-1])
             else:
                 order[node] = place
     return order
@@ -157,19 +159,18 @@ def cut(sinks: Sequence[Node], inputs: dict[Buffer, int]) -> list[Node]:
     GradientError where the value of a BUFFER is lost."""
     done: dict[Node, Node] = {}
     for node, place in pending(sinks).items():
-        old = _operands(node)
         if place is not None:
             done[node] = numbered(place, inputs)
-        elif not old and node.op is Op.BUFFER:
+        elif node.op not in (Op.BUFFER, Op.DETACH):
+            new = tuple(map(done.__getitem__, node.src))
+            done[node] = node if new == node.src else Node(node.op, new, node.arg)
+        elif below := _operands(node):
+            done[node] = done[below[0]]
+        else:
             raise GradientError(
                 f"{node}: the value was overwritten by assign, and a derivative or a "
                 "recomputation needs it; differentiate first, or keep a clone"
             )
-        elif node.op in (Op.BUFFER, Op.DETACH):
-            done[node] = done[old[0]]
-        else:
-            new = tuple(done[operand] for operand in old)
-            done[node] = node if new == old else Node(node.op, new, node.arg)
     return [done[sink] for sink in sinks]
 
 

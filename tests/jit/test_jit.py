@@ -185,6 +185,33 @@ def test_derivatives_left_behind_accumulate() -> None:
     assert weight.grad.tolist() == [1.0, 2.0]  # type: ignore[attr-defined]
 
 
+def test_derivatives_by_arguments_fill_their_grad() -> None:
+    @lm.jit
+    def backward(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+        loss = (x * y * y).sum()
+        loss.backward()
+        return loss
+
+    for start in (1.0, 2.0):
+        x = lm.Tensor([start, 3.0], requires_grad=True)
+        y = lm.asarray([2.0, 5.0])
+        for count in range(1, 4):
+            assert backward(x, y).item() == 4.0 * start + 75.0
+            assert x.grad is not None
+            assert x.grad.tolist() == [4.0 * count, 25.0 * count]
+            assert y.grad is None
+        x.grad = None
+        backward(x, y)
+        assert x.grad.tolist() == [4.0, 25.0]  # type: ignore[attr-defined]
+
+    @lm.jit
+    def clear(x: lm.Tensor) -> None:
+        x.grad = None
+
+    clear(x)
+    assert x.grad is None
+
+
 def test_derivatives_are_taken_inside_and_through() -> None:
     inside = lm.jit(lm.grad(lambda x: (x**3).sum()))
     assert inside(lm.asarray([1.0, 2.0])).tolist() == [3.0, 12.0]
@@ -203,6 +230,34 @@ def test_methods_and_nested_functions() -> None:
 
     assert Scaled(2.0)(lm.ones((2,))).tolist() == [4.0, 4.0]
     assert Scaled(3.0)(lm.ones((2,))).tolist() == [6.0, 6.0]
+
+
+def test_the_programs_of_an_object_go_with_it() -> None:
+    import gc
+    import weakref
+
+    class Model:
+        def __init__(self) -> None:
+            self.weight = lm.asarray([2.0])
+
+        @lm.jit
+        def scaled(self, x: lm.Tensor) -> lm.Tensor:
+            return x * self.weight
+
+    x = lm.ones((1,))
+    kept = Model()
+    kept.scaled(x)
+    weights = []
+    for _ in range(3):
+        model = Model()
+        assert model.scaled(x).tolist() == [2.0]
+        weights.append(weakref.ref(model.weight))
+        del model
+        gc.collect()
+    assert [one() is None for one in weights] == [True, True, False]  # the last waits for another
+    before = counter.kernels
+    kept.scaled(x)
+    assert counter.kernels == before + 1
 
 
 @pytest.mark.parametrize(
