@@ -372,7 +372,7 @@ class NestPrinter(Target):
             ]  # fmt: skip
         (last,) = values
         lanes = [tuple(self.lane(one, i) for one in last) for i in range(count)]
-        return (lanes if count > 1 else [last]) + (self._across(monoid, rest) if rest else [])
+        return lanes + (self._across(monoid, rest) if rest else [])
 
     def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
         while len(values) > 1:

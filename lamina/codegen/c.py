@@ -81,7 +81,7 @@ class CPrinter(NestPrinter):
         return f"(({TYPES[value.dtype]})({value.text}) - ({kind}){{0}})"
 
     def lane(self, value: Value, number: int) -> Value:
-        text = f"{value.text}[{number}]"
+        text = f"{value.text}[{number}]" if value.lanes > 1 else value.text
         return Value(f"({text} != 0)" if value.mask else text, value.dtype)
 
     def half(self, vectors: Sequence[Value], side: int, run: int) -> Value:
@@ -152,7 +152,7 @@ class CPrinter(NestPrinter):
             self._write(store, value, point, lanes)
             return
         for lane, one in enumerate(self._each_lane(axis, point)):
-            self._write(store, value if value.lanes == 1 else self.lane(value, lane), one, 1)
+            self._write(store, self.lane(value, lane), one, 1)
 
     def _write(self, store: Store, value: Value, point: Point, lanes: int) -> None:
         start, dtype = self.index_text(store.index, point), store.value.dtype

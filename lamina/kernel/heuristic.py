@@ -29,8 +29,7 @@ CHUNK = 1 << 15  # operations that are worth handing to a thread
 MAX_CHUNKS = 256
 DOT_TILES = {32: (6, 4), 16: (3, 3)}  # by registers: dot products kept in them at once
 CACHED = 1 << 17  # elements that stay in the second-level cache
-ROWS = 8  # rows that are reduced at once
-NARROW_ROWS = 8  # rows kept in registers when a row is shorter than a vector
+ROWS = 8  # rows that are reduced at once, or kept in registers when they are short
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 SHORT = 4  # iterations of a loop that is unrolled where conditions ask for its index alone
 STRIP = 8  # vectors of a row that a reduction across rows reads together
@@ -211,7 +210,7 @@ def _reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
 
     def height(axis: Node) -> tuple[int, int]:
         steps = [abs(ix.terms_of(one.src[0])[0].get(axis, 0)) for one in _loads(fold, axis)]
-        return min(axis.arg.size, NARROW_ROWS - 1), -max(steps, default=0)
+        return min(axis.arg.size, ROWS - 1), -max(steps, default=0)
 
     return sorted((axis for axis in plan.kernel.row_axes if axis not in wide), key=height)
 
@@ -254,8 +253,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     name, atom = _atom_for(plan, fold)
     if column is None or atom is None or vector.arg.size < atom.lanes:
         plan.vectorize(vector)
-        if column is not None and column.arg.size >= NARROW_ROWS:
-            plan.tile(column, NARROW_ROWS, "unroll")
+        if column is not None and column.arg.size >= ROWS:
+            plan.tile(column, ROWS, "unroll")
         return
     wide, tall = (_loads(fold, axis) for axis in (vector, column))
     cached = max(points(free_axes(one)) for one in tall) <= CACHED
@@ -353,13 +352,11 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
         if score(plan.kernel, axis) <= 0 or lanes == 1:
             continue
         done.add(axis)
-        unrolled = axis.arg.reduce and not tiled and axis.arg.size >= FOLD_UNROLL * lanes
-        if unrolled:
+        if axis.arg.reduce and not tiled and axis.arg.size >= FOLD_UNROLL * lanes:
             _, axis = plan.split(axis, FOLD_UNROLL * lanes)
-        outer, lane = plan.split(axis, lanes)
-        if unrolled:
-            plan.bind(outer, "unroll")
-        plan.bind(lane, "vector")
+            plan.bind(plan.tile(axis, lanes, "vector"), "unroll")
+        else:
+            plan.vectorize(axis)
     asked = {free_axes(node) for node in plan.kernel.nodes if node.op is Op.LT}
     for axis in [axis for axes in plan.inner() for axis in axes if frozenset((axis,)) in asked]:
         if axis.arg.size <= SHORT and axis not in done:

@@ -4,8 +4,8 @@ split(a2, 16) -> a3, a4
 bind(a4, vector)
 split(a1, 64) -> a5, a6
 split(a6, 16) -> a7, a8
-bind(a7, unroll)
 bind(a8, vector)
+bind(a7, unroll)
 bind(a0, parallel)
 */
 typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
