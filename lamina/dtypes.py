@@ -46,11 +46,10 @@ class DType:
         """The NumPy dtype; bfloat16 and float8 come from the package ml_dtypes."""
         import numpy
 
-        if self.name != "bfloat16" and not self.name.startswith("float8"):
-            return numpy.dtype(self.name)
-        import ml_dtypes
+        if self.is_small:
+            import ml_dtypes  # noqa: F401 -- tells NumPy the names
 
-        return numpy.dtype(getattr(ml_dtypes, self.name))
+        return numpy.dtype(self.name)
 
 
 bool_ = DType("bool", "bool", 8)

@@ -47,28 +47,18 @@ class _Rewriter:
             node = stack.pop()
             if node in done:
                 continue
-            ready = same = True
-            for operand in node.src:
-                final = done.get(operand)
-                if final is None:
-                    if ready:
-                        stack.append(node)
-                        ready = False
-                    stack.append(operand)
-                elif final is not operand:
-                    same = False
-            if not ready:
+            if missing := [operand for operand in node.src if operand not in done]:
+                stack += (node, *missing)
                 continue
-            if waiting and node in waiting:
+            if node in waiting:
                 self._settle(node)
                 continue
-            current = node if same else Node(node.op, tuple(done[x] for x in node.src), node.arg)
+            src = tuple([done[operand] for operand in node.src])
+            current = node if src == node.src else Node(node.op, src, node.arg)
             matcher = rules[current.op]
             match = matcher(current) if matcher else None
             if match is None:
-                done[node] = current
-                if not same:
-                    done[current] = current
+                done[node] = done[current] = current
             else:
                 waiting[node] = (current, match[1], match[0])
                 self._apply(current, *match)
