@@ -102,8 +102,9 @@ def spread(x: Node, axes: Sequence[int], shape: Shape) -> Node:
 
 
 def along(vector: Node, axis: int, shape: Shape) -> Node:
-    """A vector repeated over the other axes of `shape`."""
-    return spread(vector, [one for one in range(len(shape)) if one != axis], shape)
+    """A vector repeated over the other axes of `shape`; an array is one, row-major."""
+    alone = tuple(size if one == axis else 1 for one, size in enumerate(shape))
+    return expand(reshape(vector, alone), shape)
 
 
 def places(shape: Shape, axis: int) -> Node:

@@ -40,9 +40,13 @@ def _name(axis: Node) -> str:
 
 
 def _order(nest: Nest) -> Iterator[str]:
-    order, axes = (sorted(map(_name, one)) for one in (nest.order, axes_of(nest.kernel)))
-    if order != axes:
-        yield f"the order holds {', '.join(order)}, and the kernel {', '.join(axes)}"
+    order, axes = set(nest.order), set(axes_of(nest.kernel))
+    if len(order) != len(nest.order):
+        yield "an axis is twice in the order"
+    for missing in sorted(map(_name, axes - order)):
+        yield f"{missing} is not in the order"
+    for strange in sorted(map(_name, order - axes)):
+        yield f"{strange} is in the order, and in no loop of the kernel"
 
 
 def _chains(nest: Nest) -> Iterator[str]:
