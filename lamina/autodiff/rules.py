@@ -58,20 +58,25 @@ def _pad(g: Node, z: Node, x: Node) -> Contributions:
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g at the places that were read, ``start + step * i``, and zeros elsewhere."""
     start, _, step = z.arg
-    apart = _spaced(g, step)
+    apart = build.spread_apart(g, step)
     ends = zip(x.shape, start, apart.shape, strict=True)
-    padded = pad(apart, start, [max(0, whole - first - size) for whole, first, size in ends])
-    return (shrink(padded, (0,) * len(start), x.shape),)
+    after = [max(0, whole - first - size) for whole, first, size in ends]
+    grow = _pad_windows if x.op is Op.SHEAR else pad
+    return (shrink(grow(apart, start, after), (0,) * len(start), x.shape),)
 
 
-def _spaced(x: Node, step: Sequence[int]) -> Node:
-    """`x` with ``step - 1`` zeros after each element: [n] as [n, 1], padded to [n, step]."""
-    if all(one == 1 for one in step):
-        return x
-    pairs = reshape(x, tuple(size for n in x.shape for size in (n, 1)))
-    after = [count for one in step for count in (0, one - 1)]
-    spaced = pad(pairs, (0,) * len(after), after)
-    return reshape(spaced, tuple(n * one for n, one in zip(x.shape, step, strict=True)))
+def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:
+    """`g`, the adjoint of windows, padded; of a product with a factor that is repeated along the
+    padded axes, the other factor is. Its zeros meet what is repeated, as where a convolution pads
+    its input: 0 * inf is NaN in both. So the sum over the windows reads what is padded once, and
+    tests no bounds."""
+    padded = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if any(sizes)]
+    for factor in g.src if g.op is Op.MUL else ():
+        once = factor.src[0].shape if factor.op is Op.EXPAND else ()
+        if len(once) == len(g.shape) and all(once[axis] == 1 for axis in padded):
+            moved = pad(g.src[factor is g.src[0]], before, after)
+            return moved * build.expand(factor.src[0], moved.shape)
+    return pad(g, before, after)
 
 
 def _shear(g: Node, z: Node, x: Node) -> Contributions:

@@ -110,3 +110,13 @@ def along(vector: Node, axis: int, shape: Shape) -> Node:
 def places(shape: Shape, axis: int) -> Node:
     """The index along `axis` of each element: int64 of `shape`."""
     return along(iota(shape[axis], int64), axis, shape)
+
+
+def spread_apart(x: Node, step: Sequence[int]) -> Node:
+    """`x` with ``step - 1`` zeros after each element: [n] as [n, 1], padded to [n, step]."""
+    if all(one == 1 for one in step):
+        return x
+    pairs = reshape(x, tuple(size for n in x.shape for size in (n, 1)))
+    after = [count for one in step for count in (0, one - 1)]
+    spaced = pad(pairs, (0,) * len(after), after)
+    return reshape(spaced, tuple(n * one for n, one in zip(x.shape, step, strict=True)))

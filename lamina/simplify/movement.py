@@ -54,6 +54,19 @@ def _adds_front_axes(node: Node) -> bool:
     return added > 0 and node.shape == (1,) * added + shape
 
 
+@on(Op.PAD)
+def pad(node: Node) -> Node | None:
+    """What is repeated along other axes is padded once, before that."""
+    (x,), (before, after, value) = node.src, node.arg
+    if x.op is not Op.EXPAND:
+        return None
+    new = len(x.shape) - len(x.src[0].shape)
+    rows = zip((-1,) * new + x.src[0].shape, x.shape, map(max, before, after), strict=True)
+    if any(margin and old != size for old, size, margin in rows):
+        return None
+    return build.expand(build.pad(x.src[0], before[new:], after[new:], value), node.shape)
+
+
 @on(Op.PERMUTE)
 def permute(node: Node) -> Node | None:
     """No identity, one instead of two, a reshape where only axes of size 1 change places."""
@@ -134,7 +147,8 @@ def scatter_one(node: Node) -> Node | None:
 
 
 MOVEMENT = RuleSet("movement", [
-    move_constant, reshape, expand, permute, flip, shrink, reduce_single, reduce_twice, scatter_one,
+    move_constant, reshape, expand, pad, permute, flip, shrink, reduce_single, reduce_twice,
+    scatter_one,
 ])  # fmt: skip
 
 

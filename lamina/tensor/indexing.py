@@ -13,7 +13,7 @@ from lamina.ir.ops import Op, Scatter
 from lamina.shape import Shape, broadcast_shapes, normalize_axis, prod, strides_of
 from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, common_device, is_scalar
-from lamina.tensor.spatial import pad_spatial, resized, spread_apart
+from lamina.tensor.spatial import pad_spatial, resized
 
 __all__ = ["argwhere", "gather", "nonzero", "scatter", "take", "take_along_axis"]
 
@@ -219,7 +219,7 @@ def _replaced_box(node: Node, selection: Selection, filling: Node) -> Node:
 def _spread(node: Node, ranges: list[range], shape: Shape) -> Node:
     """The inverse of taking ranges: elements at their places, zeros between them."""
     upwards, backwards = _ascending(ranges)
-    node = spread_apart(build.flip(node, backwards), tuple(one.step for one in upwards))
+    node = build.spread_apart(build.flip(node, backwards), [one.step for one in upwards])
     starts = [one.start for one in upwards]
     left = [size - start - have
             for size, start, have in zip(shape, starts, node.shape, strict=True)]  # fmt: skip

@@ -1,7 +1,7 @@
 """Steps along axes, sliding windows as views, and what is made of them: convolution, pooling and
 resizing with one to three spatial axes, with PyTorch's names and meanings.
 
-A window view has ``out[o, k] = x[o * stride + k * dilation]``. EXPAND repeats the axis for each
+A window view has ``out[k, o] = x[o * stride + k * dilation]``. EXPAND repeats the axis for each
 k, SHEAR by ``-dilation`` shifts each copy, and SHRINK keeps the rows where all copies overlap:
 nothing is copied, the compiler sees affine indices only.
 
@@ -96,32 +96,44 @@ def count(size: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) -> Node:
-    """The windows along the last axes of `x`: (..., S...) becomes (..., K..., O...), so that what
-    derivatives store in between is read along O. Raises ShapeError when a kernel does not fit."""
-    padded, lead = x.shape, len(x.shape) - len(kernels)
-    rows = zip(kernels, strides, dilations, strict=True)
-    for number, (kernel, stride, dilation) in enumerate(rows):
-        if count(padded[lead + number], kernel, stride, dilation) < 1:
-            raise ShapeError(f"{what}: a kernel of {kernel} with dilation {dilation} does not fit "
-                             f"axis {lead + number} of the padded input {padded}")  # fmt: skip
-        x = _window_axis(x, lead + 2 * number, lead + number, kernel, stride, dilation)
-    return x
-
-
-def _window_axis(x: Node, axis: int, at: int, kernel: int, stride: int, dilation: int) -> Node:
-    """`axis` becomes window positions, and an axis of size `kernel` is put before the axis `at`."""
-    places = count(x.shape[axis], kernel, stride, dilation)
-    if kernel == stride and dilation == 1:
-        # Windows side by side are a reshape, whose adjoint is one too.
-        whole = slice_axis(x, axis, 0, places * kernel)
-        parts = reshape(whole, resized(x.shape, axis, places, kernel))
-        order = [one for one in range(len(parts.shape)) if one != axis + 1]
-        return build.permute(parts, [*order[:at], axis + 1, *order[at:]])
-    copies = expand(insert_axes(x, (at,)), (*x.shape[:at], kernel, *x.shape[at:]))
-    if kernel > 1:
-        copies = build.shear(copies, axis + 1, at, -dilation)
-    start = (kernel - 1) * dilation
-    return slice_axis(copies, axis + 1, start, start + (places - 1) * stride + 1, stride)
+    """The windows along the last axes of `x`: (..., 1..., S...) becomes (..., K..., O...); where
+    steps are 1, K may be there already. Raises ShapeError when a kernel does not fit."""
+    rank, lead = len(kernels), x.shape[: len(x.shape) - 2 * len(kernels)]
+    sizes, ones = x.shape[-rank:], (1,) * rank
+    rows = list(zip(sizes, kernels, strides, dilations, strict=True))
+    counts = tuple(count(*row) for row in rows)
+    if min(counts) < 1:
+        raise ShapeError(f"{what}: a kernel of {kernels} with dilation {dilations} does not fit "
+                         f"the last axes of the padded input, {sizes}")  # fmt: skip
+    phases = tuple(stride if dilation == 1 else 1 for *_, stride, dilation in rows)
+    if phases == ones:
+        x = expand(x, (*lead, *kernels, *sizes))
+        for axis, (_, kernel, _, dilation) in enumerate(rows, len(lead)):
+            x = build.shear(x, axis + rank, axis, -dilation if kernel > 1 else 0)
+        start = [(kernel - 1) * dilation for _, kernel, _, dilation in rows]
+        stop = [at + (n - 1) * by + 1 for at, n, by in zip(start, counts, strides, strict=True)]
+        before, step = (0,) * (len(lead) + rank), (1,) * (len(lead) + rank)
+        return build.shrink(x, (*before, *start), (*lead, *kernels, *stop), (*step, *strides))
+    # With x[q * stride + p] as [q, p] and k = a * stride + p these are the windows [o + a, p] of
+    # neighbours, and where kernels are as long as strides a reshape.
+    parts = tuple(-(-kernel // by) for kernel, by in zip(kernels, phases, strict=True))
+    whole = [
+        (n - 1 + part) * by if by > 1 else size
+        for n, part, by, size in zip(counts, parts, phases, sizes, strict=True)
+    ]
+    x = pad_spatial(x, (0,) * rank, [new - old for new, old in zip(whole, sizes, strict=True)])
+    pairs = [part for size, by in zip(whole, phases, strict=True) for part in (size // by, by)]
+    front, last = range(len(lead)), range(len(lead), len(lead) + 3 * rank)
+    split = build.permute(reshape(x, (*lead, *pairs)), [*front, *last[1:-rank:2], *last[:-rank:2]])
+    near = reshape(split, (*lead, *phases, *ones, *pairs[::2]))
+    steps = tuple(stride // by for stride, by in zip(strides, phases, strict=True))
+    order = [at for axis in last[:rank] for at in (axis + rank, axis)]
+    view = build.permute(
+        views(what, near, parts, steps, dilations), [*front, *order, *last[-rank:]]
+    )
+    flat = tuple(part * by for part, by in zip(parts, phases, strict=True))
+    view = reshape(view, (*lead, *flat, *counts))
+    return build.shrink(view, (0,) * len(view.shape), (*lead, *kernels, *counts))
 
 
 def pad_spatial(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:
@@ -132,19 +144,6 @@ def pad_spatial(x: Node, before: Sequence[int], after: Sequence[int], value: Sca
     stop = [size - max(-amount, 0) for size, amount in zip(x.shape, after, strict=True)]
     low, high = ([max(amount, 0) for amount in amounts] for amounts in (before, after))
     return build.pad(build.shrink(x, start, stop), low, high, value)
-
-
-def spread_apart(x: Node, steps: Shape) -> Node:
-    """Put ``step - 1`` zeros after each element along the last axes."""
-    if set(steps) <= {1}:
-        return x
-    first = len(x.shape) - len(steps)
-    outer, sizes = x.shape[:first], x.shape[first:]
-    pairs = reshape(x, (*outer, *(part for size in sizes for part in (size, 1))))
-    after = [0] * first + [part for step in steps for part in (0, step - 1)]
-    spaced = build.pad(pairs, [0] * len(after), after)
-    spread = (size * step for size, step in zip(sizes, steps, strict=True))
-    return reshape(spaced, (*outer, *spread))
 
 
 # Convolution.
@@ -171,8 +170,7 @@ def conv(
     else:
         zeros = 0 if isinstance(padding, str) else padding
         before = after = list(per_axis(what, "padding", zeros, rank, least=0))
-    padded = pad_spatial(images, before, after)
-    return _correlated(what, x, padded, weight.node, bias, steps, gaps, groups)
+    return _correlated(what, x, images, (before, after), weight.node, bias, steps, gaps, groups)
 
 
 def conv_transpose(
@@ -197,7 +195,7 @@ def conv_transpose(
     before = [d * (k - 1) - p for d, k, p in zip(gaps, weight.shape[2:], margins, strict=True)]
     # `spread_apart` leaves stride - 1 zeros behind the last element.
     after = [b + e - (s - 1) for b, e, s in zip(before, extra, steps, strict=True)]
-    apart = spread_apart(images, steps)
+    apart = build.spread_apart(images, (1, 1, *steps))
     if any(n + b + a < 1 for n, b, a in zip(apart.shape[2:], before, after, strict=True)):
         raise ShapeError(f"{what}: padding {margins} leaves nothing of an input of {x.shape}")
     inputs, outputs, *kernel = weight.shape
@@ -205,8 +203,7 @@ def conv_transpose(
     split = reshape(weight.node, (groups, inputs // groups, outputs, *kernel))
     swapped = build.permute(split, (0, 2, 1, *(axis + 1 for axis in last)))
     turned = build.flip(reshape(swapped, (groups * outputs, inputs // groups, *kernel)), last)
-    padded = pad_spatial(apart, before, after)
-    return _correlated(what, x, padded, turned, bias, (1,) * rank, gaps, groups)
+    return _correlated(what, x, apart, (before, after), turned, bias, (1,) * rank, gaps, groups)
 
 
 conv1d, conv2d, conv3d = for_ranks(conv)
@@ -236,21 +233,28 @@ def _images(
 
 
 def _correlated(
-    what: str, x: Tensor, padded: Node, weight: Node, bias: Tensor | None, stride: Shape,
-    dilation: Shape, groups: int,
+    what: str, x: Tensor, images: Node, margins: tuple[Sequence[int], Sequence[int]], weight: Node,
+    bias: Tensor | None, stride: Shape, dilation: Shape, groups: int,
 ) -> Tensor:  # fmt: skip
-    """(N, C, S...) and (O, C / groups, K...) to (N, O, S'...), or without N like `x`."""
-    rank = len(stride)
-    dtype = promote(what, padded.dtype, weight.dtype)
-    wide = accumulator(dtype)
+    """(N, C, S...) with margins and (O, C / groups, K...) to (N, O, S'...), or without N like `x`.
+
+    With stride 1 the input is repeated for every output channel before it is padded and windows
+    are taken, so that its adjoint is one sum over channels and window, a convolution itself. Where
+    that would multiply many more zeros, or read the adjoint for few inputs, each element of a
+    window gets its sum over channels first, and those are added up."""
+    rank, dtype = len(stride), promote(what, images.dtype, weight.dtype)
+    wide, (batch, _, *sizes) = accumulator(dtype), images.shape
     outputs, inputs, *kernel = weight.shape
-    view = views(what, cast(padded, wide), tuple(kernel), stride, dilation)
-    batch, places, each = view.shape[0], view.shape[2 + rank :], outputs // groups
-    shape = (batch, groups, each, inputs, *kernel, *places)
-    left = reshape(view, (batch, groups, 1, inputs, *kernel, *places))
-    right = reshape(cast(weight, wide), (1, groups, each, inputs, *kernel, *(1,) * rank))
-    product = expand(left, shape) * expand(right, shape)
-    total = reduce(ADD, range(3, 4 + rank), product)
+    each, ones = outputs // groups, (1,) * rank
+    apart = reshape(cast(images, wide), (batch, groups, 1, inputs, *ones, *sizes))
+    rows = zip(kernel, dilation, stride, sizes, strict=True)
+    if each <= 8 * inputs and all(s == 1 and 2 * (k - 1) * d <= n for k, d, s, n in rows):
+        apart = expand(apart, (batch, groups, each, inputs, *kernel, *sizes))
+    view = views(what, pad_spatial(apart, *margins), tuple(kernel), stride, dilation)
+    places = view.shape[4 + rank :]
+    left = expand(view, (batch, groups, each, inputs, *kernel, *places))
+    right = reshape(cast(weight, wide), (1, groups, each, inputs, *kernel, *ones))
+    total = reduce(ADD, range(3, 4 + rank), left * expand(right, left.shape))
     result = cast(reshape(total, (batch, outputs, *places)), dtype)
     if bias is not None:
         dtype = promote(what, dtype, bias.dtype)
@@ -352,7 +356,8 @@ def _pooled(
         raise ShapeError(f"{what}: padding {margins} is over half of the kernel {kernels}")
     after = [one.padding + one.overhang for one in axes]
     padded = pad_spatial(images, margins, after, outside)
-    view = views(what, padded, kernels, steps, gaps)
+    lead, sizes = padded.shape[:2], padded.shape[2:]
+    view = views(what, reshape(padded, (*lead, *(1,) * rank, *sizes)), kernels, steps, gaps)
     return reduce(monoid, range(2, 2 + rank), view), axes
 
 

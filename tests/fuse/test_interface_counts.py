@@ -76,3 +76,17 @@ def test_training_a_two_layer_perceptron() -> None:
     assert kernels(lambda: loss().item()) <= 4
     assert kernels(step) <= 14
     assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize(("groups", "dilation"), [(1, 1), (2, 2), (6, 1)])
+def test_the_adjoint_of_a_convolution_is_one_sum_over_its_padded_seed(
+    groups: int, dilation: int
+) -> None:
+    torch = pytest.importorskip("torch")
+    x, w, seed = array(2, 6, 9, 8), array(6, 6 // groups, 3, 3), array(2, 6, 9, 8)
+    options = {"padding": dilation, "dilation": dilation, "groups": groups}
+    (adjoint,) = lm.gradient(lm.conv2d(x, w, **options), [x], seed)
+    assert kernels(lambda: adjoint.numpy()) == 2
+    given = (torch.from_numpy(one.numpy()) for one in (w, seed))
+    right = torch.nn.grad.conv2d_input(x.shape, *given, **options)
+    np.testing.assert_allclose(adjoint.numpy(), right.numpy(), rtol=1e-5, atol=1e-5)
