@@ -78,13 +78,16 @@ def kernels(name: str, bench: Bench, fleet: Fleet) -> Section:
     section = Section(group.title, group.columns(), notes=list(group.notes))
     cases = [case for case in group.cases if case.quick or not bench.quick]
     worst: dict[str, float] = {}
+    counts: list[str] = []
     compared = 0
     for threads in bench.threads if group.single else bench.threads[:1]:
         for case in cases:
             # Processor time is disturbed less.
             rounds = min(group.rounds, 5) if threads == 1 else group.rounds
-            row, errors = _measure(bench, fleet, name, case, threads, rounds)
+            row, errors, count = _measure(bench, fleet, name, case, threads, rounds)
             section.rows.append(row)
+            if count and threads == bench.threads[0]:
+                counts.append(f"{case.name} {count}")
             compared += bool(errors)
             for column, error in errors.items():
                 worst[column] = max(worst.get(column, 0.0), error)
@@ -94,17 +97,20 @@ def kernels(name: str, bench: Bench, fleet: Fleet) -> Section:
                     )
             print(f"  {' | '.join(row.cells(group.columns()))}", file=sys.stderr)
         fleet.drop()
+    if counts:
+        section.notes.append(f"Kernels of lamina's programs: {', '.join(counts)}.")
     section.notes.append(_agreement(worst, compared, len(section.rows)))
     return section
 
 
 def _measure(
     bench: Bench, fleet: Fleet, group: str, case: Case, threads: int, rounds: int
-) -> tuple[Row, dict[str, float]]:
-    """A row, and by how much each framework's result differs from the reference."""
+) -> tuple[Row, dict[str, float], int]:
+    """A row, by how much each framework's result differs from the reference, and the number of
+    lamina's kernels."""
     label = f"{case.name}, {threads}T"
     columns = bench.installed(LAMINA, *case.columns)
-    ready = _prepare(bench, fleet, group, case, threads, columns, label)
+    ready, count = _prepare(bench, fleet, group, case, threads, columns, label)
     turns: dict[str, Callable[[], float]] = {
         column: functools.partial(_time, fleet, column, threads, bench.scaled(_TURN_SECONDS))
         for column in ready
@@ -131,23 +137,26 @@ def _measure(
         _milliseconds(bound),
     )
     reference = _reference(bench, fleet, group, case)
-    return row, _errors(reference, fleet.folder(threads), ready) if reference else {}
+    errors = _errors(reference, fleet.folder(threads), ready) if reference else {}
+    return row, errors, count
 
 
 def _prepare(
     bench: Bench, fleet: Fleet, group: str, case: Case, threads: int, columns: list[str], label: str
-) -> list[str]:
-    """Compile the case everywhere; returns the columns where that went well."""
-    ready = []
+) -> tuple[list[str], int]:
+    """Compile the case everywhere; returns the columns where that went well, and the number of
+    lamina's kernels."""
+    ready, count = [], 0
     modules: dict[str, list[str]] = {}
     for column in columns:
         modules.setdefault(module_of(column), []).append(column)
     for module, own in modules.items():
         with bench.noting(f"{label}, {module}"):
-            errors = fleet.worker(module, threads).tell(["case", group, case.name, own])["errors"]
+            answer = fleet.worker(module, threads).tell(["case", group, case.name, own])
+            errors, count = answer["errors"], max(count, answer["kernels"] or 0)
             bench.failures += [f"{label}, {column}: {text}" for column, text in errors.items()]
             ready += [column for column in own if column not in errors]
-    return ready
+    return ready, count
 
 
 def _reference(bench: Bench, fleet: Fleet, group: str, case: Case) -> Path | None:

@@ -58,7 +58,7 @@ class Bench:
     def installed(self, *columns: str) -> list[str]:
         """Those of `columns` that can be measured here. A quick run compiles nothing of peers
         whose compilers take seconds."""
-        slow = ("torch.compile", "tinygrad") if self.quick else ()
+        slow = ("torch.compile", "tinygrad", "onnxruntime") if self.quick else ()
         return [
             column
             for column in columns
