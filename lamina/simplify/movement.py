@@ -16,6 +16,7 @@ from lamina.rewrite.rules import on
 from lamina.shape import prod
 
 LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many
+DEEP, HELD = 1 << 13, 1 << 10  # products in a sum that is taken in parts, and at least in a part
 
 
 @on(Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.SHRINK)
@@ -175,12 +176,15 @@ def scatter_into_float32(node: Node) -> Node | None:
 
 @on(Op.REDUCE)
 def reduce_in_parts(node: Node) -> Node | None:
-    """Much reduced to little is reduced in parts, which can run in parallel, and then those."""
+    """Much reduced to little is reduced in parts, which can run in parallel, and then those; long
+    products over several axes too, each part of which a cache holds."""
     (monoid, axes, part), shape = node.arg, node.src[0].shape
-    if prod(node.shape) >= PARTS or prod(shape) < LONG:
-        return None
     first, src = axes[0], node.src
-    if min(shape[first], prod([shape[axis] for axis in axes[1:]])) < PARTS:
+    rest = prod([shape[axis] for axis in axes[1:]])
+    deep = src[0].op is Op.MUL and len(axes) > 2 and rest >= HELD and rest * shape[first] >= DEEP
+    if prod(shape) < LONG or (prod(node.shape) >= PARTS and not deep):
+        return None
+    if not deep and min(shape[first], rest) < PARTS:
         if shape[first] % PARTS:
             return None
         split = (*shape[:first], PARTS, shape[first] // PARTS, *shape[first + 1 :])

@@ -18,6 +18,7 @@ from lamina.rewrite.compiled import RuleSet
 from lamina.rewrite.engine import Applied, rewrite
 from lamina.rewrite.rules import FunctionRule, on
 from lamina.simplify.algebra import SIMPLIFY
+from lamina.simplify.movement import PREPARE
 from tests.generators import Style, leaf, random_graph
 from tests.rewrite.agreement import same_values
 
@@ -117,4 +118,25 @@ def test_a_scatter_of_one_update_is_a_choice(monoid: Monoid | None) -> None:
     before = Node(Op.SCATTER, (base, places, update), Scatter(1, monoid))
     after = rewrite([before], SIMPLIFY)[0]
     assert Op.SCATTER not in {node.op for node in toposort([after])}
+    assert same_values(*evaluate([before, after], values))
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        ((8, 32, 40), [(1, 2), (0,)]),  # long enough, and so is each part
+        ((8, 8, 40), [(0, 1, 2)]),  # short
+        ((64, 16, 16), [(0, 1, 2)]),  # long, of short parts
+    ],
+)
+def test_long_products_are_summed_in_parts(
+    rows: tuple[int, int, int], wanted: list[tuple[int, ...]]
+) -> None:
+    x, w = leaf(0, (*rows, 1), float32), leaf(1, (1, 1, rows[2], 70), float32)
+    shape = (*rows, 70)
+    before = build.reduce(ADD, [0, 1, 2], build.expand(x, shape) * build.expand(w, shape))
+    (after,) = rewrite([before], PREPARE)
+    assert [node.arg.axes for node in toposort([after]) if node.op is Op.REDUCE] == wanted
+    rng = np.random.default_rng(0)
+    values = {one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (x, w)}
     assert same_values(*evaluate([before, after], values))
