@@ -68,13 +68,6 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Split:
     Source: Alpaydin and Kaynak 1998, "Optical recognition of handwritten digits", UCI."""
     import numpy as np
 
-    table = np.loadtxt(_digits_file(), np.float32, delimiter=",")
-    images, labels = table[:, :-1].reshape(-1, 1, 8, 8) / 16.0, table[:, -1].astype(np.int64)
-    test = _chosen(labels, test_share, seed)
-    return Split(*map(Tensor, (images[~test], labels[~test], images[test], labels[test])))
-
-
-def _digits_file() -> Path:
     found = importlib.util.find_spec("sklearn")  # locates the package, does not run it
     if found is None or not found.submodule_search_locations:
         raise DataError("digits: the data comes with scikit-learn: pip install scikit-learn")
@@ -83,21 +76,16 @@ def _digits_file() -> Path:
         raise DataError(f"digits: there is no {path}; reinstall scikit-learn")
     if _sha256(path) != DIGITS_SHA256:
         raise FormatError(f"digits: {path} is not the file it should be; reinstall scikit-learn")
-    return path
-
-
-def _chosen(labels: Any, share: float, seed: int) -> Any:
-    """A mask over `labels` that is true for the same share of each class."""
-    import numpy as np
-
-    if not 0.0 < share < 1.0:
-        raise ArgumentError(f"digits: test_share is {share}; it lies between 0 and 1")
+    if not 0.0 < test_share < 1.0:
+        raise ArgumentError(f"digits: test_share is {test_share}; it lies between 0 and 1")
+    table = np.loadtxt(path, np.float32, delimiter=",")
+    images, labels = table[:, :-1].reshape(-1, 1, 8, 8) / 16.0, table[:, -1].astype(np.int64)
     state = np.random.RandomState(seed)  # the one generator whose stream is frozen for good
-    chosen = np.zeros(len(labels), bool)
+    test = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        chosen[state.permutation(members)[: round(share * len(members))]] = True
-    return chosen
+        test[state.permutation(members)[: round(test_share * len(members))]] = True
+    return Split(*map(Tensor, (images[~test], labels[~test], images[test], labels[test])))
 
 
 def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -> Split:

@@ -47,7 +47,16 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         self.parameters = list(self.parameters)
-        self._check_settings()
+        what = type(self).__name__
+        if not self.parameters:
+            raise GradientError(f"{what}: no parameters; nn.parameters(model) lists them")
+        for one in self.parameters:
+            if not isinstance(one, Tensor) or not one.requires_grad:
+                raise GradientError(f"{what}: {one!r} was not made with requires_grad=True")
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if isinstance(value, float | int) and not value >= 0.0:
+                raise ArgumentError(f"{what}: {name} is {value}; it cannot be negative")
         settle()
         self.count = 0  # steps taken
         self.state = {
@@ -68,18 +77,6 @@ class Optimizer:
     def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
         """The new value of parameter number `index`; assigns its state."""
         raise NotImplementedError
-
-    def _check_settings(self) -> None:
-        what = type(self).__name__
-        if not self.parameters:
-            raise GradientError(f"{what}: no parameters; nn.parameters(model) lists them")
-        for one in self.parameters:
-            if not isinstance(one, Tensor) or not one.requires_grad:
-                raise GradientError(f"{what}: {one!r} was not made with requires_grad=True")
-        for name in (field.name for field in fields(self)):
-            value = getattr(self, name)
-            if isinstance(value, float | int) and not value >= 0.0:
-                raise ArgumentError(f"{what}: {name} is {value}; it cannot be negative")
 
     def zero_grad(self) -> None:
         """Forget the gradients."""

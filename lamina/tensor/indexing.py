@@ -178,10 +178,21 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         wide = build.expand(build.reshape(filling, ()), x.shape)
         column = build.reshape(mask.node, (*mask.shape, *(1 for _ in x.shape[mask.ndim :])))
         new = build.select(build.expand(column, x.shape), wide, x.node)
+    elif (selection := _parse(x, key)).arrays:
+        # Scatter into the places that the same key selects from the numbers of all elements.
+        chosen = _select(build.reshape(build.iota(x.size, int64), x.shape), selection)
+        flat = (prod(chosen.shape),)
+        update = build.reshape(_fitted(filling, chosen.shape), flat)
+        operands = (build.reshape(x.node, (x.size,)), build.reshape(chosen, flat), update)
+        new = build.reshape(Node(Op.SCATTER, operands, Scatter(0, None)), x.shape)
     else:
-        selection = _parse(x, key)
-        replaced = _replaced_places if selection.arrays else _replaced_box
-        new = replaced(x.node, selection, filling)
+        # The new values spread to their places, chosen by position: no index array is needed.
+        sizes = tuple(map(len, selection.ranges))
+        update = build.reshape(_fitted(filling, selection.shape), sizes)
+        new = x.node if 0 in sizes else _spread(update, selection.ranges, x.shape)
+        if sizes != x.shape and new is not x.node:
+            inside = _spread(build.full(sizes, True, bool_), selection.ranges, x.shape)
+            new = build.select(inside, new, x.node)
     x.rebind(Tensor.of(new, x.device))
 
 
@@ -193,27 +204,6 @@ def _fitted(filling: Node, shape: Shape) -> Node:
     if broadcast_shapes("setitem", sizes, shape) != shape:
         raise ShapeError(f"setitem: {filling.shape} does not broadcast to the selection {shape}")
     return build.expand(build.reshape(filling, sizes), shape)
-
-
-def _replaced_places(node: Node, selection: Selection, filling: Node) -> Node:
-    """Scatter into the places that the same key selects from the numbers of all elements."""
-    size = prod(node.shape)
-    chosen = _select(build.reshape(build.iota(size, int64), node.shape), selection)
-    flat = (prod(chosen.shape),)
-    update = build.reshape(_fitted(filling, chosen.shape), flat)
-    operands = (build.reshape(node, (size,)), build.reshape(chosen, flat), update)
-    return build.reshape(Node(Op.SCATTER, operands, Scatter(0, None)), node.shape)
-
-
-def _replaced_box(node: Node, selection: Selection, filling: Node) -> Node:
-    """The new values spread to their places, chosen by position: no index array is needed."""
-    sizes = tuple(len(one) for one in selection.ranges)
-    update = build.reshape(_fitted(filling, selection.shape), sizes)
-    if 0 in sizes:
-        return node
-    new = _spread(update, selection.ranges, node.shape)
-    inside = _spread(build.full(sizes, True, bool_), selection.ranges, node.shape)
-    return new if sizes == node.shape else build.select(inside, new, node)
 
 
 def _spread(node: Node, ranges: list[range], shape: Shape) -> Node:
