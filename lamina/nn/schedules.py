@@ -37,13 +37,10 @@ def cosine(rate: float, steps: int, warmup: int = 0, least: float = 0.0) -> Sche
     `steps` includes the warmup; afterwards the rate stays at `least`.
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts."""
     _check_positive("cosine", "steps - warmup", steps - warmup)
-
-    def at(count: int) -> float:
-        if count < warmup:
-            return rate * (count + 1) / warmup
-        return _cosine(rate, least, (count - warmup) / (steps - warmup))
-
-    return at
+    return lambda count: (
+        rate * (count + 1) / warmup if count < warmup
+        else _cosine(rate, least, (count - warmup) / (steps - warmup))
+    )  # fmt: skip
 
 
 def one_cycle(
@@ -56,13 +53,10 @@ def one_cycle(
     _check_positive("one_cycle", "steps", steps)
     top = rise * steps - 1.0
     first, last = rate / start, rate / start / end
-
-    def at(count: int) -> float:
-        if count <= top:
-            return _cosine(first, rate, count / top if top > 0 else 1.0)
-        return _cosine(rate, last, (count - top) / max(steps - 1.0 - top, 1.0))
-
-    return at
+    return lambda count: (
+        _cosine(first, rate, count / top if top > 0 else 1.0) if count <= top
+        else _cosine(rate, last, (count - top) / max(steps - 1.0 - top, 1.0))
+    )  # fmt: skip
 
 
 def _cosine(begin: float, end: float, share: float) -> float:

@@ -121,21 +121,17 @@ def reversed_axes(x: Tensor) -> Tensor:
 def moveaxis(x: Any, source: Axes, destination: Axes, /) -> Tensor:
     """The axes `source` at the places `destination`, the others in their order."""
     x = as_tensor(x)
-    moved = _ordered("moveaxis", source, x.ndim)
-    places = _ordered("moveaxis", destination, x.ndim)
-    if len(moved) != len(places):
+    given = (source, destination)
+    both = [(axes,) if isinstance(axes, int) else tuple(axes or ()) for axes in given]
+    if len(both[0]) != len(both[1]):
         raise AxisError(f"moveaxis: {source} and {destination} differ in length")
+    for axes in both:
+        normalize_axes("moveaxis", axes, x.ndim)  # refuses an axis that is there twice
+    moved, places = ([axis % x.ndim for axis in axes] for axes in both)
     order = [axis for axis in range(x.ndim) if axis not in moved]
     for place, axis in sorted(zip(places, moved, strict=True)):
         order.insert(place, axis)
     return Tensor.of(build.permute(x.node, order), x.device)
-
-
-def _ordered(what: str, axes: Axes, rank: int) -> tuple[int, ...]:
-    """Distinct axes counted from the front, in the order given."""
-    given = (axes,) if isinstance(axes, int) else tuple(axes or ())
-    normalize_axes(what, given, rank)
-    return tuple(normalize_axis(what, axis, rank) for axis in given)
 
 
 def flip(x: Any, /, *, axis: Axes = None) -> Tensor:
