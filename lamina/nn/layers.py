@@ -119,7 +119,7 @@ class _Convolution:
     (in_channels, out_channels / groups, *kernel_size). bias: (out_channels,) or None."""
 
     _rank: ClassVar[int]
-    padding: Sizes | str
+    _adjoint: ClassVar[bool] = False
 
     def __init_subclass__(cls, rank: int = 0) -> None:
         if rank:
@@ -131,24 +131,19 @@ class _Convolution:
         dtype: DType = default_dtype, device: str | None = None,
     ) -> None:  # fmt: skip
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self._create((out_channels, in_channels), kernel_size, out_channels, bias, dtype, device)
-
-    def _create(
-        self, channels: tuple[int, int], kernel_size: Sizes, outputs: int, bias: bool,
-        dtype: DType, device: str | None,
-    ) -> None:  # fmt: skip
-        what, groups = type(self).__name__, self.groups
-        if groups < 1 or channels[0] % groups or channels[1] % groups:
-            raise ShapeError(f"{what}: {channels[0]} and {channels[1]} channels do not divide into "
-                             f"{groups} groups")  # fmt: skip
+        what, pair = type(self).__name__, (out_channels, in_channels)
+        rows, columns = pair[::-1] if self._adjoint else pair
+        if groups < 1 or rows % groups or columns % groups:
+            raise ShapeError(f"{what}: {rows} and {columns} channels do not divide into {groups} "
+                             "groups")  # fmt: skip
         kernel = per_axis(what, "kernel_size", kernel_size, self._rank)
-        shape = (channels[0], channels[1] // groups, *kernel)
-        self.weight, self.bias = _weights(shape, outputs, bias, dtype, device)
+        shape = (rows, columns // groups, *kernel)
+        self.weight, self.bias = _weights(shape, out_channels, bias, dtype, device)
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()
         return spatial.conv(f"conv{self._rank}d", self._rank, x, self.weight, self.bias,
-                                self.stride, self.padding, self.dilation, self.groups)  # fmt: skip
+                            self.stride, self.padding, self.dilation, self.groups)  # fmt: skip
 
 
 class Conv1d(_Convolution, rank=1):
@@ -164,6 +159,7 @@ class Conv3d(_Convolution, rank=3):
 
 
 class _Transposed(_Convolution):
+    _adjoint = True
     padding: Sizes
 
     def __init__(
@@ -171,9 +167,9 @@ class _Transposed(_Convolution):
         padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, bias: bool = True,
         dilation: Sizes = 1, dtype: DType = default_dtype, device: str | None = None,
     ) -> None:  # fmt: skip
-        self.stride, self.padding, self.output_padding = stride, padding, output_padding
-        self.dilation, self.groups = dilation, groups
-        self._create((in_channels, out_channels), kernel_size, out_channels, bias, dtype, device)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
+                         bias, dtype, device)  # fmt: skip
+        self.output_padding = output_padding
 
     def __call__(self, x: Tensor) -> Tensor:
         settle()

@@ -52,18 +52,14 @@ def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) 
     if problems:
         raise FormatError(f"load_state_dict: {type(obj).__name__}: {'; '.join(problems)}")
     for name, tensor in own.items():
-        if name in state:
-            _replace(tensor, state[name])
-
-
-def _replace(tensor: Tensor, value: Tensor) -> None:
-    """Let `tensor` name memory of its own with `value`; its old value is never computed."""
-    wanted = tensor.requires_grad
-    source = value.detach().to(tensor.device).cast(tensor.dtype)
-    tensor.rebind(source.contiguous().detach() if tensor.dtype is value.dtype else source)
-    tensor.requires_grad = wanted
-    tensor.grad = None
-    _fresh[tensor.number] = tensor
+        if name in state:  # it gets memory of its own; its old value is never computed
+            value, wanted = state[name], tensor.requires_grad
+            source = value.detach().to(tensor.device).cast(tensor.dtype)
+            same = tensor.dtype is value.dtype
+            tensor.rebind(source.contiguous().detach() if same else source)
+            tensor.requires_grad = wanted
+            tensor.grad = None
+            _fresh[tensor.number] = tensor
 
 
 def train(obj: Layer, mode: bool = True) -> Layer:
