@@ -69,7 +69,7 @@ def _random_move(rng: random.Random, nest: Nest) -> Move:
 
 def _random_stage(rng: random.Random, nest: Nest) -> Move:
     axes = [axis.arg.number for axis in nest.kernel.row_axes] or [0]
-    return Stage(rng.randrange(len(nest.kernel.parameters)), rng.choice(axes))
+    return Stage(rng.randrange(len(nest.kernel.values) or 1), rng.choice(axes))
 
 
 def _fusable(kernel: Kernel) -> list[tuple[Node, Node]]:

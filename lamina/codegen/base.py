@@ -20,7 +20,7 @@ from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Hole, Op
-from lamina.kernel.schedule import Nest
+from lamina.kernel.schedule import Axes, Nest
 from lamina.simplify import index as ix
 
 LONGEST_COPY = 16  # neighbours that are copied without a loop
@@ -97,6 +97,9 @@ class NestPrinter(Target):
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self.starts: dict[Node, int] = {}  # axis -> index of the first lane
+        parameters = enumerate(nest.kernel.parameters)
+        self.scratch = {number for number, one in parameters if one.scratch}
+        self.waiting: list[Store] = []  # those not yet printed for the open rows
         self._names = 0
         self._free = _staged_axes(nest)
 
@@ -292,6 +295,8 @@ class NestPrinter(Target):
         """Print the loops of `node` and of every reduction that can share them."""
         axes = bound_axes(node)
         whole = dict.fromkeys(_component(mate, 0) for mate in self._mates(node))
+        riders = [store for store in self.waiting if self._rides(store, axes)]
+        self.waiting = [store for store in self.waiting if store not in riders]
         sums = [Accumulation(one, at) for one in whole for at in self.points(self.free(one))]
         for _, segments in groupby(sorted(self.segments_of(axes), key=_lanes), key=_lanes):
             for segment in segments:
@@ -299,15 +304,30 @@ class NestPrinter(Target):
                     for inner in self.points(axes):
                         for one in sums:
                             self._step(one, inner)
+                    self.stores(riders)
             self._join([one for one in sums if one.running])
         for one in sums:  # the identity where the reduction was empty
             self._keep(one.fold, one.point, one.total or self.start(one.fold, 1))
 
+    def _rides(self, store: Store, axes: Axes) -> bool:
+        """Can a store be done in the loops of a reduction over `axes` that is printed here?"""
+        rows, kernel = self.nest.kernel.rows, self.nest.kernel
+        open_here = all(self.depth_of[axis] < len(self.scopes) for axis in kernel.row_axes)
+        known = open_here and not self._missing(toposort([store.value]))
+        again = any(one.op is Op.LOAD and one.arg.parameter == store.parameter
+                    for one in kernel.nodes)  # fmt: skip
+        safe = store.parameter in self.scratch or not again
+        return store.axes[rows:] == axes and known and safe
+
+    def _waits(self, node: Node) -> bool:
+        """Does it read scratch memory that a store has yet to fill?"""
+        later = {one.parameter for one in self.waiting} & self.scratch
+        loads = (one for one in toposort([node] if later else ()) if one.op is Op.LOAD)
+        return any(one.arg.parameter in later for one in loads)
+
     def _mates(self, node: Node) -> list[Node]:
         """`node` and the missing reductions over its axes whose own operands are there."""
-        for inner in self._missing(toposort(node.src)):
-            for point in self.points(self.free(inner)):
-                self.value(inner, point)
+        self._folds_of(node.src)
         depth = len(self.scopes) - 1
         return [
             fold
@@ -315,7 +335,14 @@ class NestPrinter(Target):
             if bound_axes(fold) == bound_axes(node)
             and self.home(fold) == depth
             and not self._missing(toposort(fold.src))
+            and not self._waits(fold)
         ]
+
+    def _folds_of(self, nodes: Iterable[Node]) -> None:
+        """Print the missing reductions beneath `nodes` that the open scopes can hold."""
+        for fold in self._missing(toposort(nodes)):
+            for point in self.points(self.free(fold)):
+                self.value(fold, point)
 
     def _missing(self, nodes: Iterable[Node]) -> list[Node]:
         """The reductions among `nodes` that the open scopes could hold, and do not."""
@@ -432,8 +459,17 @@ class NestPrinter(Target):
         """Everything the kernel does for the rows of one segment."""
         kernel = self.nest.kernel
         with self.opened(segment):
-            for axes in dict.fromkeys(store.axes for store in kernel.stores):
-                stores = [store for store in kernel.stores if store.axes == axes]
+            self.waiting = list(kernel.stores)
+            while self.waiting:
+                axes = self.waiting[0].axes
+                batch = [one for one in self.waiting if one.axes == axes]
+                roots = [one.value for one in batch]
+                if batch[0].parameter in self.scratch:  # others may read it later
+                    users = [one for one in kernel.nodes if roots[0] in toposort([one])]
+                    batch, roots = batch[:1], [one for one in users if not self._waits(one)]
+                self._folds_of(roots)  # columns may share their axes
+                stores = [one for one in batch if one in self.waiting]
+                self.waiting = [one for one in self.waiting if one not in stores]
                 for columns in self.segments_of(axes[kernel.rows :]):
                     with self.opened(columns):
                         self.stores(stores)
@@ -442,7 +478,7 @@ class NestPrinter(Target):
         """Every value first, then every store, at every point of the open tile."""
         ready = [
             (store, self.result(store.value, point), point)
-            for point in self.points(stores[0].axes)
+            for point in self.points(stores[0].axes if stores else ())
             for store in stores
         ]
         for store, value, point in ready:
@@ -483,6 +519,9 @@ def _shorter_vectors(axis: Node, count: int) -> list[Segment]:
 def _staged_axes(nest: Nest) -> dict[Node, frozenset[Node]]:
     """The axes of everything that is computed from staged values."""
     around = {store.parameter: free_axes(store.value) | {at} for at, store in nest.fills}
+    written = {store.parameter: store.axes for store in nest.kernel.stores}
+    around |= {number: frozenset(axes) for number, axes in written.items()
+               if nest.kernel.parameters[number].scratch}  # fmt: skip
     found: dict[Node, frozenset[Node]] = {}
     for node in nest.kernel.nodes if around else ():
         if node.op is Op.LOAD and node.arg.parameter in around:

@@ -176,12 +176,11 @@ class CPrinter(NestPrinter):
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
         kernel, lines = self.nest.kernel, ["void **b = arg;"]
-        given = len(kernel.parameters) - len(self.nest.fills)
         for number, parameter in enumerate(kernel.parameters):
             const, kind = "" if parameter.written else "const ", ELEMENTS[parameter.dtype]
             name = f"{const}{kind} *restrict p{number} = b[{number}];"
             scratch = f"{kind} p{number}[{parameter.size}] __attribute__((aligned(64)));"
-            lines.append(name if number < given else scratch)
+            lines.append(scratch if parameter.scratch else name)
         rows = kernel.row_axes
         parallel = [axis for axis in rows if self.nest.bound(axis) == "parallel"]
         rest = "chunk"

@@ -90,7 +90,7 @@ class KernelGroup:
         if full not in self._loops:
             layout = self.layouts[full]
             sizes = [size for axis, size in enumerate(full) if axis not in layout]
-            columns, opened = self.lowering.new_axes(sizes)
+            columns, opened = self.lowering.loops_in(self.row_index, sizes)
             rows, rest = iter(self.row_index), iter(columns)
             index = tuple(next(rows if axis in layout else rest) for axis in range(len(full)))
             self._loops[full] = index, (*self.row_axes, *opened)

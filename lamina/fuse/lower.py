@@ -12,7 +12,7 @@ from lamina.dtypes import int64
 from lamina.ir.build import cast
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Fold, Group, Load, Op
-from lamina.shape import Shape, prod, strides_of
+from lamina.shape import Shape, prod, squeezed, strides_of
 from lamina.simplify import index as ix
 
 Index = tuple[Node, ...]
@@ -37,7 +37,7 @@ class Lowering:
         self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
         self._memo: dict[tuple[Node, Index, Node], Node] = {}
-        self._fold_axes: dict[tuple[Shape, Index], tuple[Index, Index]] = {}
+        self._inner: dict[tuple[Shape, Index], tuple[Index, Index]] = {}
 
     def new_axes(self, shape: Sequence[int], *, reduce: bool = False) -> tuple[Index, Index]:
         """Loops over `shape`: its index, and the axes in order; a size of 1 needs none."""
@@ -53,6 +53,16 @@ class Lowering:
             index.append(total)
         self._logical += len(shape)
         return tuple(index), tuple(opened)
+
+    def loops_in(self, index: Index, shape: Sequence[int]) -> tuple[Index, Index]:
+        """Loops over `shape` at the place `index`; reductions and columns of one extent share
+        them, so that what two passes over a row compute is one node."""
+        key = squeezed(shape), tuple(one for one in index if one is not ix.ZERO)
+        if key not in self._inner:
+            self._inner[key] = self.new_axes(key[0], reduce=True)
+        inner, opened = self._inner[key]
+        rest = iter(inner)
+        return tuple(ix.ZERO if size == 1 else next(rest) for size in shape), opened
 
     def split(self, request: SplitAxisError) -> AxisPlan:
         """The plan to start over with."""
@@ -161,10 +171,7 @@ class Lowering:
     def _reduced(self, node: Node, index: Index, condition: Node) -> Node:
         monoid, axes, part = node.arg
         shape = node.src[0].shape
-        key = (tuple(shape[axis] for axis in axes), index)
-        if key not in self._fold_axes:  # reductions of one extent at one place share axes
-            self._fold_axes[key] = self.new_axes(key[0], reduce=True)
-        inner, opened = self._fold_axes[key]
+        inner, opened = self.loops_in(index, [shape[axis] for axis in axes])
         kept, reduced = iter(index), iter(inner)
         full = tuple(next(reduced if axis in axes else kept) for axis in range(len(shape)))
         parts = tuple(self.value(operand, full, condition) for operand in node.src)

@@ -24,6 +24,7 @@ class Parameter:
     dtype: DType
     size: int  # in elements
     written: bool = False
+    scratch: bool = False  # memory of the thread, which a schedule adds
 
     @property
     def nbytes(self) -> int:
@@ -58,6 +59,11 @@ class Kernel:
     def nodes(self) -> list[Node]:
         """Every expression of every store, operands first."""
         return toposort(root for store in self.stores for root in roots_of(store))
+
+    @cached_property
+    def values(self) -> list[Node]:
+        """The nodes that are no indices, as the text form and schedules number them."""
+        return [one for one in self.nodes if one.op not in (Op.AXIS, Op.AFFINE, Op.CONST)]
 
 
 @dataclass(frozen=True)

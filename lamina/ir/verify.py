@@ -211,8 +211,9 @@ def _check_kernel(kernel: Kernel) -> None:
     for store in kernel.stores:
         axes = store.axes
         require(0 <= store.parameter < len(kernel.parameters), f"no parameter {store.parameter}")
-        own = all(one.op is Op.AXIS and not one.arg.reduce for one in axes)
-        require(own, f"the axes of a store are {axes}, not loops of its own")
+        own = all(one.op is Op.AXIS for one in axes)
+        own &= not any(one.arg.reduce for one in axes[: kernel.rows])
+        require(own, f"the axes of a store are {axes}, not loops, or its rows are reduced")
         require(len(set(axes)) == len(axes), "a store has an axis twice")
         require(0 <= kernel.rows <= len(axes), f"{kernel.rows} rows, a store of {len(axes)} axes")
         require(axes[: kernel.rows] == first, "the stores do not begin with the same rows")
@@ -270,7 +271,8 @@ def _check_store(kernel: Kernel, store: Store) -> None:
     require(not strange, f"it depends on {_names(strange)}, which it does not run over")
     if store.monoid is not None:
         require(store.monoid.op, f"it combines with {store.monoid.name}, which is no operation")
-    rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
+    keeps = not kernel.parameters[store.parameter].scratch  # what other rows must not overwrite
+    rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1 and keeps}
     still = rows - free_axes(store.index)
     require(not still, f"rows along {_names(still)} write one element")
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points, roots_of
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
 from lamina.kernel import schedule as moves
 from lamina.simplify import index as ix
 
@@ -106,6 +106,12 @@ class Planner:
         if (lanes := self.lanes(axis.arg.size)) > 1:
             self.tile(axis, lanes, "vector")
 
+    def stage(self, values: Iterable[Node], at: Node) -> None:
+        for value in values:
+            # One that is staged with another, or is too large, stays where it is.
+            with contextlib.suppress(FormatError, ValueError):
+                self.do(moves.Stage(self.kernel.values.index(value), at.arg.number))
+
     def fuse_all(self) -> None:
         """Fuse neighbours until nothing changes."""
         for axes in (self.kernel.row_axes, *self.inner()):
@@ -172,9 +178,11 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
         _outer_product(plan, fold, row)
     _parallel(plan, work)
     for parameter, at in dict.fromkeys(plan.staged):
-        # An operand that is staged with another, or is too large, is read where it lies.
-        with contextlib.suppress(FormatError):
-            plan.do(moves.Stage(parameter, at.arg.number))
+        plan.stage(_computed_from(plan.kernel, parameter), at)
+    loops = [one for one in plan.nest.order if one in plan.kernel.row_axes]
+    loops = [one for one in loops if plan.nest.bound(one) in ("serial", "parallel")]
+    if loops:
+        plan.stage(_recomputed(plan.kernel), loops[-1])
     return tuple(plan.moves)
 
 
@@ -378,3 +386,31 @@ def _parallel(plan: Planner, work: int) -> None:
             have *= axis.arg.size
         if axis in filled:
             break
+
+
+def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
+    """The largest expressions that vary just as a load of `parameter` beneath them does, so that
+    what is decoded or scaled is decoded or scaled once."""
+    found: dict[Node, frozenset[Node]] = {}
+    reduced: set[Node] = set()  # what cannot be computed outside of its reduction's loops
+    for node in kernel.nodes:
+        if bound_axes(node) or not reduced.isdisjoint(node.src):
+            reduced.add(node)
+            continue
+        loads = node.op is Op.LOAD and node.arg.parameter == parameter
+        varies = node.op in Group.ELEMENTWISE and free_axes(node) in map(found.get, node.src)
+        if loads or varies:
+            found[node] = free_axes(node)
+    used = {one for node in kernel.nodes if node not in found for one in node.src}
+    used.update(store.value for store in kernel.stores)
+    return [node for node in found if node in used]
+
+
+def _recomputed(kernel: Kernel) -> list[Node]:
+    """Costly values along the columns that several passes over a row need."""
+    rows, uses = frozenset(kernel.row_axes), moves.passes(kernel)
+    return [
+        node for node in kernel.nodes
+        if node.op in Group.TRANSCENDENTAL and not free_axes(node) <= rows
+        and len(set(uses[node].values())) > 1
+    ]  # fmt: skip

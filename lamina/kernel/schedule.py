@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from lamina.dtypes import DType, float32, float64
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, Store, bound_axes, free_axes, points
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.shape import strides_of
 from lamina.simplify import index as ix
@@ -193,35 +193,48 @@ class Bind(Move):
 
 @dataclass(frozen=True)
 class Stage(Move):
-    """Keep what is computed from a parameter alone in scratch memory of the thread: filled in the
-    body of the loop over `axis`, for all loops inside it, and laid out in their order."""
+    """Keep a value in scratch memory of the thread, for all loops inside the one over `axis`, laid
+    out in their order. What comes from reads alone is filled in the body of that loop; what
+    depends on reductions over a row is stored in the first pass that needs it, for later ones."""
 
-    parameter: int
+    value: int
     axis: int
-    text = "stage(p{parameter}, a{axis})"
+    text = "stage(%{value}, a{axis})"
 
     def apply(self, nest: Nest) -> Nest:
         at, kernel = nest.axis(self.axis), nest.kernel
         is_loop = nest.bound(at) in ("serial", "parallel")
         self.require(is_loop and at in kernel.row_axes, f"a{self.axis} is no loop over rows")
-        inside = nest.inside(at)
-        given = len(kernel.parameters) - len(nest.fills)
-        values = _computed_from(kernel, self.parameter) if self.parameter < given else []
-        self.require(bool(values), f"nothing is computed from p{self.parameter} alone")
-        parameters, fills = list(kernel.parameters), list(nest.fills)
-        staged: dict[Node, Node] = {}
-        for value in values:
-            axes = tuple(axis for axis in inside if axis in free_axes(value))
-            self.require(bool(axes), f"no loop inside a{self.axis} walks p{self.parameter}")
-            strides = strides_of([axis.arg.size for axis in axes])
-            index = ix.add(*map(ix.scale, axes, strides))
-            fills.append(Fill(at, Store(len(parameters), index, value, axes)))
-            staged[value] = Node(Op.LOAD, (index,), Load(len(parameters), value.dtype))
-            parameters.append(Parameter(value.dtype, points(axes)))
-        used = sum(parameters[one.store.parameter].nbytes for one in fills)
+        self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
+        value, inside = kernel.values[self.value], nest.inside(at)
+        axes = tuple(axis for axis in inside if axis in free_axes(value))
+        self.require(bool(axes), f"no loop inside a{self.axis} walks it")
+        number = len(kernel.parameters)
+        index = ix.add(*map(ix.scale, axes, strides_of([axis.arg.size for axis in axes])))
+        below = toposort([value])
+        again = any(one.op is Op.LOAD and kernel.parameters[one.arg.parameter].scratch
+                    for one in below)  # fmt: skip
+        running = any(one.op is Op.PREFIX for one in below)
+        self.require(not (again or running), "it is in scratch already, or a running value")
+        reduced = any(one.op is Op.FOLD for one in below)
+        load = Node(Op.LOAD, (index,), Load(number, value.dtype))
+        room = Parameter(value.dtype, points(axes), written=reduced, scratch=True)
+        parameters = (*kernel.parameters, room)
+        used = sum(one.nbytes for one in parameters if one.scratch)
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
-        kernel = replace(kernel, parameters=tuple(parameters), stores=_rebuilt(kernel, staged))
-        return replace(nest, kernel=kernel, fills=tuple(fills))
+        if not reduced:
+            stores = _rebuilt(kernel, {value: load})
+            fills = (*nest.fills, Fill(at, Store(number, index, value, axes)))
+            return replace(nest, kernel=Kernel(parameters, stores, kernel.rows), fills=fills)
+        rows = [one for one in inside if one in kernel.row_axes]
+        last = all(nest.bound(one) in ("vector", "unroll") for one in rows)
+        self.require(last, f"it depends on reductions, and a{self.axis} is not the last row loop")
+        columns = tuple(axis for axis in axes if axis not in kernel.row_axes)
+        uses = passes(kernel)[value]
+        kept = {one: one for one, known in uses.items() if known == min(uses.values())}
+        stores = _rebuilt(kernel, {**kept, value: load})
+        first = Store(number, index, value, (*kernel.row_axes, *columns))
+        return replace(nest, kernel=Kernel(parameters, (first, *stores), kernel.rows))
 
 
 @dataclass(frozen=True)
@@ -345,22 +358,20 @@ def _parts(node: Node) -> Axes:
     return node.src[: len(node.src) - len(bound_axes(node))]
 
 
-def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
-    """The largest expressions that vary just as a load of `parameter` beneath them does, so that
-    what is decoded or scaled is decoded or scaled once."""
-    found: dict[Node, frozenset[Node]] = {}
-    reduced: set[Node] = set()  # what cannot be computed outside of its reduction's loops
+def passes(kernel: Kernel) -> dict[Node, dict[Node, int]]:
+    """For each value, the reductions and stored values that need it, and in which pass over a row
+    that is: each round of reductions is one, and stores are the last."""
+    rounds: dict[Node, int] = {}
     for node in kernel.nodes:
-        if bound_axes(node) or not reduced.isdisjoint(node.src):
-            reduced.add(node)
-            continue
-        loads = node.op is Op.LOAD and node.arg.parameter == parameter
-        varies = node.op in Group.ELEMENTWISE and free_axes(node) in map(found.get, node.src)
-        if loads or varies:
-            found[node] = free_axes(node)
-    used = {one for node in kernel.nodes if node not in found for one in node.src}
-    used.update(store.value for store in kernel.stores)
-    return [node for node in found if node in used]
+        before = max(map(rounds.__getitem__, node.src), default=0)
+        rounds[node] = before + (node.op is Op.FOLD)
+    last = max(rounds.values()) + 1
+    found = {node: dict[Node, int]() for node in kernel.nodes}
+    found |= {store.value: {store.value: last} for store in kernel.stores}
+    for node in reversed(kernel.nodes):
+        for one in node.src:
+            found[one] |= {node: rounds[node]} if node.op is Op.FOLD else found[node]
+    return found
 
 
 def _rebuilt(kernel: Kernel, staged: dict[Node, Node]) -> tuple[Store, ...]:

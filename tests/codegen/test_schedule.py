@@ -95,6 +95,11 @@ def program_kernel(program: RandomProgram) -> pipeline.Launch:
 KERNEL = program_kernel(PROGRAM).kernel
 AXES = {axis.arg.size: axis.arg.number for axis in apply(KERNEL, ()).order}
 ROW, COLUMN, SUM = AXES[37], AXES[45], AXES[50]
+A_READ, B_READ, C_READ = (
+    next(number for number, one in enumerate(KERNEL.values)
+         if one.op is Op.LOAD and KERNEL.parameters[one.arg.parameter].size == size)
+    for size in (37 * 50, 50 * 45, 45)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -102,11 +107,11 @@ ROW, COLUMN, SUM = AXES[37], AXES[45], AXES[50]
     [
         ("bind(a77, vector)", "no axis a77"),
         (f"bind(a{ROW}, warp)", "a binding is one of"),
-        (f"stage(p0, a{SUM})", "no loop over rows"),
-        (f"bind(a{ROW}, unroll); stage(p0, a{ROW})", "no loop over rows"),
-        (f"stage(p7, a{ROW})", "nothing is computed from p7"),
-        (f"stage(p0, a{ROW}); split(a{ROW}, 4) -> a7, a8", "stage comes last"),
-        (f"stage(p1, a{ROW}); reorder(a{COLUMN}, a{ROW})", "inside"),
+        (f"stage(%{A_READ}, a{SUM})", "no loop over rows"),
+        (f"bind(a{ROW}, unroll); stage(%{A_READ}, a{ROW})", "no loop over rows"),
+        (f"stage(%99, a{ROW})", "no value %99"),
+        (f"stage(%{A_READ}, a{ROW}); split(a{ROW}, 4) -> a7, a8", "stage comes last"),
+        (f"stage(%{B_READ}, a{ROW}); reorder(a{COLUMN}, a{ROW})", "inside"),
         (f"tensorize(a{ROW}, outer_f32_32r)", "not the axis of a reduction"),
         (f"tensorize(a{SUM}, outer_f16)", "an atom is one of"),
         (f"split(a{ROW}, 0) -> a7, a8", "the factor is positive"),
@@ -135,9 +140,9 @@ def test_moves_that_do_not_fit(text: str, message: str) -> None:
         "bind(a10, vector)",
         f"split(a{ROW}, 3) -> a7, a8; split(a{COLUMN}, 32) -> a9, a10; split(a10, 16) -> a11, a12; "
         f"reorder(a7, a9, a{SUM}, a8, a11, a12); tensorize(a{SUM}, outer_f32_32r); "
-        "stage(p0, a7); stage(p1, a9)",
+        f"stage(%{A_READ}, a7); stage(%{B_READ}, a9)",
         f"split(a{COLUMN}, 16) -> a7, a8; bind(a8, vector); reorder(a{ROW}, a7, a{SUM}, a8); "
-        f"stage(p1, a{ROW}); stage(p2, a{ROW})",
+        f"stage(%{B_READ}, a{ROW}); stage(%{C_READ}, a{ROW})",
     ],
 )
 def test_a_given_schedule_is_replayed(text: str) -> None:

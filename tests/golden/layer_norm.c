@@ -1,11 +1,9 @@
 /*
 fold0_64x100:
-split(a2, 16) -> a3, a4
-bind(a4, vector)
-split(a1, 64) -> a5, a6
-split(a6, 16) -> a7, a8
-bind(a8, vector)
-bind(a7, unroll)
+split(a1, 64) -> a2, a3
+split(a3, 16) -> a4, a5
+bind(a4, unroll)
+bind(a5, vector)
 bind(a0, parallel)
 */
 typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
@@ -29,14 +27,14 @@ static void fold0_64x100(void *arg, long chunk) {
         f32x16 t4 = (f32x16){0};
         f32x16 t6 = (f32x16){0};
         f32x16 t8 = (f32x16){0};
-        for (i64 a5 = 0; a5 < 1; a5++) {
-            const f32x16 t1 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a5);
+        for (i64 a2 = 0; a2 < 1; a2++) {
+            const f32x16 t1 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
             t2 = (t2 + t1);
-            const f32x16 t3 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a5 + 16);
+            const f32x16 t3 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 16);
             t4 = (t4 + t3);
-            const f32x16 t5 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a5 + 32);
+            const f32x16 t5 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 32);
             t6 = (t6 + t5);
-            const f32x16 t7 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a5 + 48);
+            const f32x16 t7 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 48);
             t8 = (t8 + t7);
         }
         const f32x16 t9 = *(const f32x16u *)(p0 + 100 * a0 + 64 * 1);
@@ -76,20 +74,20 @@ static void fold0_64x100(void *arg, long chunk) {
         f32x16 t46 = (f32x16){0};
         f32x16 t50 = (f32x16){0};
         f32x16 t54 = (f32x16){0};
-        for (i64 a5 = 0; a5 < 1; a5++) {
-            const f32x16 t39 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a5);
+        for (i64 a2 = 0; a2 < 1; a2++) {
+            const f32x16 t39 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
             const f32x16 t40 = (t39 + t38);
             const f32x16 t41 = (t40 * t40);
             t42 = (t42 + t41);
-            const f32x16 t43 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a5 + 16);
+            const f32x16 t43 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 16);
             const f32x16 t44 = (t43 + t38);
             const f32x16 t45 = (t44 * t44);
             t46 = (t46 + t45);
-            const f32x16 t47 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a5 + 32);
+            const f32x16 t47 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 32);
             const f32x16 t48 = (t47 + t38);
             const f32x16 t49 = (t48 * t48);
             t50 = (t50 + t49);
-            const f32x16 t51 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a5 + 48);
+            const f32x16 t51 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 48);
             const f32x16 t52 = (t51 + t38);
             const f32x16 t53 = (t52 * t52);
             t54 = (t54 + t53);
@@ -131,16 +129,30 @@ static void fold0_64x100(void *arg, long chunk) {
         const f32 t86 = (t85 * 0.009999999776482582f);
         const f32 t87 = (t86 + 0.0010000000474974513f);
         const f32 t88 = __builtin_sqrtf(t87);
-        for (i64 a3 = 0; a3 < 6; a3++) {
-            const f32x16 t89 = *(const f32x16u *)(p0 + 100 * a0 + 16 * a3);
+        for (i64 a2 = 0; a2 < 1; a2++) {
+            const f32x16 t89 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
             const f32x16 t90 = (t89 + t38);
             const f32x16 t91 = (t90 / t88);
-            *(f32x16u *)(p1 + 100 * a0 + 16 * a3) = t91;
+            const f32x16 t92 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 16);
+            const f32x16 t93 = (t92 + t38);
+            const f32x16 t94 = (t93 / t88);
+            const f32x16 t95 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 32);
+            const f32x16 t96 = (t95 + t38);
+            const f32x16 t97 = (t96 / t88);
+            const f32x16 t98 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 48);
+            const f32x16 t99 = (t98 + t38);
+            const f32x16 t100 = (t99 / t88);
+            *(f32x16u *)(p1 + 100 * a0 + 64 * a2) = t91;
+            *(f32x16u *)(p1 + 100 * a0 + 64 * a2 + 16) = t94;
+            *(f32x16u *)(p1 + 100 * a0 + 64 * a2 + 32) = t97;
+            *(f32x16u *)(p1 + 100 * a0 + 64 * a2 + 48) = t100;
         }
-        const f32x4 t92 = *(const f32x4u *)(p0 + 100 * a0 + 16 * 6);
-        const f32x4 t93 = (t92 + t38);
-        const f32x4 t94 = (t93 / t88);
-        *(f32x4u *)(p1 + 100 * a0 + 16 * 6) = t94;
+        const f32x16 t101 = (t55 / t88);
+        const f32x16 t102 = (t57 / t88);
+        *(f32x16u *)(p1 + 100 * a0 + 64 * 1) = t101;
+        *(f32x16u *)(p1 + 100 * a0 + 64 * 1 + 16) = t102;
+        const f32x4 t103 = (t75 / t88);
+        *(f32x4u *)(p1 + 100 * a0 + 64 * 1 + 16 * 2) = t103;
     }
 }
 struct lamina_time { long seconds, nanoseconds; };
@@ -148,5 +160,5 @@ int clock_gettime(int, struct lamina_time *);
 static double lamina_clock(void) { struct lamina_time t; clock_gettime(1, &t); return t.seconds + 1e-9 * t.nanoseconds; }
 void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, double *seconds) {
     double started = 0;
-    { void *b[] = {buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); parallel(64, fold0_64x100, b); if (seconds) seconds[0] = lamina_clock() - started; }
+    { void *b[] = {buffers[1], buffers[0]}; if (seconds) started = lamina_clock(); parallel(64, fold0_64x100, b); if (seconds) seconds[0] = lamina_clock() - started; }
 }
