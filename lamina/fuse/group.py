@@ -89,7 +89,7 @@ class KernelGroup:
         full = squeezed(shape)
         if full not in self._loops:
             layout = self.layouts[full]
-            sizes = [size for axis, size in enumerate(full) if axis not in layout]
+            sizes = tuple(size for axis, size in enumerate(full) if axis not in layout)
             columns, opened = self.lowering.loops_in(self.row_index, sizes)
             rows, rest = iter(self.row_index), iter(columns)
             index = tuple(next(rows if axis in layout else rest) for axis in range(len(full)))

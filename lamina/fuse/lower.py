@@ -54,7 +54,7 @@ class Lowering:
         self._logical += len(shape)
         return tuple(index), tuple(opened)
 
-    def loops_in(self, index: Index, shape: Sequence[int]) -> tuple[Index, Index]:
+    def loops_in(self, index: Index, shape: Shape) -> tuple[Index, Index]:
         """Loops over `shape` at the place `index`; reductions and columns of one extent share
         them, so that what two passes over a row compute is one node."""
         key = squeezed(shape), tuple(one for one in index if one is not ix.ZERO)
@@ -171,7 +171,7 @@ class Lowering:
     def _reduced(self, node: Node, index: Index, condition: Node) -> Node:
         monoid, axes, part = node.arg
         shape = node.src[0].shape
-        inner, opened = self.loops_in(index, [shape[axis] for axis in axes])
+        inner, opened = self.loops_in(index, tuple(shape[axis] for axis in axes))
         kept, reduced = iter(index), iter(inner)
         full = tuple(next(reduced if axis in axes else kept) for axis in range(len(shape)))
         parts = tuple(self.value(operand, full, condition) for operand in node.src)

@@ -17,7 +17,7 @@ from lamina.dtypes import DType, float32, float64
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Load, Op
+from lamina.ir.ops import Load, Op
 from lamina.shape import strides_of
 from lamina.simplify import index as ix
 
