@@ -24,7 +24,7 @@ from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Output, Program, Slot, build_program
 from lamina.ir import text
-from lamina.ir.interpreter import check_kernel, evaluate
+from lamina.ir.interpreter import check_chain, evaluate
 from lamina.ir.kernel import AnyKernel, SortKernel, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
@@ -250,12 +250,22 @@ def run_compiled(
     compiled: Compiled, inputs: Sequence[Buffer], options: Options, device: str = "cpu"
 ) -> list[Buffer]:
     """Run a program on the buffers of its numbered inputs; one buffer an output."""
+<<<<<<< HEAD
     planned, code, homes = compiled
     results = [
         inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device) for one in homes
     ]
     arena, count = planned.program.arena, len(planned.program.launches)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
+=======
+    planned, code = compiled
+    program, count = planned.program, len(planned.program.chains)
+    arena = Buffer(program.arena, device)
+    buffers: list[Buffer] = []
+    for slot in program.slots:
+        fresh = Buffer(slot.nbytes, device) if slot.kind == "output" else arena
+        buffers.append(inputs[slot.number] if slot.kind == "input" else fresh)
+>>>>>>> ab0c23f (Run kernels that share rows in chains, block by block, and keep what passes between them in the cache)
     counter.kernels += count
     timed = bool(options.debug or profile)
     if options.check:
@@ -268,15 +278,18 @@ def run_compiled(
 
 
 def _report(planned: Planned, seconds: list[float], options: Options) -> None:
-    for launch, taken in zip(planned.program.launches, seconds, strict=True):
-        kernel, plan = launch.kernel, planned.plans[launch.kernel]
-        nbytes = sum(one.size * one.dtype.itemsize for one in kernel.parameters)
-        record = KernelRecord(plan.name, taken, nbytes, _flops(kernel))
+    for chain, taken in zip(planned.program.chains, seconds, strict=True):
+        plans = [planned.plans[launch.kernel] for launch in chain]
+        parameters = (one for launch in chain for one in launch.kernel.parameters)
+        nbytes = sum(one.nbytes for one in parameters if one.memory == "device")
+        name, flops = "+".join(one.name for one in plans), sum(_flops(one.kernel) for one in chain)
+        record = KernelRecord(name, taken, nbytes, flops)
         profile.publish(record)
         if options.debug:
             print(record, file=sys.stderr)
-        if options.debug >= 2 and plan.moves:
-            print("    " + str(plan).replace("\n", "\n    "), file=sys.stderr)
+        for plan in plans if options.debug >= 2 else ():
+            if plan.moves:
+                print("    " + str(plan).replace("\n", "\n    "), file=sys.stderr)
 
 
 def _flops(kernel: AnyKernel) -> int:
@@ -291,6 +304,7 @@ def _flops(kernel: AnyKernel) -> int:
     )
 
 
+<<<<<<< HEAD
 def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> list[float]:
     """Run each kernel as a program of its own, and compare what it wrote with the reference."""
     program, seconds = planned.program, []
@@ -306,6 +320,24 @@ def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> lis
         seconds += code.run(table, (), 1, timed=True) or [0.0]
         if wrong := check_kernel(kernel, before, arrays):
             raise VerifyError(f"check: kernel {plan.name}: {wrong}\nits schedule:\n{plan}")
+=======
+def _run_checked(planned: Planned, buffers: list[Buffer], options: Options) -> list[float]:
+    """Run each chain as a program of its own, and compare what it wrote with the reference."""
+    program, seconds = planned.program, []
+    for chain in program.chains:
+        plans = {launch.kernel: planned.plans[launch.kernel] for launch in chain}
+        slots = {number: program.slots[number] for launch in chain for number in launch.slots}
+        after = {number: _array(buffers[number], slot.dtype, slot.size, slot.offset)
+                 for number, slot in slots.items() if slot.kind != "block"}  # fmt: skip
+        before = {number: array.copy() for number, array in after.items()}
+        alone = Planned(replace(program, launches=chain), plans)
+        code = CpuProgram.load(_print(alone, options).text, options)
+        seconds += code.run(buffers, (), 1, timed=True) or [0.0]
+        if wrong := check_chain([(one.kernel, one.slots) for one in chain], before, after):
+            text = "\n".join(map(str, plans.values()))
+            names = "+".join(plan.name for plan in plans.values())
+            raise VerifyError(f"check: kernel {names}: {wrong}\nits schedule:\n{text}")
+>>>>>>> ab0c23f (Run kernels that share rows in chains, block by block, and keep what passes between them in the cache)
     return seconds
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from lamina.codegen.base import NestPrinter, Point, Scope, Value
 from lamina.codegen.spell_c import HELPERS, TYPES, spell
 from lamina.dtypes import DType, bool_, float32, int64
-from lamina.fuse.program import Program
+from lamina.fuse.program import Launch, Program
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, points
 from lamina.ir.node import Node
 from lamina.kernel.schedule import Nest
@@ -180,7 +180,7 @@ class CPrinter(NestPrinter):
             const, kind = "" if parameter.written else "const ", ELEMENTS[parameter.dtype]
             name = f"{const}{kind} *restrict p{number} = b[{number}];"
             scratch = f"{kind} p{number}[{parameter.size}] __attribute__((aligned(64)));"
-            lines.append(scratch if parameter.scratch else name)
+            lines.append(scratch if parameter.memory == "scratch" else name)
         rows = kernel.row_axes
         parallel = [axis for axis in rows if self.nest.bound(axis) == "parallel"]
         rest = "chunk"
@@ -254,25 +254,61 @@ def print_program(
 ) -> str:
     """The translation unit of a program; `nests` has a name and a nest for each of its kernels."""
     used: set[str] = set()
-    functions, calls = [], {}
+    functions: dict[str, str] = {}  # text -> name
+    entries: dict[AnyKernel, tuple[str, int]] = {}  # a function, and its chunks
     for kernel, (name, nest) in nests.items():
         if isinstance(nest, SortKernel):
             kind = ELEMENTS[nest.parameters[0].dtype]
             text, chunks = SORT.format(name=name, kind=kind, n=nest.length), nest.rows
         else:
             text, chunks = CPrinter(nest, name, used).print()
+<<<<<<< HEAD
         functions.append(text)
         calls[kernel] = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
     pointers = [
         f"(u8 *)buffers[0] + {slot.offset}" if slot.kind == "scratch"
         else f"buffers[{program.place(slot)}]" for slot in program.slots
     ]  # fmt: skip
+=======
+        functions[text] = name
+        entries[kernel] = name, chunks
+>>>>>>> ab0c23f (Run kernels that share rows in chains, block by block, and keep what passes between them in the cache)
     body = ["    double started = 0;"] if program.launches else []
-    for number, launch in enumerate(program.launches):
-        arguments = ", ".join(pointers[slot] for slot in launch.slots)
+    for number, chain in enumerate(program.chains):
+        slots = list(dict.fromkeys(slot for launch in chain for slot in launch.slots))
+        slots = [slot for slot in slots if program.slots[slot].kind != "block"]
+        name, chunks = entries[chain[0].kernel]
+        if len(chain) > 1:
+            text = _print_chain(program, chain, slots, [entries[one.kernel][0] for one in chain])
+            name = functions.setdefault(text, f"chain{len(functions)}")
+        arguments = ", ".join(_pointer(program, slot) for slot in slots)
+        call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
         body.append(f"    {{ void *b[] = {{{arguments}}}; if (seconds) started = lamina_clock(); "
-                    f"{calls[launch.kernel]}; "
+                    f"{call}; "
                     f"if (seconds) seconds[{number}] = lamina_clock() - started; }}")  # fmt: skip
     types = [vector_typedef(name) for name in sorted(used) if name.rpartition("x")[2].isdigit()]
     helpers = [text for name, text in HELPERS.items() if name in used]
-    return "\n".join([PRELUDE, *types, *helpers, *functions, RUN.format(body="\n".join(body))])
+    named = [text.replace("{name}", name) for text, name in functions.items()]
+    return "\n".join([PRELUDE, *types, *helpers, *named, RUN.format(body="\n".join(body))])
+
+
+def _pointer(program: Program, slot: int) -> str:
+    one = program.slots[slot]
+    arena = f"(u8 *)buffers[{len(program.slots)}] + {one.offset}"
+    return arena if one.kind == "scratch" else f"buffers[{slot}]"
+
+
+def _print_chain(
+    program: Program, chain: Sequence[Launch], slots: Sequence[int], names: Sequence[str]
+) -> str:
+    """A function, its name still open, that runs every kernel of a chain for one block of rows."""
+    calls = []
+    for launch, name in zip(chain, names, strict=True):
+        places = (
+            f"b[{slots.index(slot)}]" if slot in slots else f"block + {program.slots[slot].offset}"
+            for slot in launch.slots
+        )
+        calls.append(f"    {{ void *c[] = {{{', '.join(places)}}}; {name}(c, chunk); }}")
+    room = f"    u8 block[{program.block}] __attribute__((aligned(64)));"
+    head = "static void {name}(void *arg, long chunk) {\n    void **b = arg;"
+    return "\n".join([head, room, *calls, "}"])

@@ -8,8 +8,9 @@ that the kernel's other members are at hand, and when no other kernel stands bet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from lamina.dtypes import int64
 from lamina.fuse import place
@@ -24,6 +25,14 @@ from lamina.simplify import index as ix
 MIN_ROWS = 16  # fewer rows than this leave threads idle, unless
 SMALL = 1 << 16  # the whole kernel touches no more elements than this
 ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
+
+
+class Block(NamedTuple):
+    """The rows that a chain of kernels runs at once; see `lamina.fuse.chain`."""
+
+    rows: tuple[int, ...]  # row axes that blocks are numbered along; the last is in pieces of
+    size: int
+    inside: Mapping[Node, tuple[int, ...]]  # values kept for a block: which of their axes these are
 
 
 def array_of(node: Node) -> object:
@@ -52,6 +61,7 @@ class KernelGroup:
         self.src: tuple[KernelGroup, ...] = ()
         self.contracts = False  # begins with a reduction whose operands are reused across rows
         self.plan: AxisPlan = {}
+        self.block: Block | None = None
         self._begin()
         if first.op is Op.REDUCE:
             self.admit_reduction(first)
@@ -64,13 +74,41 @@ class KernelGroup:
     def _begin(self) -> None:
         self.parameters: dict[object, tuple[int, Node]] = {}
         self.index_of: dict[Node, Index] = {}
+        self.read_at: dict[Node, set[Index]] = {}
         self.stores: dict[Node, Store] = {}
-        self.lowering = Lowering(self._parameter, self.plan)
-        self.row_index, self.row_axes = self.lowering.new_axes(self.rows)
+        self.lowering = Lowering(self._parameter, self._place, self.plan)
+        self.row_index, axes = self.lowering.new_axes(self.rows)
+        self.blocks = self._block_axes()
+        self.row_axes = (*self.blocks, *(axis for axis in axes if axis not in self.blocks))
         self._loops = {self.rows: (self.row_index, self.row_axes)}
+
+    def run_in_blocks(self, block: Block) -> None:
+        """Number the blocks by the first row axes."""
+        self.block = block
+        self.plan = {block.rows[-1]: (self.rows[block.rows[-1]] // block.size, block.size)}
+        self._begin()
+        self._lower_all(self.members)
+
+    def _block_axes(self) -> Index:
+        if self.block is None:
+            return ()
+        *whole, split = (ix.terms_of(self.row_index[row])[0] for row in self.block.rows)
+        number = next(axis for axis, stride in split.items() if stride == self.block.size)
+        return (*(axis for terms in whole for axis in terms), number)
+
+    def _place(self, node: Node, index: Index) -> Node:
+        """Where ``node[index]`` lies in memory; in that of a block, its rows lie side by side."""
+        if self.block is None or node not in self.block.inside:
+            return flat_index(node.shape, index)
+        at = self.block.inside[node]
+        inner = ix.add(index[at[-1]], ix.scale(self.blocks[-1], -self.block.size))
+        rest = [axis for axis in range(len(index)) if axis not in at]
+        shape = (*(node.shape[axis] for axis in rest), self.block.size)
+        return flat_index(shape, (*(index[axis] for axis in rest), inner))
 
     def _parameter(self, node: Node, index: Index) -> int | None:
         if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
+            self.read_at.setdefault(node, set()).add(index)
             return self.parameters.setdefault(array_of(node), (len(self.parameters), node))[0]
         if index != self.index_of.get(node, index) and not self._same_row(node, index):
             raise NotFusableError(node)
@@ -105,14 +143,14 @@ class KernelGroup:
             self.stores[node] = self._scattered(node, index, axes)
         else:
             value = self.lowering.value(node, index)
-            self.stores[node] = Store(0, flat_index(node, index), value, axes)
+            self.stores[node] = Store(0, self._place(node, index), value, axes)
 
     def _scattered(self, node: Node, index: Index, axes: Index) -> Store:
         """The updates at `index`, combined with what lies at their places."""
         _, places, updates = node.src
         axis, monoid = node.arg
         place = cast(self.lowering.value(places, index), int64)
-        flat = flat_index(node, (*index[:axis], place, *index[axis + 1 :]))
+        flat = flat_index(node.shape, (*index[:axis], place, *index[axis + 1 :]))
         holds = ix.inside(place, node.shape[axis])
         value = self.lowering.value(updates, index, holds)
         return Store(0, flat, value, axes, None if holds is ix.TRUE else holds, monoid)

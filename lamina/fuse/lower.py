@@ -17,6 +17,7 @@ from lamina.simplify import index as ix
 
 Index = tuple[Node, ...]
 ParameterOf = Callable[[Node, Index], int | None]
+PlaceOf = Callable[[Node, Index], Node]
 AxisPlan = Mapping[int, tuple[int, ...]]  # split logical axis, by creation -> sizes of its pieces
 
 
@@ -30,10 +31,11 @@ class NotFusableError(Exception):
 
 class Lowering:
     """Lowers nodes for one kernel. ``parameter_of(node, index)`` is the number of the parameter
-    that holds `node`, None to compute it, or raises NotFusableError."""
+    that holds `node`, None to compute it, or raises NotFusableError; ``place_of(node, index)`` is
+    the place in that parameter."""
 
-    def __init__(self, parameter_of: ParameterOf, plan: AxisPlan) -> None:
-        self.parameter_of, self.plan = parameter_of, plan
+    def __init__(self, parameter_of: ParameterOf, place_of: PlaceOf, plan: AxisPlan) -> None:
+        self.parameter_of, self.place_of, self.plan = parameter_of, place_of, plan
         self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
         self._memo: dict[tuple[Node, Index, Node], Node] = {}
@@ -103,7 +105,7 @@ class Lowering:
     def _load(self, node: Node, parameter: int, index: Index, condition: Node) -> Node:
         if 0 in node.shape:
             return const(0, node.dtype)  # it stands in loops that never run, and may leave them
-        flat = flat_index(node, index)
+        flat = self.place_of(node, index)
         operands = (flat,) if condition is ix.TRUE else (flat, condition)
         return Node(Op.LOAD, operands, Load(parameter, node.dtype))
 
@@ -215,6 +217,6 @@ def moved_index(node: Node, index: Index) -> Index:
             return (*index[:axis], moved, *index[axis + 1 :])
 
 
-def flat_index(node: Node, index: Index) -> Node:
-    """The place of ``node[index]`` in row-major memory."""
-    return ix.add(*map(ix.scale, index, strides_of(node.shape)))
+def flat_index(shape: Shape, index: Index) -> Node:
+    """The place of `index` in row-major memory of `shape`."""
+    return ix.add(*map(ix.scale, index, strides_of(shape)))

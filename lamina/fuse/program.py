@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 
 from lamina.dtypes import DType
+from lamina.fuse.chain import chained
 from lamina.fuse.group import KernelGroup, array_of, group_values
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, points
 from lamina.ir.node import Node, toposort
@@ -18,7 +21,8 @@ ALIGNMENT = 64  # bytes; a cache line
 @dataclass(frozen=True)
 class Slot:
     """A buffer of a program. `kind`: "input" (a parameter of the program, by `number`), "output"
-    (a fresh result, by `number`), or "scratch" (at `offset` bytes of the arena)."""
+    (a fresh result, by `number`), "scratch" (at `offset` bytes of the arena), or "block" (the same
+    of what each thread has for a block of a chain)."""
 
     kind: str
     number: int
@@ -37,6 +41,7 @@ class Launch:
 
     kernel: AnyKernel
     slots: tuple[int, ...]
+    chain: int = 0  # those of one number run together, block by block
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,12 @@ class Program:
     slots: tuple[Slot, ...]
     outputs: tuple[int, ...]
     arena: int  # bytes of scratch
+    block: int  # bytes that a thread needs for a block
+
+    @property
+    def chains(self) -> list[tuple[Launch, ...]]:
+        """The launches that run one after the other, those of a chain together."""
+        return [tuple(group) for _, group in groupby(self.launches, attrgetter("chain"))]
 
     def place(self, slot: Slot) -> int:
         """Where in the table the memory of `slot` is."""
@@ -71,22 +82,29 @@ class _Builder:
         self.slots: list[Slot] = []
         self.launches: list[Launch] = []
         self.slot_of: dict[object, int] = {}
-        self.groups = group_values([output.value for output in outputs])
+        self.chain = 0
+        values = [output.value for output in outputs]
+        self.chains = chained(group_values(values), values)
+        self.groups = [group for chain in self.chains for group in chain.groups]
         self.group_of = {node: group for group in self.groups for node in group.members}
 
     def build(self) -> Program:
         results, late = self._place_outputs()
         read = {one for group in self.groups for one in group.reads}
-        for group in toposort(self.groups):  # now after the readers of what they overwrite
-            first = group.members[0]
-            if first.op is Op.ARGSORT:
-                self._sort(first)
-                continue
-            if first.op is Op.SCATTER:  # the updates are combined into a copy of the base
-                self._copy(first.src[0], self.home(first))
-            stored = [one for one in group.members if one in read or one in self.slot_of]
-            self._launch(group, stored)
+        for chain in toposort(self.chains):  # now after the readers of what they overwrite
+            self.chain += 1
+            for group in chain.groups:
+                first = group.members[0]
+                if first.op is Op.ARGSORT:
+                    self._sort(first)
+                    continue
+                if first.op is Op.SCATTER:  # the updates are combined into a copy of the base
+                    self._copy(first.src[0], self.home(first))
+                    self.chain += 1
+                stored = [one for one in group.members if one in read or one in self.slot_of]
+                self._launch(group, stored)
         for value, slot in late:
+            self.chain += 1
             self._copy(value, slot)
         return _plan_memory(self.launches, self.slots, results)
 
@@ -98,8 +116,15 @@ class _Builder:
         """The slot that holds `node`, made as an input or as scratch if nothing asked for it."""
         key = array_of(node)
         if key not in self.slot_of:
-            given = ("input", node, node.arg.storage) if node.op is Op.BUFFER else ("scratch", node)
-            self.slot_of[key] = self.slot(*given)
+            block = None if node.op is Op.BUFFER else self.group_of[node].block
+            if block is not None and node in block.inside:
+                self.slot_of[key] = self.slot("block", node)
+                slot, rows = self.slots[-1], [node.shape[axis] for axis in block.inside[node]]
+                self.slots[-1] = replace(slot, size=slot.size // prod(rows) * block.size)
+            elif node.op is Op.BUFFER:
+                self.slot_of[key] = self.slot("input", node, node.arg.storage)
+            else:
+                self.slot_of[key] = self.slot("scratch", node)
         return self.slot_of[key]
 
     def _place_outputs(self) -> tuple[list[int], list[tuple[Node, int]]]:
@@ -121,7 +146,8 @@ class _Builder:
         must be able to run first, and it may read only the element that it is about to write."""
         home, storage = self.group_of[value], target.arg.storage
         others = [one for one in self.groups if one is not home and storage in one.reads]
-        if not _reads_own_element(home, value, target) or home in toposort(others):
+        own = home.block is None and _reads_own_element(home, value, target)
+        if not own or home in toposort(others):
             return False
         home.src = (*home.src, *others)
         return True
@@ -136,12 +162,16 @@ class _Builder:
             for node, place in zip(stored, places, strict=True)
         )
         if any(points(store.axes) for store in stores):
-            kernel = Kernel(self._parameters(slots, places), stores, len(group.row_axes))
-            self.launches.append(Launch(kernel, tuple(slots)))
+            parameters, rows = self._parameters(slots, places), len(group.row_axes)
+            kernel = Kernel(parameters, stores, rows, len(group.blocks))
+            self.launches.append(Launch(kernel, tuple(slots), self.chain))
 
     def _parameters(self, slots: Sequence[int], written: Sequence[int]) -> tuple[Parameter, ...]:
         found = ((self.slots[slot], slot in written) for slot in slots)
-        return tuple(Parameter(slot.dtype, slot.size, stored) for slot, stored in found)
+        return tuple(
+            Parameter(slot.dtype, slot.size, stored, "block" if slot.kind == "block" else "device")
+            for slot, stored in found
+        )
 
     def _copy(self, source: Node, target: int) -> None:
         """A kernel of its own that stores `source`."""
@@ -153,7 +183,7 @@ class _Builder:
         if prod(node.shape):
             parameters = self._parameters(slots, slots[1:])
             kernel = SortKernel(parameters, prod(node.shape[:-1]), node.shape[-1])
-            self.launches.append(Launch(kernel, slots))
+            self.launches.append(Launch(kernel, slots, self.chain))
 
 
 def _reads_own_element(group: KernelGroup, value: Node, target: Node) -> bool:
@@ -174,12 +204,19 @@ def _reads_own_element(group: KernelGroup, value: Node, target: Node) -> bool:
 
 
 def _plan_memory(launches: list[Launch], slots: list[Slot], outputs: list[int]) -> Program:
-    """Offsets for scratch: first fit over the span from a slot's first use to its last."""
+    """Offsets for scratch, which the kernels of a chain use at one time, and in a block."""
+    scratch = [(launch.chain, slot) for launch in launches for slot in launch.slots]
+    block = [(time, slot) for time, launch in enumerate(launches) for slot in launch.slots]
+    sizes = [_place(slots, "scratch", scratch), _place(slots, "block", block)]
+    return Program(tuple(launches), tuple(slots), tuple(outputs), *sizes)
+
+
+def _place(slots: list[Slot], kind: str, uses: list[tuple[int, int]]) -> int:
+    """First fit over the span from a slot's first use to its last; returns the bytes needed."""
     spans: dict[int, tuple[int, int]] = {}
-    for time, launch in enumerate(launches):
-        for slot in launch.slots:
-            if slots[slot].kind == "scratch":
-                spans[slot] = (spans.get(slot, (time, time))[0], time)
+    for time, slot in uses:
+        if slots[slot].kind == kind:
+            spans[slot] = (spans.get(slot, (time, time))[0], time)
     placed: list[tuple[int, int, int]] = []  # offset, end, slot
     for slot in sorted(spans, key=lambda one: (-slots[one].nbytes, one)):
         first, last = spans[slot]
@@ -191,8 +228,7 @@ def _plan_memory(launches: list[Launch], slots: list[Slot], outputs: list[int]) 
                 offset = end
         placed.append((offset, offset + need, slot))
         slots[slot] = replace(slots[slot], offset=offset)
-    arena = max((end for _, end, _ in placed), default=0)
-    return Program(tuple(launches), tuple(slots), tuple(outputs), arena)
+    return max((end for _, end, _ in placed), default=0)
 
 
 def build_program(outputs: Sequence[Output]) -> Program:

@@ -21,6 +21,7 @@ from lamina.ir.ops import Group, Op, Reduce
 
 Array = Any  # numpy.ndarray; NumPy is imported on first use
 Arrays = Sequence[Array]
+Launches = Sequence[tuple[AnyKernel, Sequence[int]]]  # kernels and the arrays of their parameters
 Row = Callable[..., Array]  # of NumPy, the node, and the values of its operands
 
 # How far floats may be apart, as a share of the largest number that the kernel reads or writes.
@@ -181,9 +182,25 @@ EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
 EVALUATE |= dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), lambda np, node, x: x)
 
 
-def run_kernel(kernel: AnyKernel, arrays: Arrays) -> None:
-    """Run `kernel` on its parameters, flat NumPy arrays, in place: every value is computed before
-    anything is written. Raises VerifyError for an index outside its parameter."""
+def run_chain(launches: Launches, arrays: dict[int, Array]) -> None:
+    """Run kernels on flat NumPy arrays, in place, all of them for one block after the other; those
+    of block memory are made as they are needed."""
+    import numpy as np
+
+    for kernel, slots in launches:
+        for slot, one in zip(slots, kernel.parameters, strict=True):
+            if one.memory == "block":
+                arrays.setdefault(slot, np.zeros(one.size, one.dtype.numpy))
+    for block in np.ndindex(*(axis.arg.size for axis in launches[0][0].block_axes)):
+        for kernel, slots in launches:
+            at = dict(zip(kernel.block_axes, block, strict=True))
+            run_kernel(kernel, [arrays[slot] for slot in slots], at)
+
+
+def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None = None) -> None:
+    """Run `kernel` on its parameters, flat NumPy arrays, in place, where some axes have the values
+    `at`; what is computed is computed before anything is written. Raises VerifyError for an index
+    outside its parameter."""
     import numpy as np
 
     if isinstance(kernel, SortKernel):
@@ -191,7 +208,7 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays) -> None:
         arrays[1][:] = np.argsort(keys, axis=-1, stable=True).reshape(-1)
         return
     with np.errstate(all="ignore"):
-        ready = [(store, *_elements(np, store, arrays)) for store in kernel.stores]
+        ready = [(store, *_elements(np, store, arrays, at or {})) for store in kernel.stores]
         for store, places, elements in ready:
             target = arrays[store.parameter]
             _check_places(places, target, f"a store to parameter {store.parameter}")
@@ -202,15 +219,17 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays) -> None:
                 getattr(np, NUMPY[store.monoid.op]).at(target, places, elements)
 
 
-def _elements(np: Any, store: Store, arrays: Arrays) -> tuple[Array, Array]:
+def _elements(
+    np: Any, store: Store, arrays: Arrays, at: Mapping[Node, int]
+) -> tuple[Array, Array]:
     """Where a store writes, and what, in the order of its axes."""
     order = toposort((*store.axes, *roots_of(store)))
-    axes = list(store.axes)
-    axes += [one for one in order if one.op is Op.AXIS and one not in axes]
-    values: dict[Node, Array] = {}
+    own = [axis for axis in store.axes if axis not in at]
+    axes = own + [one for one in order if one.op is Op.AXIS and one not in (*own, *at)]
+    values: dict[Node, Array] = {axis: np.array(value) for axis, value in at.items()}
     for node in order:
-        values[node] = _value(np, node, axes, arrays, [values[one] for one in node.src])
-    shape = [axis.arg.size for axis in store.axes] + [1] * (len(axes) - len(store.axes))
+        values[node] = values[node] if node in at else _value(np, node, axes, arrays, [values[one] for one in node.src])
+    shape = [axis.arg.size for axis in own] + [1] * (len(axes) - len(own))
     holds, places, elements = (
         np.broadcast_to(True if root is None else values[root], shape).reshape(-1)
         for root in (store.condition, store.index, store.value)
@@ -250,25 +269,29 @@ def _check_places(places: Array, array: Array, what: str) -> None:
         raise VerifyError(f"{what} at {outside.flat[0]}: it has {array.size} elements")
 
 
-def check_kernel(kernel: AnyKernel, before: Arrays, after: Arrays) -> str | None:
-    """What the parameters `after` a compiled kernel have otherwise than the reference makes of
-    those `before`, which are overwritten; or None. All are flat arrays."""
+def check_chain(
+    launches: Launches, before: dict[int, Array], after: Mapping[int, Array]
+) -> str | None:
+    """What the arrays `after` kernels have run have otherwise than the reference makes of those
+    `before`, which are overwritten; or None. All are flat arrays."""
     import numpy as np
 
     with np.errstate(all="ignore"):
-        scale = _scale(np, before)
-        run_kernel(kernel, before)
-        for number, parameter in enumerate(kernel.parameters):
-            if not parameter.written or (isinstance(kernel, SortKernel) and number == 2):
-                continue
-            want, got = before[number], after[number]
-            differing = np.flatnonzero(~_agree(np, parameter.dtype, got, want, scale))
-            if len(differing) > _allowed(kernel, number):
-                at = int(differing[0])
-                return (
-                    f"parameter {number} at {at}: {got[at]}, and the reference has {want[at]}; "
-                    f"{len(differing)} of {want.size} elements differ"
-                )
+        scale = _scale(np, list(before.values()))
+        run_chain(launches, before)
+        for kernel, slots in launches:
+            for number, (slot, parameter) in enumerate(zip(slots, kernel.parameters, strict=True)):
+                sorts = isinstance(kernel, SortKernel) and number == 2
+                if sorts or not parameter.written or parameter.memory == "block":
+                    continue
+                want, got = before[slot], after[slot]
+                differing = np.flatnonzero(~_agree(np, parameter.dtype, got, want, scale))
+                if len(differing) > _allowed(kernel, number):
+                    at = int(differing[0])
+                    return (
+                        f"parameter {number} at {at}: {got[at]}, and the reference has "
+                        f"{want[at]}; {len(differing)} of {want.size} elements differ"
+                    )
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
+from typing import ClassVar
 
 from lamina.dtypes import DType, int64
 from lamina.ir.monoids import Monoid
@@ -24,7 +25,7 @@ class Parameter:
     dtype: DType
     size: int  # in elements
     written: bool = False
-    scratch: bool = False  # memory of the thread, which a schedule adds
+    memory: str = "device"  # "block": for one block of a chain; "scratch": what a schedule adds
 
     @property
     def nbytes(self) -> int:
@@ -50,6 +51,11 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     stores: tuple[Store, ...]
     rows: int
+    blocks: int = 0  # the first rows, which number the blocks of a chain of kernels
+
+    @property
+    def block_axes(self) -> tuple[Node, ...]:
+        return self.row_axes[: self.blocks]
 
     @property
     def row_axes(self) -> tuple[Node, ...]:
@@ -73,6 +79,7 @@ class SortKernel:
     parameters: tuple[Parameter, ...]  # the keys, their int64 order, int64 scratch of its size
     rows: int
     length: int
+    block_axes: ClassVar[tuple[Node, ...]] = ()
 
 
 AnyKernel = Kernel | SortKernel

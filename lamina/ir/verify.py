@@ -271,7 +271,7 @@ def _check_store(kernel: Kernel, store: Store) -> None:
     require(not strange, f"it depends on {_names(strange)}, which it does not run over")
     if store.monoid is not None:
         require(store.monoid.op, f"it combines with {store.monoid.name}, which is no operation")
-    keeps = not kernel.parameters[store.parameter].scratch  # what other rows must not overwrite
+    keeps = kernel.parameters[store.parameter].memory == "device"  # what other rows must not overwrite
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1 and keeps}
     still = rows - free_axes(store.index)
     require(not still, f"rows along {_names(still)} write one element")

@@ -65,6 +65,11 @@ class Planner:
     def kernel(self) -> Kernel:
         return self.nest.kernel
 
+    @property
+    def rows(self) -> tuple[Node, ...]:
+        """The row axes that are free: blocks of a chain are given."""
+        return self.kernel.row_axes[self.kernel.blocks :]
+
     def inner(self) -> list[tuple[Node, ...]]:
         """The axes of each column loop, then of each reduction."""
         columns = [store.axes[self.kernel.rows :] for store in self.kernel.stores]
@@ -85,7 +90,8 @@ class Planner:
         self.moves.append(move)
 
     def reorder(self, axes: Iterable[Node]) -> None:
-        self.do(moves.Reorder(tuple(axis.arg.number for axis in axes)))
+        order = (*self.kernel.block_axes, *axes)
+        self.do(moves.Reorder(tuple(axis.arg.number for axis in order)))
 
     def bind(self, axis: Node, to: str) -> None:
         self.do(moves.Bind(axis.arg.number, to))
@@ -114,7 +120,7 @@ class Planner:
 
     def fuse_all(self) -> None:
         """Fuse neighbours until nothing changes."""
-        for axes in (self.kernel.row_axes, *self.inner()):
+        for axes in (self.rows, *self.inner()):
             for first, second in pairwise(axes):
                 if moves.can_fuse(self.kernel, first, second):
                     self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis))
@@ -164,9 +170,11 @@ def _work(kernel: Kernel) -> int:
 def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     """The heuristic's schedule."""
     plan = Planner(kernel, target)
+    for axis in kernel.block_axes:
+        plan.bind(axis, "parallel")
     plan.fuse_all()
     work = _work(plan.kernel)
-    fold = contraction((store.value for store in plan.kernel.stores), plan.kernel.row_axes)
+    fold = contraction((store.value for store in plan.kernel.stores), plan.rows)
     row = _vector_row(plan, fold)
     if fold is not None and (row is None or (row.arg.size < RAGGED and row.arg.size % plan.width)):
         row = _packed_row(plan, fold) or row
@@ -188,7 +196,7 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
 
 def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     """The row axis to vectorise, or None where columns and reductions gain more."""
-    rows, inner = plan.kernel.row_axes, plan.inner()
+    rows, inner = plan.rows, plan.inner()
     stored = next((axis for axis in rows if _store_score(plan.kernel, axis) > 0), None)
     if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
         # Too short for adding up lanes at its end to pay.
@@ -204,7 +212,7 @@ def _packed_row(plan: Planner, fold: Node) -> Node | None:
     """The row axis that gains most by vectors whose operand is packed in panels; of one reduced
     axis, only where results lie along it: dot products need no packing."""
     several, rows = len(bound_axes(fold)) > 1, []
-    for axis in plan.kernel.row_axes:
+    for axis in plan.rows:
         stored = _store_score(plan.kernel, axis)
         if (several or stored > 0) and _panel(plan, fold, axis)[0]:
             rows.append((min(points(_reusing(plan, fold, axis)), PACKED), stored, axis))
@@ -220,7 +228,7 @@ def _reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
         steps = [abs(ix.terms_of(one.src[0])[0].get(axis, 0)) for one in _loads(fold, axis)]
         return min(axis.arg.size, ROWS - 1), -max(steps, default=0)
 
-    return sorted((axis for axis in plan.kernel.row_axes if axis not in wide), key=height)
+    return sorted((axis for axis in plan.rows if axis not in wide), key=height)
 
 
 def _vector_strip(plan: Planner, row: Node) -> None:
@@ -229,7 +237,7 @@ def _vector_strip(plan: Planner, row: Node) -> None:
     turned = {
         load.arg.parameter: across
         for load in _loads_and_divisions(plan.kernel)[0]
-        for across in plan.kernel.row_axes
+        for across in plan.rows
         if _suits(row, *load.src) == -1 and _suits(across, *load.src) == 1
         and min(row.arg.size, across.arg.size) >= TURN
     }  # fmt: skip
@@ -249,7 +257,7 @@ def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
     outer_row, inner_row = plan.split(row, TURN)
     outer, inner = plan.split(across, TURN)
     block = (outer, outer_row, inner, inner_row)
-    plan.reorder([*(axis for axis in plan.kernel.row_axes if axis not in block), *block])
+    plan.reorder([*(axis for axis in plan.rows if axis not in block), *block])
     plan.vectorize(inner_row)
     plan.staged += [(number, outer_row) for number, axis in turned.items() if axis is across]
 
@@ -283,7 +291,7 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         if columns >= TALL:
             plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
     tile = (height, repeat, lane)
-    first = [axis for axis in plan.kernel.row_axes if axis not in (*around, *tile)]
+    first = [axis for axis in plan.rows if axis not in (*around, *tile)]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     plan.reorder(dict.fromkeys([*first, *around, *reduced, *tile]))
     plan.do(moves.Tensorize(reduced[-1].arg.number, name))
@@ -329,6 +337,7 @@ def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:
     return "", None
 
 
+<<<<<<< HEAD
 def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     """A block of dot products whose vectors run along the reduction, or of rows where nothing is
     reused; the larger operand is read once, in the outer loop. False where rows do not fit."""
@@ -339,11 +348,17 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
         if len(inner) != 1 or not folds or not rows or rows[0].arg.size < ROWS * ROWS:
             return False
         rows, heights = rows[:1], (max(1, ROWS // len(folds)),)
+=======
+def _dot_tile(plan: Planner, fold: Node) -> None:
+    """A block of dot products whose vectors run along the reduction; the larger operand is read
+    once, in the outer loop."""
+    rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)[:2]
+>>>>>>> ab0c23f (Run kernels that share rows in chains, block by block, and keep what passes between them in the cache)
     outer = [
         plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
         for axis, height in zip(rows, heights, strict=False)
     ]
-    others = [axis for axis in plan.kernel.row_axes if axis not in outer and axis.arg.size > 1]
+    others = [axis for axis in plan.rows if axis not in outer and axis.arg.size > 1]
     plan.reorder([*(axis for axis in others if plan.nest.bound(axis) == "serial"), *outer])
     return True
 
@@ -373,11 +388,11 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
 
 def _parallel(plan: Planner, work: int) -> None:
     """Bind row axes from the outside in until there are chunks for every thread."""
-    if work < 2 * CHUNK:
+    if work < 2 * CHUNK or plan.kernel.blocks:
         return
     wanted, have, nest = min(work // CHUNK, MAX_CHUNKS), 1, plan.nest
     filled = [axis for _, axis in plan.staged]  # its loops share what is staged in it
-    for axis in [one for one in nest.order if one in plan.kernel.row_axes and nest.is_head(one)]:
+    for axis in [one for one in nest.order if one in plan.rows and nest.is_head(one)]:
         if have < wanted and nest.bound(axis) == "serial":
             share = axis.arg.size // (wanted // have)
             if share > 1 and axis not in filled:

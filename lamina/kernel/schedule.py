@@ -212,20 +212,20 @@ class Stage(Move):
         number = len(kernel.parameters)
         index = ix.add(*map(ix.scale, axes, strides_of([axis.arg.size for axis in axes])))
         below = toposort([value])
-        again = any(one.op is Op.LOAD and kernel.parameters[one.arg.parameter].scratch
+        again = any(one.op is Op.LOAD and kernel.parameters[one.arg.parameter].memory == "scratch"
                     for one in below)  # fmt: skip
         running = any(one.op is Op.PREFIX for one in below)
         self.require(not (again or running), "it is in scratch already, or a running value")
         reduced = any(one.op is Op.FOLD for one in below)
         load = Node(Op.LOAD, (index,), Load(number, value.dtype))
-        room = Parameter(value.dtype, points(axes), written=reduced, scratch=True)
+        room = Parameter(value.dtype, points(axes), reduced, "scratch")
         parameters = (*kernel.parameters, room)
-        used = sum(one.nbytes for one in parameters if one.scratch)
+        used = sum(one.nbytes for one in parameters if one.memory == "scratch")
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
         if not reduced:
             stores = _rebuilt(kernel, {value: load})
             fills = (*nest.fills, Fill(at, Store(number, index, value, axes)))
-            return replace(nest, kernel=Kernel(parameters, stores, kernel.rows), fills=fills)
+            return replace(nest, kernel=replace(kernel, parameters=parameters, stores=stores), fills=fills)
         rows = [one for one in inside if one in kernel.row_axes]
         last = all(nest.bound(one) in ("vector", "unroll") for one in rows)
         self.require(last, f"it depends on reductions, and a{self.axis} is not the last row loop")
@@ -234,7 +234,7 @@ class Stage(Move):
         kept = {one: one for one, known in uses.items() if known == min(uses.values())}
         stores = _rebuilt(kernel, {**kept, value: load})
         first = Store(number, index, value, (*kernel.row_axes, *columns))
-        return replace(nest, kernel=Kernel(parameters, (first, *stores), kernel.rows))
+        return replace(nest, kernel=replace(kernel, parameters=parameters, stores=(first, *stores)))
 
 
 @dataclass(frozen=True)
@@ -360,14 +360,14 @@ def _parts(node: Node) -> Axes:
 
 def passes(kernel: Kernel) -> dict[Node, dict[Node, int]]:
     """For each value, the reductions and stored values that need it, and in which pass over a row
-    that is: each round of reductions is one, and stores are the last."""
+    that is: each round of reductions is one, and a store is done with the round after those it
+    depends on."""
     rounds: dict[Node, int] = {}
     for node in kernel.nodes:
         before = max(map(rounds.__getitem__, node.src), default=0)
         rounds[node] = before + (node.op is Op.FOLD)
-    last = max(rounds.values()) + 1
     found = {node: dict[Node, int]() for node in kernel.nodes}
-    found |= {store.value: {store.value: last} for store in kernel.stores}
+    found |= {one.value: {one.value: rounds[one.value] + 1} for one in kernel.stores}
     for node in reversed(kernel.nodes):
         for one in node.src:
             found[one] |= {node: rounds[node]} if node.op is Op.FOLD else found[node]
@@ -405,7 +405,7 @@ def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nes
     )
     is_row = bool(stores) and old[0] in kernel.stores[0].axes[: kernel.rows]
     rows = kernel.rows + (len(new) - len(old) if is_row else 0)
-    kernel = Kernel(kernel.parameters, stores, rows)
+    kernel = replace(kernel, stores=stores, rows=rows)
     return replace(nest, kernel=kernel, order=_swapped(nest.order, old, new))
 
 

@@ -14,7 +14,7 @@ from lamina.codegen.c import CPrinter
 from lamina.dtypes import DType, bool_, float32, float64, int64
 from lamina.errors import VerifyError
 from lamina.ir import build
-from lamina.ir.interpreter import check_kernel
+from lamina.ir.interpreter import check_chain
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -100,6 +100,11 @@ def test_verification_runs_in_check_mode(monkeypatch: pytest.MonkeyPatch) -> Non
         run_checked(replace_leaf(PROGRAM, 5))
 
 
+def check_kernel(kernel: Kernel, before: list[np.ndarray], after: np.ndarray) -> str | None:
+    arrays = dict(enumerate(before))
+    return check_chain([(kernel, (0, 1))], arrays, {**arrays, 1: after})
+
+
 def copying(dtype: DType, rounded: bool = False) -> Kernel:
     axis = ix.axis(0, 8)
     load = Node(Op.LOAD, (axis,), Load(0, float64 if rounded else dtype))
@@ -114,7 +119,7 @@ def test_floats_agree_within_a_tolerance(dtype: DType, near: float, far: float) 
     for error, fine in ((near, True), (far, False), (np.nan, False), (np.inf, False)):
         after = ones.copy()
         after[5] += error
-        wrong = check_kernel(copying(dtype), [ones, ones.copy()], [ones, after])
+        wrong = check_kernel(copying(dtype), [ones, ones.copy()], after)
         assert (wrong is None) is fine
         assert fine or str(wrong).startswith("parameter 1 at 5: ")
 
@@ -124,9 +129,9 @@ def test_integers_agree_exactly_unless_made_of_rounded_floats(dtype: DType) -> N
     zeros = np.zeros(8, dtype.numpy)
     after = zeros.copy()
     after[3] = 1
-    assert check_kernel(copying(dtype), [zeros, zeros.copy()], [zeros, after]) is not None
+    assert check_kernel(copying(dtype), [zeros, zeros.copy()], after) is not None
     floats = np.zeros(8)
     rounded = copying(dtype, rounded=True)
-    assert check_kernel(rounded, [floats, zeros.copy()], [floats, after]) is None
+    assert check_kernel(rounded, [floats, zeros.copy()], after) is None
     after[4] = 1
-    assert check_kernel(rounded, [floats, zeros.copy()], [floats, after]) is not None
+    assert check_kernel(rounded, [floats, zeros.copy()], after) is not None
