@@ -51,11 +51,11 @@ def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node]) -> list[Chain
 class _Candidate:
     """The kernels before `last` that can share its blocks."""
 
-    def __init__(
-        self, last: KernelGroup, groups: Sequence[KernelGroup], wanted: set[Node]
-    ) -> None:
+    def __init__(self, last: KernelGroup, groups: Sequence[KernelGroup], wanted: set[Node]) -> None:
         self.homes = {value: group for group in groups for value in group.members}
-        self.readers = {value: [one for one in groups if value in one.reads] for value in self.homes}
+        self.readers = {
+            value: [one for one in groups if value in one.reads] for value in self.homes
+        }
         self.wanted = wanted
         self.aligned = {last: {row: row for row in range(len(last.rows))}}
         self.inside: dict[Node, dict[int, int]] = {}  # a value -> which of its axes each row is
@@ -92,7 +92,9 @@ class _Candidate:
     def settle(self, taken: Mapping[KernelGroup, Chain]) -> bool:
         """Put every member in blocks, if that pays; `taken` are in chains already."""
         rows = set.intersection(*map(set, self.aligned.values()))
-        around = set(toposort(one for group in self.members for one in group.src)) - set(self.members)
+        around = set(toposort(one for group in self.members for one in group.src)) - set(
+            self.members
+        )
         closed = set(self.members).isdisjoint(toposort(around))
         if len(self.members) < 2 or not rows or not closed or taken.keys() & set(self.members):
             return False
@@ -130,11 +132,11 @@ class _Candidate:
         return total
 
 
-def _same_axes(
-    reader: KernelGroup, value: Node, aligned: Alignment
-) -> Iterator[tuple[int, int]]:
+def _same_axes(reader: KernelGroup, value: Node, aligned: Alignment) -> Iterator[tuple[int, int]]:
     """The axes of `value` along which `reader` stays in its own row, with that row of the chain."""
     for row, at in aligned.items():
-        for axis in range(len(value.shape)):
-            if all(index[axis] is reader.row_index[at] for index in reader.read_at[value]):
+        for axis, size in enumerate(value.shape):
+            if size == reader.rows[at] and all(
+                index[axis] is reader.row_index[at] for index in reader.read_at[value]
+            ):
                 yield row, axis
