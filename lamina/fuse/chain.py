@@ -77,26 +77,39 @@ class _Candidate:
         if home.members[0].op in ALONE or home.block is not None:
             return
         axes = dict(_same_axes(reader, value, self.aligned[reader]))
-        rows = {
+        at = {
             row: home.row_index.index(home.index_of[value][axis])
             for row, axis in axes.items()
             if home.index_of[value][axis] in home.row_index
         }
-        before = self.aligned.get(home, rows)
-        both = {row: at for row, at in rows.items() if before.get(row) == at}
+        before = self.aligned.get(home, at)
+        both = {row: own for row, own in at.items() if before.get(row) == own}
         outside = [one for one in self.readers[value] if one not in self.aligned]
-        if both and not outside and value not in self.wanted:
+        rows = self.rows if self.inside else set(both)
+        if both and both.keys() >= rows and not outside and value not in self.wanted:
             self.aligned[home] = both
             self.inside[value] = axes
 
+    @property
+    def rows(self) -> set[int]:
+        """The row axes that all members share."""
+        return set.intersection(*map(set, self.aligned.values()))
+
+    def _is_closed(self) -> bool:
+        """Does nothing stand between two members, nor one read other rows of another?"""
+        members = set(self.members)
+        around = set(toposort(one for group in members for one in group.src)) - members
+        return members.isdisjoint(toposort(around)) and all(
+            dict(_same_axes(group, value, self.aligned[group])).keys() >= self.rows
+            for group in members
+            for value in group.reads
+            if isinstance(value, Node) and self.homes.get(value) in members
+        )
+
     def settle(self, taken: Mapping[KernelGroup, Chain]) -> bool:
         """Put every member in blocks, if that pays; `taken` are in chains already."""
-        rows = set.intersection(*map(set, self.aligned.values()))
-        around = set(toposort(one for group in self.members for one in group.src)) - set(
-            self.members
-        )
-        closed = set(self.members).isdisjoint(toposort(around))
-        if len(self.members) < 2 or not rows or not closed or taken.keys() & set(self.members):
+        rows, apart = self.rows, taken.keys().isdisjoint(self.members)
+        if len(self.members) < 2 or not rows or not apart or not self._is_closed():
             return False
         *whole, split = sorted(rows)
         last = next(iter(self.aligned))

@@ -64,7 +64,7 @@ def keeps_bits(through: DType, to: DType) -> bool:
 
 # Holes: values, then constants, then dtypes.
 x, y, z = map(Hole, "xyz")
-i = Hole("i", Kinds.INTEGER)
+i, j = Hole("i", Kinds.INTEGER), Hole("j", Kinds.INTEGER)
 f = Hole("f", Kinds.FLOAT)
 r = Hole("r", Kinds.REAL)
 p, q = Hole("p", Kinds.BOOL), Hole("q", Kinds.BOOL)
@@ -118,6 +118,7 @@ ALGEBRA = RuleSet("algebra", [
     Rule("power_of_three", r**3, r * r * r),
     # Comparisons.
     Rule("less_than_itself", x < x, False),
+    Rule("less_or_equal", (i < j) | Apply(Op.EQ, i, j), ~(j < i)),
     # Bools and bits.
     Rule("not_twice", ~~s, s),
     Rule("and_itself", s & s, s),
