@@ -250,22 +250,12 @@ def run_compiled(
     compiled: Compiled, inputs: Sequence[Buffer], options: Options, device: str = "cpu"
 ) -> list[Buffer]:
     """Run a program on the buffers of its numbered inputs; one buffer an output."""
-<<<<<<< HEAD
     planned, code, homes = compiled
     results = [
         inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device) for one in homes
     ]
-    arena, count = planned.program.arena, len(planned.program.launches)
+    arena, count = planned.program.arena, len(planned.program.chains)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
-=======
-    planned, code = compiled
-    program, count = planned.program, len(planned.program.chains)
-    arena = Buffer(program.arena, device)
-    buffers: list[Buffer] = []
-    for slot in program.slots:
-        fresh = Buffer(slot.nbytes, device) if slot.kind == "output" else arena
-        buffers.append(inputs[slot.number] if slot.kind == "input" else fresh)
->>>>>>> ab0c23f (Run kernels that share rows in chains, block by block, and keep what passes between them in the cache)
     counter.kernels += count
     timed = bool(options.debug or profile)
     if options.check:
@@ -304,40 +294,22 @@ def _flops(kernel: AnyKernel) -> int:
     )
 
 
-<<<<<<< HEAD
 def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> list[float]:
-    """Run each kernel as a program of its own, and compare what it wrote with the reference."""
-    program, seconds = planned.program, []
-    for launch in program.launches:
-        kernel, plan = launch.kernel, planned.plans[launch.kernel]
-        slots = [program.slots[number] for number in launch.slots]
-        arrays = [
-            _array(table[program.place(one)], one.dtype, one.size, one.offset) for one in slots
-        ]
-        before = [array.copy() for array in arrays]
-        alone = Planned(replace(program, launches=(launch,)), {kernel: plan})
-        code = CpuProgram.load(_print(alone, options).text, options)
-        seconds += code.run(table, (), 1, timed=True) or [0.0]
-        if wrong := check_kernel(kernel, before, arrays):
-            raise VerifyError(f"check: kernel {plan.name}: {wrong}\nits schedule:\n{plan}")
-=======
-def _run_checked(planned: Planned, buffers: list[Buffer], options: Options) -> list[float]:
     """Run each chain as a program of its own, and compare what it wrote with the reference."""
     program, seconds = planned.program, []
     for chain in program.chains:
         plans = {launch.kernel: planned.plans[launch.kernel] for launch in chain}
         slots = {number: program.slots[number] for launch in chain for number in launch.slots}
-        after = {number: _array(buffers[number], slot.dtype, slot.size, slot.offset)
+        after = {number: _array(table[program.place(slot)], slot.dtype, slot.size, slot.offset)
                  for number, slot in slots.items() if slot.kind != "block"}  # fmt: skip
         before = {number: array.copy() for number, array in after.items()}
         alone = Planned(replace(program, launches=chain), plans)
         code = CpuProgram.load(_print(alone, options).text, options)
-        seconds += code.run(buffers, (), 1, timed=True) or [0.0]
+        seconds += code.run(table, (), 1, timed=True) or [0.0]
         if wrong := check_chain([(one.kernel, one.slots) for one in chain], before, after):
             text = "\n".join(map(str, plans.values()))
             names = "+".join(plan.name for plan in plans.values())
             raise VerifyError(f"check: kernel {names}: {wrong}\nits schedule:\n{text}")
->>>>>>> ab0c23f (Run kernels that share rows in chains, block by block, and keep what passes between them in the cache)
     return seconds
 
 

@@ -262,17 +262,8 @@ def print_program(
             text, chunks = SORT.format(name=name, kind=kind, n=nest.length), nest.rows
         else:
             text, chunks = CPrinter(nest, name, used).print()
-<<<<<<< HEAD
-        functions.append(text)
-        calls[kernel] = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
-    pointers = [
-        f"(u8 *)buffers[0] + {slot.offset}" if slot.kind == "scratch"
-        else f"buffers[{program.place(slot)}]" for slot in program.slots
-    ]  # fmt: skip
-=======
         functions[text] = name
         entries[kernel] = name, chunks
->>>>>>> ab0c23f (Run kernels that share rows in chains, block by block, and keep what passes between them in the cache)
     body = ["    double started = 0;"] if program.launches else []
     for number, chain in enumerate(program.chains):
         slots = list(dict.fromkeys(slot for launch in chain for slot in launch.slots))
@@ -294,8 +285,8 @@ def print_program(
 
 def _pointer(program: Program, slot: int) -> str:
     one = program.slots[slot]
-    arena = f"(u8 *)buffers[{len(program.slots)}] + {one.offset}"
-    return arena if one.kind == "scratch" else f"buffers[{slot}]"
+    arena = f"(u8 *)buffers[0] + {one.offset}"
+    return arena if one.kind == "scratch" else f"buffers[{program.place(one)}]"
 
 
 def _print_chain(

@@ -337,23 +337,16 @@ def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:
     return "", None
 
 
-<<<<<<< HEAD
 def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     """A block of dot products whose vectors run along the reduction, or of rows where nothing is
     reused; the larger operand is read once, in the outer loop. False where rows do not fit."""
-    rows = sorted(plan.kernel.row_axes, key=lambda axis: -axis.arg.size)[:2]
+    rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)[:2]
     heights: tuple[int, ...] = DOT_TILES[plan.target.registers]
     if fold is None:
         folds, inner = [node for node in plan.kernel.nodes if node.op is Op.FOLD], plan.inner()
         if len(inner) != 1 or not folds or not rows or rows[0].arg.size < ROWS * ROWS:
             return False
         rows, heights = rows[:1], (max(1, ROWS // len(folds)),)
-=======
-def _dot_tile(plan: Planner, fold: Node) -> None:
-    """A block of dot products whose vectors run along the reduction; the larger operand is read
-    once, in the outer loop."""
-    rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)[:2]
->>>>>>> ab0c23f (Run kernels that share rows in chains, block by block, and keep what passes between them in the cache)
     outer = [
         plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
         for axis, height in zip(rows, heights, strict=False)
