@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from lamina.dtypes import accumulator, bool_
 from lamina.ir import build
 from lamina.ir.build import cast, flip, permute, places, reshape, select, spread
-from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, SOFTMAX_SUM, WELFORD, Monoid
+from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.shape import Shape, prod
@@ -105,18 +105,14 @@ def _running_product(g: Node, z: Node, x: Node) -> Contributions:
     return (_product_before(x, axis) * sum_over(terms, (axis + 1,)),)
 
 
-def _share_among_ties(g: Node, z: Node, x: Node, extreme: Node) -> Node:
-    """`g` split evenly among the elements of `x` that equal `extreme` (all, when that is NaN)."""
-    top = _spread(z, extreme)
-    loses = (x < top) if z.arg.monoid in (MAX, SOFTMAX_SUM) else (top < x)
+def _extreme(g: Node, z: Node, x: Node) -> Contributions:
+    """`g` split evenly among the elements of `x` that equal `z` (all, when that is NaN)."""
+    top = _spread(z, z)
+    loses = (x < top) if z.arg.monoid is MAX else (top < x)
     exact = accumulator(g.dtype)
     ties = sum_over(cast(~loses, exact), z.arg.axes)
     share = cast(cast(g, exact) / ties, g.dtype)
-    return select(loses, x.lift(0.0), _spread(z, share))
-
-
-def _extreme(g: Node, z: Node, x: Node) -> Contributions:
-    return (_share_among_ties(g, z, x, z),)
+    return (select(loses, x.lift(0.0), _spread(z, share)),)
 
 
 def _extreme_at(g: Node, z: Node, value: Node, index: Node) -> Contributions:
@@ -132,40 +128,10 @@ def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
     return put(g, winner, x.shape, axis), *(None for _ in index)
 
 
-def _welford(g: Node, z: Node, count: Node, mean: Node, squares: Node) -> Contributions:
-    """With N = sum n_i, M = sum n_i mean_i / N, d_i = mean_i - M and z = sum m2_i + sum n_i d_i^2:
-    dM / d mean_i = n_i / N and dM / dn_i = d_i / N; dz / d mean_i = 2 n_i d_i, dz / dn_i = d_i^2
-    and dz / d m2_i = 1 (what M contributes vanishes, as sum n_i d_i = 0)."""
-    g = _spread(z, g)
-    if z.arg.part == 0:
-        return g, None, None
-    total, away = _part(z, 0), mean - _part(z, 1)
-    if z.arg.part == 2:
-        return g * away * away, g * count * away * 2.0, g
-    share = g / select(total.eq(0.0), total.lift(1.0), total)
-    return share * away, share * count, None
-
-
-def _softmax_sum(g: Node, z: Node, m: Node, s: Node) -> Contributions:
-    """With M = max m_i (ties share), e_i = exp(m_i - M) and S = sum s_i e_i: dS / ds_i = e_i and
-    dS / dm_i = s_i e_i - S dM / dm_i."""
-    if z.arg.part == 0:
-        return _share_among_ties(g, z, m, z), None
-    top = Node(z.op, z.src, z.arg._replace(part=0))
-    # Rows of -inf keep a finite reference, as in the monoid itself.
-    finite = select(top.eq(float("-inf")), top.lift(0.0), top)
-    e = build.unary(Op.EXP, m - _spread(z, finite))
-    through_max = _share_among_ties(g * z, z, m, top)
-    g = _spread(z, g)
-    return g * s * e - through_max, g * e
-
-
 # Of REDUCE, and of SCAN.
 _RULES: dict[Monoid, tuple[Rule, Rule | None]] = {
     ADD: (lambda g, z, x: (_spread(z, g),), lambda g, z, x: (sum_from_each(g, z.arg.axes[0]),)),
     MUL: (_product, _running_product),
     **dict.fromkeys((MAX, MIN), (_extreme, _running_extreme)),
     **dict.fromkeys((ARGMAX, ARGMIN), (_extreme_at, _running_extreme)),
-    WELFORD: (_welford, None),
-    SOFTMAX_SUM: (_softmax_sum, None),
 }

@@ -25,7 +25,7 @@ from lamina.autodiff.reductions import sum_from_each, take
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
 from lamina.errors import GradientError
 from lamina.ir.build import select, spread
-from lamina.ir.monoids import ADD, MUL, SOFTMAX_SUM, WELFORD
+from lamina.ir.monoids import ADD, MUL
 from lamina.ir.node import Node, const, toposort, type_text
 from lamina.ir.ops import Group, Op
 
@@ -130,7 +130,7 @@ def _beneath(node: Node, number: int, live: Mask) -> Mask:
 
 def _factor_may_be_infinite(node: Node, number: int) -> bool:
     if node.op in Group.REDUCTION:
-        return node.arg.monoid in (MUL, WELFORD, SOFTMAX_SUM)
+        return node.arg.monoid is MUL
     if node.op is Op.MUL:
         return not math.isfinite(_constant(node.src[1 - number]))
     if node.op is Op.DIV and number == 0:

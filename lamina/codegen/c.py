@@ -1,17 +1,17 @@
 """C with the GCC and Clang vector extensions, for the CPU.
 
 A program is one translation unit: a function a kernel, and `lamina_run`, which calls them in
-order and hands loops bound to threads to the pool. No header is included: that costs more time
-than compiling a small kernel.
+order and hands loops bound to threads to the pool, after the text of `prelude.c`.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from lamina.codegen.base import NestPrinter, Point, Scope, Value
-from lamina.codegen.spell_c import HELPERS, TYPES, spell
+from lamina.codegen.spell_c import TYPES, spell
 from lamina.dtypes import DType, bool_, float32, int64
 from lamina.fuse.program import Launch, Program
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, points
@@ -19,14 +19,7 @@ from lamina.ir.node import Node
 from lamina.kernel.schedule import Nest
 from lamina.simplify import index as ix
 
-PRELUDE = """\
-typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
-typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
-typedef unsigned long long u64; typedef float f32; typedef double f64;
-typedef void (*lamina_body_fn)(void *, long);
-typedef void (*lamina_parallel_fn)(long, lamina_body_fn, void *);
-#define INLINE static inline __attribute__((always_inline))
-"""
+PRELUDE = Path(__file__).with_name("prelude.c")
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 
 
@@ -36,7 +29,7 @@ class CPrinter(NestPrinter):
     def __init__(self, nest: Nest, name: str, used: set[str]) -> None:
         super().__init__(nest)
         self.function = name
-        self.used = used  # vector types and helper functions, by name
+        self.used = used  # vector types, by name
 
     # Spelling.
 
@@ -209,39 +202,7 @@ def vector_typedef(name: str) -> str:
     )
 
 
-# A bottom-up merge sort of each row; NaN comes last.
-SORT = """\
-static void {name}(void *arg, long row) {{
-    void **b = arg;
-    const {kind} *restrict keys = ({kind} *)b[0] + row * {n};
-    i64 *from = (i64 *)b[1] + row * {n}, *to = (i64 *)b[2] + row * {n};
-    for (i64 i = 0; i < {n}; i++) from[i] = i;
-    for (i64 width = 1; width < {n}; width *= 2) {{
-        for (i64 start = 0; start < {n}; start += 2 * width) {{
-            const i64 middle = start + width < {n} ? start + width : {n};
-            const i64 end = start + 2 * width < {n} ? start + 2 * width : {n};
-            i64 i = start, j = middle;
-            for (i64 k = start; k < end; k++) {{
-                _Bool right = i >= middle;
-                if (!right && j < end) {{
-                    const {kind} a = keys[from[i]], c = keys[from[j]];
-                    right = c < a || (a != a && c == c);
-                }}
-                to[k] = from[right ? j++ : i++];
-            }}
-        }}
-        i64 *swap = from; from = to; to = swap;
-    }}
-    if (from != (i64 *)b[1] + row * {n})
-        for (i64 i = 0; i < {n}; i++) to[i] = from[i];
-}}"""
-
-
 RUN = """\
-struct lamina_time {{ long seconds, nanoseconds; }};
-int clock_gettime(int, struct lamina_time *);
-static double lamina_clock(void) {{ struct lamina_time t; clock_gettime(1, &t); \
-return t.seconds + 1e-9 * t.nanoseconds; }}
 void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, \
 double *seconds) {{
 {body}
@@ -259,7 +220,7 @@ def print_program(
     for kernel, (name, nest) in nests.items():
         if isinstance(nest, SortKernel):
             kind = ELEMENTS[nest.parameters[0].dtype]
-            text, chunks = SORT.format(name=name, kind=kind, n=nest.length), nest.rows
+            text, chunks = f"SORT({name}, {kind}, {nest.length})", nest.rows
         else:
             text, chunks = CPrinter(nest, name, used).print()
         functions[text] = name
@@ -277,10 +238,10 @@ def print_program(
         body.append(f"    {{ void *b[] = {{{arguments}}}; if (seconds) started = lamina_clock(); "
                     f"{call}; "
                     f"if (seconds) seconds[{number}] = lamina_clock() - started; }}")  # fmt: skip
-    types = [vector_typedef(name) for name in sorted(used) if name.rpartition("x")[2].isdigit()]
-    helpers = [text for name, text in HELPERS.items() if name in used]
+    types = [vector_typedef(name) for name in sorted(used)]
     named = [text.replace("{name}", name) for text, name in functions.items()]
-    return "\n".join([PRELUDE, *types, *helpers, *named, RUN.format(body="\n".join(body))])
+    prelude = PRELUDE.read_text(encoding="utf-8")
+    return "\n".join([prelude, *types, *named, RUN.format(body="\n".join(body))])
 
 
 def _pointer(program: Program, slot: int) -> str:

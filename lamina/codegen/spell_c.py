@@ -19,29 +19,6 @@ if TYPE_CHECKING:
 
 TYPES = SHORT | {bool_: "_Bool"}
 
-# Functions of (T a, T b) and the types T that they are for; F is the suffix of C's functions of T.
-# Integer division rounds down and survives zero; the remainder has the divisor's sign.
-_BODIES = {
-    ("idiv", "i"): "if (b == 0) return 0; if (b == -1) return -a; T q = a / b; "
-                   "return q - ((a % b != 0) && ((a < 0) != (b < 0)));",
-    ("idiv", "u"): "return b == 0 ? 0 : a / b;",
-    ("mod", "i"): "if (b == 0 || b == -1) return 0; T r = a % b; "
-                  "return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;",
-    ("mod", "u"): "return b == 0 ? 0 : a % b;",
-    ("mod", "f"): "T r = __builtin_fmodF(a, b); if (r == 0) return __builtin_copysignF(r, b); "
-                  "return (r < 0) != (b < 0) ? r + b : r;",
-    ("pow", "iu"): "T r = 1; if ((i64)b < 0) return a == 1 ? 1 : a == (T)-1 ? (b & 1 ? a : 1) : 0; "
-                   "while (b) { if (b & 1) r *= a; a *= a; b >>= 1; } return r;",
-    ("pow", "f"): "return __builtin_powF(a, b);",
-}  # fmt: skip
-HELPERS = {
-    f"{stem}_{kind}": f"INLINE T {stem}_T(T a, T b) {{ {body} }}"
-    .replace("T", kind).replace("F", "f" if kind == "f32" else "")
-    for (stem, kinds), body in _BODIES.items()
-    for kind in TYPES.values()
-    if kind[0] in kinds
-}  # fmt: skip
-
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
 
@@ -93,9 +70,7 @@ def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> 
 
 def _call(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
     name = f"{node.op.name.lower()}_{TYPES[out.dtype]}"
-    if name in HELPERS:
-        printer.used.add(name)
-    else:
+    if node.op not in (Op.IDIV, Op.MOD, Op.POW):  # functions of the prelude
         name = f"__builtin_{node.op.name.lower()}{'f' if out.dtype is float32 else ''}"
     return _by_lane(printer, operands, out, lambda *texts: f"{name}({', '.join(texts)})")
 

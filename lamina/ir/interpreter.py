@@ -228,7 +228,9 @@ def _elements(
     axes = own + [one for one in order if one.op is Op.AXIS and one not in (*own, *at)]
     values: dict[Node, Array] = {axis: np.array(value) for axis, value in at.items()}
     for node in order:
-        values[node] = values[node] if node in at else _value(np, node, axes, arrays, [values[one] for one in node.src])
+        if node not in at:
+            operands = [values[one] for one in node.src]
+            values[node] = _value(np, node, axes, arrays, operands)
     shape = [axis.arg.size for axis in own] + [1] * (len(axes) - len(own))
     holds, places, elements = (
         np.broadcast_to(True if root is None else values[root], shape).reshape(-1)

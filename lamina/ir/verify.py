@@ -271,10 +271,10 @@ def _check_store(kernel: Kernel, store: Store) -> None:
     require(not strange, f"it depends on {_names(strange)}, which it does not run over")
     if store.monoid is not None:
         require(store.monoid.op, f"it combines with {store.monoid.name}, which is no operation")
-    keeps = kernel.parameters[store.parameter].memory == "device"  # what other rows must not overwrite
-    rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1 and keeps}
+    rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
     still = rows - free_axes(store.index)
-    require(not still, f"rows along {_names(still)} write one element")
+    shared = kernel.parameters[store.parameter].memory == "device"
+    require(not (still and shared), f"rows along {_names(still)} write one element")
 
 
 def _names(axes: Iterable[Node]) -> str:

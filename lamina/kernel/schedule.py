@@ -225,7 +225,8 @@ class Stage(Move):
         if not reduced:
             stores = _rebuilt(kernel, {value: load})
             fills = (*nest.fills, Fill(at, Store(number, index, value, axes)))
-            return replace(nest, kernel=replace(kernel, parameters=parameters, stores=stores), fills=fills)
+            kernel = replace(kernel, parameters=parameters, stores=stores)
+            return replace(nest, kernel=kernel, fills=fills)
         rows = [one for one in inside if one in kernel.row_axes]
         last = all(nest.bound(one) in ("vector", "unroll") for one in rows)
         self.require(last, f"it depends on reductions, and a{self.axis} is not the last row loop")

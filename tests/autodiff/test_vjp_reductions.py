@@ -20,7 +20,6 @@ from lamina.ir.monoids import (
     MAX,
     MIN,
     MUL,
-    SOFTMAX_SUM,
     WELFORD,
     Monoid,
 )
@@ -102,77 +101,6 @@ def test_arg_extremes(monoid: Monoid, shape: Shape, seed: int, data: st.DataObje
 def test_argmax_gives_all_to_the_first() -> None:
     (dx,) = gradients(lambda x: reduce(ARGMAX, (0,), x, places((3,), 0)), [1.0, 2.0, 2.0])
     np.testing.assert_array_equal(dx, [0.0, 1.0, 0.0])
-
-
-@given(SEEDS, st.integers(1, 3))
-def test_variance_of_leaves(seed: int, rows: int) -> None:
-    def variance(x: Node) -> Node:
-        return reduce(WELFORD, (1,), x.lift(1.0), x, x.lift(0.0), part=2)
-
-    x = apart(seed, (rows, 3))
-    check(variance, x, order=2, tolerance=1e-5)
-    (dx,) = gradients(variance, x)
-    np.testing.assert_allclose(dx, 2 * (x - x.mean(1, keepdims=True)), atol=1e-12)
-
-
-@pytest.mark.parametrize("part", [1, 2])
-@given(RANKED, SEEDS, st.data())
-def test_welford(part: int, shape: Shape, seed: int, data: st.DataObject) -> None:
-    axes = some_axes(data, shape) or [0]
-    count = np.random.default_rng(seed).uniform(1.0, 3.0, shape)
-    mean, squares = apart(seed, (2, *shape))
-
-    def build(count: Node, mean: Node, squares: Node) -> Node:
-        # The products give each operand an adjoint, whichever the part.
-        return reduce(WELFORD, axes, count, mean, squares * count * mean, part=part) + reduce(
-            ADD, axes, squares
-        )
-
-    check(build, count, mean, squares)
-
-
-def test_welford_count() -> None:
-    (dn, dmean) = gradients(
-        lambda n, mean: reduce(WELFORD, (0,), n, mean, mean, part=0), np.ones(3), np.ones(3)
-    )
-    np.testing.assert_array_equal(dn, 1.0)
-    assert dmean is None
-
-
-def test_welford_of_nothing_counted() -> None:
-    for d in gradients(
-        lambda n, mean: reduce(WELFORD, (0,), n, mean, mean, part=1), np.zeros(2), np.ones(2)
-    ):
-        np.testing.assert_array_equal(d[0] - d[1], 0.0)
-
-
-def test_softmax_sum_of_a_masked_row() -> None:
-    for d in gradients(
-        lambda m, s: reduce(SOFTMAX_SUM, (0,), m, s, part=1), np.full(3, -np.inf), np.ones(3)
-    ):
-        np.testing.assert_array_equal(d, 0.0)
-
-
-@pytest.mark.parametrize("part", [0, 1])
-@given(RANKED, SEEDS, st.data())
-def test_softmax_sum(part: int, shape: Shape, seed: int, data: st.DataObject) -> None:
-    shape = tuple(max(size, 1) for size in shape)
-    axes = some_axes(data, shape) or [0]
-    m, s = apart(seed, (2, *shape))
-    check(lambda m, s: reduce(SOFTMAX_SUM, axes, m, s * m, part=part) + reduce(ADD, axes, s), m, s)
-
-
-def test_logsumexp_derives_to_softmax() -> None:
-    def logsumexp(x: Node) -> Node:
-        parts = (x, x.lift(1.0))
-        s = reduce(SOFTMAX_SUM, (1,), *parts, part=1)
-        return Node(Op.LOG, (s,)) + reduce(SOFTMAX_SUM, (1,), *parts)
-
-    x = apart(5, (2, 3))
-    check(logsumexp, x, order=2, tolerance=1e-5)
-    ties = np.array([[100.0, 100.0, -np.inf]])
-    (dx,) = gradients(logsumexp, ties)
-    np.testing.assert_allclose(dx, [[0.5, 0.5, 0.0]])
 
 
 @pytest.mark.parametrize("monoid", [ADD, MUL, MAX, MIN], ids=repr)

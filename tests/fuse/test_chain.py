@@ -11,9 +11,9 @@ import lamina as lm
 from lamina.fuse import chain
 from lamina.fuse.program import Program
 from lamina.options import current, using
-from lamina.pipeline import compile_outputs, execute, normalized
+from lamina.pipeline import compile_sinks, run_compiled
 from lamina.runtime.buffer import Buffer
-from lamina.tensor.attention import scaled_dot_product_attention
+from lamina.tensor.realize import cut
 from tests.programs import disagreement, merged, random_program
 
 RNG = np.random.default_rng(3)
@@ -23,9 +23,9 @@ def tensor(*shape: int) -> lm.Tensor:
     return lm.Tensor(RNG.standard_normal(shape).astype(np.float32))
 
 
-def program(result: lm.Tensor) -> Program:
-    outputs, _ = normalized([result.node])
-    return compile_outputs(outputs, current()).planned.program
+def program(*results: lm.Tensor) -> Program:
+    nodes = tuple(cut([one.node for one in results], {}))
+    return compile_sinks(nodes, current()).planned.program
 
 
 def names(found: Program) -> list[int]:
@@ -35,7 +35,7 @@ def names(found: Program) -> list[int]:
 @pytest.mark.parametrize("causal", [False, True])
 def test_weights_of_rows_never_exist_as_a_whole(causal: bool) -> None:
     query, key, value = (tensor(2, 2, 512, 32) for _ in range(3))
-    result = scaled_dot_product_attention(query, key, value, is_causal=causal)
+    result = lm.scaled_dot_product_attention(query, key, value, is_causal=causal)
     found = program(result)
     assert max(names(found)) == 3
     assert found.arena < 4 * 2 * 2 * 512 * 512
@@ -52,7 +52,7 @@ def test_memory_grows_with_the_length_alone() -> None:
     sizes = []
     for length in (1024, 4096):
         one = lm.zeros((1, 2, length, 16), dtype=lm.float32)
-        found = program(scaled_dot_product_attention(one + 1.0, one + 2.0, one + 3.0))
+        found = program(lm.scaled_dot_product_attention(one + 1.0, one + 2.0, one + 3.0))
         sizes.append(found.arena + found.block)
     assert sizes[1] <= 4 * sizes[0] + (1 << 16)
 
@@ -60,12 +60,11 @@ def test_memory_grows_with_the_length_alone() -> None:
 def test_what_is_wanted_itself_stays_in_memory() -> None:
     a, b = tensor(512, 32), tensor(32, 512)
     scores = a @ b
-    found, _ = normalized([scores.node, lm.softmax(scores, axis=-1).node])
-    assert names(compile_outputs(found, current()).planned.program) == [1, 1]
+    assert names(program(scores, lm.softmax(scores, axis=-1))) == [1, 1]
 
 
 def test_small_arrays_and_large_operands_are_left_alone() -> None:
-    small = scaled_dot_product_attention(*(tensor(1, 64, 32) for _ in range(3)))
+    small = lm.scaled_dot_product_attention(*(tensor(1, 64, 32) for _ in range(3)))
     assert max(names(program(small))) == 1
     x, first, second = tensor(512, 768), tensor(768, 2048), tensor(2048, 768)
     assert max(names(program((x @ first).relu() @ second))) == 1
@@ -73,14 +72,14 @@ def test_small_arrays_and_large_operands_are_left_alone() -> None:
 
 def test_a_checked_chain_compares_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     one = tensor(1, 1, 512, 16)
-    result = scaled_dot_product_attention(one, one, one)
+    result = lm.scaled_dot_product_attention(one, one, one)
     monkeypatch.setattr(chain, "LARGE", 1 << 16)
-    compile_outputs.cache_clear()
+    inputs: dict[Buffer, int] = {}
+    nodes = tuple(cut([result.node], inputs))
     with using(check=True) as options:
-        (buffer,) = execute([result.node], "cpu", options)
-    assert isinstance(buffer, Buffer)
-    assert names(program(result)) == [3]
-    compile_outputs.cache_clear()
+        compiled = compile_sinks(nodes, options)
+        assert names(compiled.planned.program) == [3]
+        run_compiled(compiled, list(inputs), options)
 
 
 @pytest.mark.parametrize("number", range(4))
