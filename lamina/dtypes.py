@@ -76,7 +76,6 @@ SHORT: dict[DType, str] = {  # such as u8, i64, bf16 and c64
     dtype: dtype.name.replace("float", "f").replace("uint", "u").replace("int", "i")
     .replace("complex", "c") for dtype in ALL
 }  # fmt: skip
-BY_SHORT: dict[str, DType] = {short: dtype for dtype, short in SHORT.items()}
 STORAGE_ONLY = (float8_e4m3fn, float8_e5m2)
 
 default_float = float32

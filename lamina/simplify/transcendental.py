@@ -2,8 +2,8 @@
 
 A vector instruction set has no exp. Written in additions, multiplications, bit operations and
 selections, a function vectorises wherever those do. Everything is float32, except for the argument
-reduction of SIN and COS and for POW, which use float64 and 64-bit integers where float32 has too
-few bits. Special values are IEEE 754's, subnormals included; `MAX_ULP` bounds the error.
+reduction of SIN and COS, which uses float64 and 64-bit integers where float32 has too few bits.
+Special values are IEEE 754's, subnormals included; `MAX_ULP` bounds the error.
 
 A compiler may contract ``a * b + c`` or not, but must not reorder sums. No expansion relies on
 shifts by variable amounts, on casts out of range, or on signed overflow.
@@ -19,16 +19,16 @@ from collections.abc import Callable, Sequence
 from math import inf, nan
 
 from lamina.dtypes import DType, bfloat16, float16, float32, float64, int32, int64, uint32, uint64
-from lamina.ir.build import bitcast, cast, full, select, unary
+from lamina.ir.build import bitcast, cast, full, select
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
 MAX_ULP: dict[Op, float] = {
     Op.EXP: 1.2, Op.EXP2: 1.2, Op.LOG: 1.0, Op.LOG2: 1.5, Op.SIN: 1.75, Op.COS: 1.75,
-    Op.ATAN: 1.5, Op.ERF: 1.75, Op.POW: 0.51,
+    Op.ATAN: 1.5, Op.ERF: 1.75,
 }  # fmt: skip
 """Largest distance of a float32 result from the exact value, in units of its last place: measured
-over all of float32 (POW: a sample), with a margin for other choices of what to fuse."""
+over all of float32, with a margin for other choices of what to fuse."""
 
 
 def expand(node: Node) -> Node:
@@ -36,8 +36,7 @@ def expand(node: Node) -> Node:
     computed in float32. What has no expansion is returned as it is, all float64 for one."""
     if node.op not in EXPANSIONS or node.dtype not in (float16, bfloat16, float32):
         return node
-    src = (cast(operand, float32) for operand in node.src)
-    return cast(EXPANSIONS[node.op](*src), node.dtype)
+    return cast(EXPANSIONS[node.op](cast(node.src[0], float32)), node.dtype)
 
 
 def _polynomial(x: Node, coefficients: Sequence[float]) -> Node:
@@ -227,52 +226,7 @@ def _erf(x: Node) -> Node:
     return select(x < 1.0, small, select(x > 3.84, x.lift(1.0), large))
 
 
-# log2((1 + s) / (1 - s)) / s, in powers of s**2
-_POW_LOG2 = (2.8853900817778477, 0.9617966941151905, 0.5770779419168292, 0.41220929503450315,
-             0.31990397221616407, 0.2829249390524061)  # fmt: skip
-_POW_EXP2 = (0.9999999999616827, 0.6931471807284465, 0.24022651198155082, 0.055504103534304204,
-             0.009618027253975621, 0.0013333922582748384, 0.00015469291037645424,
-             1.5201916692370365e-05)  # fmt: skip
-# Adding it rounds to an integer and leaves that integer, biased by 1023, in the low bits.
-_ROUND_WIDE = 1.5 * 2.0**52 + 1023.0
-
-
-def _pow(x: Node, y: Node) -> Node:
-    """``2 ** (y * log2(abs(x)))`` in float64, then the sign and the cases of IEEE 754."""
-    bits = bitcast(x, uint32)
-    magnitude = bitcast(bits & 0x7FFFFFFF, float32)
-    product = cast(y, float64) * _log2_wide(magnitude)
-    exponent = select(magnitude.eq(1.0), product.lift(0.0), product)  # 0 * inf: (-1) ** inf is 1
-    power = cast(_exp2_wide(exponent), float32)
-    half = y * 0.5
-    whole = unary(Op.TRUNC, y).eq(y)
-    odd = whole & ~unary(Op.TRUNC, half).eq(half)
-    sign = select(odd, bits & 0x80000000, bits.lift(0))
-    signed = bitcast(bitcast(power, uint32) ^ sign, float32)
-    real = whole | ~((x < 0.0) & (x > -inf))
-    one = y.eq(0.0) | x.eq(1.0)
-    return select(one, x.lift(1.0), select(real, signed, x.lift(nan)))
-
-
-def _log2_wide(x: Node) -> Node:
-    """log2 of a float32 `x` >= 0 or NaN, as float64, to 43 bits."""
-    n, f = _split(x)
-    wide = cast(f, float64)
-    s = wide / (wide + 2.0)
-    finite = cast(n, float64) + s * _polynomial(s * s, _POW_LOG2)
-    outside = cast(select(x.eq(0.0), x.lift(-inf), x), float64)
-    return select((x > 0.0) & (x < inf), finite, outside)
-
-
-def _exp2_wide(x: Node) -> Node:
-    """2**x of a float64 `x`, to 34 bits; beyond the exponents of float32, one of those."""
-    x = _clamped(x, -200.0, 200.0)
-    shifted = x + _ROUND_WIDE
-    r = x - (shifted + -_ROUND_WIDE)
-    return _polynomial(r, _POW_EXP2) * bitcast(bitcast(shifted, uint64) << 52, float64)
-
-
-EXPANSIONS: dict[Op, Callable[..., Node]] = {
+EXPANSIONS: dict[Op, Callable[[Node], Node]] = {
     Op.EXP: _exp, Op.EXP2: _exp2, Op.LOG: _log, Op.LOG2: _log2, Op.SIN: _sin, Op.COS: _cos,
-    Op.ATAN: _atan, Op.ERF: _erf, Op.POW: _pow,
+    Op.ATAN: _atan, Op.ERF: _erf,
 }  # fmt: skip
