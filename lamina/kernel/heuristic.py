@@ -343,8 +343,9 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)[:2]
     heights: tuple[int, ...] = DOT_TILES[plan.target.registers]
     if fold is None:
-        folds, inner = [node for node in plan.kernel.nodes if node.op is Op.FOLD], plan.inner()
-        if len(inner) != 1 or not folds or not rows or rows[0].arg.size < ROWS * ROWS:
+        folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
+        again = any(len(one.axes) > plan.kernel.rows for one in plan.kernel.stores)
+        if len(plan.inner()) != 1 or again or not rows or rows[0].arg.size < ROWS * ROWS:
             return False
         rows, heights = rows[:1], (max(1, ROWS // len(folds)),)
     outer = [

@@ -464,7 +464,7 @@ def scaled_dot_product_attention(
     total = over.sum(weights, axis=-1, keepdims=True)
     weights = dropout(weights, dropout_p, training=dropout_p > 0.0)
     result = matmul(weights.cast(dtype).cast(wide), value)
-    return (result / where(total == 0.0, 1.0, total)).cast(dtype)
+    return (result * (1.0 / where(total == 0.0, 1.0, total))).cast(dtype)
 
 
 def _for_heads(query: Tensor, x: Tensor) -> Tensor:

@@ -144,10 +144,9 @@ def _softmax(node: Node, axes: Axes, log: bool) -> Node:
     shifted = node - build.expand(_greatest(node, axes), node.shape)
     powers = Node(Op.EXP, (shifted,))
     total = build.reduce(ADD, axes, powers)
-    if log:
-        total = Node(Op.LOG, (total,))
-    wide = build.spread(total, axes, node.shape)
-    return shifted - wide if log else powers / wide
+    one = Node(Op.LOG, (total,)) if log else total.lift(1.0) / total
+    wide = build.spread(one, axes, node.shape)
+    return shifted - wide if log else powers * wide
 
 
 def _shares(what: str, log: bool, x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
