@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lamina import __version__
 from lamina.errors import LaminaError
+from lamina.explain.doctor import doctor
 from lamina.pipeline import PASSES, profile
-from lamina.runtime import doctor
 from lamina.runtime.profile import KernelRecord
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ WEIGHT: dict[Op, int] = (
 SHARED_COST = 12  # recomputing more than this for a second user costs more than a buffer
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
-MAX_RECOMPUTED = 64  # operations worth repeating to save several buffers
 MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
 MAX_COST = 1000  # costs saturate here
 
@@ -139,23 +138,7 @@ def _shared(order: list[Node], users: Users, values: set[Node]) -> set[Node]:
         owners[node] = frozenset[Node]().union(*parts)
         if len(owners[node]) > 1 and node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST:
             ends.add(node)
-    found = ends - values
-    return found - _recomputed(order, values, found)
-
-
-def _recomputed(order: list[Node], values: set[Node], found: set[Node]) -> set[Node]:
-    """Members of `found` that outnumber the arrays they all come from: storing those instead
-    moves less memory, and a little arithmetic is cheaper than memory."""
-    ends = values | {node for node in order if node.op is Op.BUFFER}
-    families: dict[frozenset[Node], list[Node]] = {}
-    for node, region in _regions(order, ends):
-        if len(region) > MAX_RECOMPUTED:
-            ends.add(node)
-        elif node in found:
-            arrays = frozenset(one for inner in region for one in inner.src if one in ends)
-            families.setdefault(arrays, []).append(node)
-    outnumber = (family for arrays, family in families.items() if len(family) > len(arrays))
-    return {node for family in outnumber for node in family}
+    return ends - values
 
 
 def _regions(order: list[Node], ends: set[Node]) -> Iterator[tuple[Node, frozenset[Node]]]:

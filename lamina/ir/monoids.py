@@ -1,6 +1,6 @@
 """Monoids: an identity and an associative combine over a tuple of scalars.
 
-One mechanism then gives sums, extrema, argmax, one-pass variance and the streaming softmax.
+One mechanism then gives sums, extrema, argmax and products of complex numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lamina.dtypes import DType, Scalar, bool_
-from lamina.ir.build import const, select
+from lamina.ir.build import select
 from lamina.ir.node import Node
 from lamina.ir.ops import Hole, Op
 
@@ -66,26 +66,6 @@ def _multiply_complex(left: Parts, right: Parts) -> Parts:
     return a * c - b * d, a * d + b * c
 
 
-def _welford(left: Parts, right: Parts) -> Parts:
-    """Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance", eq. 2.1."""
-    (n, mean, m2), (k, other, m2_other) = left, right
-    total = n + k
-    safe = select(total.eq(0), const(1, total.dtype), total)
-    delta = other - mean
-    share = k / safe
-    return total, mean + delta * share, m2 + m2_other + delta * delta * n * share
-
-
-def _softmax_sum(left: Parts, right: Parts) -> Parts:
-    """Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3."""
-    (m, s), (n, t) = left, right
-    top = Node(Op.MAX, (m, n))
-    # A finite reference keeps rows of -inf at a sum of 0 instead of NaN.
-    low = const(float("-inf"), top.dtype)
-    safe = select(top.eq(low), const(0.0, top.dtype), top)
-    return top, s * Node(Op.EXP, (m - safe,)) + t * Node(Op.EXP, (n - safe,))
-
-
 ADD = _of_op(Op.ADD, lambda dtype: 0)
 MUL = _of_op(Op.MUL, lambda dtype: 1)
 MAX = _of_op(Op.MAX, lambda dtype: False if dtype is bool_ else dtype.min)
@@ -93,7 +73,5 @@ MIN = _of_op(Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
 ARGMAX = Monoid("ARGMAX", 2, lambda dtypes: (dtypes[0].min, dtypes[1].max), _better(Op.MAX))
 ARGMIN = Monoid("ARGMIN", 2, lambda dtypes: (dtypes[0].max, dtypes[1].max), _better(Op.MIN))
 COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_complex)
-WELFORD = Monoid("WELFORD", 3, lambda dtypes: (0.0, 0.0, 0.0), _welford)
-SOFTMAX_SUM = Monoid("SOFTMAX_SUM", 2, lambda dtypes: (float("-inf"), 0.0), _softmax_sum)
 
 MONOIDS = {one.name: one for one in list(globals().values()) if isinstance(one, Monoid)}

@@ -13,7 +13,7 @@ from lamina import dtypes
 from lamina.dtypes import bool_, float32, float64, int8, int64, uint8
 from lamina.errors import VerifyError
 from lamina.ir import build
-from lamina.ir.monoids import ADD, ARGMAX, WELFORD
+from lamina.ir.monoids import ADD, ARGMAX, COMPLEX_MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import (
     Affine,
@@ -153,8 +153,8 @@ VIOLATIONS = {
     "sum of bools": (
         (Op.REDUCE, (FLAGS,), Reduce(ADD, (1,)), bool_, (2,)), "ADD does not combine bool"),
     "variance of mixed dtypes": (
-        (Op.REDUCE, (INDEX, X, X), Reduce(WELFORD, (1,)), int64, (2,)),
-        "WELFORD does not combine int64, float32, float32"),
+        (Op.REDUCE, (INDEX, X), Reduce(COMPLEX_MUL, (1,)), int64, (2,)),
+        "COMPLEX_MUL does not combine int64, float32"),
     "unsorted axes": (
         (Op.REDUCE, (X,), Reduce(ADD, (1, 0)), float32, ()), "do not fit"),
     "list of axes": (

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from lamina.errors import CompileError, CompilerNotFoundError
+from lamina.explain.doctor import doctor
 from lamina.options import Options
-from lamina.runtime import Buffer, Compiler, CpuProgram, compiler, cpu, disk_cache, doctor, find
+from lamina.runtime import Buffer, Compiler, CpuProgram, compiler, cpu, disk_cache, find
 
 from .sources import ADD_INDEX, HEADER
 
