@@ -7,21 +7,19 @@ cache, and the whole array never exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from lamina.fuse.group import ALONE, Block, KernelGroup
-from lamina.ir.kernel import free_axes, points
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
 
-LARGE = 1 << 20  # bytes of an array that are worth keeping out of memory
+LARGE = 1 << 20  # bytes of arrays that are worth keeping out of memory
 CACHED = 1 << 19  # bytes of a block
 LEAST_ROWS = 16  # of a block, whatever they take, up to
 MOST = 1 << 21  # bytes
 READ_AGAIN = 8  # times the bytes of a block that each block may read once more
 
-Alignment = dict[int, int]  # a row axis of the last kernel -> the same one of another kernel
+Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
 
 
 class Chain:
@@ -41,115 +39,103 @@ class Chain:
 def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node]) -> list[Chain]:
     """`groups` as chains; `wanted` are the values that have to be in memory at the end."""
     chain_of: dict[KernelGroup, Chain] = {}
+    homes = {value: group for group in groups for value in group.members}
+    readers: dict[Node, set[KernelGroup]] = {value: set() for value in homes}
+    for group in groups:
+        for value in homes.keys() & group.reads:
+            readers[value].add(group)
+    kept = set(wanted)
     for last in reversed(groups):
         if last not in chain_of:
-            found = _Candidate(last, groups, set(wanted))
-            Chain(found.members if found.settle(chain_of) else [last], chain_of)
+            found = _Candidate(last, homes)
+            large = any(_nbytes(value) >= LARGE for value in homes.keys() & last.reads)
+            if large and last.members[0].op not in ALONE:
+                found.grow(readers, kept)
+            pays = chain_of.keys().isdisjoint(found.rows_of) and found.settle()
+            Chain([one for one in groups if one in found.rows_of] if pays else [last], chain_of)
     return list(dict.fromkeys(chain_of[one] for one in groups))
 
 
 class _Candidate:
     """The kernels before `last` that can share its blocks."""
 
-    def __init__(self, last: KernelGroup, groups: Sequence[KernelGroup], wanted: set[Node]) -> None:
-        self.homes = {value: group for group in groups for value in group.members}
-        self.readers = {
-            value: [one for one in groups if value in one.reads] for value in self.homes
-        }
-        self.wanted = wanted
-        self.aligned = {last: {row: row for row in range(len(last.rows))}}
-        self.inside: dict[Node, dict[int, int]] = {}  # a value -> which of its axes each row is
-        for group in self._joined() if last.members[0].op not in ALONE else ():
-            for value in [one for one in group.reads if one in self.homes]:
-                self._pull(group, value)
-        self.members = [one for one in groups if one in self.aligned]
-
-    def _joined(self) -> Iterator[KernelGroup]:
-        """Every group of the chain, those included that join on the way."""
-        done: set[KernelGroup] = set()
-        while todo := [one for one in self.aligned if one not in done]:
-            done.update(todo)
-            yield from todo
-
-    def _pull(self, reader: KernelGroup, value: Node) -> None:
-        """Let the kernel that computes `value` join, if each block needs its own rows of it."""
-        home = self.homes[value]
-        if home.members[0].op in ALONE or home.block is not None:
-            return
-        axes = dict(_same_axes(reader, value, self.aligned[reader]))
-        at = {
-            row: home.row_index.index(home.index_of[value][axis])
-            for row, axis in axes.items()
-            if home.index_of[value][axis] in home.row_index
-        }
-        before = self.aligned.get(home, at)
-        both = {row: own for row, own in at.items() if before.get(row) == own}
-        outside = [one for one in self.readers[value] if one not in self.aligned]
-        rows = self.rows if self.inside else set(both)
-        if both and both.keys() >= rows and not outside and value not in self.wanted:
-            self.aligned[home] = both
-            self.inside[value] = axes
+    def __init__(self, last: KernelGroup, homes: dict[Node, KernelGroup]) -> None:
+        self.last, self.homes = last, homes
+        self.rows_of: dict[KernelGroup, Rows] = {last: {row: row for row in range(len(last.rows))}}
+        self.inside: dict[Node, Rows] = {}  # values that stay inside, and which axes the rows are
 
     @property
     def rows(self) -> set[int]:
         """The row axes that all members share."""
-        return set.intersection(*map(set, self.aligned.values()))
+        return set.intersection(*map(set, self.rows_of.values()))
+
+    def grow(self, readers: dict[Node, set[KernelGroup]], kept: set[Node]) -> None:
+        """Let kernels join whose values a member reads, each block its own rows alone."""
+        for reader in (todo := [self.last]):
+            for value in self.homes.keys() & reader.reads:
+                home = self.homes[value]
+                rows = self._rows_of_home(home, value, axes := self._axes(reader, value))
+                enough = rows and rows.keys() >= (self.rows if self.inside else rows.keys())
+                if enough and readers[value] <= self.rows_of.keys() and value not in kept:
+                    todo += [] if home in self.rows_of else [home]
+                    self.rows_of[home], self.inside[value] = rows, axes
+
+    def _axes(self, reader: KernelGroup, node: Node) -> Rows:
+        """The axes of an array along which `reader` stays in its own row."""
+        return {
+            row: axis
+            for row, at in self.rows_of[reader].items()
+            for axis, size in enumerate(node.shape)
+            if size == reader.rows[at]
+            and all(index[axis] is reader.row_index[at] for index in reader.read_at[node])
+        }
+
+    def _rows_of_home(self, home: KernelGroup, value: Node, axes: Rows) -> Rows:
+        if home.members[0].op in ALONE or home.block is not None:
+            return {}
+        index, known = home.index_of[value], self.rows_of.get(home)
+        rows = {row: home.row_index.index(index[axis]) for row, axis in axes.items()
+                if index[axis] in home.row_index}  # fmt: skip
+        return {row: at for row, at in rows.items() if known is None or known.get(row) == at}
 
     def _is_closed(self) -> bool:
         """Does nothing stand between two members, nor one read other rows of another?"""
-        members = set(self.members)
-        around = set(toposort(one for group in members for one in group.src)) - members
+        members = self.rows_of.keys()
+        around = {one for group in members for one in group.src} - members
         return members.isdisjoint(toposort(around)) and all(
-            dict(_same_axes(group, value, self.aligned[group])).keys() >= self.rows
+            self._axes(group, value).keys() >= self.rows
             for group in members
-            for value in group.reads
-            if isinstance(value, Node) and self.homes.get(value) in members
+            for value in self.homes.keys() & group.reads
+            if self.homes[value] in members
         )
 
-    def settle(self, taken: Mapping[KernelGroup, Chain]) -> bool:
-        """Put every member in blocks, if that pays; `taken` are in chains already."""
-        rows, apart = self.rows, taken.keys().isdisjoint(self.members)
-        if len(self.members) < 2 or not rows or not apart or not self._is_closed():
+    def settle(self) -> bool:
+        """Put every member in blocks, if that pays."""
+        if not self.inside or not self.rows or not self._is_closed():
             return False
-        *whole, split = sorted(rows)
-        last = next(iter(self.aligned))
-        count = last.rows[split]
-        total = sum(prod(value.shape) * value.dtype.itemsize for value in self.inside)
-        a_row = total // prod(last.rows[row] for row in rows)
-        most = max(CACHED // a_row, LEAST_ROWS)
-        size = max(one for one in range(1, min(most, count) + 1) if count % one == 0)
-        if total < LARGE or size * a_row > MOST or size < min(LEAST_ROWS, count):
+        rows = sorted(self.rows)
+        split = rows[-1]
+        total, count = sum(map(_nbytes, self.inside)), self.last.rows[split]
+        a_row = total // prod(self.last.rows[row] for row in rows)
+        most = min(max(CACHED // a_row, LEAST_ROWS), count)
+        size = max(one for one in range(1, most + 1) if count % one == 0)
+        fits = size >= min(LEAST_ROWS, count) and size * a_row <= MOST
+        if total < LARGE or not fits or self._read_again(split) > READ_AGAIN * size * a_row:
             return False
-        if self._read_again(whole, split) > READ_AGAIN * size * a_row:
-            return False
-        for group in self.members:
-            at = self.aligned[group]
-            inside = {
-                value: tuple(axes[row] for row in (*whole, split))
-                for value, axes in self.inside.items()
-            }
-            group.run_in_blocks(Block(tuple(at[row] for row in (*whole, split)), size, inside))
+        inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
+        for group, at in self.rows_of.items():
+            group.run_in_blocks(Block(tuple(at[row] for row in rows), size, inside))
         return True
 
-    def _read_again(self, whole: list[int], split: int) -> int:
+    def _read_again(self, split: int) -> int:
         """Bytes that every block along `split` reads, the same ones each time."""
         total = 0
-        for group, at in self.aligned.items():
-            rows = {group.row_index[at[row]] for row in whole}
-            along = group.row_index[at[split]]
-            local = {number for number, node in group.parameters.values() if node in self.inside}
-            for load in toposort(store.value for store in group.stores.values()):
-                if load.op is Op.LOAD and load.arg.parameter not in local:
-                    free = free_axes(load)
-                    total += 0 if along in free else points(free - rows) * load.dtype.itemsize
+        for group in self.rows_of:
+            for node in group.read_at.keys() - self.inside.keys():
+                if split not in (axes := self._axes(group, node)):
+                    total += _nbytes(node) // prod(node.shape[axis] for axis in axes.values())
         return total
 
 
-def _same_axes(reader: KernelGroup, value: Node, aligned: Alignment) -> Iterator[tuple[int, int]]:
-    """The axes of `value` along which `reader` stays in its own row, with that row of the chain."""
-    for row, at in aligned.items():
-        for axis, size in enumerate(value.shape):
-            if size == reader.rows[at] and all(
-                index[axis] is reader.row_index[at] for index in reader.read_at[value]
-            ):
-                yield row, axis
+def _nbytes(node: Node) -> int:
+    return prod(node.shape) * node.dtype.itemsize
