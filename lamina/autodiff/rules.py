@@ -3,22 +3,142 @@
 A rule takes g, the adjoint of the node, of its shape and dtype, z, the node, and its operands
 x, y, ... It gives each operand a contribution of that operand's shape and dtype, or None for a
 symbolic zero; or nothing at all where no derivative is known. Every operation is either in `VJP`
-or, with the reason, in `NOT_DIFFERENTIABLE`.
+or, with the reason, in `NOT_DIFFERENTIABLE`. In the formulas of reductions x_i runs over the
+reduced elements, z is the result and g its adjoint, both repeated along the reduced axes. A mask
+(dtype bool) is added up as an adjoint is, with OR in place of the sum.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from lamina.autodiff import reductions
-from lamina.autodiff.reductions import Contributions, Rule, sum_over, take
-from lamina.dtypes import accumulator, int64
+from lamina.dtypes import accumulator, bool_, int64
 from lamina.ir import build
-from lamina.ir.build import cast, flip, full, pad, permute, reshape, select, shrink, unary
-from lamina.ir.monoids import ADD, MAX, MIN
+from lamina.ir.build import cast, flip, permute, reshape, select, spread, unary
+from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Op, Scatter
+from lamina.ir.ops import Group, Op, Reduce, Scatter
+from lamina.shape import Shape, prod
+
+Contributions = Sequence[Node | None]
+Rule = Callable[..., Contributions]
+
+
+def _adding(x: Node) -> Monoid:
+    return MAX if x.dtype is bool_ else ADD
+
+
+def sum_over(x: Node, axes: Sequence[int]) -> Node:
+    """The sum over `axes`, which vanish."""
+    total = build.reduce(_adding(x), axes, cast(x, accumulator(x.dtype)))
+    return cast(total, x.dtype) if axes else x
+
+
+def sum_from_each(x: Node, axis: int) -> Node:
+    """At i the sum of the elements from i to the end of `axis`."""
+    backwards = cast(flip(x, (axis,)), accumulator(x.dtype))
+    total = Node(Op.SCAN, (backwards,), Reduce(_adding(x), (axis,)))
+    return flip(cast(total, x.dtype), (axis,))
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes `order`."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def take(x: Node, index: Node, axis: int) -> Node:
+    """The elements of `x` at `index` along `axis`."""
+    return Node(Op.GATHER, (x, index), axis)
+
+
+def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
+    """Zeros of `shape` with each element of `x` added at `index` along `axis`."""
+    source = cast(x, accumulator(x.dtype))
+    zeros = build.full(shape, 0, source.dtype)
+    return cast(Node(Op.SCATTER, (zeros, index, source), Scatter(axis, _adding(x))), x.dtype)
+
+
+def reduction_rule(g: Node, z: Node, *parts: Node) -> Contributions:
+    """The formula of the node's operation and monoid; nothing if there is none."""
+    rule = _RULES.get(z.arg.monoid, (None, None))[z.op is Op.SCAN]
+    return () if rule is None else rule(g, z, *parts)
+
+
+def _spread(z: Node, x: Node) -> Node:
+    """`x`, of the shape of the reduction `z`, repeated along the reduced axes."""
+    return spread(x, z.arg.axes, z.src[0].shape)
+
+
+def _part(z: Node, part: int) -> Node:
+    """Another component of the same reduction, repeated along the reduced axes."""
+    return _spread(z, Node(z.op, z.src, z.arg._replace(part=part)))
+
+
+def _product(g: Node, z: Node, x: Node) -> Contributions:
+    """dx_i = g * (product of the others): those before i times those after i, so that zeros need
+    no division."""
+    last = len(z.shape)
+    order = [axis for axis in range(len(x.shape)) if axis not in z.arg.axes] + [*z.arg.axes]
+    moved = permute(x, order)
+    row = reshape(moved, (*z.shape, prod(moved.shape[last:])))
+    after = flip(_product_before(flip(row, (last,)), last), (last,))
+    others = reshape(_product_before(row, last) * after, moved.shape)
+    return (_spread(z, g) * permute(others, inverse(order)),)
+
+
+def _product_before(x: Node, axis: int) -> Node:
+    """At i the product of x_j for j < i along `axis`; 1 at the start."""
+    start = [0] * len(x.shape)
+    ahead = [int(one == axis) for one in range(len(x.shape))]
+    shifted = build.shrink(build.pad(x, ahead, start, 1.0), start, x.shape)
+    return Node(Op.SCAN, (shifted,), Reduce(MUL, (axis,)))
+
+
+def _running_product(g: Node, z: Node, x: Node) -> Contributions:
+    """dx_i = (product of x_j, j < i) * sum over k >= i of g_k * (product of x_j, i < j <= k). The
+    inner products are prefixes of the rows of a matrix, x_j above the diagonal and 1 elsewhere: of
+    quadratic size, but exact where x has zeros."""
+    (axis,) = z.arg.axes
+    square = (*x.shape[:axis], x.shape[axis], *x.shape[axis:])
+    i, k = build.places(square, axis), build.places(square, axis + 1)
+    rows, g_rows = spread(x, (axis,), square), spread(g, (axis,), square)
+    factors = select(i < k, rows, rows.lift(1.0))
+    inner = Node(Op.SCAN, (factors,), Reduce(MUL, (axis + 1,)))
+    terms = select(k < i, inner.lift(0.0), g_rows * inner)
+    return (_product_before(x, axis) * sum_over(terms, (axis + 1,)),)
+
+
+def _extreme(g: Node, z: Node, x: Node) -> Contributions:
+    """`g` split evenly among the elements of `x` that equal `z` (all, when that is NaN)."""
+    top = _spread(z, z)
+    loses = (x < top) if z.arg.monoid is MAX else (top < x)
+    exact = accumulator(g.dtype)
+    ties = sum_over(cast(~loses, exact), z.arg.axes)
+    share = cast(cast(g, exact) / ties, g.dtype)
+    return (select(loses, x.lift(0.0), _spread(z, share)),)
+
+
+def _extreme_at(g: Node, z: Node, value: Node, index: Node) -> Contributions:
+    """d value_i = g where i is the index that won, else 0."""
+    return select(index.eq(_part(z, 1)), _spread(z, g), value.lift(0.0)), None
+
+
+def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
+    """dx_i = sum of g_k over the prefixes k whose extreme is x_i (the first, among equals)."""
+    (axis,) = z.arg.axes
+    monoid = ARGMAX if z.arg.monoid in (MAX, ARGMAX) else ARGMIN
+    winner = Node(Op.SCAN, (x, build.places(x.shape, axis)), Reduce(monoid, (axis,), 1))
+    return put(g, winner, x.shape, axis), *(None for _ in index)
+
+
+# Of REDUCE, and of SCAN.
+_RULES: dict[Monoid, tuple[Rule, Rule | None]] = {
+    ADD: (lambda g, z, x: (_spread(z, g),), lambda g, z, x: (sum_from_each(g, z.arg.axes[0]),)),
+    MUL: (_product, _running_product),
+    **dict.fromkeys((MAX, MIN), (_extreme, _running_extreme)),
+    **dict.fromkeys((ARGMAX, ARGMIN), (_extreme_at, _running_extreme)),
+}
 
 
 def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
@@ -52,7 +172,7 @@ def _expand(g: Node, z: Node, x: Node) -> Contributions:
 def _pad(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g without the margins."""
     before = z.arg.before
-    return (shrink(g, before, [low + size for low, size in zip(before, x.shape, strict=True)]),)
+    return (build.shrink(g, before, [low + size for low, size in zip(before, x.shape, strict=True)]),)
 
 
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:
@@ -61,8 +181,8 @@ def _shrink(g: Node, z: Node, x: Node) -> Contributions:
     apart = build.spread_apart(g, step)
     ends = zip(x.shape, start, apart.shape, strict=True)
     after = [max(0, whole - first - size) for whole, first, size in ends]
-    grow = _pad_windows if x.op is Op.SHEAR else pad
-    return (shrink(grow(apart, start, after), (0,) * len(start), x.shape),)
+    grow = _pad_windows if x.op is Op.SHEAR else build.pad
+    return (build.shrink(grow(apart, start, after), (0,) * len(start), x.shape),)
 
 
 def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:
@@ -74,9 +194,9 @@ def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:
     for factor in g.src if g.op is Op.MUL else ():
         once = factor.src[0].shape if factor.op is Op.EXPAND else ()
         if len(once) == len(g.shape) and all(once[axis] == 1 for axis in padded):
-            moved = pad(g.src[factor is g.src[0]], before, after)
+            moved = build.pad(g.src[factor is g.src[0]], before, after)
             return moved * build.expand(factor.src[0], moved.shape)
-    return pad(g, before, after)
+    return build.pad(g, before, after)
 
 
 def _shear(g: Node, z: Node, x: Node) -> Contributions:
@@ -86,7 +206,7 @@ def _shear(g: Node, z: Node, x: Node) -> Contributions:
     back = build.shear(g, axis, by, -step)
     first = z.shape[axis] - x.shape[axis]
     start = [first if one == axis else 0 for one in range(len(x.shape))]
-    return (shrink(back, start, [low + n for low, n in zip(start, x.shape, strict=True)]),)
+    return (build.shrink(back, start, [low + n for low, n in zip(start, x.shape, strict=True)]),)
 
 
 def _scatter(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
@@ -105,7 +225,7 @@ def _overwrite(g: Node, z: Node, index: Node, update: Node) -> Contributions:
     axis = z.arg.axis
     kept = Node(Op.SCATTER, (g, index, update.lift(0.0)), z.arg)
     order = build.places(index.shape, axis)
-    last = Node(Op.SCATTER, (full(z.shape, -1, int64), index, order), z.arg)
+    last = Node(Op.SCATTER, (build.full(z.shape, -1, int64), index, order), z.arg)
     won = take(last, index, axis).eq(order)
     return kept, None, select(won, take(g, index, axis), update.lift(0.0))
 
@@ -150,15 +270,15 @@ VJP: dict[Op, Rule] = {
     Op.MAX: lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
     Op.MIN: lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
     Op.WHERE: _where,
-    **dict.fromkeys(Group.REDUCTION, reductions.reduction_rule),
+    **dict.fromkeys(Group.REDUCTION, reduction_rule),
     Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
     Op.EXPAND: _expand,
-    Op.PERMUTE: lambda g, z, x: (permute(g, reductions.inverse(z.arg)),),
+    Op.PERMUTE: lambda g, z, x: (permute(g, inverse(z.arg)),),
     Op.PAD: _pad,
     Op.SHRINK: _shrink,
     Op.FLIP: lambda g, z, x: (flip(g, z.arg),),
     Op.SHEAR: _shear,
-    Op.GATHER: lambda g, z, x, index: (reductions.put(g, index, x.shape, z.arg), None),
+    Op.GATHER: lambda g, z, x, index: (put(g, index, x.shape, z.arg), None),
     Op.SCATTER: _scatter,
     Op.ASSIGN: lambda g, z, old, new: (None, g),
     Op.COPY: _copy,

@@ -21,8 +21,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import reduce
 
-from lamina.autodiff.reductions import sum_from_each, take
-from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
+from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP, sum_from_each, take
 from lamina.errors import GradientError
 from lamina.ir.build import select, spread
 from lamina.ir.monoids import ADD, MUL

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lamina import dtypes
-from lamina.codegen.small_floats import carrier
+from lamina.codegen.legalize import carrier
 from lamina.dtypes import DType
 from lamina.ir import build, monoids
 from lamina.ir.build import select
