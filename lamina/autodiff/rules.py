@@ -172,7 +172,8 @@ def _expand(g: Node, z: Node, x: Node) -> Contributions:
 def _pad(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g without the margins."""
     before = z.arg.before
-    return (build.shrink(g, before, [low + size for low, size in zip(before, x.shape, strict=True)]),)
+    end = [low + size for low, size in zip(before, x.shape, strict=True)]
+    return (build.shrink(g, before, end),)
 
 
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:

@@ -97,8 +97,7 @@ class NestPrinter(Target):
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self.starts: dict[Node, int] = {}  # axis -> index of the first lane
-        parameters = enumerate(nest.kernel.parameters)
-        self.scratch = {number for number, one in parameters if one.memory == "scratch"}
+        self.scratch = nest.kernel.scratch
         self.waiting: list[Store] = []  # those not yet printed for the open rows
         self._names = 0
         self._free = _staged_axes(nest)
@@ -519,9 +518,8 @@ def _shorter_vectors(axis: Node, count: int) -> list[Segment]:
 def _staged_axes(nest: Nest) -> dict[Node, frozenset[Node]]:
     """The axes of everything that is computed from staged values."""
     around = {store.parameter: free_axes(store.value) | {at} for at, store in nest.fills}
-    written = {store.parameter: store.axes for store in nest.kernel.stores}
-    around |= {number: frozenset(axes) for number, axes in written.items()
-               if nest.kernel.parameters[number].memory == "scratch"}  # fmt: skip
+    kept = (store for store in nest.kernel.stores if store.parameter in nest.kernel.scratch)
+    around |= {store.parameter: frozenset(store.axes) for store in kept}
     found: dict[Node, frozenset[Node]] = {}
     for node in nest.kernel.nodes if around else ():
         if node.op is Op.LOAD and node.arg.parameter in around:

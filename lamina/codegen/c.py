@@ -225,6 +225,10 @@ def print_program(
             text, chunks = CPrinter(nest, name, used).print()
         functions[text] = name
         entries[kernel] = name, chunks
+    pointers = [
+        f"buffers[{program.place(slot)}]" if slot.kind in ("input", "output")
+        else f"(u8 *)buffers[0] + {slot.offset}" for slot in program.slots
+    ]  # fmt: skip
     body = ["    double started = 0;"] if program.launches else []
     for number, chain in enumerate(program.chains):
         slots = list(dict.fromkeys(slot for launch in chain for slot in launch.slots))
@@ -233,7 +237,7 @@ def print_program(
         if len(chain) > 1:
             text = _print_chain(program, chain, slots, [entries[one.kernel][0] for one in chain])
             name = functions.setdefault(text, f"chain{len(functions)}")
-        arguments = ", ".join(_pointer(program, slot) for slot in slots)
+        arguments = ", ".join(pointers[slot] for slot in slots)
         call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
         body.append(f"    {{ void *b[] = {{{arguments}}}; if (seconds) started = lamina_clock(); "
                     f"{call}; "
@@ -244,23 +248,16 @@ def print_program(
     return "\n".join([prelude, *types, *named, RUN.format(body="\n".join(body))])
 
 
-def _pointer(program: Program, slot: int) -> str:
-    one = program.slots[slot]
-    arena = f"(u8 *)buffers[0] + {one.offset}"
-    return arena if one.kind == "scratch" else f"buffers[{program.place(one)}]"
-
-
 def _print_chain(
     program: Program, chain: Sequence[Launch], slots: Sequence[int], names: Sequence[str]
 ) -> str:
     """A function, its name still open, that runs every kernel of a chain for one block of rows."""
-    calls = []
+    lines = ["static void {name}(void *arg, long chunk) {", "    void **b = arg;",
+             f"    u8 block[{program.block}] __attribute__((aligned(64)));"]  # fmt: skip
     for launch, name in zip(chain, names, strict=True):
         places = (
             f"b[{slots.index(slot)}]" if slot in slots else f"block + {program.slots[slot].offset}"
             for slot in launch.slots
         )
-        calls.append(f"    {{ void *c[] = {{{', '.join(places)}}}; {name}(c, chunk); }}")
-    room = f"    u8 block[{program.block}] __attribute__((aligned(64)));"
-    head = "static void {name}(void *arg, long chunk) {\n    void **b = arg;"
-    return "\n".join([head, room, *calls, "}"])
+        lines.append(f"    {{ void *c[] = {{{', '.join(places)}}}; {name}(c, chunk); }}")
+    return "\n".join([*lines, "}"])

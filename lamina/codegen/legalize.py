@@ -21,11 +21,11 @@ from functools import cache
 
 from lamina.dtypes import BY_NAME, DType, float8_e4m3fn, float32, float64, int32, int64
 from lamina.ir.build import bitcast, cast, select
+from lamina.ir.interpreter import fold
 from lamina.ir.kernel import Kernel, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.rewrite.fold import fold
 from lamina.simplify.transcendental import expand
 
 

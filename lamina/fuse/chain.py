@@ -113,8 +113,7 @@ class _Candidate:
         """Put every member in blocks, if that pays."""
         if not self.inside or not self.rows or not self._is_closed():
             return False
-        rows = sorted(self.rows)
-        split = rows[-1]
+        *_, split = rows = sorted(self.rows)
         total, count = sum(map(_nbytes, self.inside)), self.last.rows[split]
         a_row = total // prod(self.last.rows[row] for row in rows)
         most = min(max(CACHED // a_row, LEAST_ROWS), count)

@@ -5,7 +5,7 @@ its own kernel then needs no buffer after all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
@@ -42,8 +42,11 @@ def choose_values(
     values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(order, values)
     values |= _shared(order, users, values)
-    chosen = {}
-    for node, region in _regions(order, values):
+    chosen: dict[Node, frozenset[Node]] = {}
+    regions: dict[Node, frozenset[Node]] = {}
+    for node in order:
+        parts = (regions[one] for one in node.src if one not in values)
+        region = regions[node] = frozenset((node,)).union(*parts)
         long = len(region) > MAX_WRITTEN and len(written(region)) > MAX_WRITTEN
         if long and node.op not in INLINE:
             values.add(node)
@@ -139,16 +142,6 @@ def _shared(order: list[Node], users: Users, values: set[Node]) -> set[Node]:
         if len(owners[node]) > 1 and node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST:
             ends.add(node)
     return ends - values
-
-
-def _regions(order: list[Node], ends: set[Node]) -> Iterator[tuple[Node, frozenset[Node]]]:
-    """Each node and what computing it takes, itself included, back to `ends`, to which the caller
-    may add on the way."""
-    regions: dict[Node, frozenset[Node]] = {}
-    for node in order:
-        parts = (regions[one] for one in node.src if one not in ends)
-        regions[node] = frozenset((node,)).union(*parts)
-        yield node, regions[node]
 
 
 def written(region: Iterable[Node]) -> frozenset[Node]:

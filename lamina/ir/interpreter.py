@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lamina import dtypes
-from lamina.dtypes import DType
+from lamina.dtypes import DType, Scalar
 from lamina.errors import VerifyError
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.monoids import Monoid
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Group, Op, Reduce
 
 Array = Any  # numpy.ndarray; NumPy is imported on first use
@@ -180,6 +180,23 @@ EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
     Op.ASSIGN: lambda np, node, target, value: value,
 }  # fmt: skip
 EVALUATE |= dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), lambda np, node, x: x)
+
+
+def _scalar(node: Node) -> Node:
+    return node.src[0] if node.op is Op.EXPAND else node
+
+
+def constant_of(node: Node) -> Scalar | None:
+    """The value of a constant, CONST or EXPAND of CONST, or None for any other node."""
+    scalar = _scalar(node)
+    return scalar.arg.value if scalar.op is Op.CONST else None
+
+
+def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node:
+    """The constant that `op` makes of constants, at compile time."""
+    scalar = Node(op, tuple(map(_scalar, operands)), arg)
+    (value,) = evaluate([scalar])
+    return full(operands[0].shape, value.item(), scalar.dtype)
 
 
 def run_chain(launches: Launches, arrays: dict[int, Array]) -> None:

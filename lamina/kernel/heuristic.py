@@ -187,10 +187,8 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     _parallel(plan, work)
     for parameter, at in dict.fromkeys(plan.staged):
         plan.stage(_computed_from(plan.kernel, parameter), at)
-    loops = [one for one in plan.nest.order if one in plan.kernel.row_axes]
-    loops = [one for one in loops if plan.nest.bound(one) in ("serial", "parallel")]
-    if loops:
-        plan.stage(_recomputed(plan.kernel), loops[-1])
+    for last in plan.nest.row_loops[-1:]:
+        plan.stage(_recomputed(plan.kernel), last)
     return tuple(plan.moves)
 
 

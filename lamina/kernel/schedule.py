@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from operator import le
 from typing import Any, ClassVar, NamedTuple
@@ -86,12 +87,18 @@ class Nest:
     def bound(self, axis: Node) -> str:
         return self.binding.get(axis, "serial")
 
+    @cached_property
+    def row_loops(self) -> list[Node]:
+        """The row axes that are neither vectors nor unrolled, outermost first."""
+        tiles = ("vector", "unroll")
+        rows = [axis for axis in self.order if axis in self.kernel.row_axes]
+        return [axis for axis in rows if self.bound(axis) not in tiles]
+
     def inside(self, row: Node) -> list[Node]:
         """The axes that open in the body of the loop over a row axis: later rows, and tiles,
         columns and reductions wherever they stand."""
         outside = self.order[: self.order.index(row) + 1]
-        loops = {one for one in self.kernel.row_axes if self.bound(one) in ("serial", "parallel")}
-        return [axis for axis in self.order if axis not in outside or axis not in loops]
+        return [axis for axis in self.order if axis not in outside or axis not in self.row_loops]
 
     def axis(self, number: int) -> Node:
         """The axis of that number. Raises FormatError when there is none."""
@@ -203,8 +210,7 @@ class Stage(Move):
 
     def apply(self, nest: Nest) -> Nest:
         at, kernel = nest.axis(self.axis), nest.kernel
-        is_loop = nest.bound(at) in ("serial", "parallel")
-        self.require(is_loop and at in kernel.row_axes, f"a{self.axis} is no loop over rows")
+        self.require(at in nest.row_loops, f"a{self.axis} is no loop over rows")
         self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
         value, inside = kernel.values[self.value], nest.inside(at)
         axes = tuple(axis for axis in inside if axis in free_axes(value))
@@ -212,30 +218,24 @@ class Stage(Move):
         number = len(kernel.parameters)
         index = ix.add(*map(ix.scale, axes, strides_of([axis.arg.size for axis in axes])))
         below = toposort([value])
-        again = any(one.op is Op.LOAD and kernel.parameters[one.arg.parameter].memory == "scratch"
-                    for one in below)  # fmt: skip
-        running = any(one.op is Op.PREFIX for one in below)
+        reduced, running = (any(one.op is op for one in below) for op in (Op.FOLD, Op.PREFIX))
+        again = any(one.op is Op.LOAD and one.arg.parameter in kernel.scratch for one in below)
         self.require(not (again or running), "it is in scratch already, or a running value")
-        reduced = any(one.op is Op.FOLD for one in below)
+        late = reduced and at is not nest.row_loops[-1]
+        self.require(not late, f"a{self.axis} is not the last loop over rows, as reductions need")
         load = Node(Op.LOAD, (index,), Load(number, value.dtype))
         room = Parameter(value.dtype, points(axes), reduced, "scratch")
-        parameters = (*kernel.parameters, room)
+        parameters, store = (*kernel.parameters, room), Store(number, index, value, axes)
         used = sum(one.nbytes for one in parameters if one.memory == "scratch")
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
         if not reduced:
-            stores = _rebuilt(kernel, {value: load})
-            fills = (*nest.fills, Fill(at, Store(number, index, value, axes)))
-            kernel = replace(kernel, parameters=parameters, stores=stores)
-            return replace(nest, kernel=kernel, fills=fills)
-        rows = [one for one in inside if one in kernel.row_axes]
-        last = all(nest.bound(one) in ("vector", "unroll") for one in rows)
-        self.require(last, f"it depends on reductions, and a{self.axis} is not the last row loop")
-        columns = tuple(axis for axis in axes if axis not in kernel.row_axes)
+            kernel = replace(kernel, parameters=parameters, stores=_rebuilt(kernel, {value: load}))
+            return replace(nest, kernel=kernel, fills=(*nest.fills, Fill(at, store)))
         uses = passes(kernel)[value]
         kept = {one: one for one, known in uses.items() if known == min(uses.values())}
-        stores = _rebuilt(kernel, {**kept, value: load})
-        first = Store(number, index, value, (*kernel.row_axes, *columns))
-        return replace(nest, kernel=replace(kernel, parameters=parameters, stores=(first, *stores)))
+        own = (*kernel.row_axes, *(axis for axis in axes if axis not in kernel.row_axes))
+        stores = (replace(store, axes=own), *_rebuilt(kernel, {**kept, value: load}))
+        return replace(nest, kernel=replace(kernel, parameters=parameters, stores=stores))
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ def _chains(nest: Nest) -> Iterator[str]:
     for (head, *inner), extent in nest.chains:
         if head.arg.size != -(-extent // (block := points(inner))):
             yield f"{_name(head)} has {head.arg.size} blocks of {block} for an extent of {extent}"
-    scratch = [one.memory == "scratch" for one in nest.kernel.parameters]
-    for store in (one for one in nest.kernel.stores if not scratch[one.parameter]):
+    kept = nest.kernel.scratch
+    for store in (one for one in nest.kernel.stores if one.parameter not in kept):
         strides, _ = terms_of(store.index)
         for outer, inside in (pair for chain in nest.chains for pair in pairwise(chain.pieces)):
             if strides.get(outer, 0) != strides.get(inside, 0) * inside.arg.size:

@@ -14,10 +14,10 @@ from math import inf
 from typing import Any
 
 from lamina.errors import RuleError
+from lamina.ir.interpreter import fold
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.rewrite import rules
-from lamina.rewrite.fold import fold
 
 # A compiled function returns the rule that applied and the new node, or None.
 Matcher = Callable[[Node], tuple[str, Node] | None]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from lamina.dtypes import accumulator, bool_, float32, int64, uint8
 from lamina.ir import build
+from lamina.ir.interpreter import constant_of
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Shrink
 from lamina.rewrite.compiled import RuleSet
-from lamina.rewrite.fold import constant_of
 from lamina.rewrite.rules import on
 from lamina.shape import prod
 

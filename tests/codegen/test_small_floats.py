@@ -14,9 +14,9 @@ from lamina.codegen.legalize import carrier
 from lamina.dtypes import DType
 from lamina.ir import build, monoids
 from lamina.ir.build import select
+from lamina.ir.interpreter import fold
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
-from lamina.rewrite.fold import fold
 from tests.codegen.running import leaf, run
 
 SMALL = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
