@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,8 +76,10 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         run_checked(replace_leaf(PROGRAM, 2))
 
 
-def test_a_wrong_sort_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(c, "SORT", c.SORT.replace("c < a", "a < c"))
+def test_a_wrong_sort_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrong = tmp_path / "prelude.c"
+    wrong.write_text(c.PRELUDE.read_text().replace("c < a", "a < c"))
+    monkeypatch.setattr(c, "PRELUDE", wrong)
     with pytest.raises(VerifyError, match="check: kernel sort"):
         run_checked(replace_leaf(PROGRAM, 3))
 
