@@ -11,6 +11,7 @@ from lamina.ir.node import Node
 from lamina.kernel.schedule import (
     BINDINGS,
     Bind,
+    Carry,
     Fuse,
     Move,
     Nest,
@@ -61,6 +62,8 @@ def _random_move(rng: random.Random, nest: Nest) -> Move:
     if choice < 0.5:
         factor = rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 16, 32, 50])
         return Split(rng.choice(numbers), factor, fresh, fresh + 1)
+    if choice < 0.53:
+        return Carry(rng.choice(numbers))
     if choice < 0.6:
         rng.shuffle(numbers)
         return Reorder(tuple(numbers[: rng.randint(1, len(numbers))]))

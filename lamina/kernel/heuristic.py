@@ -33,6 +33,7 @@ ROWS = 8  # rows that are reduced at once, or kept in registers when they are sh
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 SHORT = 4  # iterations of a loop that is unrolled where conditions ask for its index alone
 STRIP = 8  # vectors of a row that a reduction across rows reads together
+CARRIED = (2048, 1024, 512, 256)  # columns whose sums are carried from some rows to the next
 PANEL = 256  # columns of a product whose operand is staged with all of its rows
 PACKED = 512  # rows that make up for packing what they share
 RAGGED = 48  # elements of a row that wastes lanes unless vectors divide it
@@ -242,11 +243,32 @@ def _vector_strip(plan: Planner, row: Node) -> None:
     folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
     if turned and not plan.inner():
         _turn(plan, row, turned)
+    elif folds and (carried := _carry(plan, folds[0], row, 1)):
+        _, row, loop, step = carried
+        first = [axis for axis in plan.rows if axis is not row]
+        plan.vectorize(row)
+        plan.bind(step, "unroll")
+        plan.reorder([*first, loop])
+        plan.do(moves.Carry(loop.arg.number))
     elif folds and row.arg.size >= 2 * STRIP * plan.width:
         _, strip = plan.split(row, STRIP // min(len(folds), STRIP) * plan.width)
         plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     else:
         plan.vectorize(row)
+
+
+def _carry(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[Node, ...]:
+    """Panels of `row` and what is in them, blocks of the reduction and what is in those, where
+    each of its steps goes to a distant line of a large operand: longer pieces of some lines are
+    read at once, and more lines where each element is `reused` often."""
+    steps = max(ROWS, min(4 * ROWS, 1 << reused.bit_length() >> 1))
+    columns = next((size for size in CARRIED if row.arg.size % (2 * size) == 0), 0)
+    reduced, *others = bound_axes(fold)
+    large = [one for one in _loads(fold, row) if points(free_axes(one)) > CACHED]
+    far = any(_is_far(one, reduced) for one in large) and reduced.arg.size % steps == 0
+    if others or not far or not columns or not moves.can_carry(plan.kernel):
+        return ()
+    return *plan.split(row, columns), *plan.split(reduced, steps)
 
 
 def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
@@ -272,12 +294,15 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         return
     wide, tall = (_loads(fold, axis) for axis in (vector, column))
     cached = max(points(free_axes(one)) for one in tall) <= CACHED
-    panel, (columns, inside) = None, _panel(plan, fold, vector)
+    panel, loop, (columns, inside) = None, None, _panel(plan, fold, vector)
     if columns:
         innermost = bound_axes(fold)[-1]
         if innermost.arg.size >= plan.width:
             plan.split(innermost, plan.width)  # what lies along it is read a piece at a time
         panel, vector = plan.split(vector, columns)
+    elif carried := _carry(plan, fold, vector, column.arg.size):
+        panel, vector, loop, _ = carried
+        inside = [loop]
     outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
     blocks = -(-column.arg.size // atom.m)
@@ -285,7 +310,7 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     around = [outer_n, outer_m] if cached and panel is None else [outer_m, outer_n]
     if panel is not None:
         around = [panel, *inside, *around]
-        plan.staged += [(one.arg.parameter, panel) for one in wide]
+        plan.staged += [(one.arg.parameter, panel) for one in wide if columns]
         if columns >= TALL:
             plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
     tile = (height, repeat, lane)
@@ -293,6 +318,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     plan.reorder(dict.fromkeys([*first, *around, *reduced, *tile]))
     plan.do(moves.Tensorize(reduced[-1].arg.number, name))
+    if loop:
+        plan.do(moves.Carry(loop.arg.number))
 
 
 def _loads(fold: Node, axis: Node) -> list[Node]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from lamina.dtypes import DType, float32, float64
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, Store, bound_axes, free_axes, points
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Load, Op
 from lamina.shape import strides_of
 from lamina.simplify import index as ix
@@ -258,6 +258,35 @@ class Tensorize(Move):
         return replace(nest, binding={**nest.binding, **bound})
 
 
+@dataclass(frozen=True)
+class Carry(Move):
+    """Run the loop over `axis`, one of those of a reduction, outside of the rows that follow in the
+    order: the memory of the result carries the sums from one iteration to the next."""
+
+    axis: int
+    text = "carry(a{axis})"
+
+    def apply(self, nest: Nest) -> Nest:
+        axis, fold = nest.axis(self.axis), nest.kernel.stores[0].value
+        fits = can_carry(nest.kernel) and {axis} < set(bound_axes(fold))
+        self.require(fits, "the kernel is no plain reduction over it and other axes")
+        loop = ix.axis(self.axis, axis.arg.size)
+        nest = _rewalked(self, nest, {axis: loop}, (loop,))
+        (store,) = nest.kernel.stores
+        before = nest.order[: nest.order.index(loop)]
+        rows = sorted(nest.kernel.row_axes, key=lambda row: row not in before)
+        outer, monoid = sum(row in before for row in rows), fold.arg.monoid
+        (identity,) = monoid.identity((fold.dtype,))
+        first = replace(store, value=const(identity, fold.dtype), axes=tuple(rows))
+        parts = tuple(one for one in store.value.src if one is not loop)
+        axes = (*rows[:outer], loop, *rows[outer:])
+        sums = replace(store, value=Node(Op.FOLD, parts, fold.arg), axes=axes, monoid=monoid)
+        # The pieces of an axis that was split evenly are loops of their own.
+        ragged = tuple(chain for chain in nest.chains if chain.extent != points(chain.pieces))
+        kernel = replace(nest.kernel, stores=(first, sums), rows=outer)
+        return replace(nest, kernel=kernel, chains=ragged)
+
+
 MOVES: dict[str, Any] = {kind.__name__.lower(): kind for kind in Move.__subclasses__()}
 Schedule = tuple[Move, ...]
 
@@ -332,8 +361,18 @@ def serial_axes(kernel: Kernel) -> frozenset[Node]:
     for store in kernel.stores:
         scattered = any(term.op is not Op.AXIS for term in ix.terms_of(store.index)[0])
         if store.monoid is not None or scattered:
-            found.update(store.axes[kernel.rows :])
+            apart = frozenset() if scattered else free_axes(store.index)
+            found.update(set(store.axes[kernel.rows :]) - apart)
     return frozenset(found)
+
+
+def can_carry(kernel: Kernel) -> bool:
+    """Is the kernel one reduction, to memory that can hold what is added up so far?"""
+    store, fold = kernel.stores[0], kernel.stores[0].value
+    unread = all(one.op is not Op.LOAD or one.arg.parameter != store.parameter
+                 for one in kernel.nodes)  # fmt: skip
+    plain = store.condition is None and store.monoid is None and len(kernel.stores) == 1
+    return plain and unread and fold.op is Op.FOLD and fold.arg.monoid.op is not None
 
 
 def can_fuse(kernel: Kernel, first: Node, second: Node) -> bool:
@@ -386,7 +425,8 @@ def _rebuilt(kernel: Kernel, staged: dict[Node, Node]) -> tuple[Store, ...]:
 def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nest:
     """`nest` with the adjacent axes of `index` written as it says over the axes `new`."""
     old, kernel = tuple(index), nest.kernel
-    fresh = {axis.arg.number for axis in new} - {axis.arg.number for axis in nest.order}
+    kept = {axis.arg.number for axis in nest.order if axis not in old}
+    fresh = {axis.arg.number for axis in new} - kept
     move.require(len(fresh) == len(new), "the new axes are new")
     move.require(not set(old) & set(nest.binding), "the axis is bound; bind its pieces")
     move.require(not nest.fills, "stage comes last")

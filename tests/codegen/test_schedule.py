@@ -20,6 +20,7 @@ from lamina.kernel.heuristic import Target, schedule_kernel
 from lamina.kernel.schedule import (
     BINDINGS,
     Bind,
+    Carry,
     Fuse,
     Reorder,
     Split,
@@ -41,6 +42,7 @@ MOVES = st.one_of(
     st.builds(Reorder, st.lists(NUMBER, min_size=1).map(tuple)),
     st.builds(Bind, NUMBER, st.sampled_from(BINDINGS)),
     st.builds(Stage, NUMBER, NUMBER),
+    st.builds(Carry, NUMBER),
     st.builds(Tensorize, NUMBER, st.just("outer_f32_32r")),
 )
 
@@ -122,6 +124,7 @@ A_READ, B_READ, C_READ = (
         (f"fuse(a{ROW}, a{COLUMN}) -> a7", "walk the two as one"),
         (f"tensorize(a{SUM}, outer_f32_32r)", r"\(37, 45, 50\)"),
         (f"reorder(a{ROW}, a{ROW})", "twice in the order"),
+        (f"carry(a{SUM})", "no plain reduction"),
         (f"bind(a{SUM}, parallel)", "no row axis"),
         (f"bind(a{COLUMN}, vector)", "45 lanes"),
     ],
@@ -150,6 +153,25 @@ def test_a_given_schedule_is_replayed(text: str) -> None:
         source = pipeline.compile_source([pipeline.Output(PROGRAM.sinks[0])], options)
         assert source.plans[KERNEL].moves == parse(text)
         assert disagreement(PROGRAM, options) is None
+
+
+@pytest.mark.parametrize("rest", [f"a{ROW}", f"a{ROW}, a10", ""])
+def test_sums_are_carried_in_the_result(rest: str) -> None:
+    """Outside of all rows, of some and of none, with lanes whose last vectors are shorter."""
+    program = RandomProgram([matmul(A, B)], PROGRAM.leaves, frozenset())
+    text = (
+        f"split(a{SUM}, 5) -> a7, a8; bind(a8, unroll); split(a{COLUMN}, 16) -> a10, a11; "
+        f"bind(a11, vector); reorder({f'{rest}, ' * bool(rest)}a7); carry(a7)"
+    )
+    with using(schedule=text) as options:
+        if "a10" in rest:  # whose lanes, of a ragged end, would be torn from it
+            with pytest.raises(FormatError, match="do not stand together"):
+                run(program, options)
+        else:
+            assert disagreement(program, options) is None
+    for axis in (SUM, ROW):
+        with using(schedule=f"carry(a{axis})") as options, pytest.raises(FormatError, match="over"):
+            run(program, options)
 
 
 def test_a_section_of_a_schedule_is_for_the_kernel_it_names() -> None:
