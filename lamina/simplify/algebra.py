@@ -18,7 +18,7 @@ from functools import partial
 from lamina.dtypes import DType, bool_
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.rewrite.compiled import RuleSet
+from lamina.rewrite.engine import RuleSet
 from lamina.rewrite.rules import Apply, Const, DTypeHole, Hole, Kinds, NotConst, Rule, guard
 from lamina.simplify.movement import MOVEMENT
 

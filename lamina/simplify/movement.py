@@ -11,7 +11,7 @@ from lamina.ir.interpreter import constant_of
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Shrink
-from lamina.rewrite.compiled import RuleSet
+from lamina.rewrite.engine import RuleSet
 from lamina.rewrite.rules import on
 from lamina.shape import prod
 

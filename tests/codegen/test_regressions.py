@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina.fuse.place import MAX_WRITTEN
+from lamina.fuse.group import MAX_WRITTEN
 from lamina.fuse.program import Output, build_program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel

@@ -10,8 +10,7 @@ from lamina.dtypes import bool_, float32, int32
 from lamina.errors import RuleError
 from lamina.ir.node import Node, const, full
 from lamina.ir.ops import Op
-from lamina.rewrite.compiled import RuleSet
-from lamina.rewrite.engine import Applied, rewrite
+from lamina.rewrite.engine import Applied, RuleSet, rewrite
 from lamina.rewrite.rules import Apply, Const, Hole, Kinds, Rule, guard, on
 from lamina.simplify.algebra import SIMPLIFY
 from tests.generators import leaf

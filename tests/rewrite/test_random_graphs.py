@@ -14,8 +14,7 @@ from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op, Scatter
 from lamina.ir.verify import verify
-from lamina.rewrite.compiled import RuleSet
-from lamina.rewrite.engine import Applied, rewrite
+from lamina.rewrite.engine import Applied, RuleSet, rewrite
 from lamina.rewrite.rules import FunctionRule, on
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.movement import PREPARE

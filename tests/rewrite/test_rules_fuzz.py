@@ -15,7 +15,7 @@ from lamina.errors import DTypeError
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, full
 from lamina.ir.ops import Op
-from lamina.rewrite.compiled import RuleSet
+from lamina.rewrite.engine import RuleSet
 from lamina.rewrite.rules import (
     Apply,
     Const,
