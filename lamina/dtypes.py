@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from lamina.errors import DTypeError
@@ -109,42 +109,3 @@ def complex_of(dtype: DType) -> DType:
 def accumulator(dtype: DType) -> DType:
     """The dtype to add many numbers of `dtype` in: halves lose small terms in a long sum."""
     return float32 if dtype.is_small else dtype
-
-
-_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
-
-
-@cache
-def promote(what: str, a: DType, b: DType) -> DType:
-    """The dtype of an operation on `a` and `b`: the standard's tables, and where these leave it
-    open, the higher kind as in PyTorch (bool < integer < float < complex).
-
-    Raises DTypeError for float8 and for uint64 with a signed integer.
-    """
-    if a is b:
-        return a
-    if a in STORAGE_ONLY or b in STORAGE_ONLY:
-        raise DTypeError(f"{what}: {a.name} and {b.name}: float8 is for storage; cast it first")
-    low, high = sorted((a, b), key=lambda dtype: (_RANK[dtype.kind], dtype.bits))
-    if _RANK[low.kind] < _RANK[high.kind]:
-        return complex128 if high.is_complex and low is float64 else high
-    if low.kind == high.kind:
-        return high if low.bits < high.bits else float32  # float16 and bfloat16
-    bits = max(one.bits if one.kind == "int" else 2 * one.bits for one in (a, b))
-    if bits > 64:
-        raise DTypeError(f"{what}: {a.name} and {b.name} have no common integer dtype; cast one")
-    return BY_NAME[f"int{bits}"]
-
-
-def weak(scalar: Scalar, dtype: DType) -> DType:
-    """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
-    a higher kind."""
-    kind: type = type(scalar)
-    return _weak(kind, dtype)
-
-
-@cache
-def _weak(kind: type, dtype: DType) -> DType:
-    python = next(one for one in (bool, int, float, complex) if issubclass(kind, one))
-    default = complex_of(dtype) if python is complex else as_dtype(python)
-    return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default

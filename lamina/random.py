@@ -26,7 +26,8 @@ from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.shape import Shape, integer, normalize_axis, prod, sizes_of
+from lamina.shape import Shape, prod
+from lamina.tensor.arguments import integer, normalize_axis, sizes_of
 from lamina.tensor.core import Tensor, as_tensor
 from lamina.tensor.indexing import take
 from lamina.tensor.reduction import argmax

@@ -15,8 +15,9 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
 from lamina.options import current
 from lamina.runtime import device_names
-from lamina.shape import Shape, broadcast_shapes, prod
+from lamina.shape import Shape, prod
 from lamina.tensor import realize as memory
+from lamina.tensor.arguments import broadcast_shapes, promote, weak
 
 _numbers = itertools.count()
 _live, _forget = memory.live, memory.live.discard
@@ -315,7 +316,7 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if like is not None and is_scalar(value):
-        return Tensor.of(const(value, dtypes.weak(value, like.dtype)), like.device)
+        return Tensor.of(const(value, weak(value, like.dtype)), like.device)
     return Tensor(value, device=None if like is None else like.device)
 
 
@@ -333,8 +334,8 @@ def common_dtype(what: str, *values: Any) -> DType:
     typed: list[DType] = [getattr(one, "dtype", one) for one in values if not is_scalar(one)]
     dtype = typed[0] if typed else as_dtype(type(values[0]))
     for other in typed[1:]:
-        dtype = dtypes.promote(what, dtype, other)
+        dtype = promote(what, dtype, other)
     for value in values:
         if is_scalar(value):
-            dtype = dtypes.weak(value, dtype)
+            dtype = weak(value, dtype)
     return dtype

@@ -22,8 +22,8 @@ from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
-from lamina.shape import sizes_of
 from lamina.tensor import realize as memory
+from lamina.tensor.arguments import sizes_of
 from lamina.tensor.core import Tensor, as_tensor, check_device
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, reshape

@@ -17,9 +17,9 @@ from lamina.errors import ArgumentError, DTypeError
 from lamina.ir.build import cast, expand, full, select, unary
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.shape import broadcast_shapes
 from lamina.tensor import complex_math as cx
 from lamina.tensor import real_math as rm
+from lamina.tensor.arguments import broadcast_shapes
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype, is_scalar
 from lamina.tensor.inspection import finfo
 

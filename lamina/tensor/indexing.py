@@ -10,8 +10,9 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD, MAX, MIN, MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
-from lamina.shape import Shape, broadcast_shapes, normalize_axis, prod, strides_of
+from lamina.shape import Shape, prod, strides_of
 from lamina.tensor import realize as memory
+from lamina.tensor.arguments import broadcast_shapes, normalize_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, is_scalar
 from lamina.tensor.spatial import pad_spatial, resized
 

@@ -10,6 +10,7 @@ from lamina import dtypes
 from lamina.dtypes import DType, as_dtype
 from lamina.errors import ArgumentError, DTypeError
 from lamina.runtime import device_names
+from lamina.tensor.arguments import promote
 from lamina.tensor.core import Tensor, as_tensor, common_dtype, default_device, is_scalar
 
 __all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype",
@@ -79,7 +80,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether promotion leads from `from_` to `to`."""
     try:
-        return dtypes.promote("can_cast", _dtype_of(from_), as_dtype(to)) is as_dtype(to)
+        return promote("can_cast", _dtype_of(from_), as_dtype(to)) is as_dtype(to)
     except DTypeError:
         return False
 

@@ -13,8 +13,9 @@ from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.shape import Shape, broadcast_shapes, normalize_axis, prod
+from lamina.shape import Shape, prod
 from lamina.tensor import reduction
+from lamina.tensor.arguments import broadcast_shapes, normalize_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.elementwise import conj
 from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, roll

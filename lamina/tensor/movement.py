@@ -10,8 +10,15 @@ from lamina.dtypes import Scalar
 from lamina.errors import AxisError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
-from lamina.shape import Shape, broadcast_shapes, integer, normalize_axes, normalize_axis, sizes_of
+from lamina.shape import Shape
 from lamina.shape import prod as product
+from lamina.tensor.arguments import (
+    broadcast_shapes,
+    integer,
+    normalize_axes,
+    normalize_axis,
+    sizes_of,
+)
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
 from lamina.tensor.spatial import pad_spatial, resized, slice_axis

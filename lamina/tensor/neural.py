@@ -17,9 +17,10 @@ from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.ir.build import along, insert_axes, places
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.shape import Shape, broadcast_shapes
+from lamina.shape import Shape
 from lamina.tensor import movement
 from lamina.tensor import reduction as over
+from lamina.tensor.arguments import broadcast_shapes
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.creation import arange
 from lamina.tensor.elementwise import abs as absolute

@@ -20,10 +20,10 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
-from lamina.shape import normalize_axes, normalize_axis
 from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
 from lamina.tensor import realize as memory
+from lamina.tensor.arguments import normalize_axes, normalize_axis, promote
 from lamina.tensor.core import Tensor, as_tensor, common_device
 from lamina.tensor.elementwise import float_dtype, named
 from lamina.tensor.movement import concat, transpose
@@ -343,7 +343,7 @@ def searchsorted(
         raise ShapeError(f"searchsorted: the sorted data has shape {x1.shape}; one axis is needed")
     values = as_tensor(x2, x1)
     device = common_device("searchsorted", x1, values, x1 if sorter is None else sorter)
-    dtype = dtypes.promote("searchsorted", x1.dtype, values.dtype)
+    dtype = promote("searchsorted", x1.dtype, values.dtype)
     if dtype.is_complex:
         raise DTypeError(f"searchsorted: {dtype.name} has no order")
     data = build.cast(x1.node, dtype)

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
-from lamina.dtypes import Scalar, accumulator, bool_, float32, float64, int64, promote
+from lamina.dtypes import Scalar, accumulator, bool_, float32, float64, int64
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.build import cast, expand, full, insert_axes, iota, reduce, reshape, select, unary
@@ -27,6 +27,7 @@ from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
+from lamina.tensor.arguments import promote
 from lamina.tensor.core import Tensor, common_device
 from lamina.tensor.elementwise import named
 

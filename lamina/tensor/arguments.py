@@ -1,0 +1,114 @@
+"""What users may pass and no graph holds: mixed dtypes, shapes to broadcast, axes from behind."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from functools import cache
+from typing import SupportsIndex
+
+from lamina.dtypes import (
+    BY_NAME,
+    STORAGE_ONLY,
+    DType,
+    Scalar,
+    as_dtype,
+    complex128,
+    complex_of,
+    float32,
+    float64,
+)  # fmt: skip
+from lamina.errors import AxisError, DTypeError, ShapeError
+from lamina.shape import Shape
+
+
+def integer(what: str, value: SupportsIndex) -> int:
+    """`value` as an int; raises DTypeError, naming the operation `what`, when it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise DTypeError(f"{what}: {value!r} is no integer") from None
+
+
+def sizes_of(what: str, shape: SupportsIndex | Iterable[SupportsIndex]) -> Shape:
+    """One size, or several, as a shape; raises DTypeError and ShapeError (a negative size)."""
+    given = shape if isinstance(shape, Iterable) else (shape,)
+    sizes = tuple(integer(what, size) for size in given)
+    if any(size < 0 for size in sizes):
+        raise ShapeError(f"{what}: {sizes} has a negative size")
+    return sizes
+
+
+def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
+    """The common shape of `shapes` under NumPy's rule; raises ShapeError when there is none."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
+    rank = max(map(len, shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if result[axis] == 1:
+                result[axis] = size
+            elif size not in (1, result[axis]):
+                listed = " and ".join(map(str, shapes))
+                differ = f"sizes {result[axis]} and {size} differ at axis {axis - rank}"
+                raise ShapeError(f"{what}: {listed} do not broadcast: {differ}")
+    return tuple(result)
+
+
+def normalize_axis(what: str, axis: int, rank: int) -> int:
+    """`axis` counted from the front; raises AxisError when there is no such axis."""
+    axis = integer(what, axis)
+    if not -rank <= axis < rank:
+        raise AxisError(f"{what}: axis {axis} is out of range for an array of rank {rank}")
+    return axis % rank
+
+
+def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tuple[int, ...]:
+    """`axis` (an int, several, or None for all) as sorted axes counted from the front."""
+    if axis is None:
+        return tuple(range(rank))
+    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    axes = tuple(normalize_axis(what, one, rank) for one in given)
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"{what}: axes {given} name one axis twice")
+    return tuple(sorted(axes))
+
+
+_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
+
+
+@cache
+def promote(what: str, a: DType, b: DType) -> DType:
+    """The dtype of an operation on `a` and `b`: the standard's tables, and where these leave it
+    open, the higher kind as in PyTorch (bool < integer < float < complex).
+
+    Raises DTypeError for float8 and for uint64 with a signed integer.
+    """
+    if a is b:
+        return a
+    if a in STORAGE_ONLY or b in STORAGE_ONLY:
+        raise DTypeError(f"{what}: {a.name} and {b.name}: float8 is for storage; cast it first")
+    low, high = sorted((a, b), key=lambda dtype: (_RANK[dtype.kind], dtype.bits))
+    if _RANK[low.kind] < _RANK[high.kind]:
+        return complex128 if high.is_complex and low is float64 else high
+    if low.kind == high.kind:
+        return high if low.bits < high.bits else float32  # float16 and bfloat16
+    bits = max(one.bits if one.kind == "int" else 2 * one.bits for one in (a, b))
+    if bits > 64:
+        raise DTypeError(f"{what}: {a.name} and {b.name} have no common integer dtype; cast one")
+    return BY_NAME[f"int{bits}"]
+
+
+def weak(scalar: Scalar, dtype: DType) -> DType:
+    """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
+    a higher kind."""
+    kind: type = type(scalar)
+    return _weak(kind, dtype)
+
+
+@cache
+def _weak(kind: type, dtype: DType) -> DType:
+    python = next(one for one in (bool, int, float, complex) if issubclass(kind, one))
+    default = complex_of(dtype) if python is complex else as_dtype(python)
+    return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default
