@@ -17,6 +17,7 @@ LARGE = 1 << 20  # bytes of arrays that are worth keeping out of memory
 CACHED = 1 << 19  # bytes of a block
 LEAST_ROWS = 16  # of a block, whatever they take, up to
 MOST = 1 << 21  # bytes
+PRODUCTS = 2  # of a chain at least: what is between others is cheaper to lay out as it comes
 READ_AGAIN = 8  # times the bytes of a block that each block may read once more
 
 Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
@@ -114,6 +115,8 @@ class _Candidate:
         if not self.inside or not self.rows or not self._is_closed():
             return False
         *_, split = rows = sorted(self.rows)
+        if sum(group.contracts for group in self.rows_of) < PRODUCTS:
+            return False
         total, count = sum(map(_nbytes, self.inside)), self.last.rows[split]
         a_row = total // prod(self.last.rows[row] for row in rows)
         most = min(max(CACHED // a_row, LEAST_ROWS), count)

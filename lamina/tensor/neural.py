@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from lamina import random
-from lamina.dtypes import accumulator, bool_, int64
+from lamina.dtypes import DType, accumulator, bool_, int64
 from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.ir.build import along, insert_axes, places
 from lamina.ir.node import Node
@@ -422,6 +422,7 @@ def _moved(running: Tensor | None, new: Tensor, share: float) -> Tensor | None:
 # Attention.
 
 _WHAT = "scaled_dot_product_attention"
+_PARTS, _LEAST_PART = 8, 256  # causal attention in parts of so many rows computes little in vain
 
 
 def scaled_dot_product_attention(
@@ -448,11 +449,31 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = _for_heads(query, key), _for_heads(query, value)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    attend = partial(_attend, factor=factor, dropout_p=dropout_p, dtype=dtype)
+    length = query.shape[-2]
+    parts = min(_PARTS, length // _LEAST_PART) if is_causal and attn_mask is None else 1
+    if parts < 2:
+        return attend(query, key, value, attn_mask, 0 if is_causal else None)
+    step = -(-length // parts)
+    # No row of a part sees a key behind the part's end.
+    return movement.concat([
+        attend(query[..., at : at + step, :], key[..., : at + step, :], value[..., : at + step, :],
+               None, at) for at in range(0, length, step)
+    ], axis=-2)  # fmt: skip
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, first: int | None,
+    factor: float, dropout_p: float, dtype: DType,
+) -> Tensor:  # fmt: skip
+    """Attention of rows that are `first` and those after it, which see no later keys; or, without
+    a first one, that see all keys."""
+    wide = query.dtype
     scores = matmul(query, movement.matrix_transpose(key)) * factor
-    if is_causal:
+    if first is not None:
         box = scores.shape[-2:]
         rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
-        scores = where(columns <= rows, scores, -math.inf)
+        scores = where(columns <= rows + first, scores, -math.inf)
     if attn_mask is not None:
         if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:
             message = f"mask {attn_mask.shape} does not broadcast to scores {scores.shape}"

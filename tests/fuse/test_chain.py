@@ -37,7 +37,7 @@ def test_weights_of_rows_never_exist_as_a_whole(causal: bool) -> None:
     query, key, value = (tensor(2, 2, 512, 32) for _ in range(3))
     result = lm.scaled_dot_product_attention(query, key, value, is_causal=causal)
     found = program(result)
-    assert max(names(found)) == 3
+    assert names(found).count(3) == (2 if causal else 1)  # of 512 rows, 256 see half of the keys
     assert found.arena < 4 * 2 * 2 * 512 * 512
     q, k, v = (one.numpy().astype(np.float64) for one in (query, key, value))
     scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(32)
@@ -51,8 +51,8 @@ def test_weights_of_rows_never_exist_as_a_whole(causal: bool) -> None:
 def test_memory_grows_with_the_length_alone() -> None:
     sizes = []
     for length in (1024, 4096):
-        one = lm.zeros((1, 2, length, 16), dtype=lm.float32)
-        found = program(lm.scaled_dot_product_attention(one + 1.0, one + 2.0, one + 3.0))
+        operands = (tensor(1, 2, length, 16) for _ in range(3))
+        found = program(lm.scaled_dot_product_attention(*operands))
         sizes.append(found.arena + found.block)
     assert sizes[1] <= 4 * sizes[0] + (1 << 16)
 
@@ -84,7 +84,7 @@ def test_a_checked_chain_compares_all_of_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("number", range(4))
 def test_random_programs_in_chains(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, small in {"LARGE": 1, "LEAST_ROWS": 1, "READ_AGAIN": 1 << 40}.items():
+    for name, small in {"LARGE": 1, "LEAST_ROWS": 1, "READ_AGAIN": 1 << 40, "PRODUCTS": 0}.items():
         monkeypatch.setattr(chain, name, small)
     monkeypatch.setattr(chain, "CACHED", [1, 64, 1 << 10, 1 << 19][number])
     drawn = [random_program(random.Random(40 + 9 * number + i), 18, 1000 * i) for i in range(9)]
