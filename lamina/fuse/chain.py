@@ -16,7 +16,7 @@ from lamina.ir.node import Node, toposort
 LARGE = 1 << 20  # bytes of arrays that are worth keeping out of memory
 CACHED = 1 << 19  # bytes of a block
 LEAST_ROWS = 16  # of a block, whatever they take, up to
-MOST = 1 << 21  # bytes
+MOST = 3 << 20  # bytes
 PRODUCTS = 2  # of a chain at least: what is between others is cheaper to lay out as it comes
 READ_AGAIN = 8  # times the bytes of a block that each block may read once more
 

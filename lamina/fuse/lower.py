@@ -39,7 +39,7 @@ class Lowering:
         self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
         self._memo: dict[tuple[Node, Index, Node], Node] = {}
-        self._inner: dict[tuple[Shape, Index], tuple[Index, Index]] = {}
+        self._inner: dict[tuple[Shape, Index, Node], tuple[Index, Index]] = {}
 
     def new_axes(self, shape: Sequence[int], *, reduce: bool = False) -> tuple[Index, Index]:
         """Loops over `shape`: its index, and the axes in order; a size of 1 needs none."""
@@ -56,10 +56,13 @@ class Lowering:
         self._logical += len(shape)
         return tuple(index), tuple(opened)
 
-    def loops_in(self, index: Index, shape: Shape) -> tuple[Index, Index]:
+    def loops_in(
+        self, index: Index, shape: Shape, condition: Node = ix.TRUE
+    ) -> tuple[Index, Index]:
         """Loops over `shape` at the place `index`; reductions and columns of one extent share
-        them, so that what two passes over a row compute is one node."""
-        key = squeezed(shape), tuple(one for one in index if one is not ix.ZERO)
+        them, so that what two passes over a row compute is one node. A reduction under a condition
+        has its own, as the condition may be of the columns."""
+        key = squeezed(shape), tuple(one for one in index if one is not ix.ZERO), condition
         if key not in self._inner:
             self._inner[key] = self.new_axes(key[0], reduce=True)
         inner, opened = self._inner[key]
@@ -173,7 +176,7 @@ class Lowering:
     def _reduced(self, node: Node, index: Index, condition: Node) -> Node:
         monoid, axes, part = node.arg
         shape = node.src[0].shape
-        inner, opened = self.loops_in(index, tuple(shape[axis] for axis in axes))
+        inner, opened = self.loops_in(index, tuple(shape[axis] for axis in axes), condition)
         kept, reduced = iter(index), iter(inner)
         full = tuple(next(reduced if axis in axes else kept) for axis in range(len(shape)))
         parts = tuple(self.value(operand, full, condition) for operand in node.src)

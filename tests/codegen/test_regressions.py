@@ -10,6 +10,7 @@ from lamina.fuse.group import MAX_WRITTEN
 from lamina.fuse.program import Output, build_program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
+from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.pipeline import profile
@@ -53,3 +54,26 @@ def test_parts_of_a_reduction_are_large(shape: tuple[int, ...], stored: list[int
         found = lm.asarray(x).max().item()
     assert found == x.max()
     assert [int(record.name.split("_")[1]) for record in records] == stored
+
+
+def test_a_condition_on_columns_stays_outside_of_a_reduction_of_their_extent() -> None:
+    x = leaf(np.random.default_rng(6).standard_normal((20, 8)).astype(np.float32))
+    total = build.reshape(build.reduce(ADD, (1,), x), (20, 1))
+    part = build.pad(build.expand(total, (20, 5)), (0, 1), (0, 2))
+    (got,), (wanted,) = run([part + x]), run([part + x], "interp")
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "filters"), [(2, 2), (3, 3)])
+def test_the_derivative_of_a_convolution_whose_channels_are_as_many_as_its_stride(
+    size: int, filters: int
+) -> None:
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((1, 1, size)), rng.standard_normal((filters, 1, 1))
+    results = []
+    for device in ("cpu", "interp"):
+        tensors = [lm.Tensor(one.astype(np.float32), device=device) for one in (x, w)]
+        loss = (lm.conv1d(*tensors, stride=filters) ** 2).sum()
+        results.append([one.numpy() for one in lm.gradient(loss, tensors)])
+    for got, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
