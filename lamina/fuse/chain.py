@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from lamina.fuse.group import ALONE, Block, KernelGroup
+from lamina.ir.kernel import free_axes, points
 from lamina.ir.node import Node, toposort
 
 LARGE = 1 << 20  # bytes of arrays that are worth keeping out of memory
@@ -132,10 +133,13 @@ class _Candidate:
     def _read_again(self, split: int) -> int:
         """Bytes that every block along `split` reads, the same ones each time."""
         total = 0
-        for group in self.rows_of:
+        for group, at in self.rows_of.items():
+            rows = {group.row_index[at[row]] for row in self.rows}
             for node in group.read_at.keys() - self.inside.keys():
-                if split not in (axes := self._axes(group, node)):
-                    total += _nbytes(node) // prod(node.shape[axis] for axis in axes.values())
+                for index in group.read_at[node]:
+                    free = frozenset[Node]().union(*map(free_axes, index))
+                    again = group.row_index[at[split]] not in free
+                    total += points(free - rows) * node.dtype.itemsize * again
         return total
 
 

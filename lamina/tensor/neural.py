@@ -473,7 +473,7 @@ def _attend(
     if first is not None:
         box = scores.shape[-2:]
         rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
-        scores = where(columns <= rows + first, scores, -math.inf)
+        scores = where(rows + first < columns, -math.inf, scores)
     if attn_mask is not None:
         if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:
             message = f"mask {attn_mask.shape} does not broadcast to scores {scores.shape}"
