@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -151,3 +152,20 @@ def test_a_planted_import_is_found(tmp_path: Path, line: str) -> None:
     assert not broken(all_imports(tmp_path, package))
     file.write_text(line)
     assert len(broken(all_imports(tmp_path, package))) == 1
+
+
+def test_no_kernel_is_made_for_an_operation_by_name() -> None:
+    """Fusion, schedules and printing know loops, reads and reductions alone."""
+    words = (
+        "matmul|gemm|matrix|convol|conv[123]d|softmax|attention|norm(aliz|alis|_)|pool(ing|1|2|3)|"
+        "embedding|entropy|gelu|relu|sigmoid|linear|recurrent|lstm|adam|dropout"
+    )
+    named = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for folder in ("fuse", "kernel", "codegen")
+        for path in sorted((PACKAGE / folder).rglob("*.*"))
+        if path.suffix in (".py", ".c")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(words, line, re.IGNORECASE)
+    ]
+    assert not named
