@@ -8,8 +8,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.ir.text import to_text
-from lamina.rewrite.compiled import RuleSet
-from lamina.rewrite.engine import rewrite
+from lamina.rewrite.engine import RuleSet, rewrite
 from lamina.rewrite.rules import Apply, Hole, Kinds, Rule
 
 # The greater and the smaller of two integers add up to their sum. x and y are holes, which say

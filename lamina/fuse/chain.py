@@ -78,7 +78,10 @@ class _Candidate:
                 home = self.homes[value]
                 rows = self._rows_of_home(home, value, axes := self._axes(reader, value))
                 enough = rows and rows.keys() >= (self.rows if self.inside else rows.keys())
-                if enough and readers[value] <= self.rows_of.keys() and value not in kept:
+                # What others read as well lies in memory, in an order that blocks do not write.
+                large = [one for one in home.members if one is value or _nbytes(one) >= LARGE]
+                own = all(readers[one] <= self.rows_of.keys() for one in large)
+                if enough and own and kept.isdisjoint(large):
                     todo += [] if home in self.rows_of else [home]
                     self.rows_of[home], self.inside[value] = rows, axes
 
@@ -116,7 +119,7 @@ class _Candidate:
         if not self.inside or not self.rows or not self._is_closed():
             return False
         *_, split = rows = sorted(self.rows)
-        if sum(group.contracts for group in self.rows_of) < PRODUCTS:
+        if sum(group.contracts is not None for group in self.rows_of) < PRODUCTS:
             return False
         total, count = sum(map(_nbytes, self.inside)), self.last.rows[split]
         a_row = total // prod(self.last.rows[row] for row in rows)

@@ -79,7 +79,7 @@ class KernelGroup:
         self.written: frozenset[Node] = frozenset()  # the operations of all members
         # What must run before: kernels are a graph like nodes, which `toposort` puts in order.
         self.src: tuple[KernelGroup, ...] = ()
-        self.contracts = False  # begins with a reduction whose operands are reused across rows
+        self.contracts: Node | None = None  # the reduction whose operands are reused across rows
         self.plan: AxisPlan = {}
         self.block: Block | None = None
         self._begin()
@@ -89,7 +89,7 @@ class KernelGroup:
             self.members.append(first)
         else:
             self.add(first)
-            self.contracts = contraction([self.stores[first].value], self.row_axes) is not None
+            self.contracts = contraction([self.stores[first].value], self.row_axes)
 
     def _begin(self) -> None:
         self.parameters: dict[object, tuple[int, Node]] = {}
@@ -198,7 +198,7 @@ class KernelGroup:
             return False
         try:
             self.add(node)
-            if self.contracts or contraction([self.stores[node].value], self.row_axes) is None:
+            if contraction([self.stores[node].value], self.row_axes) in (None, self.contracts):
                 return True
         except NotFusableError:
             pass

@@ -33,6 +33,7 @@ ROWS = 8  # rows that are reduced at once, or kept in registers when they are sh
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 SHORT = 4  # iterations of a loop that is unrolled where conditions ask for its index alone
 STRIP = 8  # vectors of a row that a reduction across rows reads together
+LINES = 64  # of a large array, that a block of a reduction walks along together
 CARRIED = (2048, 1024, 512, 256)  # columns whose sums are carried from some rows to the next
 PANEL = 256  # columns of a product whose operand is staged with all of its rows
 PACKED = 512  # rows that make up for packing what they share
@@ -303,6 +304,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     elif carried := _carry(plan, fold, vector, column.arg.size):
         panel, vector, loop, _ = carried
         inside = [loop]
+    elif vector.arg.size < TALL and _is_distant(fold, tall) and moves.can_carry(plan.kernel):
+        loop, _ = plan.split(bound_axes(fold)[0], LINES)
     outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
     blocks = -(-column.arg.size // atom.m)
@@ -313,6 +316,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         plan.staged += [(one.arg.parameter, panel) for one in wide if columns]
         if columns >= TALL:
             plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
+    elif loop is not None:
+        around = [loop, *around]
     tile = (height, repeat, lane)
     first = [axis for axis in plan.rows if axis not in (*around, *tile)]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
@@ -320,6 +325,13 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     plan.do(moves.Tensorize(reduced[-1].arg.number, name))
     if loop:
         plan.do(moves.Carry(loop.arg.number))
+
+
+def _is_distant(fold: Node, loads: list[Node]) -> bool:
+    """Does a reduction that can be cut in blocks go from line to distant line of a large array?"""
+    reduced, *others = bound_axes(fold)
+    far = any(_is_far(one, reduced) and points(free_axes(one)) > CACHED for one in loads)
+    return far and not others and reduced.arg.size % LINES == 0 and reduced.arg.size > LINES
 
 
 def _loads(fold: Node, axis: Node) -> list[Node]:

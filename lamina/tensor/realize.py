@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from lamina.errors import GradientError, JitError
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import Buffer
 
@@ -275,6 +275,14 @@ def _vacate(targets: Collection[Node], moved: dict[Node, Node]) -> None:
         _place(target, moved.get(target))
 
 
+def _is_everywhere(node: Node) -> bool:
+    """Is `node` made of constants alone? Then it is one node on every device."""
+    first = node
+    while first.src:
+        first = first.src[0]
+    return first.op is not Op.BUFFER and all(one.op is not Op.BUFFER for one in toposort([node]))
+
+
 def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
     """Note where `tensor` is stored now; an assigned one becomes a new leaf without history."""
     if buffer is None:  # below nothing but DETACH
@@ -287,7 +295,7 @@ def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
         tensor.node = buffer_node(fresh, tensor.target)
     else:
         place = buffer_node(buffer, value)
-        if tensor.assigned:
+        if tensor.assigned or _is_everywhere(tensor.node):
             tensor.node = leaf(place, tensor.device)
         _place(tensor.node, place)
     tensor.assigned = False

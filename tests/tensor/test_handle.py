@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import lamina as lm
 from lamina import Tensor, pipeline
 from lamina.errors import DeviceError, DTypeError, GradientError, ShapeError
+from lamina.ir import build
 from lamina.ir.ops import Op
 from lamina.tensor import realize as memory
 
@@ -275,6 +276,16 @@ def test_devices() -> None:
         x + y
     with pytest.raises(DeviceError, match="nowhere"):
         x.to("nowhere")
+
+
+def test_equal_constants_have_memory_on_each_device() -> None:
+    line = build.cast(build.iota(5, lm.int64), lm.float32)
+    tensors = [Tensor.of(line, device) for device in ("interp", "cpu", "interp")]
+    for x in tensors:
+        x.realize()
+        assert memory.memory_of(x).device == x.device
+    for x in tensors:
+        assert (x + 1.0).tolist() == [1, 2, 3, 4, 5]
 
 
 def test_copies_and_pickles() -> None:
