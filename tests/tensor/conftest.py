@@ -12,7 +12,7 @@ from tests.compiled import also_compiled, recorder
 __all__ = ["also_compiled", "recorder"]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def reference_device() -> Iterator[None]:
     """New tensors live on the interpreter."""
     with options.using(device="interp"):
