@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lamina import pipeline
+from lamina.codegen.c import PRELUDE
 from lamina.fuse.program import Output
 from lamina.kernel.heuristic import Target
 from lamina.options import current
@@ -26,4 +27,5 @@ def test_generated_code(name: str, golden: Golden, monkeypatch: pytest.MonkeyPat
     source = pipeline.compile_source([Output(PROGRAMS[name]())], current())
     plans = [source.plans[one.kernel] for one in source.program.launches]
     schedules = [f"{plan.name}:\n{plan}" for plan in plans]
-    golden(FOLDER / f"{name}.c", "/*\n" + "\n\n".join(schedules) + "\n*/\n" + source.text)
+    own = source.text.removeprefix(PRELUDE.read_text(encoding="utf-8"))
+    golden(FOLDER / f"{name}.c", "/*\n" + "\n\n".join(schedules) + "\n*/\n" + own)
