@@ -17,8 +17,8 @@ And those of a kernel:
 
 1.  A sort has three parameters of rows * length elements: keys, the int64 order, int64 scratch.
 2.  Parameters are marked written exactly if a store writes them.
-3.  The stores begin with the kernel's row axes, in one order; a store's axes are distinct and not
-    reduced. Axes of one number are one node.
+3.  The stores begin with the kernel's row axes, in one order, none of them reduced; a store's axes
+    are distinct. Axes of one number are one node.
 4.  A node is a scalar: a CONST, VARIABLE, elementwise operation or one of the kernel's own.
 5.  An AFFINE is in normal form: of int64 operands, each once, none of them AFFINE or CONST, and
     none with a coefficient of zero.
@@ -27,8 +27,9 @@ And those of a kernel:
     PREFIX the last ones of its store, in their order.
 8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
     on no axis but the store's own. Its monoid has one component.
-9.  Every row axis of more than one element moves a store's index, and a parameter that is written
-    is read only at the element that its store writes: rows are independent.
+9.  Every row axis of more than one element moves a store's index, unless it writes memory of the
+    thread, and a parameter that is written is read only at the element that its store writes: rows
+    are independent.
 10. An index of axes alone stays inside its parameter, unless a condition guards it.
 """
 

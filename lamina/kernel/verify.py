@@ -7,7 +7,8 @@
 4.  Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
 5.  Bindings are among those of `lamina.kernel.schedule`, and of axes of the order. A parallel
     axis is a row axis and the outermost of its chain; a vector axis is the innermost of its
-    chain, with 2, 4, 8, ... lanes.
+    chain, with 2, 4, 8, ... lanes. In a chain of kernels exactly the axes that number blocks are
+    parallel, so that all its kernels have the same chunks.
 6.  No value depends on two vector axes.
 7.  Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
     indices from data or with a monoid, are whole, serial, and in the order of the store.
@@ -73,7 +74,10 @@ def _places(nest: Nest) -> Iterator[str]:
 
 
 def _bindings(nest: Nest) -> Iterator[str]:
-    rows = nest.kernel.row_axes
+    rows, blocks = nest.kernel.row_axes, nest.kernel.block_axes
+    parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
+    if blocks and parallel != set(blocks):
+        yield f"only {', '.join(map(_name, blocks))}, the blocks of a chain, are parallel there"
     for axis, to in nest.binding.items():
         if axis not in nest.order:
             yield f"{_name(axis)} is bound, and not in the order"

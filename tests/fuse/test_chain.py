@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
+from lamina.errors import FormatError
 from lamina.fuse import chain
 from lamina.fuse.program import Program
 from lamina.options import current, using
@@ -80,6 +81,13 @@ def test_a_checked_chain_compares_all_of_it(monkeypatch: pytest.MonkeyPatch) -> 
         compiled = compile_sinks(nodes, options)
         assert names(compiled.planned.program) == [3]
         run_compiled(compiled, list(inputs), options)
+
+
+def test_a_schedule_keeps_the_blocks_of_a_chain() -> None:
+    operands = [tensor(1, 2, 512, 32) for _ in range(3)]
+    result = lm.scaled_dot_product_attention(*operands)
+    with using(schedule="bind(a0, serial)"), pytest.raises(FormatError, match="blocks of a chain"):
+        result.numpy()
 
 
 @pytest.mark.parametrize("number", range(4))
