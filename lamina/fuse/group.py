@@ -39,7 +39,7 @@ MAX_COST = 1000  # costs saturate here
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.FLIP})
-INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA, Op.VARIABLE}) | Group.MOVEMENT
+INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
 Users = Mapping[Node, list[Node]]
 MIN_ROWS = 16  # fewer rows than this leave threads idle, unless

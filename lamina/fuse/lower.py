@@ -86,7 +86,7 @@ class Lowering:
 
     def _value(self, node: Node, index: Index, condition: Node) -> Node:
         op = node.op
-        if op is Op.CONST or op is Op.VARIABLE:
+        if op is Op.CONST:
             return node
         parameter = self.parameter_of(node, index)
         if parameter is not None:

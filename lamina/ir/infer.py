@@ -165,6 +165,6 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
     Op.ASSIGN: _assign,
     **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), _same),
     **dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ())),
-    **dict.fromkeys((Op.VARIABLE, Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),
+    **dict.fromkeys((Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),
     **dict.fromkeys((Op.FOLD, Op.PREFIX), lambda src, arg: (src[arg.part].dtype, ())),
 }  # fmt: skip

@@ -35,7 +35,7 @@ EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC
 
 
 def evaluate(sinks: Iterable[Node], leaves: Mapping[Node, Array] | None = None) -> list[Array]:
-    """The values of `sinks`; `leaves` gives those of BUFFER, VARIABLE and HOLE nodes."""
+    """The values of `sinks`; `leaves` gives those of BUFFER and HOLE nodes."""
     import numpy as np
 
     sinks = list(sinks)
@@ -236,9 +236,7 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None 
                 getattr(np, NUMPY[store.monoid.op]).at(target, places, elements)
 
 
-def _elements(
-    np: Any, store: Store, arrays: Arrays, at: Mapping[Node, int]
-) -> tuple[Array, Array]:
+def _elements(np: Any, store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Array, Array]:
     """Where a store writes, and what, in the order of its axes."""
     order = toposort((*store.axes, *roots_of(store)))
     own = [axis for axis in store.axes if axis not in at]

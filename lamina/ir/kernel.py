@@ -105,8 +105,6 @@ def bounds(index: Node) -> tuple[int, int]:
     """The least and greatest value; of data, those of int64."""
     if index.op is Op.AXIS:
         return 0, max(index.arg.size - 1, 0)
-    if index.op is Op.VARIABLE:
-        return index.arg.minimum, index.arg.maximum
     if index.op is Op.AFFINE or index.op is Op.CONST:
         terms, low = terms_of(index)
         high = low

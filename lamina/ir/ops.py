@@ -52,12 +52,6 @@ class Iota(NamedTuple):
     dtype: DType
 
 
-class Variable(NamedTuple):
-    name: str
-    minimum: int  # of its values, int64
-    maximum: int
-
-
 class Hole(NamedTuple):
     name: str
     dtype: DType
@@ -133,7 +127,6 @@ class Op(enum.Enum):
     BUFFER = Row("leaf", argument=BufferRef)  # an array in device memory
     CONST = Row("leaf", argument=Const)  # one scalar, shape ()
     IOTA = Row("leaf", argument=Iota)  # 0, 1, ..., size - 1
-    VARIABLE = Row("leaf", argument=Variable)  # a symbolic integer with bounds, bound at launch
     HOLE = Row("leaf", argument=Hole)  # a placeholder scalar in a monoid's combine
     NEG = Row("unary", Kinds.NUMBER)
     NOT = Row("unary", Kinds.BITS)  # logical on bool, bitwise on integers

@@ -19,7 +19,7 @@ And those of a kernel:
 2.  Parameters are marked written exactly if a store writes them.
 3.  The stores begin with the kernel's row axes, in one order, none of them reduced; a store's axes
     are distinct. Axes of one number are one node.
-4.  A node is a scalar: a CONST, VARIABLE, elementwise operation or one of the kernel's own.
+4.  A node is a scalar: a CONST, elementwise operation or one of the kernel's own.
 5.  An AFFINE is in normal form: of int64 operands, each once, none of them AFFINE or CONST, and
     none with a coefficient of zero.
 6.  A LOAD names a parameter and has its dtype; its index is int64, its condition bool.
@@ -50,7 +50,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.shape import prod
 
-SCALAR = Group.ELEMENTWISE | Group.KERNEL | {Op.CONST, Op.VARIABLE}
+SCALAR = Group.ELEMENTWISE | Group.KERNEL | {Op.CONST}
 _INTS = tuple[int, ...]
 _SINGLE = {"dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str}
 _OPERANDS = (
@@ -109,9 +109,6 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
         _check_scalar(arg.value, arg.dtype if op is Op.CONST else src[0].dtype)
     elif op is Op.IOTA:
         require(arg.dtype.is_int or arg.dtype.is_float, f"dtype={arg.dtype!r} does not count")
-    elif op is Op.VARIABLE:
-        require(arg.name.isidentifier(), f"name={arg.name!r} is not an identifier")
-        require(arg.minimum <= arg.maximum, f"{arg.minimum} to {arg.maximum} hold no integer")
     elif op is Op.SCATTER and arg.monoid is not None:
         check_monoid(arg.monoid, src[:1])
     elif op is Op.SCAN:

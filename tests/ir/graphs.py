@@ -12,7 +12,7 @@ from lamina.dtypes import DType, Scalar
 from lamina.ir import build
 from lamina.ir.monoids import MONOIDS
 from lamina.ir.node import Node
-from lamina.ir.ops import BufferRef, Iota, Op, Pad, Reduce, Scatter, Shear, Shrink, Variable
+from lamina.ir.ops import BufferRef, Iota, Op, Pad, Reduce, Scatter, Shear, Shrink
 from lamina.ir.verify import combines
 
 Draw = Callable[..., int]
@@ -53,15 +53,12 @@ class _Builder:
         return Node(Op.BUFFER, (), BufferRef(self.storages - 1, shape, dtype, "cpu"))
 
     def leaf(self) -> Node:
-        kind = self.number(0, 4)
+        kind = self.number(0, 3)
         if kind == 0:
             dtype = self.draw(st.sampled_from(DTYPES))
             return build.const(self.draw(scalars(dtype)), dtype)
         if kind == 1:
             return Node(Op.IOTA, (), Iota(self.number(0, 4), dtypes.int32))
-        if kind == 2:
-            low = self.number(-5, 5)
-            return Node(Op.VARIABLE, (), Variable("n", low, low + self.number(0, 9)))
         return self.buffer()
 
     def elementwise(self, x: Node) -> Node:
@@ -120,8 +117,7 @@ class _Builder:
             (monoid, parts)
             for monoid in MONOIDS.values()
             for parts in tuples
-            if len(parts) == monoid.arity
-            and combines(monoid, tuple(part.dtype for part in parts))
+            if len(parts) == monoid.arity and combines(monoid, tuple(part.dtype for part in parts))
         ]
         if not fitting:
             return x

@@ -79,7 +79,7 @@ def _operands(words: str, names: Mapping[str, Node]) -> list[Node]:
 
 
 def _read(field: str, word: str, dtype: DType) -> Any:
-    if field in ("name", "device"):
+    if field == "device":
         return word
     if field == "monoid":
         return _known("a monoid", word, MONOIDS | {"None": None})

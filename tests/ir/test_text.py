@@ -137,7 +137,7 @@ X = "%0 = buffer storage=0 device=cpu : f32[2,3]\n"
         ("%0 = const value=300 : u8[]", "line 1: 300 is out of the range of uint8"),
         ("%0 = const value=1 : bool[]", "line 1: 1 is not a Python bool"),
         ("%0 = iota : i32[]", r"line 1: expected '%0 = iota : i32\[1\]', not"),
-        ("%0 = variable name=n minimum=1 : i64[]", "maximum=None is not int"),
+        (X + "%1 = shear %0 axis=0 by=1 : f32[2,3]", "step=None is not int"),
         (X + "%1 = neg %7 : f32[2,3]", "line 2: expected a node that is defined above, not '%7'"),
         (X + "%0 = neg %0 : f32[2,3]", "line 2: expected a new name, and %0 is defined above"),
         (X + "%1 = neg %0 axis=1 : f32[2,3]", "line 2: expected '%1 = neg %0 : .*', not"),
@@ -160,8 +160,9 @@ def test_mistakes_are_reported_with_their_line(text: str, message: str) -> None:
 
 
 def test_a_reduction_of_several_components_parses() -> None:
-    values, indices = _buffer((4, 2)), build.expand(
-        build.reshape(build.iota(4, dtypes.int64), (4, 1)), (4, 2)
+    values, indices = (
+        _buffer((4, 2)),
+        build.expand(build.reshape(build.iota(4, dtypes.int64), (4, 1)), (4, 2)),
     )
     text = to_text([Node(Op.REDUCE, (values, indices), Reduce(ARGMAX, (0,), 1))])
     assert text.endswith("reduce %0, %3 monoid=ARGMAX axes=(0,) part=1 : i64[2]\nreturn %4")

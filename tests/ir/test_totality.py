@@ -8,7 +8,7 @@ from lamina.ir.infer import INFER
 from lamina.ir.interpreter import EVALUATE
 from lamina.ir.ops import Group, Op
 
-GIVEN_BY_THE_CALLER = {Op.BUFFER, Op.VARIABLE, Op.HOLE}
+GIVEN_BY_THE_CALLER = {Op.BUFFER, Op.HOLE}
 
 
 def test_every_operation_infers_its_type() -> None:

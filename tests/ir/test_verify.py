@@ -31,7 +31,6 @@ from lamina.ir.ops import (
     Scatter,
     Shear,
     Shrink,
-    Variable,
 )
 from lamina.ir.verify import verify
 from tests.ir.graphs import graphs
@@ -129,8 +128,6 @@ VIOLATIONS = {
         (Op.BUFFER, (), BufferRef(3, (2,), float32, None), float32, (2,)), "device=None"),
     "iota of bool": ((Op.IOTA, (), Iota(2, bool_), bool_, (2,)), "does not count"),
     "negative iota": ((Op.IOTA, (), Iota(-2, int64), int64, (-2,)), "a negative size"),
-    "empty bounds": ((Op.VARIABLE, (), Variable("n", 3, 2), int64, ()), "hold no integer"),
-    "unnamed variable": ((Op.VARIABLE, (), Variable("1n", 1, 2), int64, ()), "an identifier"),
     # 4. Scalars.
     "int for float": (
         (Op.CONST, (), Const(1, float32), float32, ()), "1 is not a Python float"),
