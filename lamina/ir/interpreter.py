@@ -9,20 +9,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import mul
 from typing import Any
 
 from lamina import dtypes
-from lamina.dtypes import DType, Scalar
+from lamina.dtypes import DType, Scalar, bool_
 from lamina.errors import VerifyError
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.monoids import Monoid
-from lamina.ir.node import Node, full, toposort
-from lamina.ir.ops import Group, Op, Reduce
+from lamina.ir.node import Node, const, full, toposort
+from lamina.ir.ops import Op, Reduce
 
-Array = Any  # numpy.ndarray; NumPy is imported on first use
+
+class _NumPy:
+    """NumPy, imported on first use."""
+
+    def __getattr__(self, name: str) -> Any:
+        import numpy
+
+        return getattr(numpy, name)
+
+
+np: Any = _NumPy()
+
+Array = Any  # numpy.ndarray
 Arrays = Sequence[Array]
 Launches = Sequence[tuple[AnyKernel, Sequence[int]]]  # kernels and the arrays of their parameters
-Row = Callable[..., Array]  # of NumPy, the node, and the values of its operands
+Row = Callable[..., Array]  # of the node, and the values of its operands
 
 # How far floats may be apart, as a share of the largest number that the kernel reads or writes.
 TOLERANCE: dict[DType, float] = {
@@ -34,27 +47,23 @@ ROUNDED = 0.01  # the share of integers or bools made from rounded floats that m
 EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
 
 
-def evaluate(sinks: Iterable[Node], leaves: Mapping[Node, Array] | None = None) -> list[Array]:
-    """The values of `sinks`; `leaves` gives those of BUFFER and HOLE nodes."""
-    import numpy as np
-
-    sinks = list(sinks)
+def evaluate(
+    sinks: Iterable[Node],
+    leaves: Mapping[Node, Array] | None = None,
+    more: Mapping[Op, Row] | None = None,
+) -> list[Array]:
+    """The values of `sinks`; `leaves` gives those of BUFFER and HOLE nodes, `more` adds to the
+    table of operations."""
+    sinks, rows = list(sinks), {**EVALUATE, **(more or {})}
     values: dict[Node, Array] = dict(leaves or {})
     with np.errstate(all="ignore"):
         for node in toposort(sinks):
             if node not in values:
-                values[node] = evaluate_node(node, [values[operand] for operand in node.src])
+                if node.op not in rows:
+                    raise VerifyError(f"{node.op.name.lower()} has no value of its own: {node}")
+                value = rows[node.op](node, *(values[operand] for operand in node.src))
+                values[node] = np.asarray(value).astype(node.dtype.numpy, copy=False)
     return [values[sink] for sink in sinks]
-
-
-def evaluate_node(node: Node, operands: Arrays) -> Array:
-    """The value of one node from those of its operands."""
-    import numpy as np
-
-    if node.op not in EVALUATE:
-        raise VerifyError(f"{node.op.name.lower()} has no value of its own: {node}")
-    value = EVALUATE[node.op](np, node, *operands)
-    return np.asarray(value).astype(node.dtype.numpy, copy=False)
 
 
 def _dtypes(arrays: Arrays) -> tuple[DType, ...]:
@@ -67,22 +76,22 @@ def combine(monoid: Monoid, left: Arrays, right: Arrays) -> list[Array]:
     return evaluate(joined, dict(zip(a + b, (*left, *right), strict=True)))
 
 
-def reduce(np: Any, arg: Reduce, operands: Arrays) -> Array:
+def reduce(arg: Reduce, operands: Arrays) -> Array:
     """One part of a reduction over some axes, which vanish."""
     if arg.monoid.op is None:
-        return _prefixes(np, arg, operands)[-1]
+        return _prefixes(arg, operands)[-1]
     ufunc, (start,) = getattr(np, NUMPY[arg.monoid.op]), arg.monoid.identity(_dtypes(operands))
-    return ufunc.reduce(operands[0], axis=arg.axes, dtype=operands[0].dtype, initial=start)
+    return ufunc.reduce(operands[0], arg.axes, operands[0].dtype, initial=start)
 
 
-def scan(np: Any, arg: Reduce, operands: Arrays) -> Array:
+def scan(arg: Reduce, operands: Arrays) -> Array:
     """One part of the inclusive prefixes along some axes, row-major."""
-    prefixes = _prefixes(np, arg, operands)[1:]
+    prefixes = _prefixes(arg, operands)[1:]
     sizes = [operands[0].shape[axis] for axis in arg.axes]
     return np.moveaxis(prefixes.reshape(*sizes, *prefixes.shape[1:]), range(len(sizes)), arg.axes)
 
 
-def _prefixes(np: Any, arg: Reduce, operands: Arrays) -> Array:
+def _prefixes(arg: Reduce, operands: Arrays) -> Array:
     """The reduced axes as one in front, and the prefixes along it, the empty one first, in rounds
     that double how far they reach (Hillis and Steele 1986, "Data parallel algorithms")."""
     kept = [axis for axis in range(operands[0].ndim) if axis not in arg.axes]
@@ -100,51 +109,54 @@ def _prefixes(np: Any, arg: Reduce, operands: Arrays) -> Array:
     return rows[arg.part]
 
 
-def _shear(np: Any, node: Node, x: Array) -> Array:
+def _shear(node: Node, x: Array) -> Array:
     axis, by, step = node.arg
     at = np.indices(node.shape, sparse=True)
     shift = step * (at[by] if step > 0 else at[by] - x.shape[by] + 1)
-    return _take(np, x, np.broadcast_to(at[axis] - shift, node.shape), axis)
+    return _take(x, np.broadcast_to(at[axis] - shift, node.shape), axis)
 
 
-def _places(np: Any, index: Array, size: int) -> Array:
+def _places(index: Array, size: int) -> Array:
     """Indices outside become `size`, where callers put one element more."""
     index = index.astype(np.int64)
     return np.where((index >= 0) & (index < size), index, size)
 
 
-def _take(np: Any, x: Array, index: Array, axis: int) -> Array:
+def _take(x: Array, index: Array, axis: int) -> Array:
     size = x.shape[axis]
-    return np.take_along_axis(np.insert(x, size, 0, axis), _places(np, index, size), axis)
+    return np.take_along_axis(np.insert(x, size, 0, axis), _places(index, size), axis)
 
 
-def _scatter(np: Any, node: Node, base: Array, index: Array, update: Array) -> Array:
-    axis, monoid = node.arg
-    size = base.shape[axis]
-    out, places = np.insert(base, size, 0, axis), _places(np, index, size)
-    rows, source, places = (np.moveaxis(one, axis, 0) for one in (out, update, places))
-    others = np.indices(rows.shape[1:], sparse=True)
-    for row, place in zip(source, places, strict=True):
-        at = (place, *others)
-        rows[at] = row if monoid is None else combine(monoid, [rows[at]], [row])[0]
+def _scatter(node: Node, base: Array, index: Array, update: Array) -> Array:
+    axis, size = node.arg.axis, base.shape[node.arg.axis]
+    out, at = np.insert(base, size, 0, axis), [*np.indices(index.shape, sparse=True)]
+    at[axis] = _places(index, size)
+    _put(node.arg.monoid, out, tuple(at), update)
     return np.delete(out, size, axis)
 
 
-def _shift(np: Any, node: Node, x: Array, count: Array, shift: Row, beyond: Array) -> Array:
+def _put(monoid: Monoid | None, array: Array, places: Any, elements: Array) -> None:
+    """Write elements, one after the other, combined with what is there if there is a monoid."""
+    if monoid is None:
+        array[places] = elements
+    else:
+        assert monoid.op is not None
+        getattr(np, NUMPY[monoid.op]).at(array, places, elements)
+
+
+def _shift(node: Node, x: Array, count: Array, shift: Row, beyond: Array) -> Array:
     """Shifts by the width or more give what an endless shift would."""
     big = (count < 0) | (count >= node.dtype.bits)
     return np.where(big, beyond, shift(x, np.where(big, 0, count).astype(x.dtype)))
 
 
-def _wide(np: Any, dtype: DType, x: Array) -> Array:
+def _wide(dtype: DType, x: Array) -> Array:
     """Small floats as float32: ml_dtypes lacks some functions, and does not sort NaN last."""
     return x.astype(np.float32) if dtype.is_small else x
 
 
 def _numpy(name: str) -> Row:
-    return lambda np, node, *operands: getattr(np, name)(
-        *(_wide(np, node.dtype, one) for one in operands)
-    )
+    return lambda node, *operands: getattr(np, name)(*(_wide(node.dtype, one) for one in operands))
 
 
 NUMPY = {
@@ -156,30 +168,31 @@ NUMPY = {
     Op.XOR: "bitwise_xor", Op.WHERE: "where", Op.REAL: "real", Op.IMAG: "imag",
 }  # fmt: skip
 EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
-    Op.CONST: lambda np, node: np.array(node.arg.value, node.dtype.numpy),
-    Op.IOTA: lambda np, node: np.arange(node.arg.size),
-    Op.ERF: lambda np, node, x: np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x,
-    Op.CAST: lambda np, node, x: x if node.dtype.is_complex else x.real,
-    Op.BITCAST: lambda np, node, x: np.ascontiguousarray(x).view(node.dtype.numpy).reshape(x.shape),
-    Op.COMPLEX: lambda np, node, *parts: np.stack(parts, axis=-1).view(node.dtype.numpy)[..., 0],
-    Op.SHL: lambda np, node, x, n: _shift(np, node, x, n, np.left_shift, 0),
-    Op.SHR: lambda np, node, x, n: _shift(np, node, x, n, np.right_shift, -(x < 0).astype(x.dtype)),
-    Op.REDUCE: lambda np, node, *parts: reduce(np, node.arg, parts),
-    Op.SCAN: lambda np, node, *parts: scan(np, node.arg, parts),
-    Op.RESHAPE: lambda np, node, x: x.reshape(node.arg),
-    Op.EXPAND: lambda np, node, x: np.broadcast_to(x, node.arg),
-    Op.PERMUTE: lambda np, node, x: np.transpose(x, node.arg),
-    Op.PAD: lambda np, node, x: np.pad(
+    Op.CONST: lambda node: np.array(node.arg.value, node.dtype.numpy),
+    Op.IOTA: lambda node: np.arange(node.arg.size),
+    Op.ERF: lambda node, x: np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x,
+    Op.CAST: lambda node, x: x if node.dtype.is_complex else x.real,
+    Op.BITCAST: lambda node, x: np.ascontiguousarray(x).view(node.dtype.numpy).reshape(x.shape),
+    Op.COMPLEX: lambda node, *parts: np.stack(parts, axis=-1).view(node.dtype.numpy)[..., 0],
+    Op.SHL: lambda node, x, n: _shift(node, x, n, np.left_shift, 0),
+    Op.SHR: lambda node, x, n: _shift(node, x, n, np.right_shift, -(x < 0).astype(x.dtype)),
+    Op.REDUCE: lambda node, *parts: reduce(node.arg, parts),
+    Op.SCAN: lambda node, *parts: scan(node.arg, parts),
+    Op.RESHAPE: lambda node, x: x.reshape(node.arg),
+    Op.EXPAND: lambda node, x: np.broadcast_to(x, node.arg),
+    Op.PERMUTE: lambda node, x: np.transpose(x, node.arg),
+    Op.PAD: lambda node, x: np.pad(
         x, list(zip(*node.arg[:2], strict=True)), constant_values=node.arg.value),
-    Op.SHRINK: lambda np, node, x: x[tuple(map(slice, *node.arg))],
-    Op.FLIP: lambda np, node, x: np.flip(x, node.arg),
+    Op.SHRINK: lambda node, x: x[tuple(map(slice, *node.arg))],
+    Op.FLIP: lambda node, x: np.flip(x, node.arg),
     Op.SHEAR: _shear,
-    Op.GATHER: lambda np, node, x, index: _take(np, x, index, node.arg),
+    Op.GATHER: lambda node, x, index: _take(x, index, node.arg),
     Op.SCATTER: _scatter,
-    Op.ARGSORT: lambda np, node, x: np.argsort(_wide(np, node.src[0].dtype, x), stable=True),
-    Op.ASSIGN: lambda np, node, target, value: value,
+    Op.ARGSORT: lambda node, x: np.argsort(_wide(node.src[0].dtype, x), stable=True),
+    Op.ASSIGN: lambda node, target, value: value,
+    Op.AFFINE: lambda node, *terms: sum(map(mul, terms, node.arg.coefficients), node.arg.constant),
+    **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), lambda node, x: x),
 }  # fmt: skip
-EVALUATE |= dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), lambda np, node, x: x)
 
 
 def _scalar(node: Node) -> Node:
@@ -202,8 +215,6 @@ def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node:
 def run_chain(launches: Launches, arrays: dict[int, Array]) -> None:
     """Run kernels on flat NumPy arrays, in place, all of them for one block after the other; those
     of block memory are made as they are needed."""
-    import numpy as np
-
     for kernel, slots in launches:
         for slot, one in zip(slots, kernel.parameters, strict=True):
             if one.memory == "block":
@@ -218,66 +229,45 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None 
     """Run `kernel` on its parameters, flat NumPy arrays, in place, where some axes have the values
     `at`; what is computed is computed before anything is written. Raises VerifyError for an index
     outside its parameter."""
-    import numpy as np
-
     if isinstance(kernel, SortKernel):
         keys = arrays[0].reshape(kernel.rows, kernel.length)
         arrays[1][:] = np.argsort(keys, axis=-1, stable=True).reshape(-1)
         return
-    with np.errstate(all="ignore"):
-        ready = [(store, *_elements(np, store, arrays, at or {})) for store in kernel.stores]
-        for store, places, elements in ready:
-            target = arrays[store.parameter]
-            _check_places(places, target, f"a store to parameter {store.parameter}")
-            if store.monoid is None:
-                target[places] = elements
-            else:  # one element after the other
-                assert store.monoid.op is not None
-                getattr(np, NUMPY[store.monoid.op]).at(target, places, elements)
+    ready = [(store, *_elements(store, arrays, at or {})) for store in kernel.stores]
+    for store, places, elements in ready:
+        target = arrays[store.parameter]
+        _check_places(places, target, f"a store to parameter {store.parameter}")
+        with np.errstate(all="ignore"):
+            _put(store.monoid, target, places, elements)
 
 
-def _elements(np: Any, store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Array, Array]:
+def _elements(store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Array, Array]:
     """Where a store writes, and what, in the order of its axes."""
     order = toposort((*store.axes, *roots_of(store)))
-    own = [axis for axis in store.axes if axis not in at]
-    axes = own + [one for one in order if one.op is Op.AXIS and one not in (*own, *at)]
-    values: dict[Node, Array] = {axis: np.array(value) for axis, value in at.items()}
-    for node in order:
-        if node not in at:
-            operands = [values[one] for one in node.src]
-            values[node] = _value(np, node, axes, arrays, operands)
-    shape = [axis.arg.size for axis in own] + [1] * (len(axes) - len(own))
+    axes = [one for one in order if one.op is Op.AXIS and one not in at]  # the store's own first
+
+    def load(node: Node, index: Array, holds: Any = True) -> Array:
+        number, array = node.arg.parameter, arrays[node.arg.parameter]
+        index, holds = np.broadcast_arrays(index, holds)
+        _check_places(index[holds], array, f"a load from parameter {number}")
+        return np.insert(array, array.size, 0)[np.where(holds, index, array.size)]
+
+    def reduction(node: Node, *operands: Array) -> Array:
+        monoid, part = node.arg
+        dims = tuple(map(axes.index, bound_axes(node)))
+        arg, parts = Reduce(monoid, dims, part), np.broadcast_arrays(*operands)[: monoid.arity]
+        prefix = node.op is Op.PREFIX
+        return scan(arg, parts) if prefix else np.expand_dims(reduce(arg, parts), dims)
+
+    grids = dict(zip(axes, np.indices([axis.arg.size for axis in axes], sparse=True), strict=True))
+    leaves = grids | {axis: np.array(value) for axis, value in at.items()}
+    roots = store.condition or const(True, bool_), store.index, store.value
+    rows = {Op.LOAD: load, Op.FOLD: reduction, Op.PREFIX: reduction}
+    shape = [axis.arg.size if axis in store.axes else 1 for axis in axes]
     holds, places, elements = (
-        np.broadcast_to(True if root is None else values[root], shape).reshape(-1)
-        for root in (store.condition, store.index, store.value)
+        np.broadcast_to(value, shape).reshape(-1) for value in evaluate(roots, leaves, rows)
     )
     return places[holds], elements[holds]
-
-
-def _value(np: Any, node: Node, axes: list[Node], arrays: Arrays, operands: Arrays) -> Array:
-    if node.op is Op.AXIS:
-        return np.arange(node.arg.size).reshape([-1 if one is node else 1 for one in axes])
-    if node.op is Op.AFFINE:
-        factors = zip(operands, node.arg.coefficients, strict=True)
-        return sum((operand * factor for operand, factor in factors), node.arg.constant)
-    if node.op is Op.LOAD:
-        return _load(np, node, arrays[node.arg.parameter], *operands)
-    if not bound_axes(node):
-        return evaluate_node(node, operands)
-    monoid, part = node.arg
-    dims = tuple(axes.index(axis) for axis in bound_axes(node))
-    components = np.broadcast_arrays(*operands)[: monoid.arity]
-    arg = Reduce(monoid, dims, part)
-    if node.op is Op.PREFIX:
-        return scan(np, arg, components)
-    return np.expand_dims(reduce(np, arg, components), dims)
-
-
-def _load(np: Any, node: Node, array: Array, index: Array, holds: Any = True) -> Array:
-    index, holds = np.broadcast_arrays(index, holds)
-    _check_places(index[holds], array, f"a load from parameter {node.arg.parameter}")
-    padded = np.append(array, np.zeros(1, array.dtype))  # a false condition loads 0
-    return padded[np.where(holds, index, array.size)]
 
 
 def _check_places(places: Array, array: Array, what: str) -> None:
@@ -291,10 +281,8 @@ def check_chain(
 ) -> str | None:
     """What the arrays `after` kernels have run have otherwise than the reference makes of those
     `before`, which are overwritten; or None. All are flat arrays."""
-    import numpy as np
-
     with np.errstate(all="ignore"):
-        scale = _scale(np, list(before.values()))
+        scale = _scale(list(before.values()))
         run_chain(launches, before)
         for kernel, slots in launches:
             for number, (slot, parameter) in enumerate(zip(slots, kernel.parameters, strict=True)):
@@ -302,7 +290,7 @@ def check_chain(
                 if sorts or not parameter.written or parameter.memory == "block":
                     continue
                 want, got = before[slot], after[slot]
-                differing = np.flatnonzero(~_agree(np, parameter.dtype, got, want, scale))
+                differing = np.flatnonzero(~_agree(parameter.dtype, got, want, scale))
                 if len(differing) > _allowed(kernel, number):
                     at = int(differing[0])
                     return (
@@ -317,24 +305,21 @@ def _allowed(kernel: AnyKernel, number: int) -> int:
     parameter = kernel.parameters[number]
     if isinstance(kernel, SortKernel) or parameter.dtype.is_float:
         return 0
-    inexact = (Group.ELEMENTWISE | {Op.FOLD, Op.PREFIX}) - EXACT
     nodes = toposort(store.value for store in kernel.stores if store.parameter == number)
-    rounds = any(node.dtype.is_float and node.op in inexact for node in nodes)
+    rounds = any(node.dtype.is_float and node.op not in EXACT for node in nodes)
     return max(1, int(ROUNDED * parameter.size)) if rounds else 0
 
 
-def _scale(np: Any, arrays: Arrays) -> float:
+def _scale(arrays: Arrays) -> float:
     """The largest finite magnitude among floats."""
     found = [np.abs(one.astype(np.complex128)) for one in arrays if one.dtype.kind not in "biu"]
     return max((float(one[np.isfinite(one)].max(initial=0)) for one in found), default=0.0)
 
 
-def _agree(np: Any, dtype: DType, got: Array, want: Array, scale: float) -> Any:
+def _agree(dtype: DType, got: Array, want: Array, scale: float) -> Any:
     """Elementwise; a NaN agrees with a NaN."""
-    tolerance = TOLERANCE.get(dtype)
-    if tolerance is None:
+    if dtype not in TOLERANCE:
         return got == want
-    wide = np.complex128 if dtype.is_complex else np.float64
-    got, want = got.astype(wide), want.astype(wide)
-    reach = max(scale, _scale(np, [want]))
+    tolerance, reach = TOLERANCE[dtype], max(scale, _scale([want]))
+    got, want = got.astype(np.complex128), want.astype(np.complex128)
     return np.isclose(got, want, rtol=10 * tolerance, atol=tolerance * reach, equal_nan=True)
