@@ -39,26 +39,28 @@ import contextlib
 import functools
 import inspect
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lamina.dtypes import DType, bool_, int64
 from lamina.errors import DTypeError, LaminaError, VerifyError
 from lamina.ir.kernel import Kernel, SortKernel, Store, bound_axes, bounds, free_axes, roots_of
 from lamina.ir.monoids import Monoid
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Op
 from lamina.shape import prod
 
 SCALAR = Group.ELEMENTWISE | Group.KERNEL | {Op.CONST}
+_INDEX = (Op.AXIS, Op.AFFINE, Op.CONST)
 _INTS = tuple[int, ...]
-_SINGLE = {"dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str}
+_SINGLE = {  # the types of arguments that are no named tuples
+    "": type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str,
+}  # fmt: skip
 _OPERANDS = (
     dict.fromkeys(Group.LEAF, 0)
     | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN}, 2)
     | dict.fromkeys((Op.WHERE, Op.SCATTER), 3)
 )
-_named = inspect.formatannotation
 _hints = functools.cache(functools.partial(typing.get_type_hints, localns={"Monoid": Monoid}))
 
 
@@ -86,8 +88,7 @@ def verify(sinks: Iterable[Node]) -> None:
     except AttributeError as error:
         raise VerifyError(f"verify: an operand is not a node: {error}") from None
     for number, node in enumerate(order):
-        name = node.op.name.lower() if isinstance(node.op, Op) else repr(node.op)
-        with located(f"verify: %{number} = {name}"):
+        with located(f"verify: %{number} = {str(getattr(node.op, 'name', node.op)).lower()}"):
             check_parts(node.op, node.src, node.arg)
             made = Node(node.op, node.src, node.arg)
             found = f"its type is {node.dtype!r} {node.shape!r}"
@@ -100,31 +101,29 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
     """Raise VerifyError if ``Node(op, src, arg)`` is wrong before its type is inferred."""
     require(isinstance(op, Op), f"{op!r} is not an operation")
     require(op not in Group.FOREIGN, "it does not belong in a graph")
-    _check_argument(arg, op.value.argument)
-    reduces = op in Group.REDUCTION
-    count = arg.monoid.arity if reduces else _OPERANDS.get(op, 1)
+    kind = op.value.argument
+    single = isinstance(kind, str)
+    require(single or isinstance(arg, kind), f"its argument is {arg!r}, not {kind}")
+    hints, parts = (_SINGLE, {kind: arg}) if single else (_hints(kind), arg._asdict())
+    for name, part in parts.items():
+        typed = f"{name or 'argument'}={part!r} is not {inspect.formatannotation(hints[name])}"
+        require(_fits(part, hints[name]), typed)
     require(type(src) is tuple, f"the operands are {src!r}, not a tuple")
+    if op in Group.REDUCTION:
+        check_monoid(arg.monoid, src, arg.part)
+        require(op is Op.REDUCE or len(arg.axes) == 1, f"axes={arg.axes!r} is not one axis")
+        return
+    count = _OPERANDS.get(op, 1)
     require(len(src) == count, f"it takes {count} operands, and has {len(src)}")
     if op in (Op.CONST, Op.PAD):
-        _check_scalar(arg.value, arg.dtype if op is Op.CONST else src[0].dtype)
+        dtype, value = arg.dtype if op is Op.CONST else src[0].dtype, arg.value
+        own = type(value) is dtype.python and repr(const(value, dtype).arg.value) == repr(value)
+        needed = f"a Python {dtype.python.__name__} within the range of {dtype.name}"
+        require(own, f"{value!r} is not {needed}")
     elif op is Op.IOTA:
         require(arg.dtype.is_int or arg.dtype.is_float, f"dtype={arg.dtype!r} does not count")
     elif op is Op.SCATTER and arg.monoid is not None:
         check_monoid(arg.monoid, src[:1])
-    elif op is Op.SCAN:
-        require(len(arg.axes) == 1, f"axes={arg.axes!r} is not one axis")
-    if reduces:
-        check_monoid(arg.monoid, src, arg.part)
-
-
-def _check_argument(arg: Any, kind: Any) -> None:
-    """`kind` is what the table says of the argument."""
-    single = isinstance(kind, str)
-    hint = _SINGLE.get(kind, type(None)) if single else kind
-    require(_fits(arg, hint), f"its argument is {arg!r}, not {_named(hint)}")
-    for field, part in () if single else _hints(kind).items():
-        value = getattr(arg, field)
-        require(_fits(value, part), f"{field}={value!r} is not {_named(part)}")
 
 
 def _fits(value: object, hint: Any) -> bool:
@@ -134,18 +133,11 @@ def _fits(value: object, hint: Any) -> bool:
     return type(value) is int if hint is int else isinstance(value, hint)
 
 
-def _check_scalar(value: Any, dtype: DType) -> None:
-    own = dtype.python
-    require(type(value) is own, f"{value!r} is not a Python {own.__name__}, as {dtype.name} needs")
-    inside = not dtype.is_int or dtype.min <= value <= dtype.max
-    require(inside, f"{value} is out of the range of {dtype.name}")
-
-
-def check_monoid(monoid: Monoid, parts: tuple[Node, ...], part: int = 0) -> None:
+def check_monoid(monoid: Monoid, parts: Sequence[Node], part: int = 0) -> None:
     """Raise VerifyError unless `monoid` combines `parts` and has component `part`."""
     kinds = tuple(one.dtype for one in parts)
-    fits = len(parts) == monoid.arity and combines(monoid, kinds)
-    require(fits, f"{monoid.name} does not combine {', '.join(one.name for one in kinds)}")
+    names = ", ".join(one.name for one in kinds)
+    require(combines(monoid, kinds), f"{monoid.name} does not combine {names}")
     require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid.name}")
 
 
@@ -153,9 +145,10 @@ def check_monoid(monoid: Monoid, parts: tuple[Node, ...], part: int = 0) -> None
 def combines(monoid: Monoid, dtypes: tuple[DType, ...]) -> bool:
     """Whether `monoid` takes components of `dtypes` and keeps them."""
     try:
-        return tuple(part.dtype for part in monoid.formula(dtypes)[2]) == dtypes
-    except (DTypeError, OverflowError):  # OverflowError: the dtype has no infinity
+        made = monoid.formula(dtypes)[2] if len(dtypes) == monoid.arity else ()
+    except DTypeError:
         return False
+    return tuple(part.dtype for part in made) == dtypes
 
 
 def _check_place(
@@ -175,121 +168,94 @@ def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
     """Raise VerifyError, naming the store, if an invariant fails; the last one only if `exact`:
     a nest whose axes are split covers more points than it runs."""
     if isinstance(kernel, SortKernel):
-        with located("verify: sort"):
-            _check_sort(kernel)
+        size = kernel.rows * kernel.length
+        fits = [one.size for one in kernel.parameters] == [size] * 3
+        fits &= all(one.dtype is int64 and one.written for one in kernel.parameters[1:])
+        require(fits, f"verify: sort: the parameters are no {size} keys, order and scratch")
         return
     with located("verify: kernel"):
         _check_kernel(kernel)
     for number, store in enumerate(kernel.stores):
+        runs = exact and all(axis.arg.size for axis in store.axes)
         with located(f"verify: store {number} to parameter {store.parameter}"):
             nodes = toposort(roots_of(store))
+            inner = runs and all(node.arg.size for node in nodes if node.op is Op.AXIS)
             for node in nodes:
                 with located(node.op.name.lower()):
-                    _check_node(kernel, store, node)
-            _check_store(kernel, store)
-            if exact and all(axis.arg.size for axis in store.axes):
-                _check_bounds(kernel, store, nodes)
-
-
-def _check_sort(kernel: SortKernel) -> None:
-    parameters, size = kernel.parameters, kernel.rows * kernel.length
-    require(len(parameters) == 3, f"{len(parameters)} parameters, not keys, order and scratch")
-    require(all(one.size == size for one in parameters), f"a parameter has not {size} elements")
-    places = all(one.dtype is int64 and one.written for one in parameters[1:])
-    require(places, "order and scratch are written int64")
+                    _check_node(kernel, store, node, inner)
+            _check_store(kernel, store, runs)
 
 
 def _check_kernel(kernel: Kernel) -> None:
     require(kernel.stores, "no store")
-    written = {store.parameter for store in kernel.stores}
-    for number, parameter in enumerate(kernel.parameters):
-        problem = f"parameter {number} is {'' if parameter.written else 'not '}marked written"
-        require(parameter.written == (number in written), problem)
-    first = kernel.stores[0].axes[: kernel.rows]
+    marked = [number for number, one in enumerate(kernel.parameters) if one.written]
+    written = sorted({store.parameter for store in kernel.stores})
+    require(marked == written, f"parameters {marked} are marked written, and it writes {written}")
     for store in kernel.stores:
         axes = store.axes
-        require(0 <= store.parameter < len(kernel.parameters), f"no parameter {store.parameter}")
         own = all(one.op is Op.AXIS for one in axes)
         own &= not any(one.arg.reduce for one in axes[: kernel.rows])
         require(own, f"the axes of a store are {axes}, not loops, or its rows are reduced")
         require(len(set(axes)) == len(axes), "a store has an axis twice")
         require(0 <= kernel.rows <= len(axes), f"{kernel.rows} rows, a store of {len(axes)} axes")
-        require(axes[: kernel.rows] == first, "the stores do not begin with the same rows")
+        same = axes[: kernel.rows] == kernel.row_axes
+        require(same, "the stores do not begin with the same rows")
     loops = {axis for store in kernel.stores for axis in store.axes}
     numbers = [one.arg.number for one in loops.union(kernel.nodes) if one.op is Op.AXIS]
     require(len(set(numbers)) == len(numbers), f"two axes of one number in {sorted(numbers)}")
 
 
-def _check_node(kernel: Kernel, store: Store, node: Node) -> None:
+def _check_node(kernel: Kernel, store: Store, node: Node, runs: bool) -> None:
+    src, arg = node.src, node.arg
     require(node.op in SCALAR, "it does not belong in a kernel")
     require(not node.shape, f"its shape is {node.shape}; a kernel computes scalars")
     if node.op is Op.AFFINE:
-        count, factors = len(node.src), node.arg.coefficients
-        require(0 < count == len(factors), f"{len(factors)} coefficients for {count} operands")
-        terms = all(one.dtype is int64 and one.op not in (Op.AFFINE, Op.CONST) for one in node.src)
-        require(terms, "an operand is no int64 term of its own")
-        once = len(set(node.src)) == count and all(factors)
-        require(once, "an operand is there twice, or not at all")
+        terms = all(one.dtype is int64 and one.op not in (Op.AFFINE, Op.CONST) for one in src)
+        once = 0 < len(src) == len(set(src)) == len(arg.coefficients) and all(arg.coefficients)
+        require(terms and once, "its operands are no int64 terms, each once and with a coefficient")
     elif node.op is Op.LOAD:
-        _check_load(kernel, node)
+        _check_access(kernel, arg.parameter, node.dtype, src[0], src[1:], runs)
+        own = all(one.index is src[0] for one in kernel.stores if one.parameter == arg.parameter)
+        require(own, f"it reads parameter {arg.parameter} where another row may write it")
     elif node.op in (Op.FOLD, Op.PREFIX):
-        _check_reduction(store, node)
+        check_monoid(arg.monoid, src[: arg.monoid.arity], arg.part)
+        axes = bound_axes(node)
+        distinct = all(one.op is Op.AXIS for one in axes) and len(set(axes)) == len(axes)
+        require(axes and distinct, "it runs over no axes, or one of them twice")
+        reduced = node.op is Op.PREFIX or all(one.arg.reduce for one in axes)
+        require(reduced, "it binds an axis that is not reduced")
+        last = node.op is Op.FOLD or axes == store.axes[-len(axes) :]
+        require(last, "it does not run along the last axes of its store")
 
 
-def _check_load(kernel: Kernel, node: Node) -> None:
-    number, (index, *condition) = node.arg.parameter, node.src
-    require(0 <= number < len(kernel.parameters), f"there is no parameter {number}")
-    held = kernel.parameters[number].dtype
-    require(held is node.dtype, f"parameter {number} holds {held.name}")
-    require(index.dtype is int64, "its index is not int64")
-    require([one.dtype for one in condition] in ([], [bool_]), "its condition is not bool")
-    own = all(one.index is index for one in kernel.stores if one.parameter == number)
-    require(own, f"it reads parameter {number} where another row may write it")
-
-
-def _check_reduction(store: Store, node: Node) -> None:
-    monoid, part = node.arg
-    check_monoid(monoid, node.src[: monoid.arity], part)
-    axes = bound_axes(node)
-    distinct = all(one.op is Op.AXIS for one in axes) and len(set(axes)) == len(axes)
-    require(axes and distinct, "it runs over no axes, or one of them twice")
-    reduced = node.op is not Op.FOLD or all(one.arg.reduce for one in axes)
-    require(reduced, "it binds an axis that is not reduced")
-    last = node.op is not Op.PREFIX or axes == store.axes[-len(axes) :]
-    require(last, "it does not run along the last axes of its store")
-
-
-def _check_store(kernel: Kernel, store: Store) -> None:
-    value, want = store.value.dtype, kernel.parameters[store.parameter].dtype
-    require(value is want, f"its value is {value.name}, and the parameter {want.name}")
-    require(store.index.dtype is int64, f"its index is {store.index.dtype.name}")
-    if store.condition is not None:
-        require(store.condition.dtype is bool_, f"its condition is {store.condition.dtype.name}")
+def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
+    number, condition = store.parameter, (store.condition,) if store.condition else ()
+    _check_access(kernel, number, store.value.dtype, store.index, condition, runs)
     strange = frozenset[Node]().union(*map(free_axes, roots_of(store))) - set(store.axes)
-    require(not strange, f"it depends on {_names(strange)}, which it does not run over")
-    if store.monoid is not None:
-        require(store.monoid.op, f"it combines with {store.monoid.name}, which is no operation")
+    require(not strange, f"it depends on {names_of(strange)}, which it does not run over")
+    combined = store.monoid is None or store.monoid.op
+    require(combined, f"it combines with {store.monoid}, which is no operation")
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
     still = rows - free_axes(store.index)
-    shared = kernel.parameters[store.parameter].memory == "device"
-    require(not (still and shared), f"rows along {_names(still)} write one element")
+    own = kernel.parameters[number].memory != "device"
+    require(own or not still, f"rows along {names_of(still)} write one element")
 
 
-def _names(axes: Iterable[Node]) -> str:
+def _check_access(
+    kernel: Kernel, number: int, dtype: DType, index: Node, condition: Sequence[Node], runs: bool
+) -> None:
+    """What holds of a LOAD and of a store alike."""
+    require(0 <= number < len(kernel.parameters), f"there is no parameter {number}")
+    held, size = kernel.parameters[number].dtype, kernel.parameters[number].size
+    require(held is dtype, f"parameter {number} holds {held.name}, not {dtype.name}")
+    require(index.dtype is int64, f"its index is {index.dtype.name}")
+    require([one.dtype for one in condition] in ([], [bool_]), "its condition is not bool")
+    if runs and not condition and all(one.op in _INDEX for one in toposort([index])):
+        low, high = bounds(index)
+        problem = f"indices {low} to {high} of parameter {number}, which has {size} elements"
+        require(low >= 0 and high < size, problem)
+
+
+def names_of(axes: Iterable[Node]) -> str:
+    """Axes as schedules name them, to read."""
     return ", ".join(sorted(f"a{axis.arg.number}" for axis in axes))
-
-
-def _check_bounds(kernel: Kernel, store: Store, nodes: list[Node]) -> None:
-    if store.condition is None:
-        _check_inside(kernel, store.parameter, store.index)
-    if all(node.arg.size for node in nodes if node.op is Op.AXIS):
-        for node in nodes:
-            if node.op is Op.LOAD and len(node.src) == 1:
-                _check_inside(kernel, node.arg.parameter, node.src[0])
-
-
-def _check_inside(kernel: Kernel, parameter: int, index: Node) -> None:
-    (low, high), size = bounds(index), kernel.parameters[parameter].size
-    problem = f"indices {low} to {high} of parameter {parameter}, which has {size} elements"
-    of_axes = all(one.op in (Op.AXIS, Op.AFFINE, Op.CONST) for one in toposort([index]))
-    require(not of_axes or (low >= 0 and high < size), problem)

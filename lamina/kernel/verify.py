@@ -17,13 +17,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
-from lamina.errors import VerifyError
 from lamina.ir.kernel import free_axes, points
-from lamina.ir.node import Node
-from lamina.ir.verify import verify_kernel
+from lamina.ir.verify import located, names_of, require, verify_kernel
 from lamina.kernel.schedule import BINDINGS, Nest, axes_of, axis_lists, serial_axes
 from lamina.simplify.index import terms_of
 
@@ -31,90 +28,84 @@ from lamina.simplify.index import terms_of
 def verify_nest(nest: Nest) -> None:
     """Raise VerifyError, naming the axis, if an invariant fails."""
     verify_kernel(nest.kernel, exact=False)
-    for check in (_order, _chains, _places, _bindings, _vectors, _serial, _fills):
-        for complaint in check(nest):
-            raise VerifyError(f"verify: nest: {complaint}")
+    with located("verify: nest"):
+        for check in (_order, _chains, _places, _bindings, _vectors, _serial, _fills):
+            check(nest)
 
 
-def _name(axis: Node) -> str:
-    return f"a{axis.arg.number}"
-
-
-def _order(nest: Nest) -> Iterator[str]:
+def _order(nest: Nest) -> None:
     order, axes = set(nest.order), set(axes_of(nest.kernel))
-    if len(order) != len(nest.order):
-        yield "an axis is twice in the order"
-    for missing in sorted(map(_name, axes - order)):
-        yield f"{missing} is not in the order"
-    for strange in sorted(map(_name, order - axes)):
-        yield f"{strange} is in the order, and in no loop of the kernel"
+    require(len(order) == len(nest.order), "an axis is twice in the order")
+    require(axes <= order, f"{names_of(axes - order)} is not in the order")
+    require(order <= axes, f"{names_of(order - axes)} is in the order, and in no loop")
 
 
-def _chains(nest: Nest) -> Iterator[str]:
+def _chains(nest: Nest) -> None:
     pieces = [axis for chain in nest.chains for axis in chain.pieces]
-    if len(set(pieces)) != len(pieces) or not set(pieces) <= set(nest.order):
-        yield "a piece is in two chains, or in no loop"
-    for (head, *inner), extent in nest.chains:
-        if head.arg.size != -(-extent // (block := points(inner))):
-            yield f"{_name(head)} has {head.arg.size} blocks of {block} for an extent of {extent}"
+    once = len(set(pieces)) == len(pieces) and set(pieces) <= set(nest.order)
+    require(once, "a piece is in two chains, or in no loop")
     kept = nest.kernel.scratch
-    for store in (one for one in nest.kernel.stores if one.parameter not in kept):
-        strides, _ = terms_of(store.index)
-        for outer, inside in (pair for chain in nest.chains for pair in pairwise(chain.pieces)):
-            if strides.get(outer, 0) != strides.get(inside, 0) * inside.arg.size:
-                yield f"a store's index does not walk {_name(outer)} and {_name(inside)} as one"
+    walks = [terms_of(one.index)[0] for one in nest.kernel.stores if one.parameter not in kept]
+    for (head, *inner), extent in nest.chains:
+        blocks, block = head.arg.size, points(inner)
+        text = f"{names_of([head])} has {blocks} blocks of {block} for an extent of {extent}"
+        require(blocks == -(-extent // block), text)
+        for outer, inside in pairwise((head, *inner)):
+            size, both = inside.arg.size, names_of((outer, inside))
+            as_one = all(walk.get(outer, 0) == walk.get(inside, 0) * size for walk in walks)
+            require(as_one, f"a store's index does not walk {both} as one")
 
 
-def _places(nest: Nest) -> Iterator[str]:
+def _places(nest: Nest) -> None:
     for axes in axis_lists(nest.kernel):
         for pieces, _ in nest.chains:
             start = axes.index(pieces[0]) if pieces[0] in axes else 0
-            if set(pieces) & set(axes) and axes[start : start + len(pieces)] != pieces:
-                yield f"the pieces of {_name(pieces[0])} do not stand together"
+            together = not set(pieces) & set(axes) or axes[start : start + len(pieces)] == pieces
+            require(together, f"the pieces of {names_of(pieces[:1])} do not stand together")
 
 
-def _bindings(nest: Nest) -> Iterator[str]:
+def _bindings(nest: Nest) -> None:
     rows, blocks = nest.kernel.row_axes, nest.kernel.block_axes
     parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
-    if blocks and parallel != set(blocks):
-        yield f"only {', '.join(map(_name, blocks))}, the blocks of a chain, are parallel there"
+    alone = not blocks or parallel == set(blocks)
+    require(alone, f"only {names_of(blocks)}, the blocks of a chain, are parallel there")
     for axis, to in nest.binding.items():
-        if axis not in nest.order:
-            yield f"{_name(axis)} is bound, and not in the order"
-        if to not in BINDINGS:
-            yield f"{_name(axis)} is bound to {to!r}"
-        if to == "parallel" and axis not in rows:
-            yield f"the parallel axis {_name(axis)} is no row axis"
-        if to == "parallel" and not nest.is_head(axis):
-            yield f"the parallel axis {_name(axis)} is not the outermost of its chain"
-        if to == "vector" and nest.chain(axis).pieces[-1] is not axis:
-            yield f"the vector axis {_name(axis)} is not the innermost of its chain"
-        if to == "vector" and (axis.arg.size.bit_count() != 1 or axis.arg.size == 1):
-            yield f"the vector axis {_name(axis)} has {axis.arg.size} lanes, not 2, 4, 8, ..."
+        name, lanes, innermost = names_of([axis]), axis.arg.size, nest.chain(axis).pieces[-1]
+        require(axis in nest.order, f"{name} is bound, and not in the order")
+        require(to in BINDINGS, f"{name} is bound to {to!r}")
+        if to == "parallel":
+            require(axis in rows, f"the parallel axis {name} is no row axis")
+            require(
+                nest.is_head(axis), f"the parallel axis {name} is not the outermost of its chain"
+            )
+        if to == "vector":
+            require(innermost is axis, f"the vector axis {name} is not the innermost of its chain")
+            fits = lanes.bit_count() == 1 and lanes > 1
+            require(fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ...")
 
 
-def _vectors(nest: Nest) -> Iterator[str]:
+def _vectors(nest: Nest) -> None:
     vectors = {axis for axis in nest.order if nest.bound(axis) == "vector"}
     loops = (frozenset(store.axes) for store in nest.kernel.stores)
     for free in (*loops, *map(free_axes, nest.kernel.nodes)):
-        if len(both := free & vectors) > 1:
-            yield f"a value has lanes along {' and '.join(sorted(map(_name, both)))}"
+        both = free & vectors
+        require(len(both) < 2, f"a value has lanes along {names_of(both)}")
 
 
-def _serial(nest: Nest) -> Iterator[str]:
+def _serial(nest: Nest) -> None:
     serial = serial_axes(nest.kernel)
     for axis in serial:
-        if nest.bound(axis) != "serial":
-            yield f"{_name(axis)} runs in order, and is bound to {nest.bound(axis)}"
-        if len(nest.chain(axis).pieces) > 1:
-            yield f"{_name(axis)} runs in order, and is split"
+        name, to = names_of([axis]), nest.bound(axis)
+        require(to == "serial", f"{name} runs in order, and is bound to {to}")
+        require(len(nest.chain(axis).pieces) == 1, f"{name} runs in order, and is split")
     for store in nest.kernel.stores:
         ordered = [axis for axis in store.axes if axis in serial]
-        if ordered != sorted(ordered, key=nest.order.index):
-            yield f"{', '.join(map(_name, ordered))} run in this order, and the loops do not"
+        kept = ordered == sorted(ordered, key=nest.order.index)
+        require(kept, f"{names_of(ordered)} run in this order, and the loops do not")
 
 
-def _fills(nest: Nest) -> Iterator[str]:
+def _fills(nest: Nest) -> None:
     for at, store in nest.fills:
-        for axis in set(store.axes) - set(nest.inside(at)):
-            yield f"parameter {store.parameter} is filled at {_name(at)}, inside {_name(axis)}"
+        outside = set(store.axes) - set(nest.inside(at))
+        place = f"at {names_of([at])}, inside {names_of(outside)}"
+        require(not outside, f"parameter {store.parameter} is filled {place}")

@@ -117,7 +117,7 @@ class _Builder:
             (monoid, parts)
             for monoid in MONOIDS.values()
             for parts in tuples
-            if len(parts) == monoid.arity and combines(monoid, tuple(part.dtype for part in parts))
+            if combines(monoid, tuple(part.dtype for part in parts))
         ]
         if not fitting:
             return x

@@ -89,8 +89,8 @@ VIOLATIONS = {
     "leaf with operand": (
         (Op.CONST, (X,), Const(1.0, float32), float32, ()), "takes 0 operands, and has 1"),
     # 3. Arguments.
-    "argument of add": ((Op.ADD, (X, X), 1, float32, (2, 3)), "its argument is 1, not None"),
-    "argument of detach": ((Op.DETACH, (X,), "x", float32, (2, 3)), "'x', not None"),
+    "argument of add": ((Op.ADD, (X, X), 1, float32, (2, 3)), "argument=1 is not None"),
+    "argument of detach": ((Op.DETACH, (X,), "x", float32, (2, 3)), "argument='x' is not None"),
     "list as shape": ((Op.RESHAPE, (X,), [6], float32, (6,)), "not tuple[int, ...]"),
     "bool as size": ((Op.RESHAPE, (X,), (6, True), float32, (6, 1)), "not tuple[int, ...]"),
     "negative size": ((Op.EXPAND, (ONE,), (-1,), float32, (-1,)), "a negative size"),
@@ -119,7 +119,7 @@ VIOLATIONS = {
     "float index": ((Op.GATHER, (X, X), 0, float32, (2, 3)), "the index is no integer"),
     "bool scatter axis": (
         (Op.SCATTER, (X, INDEX, X), Scatter(False, ADD), float32, (2, 3)), "axis=False"),
-    "copy to nowhere": ((Op.COPY, (X,), None, float32, (2, 3)), "None, not str"),
+    "copy to nowhere": ((Op.COPY, (X,), None, float32, (2, 3)), "device=None is not str"),
     "buffer of lists": (
         (Op.BUFFER, (), BufferRef(3, [2], float32, "cpu"), float32, (2,)), "shape=[2]"),
     "buffer without dtype": (
@@ -138,15 +138,15 @@ VIOLATIONS = {
         (Op.CONST, (), Const(1.0, dtypes.complex64), dtypes.complex64, ()), "a Python complex"),
     "NumPy float": (
         (Op.CONST, (), Const(np.float64(1), float64), float64, ()), "is not a Python float"),
-    "too large": ((Op.CONST, (), Const(128, int8), int8, ()), "128 is out of the range of int8"),
-    "negative unsigned": ((Op.CONST, (), Const(-1, uint8), uint8, ()), "-1 is out of the range"),
+    "too large": ((Op.CONST, (), Const(128, int8), int8, ()), "128 is not a Python int within"),
+    "negative unsigned": ((Op.CONST, (), Const(-1, uint8), uint8, ()), "within the range of uint8"),
     "untyped pad": (
         (Op.PAD, (X,), Pad((1, 0), (0, 0), 0), float32, (3, 3)), "0 is not a Python float"),
     # 5. Monoids.
     "name for a monoid": (
         (Op.REDUCE, (X,), Reduce("ADD", (1,)), float32, (2,)), "'ADD' is not lamina.ir."),
     "too few components": (
-        (Op.REDUCE, (X,), Reduce(ARGMAX, (1,)), float32, (2,)), "takes 2 operands, and has 1"),
+        (Op.REDUCE, (X,), Reduce(ARGMAX, (1,)), float32, (2,)), "ARGMAX does not combine float32"),
     "sum of bools": (
         (Op.REDUCE, (FLAGS,), Reduce(ADD, (1,)), bool_, (2,)), "ADD does not combine bool"),
     "variance of mixed dtypes": (
