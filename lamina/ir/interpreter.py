@@ -195,19 +195,16 @@ EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
 }  # fmt: skip
 
 
-def _scalar(node: Node) -> Node:
-    return node.src[0] if node.op is Op.EXPAND else node
-
-
 def constant_of(node: Node) -> Scalar | None:
     """The value of a constant, CONST or EXPAND of CONST, or None for any other node."""
-    scalar = _scalar(node)
+    scalar = node.src[0] if node.op is Op.EXPAND else node
     return scalar.arg.value if scalar.op is Op.CONST else None
 
 
 def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node:
     """The constant that `op` makes of constants, at compile time."""
-    scalar = Node(op, tuple(map(_scalar, operands)), arg)
+    src = tuple(one.src[0] if one.op is Op.EXPAND else one for one in operands)
+    scalar = Node(op, src, arg)
     (value,) = evaluate([scalar])
     return full(operands[0].shape, value.item(), scalar.dtype)
 

@@ -1,10 +1,10 @@
 """Rules: equations whose two sides are data, and functions for what equations cannot say.
 
     x, c = Hole("x", Kinds.FLOAT), Const("c", Kinds.FLOAT)
-    Rule("divide_by_power_of_two", x / c, x * (1 / c), has_exact_reciprocal(c, x))
+    Rule("divide_by_power_of_two", x / c, x * (1 / c), has_exact_reciprocal)
 
 Holes support operators, so that a rule reads like its formula. Every commuted form of the left
-side is matched too. A rule is an equality of values, so the order of rules does not matter.
+side is matched too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Pattern(Operators["Pattern"]):
     def _apply(self, op: Op, *src: Pattern) -> Apply:
         return Apply(op, *src)
 
+    def fill(self, holes: dict[str, Node], like: Node) -> Node:
+        """The node that this term is of what `holes` match; a literal gets the type of `like`."""
+        raise NotImplementedError
+
 
 class Hole(Pattern):
     """A variable: a value whose dtype is one of `kinds`."""
@@ -40,19 +44,12 @@ class Hole(Pattern):
     def __repr__(self) -> str:
         return self.name
 
+    def fill(self, holes: dict[str, Node], like: Node) -> Node:
+        return holes[self.name]
+
 
 class Const(Hole):
-    """A constant, CONST or EXPAND of CONST. Arithmetic on constants is folded on right sides."""
-
-
-class NotConst(Hole):
-    """Anything but a constant."""
-
-
-class DTypeHole(NamedTuple):
-    """The dtype that a CAST or BITCAST makes."""
-
-    name: str
+    """A constant, CONST or EXPAND of CONST."""
 
 
 class Literal(Pattern):
@@ -67,74 +64,65 @@ class Literal(Pattern):
     def __repr__(self) -> str:
         return repr(self.value)
 
+    def fill(self, holes: dict[str, Node], like: Node) -> Node:
+        return like.lift(self.value)
+
 
 class Apply(Pattern):
-    """An operation on terms; `arg` is the dtype of CAST and BITCAST."""
+    """An operation on terms; the last of them that is no literal types the literals."""
 
-    def __init__(self, op: Op, *src: Pattern | Scalar, arg: DTypeHole | None = None) -> None:
+    def __init__(self, op: Op, *src: Pattern | Scalar) -> None:
         self.op = op
         self.src = tuple(map(self.lift, src))
-        self.arg = arg
 
     def __repr__(self) -> str:
-        operands = [*map(repr, self.src), *([] if self.arg is None else [self.arg.name])]
-        return f"{self.op.name.lower()}({', '.join(operands)})"
+        return f"{self.op.name.lower()}({', '.join(map(repr, self.src))})"
+
+    def fill(self, holes: dict[str, Node], like: Node) -> Node:
+        typed = [one for one in self.src if not isinstance(one, Literal)]
+        sibling = typed[-1].fill(holes, like) if typed else like
+        return Node(self.op, tuple(one.fill(holes, sibling) for one in self.src))
 
 
-def terms(pattern: Pattern) -> Iterator[Pattern | DTypeHole]:
+def terms(pattern: Pattern) -> Iterator[Pattern]:
     """`pattern` and everything in it."""
     yield pattern
-    if isinstance(pattern, Apply):
-        for operand in pattern.src:
-            yield from terms(operand)
-        if pattern.arg is not None:
-            yield pattern.arg
-
-
-class Guard(NamedTuple):
-    """A condition of a rule: `function` of holes."""
-
-    function: Callable[..., bool]
-    holes: tuple[Hole | DTypeHole, ...]
-
-    def __repr__(self) -> str:
-        return f"{self.function.__name__}({', '.join(one.name for one in self.holes)})"
-
-
-def guard(function: Callable[..., bool]) -> Callable[..., Guard]:
-    """Make `function` a condition of rules, to be called with holes. When a rule is tried, it gets
-    the Python values of constants, dtypes, and the nodes that other holes match."""
-    return lambda *holes: Guard(function, holes)
+    for operand in pattern.src if isinstance(pattern, Apply) else ():
+        yield from terms(operand)
 
 
 class Rule:
-    """The equation `left` = `right`, used from left to right where all `guards` hold. `variants`
-    are the forms of `left` that are matched, itself first; others only with `commute`. Raises
-    RuleError when `left` is no operation or lacks a hole of `right`."""
+    """The equation `left` = `right`, used from left to right where `guard` holds: a function whose
+    parameters are named as the holes, of the nodes that they match. `variants` are the forms of
+    `left` that are matched, itself first. Raises RuleError when `left` is no operation or lacks a
+    hole of `right`."""
 
     def __init__(
-        self, name: str, left: Pattern, right: Pattern | Scalar, *guards: Guard,
-        commute: bool = True,
+        self, name: str, left: Pattern, right: Pattern | Scalar,
+        guard: Callable[..., bool] | None = None,
     ) -> None:  # fmt: skip
-        self.name = name
-        self.left = left
-        self.right = left.lift(right)
-        self.guards = guards
         if not isinstance(left, Apply):
             raise RuleError(f"rule {name}: the left side {left!r} is not an operation")
-        self.op = left.op
+        self.name = name
+        self.ops = (left.op,)
+        self.left = left
+        self.right = left.lift(right)
+        self.guard = guard
         if missing := _names(self.right) - _names(left):
             raise RuleError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
-        forms = {repr(one): one for one in _commuted(left)} if commute else {"": left}
-        self.variants = tuple(forms.values())
+        self.variants = tuple({repr(one): one for one in _commuted(left)}.values())
 
     def __repr__(self) -> str:
-        conditions = "".join(f", {one}" for one in self.guards)
-        return f"{self.name}: {self.left} = {self.right}{conditions}"
+        condition = f", {self.guard.__name__}" if self.guard else ""
+        return f"{self.name}: {self.left} = {self.right}{condition}"
+
+    def apply(self, node: Node, /, **holes: Node) -> Node | None:
+        """The right side for a node that the left side matches; None where the guard fails."""
+        return self.right.fill(holes, node) if not self.guard or self.guard(**holes) else None
 
 
 def _names(pattern: Pattern) -> set[str]:
-    return {one.name for one in terms(pattern) if isinstance(one, Hole | DTypeHole)}
+    return {one.name for one in terms(pattern) if isinstance(one, Hole)}
 
 
 def _commuted(pattern: Pattern) -> Iterator[Pattern]:
@@ -143,9 +131,9 @@ def _commuted(pattern: Pattern) -> Iterator[Pattern]:
         yield pattern
         return
     for src in itertools.product(*map(_commuted, pattern.src)):
-        yield Apply(pattern.op, *src, arg=pattern.arg)
+        yield Apply(pattern.op, *src)
         if pattern.op in Group.COMMUTATIVE:
-            yield Apply(pattern.op, *src[::-1], arg=pattern.arg)
+            yield Apply(pattern.op, *src[::-1])
 
 
 class FunctionRule(NamedTuple):
@@ -153,7 +141,7 @@ class FunctionRule(NamedTuple):
 
     name: str
     ops: tuple[Op, ...]
-    function: Callable[[Node], Node | None]
+    apply: Callable[[Node], Node | None]
 
 
 def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], FunctionRule]:

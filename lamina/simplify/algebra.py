@@ -16,37 +16,69 @@ import math
 from functools import partial
 
 from lamina.dtypes import DType, bool_
+from lamina.ir.interpreter import constant_of, fold
 from lamina.ir.node import Node
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Op
 from lamina.rewrite.engine import RuleSet
-from lamina.rewrite.rules import Apply, Const, DTypeHole, Hole, Kinds, NotConst, Rule, guard
+from lamina.rewrite.rules import Apply, Const, Hole, Kinds, Rule, on
 from lamina.simplify.movement import MOVEMENT
 
 
-@guard
-def has_exact_reciprocal(c: float, x: Node) -> bool:
-    """c and 1 / c are normal powers of two in x's dtype."""
-    significand, exponent = math.frexp(c)
-    return abs(significand) == 0.5 and x.dtype.least <= exponent - 1 <= -x.dtype.least
+def has_exact_reciprocal(f: Node, d: Node) -> bool:
+    """d and 1 / d are normal powers of two in f's dtype."""
+    significand, exponent = math.frexp(constant_of(d))  # type: ignore[arg-type]
+    return abs(significand) == 0.5 and f.dtype.least <= exponent - 1 <= -f.dtype.least
 
 
-@guard
-def makes_own_dtype(x: Node, to: DType) -> bool:
-    return x.dtype is to
+# Transcendental functions are left out, since every target may round them in its own way.
+@on(
+    Op.NEG, Op.NOT, Op.ADD, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.MAX, Op.MIN, Op.LT, Op.EQ, Op.AND,
+    Op.OR, Op.XOR, Op.CAST,
+)  # fmt: skip
+def fold_constants(node: Node) -> Node | None:
+    """An operation on constants is a constant."""
+    for one in node.src:
+        if constant_of(one) is None:
+            return None
+    return fold(node.op, node.src, node.arg)
 
 
-@guard
-def skips_cast(x: Node, through: DType, to: DType) -> bool:
-    """Casting x to `through` and then to `to` is casting it to `to` at once."""
-    if x.dtype.is_int and through.is_int and to.is_int and to.bits <= through.bits:
+# In MAX and MIN the order of operands shows in the zero that they make of 0.0 and -0.0.
+@on(Op.ADD, Op.MUL, Op.EQ, Op.AND, Op.OR, Op.XOR)
+def constant_right(node: Node) -> Node | None:
+    """A constant is the second operand; but in complex products the order shows in rounding."""
+    x, y = node.src
+    if constant_of(x) is None or constant_of(y) is not None or node.dtype.is_complex:
+        return None
+    return Node(node.op, (y, x))
+
+
+@on(Op.CAST, Op.BITCAST)
+def convert(node: Node) -> Node | None:
+    """No conversion to the own dtype, one instead of two."""
+    x, to = node.src[0], node.dtype
+    if x.dtype is to:
+        return x
+    skips = x.op is node.op and (_skips_bits if x.op is Op.BITCAST else _skips_cast)
+    return Node(node.op, x.src, to) if skips and skips(x.src[0].dtype, x.dtype, to) else None
+
+
+def _skips_bits(first: DType, through: DType, to: DType) -> bool:
+    """Bool is left out: not every byte is one."""
+    return bool_ not in (through, to)
+
+
+def _skips_cast(first: DType, through: DType, to: DType) -> bool:
+    """Casting `first` to `through` and then to `to` is casting it to `to` at once."""
+    if first.is_int and through.is_int and to.is_int and to.bits <= through.bits:
         return True  # both keep the low bits
-    if not holds(through, x.dtype):
+    if not _holds(through, first):
         return False
     # From a float to an integer, what is out of range is nobody's promise: do not change it.
-    return to is x.dtype or not (through.is_float and to.is_int) or x.dtype is bool_
+    return to is first or not (through.is_float and to.is_int) or first is bool_
 
 
-def holds(wide: DType, narrow: DType) -> bool:
+def _holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is a value of `wide`."""
     if wide is narrow or narrow is bool_:
         return True
@@ -55,52 +87,20 @@ def holds(wide: DType, narrow: DType) -> bool:
     return wide.is_float and narrow.precision <= wide.precision and narrow.least >= wide.least
 
 
-@guard
-def keeps_bits(through: DType, to: DType) -> bool:
-    """Bool is left out: not every byte is one."""
-    return bool_ not in (through, to)
-
-
-# Transcendental functions are left out, since every target may round them in its own way.
-FOLD = (
-    Op.NEG, Op.NOT, Op.ADD, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.MAX, Op.MIN, Op.LT, Op.EQ, Op.AND,
-    Op.OR, Op.XOR, Op.CAST,
-)  # fmt: skip
-
-# Holes: values, then constants, then dtypes.
+# Holes: values, then constants.
 x, y, z = map(Hole, "xyz")
 i, j = Hole("i", Kinds.INTEGER), Hole("j", Kinds.INTEGER)
 f = Hole("f", Kinds.FLOAT)
 r = Hole("r", Kinds.REAL)
 p, q = Hole("p", Kinds.BOOL), Hole("q", Kinds.BOOL)
 s, t = Hole("s", Kinds.BITS), Hole("t", Kinds.BITS)
-a, b = Const("a"), Const("b")
 m, n = Const("m", Kinds.INTEGER), Const("n", Kinds.INTEGER)
 c = Const("c", Kinds.REAL)
 d = Const("d", Kinds.FLOAT)
-through, to = DTypeHole("through"), DTypeHole("to")
 where = partial(Apply, Op.WHERE)
-cast = partial(Apply, Op.CAST)
-bitcast = partial(Apply, Op.BITCAST)
-
-
-def _fold(op: Op) -> Rule:
-    operands = (a,) if op in Group.UNARY else (a, b)
-    term = Apply(op, *operands, arg=to if op is Op.CAST else None)
-    return Rule(f"fold_{op.name.lower()}", term, term, commute=False)
-
-
-def _constant_right(op: Op) -> Rule:
-    # The order of operands shows in the rounding of complex products.
-    constant, other = c if op is Op.MUL else a, NotConst("other")
-    name = f"constant_right_{op.name.lower()}"
-    return Rule(name, Apply(op, constant, other), Apply(op, other, constant), commute=False)
-
 
 ALGEBRA = RuleSet("algebra", [
-    *map(_fold, FOLD),
-    # In MAX and MIN the order of operands shows in the zero that they make of 0.0 and -0.0.
-    *map(_constant_right, (Op.ADD, Op.MUL, Op.EQ, Op.AND, Op.OR, Op.XOR)),
+    fold_constants, constant_right, convert,
     # Two constants in a chain become one. For floats that would change the rounding.
     Rule("add_constants", (i + m) + n, i + (m + n)),
     Rule("multiply_constants", (i * m) * n, i * (m * n)),
@@ -115,7 +115,7 @@ ALGEBRA = RuleSet("algebra", [
     Rule("multiply_by_minus_one", r * -1, -r),
     Rule("negate_factor", -r * c, r * -c),
     Rule("divide_by_one", f / 1, f),
-    Rule("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal(d, f)),
+    Rule("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal),
     Rule("floor_divide_by_one", i // 1, i),
     # Powers. A library's power may be off by the last place, a product is not.
     Rule("power_of_one", r**1, r),
@@ -146,12 +146,5 @@ ALGEBRA = RuleSet("algebra", [
     Rule("where_then_true", where(p, True, q), p | q),
     # Derivatives, which stop at DETACH, have been taken.
     Rule("detach", Apply(Op.DETACH, x), x),
-    # Conversions.
-    Rule("cast_to_own_dtype", cast(x, arg=to), x, makes_own_dtype(x, to)),
-    Rule("cast_twice", cast(cast(x, arg=through), arg=to), cast(x, arg=to),
-         skips_cast(x, through, to)),
-    Rule("bitcast_to_own_dtype", bitcast(x, arg=to), x, makes_own_dtype(x, to)),
-    Rule("bitcast_twice", bitcast(bitcast(x, arg=through), arg=to), bitcast(x, arg=to),
-         keeps_bits(through, to)),
 ])  # fmt: skip
 SIMPLIFY = RuleSet("simplify", ALGEBRA.rules + MOVEMENT.rules)

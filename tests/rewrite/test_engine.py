@@ -11,8 +11,8 @@ from lamina.errors import RuleError
 from lamina.ir.node import Node, const, full
 from lamina.ir.ops import Op
 from lamina.rewrite.engine import Applied, RuleSet, rewrite
-from lamina.rewrite.rules import Apply, Const, Hole, Kinds, Rule, guard, on
-from lamina.simplify.algebra import SIMPLIFY
+from lamina.rewrite.rules import Const, Hole, Kinds, Rule, on
+from lamina.simplify.algebra import SIMPLIFY, fold_constants
 from tests.generators import leaf
 
 X, Y = leaf(0, (3,), int32), leaf(1, (3,), int32)
@@ -29,8 +29,7 @@ f = Hole("f", Kinds.FLOAT)
 a, b = Const("a", Kinds.INTEGER), Const("b", Kinds.INTEGER)
 
 
-@guard
-def fails(a: int) -> bool:
+def fails(x: Node, a: Node) -> bool:
     raise ZeroDivisionError("on purpose")
 
 
@@ -41,7 +40,7 @@ GROW = Rule("grow", f / 2, (f + 1) / 2)
 TIMES_TO_SHIFT = Rule("times_to_shift", x * 8, x << 3)
 SHIFT_TO_TIMES = Rule("shift_to_times", x << 3, x * 8)
 ADD_CONSTANTS = Rule("add_constants", (x + a) + b, x + a * b)
-GUARDED = Rule("guarded", x % a, x, fails(a))
+GUARDED = Rule("guarded", x % a, x, fails)
 
 
 def test_unchanged_nodes_keep_identity() -> None:
@@ -60,8 +59,8 @@ def test_a_repeated_hole_matches_one_node() -> None:
     assert rewrite([X + X, X + Y], rules) == [X * 2, X + Y]
 
 
-def test_right_side_folds_constants() -> None:
-    rules = RuleSet("test", [ADD_CONSTANTS])
+def test_right_side_is_simplified() -> None:
+    rules = RuleSet("test", [fold_constants, ADD_CONSTANTS])
     assert rewrite([(3 + X) + 5], rules) == [X + 15]
 
 
@@ -133,30 +132,24 @@ def test_traceback_shows_generated_source() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         rewrite([X % 5], RuleSet("test", [GUARDED]))
     shown = "".join(traceback.format_exception(caught.value))
-    assert "if guard_fails(n_1_value):" in shown
-    assert "test_mod" in shown
+    assert "rule_guarded(n, a=n1, x=n0)" in shown
+    assert "rules test" in shown
 
 
-def test_functions_follow_equations() -> None:
+def test_rules_apply_in_their_order() -> None:
     @on(Op.ADD)
     def to_product(node: Node) -> Node | None:
         return node.src[0] * node.src[1]
 
-    rules = RuleSet("test", [to_product, ADD_ZERO])
-    assert rewrite([X + 0, X + Y], rules) == [X, X * Y]
+    assert rewrite([X + 0, X + Y], RuleSet("test", [ADD_ZERO, to_product])) == [X, X * Y]
+    assert rewrite([X + 0], RuleSet("test", [to_product, ADD_ZERO])) == [X * 0]
 
 
 def test_malformed_rules_are_refused() -> None:
-    z, p = Hole("z"), Hole("p", Kinds.BOOL)
-    untyped = Rule(
-        "untyped", Apply(Op.WHERE, p, z, z), Apply(Op.WHERE, p, z, Apply(Op.WHERE, p, 1, 0))
-    )
     with pytest.raises(RuleError, match="lacks y"):
         Rule("leaves_out", x + 0, y)
     with pytest.raises(RuleError, match="not an operation"):
         Rule("not_an_operation", x, x)
-    with pytest.raises(RuleError, match="dtype of its literals"):
-        rewrite([Node(Op.WHERE, (B, X, X))], RuleSet("test", [untyped]))
     with pytest.raises(RuleError, match="add_zero"):
         RuleSet("twice", [ADD_ZERO, ADD_ZERO])
 
@@ -169,4 +162,4 @@ def test_detach_is_dropped() -> None:
 
 def test_rules_print_as_equations() -> None:
     assert repr(ADD_ZERO) == "add_zero: add(x, 0) = x"
-    assert repr(GUARDED) == "guarded: mod(x, a) = x, fails(a)"
+    assert repr(GUARDED) == "guarded: mod(x, a) = x, fails"
