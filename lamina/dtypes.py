@@ -24,7 +24,7 @@ class DType:
         self.is_small = self.is_float and bits < 32
         self.is_complex = kind == "complex"
         self.is_int = kind in ("int", "uint")
-        self.python: type = {"bool": bool, "float": float, "complex": complex}.get(kind, int)
+        self.python: type[Any] = {"bool": bool, "float": float, "complex": complex}.get(kind, int)
         signed = 1 << (bits - 1)
         inf = float("inf")
         self.min: Scalar = {"float": -inf, "int": -signed}.get(kind, 0)
