@@ -141,7 +141,8 @@ class NestPrinter(Target):
             tables.get(how, self.text_of)[axis] = extent
             self.depth_of[axis] = len(self.scopes) - 1
             for at, store in () if order else self.nest.fills:
-                if at is axis:
+                known = self.depth_of.keys() | set(store.axes)
+                if at is axis and free_axes(store.value) <= known:
                     self._fill(store, segment)
         yield
         for axis in ordered:

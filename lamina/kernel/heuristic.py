@@ -36,11 +36,13 @@ STRIP = 8  # vectors of a row that a reduction across rows reads together
 LINES = 64  # of a large array, that a block of a reduction walks along together
 CARRIED = (2048, 1024, 512, 256)  # columns whose sums are carried from some rows to the next
 PANEL = 256  # columns of a product whose operand is staged with all of its rows
+DEEP = (512, 384, 256)  # steps of a long reduction that panels hold, where sums can be carried
 PACKED = 512  # rows that make up for packing what they share
 RAGGED = 48  # elements of a row that wastes lanes unless vectors divide it
 TALL = 128  # rows that pay for staging an operand that lies across
 FAR = 1024  # elements between rows that compete for the same lines of a cache
-TURN = 32  # rows and columns of the block that a transpose stages
+TURN = 16  # rows and columns of the block that a transpose stages
+PAGES = 512  # rows that transposed blocks keep to, so that the processor finds their pages
 
 
 class Target(NamedTuple):
@@ -274,13 +276,16 @@ def _carry(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[Node, ...
 
 def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
     """Read blocks along the axis where an operand's neighbours lie, write them along `row`."""
-    across = next(iter(turned.values()))
-    outer_row, inner_row = plan.split(row, TURN)
-    outer, inner = plan.split(across, TURN)
-    block = (outer, outer_row, inner, inner_row)
+    across, far = next(iter(turned.values())), list[Node]()
+    numbers = [number for number, axis in turned.items() if axis is across]
+    if min(row.arg.size, across.arg.size) >= 2 * PAGES:
+        (outer, across), (outer_row, row) = (plan.split(axis, PAGES) for axis in (across, row))
+        far = [outer, outer_row]
+    (outer, inner), (outer_row, inner_row) = (plan.split(axis, TURN) for axis in (across, row))
+    block = (*far, outer, outer_row, inner, inner_row)
     plan.reorder([*(axis for axis in plan.rows if axis not in block), *block])
     plan.vectorize(inner_row)
-    plan.staged += [(number, outer_row) for number, axis in turned.items() if axis is across]
+    plan.staged += [(number, outer_row) for number in numbers]
 
 
 def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
@@ -298,9 +303,12 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     panel, loop, (columns, inside) = None, None, _panel(plan, fold, vector)
     if columns:
         innermost = bound_axes(fold)[-1]
+        if steps := _cut(plan, fold, vector)[0]:
+            loop, innermost = plan.split(innermost, steps)
         if innermost.arg.size >= plan.width:
             plan.split(innermost, plan.width)  # what lies along it is read a piece at a time
         panel, vector = plan.split(vector, columns)
+        inside = [loop, *inside] if loop else inside
     elif carried := _carry(plan, fold, vector, column.arg.size):
         panel, vector, loop, _ = carried
         inside = [loop]
@@ -313,7 +321,7 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     around = [outer_n, outer_m] if cached and panel is None else [outer_m, outer_n]
     if panel is not None:
         around = [panel, *inside, *around]
-        plan.staged += [(one.arg.parameter, panel) for one in wide if columns]
+        plan.staged += [(one.arg.parameter, loop or panel) for one in wide if columns]
         if columns >= TALL:
             plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
     elif loop is not None:
@@ -362,8 +370,21 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, list[Node]]:
     least = 2 * plan.width
     while columns > room or (columns > least and 2 * columns > vector.arg.size):
         columns //= 2
+    columns = _cut(plan, fold, vector)[1] or columns
     fits = columns >= least and vector.arg.size >= plan.width
     return columns if fits and (across or far) and points(rows) >= TALL else 0, rows[:-1]
+
+
+def _cut(plan: Planner, fold: Node, vector: Node) -> tuple[int, int]:
+    """Steps of a long reduction that go with one panel, and the columns of that: fewer steps leave
+    room for more columns. Zeros where the sums cannot be carried over even pieces."""
+    depth, *others = (axis.arg.size for axis in bound_axes(fold))
+    steps = next((steps for steps in DEEP if depth % steps == 0), 0)
+    size, least = vector.arg.size, 2 * plan.width
+    widths = range(2 * PANEL, least, -least)
+    columns = next((one for one in widths if size % one == 0 and size > one), 0)
+    pays = not others and depth > 4 * DEEP[0] and moves.can_carry(plan.kernel)
+    return (steps, columns) if pays and steps and columns else (0, 0)
 
 
 def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:

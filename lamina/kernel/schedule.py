@@ -89,10 +89,12 @@ class Nest:
 
     @cached_property
     def row_loops(self) -> list[Node]:
-        """The row axes that are neither vectors nor unrolled, outermost first."""
+        """The row axes that are neither vectors nor unrolled, outermost first; where sums are
+        carried, what they are carried over is one of them."""
         tiles = ("vector", "unroll")
-        rows = [axis for axis in self.order if axis in self.kernel.row_axes]
-        return [axis for axis in rows if self.bound(axis) not in tiles]
+        sums = self.kernel.stores[-1]
+        rows = sums.axes if sums.monoid and sums.value.op is Op.FOLD else self.kernel.row_axes
+        return [axis for axis in self.order if axis in rows and self.bound(axis) not in tiles]
 
     def inside(self, row: Node) -> list[Node]:
         """The axes that open in the body of the loop over a row axis: later rows, and tiles,
