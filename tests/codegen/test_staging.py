@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 import lamina as lm
 from lamina.ir.kernel import Kernel
 from lamina.kernel import heuristic
-from lamina.kernel.schedule import Stage
+from lamina.kernel.schedule import Carry, Nest, Stage
 
 TARGET = heuristic.Target("c", 64, 32)
 RNG = np.random.default_rng(7)
@@ -46,6 +48,35 @@ def test_far_rows_of_a_product_are_packed(
     a, b = _array(m, k), _array(k, n)
     np.testing.assert_allclose((lm.asarray(a) @ lm.asarray(b)).numpy(), a @ b, atol=2e-3)
     assert staged == [wanted]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_panels_of_a_long_reduction_hold_a_part_of_it(
+    staged: list[int], monkeypatch: pytest.MonkeyPatch, transposed: bool
+) -> None:
+    scheduled: list[str] = []
+    monkeypatch.setattr(Carry, "apply", _noted(Carry.apply, scheduled))
+    a, b = _array(150, 2304), _array(2304, 320)
+    other = lm.asarray(np.ascontiguousarray(b.T)).T if transposed else lm.asarray(b)
+    np.testing.assert_allclose((lm.asarray(a) @ other).numpy(), a @ b, atol=2e-3)
+    assert staged == [2]
+    assert scheduled
+
+
+def _noted(apply: Callable[[Carry, Nest], Nest], seen: list[str]) -> Callable[[Carry, Nest], Nest]:
+    def noted(move: Carry, nest: Nest) -> Nest:
+        seen.append(str(move))
+        return apply(move, nest)
+
+    return noted
+
+
+@pytest.mark.parametrize("shape", [(1100, 1200), (2, 40, 33), (1024, 1025)])
+def test_blocks_of_a_transpose_are_staged(staged: list[int], shape: tuple[int, ...]) -> None:
+    a = _array(*shape)
+    found = lm.matrix_transpose(lm.asarray(a)).contiguous().numpy()
+    np.testing.assert_array_equal(found, np.swapaxes(a, -1, -2))
+    assert staged == [1]
 
 
 @pytest.mark.parametrize(("m", "wanted"), [(64, 0), (150, 1)])
