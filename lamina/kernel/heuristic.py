@@ -94,7 +94,8 @@ class Planner:
         self.moves.append(move)
 
     def reorder(self, axes: Iterable[Node]) -> None:
-        order = (*self.kernel.block_axes, *axes)
+        """Blocks outermost, then `axes`, each where it is named first."""
+        order = dict.fromkeys((*self.kernel.block_axes, *axes))
         self.do(moves.Reorder(tuple(axis.arg.number for axis in order)))
 
     def bind(self, axis: Node, to: str) -> None:
@@ -144,18 +145,15 @@ def _suits(axis: Node, index: Node, condition: Node | None = None) -> int:
 
 
 @lru_cache(maxsize=256)
-def _loads_and_divisions(kernel: Kernel) -> tuple[list[Node], list[Node]]:
-    """The loads of each store, and the divisions, which do not vectorise."""
-    nodes = [node for store in kernel.stores for node in toposort(roots_of(store))]
-    loads = [node for node in nodes if node.op is Op.LOAD]
-    return loads, [node for node in nodes if node.op in (Op.IDIV, Op.MOD)]
+def _reads(kernel: Kernel) -> list[Node]:
+    """The loads of each store."""
+    nodes = (node for store in kernel.stores for node in toposort(roots_of(store)))
+    return [node for node in nodes if node.op is Op.LOAD]
 
 
 def score(kernel: Kernel, axis: Node) -> int:
     """The sum over the loads and stores that vary along `axis`."""
-    loads, divisions = _loads_and_divisions(kernel)
-    divided = sum(axis in free_axes(node) for node in divisions)
-    return sum(_suits(axis, *load.src) for load in loads) + _store_score(kernel, axis) - divided
+    return sum(_suits(axis, *load.src) for load in _reads(kernel)) + _store_score(kernel, axis)
 
 
 def _store_score(kernel: Kernel, axis: Node) -> int:
@@ -164,11 +162,11 @@ def _store_score(kernel: Kernel, axis: Node) -> int:
 
 def _work(kernel: Kernel) -> int:
     """Operations of the whole kernel, roughly."""
-    total = 0
-    for store in kernel.stores:
-        folds = [node for node in toposort([store.value]) if node.op is Op.FOLD]
-        total += points(store.axes) * (1 + sum(points(bound_axes(fold)) for fold in folds))
-    return total
+    return sum(
+        points(store.axes) * (1 + sum(points(bound_axes(node)) for node in toposort([store.value])
+                                      if node.op is Op.FOLD))
+        for store in kernel.stores
+    )  # fmt: skip
 
 
 def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
@@ -189,7 +187,7 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     else:
         _outer_product(plan, fold, row)
     _parallel(plan, work)
-    for parameter, at in dict.fromkeys(plan.staged):
+    for parameter, at in plan.staged:
         plan.stage(_computed_from(plan.kernel, parameter), at)
     for last in plan.nest.row_loops[-1:]:
         plan.stage(_recomputed(plan.kernel), last)
@@ -201,11 +199,10 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     rows, inner = plan.rows, plan.inner()
     stored = next((axis for axis in rows if _store_score(plan.kernel, axis) > 0), None)
     if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
-        # Too short for adding up lanes at its end to pay.
-        return stored if stored is not None and score(plan.kernel, stored) >= 0 else None
-    best, serial = max(rows, key=plan.benefit, default=None), moves.serial_axes(plan.kernel)
-    gain = sum(max(map(plan.benefit, set(axes) - serial), default=-1) for axes in inner)
-    if best is not None and plan.benefit(best) > 0 and (not inner or plan.benefit(best) >= gain):
+        return stored  # too short for adding up lanes at its end to pay
+    best = max(rows, key=plan.benefit, default=None)
+    gain = sum(max(map(plan.benefit, axes)) for axes in inner)
+    if best is not None and plan.benefit(best) >= max(gain, 1):
         return best
     return stored if fold is None and not inner else None
 
@@ -217,20 +214,16 @@ def _packed_row(plan: Planner, fold: Node) -> Node | None:
     for axis in plan.rows:
         stored = _store_score(plan.kernel, axis)
         if (several or stored > 0) and _panel(plan, fold, axis)[0]:
-            rows.append((min(points(_reusing(plan, fold, axis)), PACKED), stored, axis))
+            rows.append((points(_reusing(plan, fold, axis)), stored, axis))
     return max(rows, key=lambda one: one[:2])[2] if rows else None
 
 
 def _reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
-    """The row axes that what varies along `vector` does not vary along; last the one that fills
-    the height of a tile and walks its own operand in the smallest steps."""
+    """The row axes that what varies along `vector` does not vary along; last the innermost one
+    that fills the height of a tile."""
     wide = {vector}.union(*map(free_axes, _loads(fold, vector)))
-
-    def height(axis: Node) -> tuple[int, int]:
-        steps = [abs(ix.terms_of(one.src[0])[0].get(axis, 0)) for one in _loads(fold, axis)]
-        return min(axis.arg.size, ROWS - 1), -max(steps, default=0)
-
-    return sorted((axis for axis in plan.rows if axis not in wide), key=height)
+    rows = (axis for axis in plan.rows if axis not in wide)
+    return sorted(rows, key=lambda axis: min(axis.arg.size, ROWS - 1))
 
 
 def _vector_strip(plan: Planner, row: Node) -> None:
@@ -238,7 +231,7 @@ def _vector_strip(plan: Planner, row: Node) -> None:
     blocks where an operand lies across."""
     turned = {
         load.arg.parameter: across
-        for load in _loads_and_divisions(plan.kernel)[0]
+        for load in _reads(plan.kernel)
         for across in plan.rows
         if _suits(row, *load.src) == -1 and _suits(across, *load.src) == 1
         and min(row.arg.size, across.arg.size) >= TURN
@@ -266,12 +259,9 @@ def _carry(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[Node, ...
     read at once, and more lines where each element is `reused` often."""
     steps = max(ROWS, min(4 * ROWS, 1 << reused.bit_length() >> 1))
     columns = next((size for size in CARRIED if row.arg.size % (2 * size) == 0), 0)
-    reduced, *others = bound_axes(fold)
-    large = [one for one in _loads(fold, row) if points(free_axes(one)) > CACHED]
-    far = any(_is_far(one, reduced) for one in large) and reduced.arg.size % steps == 0
-    if others or not far or not columns or not moves.can_carry(plan.kernel):
+    if not columns or not _is_distant(plan, fold, row, steps):
         return ()
-    return *plan.split(row, columns), *plan.split(reduced, steps)
+    return *plan.split(row, columns), *plan.split(bound_axes(fold)[0], steps)
 
 
 def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
@@ -312,7 +302,7 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     elif carried := _carry(plan, fold, vector, column.arg.size):
         panel, vector, loop, _ = carried
         inside = [loop]
-    elif vector.arg.size < TALL and _is_distant(fold, tall) and moves.can_carry(plan.kernel):
+    elif _is_distant(plan, fold, column, LINES):
         loop, _ = plan.split(bound_axes(fold)[0], LINES)
     outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
@@ -329,17 +319,19 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     tile = (height, repeat, lane)
     first = [axis for axis in plan.rows if axis not in (*around, *tile)]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
-    plan.reorder(dict.fromkeys([*first, *around, *reduced, *tile]))
+    plan.reorder([*first, *around, *reduced, *tile])
     plan.do(moves.Tensorize(reduced[-1].arg.number, name))
     if loop:
         plan.do(moves.Carry(loop.arg.number))
 
 
-def _is_distant(fold: Node, loads: list[Node]) -> bool:
-    """Does a reduction that can be cut in blocks go from line to distant line of a large array?"""
-    reduced, *others = bound_axes(fold)
-    far = any(_is_far(one, reduced) and points(free_axes(one)) > CACHED for one in loads)
-    return far and not others and reduced.arg.size % LINES == 0 and reduced.arg.size > LINES
+def _is_distant(plan: Planner, fold: Node, axis: Node, steps: int) -> bool:
+    """Does a reduction, which blocks of so many steps can cut, go from line to distant line of a
+    large array that varies along `axis`?"""
+    reduced = bound_axes(fold)[0]
+    large = (one for one in _loads(fold, axis) if points(free_axes(one)) > CACHED)
+    far = any(_is_far(one, reduced) for one in large) and reduced.arg.size % steps == 0
+    return far and moves.can_carry(plan.kernel)
 
 
 def _loads(fold: Node, axis: Node) -> list[Node]:
@@ -410,8 +402,7 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
         plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
         for axis, height in zip(rows, heights, strict=False)
     ]
-    others = [axis for axis in plan.rows if axis not in outer and axis.arg.size > 1]
-    plan.reorder([*(axis for axis in others if plan.nest.bound(axis) == "serial"), *outer])
+    plan.reorder([*(axis for axis in plan.nest.row_loops if axis not in outer), *outer])
     return True
 
 
@@ -419,14 +410,12 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
     """Vectors along the innermost axis of each reduction and column loop."""
     done = set(moves.serial_axes(plan.kernel))
     for axes in plan.inner():
-        free = [axis for axis in axes if axis not in done]
-        if not free:
-            continue
-        axis = max(free, key=lambda axis: (score(plan.kernel, axis), axes.index(axis)))
-        lanes = plan.lanes(axis.arg.size)
-        if score(plan.kernel, axis) <= 0 or lanes == 1:
+        free = (axis for axis in axes if axis not in done)
+        axis = max(free, key=plan.benefit, default=None)
+        if axis is None or plan.benefit(axis) <= 0:
             continue
         done.add(axis)
+        lanes = plan.lanes(axis.arg.size)
         if axis.arg.reduce and not tiled and axis.arg.size >= FOLD_UNROLL * lanes:
             _, axis = plan.split(axis, FOLD_UNROLL * lanes)
             plan.bind(plan.tile(axis, lanes, "vector"), "unroll")
@@ -440,12 +429,10 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
 
 def _parallel(plan: Planner, work: int) -> None:
     """Bind row axes from the outside in until there are chunks for every thread."""
-    if work < 2 * CHUNK or plan.kernel.blocks:
-        return
-    wanted, have, nest = min(work // CHUNK, MAX_CHUNKS), 1, plan.nest
+    wanted, have = min(work // CHUNK, MAX_CHUNKS), 1
     filled = [axis for _, axis in plan.staged]  # its loops share what is staged in it
-    for axis in [one for one in nest.order if one in plan.rows and nest.is_head(one)]:
-        if have < wanted and nest.bound(axis) == "serial":
+    for axis in filter(plan.nest.is_head, () if plan.kernel.blocks else plan.nest.row_loops):
+        if have < wanted:
             share = axis.arg.size // (wanted // have)
             if share > 1 and axis not in filled:
                 axis, _ = plan.split(axis, share)
@@ -459,11 +446,7 @@ def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
     """The largest expressions that vary just as a load of `parameter` beneath them does, so that
     what is decoded or scaled is decoded or scaled once."""
     found: dict[Node, frozenset[Node]] = {}
-    reduced: set[Node] = set()  # what cannot be computed outside of its reduction's loops
     for node in kernel.nodes:
-        if bound_axes(node) or not reduced.isdisjoint(node.src):
-            reduced.add(node)
-            continue
         loads = node.op is Op.LOAD and node.arg.parameter == parameter
         varies = node.op in Group.ELEMENTWISE and free_axes(node) in map(found.get, node.src)
         if loads or varies:
