@@ -259,10 +259,10 @@ def run_compiled(
     counter.kernels += count
     timed = bool(options.debug or profile)
     if options.check:
-        seconds: list[float] | None = _run_checked(planned, table, options)
+        seconds = _run_checked(planned, table, options)
     else:
-        seconds = code.run(table, (), count, timed)
-    if timed and seconds is not None:
+        seconds = code.run(table, count if timed else 0)
+    if timed:
         _report(planned, seconds, options)
     return results
 
@@ -305,7 +305,7 @@ def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> lis
         before = {number: array.copy() for number, array in after.items()}
         alone = Planned(replace(program, launches=chain), plans)
         code = CpuProgram.load(_print(alone, options).text, options)
-        seconds += code.run(table, (), 1, timed=True) or [0.0]
+        seconds += code.run(table, 1)
         if wrong := check_chain([(one.kernel, one.slots) for one in chain], before, after):
             text = "\n".join(map(str, plans.values()))
             names = "+".join(plan.name for plan in plans.values())

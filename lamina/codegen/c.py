@@ -203,8 +203,7 @@ def vector_typedef(name: str) -> str:
 
 
 RUN = """\
-void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, \
-double *seconds) {{
+void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {{
 {body}
 }}
 """

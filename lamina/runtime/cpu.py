@@ -2,8 +2,7 @@
 
 A program is one translation unit that exports
 
-    void lamina_run(void **buffers, const int64_t *variables, lamina_parallel_fn parallel,
-                    double *seconds);
+    void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds);
 
 `seconds` is null, or has room for the time of each kernel. `parallel(n, body, arg)` calls
 ``body(arg, i)`` for every i below n on the pool of `pool.c`; its type is
@@ -65,7 +64,7 @@ class CpuProgram:
             entry = ctypes.cast(library.lamina_run, ctypes.c_void_p).value
         except AttributeError:
             raise CompileError(f"{library._name} does not export lamina_run") from None
-        self._head = entry or 0, thread_count(options), usable_cores(), 0, 0
+        self._head = entry or 0, thread_count(options), usable_cores(), 0
         self._call = _pool_call(options)
 
     @staticmethod
@@ -75,19 +74,13 @@ class CpuProgram:
         the compiler refuses the source, and CompilerNotFoundError when there is no compiler."""
         return CpuProgram(_build(source, options), options)
 
-    def run(
-        self, buffers: Sequence[Buffer], variables: Sequence[int] = (), kernels: int = 0,
-        timed: bool = False,
-    ) -> list[float] | None:  # fmt: skip
-        """Run the program once; with `timed`, return the seconds of each of its `kernels`."""
+    def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
+        """Run the program once; the seconds of each of its kernels, if `timed` is their number."""
         job = array("Q", [*self._head, *[buffer.pointer for buffer in buffers]])
-        if not (variables or timed):
-            self._call(job.buffer_info()[0])
-            return None
-        values, seconds = array("q", variables), array("d", bytes(8 * kernels))
-        job[3], job[4] = values.buffer_info()[0], seconds.buffer_info()[0] if timed else 0
+        seconds = array("d", bytes(8 * timed))
+        job[3] = seconds.buffer_info()[0] if timed else 0
         self._call(job.buffer_info()[0])
-        return seconds.tolist() if timed else None
+        return seconds.tolist()
 
 
 _pool: list[Any] = []

@@ -39,15 +39,13 @@
 
 typedef void (*lamina_body)(void *arg, long i);
 typedef void (*lamina_parallel_fn)(long n, lamina_body body, void *arg);
-typedef void (*lamina_program)(void **buffers, const int64_t *variables,
-                               lamina_parallel_fn parallel, double *seconds);
+typedef void (*lamina_program)(void **buffers, lamina_parallel_fn parallel, double *seconds);
 
 /* One call of a program, laid out by the caller in one piece: a foreign call pays for each of
    its arguments. The program's parallel loops use `threads` threads of a machine with `cores`. */
 typedef struct {
     lamina_program program;
     int64_t threads, cores;
-    const int64_t *variables;
     double *seconds;
     void *buffers[];
 } lamina_job;
@@ -248,5 +246,5 @@ void lamina_parallel(long n, lamina_body body, void *arg) {
 void lamina_call(lamina_job *job) {
     threads = job->threads > MOST_THREADS ? MOST_THREADS : (int)job->threads;
     atomic_store_explicit(&pool.cores, (int)job->cores, memory_order_relaxed);
-    job->program(job->buffers, job->variables, lamina_parallel, job->seconds);
+    job->program(job->buffers, lamina_parallel, job->seconds);
 }

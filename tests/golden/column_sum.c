@@ -31,7 +31,7 @@ static void fold0_100(void *arg, long chunk) {
         *(f32x4u *)(p1 + 16 * 6) = t6;
     }
 }
-void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, double *seconds) {
+void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
     double started = 0;
     { void *b[] = {buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); fold0_100(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
 }

@@ -512,7 +512,7 @@ static void fold0_60x70(void *arg, long chunk) {
         *(f32x2u *)(p3 + 32 * a3 + 16 * 0 + 840 * a7 + 774) = t380;
     }
 }
-void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, double *seconds) {
+void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
     double started = 0;
     { void *b[] = {buffers[2], buffers[3], buffers[4], buffers[1]}; if (seconds) started = lamina_clock(); parallel(15, fold0_60x70, b); if (seconds) seconds[0] = lamina_clock() - started; }
 }

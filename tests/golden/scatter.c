@@ -36,7 +36,7 @@ static void scatter1_16x50(void *arg, long chunk) {
         }
     }
 }
-void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, double *seconds) {
+void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
     double started = 0;
     { void *b[] = {buffers[1]}; if (seconds) started = lamina_clock(); map0_20x16(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
     { void *b[] = {buffers[3], buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); scatter1_16x50(b, 0); if (seconds) seconds[1] = lamina_clock() - started; }

@@ -397,7 +397,7 @@ static void fold0_64x100(void *arg, long chunk) {
         *(f32x4u *)(p1 + 100 * a0 + 64 * 1 + 16 * 2) = t336;
     }
 }
-void lamina_run(void **buffers, const i64 *variables, lamina_parallel_fn parallel, double *seconds) {
+void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
     double started = 0;
     { void *b[] = {buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); parallel(64, fold0_64x100, b); if (seconds) seconds[0] = lamina_clock() - started; }
 }

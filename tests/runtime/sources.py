@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from lamina.runtime import Buffer
+
+
+def numbers(*values: int) -> Buffer:
+    """What the programs below read as NUMBERS: their second buffer."""
+    buffer = Buffer(8 * len(values))
+    np.frombuffer(buffer.view(), np.int64)[:] = values
+    return buffer
+
+
 HEADER = """
 #include <stdint.h>
 typedef void (*lamina_parallel_fn)(long n, void (*body)(void *arg, long i), void *arg);
-#define RUN void lamina_run(void **buffers, const int64_t *variables, \\
-                            lamina_parallel_fn parallel, double *seconds)
+#define RUN void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds)
+#define NUMBERS ((int64_t *)buffers[1])
 """
 
-# out[i] += i + 1 for every i below variables[0]
+# out[i] += i + 1 for every i below NUMBERS[0]
 ADD_INDEX = (
     HEADER
     + """
 static void body(void *arg, long i) { ((int64_t *)arg)[i] += i + 1; }
-RUN { parallel(variables[0], body, buffers[0]); }
+RUN { parallel(NUMBERS[0], body, buffers[0]); }
 """
 )
 
@@ -27,7 +39,7 @@ static void body(void *arg, long i) {
     for (long k = 0; k < i * i; k++) value = value * 6364136223846793005u + 1442695040888963407u;
     ((uint64_t *)arg)[i] = value;
 }
-RUN { parallel(variables[0], body, buffers[0]); }
+RUN { parallel(NUMBERS[0], body, buffers[0]); }
 """
 )
 
@@ -47,8 +59,8 @@ static void row(void *arg, long i) {
     all->parallel(all->columns, column, &cell);
 }
 RUN {
-    struct row all = {parallel, buffers[0], variables[1]};
-    parallel(variables[0], row, &all);
+    struct row all = {parallel, buffers[0], NUMBERS[1]};
+    parallel(NUMBERS[0], row, &all);
 }
 """
 )
@@ -64,13 +76,13 @@ static void body(void *arg, long i) {
     nanosleep(&nap, 0);
     ((uint64_t *)arg)[i] = (uint64_t)pthread_self();
 }
-RUN { parallel(variables[0], body, buffers[0]); }
+RUN { parallel(NUMBERS[0], body, buffers[0]); }
 """
 )
 
 TIMED = (
     HEADER
     + """
-RUN { if (seconds) for (int k = 0; k < variables[0]; k++) seconds[k] = 0.5 * k; }
+RUN { if (seconds) for (int k = 0; k < NUMBERS[0]; k++) seconds[k] = 0.5 * k; }
 """
 )

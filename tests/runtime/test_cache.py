@@ -22,7 +22,7 @@ from lamina.errors import DeviceError
 from lamina.options import Options
 from lamina.runtime import Buffer, CacheWarning, CpuProgram, DiskCache, digest, disk_cache
 
-from .sources import ADD_INDEX
+from .sources import ADD_INDEX, numbers
 
 HERE = Path(__file__).parent
 
@@ -40,7 +40,7 @@ sys.exit(0 if works(CpuProgram.load(ADD_INDEX, Options(cache_dir=sys.argv[1]))) 
 def works(program: CpuProgram) -> bool:
     memory = Buffer(80)
     memory.view()[:] = bytes(80)
-    program.run([memory], [10])
+    program.run([memory, numbers(10)])
     return bool((np.frombuffer(memory.view(), np.int64) == np.arange(1, 11)).all())
 
 

@@ -14,7 +14,7 @@ from lamina.explain.doctor import doctor
 from lamina.options import Options
 from lamina.runtime import Buffer, Compiler, CpuProgram, compiler, cpu, disk_cache, find
 
-from .sources import ADD_INDEX, HEADER
+from .sources import ADD_INDEX, HEADER, numbers
 
 CLANG = 'echo "Debian clang version 14.0.6"; echo "Target: x86_64"'
 GCC = 'echo "gcc (Debian 12.2.0-14) 12.2.0"; echo "Free Software Foundation, Inc."'
@@ -204,7 +204,7 @@ def test_warnings_of_the_compiler_are_no_errors(tmp_path: Path, options: Options
     loaded = CpuProgram.load(ADD_INDEX, Options(cache_dir=options.cache_dir, cc=str(program)))
     memory = Buffer(80)
     memory.view()[:] = bytes(80)
-    loaded.run([memory], [10])
+    loaded.run([memory, numbers(10)])
     assert np.frombuffer(memory.view(), np.int64).tolist() == list(range(1, 11))
 
 

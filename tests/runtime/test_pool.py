@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lamina.options import Options
 from lamina.runtime import Buffer, CpuProgram, cpu
 
-from .sources import ADD_INDEX, HEADER, NESTED, TIMED, UNEVEN, WHO
+from .sources import ADD_INDEX, HEADER, NESTED, TIMED, UNEVEN, WHO, numbers
 
 
 def zeros(count: int) -> tuple[Buffer, np.ndarray]:
@@ -28,7 +28,7 @@ def zeros(count: int) -> tuple[Buffer, np.ndarray]:
 
 def check_sum(program: CpuProgram, count: int) -> None:
     buffer, values = zeros(count + 3)
-    program.run([buffer], [count])
+    program.run([buffer, numbers(count)])
     expected = np.zeros(count + 3, np.int64)
     expected[:count] = np.arange(1, count + 1)
     np.testing.assert_array_equal(values, expected)
@@ -53,7 +53,7 @@ def test_any_size_and_thread_count(options: Options, count: int, threads: int) -
 
 def test_negative_count_runs_nothing(options: Options) -> None:
     buffer, values = zeros(4)
-    CpuProgram.load(ADD_INDEX, options).run([buffer], [-5])
+    CpuProgram.load(ADD_INDEX, options).run([buffer, numbers(-5)])
     assert not values.any()
 
 
@@ -61,16 +61,16 @@ def test_uneven_work_gives_the_serial_result(options: Options) -> None:
     count = 600
     parallel, first = zeros(count)
     serial, second = zeros(count)
-    CpuProgram.load(UNEVEN, options).run([parallel], [count])
+    CpuProgram.load(UNEVEN, options).run([parallel, numbers(count)])
     alone = Options(cache_dir=options.cache_dir, threads=1)
-    CpuProgram.load(UNEVEN, alone).run([serial], [count])
+    CpuProgram.load(UNEVEN, alone).run([serial, numbers(count)])
     assert second.any()
     np.testing.assert_array_equal(first, second)
 
 
 def test_nested_loops(options: Options) -> None:
     buffer, values = zeros(40 * 25)
-    CpuProgram.load(NESTED, options).run([buffer], [40, 25])
+    CpuProgram.load(NESTED, options).run([buffer, numbers(40, 25)])
     expected = np.arange(40)[:, None] * 1000 + np.arange(25)
     np.testing.assert_array_equal(values.reshape(40, 25), expected)
 
@@ -79,7 +79,7 @@ def test_nested_loops(options: Options) -> None:
 def test_as_many_threads_as_asked_for(options: Options, threads: int) -> None:
     chosen = Options(cache_dir=options.cache_dir, threads=threads)
     buffer, who = zeros(64)
-    CpuProgram.load(WHO, chosen).run([buffer], [64])
+    CpuProgram.load(WHO, chosen).run([buffer, numbers(64)])
     assert who.all()
     assert 1 <= len(set(who.tolist())) <= threads
     if threads > 1:
@@ -90,7 +90,7 @@ def test_parked_workers_wake_up(options: Options) -> None:
     program = CpuProgram.load(WHO, options)
     for _ in range(3):
         buffer, who = zeros(64)
-        program.run([buffer], [64])
+        program.run([buffer, numbers(64)])
         assert len(set(who.tolist())) == 2
         time.sleep(0.05)  # five times as long as a worker spins
 
@@ -124,7 +124,7 @@ def exit_status_of(child: int, seconds: float) -> int:
 def test_a_forked_child_makes_its_own_workers(options: Options) -> None:
     program = CpuProgram.load(WHO, options)
     buffer, who = zeros(64)
-    program.run([buffer], [64])
+    program.run([buffer, numbers(64)])
     assert len(set(who.tolist())) == 2
     for _ in range(3):
         with warnings.catch_warnings():
@@ -132,11 +132,11 @@ def test_a_forked_child_makes_its_own_workers(options: Options) -> None:
             child = os.fork()
         if not child:
             who[:] = 0
-            program.run([buffer], [64])
+            program.run([buffer, numbers(64)])
             os._exit(0 if who.all() and len(set(who.tolist())) == 2 else 1)
         assert exit_status_of(child, 30) == 0
         who[:] = 0
-        program.run([buffer], [64])
+        program.run([buffer, numbers(64)])
         assert who.all()
 
 
@@ -148,7 +148,7 @@ def test_fork_while_another_thread_is_in_a_loop(options: Options) -> None:
     def work() -> None:
         mine, _ = zeros(20)
         while not stop.is_set():
-            program.run([mine], [20])
+            program.run([mine, numbers(20)])
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -159,7 +159,7 @@ def test_fork_while_another_thread_is_in_a_loop(options: Options) -> None:
                 child = os.fork()
             if not child:
                 buffer, who = zeros(16)
-                program.run([buffer], [16])
+                program.run([buffer, numbers(16)])
                 os._exit(0 if who.all() else 1)
             assert exit_status_of(child, 30) == 0
     finally:
@@ -172,17 +172,15 @@ CONDVAR = """
 #define LAMINA_POOL_CONDVAR
 {pool}
 static void body(void *arg, long i) {{ ((int64_t *)arg)[i] += i + 1; }}
-static void program(void **buffers, const int64_t *variables, lamina_parallel_fn parallel,
-                    double *seconds) {{
+static void program(void **buffers, lamina_parallel_fn parallel, double *seconds) {{
     for (int round = 0; round < 4; round++) {{
-        parallel(variables[0], body, buffers[0]);
+        parallel(((int64_t *)buffers[1])[0], body, buffers[0]);
         struct timespec nap = {{0, 30000000}};
         nanosleep(&nap, 0);
     }}
 }}
-void lamina_run(void **buffers, const int64_t *variables, lamina_parallel_fn parallel,
-                double *seconds) {{
-    int64_t job[] = {{(int64_t)program, 3, 4, (int64_t)variables, 0, (int64_t)buffers[0]}};
+void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {{
+    int64_t job[] = {{(int64_t)program, 3, 4, 0, (int64_t)buffers[0], (int64_t)buffers[1]}};
     lamina_call((lamina_job *)job);
 }}
 """
@@ -191,14 +189,15 @@ void lamina_run(void **buffers, const int64_t *variables, lamina_parallel_fn par
 def test_parking_without_futex(options: Options) -> None:
     source = CONDVAR.format(pool=cpu._POOL_SOURCE.read_text())
     buffer, values = zeros(5000)
-    CpuProgram.load(source, options).run([buffer], [5000])
+    CpuProgram.load(source, options).run([buffer, numbers(5000)])
     np.testing.assert_array_equal(values, 4 * np.arange(1, 5001))
 
 
 def test_times_of_kernels(options: Options) -> None:
     program = CpuProgram.load(TIMED, options)
-    assert program.run([], [3], kernels=3, timed=True) == [0.0, 0.5, 1.0]
-    assert program.run([], [3], kernels=3) is None
+    buffers = [Buffer(0), numbers(3)]
+    assert program.run(buffers, 3) == [0.0, 0.5, 1.0]
+    assert program.run(buffers) == []
 
 
 def test_integers_wrap_and_memory_changes_its_type(options: Options) -> None:
@@ -209,13 +208,13 @@ static int32_t above(int32_t x) { return x + 1 > x; }
 static int32_t store(int32_t *a, float *b) { *a = 1; *b = 2.0f; return *a; }
 RUN {
     int32_t *out = buffers[0];
-    out[1] = above((int32_t)variables[0]);
+    out[1] = above((int32_t)NUMBERS[0]);
     out[2] = store(out, (float *)out);
 }
 """
     )
     buffer = Buffer(16)
-    CpuProgram.load(source, options).run([buffer], [2**31 - 1])
+    CpuProgram.load(source, options).run([buffer, numbers(2**31 - 1)])
     values = np.frombuffer(buffer.view(), np.int32)
     assert values[1] == 0
     assert values[2] == np.float32(2.0).view(np.int32)
