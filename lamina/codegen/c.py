@@ -1,35 +1,40 @@
 """C with the GCC and Clang vector extensions, for the CPU.
 
 A program is one translation unit: a function a kernel, and `lamina_run`, which calls them in
-order and hands loops bound to threads to the pool, after the text of `prelude.c`.
+order and hands loops bound to threads to the pool, after what it needs of the C texts beside this
+file.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lamina.codegen.base import NestPrinter, Point, Scope, Value
+from lamina.codegen.legalize import carrier
 from lamina.codegen.spell_c import TYPES, spell
 from lamina.dtypes import DType, bool_, float32, int64
 from lamina.fuse.program import Launch, Program
+from lamina.ir.interpreter import fold
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, points
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.kernel.schedule import Nest
 from lamina.simplify import index as ix
 
-PRELUDE = Path(__file__).with_name("prelude.c")
+VECTORS = ("vectors", "floats", "math")  # texts about vectors, in order
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 
 
 class CPrinter(NestPrinter):
     """One kernel function."""
 
-    def __init__(self, nest: Nest, name: str, used: set[str]) -> None:
+    def __init__(self, nest: Nest, name: str, needed: set[tuple[str, int]]) -> None:
         super().__init__(nest)
         self.function = name
-        self.used = used  # vector types, by name
+        self.needed = needed  # texts about vectors, and the lanes of these
 
     # Spelling.
 
@@ -38,11 +43,17 @@ class CPrinter(NestPrinter):
         return name if value.lanes == 1 else self._vector(name, value.lanes)
 
     def _vector(self, name: str, lanes: int) -> str:
-        self.used.add(f"{name}x{lanes}")
+        self.need("vectors", lanes)
         return f"{name}x{lanes}"
+
+    def need(self, text: str, lanes: int) -> None:
+        """The program needs one of `VECTORS`."""
+        self.needed |= {("vectors", lanes), (text, lanes)}
 
     def literal(self, node: Node) -> Value:
         value, dtype = node.arg
+        if dtype.is_small:
+            value, dtype = fold(Op.BITCAST, (node,), carrier(dtype)).arg
         if dtype.is_float:
             suffix = "f" if dtype is float32 else ""
             text = repr(ctypes.c_float(value).value if suffix else value)
@@ -56,7 +67,7 @@ class CPrinter(NestPrinter):
             text = "(-9223372036854775807LL - 1)"
         else:
             text = f"{value}{'ULL' if dtype.kind == 'uint' else 'LL'}"
-        return Value(text, dtype)
+        return Value(text, node.dtype)
 
     operation = spell
 
@@ -66,12 +77,7 @@ class CPrinter(NestPrinter):
         kind = self.type(to)
         if value.lanes > 1:
             return f"__builtin_convertvector({value.text}, {kind})"
-        if to.mask:
-            return f"(({kind}){{0}} - (i{to.mask})({value.text}))"
-        if value.text in ("0", "0.0f", "0.0"):
-            return f"({kind}){{0}}"
-        # Unlike a sum with 0, the difference keeps the sign of zero.
-        return f"(({TYPES[value.dtype]})({value.text}) - ({kind}){{0}})"
+        return f"splat_{kind}({'-' if to.mask else ''}{value.text})"
 
     def lane(self, value: Value, number: int) -> Value:
         text = f"{value.text}[{number}]" if value.lanes > 1 else value.text
@@ -191,17 +197,13 @@ class CPrinter(NestPrinter):
         return f"static void {self.function}(void *arg, long chunk) {{\n{body}}}", points(parallel)
 
 
-def vector_typedef(name: str) -> str:
-    """The definition of a vector type such as ``f32x16``, with a variant for unaligned memory."""
-    kind, lanes = name.split("x")
-    width = int(kind[1:]) // 8
-    size = f"vector_size({width * int(lanes)})"
-    return (
-        f"typedef {kind} {name} __attribute__(({size})); typedef {kind} {name}u "
-        f"__attribute__(({size}, aligned({width}), may_alias));"
-    )
+def prelude(name: str, lanes: int = 0) -> str:
+    """A C text beside this file; one about vectors for a number of lanes."""
+    text = Path(__file__).with_name(f"{name}.c").read_text(encoding="utf-8")
+    return re.sub(r"\bN\b|(?<=x)N", str(lanes), text) if lanes else text
 
 
+KERNELS = "/* The kernels. */\n"
 RUN = """\
 void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {{
 {body}
@@ -213,7 +215,7 @@ def print_program(
     program: Program, nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]]
 ) -> str:
     """The translation unit of a program; `nests` has a name and a nest for each of its kernels."""
-    used: set[str] = set()
+    needed: set[tuple[str, int]] = set()
     functions: dict[str, str] = {}  # text -> name
     entries: dict[AnyKernel, tuple[str, int]] = {}  # a function, and its chunks
     for kernel, (name, nest) in nests.items():
@@ -221,7 +223,7 @@ def print_program(
             kind = ELEMENTS[nest.parameters[0].dtype]
             text, chunks = f"SORT({name}, {kind}, {nest.length})", nest.rows
         else:
-            text, chunks = CPrinter(nest, name, used).print()
+            text, chunks = CPrinter(nest, name, needed).print()
         functions[text] = name
         entries[kernel] = name, chunks
     pointers = [
@@ -241,10 +243,10 @@ def print_program(
         body.append(f"    {{ void *b[] = {{{arguments}}}; if (seconds) started = lamina_clock(); "
                     f"{call}; "
                     f"if (seconds) seconds[{number}] = lamina_clock() - started; }}")  # fmt: skip
-    types = [vector_typedef(name) for name in sorted(used)]
+    texts = sorted(needed, key=lambda one: (VECTORS.index(one[0]), one[1]))
+    preludes = [prelude("prelude"), *(prelude(*one) for one in texts), KERNELS]
     named = [text.replace("{name}", name) for text, name in functions.items()]
-    prelude = PRELUDE.read_text(encoding="utf-8")
-    return "\n".join([prelude, *types, *named, RUN.format(body="\n".join(body))])
+    return "\n".join([*preludes, *named, RUN.format(body="\n".join(body))])
 
 
 def _print_chain(

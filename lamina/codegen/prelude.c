@@ -9,6 +9,8 @@ typedef void (*lamina_parallel_fn)(long, lamina_body_fn, void *);
 #define INLINE static inline __attribute__((always_inline))
 #define SIGNED(F) F(i8) F(i16) F(i32) F(i64)
 #define UNSIGNED(F) F(u8) F(u16) F(u32) F(u64)
+#define SCALAR(f, From, To) INLINE To f(From x) { return f##x1((From##x1){x})[0]; }
+#define BITS(From, To, x) ((union { From from; To to; }){x}).to
 
 struct lamina_time { long seconds, nanoseconds; };
 int clock_gettime(int, struct lamina_time *);
@@ -57,6 +59,30 @@ UNSIGNED(POWER)
     INLINE T pow_##T(T a, T b) { return __builtin_pow##F(a, b); }
 REMAINDER(f32, f)
 REMAINDER(f64, )
+
+/* A shift by the width or more gives what endless shifting would. */
+
+#define SHIFTS(T) \
+    INLINE T shl_##T(T a, T n) { return (u64)n < 8 * sizeof(T) ? a << n : 0; } \
+    INLINE T shr_##T(T a, T n) { return (u64)n < 8 * sizeof(T) ? a >> n : a < 0 ? -1 : 0; }
+SIGNED(SHIFTS)
+UNSIGNED(SHIFTS)
+
+/* A NaN on either side is the result. */
+
+#define EXTREMES(T) \
+    INLINE T max_##T(T a, T b) { return a > b || a != a ? a : b; } \
+    INLINE T min_##T(T a, T b) { return a < b || a != a ? a : b; }
+SIGNED(EXTREMES)
+UNSIGNED(EXTREMES)
+EXTREMES(f32)
+EXTREMES(f64)
+
+#define LIBRARY(name) INLINE f64 name##_f64(f64 x) { return __builtin_##name(x); }
+LIBRARY(sqrt) LIBRARY(exp) LIBRARY(exp2) LIBRARY(log) LIBRARY(log2) LIBRARY(sin) LIBRARY(cos)
+LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
+INLINE f32 sqrt_f32(f32 x) { return __builtin_sqrtf(x); }
+INLINE f32 trunc_f32(f32 x) { return __builtin_truncf(x); }
 
 /* A bottom-up merge sort of each row of n keys; NaN comes last. */
 

@@ -1,7 +1,8 @@
 """The C spelling of every elementwise operation, for scalars and for vectors.
 
 A vector of bool is a mask: signed integers, all bits set where true, as wide as the comparison
-that made it.
+that made it. Floats of 16 and 8 bits are held as their bits. What C has no operator for is a
+function of the texts beside this file, named after the operation and the type of its result.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lamina.codegen.c import CPrinter
 
 TYPES = SHORT | {bool_: "_Bool"}
+TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
@@ -37,28 +39,6 @@ def mask_of(value: Value) -> Value:
     return Value("", bool_, value.lanes, value.mask or value.dtype.bits)
 
 
-def _named(printer: CPrinter, kind: Value, text: str) -> str:
-    return printer.declare(kind._replace(text=text)).text
-
-
-def _select(printer: CPrinter, condition: str, yes: str, no: str, out: Value) -> str:
-    """Bits of `yes` where the mask is set, of `no` elsewhere."""
-    if out.dtype is bool_:
-        return f"(({condition} & {yes}) | (~{condition} & {no}))"
-    bits = printer.type(mask_of(out))
-    return f"({printer.type(out)})(({condition} & ({bits}){yes}) | (~{condition} & ({bits}){no}))"
-
-
-def _by_lane(printer: CPrinter, operands: list[Value], out: Value, call: Callable[..., str]) -> str:
-    if out.lanes == 1:
-        return call(*(one.text for one in operands))
-    elements = [
-        call(*(one.text if one.lanes == 1 else f"{one.text}[{lane}]" for one in operands))
-        for lane in range(out.lanes)
-    ]
-    return f"({printer.type(out)}){{{', '.join(elements)}}}"
-
-
 def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
     a, b = operands[0].text, operands[1].text
     if out.mask and operands[0].dtype is bool_:
@@ -69,68 +49,50 @@ def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> 
 
 
 def _call(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    name = f"{node.op.name.lower()}_{TYPES[out.dtype]}"
-    if node.op not in (Op.IDIV, Op.MOD, Op.POW):  # functions of the prelude
-        name = f"__builtin_{node.op.name.lower()}{'f' if out.dtype is float32 else ''}"
-    return _by_lane(printer, operands, out, lambda *texts: f"{name}({', '.join(texts)})")
+    """A function of vectors where there is one, else of scalars, lane by lane."""
+    name, whole = node.op.name.lower(), node.op in (Op.MAX, Op.MIN, Op.TRUNC)
+    if out.dtype is float32 and node.op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
+        printer.need("math", out.lanes)
+        whole = True
+    if whole or out.lanes == 1:
+        arguments = (printer.widened(one, out) for one in operands)
+        return f"{name}_{printer.type(out)}({', '.join(arguments)})"
+    lanes = (
+        ", ".join(one.text if one.lanes == 1 else f"{one.text}[{lane}]" for one in operands)
+        for lane in range(out.lanes)
+    )
+    calls = ", ".join(f"{name}_{TYPES[out.dtype]}({arguments})" for arguments in lanes)
+    return f"({printer.type(out)}){{{calls}}}"
 
 
 def _where(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
     condition, yes, no = operands
     if condition.lanes == 1 and (yes.lanes, yes.mask) == (no.lanes, no.mask):
         return f"({condition.text} ? {yes.text} : {no.text})"
-    mask = mask_of(out)
-    chosen = printer.widened(condition, mask)
-    if chosen != condition.text:
-        chosen = _named(printer, mask, chosen)
-    return _select(printer, chosen, printer.widened(yes, out), printer.widened(no, out), out)
+    mask = printer.widened(condition, mask_of(out))
+    arguments = f"{mask}, {printer.widened(yes, out)}, {printer.widened(no, out)}"
+    return f"where_{printer.type(out)}({arguments})"
 
 
 def _extreme(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    """MAX and MIN; with floats, a NaN on either side is the result."""
-    if out.dtype is bool_:
-        return _infix(printer, node, operands, out)
-    sign = ">" if node.op is Op.MAX else "<"
-    a, b = (
-        one.text if one.lanes == out.lanes else _named(printer, out, printer.widened(one, out))
-        for one in operands
-    )
-    if out.lanes == 1:
-        nan = f" || {a} != {a}" if out.dtype.is_float else ""
-        return f"({a} {sign} {b}{nan} ? {a} : {b})"
-    nan = f" | ({a} != {a})" if out.dtype.is_float else ""
-    mask = _named(printer, mask_of(out), f"(({a} {sign} {b}){nan})")
-    return _select(printer, mask, a, b, out)
-
-
-def _truncate(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    if out.lanes == 1:
-        return _call(printer, node, operands, out)
-    # Beyond 2**(fraction bits) every float is whole; below, an integer holds it.
-    limit = "8388608.0f" if out.dtype is float32 else "4503599627370496.0"
-    mask, bits = mask_of(out), out.dtype.bits
-    whole, kind, x = printer.type(mask), printer.type(out), operands[0].text
-    top = f"((i{bits})(1ULL << {bits - 1}) - ({whole}){{0}})"
-    sign = _named(printer, mask, f"(({whole})({x}) & {top})")
-    magnitude = _named(printer, out, f"({kind})(({whole})({x}) ^ {sign})")
-    small = _named(printer, mask, f"({magnitude} < {limit})")
-    cut = f"__builtin_convertvector(__builtin_convertvector({magnitude}, {whole}), {kind})"
-    return _select(printer, small, f"({kind})(({whole}){cut} | {sign})", x, out)
+    return (_infix if out.dtype is bool_ else _call)(printer, node, operands, out)
 
 
 def _shift(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    dtype, amount, sign = out.dtype, node.src[1], SIGNS[node.op]
-    if amount.op is Op.CONST and 0 <= amount.arg.value < dtype.bits:
-        return f"({printer.widened(operands[0], out)} {sign} {amount.arg.value})"
-    beyond = "({0} < 0 ? -1 : 0)" if node.op is Op.SHR and dtype.kind == "int" else "0"
-    call = f"((u64){{1}} < {dtype.bits} ? {{0}} {sign} {{1}} : {beyond})"
-    return _by_lane(printer, operands, out, call.format)
+    amount = node.src[1]
+    if amount.op is Op.CONST and 0 <= amount.arg.value < out.dtype.bits:
+        return f"({printer.widened(operands[0], out)} {SIGNS[node.op]} {amount.arg.value})"
+    return _call(printer, node, operands, out)
 
 
 def _cast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
     value, text = operands[0], operands[0].text
     if out.dtype is bool_:
         return f"({text} != 0)"
+    if value.dtype.is_small or out.dtype.is_small:
+        printer.need("floats", out.lanes)
+        lanes = f"x{out.lanes}" if out.lanes > 1 else ""
+        return f"{SHORT[value.dtype]}_to_{SHORT[out.dtype]}{lanes}({text})"
     kind = printer.type(out)
     if out.lanes == 1:
         return f"({kind}){text}"
@@ -147,7 +109,7 @@ def _bitcast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -
     source, kind = operands[0], printer.type(out)
     if out.lanes > 1:
         return f"({kind}){source.text}"
-    return f"((union {{ {TYPES[source.dtype]} from; {kind} to; }}){{{source.text}}}).to"
+    return f"BITS({TYPES[source.dtype]}, {kind}, {source.text})"
 
 
 SIGNS = {
@@ -156,7 +118,7 @@ SIGNS = {
 }  # fmt: skip
 OPERATIONS: dict[Op, Spelling] = {
     **dict.fromkeys(SIGNS, _infix),
-    **dict.fromkeys(Group.TRANSCENDENTAL | {Op.IDIV, Op.MOD, Op.POW}, _call),
+    **dict.fromkeys(Group.TRANSCENDENTAL | {Op.IDIV, Op.MOD, Op.POW, Op.TRUNC}, _call),
     # A space, as -- before a literal would be a decrement.
     Op.NEG: lambda printer, node, operands, out: f"(- {operands[0].text})",
     Op.NOT: lambda printer, node, operands, out: (
@@ -164,7 +126,6 @@ OPERATIONS: dict[Op, Spelling] = {
     ),
     Op.MAX: _extreme,
     Op.MIN: _extreme,
-    Op.TRUNC: _truncate,
     Op.SHL: _shift,
     Op.SHR: _shift,
     Op.WHERE: _where,

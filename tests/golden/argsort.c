@@ -8,7 +8,6 @@ sort1_64x100:
 (no move)
 */
 
-typedef f32 f32x16 __attribute__((vector_size(64))); typedef f32 f32x16u __attribute__((vector_size(64), aligned(4), may_alias));
 static void map0_64x100(void *arg, long chunk) {
     void **b = arg;
     const f32 *restrict p0 = b[0];

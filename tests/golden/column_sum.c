@@ -4,15 +4,13 @@ split(a0, 16) -> a2, a3
 bind(a3, vector)
 */
 
-typedef f32 f32x16 __attribute__((vector_size(64))); typedef f32 f32x16u __attribute__((vector_size(64), aligned(4), may_alias));
-typedef f32 f32x4 __attribute__((vector_size(16))); typedef f32 f32x4u __attribute__((vector_size(16), aligned(4), may_alias));
 static void fold0_100(void *arg, long chunk) {
     void **b = arg;
     const f32 *restrict p0 = b[0];
     f32 *restrict p1 = b[1];
     {
         for (i64 a2 = 0; a2 < 6; a2++) {
-            f32x16 t2 = (f32x16){0};
+            f32x16 t2 = splat_f32x16(0.0f);
             for (i64 a1 = 0; a1 < 64; a1++) {
                 const f32x16 t1 = *(const f32x16u *)(p0 + 100 * a1 + 16 * a2);
                 t2 = (t2 + t1);
@@ -22,7 +20,7 @@ static void fold0_100(void *arg, long chunk) {
         }
     }
     {
-        f32x4 t5 = (f32x4){0};
+        f32x4 t5 = splat_f32x4(0.0f);
         for (i64 a1 = 0; a1 < 64; a1++) {
             const f32x4 t4 = *(const f32x4u *)(p0 + 100 * a1 + 16 * 6);
             t5 = (t5 + t4);

@@ -5,8 +5,6 @@ split(a2, 16) -> a3, a4
 bind(a4, vector)
 */
 
-typedef f32 f32x16 __attribute__((vector_size(64))); typedef f32 f32x16u __attribute__((vector_size(64), aligned(4), may_alias));
-typedef i32 i32x16 __attribute__((vector_size(64))); typedef i32 i32x16u __attribute__((vector_size(64), aligned(4), may_alias));
 static void map0_64x100(void *arg, long chunk) {
     void **b = arg;
     const f32 *restrict p0 = b[0];
@@ -16,11 +14,11 @@ static void map0_64x100(void *arg, long chunk) {
             const f32x16 t1 = *(const f32x16u *)(p0 + 16 * a3);
             const f32x16 t2 = (t1 * t1);
             const f32x16 t3 = (t2 + 1.0f);
-            const f32x16 t4 = (f32x16){__builtin_sqrtf(t3[0]), __builtin_sqrtf(t3[1]), __builtin_sqrtf(t3[2]), __builtin_sqrtf(t3[3]), __builtin_sqrtf(t3[4]), __builtin_sqrtf(t3[5]), __builtin_sqrtf(t3[6]), __builtin_sqrtf(t3[7]), __builtin_sqrtf(t3[8]), __builtin_sqrtf(t3[9]), __builtin_sqrtf(t3[10]), __builtin_sqrtf(t3[11]), __builtin_sqrtf(t3[12]), __builtin_sqrtf(t3[13]), __builtin_sqrtf(t3[14]), __builtin_sqrtf(t3[15])};
+            const f32x16 t4 = (f32x16){sqrt_f32(t3[0]), sqrt_f32(t3[1]), sqrt_f32(t3[2]), sqrt_f32(t3[3]), sqrt_f32(t3[4]), sqrt_f32(t3[5]), sqrt_f32(t3[6]), sqrt_f32(t3[7]), sqrt_f32(t3[8]), sqrt_f32(t3[9]), sqrt_f32(t3[10]), sqrt_f32(t3[11]), sqrt_f32(t3[12]), sqrt_f32(t3[13]), sqrt_f32(t3[14]), sqrt_f32(t3[15])};
             const f32x16 t5 = (t4 * 0.5f);
             const f32x16 t6 = (t5 + t1);
             const i32x16 t7 = (t1 < 0.0f);
-            const f32x16 t8 = (f32x16)((t7 & (i32x16)t5) | (~t7 & (i32x16)t6));
+            const f32x16 t8 = where_f32x16(t7, t5, t6);
             *(f32x16u *)(p1 + 16 * a3) = t8;
         }
     }

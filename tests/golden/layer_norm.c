@@ -7,20 +7,16 @@ bind(a4, unroll)
 bind(a0, parallel)
 */
 
-typedef f32 f32x16 __attribute__((vector_size(64))); typedef f32 f32x16u __attribute__((vector_size(64), aligned(4), may_alias));
-typedef f32 f32x2 __attribute__((vector_size(8))); typedef f32 f32x2u __attribute__((vector_size(8), aligned(4), may_alias));
-typedef f32 f32x4 __attribute__((vector_size(16))); typedef f32 f32x4u __attribute__((vector_size(16), aligned(4), may_alias));
-typedef f32 f32x8 __attribute__((vector_size(32))); typedef f32 f32x8u __attribute__((vector_size(32), aligned(4), may_alias));
 static void fold0_64x100(void *arg, long chunk) {
     void **b = arg;
     const f32 *restrict p0 = b[0];
     f32 *restrict p1 = b[1];
     const i64 a0 = chunk % 64;
     {
-        f32x16 t2 = (f32x16){0};
-        f32x16 t4 = (f32x16){0};
-        f32x16 t6 = (f32x16){0};
-        f32x16 t8 = (f32x16){0};
+        f32x16 t2 = splat_f32x16(0.0f);
+        f32x16 t4 = splat_f32x16(0.0f);
+        f32x16 t6 = splat_f32x16(0.0f);
+        f32x16 t8 = splat_f32x16(0.0f);
         for (i64 a2 = 0; a2 < 1; a2++) {
             const f32x16 t1 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
             t2 = (t2 + t1);
@@ -52,7 +48,7 @@ static void fold0_64x100(void *arg, long chunk) {
         const f32 t25 = (t23 + t24);
         f32 t26 = t25;
         const f32x4 t27 = *(const f32x4u *)(p0 + 100 * a0 + 64 * 1 + 16 * 2);
-        f32x4 t28 = (f32x4){0};
+        f32x4 t28 = splat_f32x4(0.0f);
         t28 = (t28 + t27);
         const f32x2 t29 = (f32x2){t28[0], t28[1]};
         const f32x2 t30 = (f32x2){t28[2], t28[3]};
@@ -64,10 +60,10 @@ static void fold0_64x100(void *arg, long chunk) {
         f32 t36 = t35;
         const f32 t37 = (t36 * 0.009999999776482582f);
         const f32 t38 = (- t37);
-        f32x16 t42 = (f32x16){0};
-        f32x16 t46 = (f32x16){0};
-        f32x16 t50 = (f32x16){0};
-        f32x16 t54 = (f32x16){0};
+        f32x16 t42 = splat_f32x16(0.0f);
+        f32x16 t46 = splat_f32x16(0.0f);
+        f32x16 t50 = splat_f32x16(0.0f);
+        f32x16 t54 = splat_f32x16(0.0f);
         for (i64 a2 = 0; a2 < 1; a2++) {
             const f32x16 t39 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
             const f32x16 t40 = (t39 + t38);
@@ -110,7 +106,7 @@ static void fold0_64x100(void *arg, long chunk) {
         f32 t74 = t73;
         const f32x4 t75 = (t27 + t38);
         const f32x4 t76 = (t75 * t75);
-        f32x4 t77 = (f32x4){0};
+        f32x4 t77 = splat_f32x4(0.0f);
         t77 = (t77 + t76);
         const f32x2 t78 = (f32x2){t77[0], t77[1]};
         const f32x2 t79 = (f32x2){t77[2], t77[3]};
@@ -122,7 +118,7 @@ static void fold0_64x100(void *arg, long chunk) {
         f32 t85 = t84;
         const f32 t86 = (t85 * 0.009999999776482582f);
         const f32 t87 = (t86 + 0.0010000000474974513f);
-        const f32 t88 = __builtin_sqrtf(t87);
+        const f32 t88 = sqrt_f32(t87);
         for (i64 a2 = 0; a2 < 1; a2++) {
             const f32x16 t89 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
             const f32x16 t90 = (t89 + t38);

@@ -8,13 +8,12 @@ scatter1_16x50:
 (no move)
 */
 
-typedef f32 f32x16 __attribute__((vector_size(64))); typedef f32 f32x16u __attribute__((vector_size(64), aligned(4), may_alias));
 static void map0_20x16(void *arg, long chunk) {
     void **b = arg;
     f32 *restrict p0 = b[0];
     {
         for (i64 a3 = 0; a3 < 20; a3++) {
-            *(f32x16u *)(p0 + 16 * a3) = (f32x16){0};
+            *(f32x16u *)(p0 + 16 * a3) = splat_f32x16(0.0f);
         }
     }
 }

@@ -1,1 +1,1 @@
-"""Expansions of transcendental functions against references nobody here wrote."""
+"""Transcendental functions against references nobody here wrote."""

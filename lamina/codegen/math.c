@@ -1,0 +1,162 @@
+/* Transcendental functions of float32, for vectors of N lanes: see `vectors.c`.
+
+   Everything is float32, except for the argument reduction of sine and cosine, which uses float64
+   and 64-bit integers where float32 has too few bits. Special values are IEEE 754's, subnormals
+   included; `tests/transcendental` bounds the errors. A compiler may contract a * b + c or not, but
+   must not reorder sums.
+
+   The polynomials are minimax fits: the largest error, relative to the function, over Chebyshev
+   points of the interval is least. Coefficients are rounded one at a time from the lowest, the
+   others being fitted again after each. */
+
+/* Exponentials are 2**n times a polynomial of the remainder. Adding 1.5 * 2**23 rounds to an integer
+   and leaves it in the low bits. With 2 * 127 on top, one half of those bits and the rest of them are
+   the biased exponents of two factors of 2**n: -150 <= n <= 128, so that 2**n itself may overflow or
+   underflow where the product does not. */
+
+#define ROUND (12582912.0f + 254.0f)
+INLINE f32xN scaled_f32xN(f32xN x, f32xN shifted) {
+    const u32xN bits = (u32xN)shifted, half = bits >> 1, rest = bits - half;
+    return x * (f32xN)(half << 23) * (f32xN)(rest << 23);
+}
+INLINE f32xN clamped_f32xN(f32xN x, f32 low, f32 high) { /* NaN stays */
+    x = where_f32xN(x < low, splat_f32xN(low), x);
+    return where_f32xN(x > high, splat_f32xN(high), x);
+}
+INLINE f32xN exp_f32xN(f32xN x) {
+    x = clamped_f32xN(x, -104.0f, 89.0f);
+    const f32xN shifted = x * 1.44269504f + ROUND, n = shifted - ROUND;
+    /* ln 2 in two parts (Cody and Waite), of which the first has 15 bits: exact times any n */
+    const f32xN r = x - n * 0.693145751953125f - n * 1.42860682e-6f;
+    const f32xN tail = 0.49999994f + r * (0.16666517f + r * (0.04166828f + r * (
+        0.008369248f + r * 0.0013820746f)));
+    return scaled_f32xN(r * r * tail + r + 1.0f, shifted);
+}
+INLINE f32xN exp2_f32xN(f32xN x) {
+    x = clamped_f32xN(x, -150.0f, 128.0f);
+    const f32xN shifted = x + ROUND, r = x - (shifted - ROUND);
+    const f32xN slope = 0.6931472f + r * (0.24022648f + r * (0.055503596f + r * (
+        0.009618506f + r * (0.0013391024f + r * 0.00015326796f))));
+    return scaled_f32xN(r * slope + 1.0f, shifted);
+}
+#undef ROUND
+
+/* Logarithms are the exponent plus a polynomial of the mantissa around 1: for finite x > 0 it is
+   2**n * (1 + f), 1 + f between sqrt(1/2) and sqrt(2). */
+
+#define SQRT_HALF 0x3F3504F3 /* the bits of a float32 */
+INLINE f32xN exponent_f32xN(f32xN x, f32xN *f) {
+    const i32xN tiny = x < 0x1p-126f;
+    const u32xN bits = (u32xN)where_f32xN(tiny, x * 0x1p23f, x) - SQRT_HALF;
+    *f = (f32xN)((bits & 0x7FFFFF) + SQRT_HALF) - 1.0f;
+    return __builtin_convertvector(((i32xN)bits >> 23) - (tiny & 23), f32xN);
+}
+#undef SQRT_HALF
+INLINE f32xN with_poles_f32xN(f32xN x, f32xN logarithm) { /* which is right for finite x > 0 */
+    const f32xN nan = splat_f32xN(__builtin_nanf("")), inf = splat_f32xN(__builtin_inff());
+    const f32xN outside = where_f32xN(x == 0.0f, -inf, nan);
+    return where_f32xN(x > 0.0f, where_f32xN(x < inf, logarithm, x), outside);
+}
+INLINE f32xN log_f32xN(f32xN x) {
+    f32xN f;
+    const f32xN n = exponent_f32xN(x, &f), square = f * f;
+    const f32xN tail = 0.33333313f + f * (-0.2500001f + f * (0.20002073f + f * (
+        -0.16667992f + f * (0.14220312f + f * (-0.12406119f + f * (
+        0.11883859f + f * (-0.11671118f + f * 0.06749812f)))))));
+    const f32xN rest = square * f * tail + square * -0.5f;
+    return with_poles_f32xN(x, rest + n * 1.42860682e-6f + f + n * 0.693145751953125f);
+}
+INLINE f32xN log2_f32xN(f32xN x) {
+    f32xN f;
+    const f32xN n = exponent_f32xN(x, &f);
+    const f32xN tail = 0.44269505f + f * (-0.7213475f + f * (0.4808965f + f * (
+        -0.3606826f + f * (0.28861883f + f * (-0.23995101f + f * (
+        0.20415494f + f * (-0.18826424f + f * (0.18688554f + f * -0.116394795f))))))));
+    return with_poles_f32xN(x, f * tail + f + n);
+}
+
+/* Sine and cosine: |x| = quadrant * pi/2 + r up to whole turns, with abs(r) < 0.82, by multiplying
+   exactly by the digits of 1 / (2 pi) that matter (Payne and Hanek). |x| below a limit is an integer
+   of at most 56 bits after multiplication by a scale 2**k. The digits of 2**(64 - k) / (2 pi) above
+   2**64 make whole turns of it; the product with the next 64 is an integer, whose overflow drops
+   whole turns, and four times those after the point a float64. `ahead` is added to the quadrant, and
+   `sign` changes the sign bit. */
+
+#define SWITCH(T, I, limit, a, b) (LESS(limit) & ((I)splat_##T(a) ^ (I)splat_##T(b)))
+#define BY_BAND(T, I, a, b, c, d) \
+    (T)(SWITCH(T, I, 0x1p32f, a, b) ^ SWITCH(T, I, 0x1p65f, b, c) ^ SWITCH(T, I, 0x1p98f, c, d) \
+        ^ (I)splat_##T(d))
+INLINE f32xN wave_f32xN(f32xN x, u32 ahead, u32xN sign) {
+    const f32xN magnitude = (f32xN)((u32xN)x & 0x7FFFFFFF);
+    const i32xN finite = magnitude < __builtin_inff(), small = magnitude < 0.5f;
+    const f32xN safe = where_f32xN(finite, magnitude, splat_f32xN(0.0f));
+#define LESS(limit) (safe < limit)
+    const f32xN scale = BY_BAND(f32xN, i32xN, 0x1p24f, 0x1p-9f, 0x1p-42f, 0x1p-75f);
+#undef LESS
+#define LESS(limit) __builtin_convertvector(safe < limit, i64xN)
+    const u64xN integer = BY_BAND(u64xN, i64xN,
+        0x28BE60DB93, 0x7CC1B727220A94FE, 0x441529FC2757D1F5, 0x4EAFA3EA69BB81B6);
+    const f64xN fraction = BY_BAND(f64xN, i64xN,
+        2.265947937069853, 0.3073675582215696, 0.8260347502167292, 3.080761544898003);
+#undef LESS
+    const f64xN scaled = __builtin_convertvector(safe * scale, f64xN);
+    const u64xN turns = (u64xN)__builtin_convertvector(scaled, i64xN) * integer;
+    const f64xN angle = __builtin_convertvector((i64xN)(turns << 2), f64xN) + scaled * fraction;
+    const f32xN turned = __builtin_convertvector(angle * 8.515303950216386e-20, f32xN);
+    const f32xN nan = splat_f32xN(__builtin_nanf(""));
+    const f32xN r = where_f32xN(small, magnitude, where_f32xN(finite, turned, nan));
+    const u32xN nearest = __builtin_convertvector((turns + (1ULL << 61)) >> 62, u32xN);
+    const u32xN quadrant = (nearest & (u32xN)~small) + ahead;
+
+    const f32xN square = r * r;
+    const f32xN sine = r * square * (-0.16666651f + square * (
+        0.008331925f + square * -0.00019484147f)) + r;
+    const f32xN cosine = square * square * (0.04166664f + square * (
+        -0.0013887112f + square * 2.4408575e-05f)) + (square * -0.5f + 1.0f);
+    const f32xN value = where_f32xN((i32xN)((quadrant & 1) == 0), sine, cosine);
+    return (f32xN)((u32xN)value ^ ((quadrant & 2) << 30) ^ sign);
+}
+#undef BY_BAND
+#undef SWITCH
+INLINE f32xN sin_f32xN(f32xN x) { return wave_f32xN(x, 0, (u32xN)x & 0x80000000); }
+INLINE f32xN cos_f32xN(f32xN x) { return wave_f32xN(x, 1, (u32xN){0}); }
+
+INLINE f32xN atan_f32xN(f32xN x) { /* above 1, pi/2 less the angle of the reciprocal */
+    const u32xN sign = (u32xN)x & 0x80000000;
+    const f32xN magnitude = (f32xN)((u32xN)x ^ sign);
+    const i32xN large = magnitude > 1.0f;
+    const f32xN z = where_f32xN(large, -1.0f / magnitude, magnitude), square = z * z;
+    const f32xN rest = z * square * (-0.333333f + square * (0.1999853f + square * (
+        -0.14264016f + square * (0.109508805f + square * (-0.08399305f + square * (
+        0.057881273f + square * (-0.031096688f + square * (
+        0.010868369f + square * -0.0017827011f))))))));
+    const f32xN angle = where_f32xN(large, rest + -4.37113883e-08f + z + 1.57079637f, rest + z);
+    return (f32xN)((u32xN)angle | sign);
+}
+
+INLINE f32xN erf_f32xN(f32xN x) { /* above 3.84 it rounds to 1 */
+    const u32xN sign = (u32xN)x & 0x80000000;
+    const f32xN magnitude = (f32xN)((u32xN)x ^ sign), square = magnitude * magnitude;
+    const f32xN small = magnitude * (0.12837917f + square * (-0.37612626f + square * (
+        0.11283579f + square * (-0.026853347f + square * (0.005187162f + square * (
+        -0.0007997853f + square * 7.806904e-05f)))))) + magnitude;
+    const f32xN d = magnitude - 2.375f;
+    const f32xN large = 0.9992171f + d * (0.0040065073f + d * (-0.009516574f + d * (
+        0.013729464f + d * (-0.013123842f + d * (0.008362362f + d * (-0.003142305f + d * (
+        0.00011576943f + d * (0.00063502893f + d * (-0.00033491533f + d * (
+        2.3902756e-05f + d * (3.484488e-05f + d * -9.179982e-06f)))))))))));
+    const f32xN near = where_f32xN(magnitude > 3.84f, splat_f32xN(1.0f), large);
+    const f32xN value = where_f32xN(magnitude < 1.0f, small, near);
+    return (f32xN)((u32xN)value | sign);
+}
+
+#if N == 1
+SCALAR(exp_f32, f32, f32)
+SCALAR(exp2_f32, f32, f32)
+SCALAR(log_f32, f32, f32)
+SCALAR(log2_f32, f32, f32)
+SCALAR(sin_f32, f32, f32)
+SCALAR(cos_f32, f32, f32)
+SCALAR(atan_f32, f32, f32)
+SCALAR(erf_f32, f32, f32)
+#endif

@@ -1,0 +1,157 @@
+"""Every function of float32 on the CPU against float64, with and without fused operations.
+
+The exhaustive test takes all 2**32 float32 values, a few minutes a function:
+
+    pytest -m exhaustive tests/transcendental
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lamina.dtypes import bfloat16, float16
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.options import using
+from lamina.runtime.compiler import Compiler
+from tests.codegen.running import leaf, run
+from tests.transcendental import c_check
+from tests.transcendental.c_check import Vector
+
+# Largest distance of a float32 result from the exact value, in units of its last place: measured
+# over all of float32, with a margin for other choices of what to fuse.
+MAX_ULP: dict[Op, float] = {
+    Op.EXP: 1.2, Op.EXP2: 1.2, Op.LOG: 1.0, Op.LOG2: 1.5, Op.SIN: 1.75, Op.COS: 1.75,
+    Op.ATAN: 1.5, Op.ERF: 1.75,
+}  # fmt: skip
+ERF: Callable[[Vector], Vector] = np.frompyfunc(math.erf, 1, 1)
+REFERENCE: dict[Op, Callable[..., Vector]] = {
+    Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin,
+    Op.COS: np.cos, Op.ATAN: np.arctan, Op.ERF: ERF,
+}  # fmt: skip
+# Where a method changes, or a function becomes infinite, zero or one.
+CRITICAL = (
+    0.0, 2.0**-126, 0.5, 0.70710677, 1.0, 1.4142135, 2.0, 3.84, 3.92, 88.72284, 87.33655,
+    103.97208, 126.0, 128.0, 149.0, 150.0, 0.78539816, 1.57079633, 3.14159265, 2.0**32, 2.0**65,
+    2.0**98, 16367173 * 2.0**72, 3.4e38,
+)  # fmt: skip
+SCALARS = "split(a0, 4096) -> a1, a2"  # a schedule without vectors
+every_function = pytest.mark.parametrize("op", MAX_ULP, ids=lambda op: op.name)
+
+
+@pytest.fixture(params=["off", "fast"])
+def contraction(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[str]:
+    """Whether the compiler makes one operation of a product and a sum."""
+    flags = Compiler.flags
+    with using(cache_dir=str(tmp_path)):
+        monkeypatch.setattr(
+            Compiler, "flags", lambda self: (*flags(self), f"-ffp-contract={request.param}")
+        )
+        yield request.param
+
+
+@functools.cache
+def sample() -> Vector:
+    """Random fractions for every sign and exponent, and every value around the critical ones."""
+    rng = np.random.default_rng(0)
+    top = np.arange(512, dtype=np.uint32)[:, None] << 23
+    bits = top | rng.integers(0, 1 << 23, (512, 1 << 12), dtype=np.uint32)
+    near = np.array([*CRITICAL, math.inf], np.float32).view(np.uint32)[:, None]
+    near = near + np.arange(-3000, 3000).astype(np.uint32)
+    multiples = np.arange(1, 40000, dtype=np.float64) * (math.pi / 2)
+    zeros = multiples.astype(np.float32).view(np.uint32)
+    dense = np.concatenate([near.ravel(), zeros])
+    whole = np.concatenate([bits.ravel(), dense, dense ^ np.uint32(1 << 31)])
+    return whole.view(np.float32)
+
+
+def compiled(op: Op, x: Vector) -> Vector:
+    return run([Node(op, (leaf(x),))])[0]
+
+
+def distance(got: Vector, exact: Vector) -> Vector:
+    """Distance in units of the last place of the exact values; inf for a wrong special value."""
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(np.float32)
+        last_place = np.ldexp(1.0, np.maximum(np.frexp(exact)[1] - 24, -149))
+        # One past the largest float is a legal rounding of a value just below it.
+        finite = np.where(np.isinf(got), np.copysign(2.0**128, got), got.astype(np.float64))
+        far: Vector = np.abs(finite - exact) / np.where(exact == 0, 2.0**-149, last_place)
+    far[np.isnan(got) | np.isinf(exact) | (np.signbit(got) != np.signbit(exact))] = math.inf
+    same = (got == rounded) & ~np.isfinite(got) & (np.signbit(got) == np.signbit(exact))
+    far[same | (np.isnan(got) & np.isnan(exact))] = 0
+    return far
+
+
+@every_function
+@pytest.mark.parametrize("schedule", ["", SCALARS], ids=["vectors", "scalars"])
+def test_error_of_a_sample(op: Op, schedule: str, contraction: str) -> None:
+    x = sample()
+    with np.errstate(all="ignore"):
+        exact = REFERENCE[op](x.astype(np.float64)).astype(np.float64)
+    with using(schedule=schedule):
+        got = compiled(op, x)
+    far = distance(got, exact)
+    worst = int(np.argmax(far))
+    message = f"{op.name}({x[worst]}): {got[worst]}, exactly {exact[worst]}"
+    assert far[worst] <= MAX_ULP[op], message
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@every_function
+def test_error_of_every_argument(op: Op, contraction: str, tmp_path: Path) -> None:
+    """All of float32."""
+    if c_check.COMPILER is None:
+        pytest.skip("needs a C compiler")
+    measure, step = c_check.compile_errors(op.name.lower(), tmp_path), 1 << 22
+
+    def part(first: int) -> tuple[float, int]:
+        x = np.arange(first, first + step, dtype=np.uint32).view(np.float32)
+        return c_check.errors(measure, x, compiled(op, x))
+
+    part(0)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        worst, bits = max(threads.map(part, range(0, 1 << 32, step)))
+    where = np.uint32(bits).view(np.float32)
+    print(f"{op.name}, contraction {contraction}: {worst:.4f} at {where!r}")
+    assert worst <= MAX_ULP[op], f"{op.name}({where!r}), contraction {contraction}"
+
+
+@every_function
+def test_special_values_bit_for_bit(op: Op) -> None:
+    """At 0, infinities and NaN NumPy's own float32 functions are exact."""
+    x = np.array([0.0, -0.0, math.inf, -math.inf, math.nan] * 9, np.float32)
+    with np.errstate(all="ignore"):
+        want = REFERENCE[op](x).astype(np.float64).astype(np.float32)
+    got = compiled(op, x)
+    nan = np.isnan(want)
+    np.testing.assert_array_equal(nan, np.isnan(got))
+    # pi / 2 of an infinity may round either way; everything else is exact.
+    np.testing.assert_array_max_ulp(got[~nan], want[~nan], 1 if op is Op.ATAN else 0)
+    np.testing.assert_array_equal(np.signbit(want[~nan]), np.signbit(got[~nan]))
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=lambda dtype: dtype.name)
+@every_function
+def test_narrow_floats_for_every_argument(op: Op, dtype: Any) -> None:
+    """Within one place of the rounded exact value: float32 rounds it a second time."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
+    got = compiled(op, x)
+    with np.errstate(all="ignore"):
+        want = REFERENCE[op](x.astype(np.float64)).astype(np.float64).astype(dtype.numpy)
+    nan = np.isnan(want)
+    np.testing.assert_array_equal(nan, np.isnan(got))
+    places = np.abs(got.view(np.int16).astype(int) - want.view(np.int16).astype(int))
+    assert places[~nan].max() <= 1
