@@ -429,9 +429,11 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
 
 def _parallel(plan: Planner, work: int) -> None:
     """Bind row axes from the outside in until there are chunks for every thread."""
-    wanted, have = min(work // CHUNK, MAX_CHUNKS), 1
+    if plan.kernel.blocks:
+        return
+    wanted, have, nest = min(work // CHUNK, MAX_CHUNKS), 1, plan.nest
     filled = [axis for _, axis in plan.staged]  # its loops share what is staged in it
-    for axis in filter(plan.nest.is_head, () if plan.kernel.blocks else plan.nest.row_loops):
+    for axis in [one for one in nest.row_loops if one in plan.rows and nest.is_head(one)]:
         if have < wanted:
             share = axis.arg.size // (wanted // have)
             if share > 1 and axis not in filled:
