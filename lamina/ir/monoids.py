@@ -73,5 +73,3 @@ MIN = _of_op(Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
 ARGMAX = Monoid("ARGMAX", 2, lambda dtypes: (dtypes[0].min, dtypes[1].max), _better(Op.MAX))
 ARGMIN = Monoid("ARGMIN", 2, lambda dtypes: (dtypes[0].max, dtypes[1].max), _better(Op.MIN))
 COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_complex)
-
-MONOIDS = {one.name: one for one in list(globals().values()) if isinstance(one, Monoid)}

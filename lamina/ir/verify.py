@@ -43,7 +43,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lamina.dtypes import DType, bool_, int64
-from lamina.errors import DTypeError, LaminaError, VerifyError
+from lamina.errors import LaminaError, VerifyError
 from lamina.ir.kernel import Kernel, SortKernel, Store, bound_axes, bounds, free_axes, roots_of
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
@@ -91,9 +91,9 @@ def verify(sinks: Iterable[Node]) -> None:
         with located(f"verify: %{number} = {str(getattr(node.op, 'name', node.op)).lower()}"):
             check_parts(node.op, node.src, node.arg)
             made = Node(node.op, node.src, node.arg)
-            found = f"its type is {node.dtype!r} {node.shape!r}"
+            another = f"and Node() makes another {made.dtype!r} {made.shape}"
             require(min(made.shape, default=0) >= 0, f"{made.shape} has a negative size")
-            require(made is node, f"{found}, and Node() makes another {made.dtype!r} {made.shape}")
+            require(made is node, f"its type is {node.dtype!r} {node.shape!r}, {another}")
             _check_place(node, devices, storages)
 
 
@@ -134,21 +134,16 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def check_monoid(monoid: Monoid, parts: Sequence[Node], part: int = 0) -> None:
-    """Raise VerifyError unless `monoid` combines `parts` and has component `part`."""
+    """Raise a LaminaError unless `monoid` combines `parts` and has component `part`."""
     kinds = tuple(one.dtype for one in parts)
-    names = ", ".join(one.name for one in kinds)
-    require(combines(monoid, kinds), f"{monoid.name} does not combine {names}")
-    require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid.name}")
+    fits = len(kinds) == monoid.arity and _combined(monoid, kinds) == kinds
+    require(fits, f"{monoid} does not combine {', '.join(one.name for one in kinds)}")
+    require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid}")
 
 
 @functools.cache
-def combines(monoid: Monoid, dtypes: tuple[DType, ...]) -> bool:
-    """Whether `monoid` takes components of `dtypes` and keeps them."""
-    try:
-        made = monoid.formula(dtypes)[2] if len(dtypes) == monoid.arity else ()
-    except DTypeError:
-        return False
-    return tuple(part.dtype for part in made) == dtypes
+def _combined(monoid: Monoid, dtypes: tuple[DType, ...]) -> tuple[DType, ...]:
+    return tuple(part.dtype for part in monoid.formula(dtypes)[2])
 
 
 def _check_place(
@@ -192,14 +187,12 @@ def _check_kernel(kernel: Kernel) -> None:
     written = sorted({store.parameter for store in kernel.stores})
     require(marked == written, f"parameters {marked} are marked written, and it writes {written}")
     for store in kernel.stores:
-        axes = store.axes
-        own = all(one.op is Op.AXIS for one in axes)
-        own &= not any(one.arg.reduce for one in axes[: kernel.rows])
+        axes, rows = store.axes, store.axes[: kernel.rows]
+        own = all(one.op is Op.AXIS for one in axes) and not any(one.arg.reduce for one in rows)
         require(own, f"the axes of a store are {axes}, not loops, or its rows are reduced")
         require(len(set(axes)) == len(axes), "a store has an axis twice")
-        require(0 <= kernel.rows <= len(axes), f"{kernel.rows} rows, a store of {len(axes)} axes")
-        same = axes[: kernel.rows] == kernel.row_axes
-        require(same, "the stores do not begin with the same rows")
+        require(len(rows) == kernel.rows, f"{kernel.rows} rows, a store of {len(axes)} axes")
+        require(rows == kernel.row_axes, "the stores do not begin with the same rows")
     loops = {axis for store in kernel.stores for axis in store.axes}
     numbers = [one.arg.number for one in loops.union(kernel.nodes) if one.op is Op.AXIS]
     require(len(set(numbers)) == len(numbers), f"two axes of one number in {sorted(numbers)}")

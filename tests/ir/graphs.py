@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar
+from lamina.errors import LaminaError
 from lamina.ir import build
-from lamina.ir.monoids import MONOIDS
+from lamina.ir.monoids import MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Iota, Op, Pad, Reduce, Scatter, Shear, Shrink
-from lamina.ir.verify import combines
+from lamina.ir.verify import check_monoid
+from tests.ir.parsing import MONOIDS
 
 Draw = Callable[..., int]
 
@@ -33,6 +35,14 @@ def scalars(dtype: DType) -> st.SearchStrategy[Scalar]:
     if dtype.kind == "complex":
         return st.complex_numbers()
     return st.integers(int(dtype.min), int(dtype.max))  # type: ignore[arg-type]
+
+
+def combines(monoid: Monoid, *parts: Node) -> bool:
+    try:
+        check_monoid(monoid, parts)
+    except LaminaError:
+        return False
+    return True
 
 
 class _Builder:
@@ -117,7 +127,7 @@ class _Builder:
             (monoid, parts)
             for monoid in MONOIDS.values()
             for parts in tuples
-            if combines(monoid, tuple(part.dtype for part in parts))
+            if combines(monoid, *parts)
         ]
         if not fitting:
             return x
@@ -132,8 +142,8 @@ class _Builder:
         axis = self.number(0, len(x.shape) - 1)
         choices = [Node(Op.GATHER, (x, index), axis)]
         choices.append(Node(Op.SCATTER, (x, index, x), Scatter(axis, None)))
-        if combines(MONOIDS["MAX"], (x.dtype,)):
-            choices.append(Node(Op.SCATTER, (x, index, x), Scatter(axis, MONOIDS["MAX"])))
+        if combines(MAX, x):
+            choices.append(Node(Op.SCATTER, (x, index, x), Scatter(axis, MAX)))
             choices.append(Node(Op.ARGSORT, (x,)))
         return self.one_of(*choices)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from lamina.dtypes import SHORT, DType
 from lamina.errors import FormatError, LaminaError
-from lamina.ir.monoids import MONOIDS
+from lamina.ir import monoids
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.ir.text import line_of, number_storages
@@ -27,6 +27,7 @@ _NAME = re.compile(r"%\w+")
 _LINE = re.compile(rf"(%\w+) = (\w+){_OPERANDS}((?: \w+=\S+)*) : (\w+)\[([\d,]*)\]")
 _RETURN = re.compile(rf"return{_OPERANDS}")
 _BY_NAME = {op.name.lower(): op for op in Op if op not in Group.FOREIGN}
+MONOIDS = {one.name: one for one in vars(monoids).values() if isinstance(one, monoids.Monoid)}
 BY_SHORT = {name: dtype for dtype, name in SHORT.items()}
 
 

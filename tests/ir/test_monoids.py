@@ -20,12 +20,12 @@ from lamina.ir.monoids import (
     COMPLEX_MUL,
     MAX,
     MIN,
-    MONOIDS,
     MUL,
     Monoid,
 )
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op, Reduce
+from tests.ir.parsing import MONOIDS
 
 INF, NAN = float("inf"), float("nan")
 COMPONENTS: dict[str, tuple[DType, ...]] = {

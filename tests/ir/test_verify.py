@@ -148,10 +148,10 @@ VIOLATIONS = {
     "too few components": (
         (Op.REDUCE, (X,), Reduce(ARGMAX, (1,)), float32, (2,)), "ARGMAX does not combine float32"),
     "sum of bools": (
-        (Op.REDUCE, (FLAGS,), Reduce(ADD, (1,)), bool_, (2,)), "ADD does not combine bool"),
+        (Op.REDUCE, (FLAGS,), Reduce(ADD, (1,)), bool_, (2,)), "add: bool () and bool ()"),
     "variance of mixed dtypes": (
         (Op.REDUCE, (INDEX, X), Reduce(COMPLEX_MUL, (1,)), int64, (2,)),
-        "COMPLEX_MUL does not combine int64, float32"),
+        "int64 () and float32 () do not fit: dtypes differ"),
     "unsorted axes": (
         (Op.REDUCE, (X,), Reduce(ADD, (1, 0)), float32, ()), "do not fit"),
     "list of axes": (

@@ -89,7 +89,7 @@ SORT = SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 
         (kernel(value=Node(Op.FOLD, (load(FLAT), SUM), Fold(ADD, 1))), "part=1 is not"),
         (
             kernel(value=Node(Op.FOLD, (const(True, bool_), SUM), Fold(ADD))),
-            "ADD does not combine bool",
+            "add: bool () and bool () do not fit",
         ),
         (kernel(value=fold(load(FLAT))), "it runs over no axes"),
         (kernel(value=fold(load(FLAT), COLUMN)), "binds an axis that is not reduced"),
