@@ -49,9 +49,11 @@ def test_a_figure_replays_from_its_printed_schedules(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = framework("lamina", 1)
-    with monkeypatch.context() as patch, pytest.raises(_TracedError) as traced:
+    step = own.step(case, [own.array(one) for one in _arrays(case)], "lamina")
+    with monkeypatch.context() as patch:
         patch.setitem(JIT, "_pipeline", lambda: _Compiler)
-        own.step(case, [own.array(one) for one in _arrays(case)], "lamina")()
+        with pytest.raises(_TracedError) as traced:
+            step()
     sinks, options = traced.value.program
     first = _compiled(sinks, options, monkeypatch)
     plans = [plan for plan in first.plans.values() if isinstance(plan.nest, Nest)]
