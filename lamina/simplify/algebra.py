@@ -103,18 +103,14 @@ ALGEBRA = RuleSet("algebra", [
     fold_constants, constant_right, convert,
     # Two constants in a chain become one. For floats that would change the rounding.
     Rule("add_constants", (i + m) + n, i + (m + n)),
-    Rule("multiply_constants", (i * m) * n, i * (m * n)),
     # Sums.
     Rule("add_zero", i + 0, i),
     Rule("add_negative_zero", f + -0.0, f),
-    Rule("subtract_itself", i - i, 0),
     Rule("negate_twice", Apply(Op.NEG, -r), r),
     # Products and quotients.
-    Rule("multiply_by_zero", i * 0, 0),
     Rule("multiply_by_one", r * 1, r),
     Rule("multiply_by_minus_one", r * -1, -r),
     Rule("negate_factor", -r * c, r * -c),
-    Rule("divide_by_one", f / 1, f),
     Rule("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal),
     Rule("floor_divide_by_one", i // 1, i),
     # Powers. A library's power may be off by the last place, a product is not.
@@ -129,8 +125,6 @@ ALGEBRA = RuleSet("algebra", [
     Rule("and_itself", s & s, s),
     Rule("and_false", p & False, False),
     Rule("and_true", p & True, p),
-    Rule("and_absorbs", s & (s | t), s),
-    Rule("or_itself", s | s, s),
     Rule("or_false", p | False, p),
     Rule("or_true", p | True, True),
     Rule("or_absorbs", s | (s & t), s),
@@ -143,7 +137,6 @@ ALGEBRA = RuleSet("algebra", [
     Rule("where_inside_yes", where(p, where(p, x, y), z), where(p, x, z)),
     Rule("where_inside_no", where(p, x, where(p, y, z)), where(p, x, z)),
     Rule("where_else_false", where(p, q, False), p & q),
-    Rule("where_then_true", where(p, True, q), p | q),
     # Derivatives, which stop at DETACH, have been taken.
     Rule("detach", Apply(Op.DETACH, x), x),
 ])  # fmt: skip

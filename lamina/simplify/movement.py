@@ -1,4 +1,5 @@
-"""Rules of movement operations and reductions: functions, as they calculate with shapes.
+"""Rules of movement operations and reductions: functions, as they calculate with shapes. Kernels
+have indices in place of movement: here is only what changes how kernels are made.
 
 Constants are kept as CONST or EXPAND of CONST, whatever moves them.
 """
@@ -10,7 +11,7 @@ from lamina.ir import build
 from lamina.ir.interpreter import constant_of
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
 from lamina.ir.node import Node
-from lamina.ir.ops import Op, Reduce, Shrink
+from lamina.ir.ops import Op, Reduce
 from lamina.rewrite.engine import RuleSet
 from lamina.rewrite.rules import on
 from lamina.shape import prod
@@ -35,24 +36,6 @@ def reshape(node: Node) -> Node | None:
     if x.op is Op.RESHAPE:
         return build.reshape(x.src[0], node.shape)
     return x if x.shape == node.shape else None
-
-
-@on(Op.EXPAND)
-def expand(node: Node) -> Node | None:
-    """No expand to the own shape, one instead of two, and no reshape that only puts axes of
-    size 1 in front, unless that is all there is to do."""
-    x = node.src[0]
-    if x.op is Op.EXPAND or (x.op is Op.RESHAPE and _adds_front_axes(x)):
-        return build.expand(x.src[0], node.shape)
-    if x.op is not Op.CONST and _adds_front_axes(node):
-        return build.reshape(x, node.shape)
-    return x if x.shape == node.shape else None
-
-
-def _adds_front_axes(node: Node) -> bool:
-    shape = node.src[0].shape
-    added = len(node.shape) - len(shape)
-    return added > 0 and node.shape == (1,) * added + shape
 
 
 @on(Op.PAD)
@@ -88,21 +71,6 @@ def flip(node: Node) -> Node | None:
     return build.flip(x, sorted(axes))
 
 
-@on(Op.SHRINK)
-def shrink(node: Node) -> Node | None:
-    """No box that is the whole, one box instead of two."""
-    x = node.src[0]
-    if x.shape == node.shape:
-        return x
-    if x.op is not Op.SHRINK:
-        return None
-    boxes = [
-        (min(first + start * by, last), min(first + stop * by, last), by * step)
-        for first, last, by, start, stop, step in zip(*x.arg, *node.arg, strict=True)
-    ]
-    return Node(Op.SHRINK, x.src, Shrink(*zip(*boxes, strict=True)))
-
-
 @on(Op.REDUCE)
 def reduce_single(node: Node) -> Node | None:
     """Axes of size 1 need no reduction; they are reshaped away."""
@@ -121,19 +89,6 @@ def reduce_single(node: Node) -> Node | None:
     return parts[part] if monoid in (ADD, MUL, MAX, MIN, ARGMAX, ARGMIN) else None
 
 
-@on(Op.REDUCE)
-def reduce_twice(node: Node) -> Node | None:
-    """One reduction over the axes of two; the order within a reduction is not promised."""
-    inner = node.src[0]
-    monoid, axes, _ = node.arg
-    if monoid.arity != 1 or inner.op is not Op.REDUCE or inner.arg.monoid is not monoid:
-        return None
-    # The outer axes count what the inner reduction has left.
-    left = [axis for axis in range(len(inner.src[0].shape)) if axis not in inner.arg.axes]
-    both = sorted((*inner.arg.axes, *(left[axis] for axis in axes)))
-    return Node(Op.REDUCE, inner.src, Reduce(monoid, tuple(both)))
-
-
 @on(Op.SCATTER)
 def scatter_one(node: Node) -> Node | None:
     """With one update a row, every element compares its place with that update's."""
@@ -147,10 +102,9 @@ def scatter_one(node: Node) -> Node | None:
     return build.select(hit, new if monoid is None else monoid.combine((base,), (new,))[0], base)
 
 
-MOVEMENT = RuleSet("movement", [
-    move_constant, reshape, expand, pad, permute, flip, shrink, reduce_single, reduce_twice,
-    scatter_one,
-])  # fmt: skip
+MOVEMENT = RuleSet(
+    "movement", [move_constant, reshape, pad, permute, flip, reduce_single, scatter_one]
+)
 
 
 # Rules that come last, before kernels are made.
