@@ -24,7 +24,7 @@ from lamina.ir.ops import Op
 from lamina.kernel.schedule import Nest
 from lamina.simplify import index as ix
 
-VECTORS = ("vectors", "floats", "math")  # texts about vectors, in order
+TEXTS = ("prelude", "arithmetic", "vectors", "floats", "math")  # beside this file, in order
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 
 
@@ -34,7 +34,7 @@ class CPrinter(NestPrinter):
     def __init__(self, nest: Nest, name: str, needed: set[tuple[str, int]]) -> None:
         super().__init__(nest)
         self.function = name
-        self.needed = needed  # texts about vectors, and the lanes of these
+        self.needed = needed  # of `TEXTS`, and the lanes of vectors
 
     # Spelling.
 
@@ -47,7 +47,7 @@ class CPrinter(NestPrinter):
         return f"{name}x{lanes}"
 
     def need(self, text: str, lanes: int) -> None:
-        """The program needs one of `VECTORS`."""
+        """The program needs one of `TEXTS` about vectors."""
         self.needed |= {("vectors", lanes), (text, lanes)}
 
     def literal(self, node: Node) -> Value:
@@ -174,11 +174,11 @@ class CPrinter(NestPrinter):
 
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
-        kernel, lines = self.nest.kernel, ["void **b = arg;"]
+        kernel, lines = self.nest.kernel, list[str]()
         for number, parameter in enumerate(kernel.parameters):
             const, kind = "" if parameter.written else "const ", ELEMENTS[parameter.dtype]
             name = f"{const}{kind} *restrict p{number} = b[{number}];"
-            scratch = f"{kind} p{number}[{parameter.size}] __attribute__((aligned(64)));"
+            scratch = f"{kind} p{number}[{parameter.size}] SCRATCH;"
             lines.append(scratch if parameter.memory == "scratch" else name)
         rows = kernel.row_axes
         parallel = [axis for axis in rows if self.nest.bound(axis) == "parallel"]
@@ -194,7 +194,7 @@ class CPrinter(NestPrinter):
             lines += ["    " + text for text in self.scopes[0].lines]
             lines.append("}")
         body = "".join(f"    {text}\n" for text in lines)
-        return f"static void {self.function}(void *arg, long chunk) {{\n{body}}}", points(parallel)
+        return f"KERNEL({self.function}) {{\n{body}}}", points(parallel)
 
 
 def prelude(name: str, lanes: int = 0) -> str:
@@ -204,18 +204,13 @@ def prelude(name: str, lanes: int = 0) -> str:
 
 
 KERNELS = "/* The kernels. */\n"
-RUN = """\
-void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {{
-{body}
-}}
-"""
 
 
 def print_program(
     program: Program, nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]]
 ) -> str:
     """The translation unit of a program; `nests` has a name and a nest for each of its kernels."""
-    needed: set[tuple[str, int]] = set()
+    needed = {(text, 0) for text in TEXTS[:2]}
     functions: dict[str, str] = {}  # text -> name
     entries: dict[AnyKernel, tuple[str, int]] = {}  # a function, and its chunks
     for kernel, (name, nest) in nests.items():
@@ -230,7 +225,7 @@ def print_program(
         f"buffers[{program.place(slot)}]" if slot.kind in ("input", "output")
         else f"(u8 *)buffers[0] + {slot.offset}" for slot in program.slots
     ]  # fmt: skip
-    body = ["    double started = 0;"] if program.launches else []
+    body = []
     for number, chain in enumerate(program.chains):
         slots = list(dict.fromkeys(slot for launch in chain for slot in launch.slots))
         slots = [slot for slot in slots if program.slots[slot].kind != "block"]
@@ -240,25 +235,22 @@ def print_program(
             name = functions.setdefault(text, f"chain{len(functions)}")
         arguments = ", ".join(pointers[slot] for slot in slots)
         call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
-        body.append(f"    {{ void *b[] = {{{arguments}}}; if (seconds) started = lamina_clock(); "
-                    f"{call}; "
-                    f"if (seconds) seconds[{number}] = lamina_clock() - started; }}")  # fmt: skip
-    texts = sorted(needed, key=lambda one: (VECTORS.index(one[0]), one[1]))
-    preludes = [prelude("prelude"), *(prelude(*one) for one in texts), KERNELS]
+        body.append(f"    LAUNCH({number}, {call}, {arguments})")
+    texts = sorted(needed, key=lambda one: (TEXTS.index(one[0]), one[1]))
+    preludes = [*(prelude(*one) for one in texts), KERNELS]
     named = [text.replace("{name}", name) for text, name in functions.items()]
-    return "\n".join([*preludes, *named, RUN.format(body="\n".join(body))])
+    return "\n".join([*preludes, *named, "RUN {", *body, "}\n"])
 
 
 def _print_chain(
     program: Program, chain: Sequence[Launch], slots: Sequence[int], names: Sequence[str]
 ) -> str:
     """A function, its name still open, that runs every kernel of a chain for one block of rows."""
-    lines = ["static void {name}(void *arg, long chunk) {", "    void **b = arg;",
-             f"    u8 block[{program.block}] __attribute__((aligned(64)));"]  # fmt: skip
+    lines = ["KERNEL({name}) {", f"    u8 block[{program.block}] SCRATCH;"]
     for launch, name in zip(chain, names, strict=True):
         places = (
             f"b[{slots.index(slot)}]" if slot in slots else f"block + {program.slots[slot].offset}"
             for slot in launch.slots
         )
-        lines.append(f"    {{ void *c[] = {{{', '.join(places)}}}; {name}(c, chunk); }}")
+        lines.append(f"    LINK({name}, {', '.join(places)})")
     return "\n".join([*lines, "}"])

@@ -17,6 +17,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
 MOVES = (Op.LOAD, Op.CONST, Op.WHERE, Op.BITCAST)
+EXACT = (Op.MAX, Op.MIN, Op.TRUNC, Op.NEG)  # the result is representable as the operands are
 
 
 def legalize(kernel: Kernel) -> Kernel:
@@ -52,29 +53,30 @@ class _Legalizer:
     def visit(self, node: Node) -> Node:
         """`node`, whose operands have been visited, in operations that targets have."""
         src, dtype = tuple(self.done[one] for one in node.src), node.dtype
-        if not any(one.dtype.is_small for one in (node, *node.src)):
-            return Node(node.op, src, node.arg)
-        if node.op is Op.CAST:
-            return self._cast(node)
-        if node.op in MOVES:
-            moved = Node(node.op, src, node.arg)
-            if node.op is Op.CONST:
+        if node.op in MOVES or not any(one.dtype.is_small for one in (node, *node.src)):
+            if dtype.is_small and node.op is Op.CONST:
                 self.wide[node] = fold(Op.CAST, (node,), float32)
-            elif node.op is Op.WHERE:
+            elif dtype.is_small and node.op is Op.WHERE:
                 self.wide[node] = Node(Op.WHERE, (src[0], *map(self.widened, node.src[1:])))
-            return moved
+            return Node(node.op, src, node.arg)
         operands = tuple(map(self.widened, node.src))
-        if node.op in (Op.FOLD, Op.PREFIX) and node.arg.monoid is ADD:
-            operands = (self.unrounded.get(node.src[0], operands[0]), *operands[1:])
+        if node.op is Op.CAST:
+            return self._cast(node, *operands)
+        op = node.op
+        if op in (Op.FOLD, Op.PREFIX):
+            op = node.arg.monoid.op
+            if node.arg.monoid is ADD:
+                operands = (self.unrounded.get(node.src[0], operands[0]), *operands[1:])
         value = Node(node.op, operands, node.arg)
         if not dtype.is_small:
             return value
+        if op in EXACT:
+            self.wide[node] = value
+        if op is Op.NEG:
+            return bitcast(bitcast(src[0], carrier(dtype)) ^ (1 << (dtype.bits - 1)), dtype)
         if node.op is Op.MUL:
             self.unrounded[node] = value
-        if node.op is Op.NEG:
-            self.wide[node] = value
-            return bitcast(bitcast(src[0], carrier(dtype)) ^ (1 << (dtype.bits - 1)), dtype)
-        return self._rounded(node, value, _is_exact(node))
+        return cast(value, dtype)
 
     def widened(self, node: Node) -> Node:
         """An operand that holds the value of `node`: a small float as float32."""
@@ -82,22 +84,10 @@ class _Legalizer:
             return self.done[node]
         return self.wide.get(node) or cast(self.done[node], float32)
 
-    def _rounded(self, node: Node, value: Node, exact: bool) -> Node:
-        """`value`, a larger float, as the small float that `node` is."""
-        if exact:
-            self.wide[node] = cast(value, float32)
-        return cast(value, node.dtype)
-
-    def _cast(self, node: Node) -> Node:
-        value, source = self.widened(node.src[0]), node.src[0].dtype
-        if not node.dtype.is_small:
-            return cast(value, node.dtype)
-        value = value if source is float64 else cast(value, float32)
-        exact = source.kind == "bool" or (source.is_float and source.bits < node.dtype.bits)
-        return self._rounded(node, value, exact)
-
-
-def _is_exact(node: Node) -> bool:
-    """Is the result always representable in the dtype of the operands?"""
-    op = node.arg.monoid.op if node.op in (Op.FOLD, Op.PREFIX) else node.op
-    return op in (Op.MAX, Op.MIN, Op.TRUNC)
+    def _cast(self, node: Node, value: Node) -> Node:
+        source, to = node.src[0].dtype, node.dtype
+        if to.is_small and source is not float64:  # which is rounded once
+            value = cast(value, float32)
+            if source.kind == "bool" or (source.is_float and source.bits < to.bits):
+                self.wide[node] = value
+        return cast(value, to)

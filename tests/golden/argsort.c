@@ -8,8 +8,7 @@ sort1_64x100:
 (no move)
 */
 
-static void map0_64x100(void *arg, long chunk) {
-    void **b = arg;
+KERNEL(map0_64x100) {
     const f32 *restrict p0 = b[0];
     f32 *restrict p1 = b[1];
     {
@@ -21,8 +20,7 @@ static void map0_64x100(void *arg, long chunk) {
     }
 }
 SORT(sort1_64x100, f32, 100)
-void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
-    double started = 0;
-    { void *b[] = {buffers[2], (u8 *)buffers[0] + 51200}; if (seconds) started = lamina_clock(); map0_64x100(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
-    { void *b[] = {(u8 *)buffers[0] + 51200, buffers[1], (u8 *)buffers[0] + 0}; if (seconds) started = lamina_clock(); parallel(64, sort1_64x100, b); if (seconds) seconds[1] = lamina_clock() - started; }
+RUN {
+    LAUNCH(0, map0_64x100(b, 0), buffers[2], (u8 *)buffers[0] + 51200)
+    LAUNCH(1, parallel(64, sort1_64x100, b), (u8 *)buffers[0] + 51200, buffers[1], (u8 *)buffers[0] + 0)
 }

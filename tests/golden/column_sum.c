@@ -4,8 +4,7 @@ split(a0, 16) -> a2, a3
 bind(a3, vector)
 */
 
-static void fold0_100(void *arg, long chunk) {
-    void **b = arg;
+KERNEL(fold0_100) {
     const f32 *restrict p0 = b[0];
     f32 *restrict p1 = b[1];
     {
@@ -29,7 +28,6 @@ static void fold0_100(void *arg, long chunk) {
         *(f32x4u *)(p1 + 16 * 6) = t6;
     }
 }
-void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
-    double started = 0;
-    { void *b[] = {buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); fold0_100(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
+RUN {
+    LAUNCH(0, fold0_100(b, 0), buffers[2], buffers[1])
 }

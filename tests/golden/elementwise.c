@@ -5,8 +5,7 @@ split(a2, 16) -> a3, a4
 bind(a4, vector)
 */
 
-static void map0_64x100(void *arg, long chunk) {
-    void **b = arg;
+KERNEL(map0_64x100) {
     const f32 *restrict p0 = b[0];
     f32 *restrict p1 = b[1];
     {
@@ -23,7 +22,6 @@ static void map0_64x100(void *arg, long chunk) {
         }
     }
 }
-void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
-    double started = 0;
-    { void *b[] = {buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); map0_64x100(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
+RUN {
+    LAUNCH(0, map0_64x100(b, 0), buffers[2], buffers[1])
 }

@@ -9,8 +9,7 @@ bind(a3, parallel)
 bind(a7, parallel)
 */
 
-static void fold0_60x70(void *arg, long chunk) {
-    void **b = arg;
+KERNEL(fold0_60x70) {
     const f32 *restrict p0 = b[0];
     const f32 *restrict p1 = b[1];
     const f32 *restrict p2 = b[2];
@@ -410,7 +409,6 @@ static void fold0_60x70(void *arg, long chunk) {
         *(f32x2u *)(p3 + 32 * a3 + 16 * 0 + 840 * a7 + 774) = t284;
     }
 }
-void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
-    double started = 0;
-    { void *b[] = {buffers[2], buffers[3], buffers[4], buffers[1]}; if (seconds) started = lamina_clock(); parallel(15, fold0_60x70, b); if (seconds) seconds[0] = lamina_clock() - started; }
+RUN {
+    LAUNCH(0, parallel(15, fold0_60x70, b), buffers[2], buffers[3], buffers[4], buffers[1])
 }

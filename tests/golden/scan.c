@@ -3,8 +3,7 @@ scan0_64x100:
 (no move)
 */
 
-static void scan0_64x100(void *arg, long chunk) {
-    void **b = arg;
+KERNEL(scan0_64x100) {
     const f32 *restrict p0 = b[0];
     f32 *restrict p1 = b[1];
     {
@@ -19,7 +18,6 @@ static void scan0_64x100(void *arg, long chunk) {
         }
     }
 }
-void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
-    double started = 0;
-    { void *b[] = {buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); scan0_64x100(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
+RUN {
+    LAUNCH(0, scan0_64x100(b, 0), buffers[2], buffers[1])
 }

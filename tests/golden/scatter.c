@@ -8,8 +8,7 @@ scatter1_16x50:
 (no move)
 */
 
-static void map0_20x16(void *arg, long chunk) {
-    void **b = arg;
+KERNEL(map0_20x16) {
     f32 *restrict p0 = b[0];
     {
         for (i64 a3 = 0; a3 < 20; a3++) {
@@ -17,8 +16,7 @@ static void map0_20x16(void *arg, long chunk) {
         }
     }
 }
-static void scatter1_16x50(void *arg, long chunk) {
-    void **b = arg;
+KERNEL(scatter1_16x50) {
     const i64 *restrict p0 = b[0];
     const f32 *restrict p1 = b[1];
     f32 *restrict p2 = b[2];
@@ -35,8 +33,7 @@ static void scatter1_16x50(void *arg, long chunk) {
         }
     }
 }
-void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
-    double started = 0;
-    { void *b[] = {buffers[1]}; if (seconds) started = lamina_clock(); map0_20x16(b, 0); if (seconds) seconds[0] = lamina_clock() - started; }
-    { void *b[] = {buffers[3], buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); scatter1_16x50(b, 0); if (seconds) seconds[1] = lamina_clock() - started; }
+RUN {
+    LAUNCH(0, map0_20x16(b, 0), buffers[1])
+    LAUNCH(1, scatter1_16x50(b, 0), buffers[3], buffers[2], buffers[1])
 }

@@ -8,11 +8,10 @@ bind(a0, parallel)
 stage(%4, a0)
 */
 
-static void fold0_64x100(void *arg, long chunk) {
-    void **b = arg;
+KERNEL(fold0_64x100) {
     const f32 *restrict p0 = b[0];
     f32 *restrict p1 = b[1];
-    f32 p2[128] __attribute__((aligned(64)));
+    f32 p2[128] SCRATCH;
     const i64 a0 = chunk % 64;
     {
         f32x16 t2 = splat_f32x16(-__builtin_inff());
@@ -149,7 +148,6 @@ static void fold0_64x100(void *arg, long chunk) {
         *(f32x4u *)(p1 + 100 * a0 + 64 * 1 + 16 * 2) = t98;
     }
 }
-void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {
-    double started = 0;
-    { void *b[] = {buffers[2], buffers[1]}; if (seconds) started = lamina_clock(); parallel(64, fold0_64x100, b); if (seconds) seconds[0] = lamina_clock() - started; }
+RUN {
+    LAUNCH(0, parallel(64, fold0_64x100, b), buffers[2], buffers[1])
 }

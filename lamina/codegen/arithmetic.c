@@ -1,0 +1,68 @@
+/* Functions of scalars, for every target whose language is like C. */
+
+#define SIGNED(F) F(i8) F(i16) F(i32) F(i64)
+#define UNSIGNED(F) F(u8) F(u16) F(u32) F(u64)
+
+/* Integer division rounds down and survives zero; the remainder has the divisor's sign. */
+
+#define DIVISION(T) \
+    INLINE T idiv_##T(T a, T b) { \
+        if (b == 0) return 0; \
+        if (b == -1) return -a; \
+        return a / b - (a % b != 0 && (a < 0) != (b < 0)); \
+    } \
+    INLINE T mod_##T(T a, T b) { \
+        if (b == 0 || b == -1) return 0; \
+        T r = a % b; \
+        return r != 0 && (r < 0) != (b < 0) ? r + b : r; \
+    }
+SIGNED(DIVISION)
+
+#define UNSIGNED_DIVISION(T) \
+    INLINE T idiv_##T(T a, T b) { return b == 0 ? 0 : a / b; } \
+    INLINE T mod_##T(T a, T b) { return b == 0 ? 0 : a % b; }
+UNSIGNED(UNSIGNED_DIVISION)
+
+#define POWER(T) \
+    INLINE T pow_##T(T a, T b) { \
+        T r = 1; \
+        if ((i64)b < 0) return a == 1 ? 1 : a == (T)-1 ? (b & 1 ? a : 1) : 0; \
+        for (; b; b >>= 1, a *= a) if (b & 1) r *= a; \
+        return r; \
+    }
+SIGNED(POWER)
+UNSIGNED(POWER)
+
+#define REMAINDER(T, F) \
+    INLINE T mod_##T(T a, T b) { \
+        T r = __builtin_fmod##F(a, b); \
+        if (r == 0) return __builtin_copysign##F(r, b); \
+        return (r < 0) != (b < 0) ? r + b : r; \
+    } \
+    INLINE T pow_##T(T a, T b) { return __builtin_pow##F(a, b); }
+REMAINDER(f32, f)
+REMAINDER(f64, )
+
+/* A shift by the width or more gives what endless shifting would. */
+
+#define SHIFTS(T) \
+    INLINE T shl_##T(T a, T n) { return (u64)n < 8 * sizeof(T) ? a << n : 0; } \
+    INLINE T shr_##T(T a, T n) { return (u64)n < 8 * sizeof(T) ? a >> n : a < 0 ? -1 : 0; }
+SIGNED(SHIFTS)
+UNSIGNED(SHIFTS)
+
+/* A NaN on either side is the result. */
+
+#define EXTREMES(T) \
+    INLINE T max_##T(T a, T b) { return a > b || a != a ? a : b; } \
+    INLINE T min_##T(T a, T b) { return a < b || a != a ? a : b; }
+SIGNED(EXTREMES)
+UNSIGNED(EXTREMES)
+EXTREMES(f32)
+EXTREMES(f64)
+
+#define LIBRARY(name) INLINE f64 name##_f64(f64 x) { return __builtin_##name(x); }
+LIBRARY(sqrt) LIBRARY(exp) LIBRARY(exp2) LIBRARY(log) LIBRARY(log2) LIBRARY(sin) LIBRARY(cos)
+LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
+INLINE f32 sqrt_f32(f32 x) { return __builtin_sqrtf(x); }
+INLINE f32 trunc_f32(f32 x) { return __builtin_truncf(x); }
