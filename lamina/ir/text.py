@@ -6,8 +6,8 @@
     return %2
 
 After the operation come its operands, then the parts of its argument that the type on the right
-does not say. The last line names the sinks. Device buffers are numbered. A kernel ends with its
-stores; indices are written where they are used:
+does not say. The last line names the sinks. A kernel ends with its stores; indices are written
+where they are used:
 
     kernel p0: f32[6400], p1: f32[6400] written
       %0 = load 100*a0 + r1 parameter=0 : f32[]
@@ -17,7 +17,6 @@ stores; indices are written where they are used:
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 
 from lamina.dtypes import SHORT
@@ -31,29 +30,18 @@ _UNSAID = ("", "dtype", "shape", "size")
 def to_text(sinks: Iterable[Node]) -> str:
     """The graph of `sinks`, operands first; the number of a node is its place."""
     sinks = list(sinks)
-    order = toposort(sinks)
-    names = {node: f"%{number}" for number, node in enumerate(order)}
-    storages = number_storages(order)
-    lines = [line_of(node, names, storages) for node in order]
+    names = {node: f"%{number}" for number, node in enumerate(toposort(sinks))}
+    lines = [line_of(node, names) for node in names]
     return "\n".join([*lines, "return " + ", ".join(names[sink] for sink in sinks)])
 
 
-def number_storages(order: list[Node]) -> dict[object, object]:
-    """How storages are written: parameters keep their numbers, device buffers take free ones."""
-    storages = dict.fromkeys(node.arg.storage for node in order if node.op is Op.BUFFER)
-    free = (number for number in itertools.count() if number not in storages)
-    return {one: one if isinstance(one, int) else next(free) for one in storages}
-
-
-def line_of(node: Node, names: Mapping[Node, str], storages: Mapping[object, object]) -> str:
+def line_of(node: Node, names: Mapping[Node, str]) -> str:
     """The line of one node."""
     kind = node.op.value.argument
     parts = {kind: node.arg} if isinstance(kind, str) else node.arg._asdict()
     words = [", ".join(names[one] for one in node.src)] if node.src else []
-    for field, value in parts.items():
-        if field not in _UNSAID:
-            shown = storages[value] if field == "storage" else value
-            words.append(f"{field}={str(shown).replace(' ', '')}")
+    said = {field: str(part).replace(" ", "") for field, part in parts.items()}
+    words += [f"{field}={part}" for field, part in said.items() if field not in _UNSAID]
     body = " ".join([node.op.name.lower(), *words])
     return f"{names[node]} = {body} : {type_text(node.dtype, node.shape)}"
 
@@ -73,7 +61,7 @@ def kernel_text(kernel: AnyKernel) -> str:
             names[node] = _index(node, names)
         else:
             names[node] = f"%{len(lines) - 1}"
-            lines.append(line_of(node, names, {}))
+            lines.append(line_of(node, names))
     return "\n  ".join([*lines, *(_store(store, names) for store in kernel.stores)])
 
 

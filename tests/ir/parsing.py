@@ -1,7 +1,6 @@
 """Reading the text form of graphs back, which tests of passes are written in.
 
-What was written comes back as the same objects; buffers come back as numbers in place of device
-memory. A ``#`` starts a comment.
+What was written comes back as the same objects. A ``#`` starts a comment.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from lamina.errors import FormatError, LaminaError
 from lamina.ir import monoids
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.ir.text import line_of, number_storages
+from lamina.ir.text import line_of
 from lamina.ir.verify import check_parts
 from lamina.shape import prod
 
@@ -70,7 +69,7 @@ def _parse_node(line: str, names: dict[str, Node]) -> None:
     check_parts(op, src, arg)
     node = names[name] = Node(op, src, arg)
     given = dict(zip(src, _NAME.findall(operands), strict=True)) | {node: name}
-    written = line_of(node, given, number_storages([node]))
+    written = line_of(node, given)
     if written != line:  # parts too many, or another type
         raise FormatError(f"expected {written!r}, not {line!r}")
 

@@ -89,23 +89,6 @@ def test_signed_zeros_are_different_padding() -> None:
     assert plus is not minus
 
 
-def test_device_buffers_become_free_running_numbers() -> None:
-    class Memory:
-        pass
-
-    first, second = Memory(), Memory()
-    nodes = [_buffer((3,), storage) for storage in (first, 0, second)]
-    again = _buffer((1, 3), first)
-    text = to_text([*nodes, again])
-    assert [line.split(" = ")[1] for line in text.splitlines()[:-1]] == [
-        "buffer storage=1 device=cpu : f32[3]",
-        "buffer storage=0 device=cpu : f32[3]",
-        "buffer storage=2 device=cpu : f32[3]",
-        "buffer storage=1 device=cpu : f32[1,3]",
-    ]
-    assert to_text(parse(text)) == text
-
-
 def test_the_last_line_names_the_sinks() -> None:
     x = _buffer((3,))
     y = -x
