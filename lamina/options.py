@@ -34,12 +34,12 @@ class Options:
 def _read(name: str, default: Any) -> Any:
     variable = f"LAMINA_{name.upper()}"
     text = os.environ.get(variable)
-    if text is None or isinstance(default, str):
-        return default if text is None else text
+    if not text or isinstance(default, str):
+        return text or default
     most, wanted = (1, "1 or 0") if isinstance(default, bool) else (math.inf, "an integer from 0")
-    if not (text or "0").isdecimal() or int(text or "0") > most:
+    if not text.isdecimal() or int(text) > most:
         raise ArgumentError(f"{variable}={text!r}: {wanted} is needed")
-    return type(default)(int(text or "0"))
+    return type(default)(int(text))
 
 
 def from_environment() -> Options:

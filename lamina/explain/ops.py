@@ -9,7 +9,7 @@ from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
 from lamina.ir.ops import Group, Op
 
 _SECTIONS: tuple[tuple[str, frozenset[Op]], ...] = (
-    ("Leaves", Group.LEAF - Group.KERNEL),
+    ("Leaves", Group.LEAF),
     ("Elementwise, one operand", Group.UNARY),
     ("Elementwise, two operands", Group.BINARY),
     ("Elementwise, three operands", frozenset({Op.WHERE})),

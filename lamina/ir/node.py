@@ -33,12 +33,8 @@ class Operators(Generic[T]):
 
     __slots__ = ()
 
-    def lift(self, value: T | Scalar) -> T:
-        """`value` as a T that fits this one."""
-        raise NotImplementedError
-
-    def _apply(self, op: Op, *src: Any) -> T:
-        raise NotImplementedError
+    lift: Callable[[T | Scalar], T]  # a value as a T that fits this one
+    _apply: Callable[..., T]  # an operation, of its operands
 
     __add__ = _binary(Op.ADD)
     __radd__ = _binary(Op.ADD, reflected=True)

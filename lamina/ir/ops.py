@@ -127,7 +127,6 @@ class Op(enum.Enum):
     BUFFER = Row("leaf", argument=BufferRef)  # an array in device memory
     CONST = Row("leaf", argument=Const)  # one scalar, shape ()
     IOTA = Row("leaf", argument=Iota)  # 0, 1, ..., size - 1
-    HOLE = Row("leaf", argument=Hole)  # a placeholder scalar in a monoid's combine
     NEG = Row("unary", Kinds.NUMBER)
     NOT = Row("unary", Kinds.BITS)  # logical on bool, bitwise on integers
     SQRT = Row("transcendental", Kinds.FLOAT)
@@ -177,6 +176,7 @@ class Op(enum.Enum):
     COPY = Row("effect", argument="device")  # to another device
     CONTIGUOUS = Row("effect")  # must own a buffer
     DETACH = Row("effect")  # derivatives stop here
+    HOLE = Row("kernel", argument=Hole)  # a placeholder scalar in a monoid's combine
     AXIS = Row("kernel", argument=Axis)  # the index of a loop
     AFFINE = Row("kernel", argument=Affine)  # constant + sum of coefficient * operand
     LOAD = Row("kernel", argument=Load)  # an element of a parameter; 0 where its condition is false
@@ -193,7 +193,7 @@ def _group(name: str) -> frozenset[Op]:
 class Group:
     """Sets of operations that passes ask for."""
 
-    LEAF = _group("leaf") | {Op.AXIS}
+    LEAF = _group("leaf")
     TRANSCENDENTAL = _group("transcendental")
     UNARY = TRANSCENDENTAL | _group("unary")
     BINARY = _group("binary")
@@ -202,5 +202,4 @@ class Group:
     REDUCTION = _group("reduction")
     MOVEMENT = _group("movement")
     EFFECT = _group("effect")
-    KERNEL = _group("kernel")
-    FOREIGN = KERNEL | {Op.HOLE}  # what no graph holds
+    KERNEL = _group("kernel")  # what no graph holds

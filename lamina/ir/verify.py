@@ -1,6 +1,6 @@
 """The verifiers of both dialects. The invariants of a graph, in the order they are checked:
 
-1. An operation is of the graph dialect: none of the kernel's, no HOLE outside a monoid's combine.
+1. An operation is of the graph dialect, none of the kernel's.
 2. The argument is what its row in `lamina.ir.ops` says. Integers are Python's own, never bools or
    another library's; sizes are not negative; several axes are a sorted tuple, each once.
 3. The operands are a tuple of nodes, as many as the operation takes.
@@ -19,7 +19,8 @@ And those of a kernel:
 2.  Parameters are marked written exactly if a store writes them.
 3.  The stores begin with the kernel's row axes, in one order, none of them reduced; a store's axes
     are distinct. Axes of one number are one node.
-4.  A node is a scalar: a CONST, elementwise operation or one of the kernel's own.
+4.  A node is a scalar: a CONST, elementwise operation or one of the kernel's own, but no HOLE
+    outside a monoid's combine.
 5.  An AFFINE is in normal form: of int64 operands, each once, none of them AFFINE or CONST, and
     none with a coefficient of zero.
 6.  A LOAD names a parameter and has its dtype; its index is int64, its condition bool.
@@ -50,7 +51,7 @@ from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Op
 from lamina.shape import prod
 
-SCALAR = Group.ELEMENTWISE | Group.KERNEL | {Op.CONST}
+SCALAR = Group.ELEMENTWISE | Group.KERNEL - {Op.HOLE} | {Op.CONST}
 _INDEX = (Op.AXIS, Op.AFFINE, Op.CONST)
 _INTS = tuple[int, ...]
 _SINGLE = {  # the types of arguments that are no named tuples
@@ -100,7 +101,7 @@ def verify(sinks: Iterable[Node]) -> None:
 def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
     """Raise VerifyError if ``Node(op, src, arg)`` is wrong before its type is inferred."""
     require(isinstance(op, Op), f"{op!r} is not an operation")
-    require(op not in Group.FOREIGN, "it does not belong in a graph")
+    require(op not in Group.KERNEL, "it does not belong in a graph")
     kind = op.value.argument
     single = isinstance(kind, str)
     require(single or isinstance(arg, kind), f"its argument is {arg!r}, not {kind}")

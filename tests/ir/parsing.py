@@ -25,7 +25,7 @@ _OPERANDS = r"((?: %\w+,?)*)"
 _NAME = re.compile(r"%\w+")
 _LINE = re.compile(rf"(%\w+) = (\w+){_OPERANDS}((?: \w+=\S+)*) : (\w+)\[([\d,]*)\]")
 _RETURN = re.compile(rf"return{_OPERANDS}")
-_BY_NAME = {op.name.lower(): op for op in Op if op not in Group.FOREIGN}
+_BY_NAME = {op.name.lower(): op for op in Op if op not in Group.KERNEL}
 MONOIDS = {one.name: one for one in vars(monoids).values() if isinstance(one, monoids.Monoid)}
 BY_SHORT = {name: dtype for dtype, name in SHORT.items()}
 
