@@ -134,20 +134,22 @@ INLINE f32xN atan_f32xN(f32xN x) { /* above 1, pi/2 less the angle of the recipr
     return (f32xN)((u32xN)angle | sign);
 }
 
-INLINE f32xN erf_f32xN(f32xN x) { /* above 3.84 it rounds to 1 */
+/* The error function is odd. Above 1.125, where the fourth root of its distance from 1 is almost a
+   line, that root is a polynomial; above 3.92 it rounds to 1. */
+
+INLINE f32xN erf_f32xN(f32xN x) {
     const u32xN sign = (u32xN)x & 0x80000000;
-    const f32xN magnitude = (f32xN)((u32xN)x ^ sign), square = magnitude * magnitude;
-    const f32xN small = magnitude * (0.12837917f + square * (-0.37612626f + square * (
-        0.11283579f + square * (-0.026853347f + square * (0.005187162f + square * (
-        -0.0007997853f + square * 7.806904e-05f)))))) + magnitude;
-    const f32xN d = magnitude - 2.375f;
-    const f32xN large = 0.9992171f + d * (0.0040065073f + d * (-0.009516574f + d * (
-        0.013729464f + d * (-0.013123842f + d * (0.008362362f + d * (-0.003142305f + d * (
-        0.00011576943f + d * (0.00063502893f + d * (-0.00033491533f + d * (
-        2.3902756e-05f + d * (3.484488e-05f + d * -9.179982e-06f)))))))))));
-    const f32xN near = where_f32xN(magnitude > 3.84f, splat_f32xN(1.0f), large);
-    const f32xN value = where_f32xN(magnitude < 1.0f, small, near);
-    return (f32xN)((u32xN)value | sign);
+    const f32xN magnitude = (f32xN)((u32xN)x ^ sign), square = x * x;
+    const f32xN slope = 0.12837917f + square * (-0.37612602f + square * (
+        0.11283256f + square * (-0.02683922f + square * (0.005160259f + square * (
+        -0.0007765797f + square * 7.063506e-05f)))));
+    const f32xN root = 1.0054985f + magnitude * (-0.3087858f + magnitude * (
+        -0.063425936f + magnitude * (-0.05047935f + magnitude * (0.06612185f + magnitude * (
+        -0.022213398f + magnitude * (0.0032341972f + magnitude * -0.00017949642f))))));
+    const f32xN power = root * root, one = splat_f32xN(1.0f);
+    const f32xN large = where_f32xN(magnitude > 3.92f, one, 1.0f - power * power);
+    const f32xN near = magnitude + magnitude * slope;
+    return (f32xN)((u32xN)where_f32xN(magnitude < 1.125f, near, large) | sign);
 }
 
 #if N == 1
