@@ -17,6 +17,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from operator import attrgetter
 from types import ModuleType
 from typing import Any
@@ -277,9 +278,14 @@ class _Program:
     def __init__(self, trace: _Trace, options: Options) -> None:
         sinks = list(dict.fromkeys(trace.sinks))
         self.inputs = list(trace.inputs)
-        self.compiled = _pipeline().compile_sinks(tuple(sinks), options)
+        devices = dict.fromkeys(one.device for one in self.inputs) or {trace.key.device: None}
+        if len(devices) > 1:
+            where = " and ".join(devices)
+            raise JitError(f"jit: one program would read tensors on {where}; move them to one")
+        (self.device,) = devices
+        self.options = replace(options, device=self.device)
+        self.compiled = _pipeline().compile_sinks(tuple(sinks), self.options)
         self.run = _pipeline().run_compiled
-        self.options, self.device = options, trace.key.device
         self.result, self.grads = trace.result, trace.grads
         self.results = [sinks.index(one) for one in trace.sinks[: trace.count]]
         self.likes = [BufferRef(None, one.shape, one.dtype, self.device)

@@ -18,25 +18,27 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from lamina.codegen.c import print_program
+from lamina.codegen import c, gpu
 from lamina.codegen.legalize import legalize
 from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Output, Program, Slot, build_program
 from lamina.ir import text
 from lamina.ir.interpreter import check_chain, evaluate
-from lamina.ir.kernel import AnyKernel, SortKernel, bound_axes, free_axes, points
+from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.verify import verify, verify_kernel
+from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Target, schedule_kernel
 from lamina.kernel.schedule import Nest, Schedule, apply, parse_sections, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
 from lamina.rewrite.engine import rewrite
 from lamina.runtime import compiler
-from lamina.runtime.buffer import Buffer
+from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import CpuProgram
+from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.profile import KernelRecord, counter, pass_times, profile
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.complex import split_complex
@@ -70,12 +72,23 @@ class Plan(NamedTuple):
         return to_text(self.moves) or "(no move)"
 
 
+class Backend(NamedTuple):
+    """What differs from one kind of device to another."""
+
+    in_blocks: bool  # chains of kernels run block by block
+    schedule: Callable[[Kernel, Options], Schedule]
+    print: Callable[..., tuple[str, tuple[Launch, ...]]]
+    load: Callable[[Planned, Options], CpuProgram | CudaProgram]
+
+
 class Planned(NamedTuple):
-    """A program, one plan for equal kernels, and the source once it is printed."""
+    """A program, one plan for equal kernels, and once it is printed the source, with the launches
+    where the source itself does not hold them."""
 
     program: Program
     plans: dict[AnyKernel, Plan]
     text: str = ""
+    launches: tuple[Launch, ...] = ()
 
 
 def _graph_pass(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Output]]:
@@ -90,11 +103,11 @@ def _graph_pass(change: Callable[[list[Node]], list[Node]]) -> Callable[..., lis
 
 
 def _fuse(outputs: list[Output], options: Options) -> Program:
-    return build_program(outputs)
+    return build_program(outputs, backend(options).in_blocks)
 
 
 def _schedule(program: Program, options: Options) -> Planned:
-    target = cpu_target(options)
+    schedule = backend(options).schedule
     given = parse_sections(options.schedule) if options.schedule else {}
     plans: dict[AnyKernel, Plan] = {}
     for number, kernel in enumerate(dict.fromkeys(one.kernel for one in program.launches)):
@@ -104,7 +117,7 @@ def _schedule(program: Program, options: Options) -> Planned:
             continue
         moves = given.get(name, given.get(""))
         if moves is None:
-            moves = schedule_kernel(kernel, target)
+            moves = schedule(kernel, options)
         nest = apply(kernel, moves)
         plans[kernel] = Plan(name, moves, nest)
         if given:  # a schedule from outside must keep what the heuristic's keep
@@ -130,7 +143,8 @@ def _legalize(planned: Planned, options: Options) -> Planned:
 
 def _print(planned: Planned, options: Options) -> Planned:
     nests = {kernel: (plan.name, plan.nest) for kernel, plan in planned.plans.items()}
-    return planned._replace(text=print_program(planned.program, nests))
+    text, launches = backend(options).print(planned.program, nests)
+    return planned._replace(text=text, launches=launches)
 
 
 PASSES: tuple[Pass, ...] = (
@@ -158,6 +172,27 @@ def cpu_target(options: Options) -> Target:
     """This machine, as the scheduler sees it."""
     width = compiler.vector_bytes()
     return Target("c", width, 32 if width == 64 else 16)
+
+
+CPU = Backend(
+    True,
+    lambda kernel, options: schedule_kernel(kernel, cpu_target(options)),
+    lambda program, nests: (c.print_program(program, nests), ()),
+    lambda planned, options: CpuProgram.load(planned.text, options),
+)  # fmt: skip
+BACKENDS = {
+    "cuda": Backend(
+        False,
+        lambda kernel, options: schedule_for_gpu(kernel),
+        partial(gpu.print_program, dialect="cuda"),
+        lambda planned, options: CudaProgram(planned.text, planned.launches, options),
+    ),
+}  # fmt: skip
+
+
+def backend(options: Options) -> Backend:
+    """That of the device of `options`; the interpreter's programs are the CPU's."""
+    return BACKENDS.get(options.device.partition(":")[0], CPU)
 
 
 def compile_source(outputs: Sequence[Output], options: Options) -> Planned:
@@ -206,17 +241,18 @@ class Compiled(NamedTuple):
     """A program ready to run, and where its outputs are."""
 
     planned: Planned
-    code: CpuProgram
+    code: CpuProgram | CudaProgram
     homes: tuple[Slot, ...]
 
 
 @lru_cache(maxsize=1024)
 def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Compiled:
-    """Compile, or find what was compiled before for an equal graph and equal options."""
+    """Compile for the device of `options`, or find what was compiled before for an equal graph
+    and equal options."""
     effects = [one.src[::-1] if one.op is Op.ASSIGN else (one,) for one in sinks]
     planned = compile_source([Output(*one) for one in effects], options)
     homes = tuple(planned.program.slots[slot] for slot in planned.program.outputs)
-    return Compiled(planned, CpuProgram.load(planned.text, options), homes)
+    return Compiled(planned, backend(options).load(planned, options), homes)
 
 
 # Running.
@@ -233,7 +269,7 @@ def execute(
     its target and returns the target's own buffer; every other sink gets a new one. A machine
     without a C compiler runs the interpreter, with a warning; one that the user named must work.
     """
-    options = options or current()
+    options = replace(options or current(), device=device)
     if device == "interp":
         return _interpret(sinks, inputs, device)
     try:
@@ -300,12 +336,13 @@ def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> lis
     for chain in program.chains:
         plans = {launch.kernel: planned.plans[launch.kernel] for launch in chain}
         slots = {number: program.slots[number] for launch in chain for number in launch.slots}
-        after = {number: _array(table[program.place(slot)], slot.dtype, slot.size, slot.offset)
-                 for number, slot in slots.items() if slot.kind != "block"}  # fmt: skip
-        before = {number: array.copy() for number, array in after.items()}
+        places = {number: (table[program.place(slot)], slot.dtype, slot.size, slot.offset)
+                  for number, slot in slots.items() if slot.kind != "block"}  # fmt: skip
+        before = {number: _array(*place).copy() for number, place in places.items()}
         alone = Planned(replace(program, launches=chain), plans)
-        code = CpuProgram.load(_print(alone, options).text, options)
+        code = backend(options).load(_print(alone, options), options)
         seconds += code.run(table, 1)
+        after = {number: _array(*place) for number, place in places.items()}
         if wrong := check_chain([(one.kernel, one.slots) for one in chain], before, after):
             text = "\n".join(map(str, plans.values()))
             names = "+".join(plan.name for plan in plans.values())
@@ -314,10 +351,11 @@ def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> lis
 
 
 def _array(buffer: Buffer, dtype: DType, size: int = -1, offset: int = 0) -> Any:
-    """The memory of `buffer` as a flat NumPy array of `size` elements from byte `offset` on."""
+    """The memory of `buffer`, or a copy where the host cannot see it, as a flat NumPy array of
+    `size` elements from byte `offset` on."""
     import numpy as np
 
-    return np.frombuffer(buffer.view(), dtype.numpy, size, offset)
+    return np.frombuffer(buffer.on_host().view(), dtype.numpy, size, offset)
 
 
 def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:

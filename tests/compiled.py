@@ -8,8 +8,9 @@ compiling each example for itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from lamina.ir.ops import Op
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
 
+DEVICE = os.environ.get("LAMINA_DEVICE", "cpu")  # what the interpreter is compared with
 EACH_TEST = 4  # programs kept of one test
 LARGEST = 400  # nodes of one program that is worth compiling
 BATCH = 40  # programs merged into one translation unit
@@ -66,7 +68,7 @@ class Recorder:
 
 def array_of(node: Node, buffer: Buffer) -> np.ndarray:
     """A copy of what `buffer` holds."""
-    return np.frombuffer(buffer.view(), node.dtype.numpy).reshape(node.shape).copy()
+    return np.frombuffer(buffer.on_host().view(), node.dtype.numpy).reshape(node.shape).copy()
 
 
 def renamed(sample: Sample, inputs: list[Buffer]) -> list[Node]:
@@ -76,8 +78,8 @@ def renamed(sample: Sample, inputs: list[Buffer]) -> list[Node]:
         if node.op is Op.BUFFER:
             buffer = Buffer(len(sample.inputs[node]))
             buffer.view()[:] = sample.inputs[node]
-            memo[node] = Node(Op.BUFFER, (), node.arg._replace(storage=len(inputs), device="cpu"))
-            inputs.append(buffer)
+            memo[node] = Node(Op.BUFFER, (), node.arg._replace(storage=len(inputs), device=DEVICE))
+            inputs.append(buffer if DEVICE == "cpu" else buffer.to(DEVICE))
         else:
             memo[node] = Node(node.op, tuple(memo[one] for one in node.src), node.arg)
     return [memo[sink] for sink in sample.sinks]
@@ -87,8 +89,9 @@ def run_compiled(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
     """The results of all samples from one compiled program."""
     inputs: list[Buffer] = []
     sinks = [sink for sample in samples for sink in renamed(sample, inputs)]
-    compiled = pipeline.compile_sinks(tuple(sinks), current())
-    results = iter(pipeline.run_compiled(compiled, inputs, current()))
+    settings = replace(current(), device=DEVICE)
+    compiled = pipeline.compile_sinks(tuple(sinks), settings)
+    results = iter(pipeline.run_compiled(compiled, inputs, settings, DEVICE))
     return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
 
 

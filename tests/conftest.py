@@ -51,6 +51,13 @@ def verification() -> Iterator[None]:
 
 
 @pytest.fixture
+def on_cpu() -> Iterator[None]:
+    """For tests of the CPU's own schedules, text and memory, whatever LAMINA_DEVICE is."""
+    with options.using(device="cpu"):
+        yield
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """``golden(path, text)`` fails unless the file holds `text`; --refresh-golden writes it."""
 

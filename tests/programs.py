@@ -371,15 +371,17 @@ def execute_on_buffers(
 
 
 def run(program: RandomProgram, options: Options) -> tuple[list[Array], dict[Node, Array]]:
-    """Compile and run: the value of each sink, and the final content of each leaf."""
-    buffers = {node: upload(array) for node, array in program.leaves.items()}
+    """Compile and run, on the GPU of `options` or on the CPU: the value of each sink, and the
+    final content of each leaf."""
+    device = options.device if options.device.startswith("cuda") else "cpu"
+    buffers = {node: upload(array).to(device) for node, array in program.leaves.items()}
     memo: dict[Node, Node] = {}
     for node in toposort(program.sinks):
         src = tuple(memo[one] for one in node.src)
         arg = node.arg._replace(storage=buffers[node]) if node.op is Op.BUFFER else node.arg
         memo[node] = Node(node.op, src, arg)
     sinks = [memo[sink] for sink in program.sinks]
-    results = execute_on_buffers(sinks, "cpu", options)
+    results = execute_on_buffers(sinks, device, options)
     return (
         [download(buffer, sink) for sink, buffer in zip(sinks, results, strict=True)],
         {node: download(buffer, node) for node, buffer in buffers.items()},
@@ -395,7 +397,7 @@ def upload(array: Array) -> Buffer:
 
 def download(buffer: Buffer, like: Node) -> Array:
     """A copy of `buffer` with the shape and dtype of `like`."""
-    return np.frombuffer(bytes(buffer.view()), like.dtype.numpy).reshape(like.shape)
+    return np.frombuffer(bytes(buffer.on_host().view()), like.dtype.numpy).reshape(like.shape)
 
 
 def disagreement(program: RandomProgram, options: Options) -> str | None:

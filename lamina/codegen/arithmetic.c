@@ -1,7 +1,11 @@
-/* Functions of scalars, for every target whose language is like C. */
+/* Functions of scalars, for C and the C++ of GPUs alike. */
 
 #define SIGNED(F) F(i8) F(i16) F(i32) F(i64)
 #define UNSIGNED(F) F(u8) F(u16) F(u32) F(u64)
+#define nan_f32 BUILTIN(nanf)("")
+#define nan_f64 BUILTIN(nan)("")
+#define inf_f32 BUILTIN(inff)()
+#define inf_f64 BUILTIN(inf)()
 
 /* Integer division rounds down and survives zero; the remainder has the divisor's sign. */
 
@@ -35,11 +39,11 @@ UNSIGNED(POWER)
 
 #define REMAINDER(T, F) \
     INLINE T mod_##T(T a, T b) { \
-        T r = __builtin_fmod##F(a, b); \
-        if (r == 0) return __builtin_copysign##F(r, b); \
+        T r = BUILTIN(fmod##F)(a, b); \
+        if (r == 0) return BUILTIN(copysign##F)(r, b); \
         return (r < 0) != (b < 0) ? r + b : r; \
     } \
-    INLINE T pow_##T(T a, T b) { return __builtin_pow##F(a, b); }
+    INLINE T pow_##T(T a, T b) { return BUILTIN(pow##F)(a, b); }
 REMAINDER(f32, f)
 REMAINDER(f64, )
 
@@ -61,8 +65,8 @@ UNSIGNED(EXTREMES)
 EXTREMES(f32)
 EXTREMES(f64)
 
-#define LIBRARY(name) INLINE f64 name##_f64(f64 x) { return __builtin_##name(x); }
+#define LIBRARY(name) INLINE f64 name##_f64(f64 x) { return BUILTIN(name)(x); }
 LIBRARY(sqrt) LIBRARY(exp) LIBRARY(exp2) LIBRARY(log) LIBRARY(log2) LIBRARY(sin) LIBRARY(cos)
 LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
-INLINE f32 sqrt_f32(f32 x) { return __builtin_sqrtf(x); }
-INLINE f32 trunc_f32(f32 x) { return __builtin_truncf(x); }
+INLINE f32 sqrt_f32(f32 x) { return BUILTIN(sqrtf)(x); }
+INLINE f32 trunc_f32(f32 x) { return BUILTIN(truncf)(x); }

@@ -20,10 +20,11 @@ from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Hole, Op
-from lamina.kernel.schedule import Axes, Nest
+from lamina.kernel.schedule import LOCAL, Axes, Nest
 from lamina.simplify import index as ix
 
 LONGEST_COPY = 16  # neighbours that are copied without a loop
+MANY_SUMS = 16  # that hide the latency of an addition without more accumulators
 
 Point = dict[Node, int]
 Key = tuple[Node, tuple[tuple[Node, int, int], ...]]  # axis, index, lanes
@@ -99,6 +100,8 @@ class NestPrinter(Target):
         self.starts: dict[Node, int] = {}  # axis -> index of the first lane
         self.scratch = nest.kernel.scratch
         self.waiting: list[Store] = []  # those not yet printed for the open rows
+        rows = nest.kernel.row_axes  # those whose index is given where the nest runs
+        self.given = {axis for axis in rows if nest.bound(axis) not in LOCAL}
         self._names = 0
         self._free = _staged_axes(nest)
 
@@ -135,7 +138,7 @@ class NestPrinter(Target):
             if how == "loop":
                 name = f"a{axis.arg.number}"
                 stop = start + extent if isinstance(extent, int) else extent
-                headers.append(f"for (i64 {name} = {start}; {name} < {stop}; {name}++) {{")
+                headers.append(self.loop(axis, name, start, stop))
                 self.scopes.append(Scope())
                 extent = name
             tables.get(how, self.text_of)[axis] = extent
@@ -179,17 +182,19 @@ class NestPrinter(Target):
         axis, rest, how = pieces[0], pieces[1:], self.nest.bound(pieces[0])
         block, name = points(rest), f"a{axis.arg.number}"
         count, tail = divmod(extent, block)
-        if how == "parallel":
-            if tail and len(rest) == 1 and self.nest.bound(rest[0]) == "serial":
+        if axis in self.given:
+            if count + 1 == axis.arg.size and [*map(self.nest.bound, rest)] == ["serial"]:
                 inner = Run("loop", f"({name} < {count} ? {block} : {tail})")
                 return [{axis: Run("fixed", name), rest[0]: inner}]
-            full = Run("fixed", name, f"{name} < {count}" if tail else "")
+            full = Run("fixed", name, f"{name} < {count}" if count < axis.arg.size else "")
             last = Run("fixed", name, f"{name} == {count}")
         else:
             fits = how == "unroll" or (how == "vector" and count == axis.arg.size)
             if how == "vector" and not fits and (not axis.arg.reduce or count.bit_count() == 1):
                 return _shorter_vectors(axis, count)
             full, last = Run(how if fits else "loop", count), Run("fixed", count)
+            if how == "thread":  # one of them does what is left
+                last = Run("loop", 1, start=count)
         return [
             {axis: run} | segment
             for run, inside in ((full, block if count else 0), (last, tail))
@@ -208,6 +213,13 @@ class NestPrinter(Target):
         tile = [axis for axis in self.unrolled if axis in axes]
         for values in product(*(range(self.unrolled[axis]) for axis in tile)):
             yield dict(zip(tile, values, strict=True))
+
+    def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
+        """The head of the loop over `axis`, whose index is `name`."""
+        return f"for (i64 {name} = {start}; {name} < {stop}; {name}++) {{"
+
+    def load_first(self, roots: Iterable[Node], point: Point) -> None:
+        """Before values are printed for a tile: print what they read at `point`, if that helps."""
 
     # Values.
 
@@ -257,7 +269,7 @@ class NestPrinter(Target):
 
     def result(self, root: Node, point: Point) -> Value:
         """`value` of a root; operands come first, so that long chains need no deep recursion."""
-        for node in _region(root):
+        for node in region(root):
             self.value(node, point)
         return self.value(root, point)
 
@@ -303,7 +315,10 @@ class NestPrinter(Target):
                 with self.opened(segment):
                     for inner in self.points(axes):
                         for one in sums:
-                            self._step(one, inner)
+                            self.load_first(_parts(one.fold), one.point | inner)
+                    for inner in self.points(axes):
+                        for one in sums:
+                            self._step(one, inner, len(sums) < MANY_SUMS)
                     self.stores(riders)
             self._join([one for one in sums if one.running])
         for one in sums:  # the identity where the reduction was empty
@@ -358,9 +373,10 @@ class NestPrinter(Target):
             )
         ]
 
-    def _step(self, one: Accumulation, inner: Point) -> None:
-        """Combine the parts at one point of the reduction's own tile."""
-        key = tuple(inner.values())
+    def _step(self, one: Accumulation, inner: Point, apart: bool) -> None:
+        """Combine the parts at one point of the reduction's own tile, which has an accumulator
+        `apart` from those of the others, or the same."""
+        key = tuple(inner.values()) if apart else ()
         operands = tuple(self.result(part, one.point | inner) for part in _parts(one.fold))
         total = () if self.vectors.keys() & set(bound_axes(one.fold)) else one.total
         if not total and key not in one.running:
@@ -476,17 +492,18 @@ class NestPrinter(Target):
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Every value first, then every store, at every point of the open tile."""
+        points = list(self.points(stores[0].axes)) if stores else []
+        for point in points:
+            self.load_first([store.value for store in stores], point)
         ready = [
-            (store, self.result(store.value, point), point)
-            for point in self.points(stores[0].axes if stores else ())
-            for store in stores
+            (store, self.result(store.value, point), point) for point in points for store in stores
         ]
         for store, value, point in ready:
             self.store(store, value, point)
 
 
 @lru_cache(maxsize=4096)
-def _region(root: Node) -> list[Node]:
+def region(root: Node) -> list[Node]:
     """The elementwise nodes beneath `root`, operands first, down to loads and reductions."""
     order: list[Node] = []
     stack = [root] if root.op in Group.ELEMENTWISE else []

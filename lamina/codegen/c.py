@@ -57,7 +57,7 @@ class CPrinter(NestPrinter):
         if dtype.is_float:
             suffix = "f" if dtype is float32 else ""
             text = repr(ctypes.c_float(value).value if suffix else value)
-            nan, inf = f'__builtin_nan{suffix}("")', f"__builtin_inf{suffix}()"
+            nan, inf = f"nan_{TYPES[dtype]}", f"inf_{TYPES[dtype]}"
             text = {"nan": nan, "inf": inf, "-inf": f"-{inf}"}.get(text, text + suffix)
         elif dtype is bool_:
             text = str(int(value))
@@ -180,21 +180,28 @@ class CPrinter(NestPrinter):
             name = f"{const}{kind} *restrict p{number} = b[{number}];"
             scratch = f"{kind} p{number}[{parameter.size}] SCRATCH;"
             lines.append(scratch if parameter.memory == "scratch" else name)
-        rows = kernel.row_axes
-        parallel = [axis for axis in rows if self.nest.bound(axis) == "parallel"]
-        rest = "chunk"
-        for place, axis in reversed(list(enumerate(parallel))):
-            lines.append(f"const i64 a{axis.arg.number} = {rest} % {axis.arg.size};")
-            rest = f"(chunk / {points(parallel[place:])})"
-        for segment in self.segments_of(rows):
+        parallel = [axis for axis in kernel.row_axes if axis in self.given]
+        lines += indices(parallel, "chunk")
+        return f"KERNEL({self.function}) {{\n{self.body(lines)}}}", points(parallel)
+
+    def body(self, lines: list[str]) -> str:
+        """`lines` and every row."""
+        for segment in self.segments_of(self.nest.kernel.row_axes):
             self.scopes = [Scope()]
             self.rows(segment)
             conditions = " && ".join(run.condition for run in segment.values() if run.condition)
             lines.append(f"if ({conditions}) {{" if conditions else "{")
             lines += ["    " + text for text in self.scopes[0].lines]
             lines.append("}")
-        body = "".join(f"    {text}\n" for text in lines)
-        return f"KERNEL({self.function}) {{\n{body}}}", points(parallel)
+        return "".join(f"    {text}\n" for text in lines)
+
+
+def indices(axes: Sequence[Node], chunk: str) -> Iterator[str]:
+    """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for."""
+    rest = chunk
+    for place, axis in reversed(list(enumerate(axes))):
+        yield f"const i64 a{axis.arg.number} = {rest} % {axis.arg.size};"
+        rest = f"({chunk} / {points(axes[place:])})"
 
 
 def prelude(name: str, lanes: int = 0) -> str:

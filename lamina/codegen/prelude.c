@@ -6,6 +6,7 @@ typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
 typedef unsigned long long u64; typedef float f32; typedef double f64;
 typedef void (*lamina_parallel_fn)(long, void (*)(void **, long), void **);
 #define INLINE static inline __attribute__((always_inline))
+#define BUILTIN(name) __builtin_##name
 #define SCALAR(f, From, To) INLINE To f(From x) { return f##x1((From##x1){x})[0]; }
 #define BITS(From, To, x) ((union { From from; To to; }){x}).to
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 
+from lamina.errors import UnknownDeviceError
 from lamina.options import Options, current
+from lamina.runtime.buffer import KINDS, heap_of
 from lamina.runtime.compiler import REMEDY, Compiler, survey
 from lamina.runtime.cpu import disk_cache, thread_count, usable_cores
 
@@ -23,7 +25,8 @@ def doctor(options: Options | None = None) -> list[Row]:
         ("threads", threads, True, ""),
         ("python", platform.python_version(), True, ""),
         *map(_package_row, ("numpy", "ml_dtypes")),
-        *((device, "not built yet in this version", False, "") for device in ("cuda", "metal")),
+        *map(_kind_row, KINDS),
+        ("metal", "not built yet in this version", False, ""),
     ]
 
 
@@ -43,6 +46,15 @@ def _cache_row(options: Options) -> Row:
         return "cache", f"{cache.wanted}, {size}, writable", True, ""
     finding = f"{cache.wanted} cannot be used; this process keeps {size} in {cache.folder}"
     return "cache", finding, False, "export LAMINA_CACHE_DIR=/a/folder/of/your/own"
+
+
+def _kind_row(kind: str) -> Row:
+    try:
+        found = [str(heap_of(f"{kind}:{number}")) for number in range(KINDS[kind][0]())]
+    except UnknownDeviceError as error:
+        finding, _, remedy = str(error).splitlines()[0].partition(": ")[2].rpartition("; ")
+        return kind, finding, False, remedy
+    return kind, "; ".join(found) or "the driver finds none", bool(found), ""
 
 
 def _package_row(name: str) -> Row:

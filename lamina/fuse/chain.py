@@ -38,7 +38,7 @@ class Chain:
         return tuple(one for one in dict.fromkeys(before) if one is not self)
 
 
-def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node]) -> list[Chain]:
+def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], in_blocks: bool) -> list[Chain]:
     """`groups` as chains; `wanted` are the values that have to be in memory at the end."""
     chain_of: dict[KernelGroup, Chain] = {}
     homes = {value: group for group in groups for value in group.members}
@@ -51,7 +51,7 @@ def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node]) -> list[Chain
         if last not in chain_of:
             found = _Candidate(last, homes)
             large = any(_nbytes(value) >= LARGE for value in homes.keys() & last.reads)
-            if large and last.members[0].op not in ALONE:
+            if large and in_blocks and last.members[0].op not in ALONE:
                 found.grow(readers, kept)
             pays = chain_of.keys().isdisjoint(found.rows_of) and found.settle()
             Chain([one for one in groups if one in found.rows_of] if pays else [last], chain_of)

@@ -77,14 +77,14 @@ class Output:
 class _Builder:
     """Collects slots and launches; every array has one home slot."""
 
-    def __init__(self, outputs: Sequence[Output]) -> None:
+    def __init__(self, outputs: Sequence[Output], in_blocks: bool) -> None:
         self.outputs = outputs
         self.slots: list[Slot] = []
         self.launches: list[Launch] = []
         self.slot_of: dict[object, int] = {}
         self.chain = 0
         values = [output.value for output in outputs]
-        self.chains = chained(group_values(values), values)
+        self.chains = chained(group_values(values), values, in_blocks)
         self.groups = [group for chain in self.chains for group in chain.groups]
         self.group_of = {node: group for group in self.groups for node in group.members}
 
@@ -231,10 +231,11 @@ def _place(slots: list[Slot], kind: str, uses: list[tuple[int, int]]) -> int:
     return max((end for _, end, _ in placed), default=0)
 
 
-def build_program(outputs: Sequence[Output]) -> Program:
-    """Fuse, order and plan. BUFFER leaves hold the number of a program input as storage."""
+def build_program(outputs: Sequence[Output], in_blocks: bool = True) -> Program:
+    """Fuse, order and plan. BUFFER leaves hold the number of a program input as storage. Without
+    `in_blocks`, each kernel runs as a whole."""
     owned = list(outputs)
     for number, output in enumerate(owned):
         if output.value.op is Op.BUFFER:
             owned[number] = replace(output, value=Node(Op.CONTIGUOUS, (output.value,)))
-    return _Builder(owned).build()
+    return _Builder(owned, in_blocks).build()

@@ -134,7 +134,7 @@ class Planner:
                     return
 
 
-def _suits(axis: Node, index: Node, condition: Node | None = None) -> int:
+def suits(axis: Node, index: Node, condition: Node | None = None) -> int:
     """How well lanes along `axis` suit one access: 1 neighbours, 0 one element, -1 apart, -2
     wherever data say."""
     terms, _ = ix.terms_of(index)
@@ -145,7 +145,7 @@ def _suits(axis: Node, index: Node, condition: Node | None = None) -> int:
 
 
 @lru_cache(maxsize=256)
-def _reads(kernel: Kernel) -> list[Node]:
+def reads(kernel: Kernel) -> list[Node]:
     """The loads of each store."""
     nodes = (node for store in kernel.stores for node in toposort(roots_of(store)))
     return [node for node in nodes if node.op is Op.LOAD]
@@ -153,11 +153,11 @@ def _reads(kernel: Kernel) -> list[Node]:
 
 def score(kernel: Kernel, axis: Node) -> int:
     """The sum over the loads and stores that vary along `axis`."""
-    return sum(_suits(axis, *load.src) for load in _reads(kernel)) + _store_score(kernel, axis)
+    return sum(suits(axis, *load.src) for load in reads(kernel)) + store_score(kernel, axis)
 
 
-def _store_score(kernel: Kernel, axis: Node) -> int:
-    return sum(_suits(axis, store.index, store.condition) for store in kernel.stores)
+def store_score(kernel: Kernel, axis: Node) -> int:
+    return sum(suits(axis, store.index, store.condition) for store in kernel.stores)
 
 
 def _work(kernel: Kernel) -> int:
@@ -197,7 +197,7 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
 def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     """The row axis to vectorise, or None where columns and reductions gain more."""
     rows, inner = plan.rows, plan.inner()
-    stored = next((axis for axis in rows if _store_score(plan.kernel, axis) > 0), None)
+    stored = next((axis for axis in rows if store_score(plan.kernel, axis) > 0), None)
     if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
         return stored  # too short for adding up lanes at its end to pay
     best = max(rows, key=plan.benefit, default=None)
@@ -212,13 +212,13 @@ def _packed_row(plan: Planner, fold: Node) -> Node | None:
     axis, only where results lie along it: dot products need no packing."""
     several, rows = len(bound_axes(fold)) > 1, []
     for axis in plan.rows:
-        stored = _store_score(plan.kernel, axis)
+        stored = store_score(plan.kernel, axis)
         if (several or stored > 0) and _panel(plan, fold, axis)[0]:
-            rows.append((points(_reusing(plan, fold, axis)), stored, axis))
+            rows.append((points(reusing(plan, fold, axis)), stored, axis))
     return max(rows, key=lambda one: one[:2])[2] if rows else None
 
 
-def _reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
+def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
     """The row axes that what varies along `vector` does not vary along; last the innermost one
     that fills the height of a tile."""
     wide = {vector}.union(*map(free_axes, _loads(fold, vector)))
@@ -231,9 +231,9 @@ def _vector_strip(plan: Planner, row: Node) -> None:
     blocks where an operand lies across."""
     turned = {
         load.arg.parameter: across
-        for load in _reads(plan.kernel)
+        for load in reads(plan.kernel)
         for across in plan.rows
-        if _suits(row, *load.src) == -1 and _suits(across, *load.src) == 1
+        if suits(row, *load.src) == -1 and suits(across, *load.src) == 1
         and min(row.arg.size, across.arg.size) >= TURN
     }  # fmt: skip
     folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
@@ -281,7 +281,7 @@ def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
 def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     """Rows x vectors in registers, the reduction outside the tile; operands that lie badly for
     it in panels."""
-    *_, column = None, *_reusing(plan, fold, vector)
+    *_, column = None, *reusing(plan, fold, vector)
     name, atom = _atom_for(plan, fold)
     if column is None or atom is None or vector.arg.size < atom.lanes:
         plan.vectorize(vector)
@@ -346,7 +346,7 @@ def _is_far(load: Node, axis: Node) -> bool:
 def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, list[Node]]:
     """Columns of `vector` in a panel, or 0 where no operand needs to be staged; and which rows
     beside the tile's column run inside the loop that fills it."""
-    rows = _reusing(plan, fold, vector)
+    rows = reusing(plan, fold, vector)
     if not rows:
         return 0, []
     wide, tall = _loads(fold, vector), _loads(fold, rows[-1])
@@ -354,7 +354,7 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, list[Node]]:
         return 0, []  # it would be staged as a whole
     while points(rows[1:]) >= PACKED:
         rows = rows[1:]
-    across = any(_suits(vector, *one.src) < 1 for one in wide)
+    across = any(suits(vector, *one.src) < 1 for one in wide)
     far = any(_is_far(one, rows[-1]) for one in tall)
     # Half of the scratch memory is for the other operand.
     room = moves.SCRATCH // (2 * fold.dtype.itemsize * max(points(bound_axes(fold)), 1))

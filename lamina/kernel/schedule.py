@@ -23,7 +23,12 @@ from lamina.shape import strides_of
 from lamina.simplify import index as ix
 
 SCRATCH = 4 << 20  # bytes of a thread's stack that a kernel may fill
-BINDINGS = ("serial", "parallel", "vector", "unroll")
+# Who runs an axis: the nest itself, the threads of the CPU's pool, and on a GPU those of a block
+# and the grid of blocks, or of threads where none is bound to those of a block.
+LOCAL = ("serial", "vector", "unroll")
+BINDINGS = (*LOCAL, "parallel", "grid", "thread")
+LOOPS = ("serial", "parallel", "grid")  # of rows, with a body of their own
+WARP = 32  # threads of a GPU that run in step
 Axes = tuple[Node, ...]
 
 

@@ -6,22 +6,26 @@
     extent as the outermost counts it, and a store's index walks them as one.
 4.  Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
 5.  Bindings are among those of `lamina.kernel.schedule`, and of axes of the order. A parallel
-    axis is a row axis and the outermost of its chain; a vector axis is the innermost of its
-    chain, with 2, 4, 8, ... lanes. In a chain of kernels exactly the axes that number blocks are
-    parallel, so that all its kernels have the same chunks.
+    axis is a row axis and the outermost of its chain; an axis of the grid is a row axis; a
+    thread axis is the outermost of its chain, or one of 2, 4, 8, ... up to 32 rows in a chain
+    without a remainder; a vector axis is the innermost of its chain, with 2, 4, 8, ... lanes. In a
+    chain of kernels exactly the axes that number blocks are parallel, so that all its kernels have
+    the same chunks.
 6.  No value depends on two vector axes.
 7.  Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
     indices from data or with a monoid, are whole, serial, and in the order of the store.
 8.  What is staged is filled outside all loops that it is laid out along.
+9.  No loop over a thread axis is inside another one: the columns of a store or a reduction have
+    one at most, and a reduction that has one depends on rows alone.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from lamina.ir.kernel import free_axes, points
+from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.verify import located, names_of, require, verify_kernel
-from lamina.kernel.schedule import BINDINGS, Nest, axes_of, axis_lists, serial_axes
+from lamina.kernel.schedule import BINDINGS, WARP, Nest, axes_of, axis_lists, serial_axes
 from lamina.simplify.index import terms_of
 
 
@@ -29,7 +33,7 @@ def verify_nest(nest: Nest) -> None:
     """Raise VerifyError, naming the axis, if an invariant fails."""
     verify_kernel(nest.kernel, exact=False)
     with located("verify: nest"):
-        for check in (_order, _chains, _places, _bindings, _vectors, _serial, _fills):
+        for check in (_order, _chains, _places, _bindings, _vectors, _serial, _fills, _threads):
             check(nest)
 
 
@@ -73,11 +77,11 @@ def _bindings(nest: Nest) -> None:
         name, lanes, innermost = names_of([axis]), axis.arg.size, nest.chain(axis).pieces[-1]
         require(axis in nest.order, f"{name} is bound, and not in the order")
         require(to in BINDINGS, f"{name} is bound to {to!r}")
-        if to == "parallel":
-            require(axis in rows, f"the parallel axis {name} is no row axis")
-            require(
-                nest.is_head(axis), f"the parallel axis {name} is not the outermost of its chain"
-            )
+        if to in ("parallel", "grid"):
+            require(axis in rows, f"the {to} axis {name} is no row axis")
+        if to == "parallel" or (to == "thread" and axis not in rows):
+            outermost = nest.is_head(axis)
+            require(outermost, f"the {to} axis {name} is not the outermost of its chain")
         if to == "vector":
             require(innermost is axis, f"the vector axis {name} is not the innermost of its chain")
             fits = lanes.bit_count() == 1 and lanes > 1
@@ -109,3 +113,19 @@ def _fills(nest: Nest) -> None:
         outside = set(store.axes) - set(nest.inside(at))
         place = f"at {names_of([at])}, inside {names_of(outside)}"
         require(not outside, f"parameter {store.parameter} is filled {place}")
+
+
+def _threads(nest: Nest) -> None:
+    rows = set(nest.kernel.row_axes)
+    threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
+    for pieces, extent in map(nest.chain, threads & rows):
+        whole = extent == points(pieces) and WARP % points(threads & rows) == 0
+        require(whole, f"the rows of {names_of(threads & rows)} divide no warp, or not their chain")
+    for axes in axis_lists(nest.kernel):
+        both = (threads - rows).intersection(axes)
+        require(len(both) < 2, f"{names_of(both)} are thread axes, one inside the other")
+    for node in nest.kernel.nodes:
+        if shared := threads.intersection(bound_axes(node)):
+            beside = free_axes(node) - rows
+            text = f"the reduction over {names_of(shared)} depends on {names_of(beside)}, no rows"
+            require(not beside, text)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from lamina.runtime.buffer import HOST_DEVICES, Buffer, empty_cache, memory_stats
+import contextlib
+
+from lamina.errors import UnknownDeviceError
+from lamina.runtime import cuda
+from lamina.runtime.buffer import HOST_DEVICES, KINDS, Buffer, empty_cache, memory_stats
 from lamina.runtime.cache import CacheWarning, DiskCache, digest
 from lamina.runtime.compiler import Compiler, find
 from lamina.runtime.cpu import CpuProgram, disk_cache, thread_count
 
 __all__ = [
-    "Buffer", "CacheWarning", "Compiler", "CpuProgram", "DiskCache", "device_names", "digest",
-    "disk_cache", "empty_cache", "find", "memory_stats", "thread_count",
+    "Buffer", "CacheWarning", "Compiler", "CpuProgram", "DiskCache", "device_names",
+    "digest", "disk_cache", "empty_cache", "find", "memory_stats", "thread_count",
 ]  # fmt: skip
 
-def device_names() -> tuple[str, ...]:
-    """The devices a tensor can live on in this version."""
-    return HOST_DEVICES
+KINDS["cuda"] = (cuda.device_count, cuda.Device)
+
+
+def device_names() -> list[str]:
+    """The devices that a tensor can live on here."""
+    names = list(HOST_DEVICES)
+    for kind, (count, _) in KINDS.items():
+        with contextlib.suppress(UnknownDeviceError):
+            names += [f"{kind}:{number}" for number in range(count())]
+    return names

@@ -1,4 +1,4 @@
-"""Host memory: aligned, uninitialised blocks that are reused instead of returned.
+"""Memory: aligned, uninitialised blocks that are reused instead of returned.
 
 A fresh page costs more than the arithmetic most kernels do with it, so freed blocks wait in a
 list by size and go to the next buffer of that size.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamina.errors import DeviceError, OutOfMemoryError, UnknownDeviceError
 
@@ -29,25 +30,17 @@ def _block_size(nbytes: int) -> int:
     return -(-size // step) * step
 
 
-def _system_block(size: int) -> int:
-    """A new block from the C library; 0 when it refuses."""
-    pointer = ctypes.c_void_p()
-    if size <= 1 << 62:  # above any address space; ctypes would cut larger numbers silently
-        sizes = map(ctypes.c_size_t, (ALIGNMENT, size))
-        _libc.posix_memalign(ctypes.byref(pointer), *sizes)
-    return pointer.value or 0
+class Heap:
+    """The blocks of this process on one device, the host, without a lock: the garbage collector may
+    run a finaliser, and with it `give`, inside any call made here. So each change is one operation
+    of a list or a counter, which CPython does not interrupt, and the list of a size stays."""
 
-
-class _Heap:
-    """The blocks of this process, without a lock: the garbage collector may run a finaliser, and
-    with it `give`, inside any call made here. So each change is one operation of a list or a
-    counter, which CPython does not interrupt, and the list of a size stays for good."""
-
-    def __init__(self) -> None:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.limit = max(_LEAST_CACHE, memory // 8)  # bytes kept for reuse
+    def __init__(self, limit: int, name: str) -> None:
+        self.name = name  # of the device
+        self.limit = limit  # of the bytes kept for reuse
         self.allocated = self.cached = self.peak = 0
         self._free: dict[int, list[int]] = {}  # by size
+        self.staging = self  # host memory that is quick to copy from and to
 
     def take(self, size: int) -> int:
         """The address of a block of `size` bytes, or 0 when the machine has none left."""
@@ -55,10 +48,10 @@ class _Heap:
             pointer = self._free[size].pop()
             self.cached -= size
         except LookupError:
-            pointer = _system_block(size)
+            pointer = self.reserve(size)
             if not pointer:
                 self.empty()
-                pointer = _system_block(size)
+                pointer = self.reserve(size)
         if pointer:
             self.allocated += size
             if self.allocated > self.peak:
@@ -79,16 +72,80 @@ class _Heap:
             while pointers:
                 pointer = pointers.pop()
                 self.cached -= size
-                _libc.free(ctypes.c_void_p(pointer))
+                self.release(pointer)
+
+    def reserve(self, size: int) -> int:
+        """A new block from the system; 0 when it refuses."""
+        pointer = ctypes.c_void_p()
+        if size <= 1 << 62:  # above any address space; ctypes would cut larger numbers silently
+            sizes = map(ctypes.c_size_t, (ALIGNMENT, size))
+            _libc.posix_memalign(ctypes.byref(pointer), *sizes)
+        return pointer.value or 0
+
+    def release(self, pointer: int) -> None:
+        """Return a block to the system."""
+        _libc.free(ctypes.c_void_p(pointer))
+
+    def synchronize(self) -> None:
+        """Wait for everything that was launched."""
+
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        """Copy between two buffers, one of them in this memory, and wait for it."""
+        target.view()[:] = source.view()
 
 
-_heap = _Heap()
-empty_cache = _heap.empty
+_limit = max(_LEAST_CACHE, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
+_heaps = {name: Heap(_limit, name) for name in HOST_DEVICES}  # by the full name of the device
+_opening = threading.Lock()
 
 
-def memory_stats() -> dict[str, int]:
-    """Host memory in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak`` live."""
-    return {"allocated": _heap.allocated, "cached": _heap.cached, "peak": _heap.peak}
+class Launch(NamedTuple):
+    """How such a device runs one kernel: for each argument the number of a buffer and an offset
+    in bytes."""
+
+    name: str
+    blocks: int
+    threads: int
+    arguments: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        return f"kernel {self.name}, {self.blocks} blocks of {self.threads} threads"
+
+
+# Of each kind of device how many there are, which raises UnknownDeviceError with what to do when
+# none can work, and the one of a number, made ready.
+KINDS: dict[str, tuple[Callable[[], int], Callable[[int], Heap]]] = {}
+
+
+def heap_of(device: str) -> Heap:
+    """The memory of a device: of the host, or of ``kind`` or ``kind:number``. Raises
+    UnknownDeviceError when there is no such one, and DeviceError, with what to do, when it does
+    not work."""
+    if device in _heaps:
+        return _heaps[device]
+    kind, _, number = device.partition(":")
+    if kind not in KINDS:
+        names = ", ".join([*HOST_DEVICES, *KINDS])
+        raise UnknownDeviceError(f"no device {device!r}; there are {names}")
+    count, number = KINDS[kind][0](), number or "0"
+    if not number.isdecimal() or int(number) >= count:
+        raise UnknownDeviceError(f"no device {device!r}; the number of such devices is {count}")
+    name = f"{kind}:{int(number)}"
+    with _opening:
+        if name not in _heaps:
+            _heaps[name] = KINDS[kind][1](int(number))
+    return _heaps[name]
+
+
+def empty_cache(device: str = "cpu") -> None:
+    """Return the memory that is kept for reuse to the system."""
+    heap_of(device).empty()
+
+
+def memory_stats(device: str = "cpu") -> dict[str, int]:
+    """Memory in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak`` live."""
+    heap = heap_of(device)
+    return {"allocated": heap.allocated, "cached": heap.cached, "peak": heap.peak}
 
 
 class Buffer:
@@ -96,24 +153,24 @@ class Buffer:
     whatever was there before. `exported`: a consumer outside lamina keeps this memory. Raises
     OutOfMemoryError when the machine has no such block, even after the cache was emptied."""
 
-    __slots__ = ("__weakref__", "_block", "device", "exported", "nbytes", "owner", "pointer")
+    __slots__ = (
+        "__weakref__", "_block", "_heap", "device", "exported", "nbytes", "owner", "pointer",
+    )  # fmt: skip
 
-    def __init__(self, nbytes: int, device: str = "cpu") -> None:
+    def __init__(self, nbytes: int, device: str = "cpu", heap: Heap | None = None) -> None:
         self._block = 0  # first, so that the finaliser of a failed construction finds it
-        if device not in HOST_DEVICES:
-            names = ", ".join(HOST_DEVICES)
-            raise UnknownDeviceError(f"Buffer: no device {device!r}; memory is on {names}")
+        heap = heap or heap_of(device)
         if nbytes < 0:
             raise ValueError(f"Buffer: nbytes is {nbytes}; it cannot be negative")
         size = _block_size(nbytes)
-        pointer = _heap.take(size)
+        pointer = heap.take(size)
         if not pointer:
             raise OutOfMemoryError(
                 f"{device}: no room for a buffer of {nbytes:,} bytes "
-                f"({_heap.allocated:,} bytes are in live buffers); free some tensors"
+                f"({heap.allocated:,} bytes are in live buffers); free some tensors"
             )
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
-        self._block = size
+        self._block, self._heap = size, heap
         self.owner: object = None
         self.exported = False
 
@@ -127,12 +184,32 @@ class Buffer:
         self.exported = False
         return self
 
-    def __del__(self, _give: Callable[[int, int], None] = _heap.give) -> None:
+    def __del__(self) -> None:
         if self._block:
-            _give(self.pointer, self._block)
+            self._heap.give(self.pointer, self._block)
 
     def __repr__(self) -> str:
         return f"Buffer({self.nbytes}, {self.device!r}, at {self.pointer:#x})"
+
+    @classmethod
+    def staging(cls, nbytes: int, device: str) -> Buffer:
+        """A buffer that the host can fill and from where `to` is quick to `device`."""
+        host = device if device in HOST_DEVICES else "cpu"
+        return cls(nbytes, host, heap_of(device).staging)
+
+    def to(self, device: str) -> Buffer:
+        """This buffer, or a copy if it is not on `device`."""
+        if device == self.device:
+            return self
+        inward = device in HOST_DEVICES
+        heap = heap_of(self.device if inward else device)
+        target = Buffer(self.nbytes, device, heap.staging if inward else heap)
+        heap.copy(self, target)
+        return target
+
+    def on_host(self) -> Buffer:
+        """This buffer, or a copy where the host cannot see it."""
+        return self if self.device in HOST_DEVICES else self.to("cpu")
 
     def view(self) -> memoryview:
         """The bytes themselves, writable; whatever is made from the view keeps this alive."""

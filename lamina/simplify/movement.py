@@ -6,6 +6,8 @@ Constants are kept as CONST or EXPAND of CONST, whatever moves them.
 
 from __future__ import annotations
 
+from math import gcd
+
 from lamina.dtypes import accumulator, bool_, float32, int64, uint8
 from lamina.ir import build
 from lamina.ir.interpreter import constant_of
@@ -16,7 +18,8 @@ from lamina.rewrite.engine import RuleSet
 from lamina.rewrite.rules import on
 from lamina.shape import prod
 
-LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many
+LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many at least
+LONGEST, MOST = 1 << 20, 512  # elements that one result is reduced from in as many parts
 DEEP, HELD = 1 << 13, 1 << 10  # products in a sum that is taken in parts, and at least in a part
 
 
@@ -139,9 +142,11 @@ def reduce_in_parts(node: Node) -> Node | None:
     if prod(shape) < LONG or (prod(node.shape) >= PARTS and not deep):
         return None
     if not deep and min(shape[first], rest) < PARTS:
-        if shape[first] % PARTS:
+        many = prod(shape) >= LONGEST * prod(node.shape)
+        parts = gcd(shape[first], MOST if many else PARTS)
+        if parts < PARTS:
             return None
-        split = (*shape[:first], PARTS, shape[first] // PARTS, *shape[first + 1 :])
+        split = (*shape[:first], parts, shape[first] // parts, *shape[first + 1 :])
         src = tuple(build.reshape(x, split) for x in src)
         axes = (first, *(axis + 1 for axis in axes))
     inner = (Node(Op.REDUCE, src, Reduce(monoid, axes[1:], i)) for i in range(monoid.arity))

@@ -307,9 +307,9 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
     import numpy as np
 
     source = np.asarray(array)
-    buffer = Buffer(source.size * dtype.itemsize, device)
+    buffer = Buffer.staging(source.size * dtype.itemsize, device)
     np.frombuffer(buffer.view(), dtype.numpy)[:] = source.reshape(-1)
-    return Node(Op.BUFFER, (), BufferRef(buffer, tuple(source.shape), dtype, device))
+    return Node(Op.BUFFER, (), BufferRef(buffer.to(device), tuple(source.shape), dtype, device))
 
 
 def memory_of(tensor: Tensor) -> Buffer:
@@ -332,10 +332,10 @@ def export(tensor: Tensor) -> Buffer:
 
 
 def download(tensor: Tensor) -> Any:
-    """A NumPy view of the memory of `tensor`."""
+    """A NumPy view of the memory of `tensor`, or of a copy where the host cannot see it."""
     import numpy as np
 
-    view = memory_of(tensor).view()
+    view = memory_of(tensor).on_host().view()
     return np.frombuffer(view, tensor.dtype.numpy).reshape(tensor.shape)
 
 
@@ -347,9 +347,6 @@ def native(tensor: Tensor) -> Any:
 
 def copy_to(tensor: Tensor, device: str) -> Node:
     """A computed node with the value of `tensor` on another device."""
-    source = memory_of(tensor)
-    buffer = Buffer(source.nbytes, device)
-    buffer.view()[:] = source.view()
     node = Node(Op.COPY, (tensor.node,), device)
-    _place(node, buffer_node(buffer, tensor.node))
+    _place(node, buffer_node(memory_of(tensor).to(device), tensor.node))
     return node

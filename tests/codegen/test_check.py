@@ -44,6 +44,7 @@ def test_right_kernels_pass() -> None:
     run_checked(PROGRAM)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_wrong_text_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = CPrinter.print
 
@@ -75,6 +76,7 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         run_checked(replace_leaf(PROGRAM, 2))
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_wrong_sort_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     right = c.prelude
     monkeypatch.setattr(c, "prelude", lambda *which: right(*which).replace("c < a", "a < c"))

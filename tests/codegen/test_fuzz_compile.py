@@ -62,12 +62,12 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("number", range(6))
 def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(number)
-    monkeypatch.setattr(
-        pipeline, "schedule_kernel", lambda kernel, target: random_schedule(rng, kernel)
-    )
+    for name in ("schedule_kernel", "schedule_for_gpu"):
+        monkeypatch.setattr(pipeline, name, lambda kernel, *_: random_schedule(rng, kernel))
     assert disagreement(batch(10_000 + 4 * number, 4, 12), current()) is None
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = CPrinter.print
 

@@ -44,6 +44,7 @@ def test_values_of_long_chains() -> None:
     np.testing.assert_array_equal(wanted, 2.0 * np.arange(80, dtype=np.float32))
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize(
     ("shape", "stored"),
     [((43691, 3), [1]), ((64 * 700, 3), [64, 1]), ((400, 400), [400, 1]), ((7, 7, 2688), [1])],

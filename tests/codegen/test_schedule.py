@@ -191,9 +191,8 @@ def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -
         moved = {one: leaf(3 * copy + i, one.shape, float32) for i, one in enumerate((A, B))}
         sinks.append(matmul(moved[A], moved[B]) * float(copy + 1))
         leaves |= {new: PROGRAM.leaves[old] for old, new in moved.items()}
-    monkeypatch.setattr(
-        pipeline, "schedule_kernel", lambda kernel, target: random_schedule(rng, kernel, 20)
-    )
+    for name in ("schedule_kernel", "schedule_for_gpu"):
+        monkeypatch.setattr(pipeline, name, lambda kernel, *_: random_schedule(rng, kernel, 20))
     program = RandomProgram(sinks, leaves, frozenset())
     assert disagreement(program, current()) is None
 

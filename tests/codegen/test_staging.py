@@ -12,6 +12,7 @@ from lamina.ir.kernel import Kernel
 from lamina.kernel import heuristic
 from lamina.kernel.schedule import Carry, Nest, Stage
 
+pytestmark = pytest.mark.usefixtures("on_cpu")
 TARGET = heuristic.Target("c", 64, 32)
 RNG = np.random.default_rng(7)
 

@@ -3,6 +3,7 @@ compiler and takes no time to start."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,5 +16,5 @@ __all__ = ["also_compiled", "recorder"]
 
 @pytest.fixture(scope="package", autouse=True)
 def reference_device() -> Iterator[None]:
-    with options.using(device="interp"):
+    with options.using(device=os.environ.get("LAMINA_DEVICE", "interp")):
         yield

@@ -49,6 +49,8 @@ BY_RANK = {
 }  # fmt: skip
 NO_VALUE = {
     "default_device": "says what the options say; used by every test that names a device",
+    "empty_cache": "returns memory; tested with the buffers",
+    "memory_stats": "counts memory; tested with the buffers",
     "set_options": "changes the options of the process; `using` does so for a test",
     "using": "a context of options; every folder's conftest runs its tests in one",
 }

@@ -14,10 +14,10 @@ KERNEL(fold0_64x100) {
     f32 p2[128] SCRATCH;
     const i64 a0 = chunk % 64;
     {
-        f32x16 t2 = splat_f32x16(-__builtin_inff());
-        f32x16 t4 = splat_f32x16(-__builtin_inff());
-        f32x16 t6 = splat_f32x16(-__builtin_inff());
-        f32x16 t8 = splat_f32x16(-__builtin_inff());
+        f32x16 t2 = splat_f32x16(-inf_f32);
+        f32x16 t4 = splat_f32x16(-inf_f32);
+        f32x16 t6 = splat_f32x16(-inf_f32);
+        f32x16 t8 = splat_f32x16(-inf_f32);
         for (i64 a2 = 0; a2 < 1; a2++) {
             const f32x16 t1 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
             t2 = max_f32x16(t2, t1);
@@ -49,7 +49,7 @@ KERNEL(fold0_64x100) {
         const f32 t25 = max_f32(t23, t24);
         f32 t26 = t25;
         const f32x4 t27 = *(const f32x4u *)(p0 + 100 * a0 + 64 * 1 + 16 * 2);
-        f32x4 t28 = splat_f32x4(-__builtin_inff());
+        f32x4 t28 = splat_f32x4(-inf_f32);
         t28 = max_f32x4(t28, t27);
         const f32x2 t29 = (f32x2){t28[0], t28[1]};
         const f32x2 t30 = (f32x2){t28[2], t28[3]};

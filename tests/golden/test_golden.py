@@ -1,10 +1,12 @@
-"""The C of a fixed set of programs for a fixed machine, so that a change shows what it does to it.
+"""The C and the CUDA C++ of a fixed set of programs for a fixed machine, so that a change shows
+what it does to them.
 
-Refresh it with ``pytest --refresh-golden tests/golden``, and read the difference.
+Refresh them with ``pytest --refresh-golden tests/golden``, and read the difference.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,16 @@ MACHINE = Target("c", vector_bytes=64, registers=32)
 FOLDER = Path(__file__).parent
 
 
+@pytest.mark.parametrize(("device", "suffix"), [("cpu", "c"), ("cuda:0", "cu")])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_generated_code(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_code(
+    name: str, device: str, suffix: str, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pipeline, "cpu_target", lambda options: MACHINE)
-    source = pipeline.compile_source([Output(PROGRAMS[name]())], current())
+    settings = replace(current(), device=device)
+    source = pipeline.compile_source([Output(PROGRAMS[name]())], settings)
     plans = [source.plans[one.kernel] for one in source.program.launches]
-    schedules = [f"{plan.name}:\n{plan}" for plan in plans]
+    notes = [f"{plan.name}:\n{plan}" for plan in plans]
+    notes += [f"{one.name}<<<{one.blocks}, {one.threads}>>>" for one in source.launches]
     own = source.text.partition(KERNELS)[2]
-    golden(FOLDER / f"{name}.c", "/*\n" + "\n\n".join(schedules) + "\n*/\n" + own)
+    golden(FOLDER / f"{name}.{suffix}", "/*\n" + "\n\n".join(notes) + "\n*/\n" + own)

@@ -68,10 +68,17 @@ def test_assigned_state_is_written_in_place_and_old_values_survive() -> None:
     assert kept.tolist() == copy.tolist() == [3.0] * 3
     step(one)
     assert state.node.arg.storage.pointer == address
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_memory_of_a_consumer_outside_is_not_written() -> None:
+    state = lm.zeros((3,)).realize()
+    step = lm.jit(lambda x: state.assign(state + x))
+    step(lm.ones((3,)))
     exported = np.from_dlpack(state)
-    step(one)
-    assert exported.tolist() == [5.0] * 3
-    assert state.tolist() == [6.0] * 3
+    step(lm.ones((3,)))
+    assert exported.tolist() == [1.0] * 3
+    assert state.tolist() == [2.0] * 3
 
 
 def test_later_assignments_of_captured_tensors_are_seen() -> None:

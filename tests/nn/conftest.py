@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,5 +12,5 @@ from lamina import options
 
 @pytest.fixture(scope="package", autouse=True)
 def reference_device() -> Iterator[None]:
-    with options.using(device="interp"):
+    with options.using(device=os.environ.get("LAMINA_DEVICE", "interp")):
         yield

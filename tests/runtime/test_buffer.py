@@ -83,7 +83,7 @@ def test_statistics_and_emptying() -> None:
 
 def test_the_cache_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     empty_cache()
-    monkeypatch.setattr(buffer._heap, "limit", 300_000)
+    monkeypatch.setattr(buffer._heaps["cpu"], "limit", 300_000)
     memory = [Buffer(100_000) for _ in range(10)]
     memory.clear()
     assert 0 < memory_stats()["cached"] <= 300_000
@@ -101,14 +101,14 @@ def test_the_cache_is_emptied_before_giving_up(monkeypatch: pytest.MonkeyPatch) 
     del_me = Buffer(1_000_000)
     del del_me
     assert memory_stats()["cached"] > 0
-    allocate = buffer._system_block
+    allocate = buffer._heaps["cpu"].reserve
 
     def only_when_empty(size: int) -> int:
-        return 0 if buffer._heap.cached else allocate(size)
+        return 0 if buffer._heaps["cpu"].cached else allocate(size)
 
-    monkeypatch.setattr(buffer, "_system_block", only_when_empty)
+    monkeypatch.setattr(buffer._heaps["cpu"], "reserve", only_when_empty)
     assert Buffer(777_777).pointer
-    monkeypatch.setattr(buffer, "_system_block", lambda size: 0)
+    monkeypatch.setattr(buffer._heaps["cpu"], "reserve", lambda size: 0)
     before = memory_stats()
     with pytest.raises(OutOfMemoryError):
         Buffer(3_333_333)
@@ -135,8 +135,10 @@ def test_wrapped_memory_keeps_its_owner_and_is_not_freed() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(UnknownDeviceError, match="cuda:0"):
-        Buffer(8, "cuda:0")
+    with pytest.raises(UnknownDeviceError, match="cuda"):
+        Buffer(8, "cuda:99")
+    with pytest.raises(UnknownDeviceError, match="'tpu'"):
+        Buffer(8, "tpu")
     with pytest.raises(ValueError, match="negative"):
         Buffer(-1)
     with pytest.raises(DeviceError, match="cuda:0"):

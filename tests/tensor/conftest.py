@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,5 +16,5 @@ __all__ = ["also_compiled", "recorder"]
 @pytest.fixture(scope="package", autouse=True)
 def reference_device() -> Iterator[None]:
     """New tensors live on the interpreter."""
-    with options.using(device="interp"):
+    with options.using(device=os.environ.get("LAMINA_DEVICE", "interp")):
         yield

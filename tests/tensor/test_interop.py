@@ -49,6 +49,7 @@ def test_numpy_arrays_are_copied() -> None:
     assert lm.asarray(t, copy=True) is not t
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_exchange_with_pytorch(dtype: lm.DType) -> None:
     torch = pytest.importorskip("torch")
@@ -67,6 +68,7 @@ def test_exchange_with_pytorch(dtype: lm.DType) -> None:
         lm.from_dlpack(there.T, copy=False)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_exchange_with_numpy() -> None:
     t = lm.asarray([[1.0, 2.0], [3.0, 4.0]])
     assert np.from_dlpack(t).tolist() == t.tolist()
@@ -79,6 +81,7 @@ def test_exchange_with_numpy() -> None:
     assert lm.from_dlpack(np.array(3)).item() == 3
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_memory_outlives_its_exporter() -> None:
     array = np.from_dlpack(lm.arange(1000) * 2)
     gc.collect()
@@ -89,6 +92,7 @@ def test_memory_outlives_its_exporter() -> None:
     assert np.array_equal((t + 0).numpy(), np.arange(1000) * 3)
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", [lm.float32, lm.bfloat16], ids=lambda dtype: dtype.name)
 def test_unused_and_used_capsules_are_given_back(dtype: lm.DType) -> None:
     torch = pytest.importorskip("torch")
@@ -136,6 +140,7 @@ def test_capsules_are_consumed_once() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.usefixtures("on_cpu")
 def test_dtypes_that_cannot_be_exchanged() -> None:
     with pytest.raises(DTypeError, match="float8_e5m2"):
         lm.ones(3, dtype=lm.float8_e5m2).__dlpack__()
@@ -148,7 +153,7 @@ def test_namespace() -> None:
     t = lm.ones(2)
     assert t.__array_namespace__() is lm
     info = lm.__array_namespace_info__()
-    assert info.default_device() == "interp"
+    assert info.default_device() == lm.default_device()
     assert info.default_dtypes()["real floating"] is lm.float32
     assert set(info.dtypes(kind="signed integer")) == {"int8", "int16", "int32", "int64"}
     assert lm.finfo(lm.bfloat16).max == float(ml_dtypes.finfo("bfloat16").max)

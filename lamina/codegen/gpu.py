@@ -1,0 +1,136 @@
+"""GPUs: a program is one translation unit in a C++ without headers, and a launch for each kernel.
+
+What dialects of that language do not share are macros: `prelude.cu` has those of CUDA. It defines
+types (`f32` to `u64`), KERNEL, POINTER and PLACE, of which a kernel's head consists, THREAD and
+BLOCK, BARRIER, UNROLL, ALIGNED and INLINE, `bits`, and `exchange`, which gives what the thread has
+whose number differs in one bit, all as they are used below and in `sort.c`.
+
+Rows bound to the grid are run by a thread each or, where a loop inside them is bound to threads,
+by a block each, in which neighbouring threads take the rows bound to threads. Such a loop goes in
+steps of the threads a row has, and a reduction over it ends with a butterfly of exchanges. What is
+outside of all of these loops, every thread of a row computes, and its first one stores.
+
+Neighbouring elements are unrolled: the compiler reads and writes them 16 bytes at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from lamina.codegen.base import Accumulation, Point, Value, region
+from lamina.codegen.c import ELEMENTS, KERNELS, CPrinter, indices, prelude
+from lamina.fuse.program import Program
+from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, points
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.kernel.schedule import WARP, Nest
+from lamina.runtime.buffer import Launch
+
+BLOCK = 256  # threads, each with a row
+LONGEST_BLOCK = 512  # threads that share a long loop
+SORT_BLOCK = 1024
+PRELUDES = {"cuda": Path(__file__).with_name("prelude.cu")}  # by dialect
+
+
+class GpuPrinter(CPrinter):
+    """One kernel; `threads` is the size of its blocks."""
+
+    def __init__(self, nest: Nest, name: str) -> None:
+        tiles = {axis: "unroll" for axis in nest.order if nest.bound(axis) == "vector"}
+        nest = replace(nest, binding={**nest.binding, **tiles})
+        super().__init__(nest, name, set())
+        threads = [axis for axis in nest.order if nest.bound(axis) == "thread"]
+        self.rows_inside = [axis for axis in threads if axis in self.given]
+        self.shared = [axis for axis in threads if axis not in self.given]
+        self.width = points(self.rows_inside)  # threads side by side with a row each
+        self.cooperates = bool(threads)  # else a thread has a row, and a block has many
+        longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
+        self.threads = _power(longest, LONGEST_BLOCK) if self.cooperates else BLOCK
+
+    def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
+        if axis not in self.shared:
+            return super().loop(axis, name, start, stop)
+        step, first = self.threads // self.width, f"{start} + THREAD / {self.width}"
+        return f"UNROLL for (i64 {name} = {first}; {name} < {stop}; {name} += {step}) {{"
+
+    def load_first(self, roots: Iterable[Node], point: Point) -> None:
+        for root in roots:
+            for one in (root, *(operand for node in region(root) for operand in node.src)):
+                if one.op is Op.LOAD:
+                    self.value(one, point)
+
+    def _join(self, sums: Iterable[Accumulation]) -> None:
+        ready = list(sums)
+        super()._join(ready)
+        if ready and not set(self.shared).isdisjoint(bound_axes(ready[0].fold)):
+            self.line(f"for (int s = {self.threads // 2}; s >= {self.width}; s /= 2) {{")
+            for one in ready:  # with the total of another of the row's threads
+                others = (value._replace(text=f"exchange({value.text}, s)") for value in one.total)
+                self.update(one.fold.arg.monoid, one.total, tuple(map(self.declare, others)))
+            self.line("}")
+
+    def store(self, store: Store, value: Value, point: Point) -> None:
+        super().store(store, value, point)
+        alone = store.parameter not in self.scratch  # which each thread has of its own
+        if alone and self.cooperates and not any(axis in self.depth_of for axis in self.shared):
+            line = self.scopes[-1].lines.pop()
+            self.line("BARRIER;")  # the others have read what is overwritten
+            self.line(f"if (THREAD < {self.width}) {{ {line} }}")
+
+    def print_kernel(self) -> tuple[str, int]:
+        """The kernel's function, and the number of its blocks."""
+        grid = [axis for axis in self.nest.order if axis in self.given - set(self.rows_inside)]
+        workers, word = points(grid), "u32" if points(grid) < 1 << 32 else "u64"
+        arguments, lines = [], []
+        for number, parameter in enumerate(self.nest.kernel.parameters):
+            kind = ELEMENTS[parameter.dtype]
+            if parameter.memory == "scratch":  # of each thread
+                lines.append(f"{kind} p{number}[{parameter.size}];")
+            else:
+                const = "" if parameter.written else "const "
+                arguments.append(f"POINTER({const}{kind}, {number})")
+                lines.append(f"ALIGNED(p{number});")
+        if self.cooperates:
+            lines.append(f"const {word} worker = BLOCK;")
+        else:
+            lines += [f"const {word} worker = ({word})BLOCK * {BLOCK} + THREAD;",
+                      f"if (worker >= {workers}) return;"]  # fmt: skip
+        lines += [*indices(grid, "worker"), *indices(self.rows_inside, "THREAD")]
+        head = f"KERNEL({self.threads}) {self.function}({', '.join(arguments)} PLACE)"
+        text = f"{head} {{\n{self.body(lines)}}}"
+        return text, workers if self.cooperates else -(-workers // BLOCK)
+
+
+def _power(threads: int, most: int) -> int:
+    """A power of two, of warps, that is no smaller, but for what exceeds `most`."""
+    return min(max(1 << (threads - 1).bit_length(), WARP), most)
+
+
+def print_program(
+    program: Program, nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]], dialect: str
+) -> tuple[str, tuple[Launch, ...]]:
+    """The translation unit of a program in a dialect of `PRELUDES`, and its launches; `nests` has
+    a name and a nest for each of its kernels."""
+    functions, shapes = [], {}
+    for kernel, (name, nest) in nests.items():
+        if isinstance(nest, SortKernel):
+            threads, blocks = _power(nest.length, SORT_BLOCK), nest.rows
+            kind = ELEMENTS[nest.parameters[0].dtype]
+            turns = (nest.length - 1).bit_length() % 2  # from one array to the other
+            first, second = ("p2", "p1") if turns else ("p1", "p2")
+            text = f"SORT({name}, {kind}, {nest.length}, {threads}, {first}, {second})"
+        else:
+            printer = GpuPrinter(nest, name)
+            (text, blocks), threads = printer.print_kernel(), printer.threads
+        functions.append(text)
+        shapes[kernel] = name, blocks, threads
+    places = [(program.place(slot), slot.offset) for slot in program.slots]
+    launches = (
+        Launch(*shapes[launch.kernel], tuple(places[slot] for slot in launch.slots))
+        for launch in program.launches
+    )
+    own = PRELUDES[dialect].read_text(encoding="utf-8")
+    preludes = [own, prelude("arithmetic"), prelude("gpu"), KERNELS]
+    return "\n".join([*preludes, *functions]), tuple(launches)

@@ -1,0 +1,135 @@
+"""A good schedule for a GPU at once, from the shape of the memory accesses alone.
+
+1. Axes that every index walks together become one.
+2. Rows with long reductions or columns inside get a block each, whose threads share those; all
+   other rows get a thread each. Neighbouring threads take neighbours in memory.
+3. A thread takes as many neighbours as fill one access, where they are aligned and enough threads
+   are left to hide the latency of memory.
+4. A contraction gets a register tile; a transpose small blocks, whole in both directions.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.kernel import schedule as moves
+from lamina.kernel.heuristic import Planner, Target, reads, reusing, score, store_score, suits
+from lamina.kernel.schedule import WARP
+from lamina.simplify import index as ix
+
+GPU = Target("cuda", 16, 255)
+ENOUGH = 1 << 15  # threads that keep a GPU busy
+TILE, LANES = 8, 4  # rows and columns of the register tile of a contraction, and its steps
+SIDE = 8  # threads side by side along rows that a reduction or a transpose reads across
+
+
+def schedule_for_gpu(kernel: Kernel) -> moves.Schedule:
+    """The heuristic's schedule."""
+    plan = Planner(kernel, GPU)
+    plan.width = GPU.vector_bytes // max(2, *(one.dtype.itemsize for one in kernel.parameters))
+    plan.fuse_all()
+    kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
+    fold = contraction((store.value for store in kernel.stores), rows)
+    scores = {axis: (score(kernel, axis), store_score(kernel, axis)) for axis in rows}
+    best = max(rows, key=lambda axis: scores[axis], default=None)
+    gain = max((score(kernel, axis) for axis in shared), default=-1)
+    across = best if best is not None and scores[best][0] >= max(gain, 1) else None
+    busy = points(rows) >= ENOUGH
+    if shared and not (busy and (across or fold)):
+        _block_per_row(plan, shared, across)
+    elif best is not None:
+        _thread_per_row(plan, best, fold)
+    return tuple(plan.moves)
+
+
+def _shared(plan: Planner) -> list[Node]:
+    """For each loop inside the rows that threads may share, its best axis; nothing if that would
+    leave other loops to one thread."""
+    kernel, serial = plan.kernel, moves.serial_axes(plan.kernel)
+    inside = {bound_axes(one): free_axes(one) for one in kernel.nodes if one.op is Op.FOLD}
+    every, rows = plan.inner(), set(kernel.row_axes)
+    loops = [axes for axes in every if inside.get(axes, frozenset()) <= rows]
+    if max(map(points, loops), default=0) < WARP or any(serial & set(axes) for axes in every):
+        return []
+
+    def worth(axis: Node) -> tuple[int, int, int]:  # enough of them, neighbours, many
+        return min(axis.arg.size, WARP), score(kernel, axis), axis.arg.size
+
+    return list(dict.fromkeys(max(axes, key=worth) for axes in loops))
+
+
+def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> None:
+    """A block for each row, or for a few whose neighbours in memory are along `across`."""
+    grid = list(plan.kernel.row_axes)
+    lanes = _lanes(plan, across, SIDE) if across is not None else 1
+    if across is not None and across.arg.size % (SIDE * lanes) == 0:
+        outer, inner = plan.split(across, SIDE * lanes)
+        if lanes > 1:
+            inner = plan.tile(inner, lanes, "unroll")
+        plan.bind(inner, "thread")
+        grid[grid.index(across)] = outer
+    for axis in grid:
+        plan.bind(axis, "grid")
+    for axis in shared:
+        lanes = _lanes(plan, axis, WARP)
+        plan.bind(plan.tile(axis, lanes, "unroll") if lanes > 1 else axis, "thread")
+
+
+def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
+    """A thread for each row, or for a tile of rows along two axes that operands vary along in
+    different ways; a warp then has a block of tiles."""
+    rows = plan.kernel.row_axes
+    around = max(points(rows) // best.arg.size, 1)
+    lanes, tall = _lanes(plan, best, max(ENOUGH // around, 1)), plan.width
+    across = None if plan.inner() else _turned(plan, best)
+    if fold is not None:
+        *_, across = None, *reusing(plan, fold, best)
+        lanes, tall = max(lanes, LANES), TILE
+        while tall > 1 and points(rows) < ENOUGH * tall * lanes:
+            tall //= 2
+    last, tile = [best], list[Node]()
+    if across is not None and min(across.arg.size, best.arg.size) >= WARP:
+        blocks, upper = plan.split(across, tall)
+        far, near = plan.split(blocks, WARP // SIDE)
+        outer, lower = plan.split(best, lanes if fold is not None else tall)
+        outer, inner = plan.split(outer, SIDE)
+        last, tile = [far, outer, near, inner], [upper, lower]
+    elif lanes > 1 and fold is None:
+        outer, inner = plan.split(best, lanes)
+        last, tile = [outer], [inner]
+    for axis in tile:
+        plan.bind(axis, "unroll")
+    rest = [one for one in plan.kernel.row_axes if one not in last and one not in tile]
+    plan.reorder([*rest, *last, *tile])
+    for axis in (*rest, *last):
+        plan.bind(axis, "grid")
+    for axis in bound_axes(fold)[-1:] if fold is not None else ():
+        beside = any(suits(axis, *load.src) == 1 for load in reads(plan.kernel))
+        if beside and axis.arg.size % LANES == 0:
+            plan.tile(axis, LANES, "unroll")  # several steps are read at once
+
+
+def _lanes(plan: Planner, axis: Node, threads: int) -> int:
+    """Neighbours along `axis` that one thread takes, if `threads` are left: a power of two that
+    keeps every access along it aligned."""
+    if score(plan.kernel, axis) <= 0:
+        return 1
+    lanes = plan.lanes(axis.arg.size // threads)
+    for index in [*(load.src[0] for load in reads(plan.kernel)),
+                  *(store.index for store in plan.kernel.stores)]:  # fmt: skip
+        if axis in free_axes(index):
+            terms, constant = ix.terms_of(index)
+            lanes = gcd(lanes, constant, *(by for term, by in terms.items() if term is not axis))
+    return lanes
+
+
+def _turned(plan: Planner, best: Node) -> Node | None:
+    """Another row axis, along which the neighbours of an operand lie."""
+    turned = (
+        axis for load in reads(plan.kernel) for axis in plan.kernel.row_axes
+        if suits(best, *load.src) == -1 and suits(axis, *load.src) == 1
+    )  # fmt: skip
+    return next(turned, None)

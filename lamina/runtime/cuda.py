@@ -1,0 +1,197 @@
+"""NVIDIA GPUs through the driver and NVRTC: memory, copies, cubins and launches.
+
+Everything on one device is in the order of one stream, so a block that is freed serves the next
+buffer at once, and a result is there when a copy to the host has ended. NVIDIA's own packages are
+imported when a device is first used: that takes a while.
+"""
+
+from __future__ import annotations
+
+import functools
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
+from lamina.options import Options
+from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
+from lamina.runtime.cache import digest
+from lamina.runtime.cpu import disk_cache
+
+_PINNED = 1 << 30  # bytes of host memory that are kept for copies
+_REMEMBERED = 8  # kernels to name when one of them has failed
+_PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
+_DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"
+
+
+@functools.cache
+def device_count() -> int:
+    """GPUs of this machine. Raises UnknownDeviceError, with what to do, when none can work."""
+    try:
+        from cuda.bindings import driver, nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError):  # of this, of what is not there itself
+        raise UnknownDeviceError(f"cuda: the packages are not installed; {_PACKAGES}") from None
+    try:
+        (code,) = driver.cuInit(0)
+    except RuntimeError:
+        code = "it is not installed"
+    if code:
+        raise UnknownDeviceError(f"cuda: the driver does not work: {code!s}; {_DRIVER}")
+    count: int = driver.cuDeviceGetCount()[1]
+    return count
+
+
+class Device(Heap):
+    """One GPU: its context, its stream and its memory."""
+
+    def __init__(self, number: int) -> None:
+        from cuda.bindings import driver
+
+        self.driver, self.name = driver, f"cuda:{number}"
+        self.launched: deque[str] = deque(maxlen=_REMEMBERED)  # since the last wait
+        self.handle = self.call("cuDeviceGet", number)
+        self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
+        self.enter()
+        self.stream = self.call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.total = self.call("cuDeviceTotalMem", self.handle)
+        kinds, prefix = driver.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY"
+        sides = (getattr(kinds, f"{prefix}_{side}") for side in ("MAJOR", "MINOR"))
+        major, minor = (self.call("cuDeviceGetAttribute", one, self.handle) for one in sides)
+        self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+        super().__init__(self.total // 2, self.name)
+        self.staging = _Pinned(self)
+
+    def __str__(self) -> str:
+        label = self.call("cuDeviceGetName", 256, self.handle).partition(b"\0")[0].decode()
+        return f"{label}, {self.total / 2**30:.0f} GiB, {self.arch}"
+
+    def call(self, function: str, *arguments: Any, about: object = "") -> Any:
+        """The result of a function of the driver; raises DeviceError naming it, and `about`."""
+        code, *results = getattr(self.driver, function)(*arguments)
+        if code:
+            _, text = self.driver.cuGetErrorString(code)
+            where = ": ".join(str(one) for one in (self.name, about, function) if one)
+            what = f"{where}: {code.name}: {(text or b'').decode()}"
+            if code is self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+                raise OutOfMemoryError(what)
+            if self.launched:
+                what += f"; one of the last kernels may be to blame: {', '.join(self.launched)}"
+            raise DeviceError(what)
+        return results[0] if results else None
+
+    def enter(self) -> None:
+        """Make this the device of the calling thread."""
+        self.driver.cuCtxSetCurrent(self.context)
+
+    def synchronize(self) -> None:
+        self.enter()
+        self.call("cuStreamSynchronize", self.stream)
+        self.launched.clear()
+
+    def reserve(self, size: int, function: str = "cuMemAlloc") -> int:
+        self.enter()
+        try:
+            return int(self.call(function, size))
+        except OutOfMemoryError:
+            return 0
+
+    def release(self, pointer: int, function: str = "cuMemFree") -> None:
+        self.enter()
+        self.call(function, pointer)
+
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        for one in (source, target):
+            if one.device != self.name:
+                heap_of(one.device).synchronize()  # a peer's stream has an order of its own
+        self.enter()
+        if size := source.nbytes:
+            self.call("cuMemcpyAsync", target.pointer, source.pointer, size, self.stream)
+        self.synchronize()
+
+
+class _Pinned(Heap):
+    """Host memory that a GPU reads and writes by itself."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(_PINNED, device.name)
+        self.device = device
+
+    def reserve(self, size: int) -> int:
+        return self.device.reserve(size, "cuMemAllocHost")
+
+    def release(self, pointer: int) -> None:
+        self.device.release(pointer, "cuMemFreeHost")
+
+
+class CudaProgram:
+    """One loaded module, and the launches of a program. Raises CompileError when NVRTC refuses the
+    source."""
+
+    def __init__(self, source: str, launches: Sequence[Launch], options: Options) -> None:
+        device = heap_of(options.device)
+        assert isinstance(device, Device)
+        self.device, self.launches = device, launches
+        device.enter()
+        module = device.call("cuModuleLoadData", build(source, device.arch, options))
+        get = functools.cache(functools.partial(device.call, "cuModuleGetFunction", module))
+        self._functions = [get(one.name.encode()) for one in launches]
+        self._places = [place for one in launches for place in one.arguments]
+
+    def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
+        """Launch the program; the seconds of each of its kernels where `timed` is their number."""
+        device, call = self.device, self.device.call
+        device.enter()
+        values = array("Q", [buffers[number].pointer + offset for number, offset in self._places])
+        start, count = values.buffer_info()
+        table = array("Q", range(start, start + 8 * count, 8))
+        address, _ = table.buffer_info()
+        events = [call("cuEventCreate", 0) for _ in range(timed + 1)] if timed else []
+        for number, (function, one) in enumerate(zip(self._functions, self.launches, strict=True)):
+            if timed:
+                call("cuEventRecord", events[number], device.stream)
+            shape = one.blocks, 1, 1, one.threads, 1, 1, 0, device.stream
+            call("cuLaunchKernel", function, *shape, address, 0, about=one)
+            address += 8 * len(one.arguments)
+        device.launched.extend(one.name for one in self.launches[-_REMEMBERED:])
+        if timed:
+            call("cuEventRecord", events[-1], device.stream)
+            device.synchronize()
+        seconds = [1e-3 * call("cuEventElapsedTime", *pair) for pair in pairwise(events)]
+        for event in events:
+            call("cuEventDestroy", event)
+        return seconds
+
+
+def build(source: str, arch: str, options: Options) -> bytes:
+    """The cubin of `source`, from the disk cache when it is there."""
+    from cuda.bindings import nvrtc
+
+    cache = disk_cache(options)
+    name = f"{digest(source, arch, str(nvrtc.nvrtcVersion()))}.cubin"
+    path = cache.load(name) or cache.store(name, compile_source(source, arch))
+    return path.read_bytes()
+
+
+def compile_source(source: str, arch: str) -> bytes:
+    """NVRTC's cubin of `source`. Raises CompileError with its first complaint; needs no GPU."""
+    from cuda.bindings import nvrtc
+
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", 0, [], [])
+    flags = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
+    (code,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
+    size, read = (
+        (nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog) if code
+        else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+    )  # fmt: skip
+    result = bytes(size(program)[1])
+    read(program, result)
+    nvrtc.nvrtcDestroyProgram(program)
+    if code:
+        lines = result.decode(errors="replace").rstrip("\0").strip().splitlines() or [code.name]
+        first = next((at for at, line in enumerate(lines) if "error" in line), 0)
+        raise CompileError(f"NVRTC, for {arch}: " + "\n  ".join(lines[first : first + 3]))
+    return result

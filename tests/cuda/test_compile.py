@@ -1,0 +1,150 @@
+"""NVRTC accepts the text of every family of kernels for several GPUs; no GPU is needed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from lamina import dtypes, pipeline
+from lamina.dtypes import DType
+from lamina.errors import CompileError
+from lamina.fuse.program import Output
+from lamina.ir import build
+from lamina.ir.monoids import ADD, ARGMAX, MAX
+from lamina.ir.node import Node
+from lamina.ir.ops import Group, Op, Reduce
+from lamina.kernel.schedule import Bind, Split
+from lamina.options import current
+from lamina.runtime.cuda import compile_source
+from tests.fuse.graphs import PROGRAMS
+from tests.generators import leaf
+from tests.programs import random_program
+from tests.schedules import random_schedule
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
+FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
+
+
+def compiled(*values: Node) -> pipeline.Planned:
+    """The program of `values` for a GPU."""
+    return pipeline.compile_source(list(map(Output, values)), replace(current(), device="cuda:0"))
+
+
+def sum_along(axis: int, shape: tuple[int, ...] = (512, 1024)) -> Node:
+    return build.reduce(ADD, [axis], leaf(0, shape, dtypes.float32))
+
+
+def transposed(dtype: DType) -> Node:
+    return build.permute(leaf(0, (1000, 520), dtype), (1, 0))
+
+
+def pairs() -> Node:
+    """Reductions of several components, one of them of a matrix."""
+    x = leaf(0, (300, 700), dtypes.float32)
+    place = build.expand(build.reshape(build.iota(700, dtypes.int64), (1, 700)), (300, 700))
+    _, best = (Node(Op.REDUCE, (x, place), Reduce(ARGMAX, (1,), part)) for part in range(2))
+    return build.cast(best, dtypes.float32)
+
+
+def casts() -> Node:
+    """Every dtype from every other."""
+    every = [one for one in dtypes.ALL if not one.is_complex]
+    total = leaf(0, (40,), dtypes.int32)
+    for number, source in enumerate(every, 1):
+        for to in every:
+            one = build.cast(leaf(number, (40,), source), to)
+            total = total + build.cast(one.eq(one), dtypes.int32)
+    return total
+
+
+def functions() -> Node:
+    """Every elementwise function of floats."""
+    total = leaf(0, (40,), dtypes.float32)
+    for number, dtype in enumerate(FLOATS, 1):
+        x = leaf(number, (40,), dtype)
+        for op in sorted(Group.TRANSCENDENTAL | {Op.TRUNC}, key=lambda one: one.name):
+            total = total + build.cast(Node(op, (x,)), dtypes.float32)
+        for op in (Op.MOD, Op.POW, Op.MAX, Op.MIN, Op.DIV):
+            total = total + build.cast(Node(op, (x, x + 1.0)), dtypes.float32)
+    return total
+
+
+FAMILIES: dict[str, Callable[[], Node]] = {
+    **PROGRAMS,
+    "sum of rows": lambda: sum_along(1),
+    "sum of columns": lambda: sum_along(0),
+    "sum of all": lambda: build.reduce(ADD, [0], leaf(0, (1 << 20,), dtypes.bfloat16)),
+    "ragged sum": lambda: sum_along(1, (33, 1001)),
+    "transpose": lambda: transposed(dtypes.float32),
+    "transpose of halves": lambda: transposed(dtypes.float16),
+    "pairs": pairs,
+    "casts": casts,
+    "functions": functions,
+    "maximum of bools": lambda: build.reduce(MAX, [1], leaf(0, (64, 200), dtypes.bool_)),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("nvrtc")
+def test_kernels_compile(family: str) -> None:
+    text = compiled(FAMILIES[family]()).text
+    for arch in ARCHITECTURES:
+        assert compile_source(text, arch)[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.usefixtures("nvrtc")
+def test_random_schedules_compile(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(number)
+    if number % 2:
+        schedule = lambda kernel: random_schedule(rng, kernel)  # noqa: E731
+        monkeypatch.setattr(pipeline, "schedule_for_gpu", schedule)
+    programs = [random_program(rng, 12, 1000 * copy) for copy in range(4)]
+    sinks = [sink.src[-1] if sink.op is Op.ASSIGN else sink
+             for program in programs for sink in program.sinks]  # fmt: skip
+    assert compile_source(compiled(*sinks).text, "sm_90a")
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_a_refusal_is_the_first_complaint() -> None:
+    with pytest.raises(CompileError, match=r"sm_90a.*program\.cu\(2\): error"):
+        compile_source('extern "C" __global__ void f() {\n    nothing();\n}', "sm_90a")
+
+
+def launches(value: Node) -> list[tuple[int, int]]:
+    return [(one.blocks, one.threads) for one in compiled(value).launches]
+
+
+def bindings(value: Node) -> list[str]:
+    (plan,) = compiled(value).plans.values()
+    return [move.to for move in plan.moves if isinstance(move, Bind)]
+
+
+def test_long_rows_get_a_block_each() -> None:
+    assert launches(sum_along(1)) == [(512, 256)]
+    assert bindings(sum_along(1)) == ["grid", "unroll", "thread"]
+
+
+def test_short_rows_get_a_thread_each() -> None:
+    assert launches(sum_along(1, (100_000, 7))) == [(391, 256)]
+    assert bindings(sum_along(1, (100_000, 7))) == ["grid"]
+
+
+def test_neighbouring_threads_take_neighbouring_columns() -> None:
+    assert bindings(sum_along(0)) == ["unroll", "thread", "grid", "thread"]
+
+
+def test_much_is_reduced_to_little_in_parts_that_fill_a_gpu() -> None:
+    assert launches(sum_along(0, (1 << 24,)))[0] == (512, 512)
+
+
+def test_elements_are_read_16_bytes_at_a_time_where_they_are_aligned() -> None:
+    for dtype, lanes in ((dtypes.float32, 4), (dtypes.bfloat16, 8), (dtypes.float64, 2)):
+        (plan,) = compiled(leaf(0, (1 << 20,), dtype) + 1.0).plans.values()
+        assert [move.factor for move in plan.moves if isinstance(move, Split)] == [lanes]
+    odd = build.shrink(leaf(0, (1 << 10, 1025), dtypes.float32), (0, 1), (1 << 10, 1025))
+    (plan,) = compiled(odd + 1.0).plans.values()
+    assert not any(isinstance(move, Split) for move in plan.moves)

@@ -1,0 +1,170 @@
+"""A GPU gives what the interpreter gives, and its errors say what to do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, options, pipeline
+from lamina.errors import DeviceError, JitError, OutOfMemoryError, UnknownDeviceError
+from lamina.explain.doctor import doctor
+from lamina.runtime import cuda
+from lamina.runtime.buffer import Buffer, Launch
+from lamina.runtime.cpu import disk_cache
+from tests.codegen.test_fuzz_compile import batch
+from tests.programs import disagreement
+from tests.schedules import random_schedule
+
+GPU = "cuda:0"
+
+
+@pytest.fixture(autouse=True)
+def on_gpu(device: cuda.Device) -> Iterator[None]:
+    """New tensors live on the GPU."""
+    with options.using(device=GPU):
+        yield
+
+
+def same(got: Tensor, want: np.ndarray, tolerance: float = 1e-5) -> None:
+    assert got.device == GPU
+    np.testing.assert_allclose(got.numpy(), want, tolerance, tolerance)
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_random_programs(number: int) -> None:
+    assert disagreement(batch(30_000 + 12 * number, 12, 18), options.current()) is None
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(number)
+    schedule = lambda kernel: random_schedule(rng, kernel)  # noqa: E731
+    monkeypatch.setattr(pipeline, "schedule_for_gpu", schedule)
+    assert disagreement(batch(40_000 + 4 * number, 4, 12), options.current()) is None
+
+
+@pytest.mark.parametrize("shape", [(1,), (31,), (1000, 33), (33, 1000), (7, 5, 300), (1 << 20,)])
+def test_reductions_along_every_axis(shape: tuple[int, ...]) -> None:
+    x = values(*shape)
+    for axis in range(len(shape)):
+        same(lm.sum(Tensor(x), axis=axis), x.sum(axis, dtype=np.float64), 1e-3)
+        same(lm.argmax(Tensor(x), axis=axis), x.argmax(axis))
+        same(lm.std(Tensor(x), axis=axis), x.std(axis, dtype=np.float64), 1e-3)
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (100, 4096), (33, 65), (3, 128, 256)])
+@pytest.mark.parametrize("dtype", [lm.float32, lm.bfloat16, lm.uint8])
+def test_transposes(shape: tuple[int, ...], dtype: lm.DType) -> None:
+    x = np.arange(np.prod(shape)).reshape(shape) % 251
+    order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    same(lm.permute_dims(Tensor(x).cast(dtype), order).contiguous(), x.transpose(order))
+
+
+@pytest.mark.parametrize("length", [1, 2, 33, 1000, 5000])
+def test_sorts_are_stable(length: int) -> None:
+    x = np.random.default_rng(length).integers(0, 20, (3, length)).astype(np.float32)
+    x[:, ::7] = np.nan
+    same(lm.argsort(Tensor(x), axis=1), x.argsort(1, kind="stable"))
+
+
+def test_scatters_combine_in_order() -> None:
+    x, places = values(1000, 8), np.random.default_rng(0).integers(0, 50, 1000)
+    want = np.zeros((50, 8), np.float32)
+    np.add.at(want, places, x)
+    weight = Tensor(np.zeros((50, 8), np.float32), requires_grad=True)
+    picked = lm.embedding(Tensor(places), weight)
+    (got,) = lm.gradient((picked * Tensor(x)).sum(), [weight])
+    np.testing.assert_allclose(got.numpy(), want, 1e-5, 1e-5)
+
+
+def test_draws_are_those_of_the_cpu() -> None:
+    for device in ("cpu", GPU):
+        lm.random.uniform((1000,), seed=3, device=device)
+    ours, theirs = (lm.random.uniform((1000,), seed=3, device=one) for one in (GPU, "cpu"))
+    np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_copies_between_devices() -> None:
+    x = values(100, 100)
+    there = Tensor(x, device="cpu").to("cuda")
+    same(there, x)
+    np.testing.assert_array_equal(there.to("interp").numpy(), x)
+    with pytest.raises(DeviceError, match="move one"):
+        there + Tensor(x, device="cpu")
+
+
+def test_a_traced_function_runs_on_the_device_of_its_tensors() -> None:
+    x, w = values(64, 64), Tensor(values(64, 64))
+    with options.using(device="cpu"):
+        step = lm.jit(lambda: w @ w)
+        same(step(), w.numpy() @ w.numpy(), 1e-3)
+        mixed = Tensor(x, device="cpu")
+        with pytest.raises((JitError, DeviceError)):
+            lm.jit(lambda: (w + 1.0, mixed + 1.0))()
+
+
+def test_every_kernel_is_compared_on_request() -> None:
+    with options.using(check=True):
+        same(lm.softmax(Tensor(values(50, 200)), -1).sum(axis=1), np.ones(50))
+
+
+def test_memory_is_counted_reused_and_returned(device: cuda.Device) -> None:
+    lm.empty_cache(GPU)
+    before = lm.memory_stats(GPU)["allocated"]
+    one = Buffer(1 << 20, GPU)
+    address = one.pointer
+    assert lm.memory_stats(GPU)["allocated"] - before >= 1 << 20
+    del one
+    assert lm.memory_stats(GPU)["cached"] >= 1 << 20
+    assert Buffer(1 << 20, GPU).pointer == address
+    with pytest.raises(OutOfMemoryError, match="cuda:0: no room"):
+        Buffer(device.total * 2, GPU)
+    assert lm.memory_stats(GPU)["cached"] == 0
+    same(Tensor([1.0]) + 1.0, np.array([2.0]))
+
+
+def test_a_launch_that_fails_names_its_kernel(device: cuda.Device) -> None:
+    text = 'extern "C" __global__ void broad(float *x) { x[threadIdx.x] = 1; }'
+    launch = Launch("broad", 1, 4096, ((0, 0),))
+    program = cuda.CudaProgram(text, (launch,), options.current())
+    with pytest.raises(DeviceError, match="kernel broad, 1 blocks of 4096 threads"):
+        program.run([Buffer(64, GPU)])
+    same(Tensor([1.0]) + 1.0, np.array([2.0]))
+
+
+def test_compiled_programs_are_kept_on_disk(device: cuda.Device) -> None:
+    cache = disk_cache(options.current())
+    text = 'extern "C" __global__ void kept() {}'
+    before = set(cache.folder.iterdir())
+    first = cuda.build(text, device.arch, options.current())
+    (added,) = {one for one in set(cache.folder.iterdir()) - before if one.suffix == ".cubin"}
+    assert added.read_bytes() == first == cuda.build(text, device.arch, options.current())
+
+
+def test_times_of_kernels() -> None:
+    x = Tensor(values(1000, 1000))
+    x.realize()
+    with pipeline.profile() as records:
+        (x @ x).sum().realize()
+    assert records
+    assert all(0 < one.seconds < 1 for one in records)
+
+
+def test_unknown_numbers(device: cuda.Device) -> None:
+    with pytest.raises(UnknownDeviceError, match="number of such devices"):
+        Tensor([1.0], device="cuda:99")
+    with pytest.raises(UnknownDeviceError, match="number of such devices"):
+        Tensor([1.0], device="cuda:first")
+    assert ("cuda", str(device), True, "") in doctor()
+    settings = replace(options.current(), device="cuda:99")
+    with pytest.raises(UnknownDeviceError):
+        cuda.CudaProgram("", (), settings)
