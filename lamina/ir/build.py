@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lamina.dtypes import DType, Scalar, int64
+from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.node import const as const
 from lamina.ir.node import full as full
 from lamina.ir.ops import Iota, Op, Pad, Reduce, Shear, Shrink
 from lamina.shape import Shape
-
-if TYPE_CHECKING:
-    from lamina.ir.monoids import Monoid
 
 
 def unary(op: Op, x: Node) -> Node:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lamina.dtypes import DType, Scalar, bool_
-from lamina.ir.build import select
 from lamina.ir.node import Node
 from lamina.ir.ops import Hole, Op
 
@@ -56,7 +55,7 @@ def _better(op: Op) -> Callable[[Parts, Parts], Parts]:
             beats = (beats & ~a_nan) | (b_nan & ~a_nan)
             tie = tie | (a_nan & b_nan)
         take = beats | (tie & (j < i))
-        return select(take, b, a), select(take, j, i)
+        return tuple(Node(Op.WHERE, (take, *pair)) for pair in ((b, a), (j, i)))
 
     return combine
 

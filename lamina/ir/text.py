@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lamina.dtypes import SHORT
-from lamina.ir.kernel import AnyKernel, SortKernel, Store
+from lamina.ir.kernel import AnyKernel, SortKernel, Store, terms_of
 from lamina.ir.node import Node, toposort, type_text
 from lamina.ir.ops import Op
 
@@ -66,13 +66,11 @@ def kernel_text(kernel: AnyKernel) -> str:
 
 
 def _index(node: Node, names: Mapping[Node, str]) -> str:
-    if node.op is Op.CONST:
-        return str(node.arg.value)
     if node.op is Op.AXIS:
         return f"{'r' if node.arg.reduce else 'a'}{node.arg.number}"
-    terms = [(names[one], k) for one, k in zip(node.src, node.arg.coefficients, strict=True)]
-    text = " + ".join(name if k == 1 else f"{k}*{name}" for name, k in terms)
-    return f"{text} + {node.arg.constant}" if node.arg.constant else text
+    terms, constant = terms_of(node)
+    parts = [names[one] if k == 1 else f"{k}*{names[one]}" for one, k in terms.items()]
+    return " + ".join([*parts, str(constant)] if constant or not parts else parts)
 
 
 def _store(store: Store, names: Mapping[Node, str]) -> str:
