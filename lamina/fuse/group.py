@@ -96,7 +96,7 @@ class KernelGroup:
         self.index_of: dict[Node, Index] = {}
         self.read_at: dict[Node, set[Index]] = {}
         self.stores: dict[Node, Store] = {}
-        self.lowering = Lowering(self._parameter, self._place, self.plan)
+        self.lowering = Lowering(self._parameter, self.plan)
         self.row_index, axes = self.lowering.new_axes(self.rows)
         self.blocks = self._block_axes()
         self.row_axes = (*self.blocks, *(axis for axis in axes if axis not in self.blocks))
@@ -126,10 +126,11 @@ class KernelGroup:
         shape = (*(node.shape[axis] for axis in rest), self.block.size)
         return flat_index(shape, (*(index[axis] for axis in rest), inner))
 
-    def _parameter(self, node: Node, index: Index) -> int | None:
+    def _parameter(self, node: Node, index: Index) -> tuple[int, Node] | None:
         if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
             self.read_at.setdefault(node, set()).add(index)
-            return self.parameters.setdefault(array_of(node), (len(self.parameters), node))[0]
+            number, _ = self.parameters.setdefault(array_of(node), (len(self.parameters), node))
+            return number, self._place(node, index)
         if index != self.index_of.get(node, index) and not self._same_row(node, index):
             raise NotFusableError(node)
         return None

@@ -7,17 +7,18 @@ operation only changes the index; padding adds a condition; a reduction opens ax
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from operator import mul
 
 from lamina.dtypes import int64
 from lamina.ir.build import cast
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Fold, Group, Load, Op
-from lamina.shape import Shape, prod, squeezed, strides_of
+from lamina.shape import Shape, squeezed, strides_of
 from lamina.simplify import index as ix
 
 Index = tuple[Node, ...]
-ParameterOf = Callable[[Node, Index], int | None]
-PlaceOf = Callable[[Node, Index], Node]
+PlaceOf = Callable[[Node, Index], tuple[int, Node] | None]
 AxisPlan = Mapping[int, tuple[int, ...]]  # split logical axis, by creation -> sizes of its pieces
 
 
@@ -30,12 +31,11 @@ class NotFusableError(Exception):
 
 
 class Lowering:
-    """Lowers nodes for one kernel. ``parameter_of(node, index)`` is the number of the parameter
-    that holds `node`, None to compute it, or raises NotFusableError; ``place_of(node, index)`` is
-    the place in that parameter."""
+    """Lowers nodes for one kernel. ``place_of(node, index)`` is the parameter that holds `node` and
+    the place in it, None to compute it, or raises NotFusableError."""
 
-    def __init__(self, parameter_of: ParameterOf, place_of: PlaceOf, plan: AxisPlan) -> None:
-        self.parameter_of, self.place_of, self.plan = parameter_of, place_of, plan
+    def __init__(self, place_of: PlaceOf, plan: AxisPlan) -> None:
+        self.place_of, self.plan = place_of, plan
         self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
         self._memo: dict[tuple[Node, Index, Node], Node] = {}
@@ -88,9 +88,9 @@ class Lowering:
         op = node.op
         if op is Op.CONST:
             return node
-        parameter = self.parameter_of(node, index)
-        if parameter is not None:
-            return self._load(node, parameter, index, condition)
+        place = self.place_of(node, index)
+        if place is not None:
+            return _load(node, *place, condition)
         if op in Group.ELEMENTWISE:
             operands = tuple(self.value(one, index, condition) for one in node.src)
             return Node(op, operands, node.arg)
@@ -104,13 +104,6 @@ class Lowering:
             return self._gathered(node, index, condition)
         lower = self._reduced if op is Op.REDUCE else self._prefix
         return lower(node, index, condition)
-
-    def _load(self, node: Node, parameter: int, index: Index, condition: Node) -> Node:
-        if 0 in node.shape:
-            return const(0, node.dtype)  # it stands in loops that never run, and may leave them
-        flat = self.place_of(node, index)
-        operands = (flat,) if condition is ix.TRUE else (flat, condition)
-        return Node(Op.LOAD, operands, Load(parameter, node.dtype))
 
     def _moved(self, node: Node, index: Index, condition: Node) -> Node:
         move = self._reshaped if node.op is Op.RESHAPE else moved_index
@@ -134,31 +127,20 @@ class Lowering:
         return Node(Op.WHERE, (holds, value, fill))
 
     def _reshaped(self, node: Node, index: Index) -> Index:
-        """Align the two shapes in blocks of equal size; only inside a block indices mix."""
+        """Indices mix only between two places at which an axis begins in both shapes."""
         source, target = node.src[0].shape, node.shape
+        result = [ix.ZERO] * len(source)
         if 0 in source:
-            return (ix.ZERO,) * len(source)
-        result: list[Node] = []
-        i = j = 0
-        while i < len(source) or j < len(target):
-            start_i, start_j = i, j
-            i, j = min(i + 1, len(source)), min(j + 1, len(target))
-            while (have := prod(source[start_i:i])) != (want := prod(target[start_j:j])):
-                if have < want:
-                    i += 1
-                else:
-                    j += 1
-            flat = ix.add(*map(ix.scale, index[start_j:j], strides_of(target[start_j:j])))
-            result += self._block(flat, source[start_i:i])
+            return tuple(result)
+        ends, target_ends = list(accumulate(source, mul)), list(accumulate(target, mul))
+        parts = [part for part in zip(index, target_ends, target, strict=True) if part[2] != 1]
+        for start, end in pairwise(sorted({1, *ends} & {1, *target_ends})):
+            flat = ix.add(*(ix.scale(one, end // at) for one, at, _ in parts if start < at <= end))
+            for axis, at in enumerate(ends):
+                if start < at <= end and source[axis] != 1:
+                    result[axis] = self._quotient(flat, end // at)
+                    flat = ix.mod(flat, end // at)
         return tuple(result)
-
-    def _block(self, flat: Node, shape: Shape) -> list[Node]:
-        """The index of element `flat` of an array of `shape`."""
-        parts = []
-        for size, stride in zip(shape, strides_of(shape), strict=True):
-            parts.append(ix.ZERO if size == 1 else self._quotient(flat, stride))
-            flat = flat if size == 1 else ix.mod(flat, stride)
-        return parts
 
     def _quotient(self, index: Node, divisor: int) -> Node:
         """Floor division that would rather split an axis than divide."""
@@ -193,6 +175,13 @@ class Lowering:
         place = cast(self.value(places, index, condition), int64)
         moved = (*index[: node.arg], place, *index[node.arg + 1 :])
         return self._inside(data, moved, const(0, node.dtype), condition)
+
+
+def _load(node: Node, parameter: int, place: Node, condition: Node) -> Node:
+    if 0 in node.shape:
+        return const(0, node.dtype)  # it stands in loops that never run, and may leave them
+    operands = (place,) if condition is ix.TRUE else (place, condition)
+    return Node(Op.LOAD, operands, Load(parameter, node.dtype))
 
 
 def moved_index(node: Node, index: Index) -> Index:
