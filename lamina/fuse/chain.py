@@ -7,7 +7,7 @@ cache, and the whole array never exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from lamina.fuse.group import ALONE, Block, KernelGroup
@@ -21,6 +21,7 @@ MOST = 3 << 20  # bytes
 PRODUCTS = 2  # of a chain at least: what is between others is cheaper to lay out as it comes
 READ_AGAIN = 8  # times the bytes of a block that each block may read once more
 
+Readers = Mapping[object, Sequence[KernelGroup]]
 Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
 
 
@@ -38,20 +39,19 @@ class Chain:
         return tuple(one for one in dict.fromkeys(before) if one is not self)
 
 
-def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], in_blocks: bool) -> list[Chain]:
-    """`groups` as chains; `wanted` are the values that have to be in memory at the end."""
+def chained(
+    groups: Sequence[KernelGroup], readers: Readers, wanted: Iterable[Node], in_blocks: bool
+) -> list[Chain]:
+    """`groups` as chains; `readers` are those of each array, `wanted` the values that have to be in
+    memory at the end."""
     chain_of: dict[KernelGroup, Chain] = {}
     homes = {value: group for group in groups for value in group.members}
-    readers: dict[Node, set[KernelGroup]] = {value: set() for value in homes}
-    for group in groups:
-        for value in homes.keys() & group.reads:
-            readers[value].add(group)
     kept = set(wanted)
     for last in reversed(groups):
         if last not in chain_of:
             found = _Candidate(last, homes)
-            large = any(_nbytes(value) >= LARGE for value in homes.keys() & last.reads)
-            if large and in_blocks and last.members[0].op not in ALONE:
+            large = any(_nbytes(value) >= LARGE for value in homes.keys() & last.read_at.keys())
+            if large and in_blocks and last.first.op not in ALONE:
                 found.grow(readers, kept)
             pays = chain_of.keys().isdisjoint(found.rows_of) and found.settle()
             Chain([one for one in groups if one in found.rows_of] if pays else [last], chain_of)
@@ -71,16 +71,16 @@ class _Candidate:
         """The row axes that all members share."""
         return set.intersection(*map(set, self.rows_of.values()))
 
-    def grow(self, readers: dict[Node, set[KernelGroup]], kept: set[Node]) -> None:
+    def grow(self, readers: Readers, kept: set[Node]) -> None:
         """Let kernels join whose values a member reads, each block its own rows alone."""
         for reader in (todo := [self.last]):
-            for value in self.homes.keys() & reader.reads:
+            for value in self.homes.keys() & reader.read_at.keys():
                 home = self.homes[value]
                 rows = self._rows_of_home(home, value, axes := self._axes(reader, value))
                 enough = rows and rows.keys() >= (self.rows if self.inside else rows.keys())
                 # What others read as well lies in memory, in an order that blocks do not write.
                 large = [one for one in home.members if one is value or _nbytes(one) >= LARGE]
-                own = all(readers[one] <= self.rows_of.keys() for one in large)
+                own = all(by in self.rows_of for one in large for by in readers.get(one, ()))
                 if enough and own and kept.isdisjoint(large):
                     todo += [] if home in self.rows_of else [home]
                     self.rows_of[home], self.inside[value] = rows, axes
@@ -96,7 +96,7 @@ class _Candidate:
         }
 
     def _rows_of_home(self, home: KernelGroup, value: Node, axes: Rows) -> Rows:
-        if home.members[0].op in ALONE or home.block is not None:
+        if home.first.op in ALONE or home.block is not None:
             return {}
         index, known = home.index_of[value], self.rows_of.get(home)
         rows = {row: home.row_index.index(index[axis]) for row, axis in axes.items()
@@ -110,7 +110,7 @@ class _Candidate:
         return members.isdisjoint(toposort(around)) and all(
             self._axes(group, value).keys() >= self.rows
             for group in members
-            for value in self.homes.keys() & group.reads
+            for value in self.homes.keys() & group.read_at.keys()
             if self.homes[value] in members
         )
 

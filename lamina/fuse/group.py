@@ -11,6 +11,7 @@ hand, and when no other kernel stands between the two.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -69,45 +70,50 @@ class KernelGroup:
         if first.op is Op.SCAN or first.op is Op.SCATTER:
             serial = first.arg.axes if first.op is Op.SCAN else (first.arg.axis,)
         shape = first.src[-1].shape if serial else first.shape
-        self.number = number
+        self.first, self.number = first, number
         self.rows = squeezed(tuple(size for axis, size in enumerate(shape) if axis not in serial))
         # Squeezed shapes of members, and which of their axes are rows.
         self.layouts = {squeezed(shape): _kept_axes(shape, serial)}
         self.values = values
         self.members: list[Node] = []
-        self.reads: set[object] = set()  # values of other kernels, and the storage of inputs
         self.written: frozenset[Node] = frozenset()  # the operations of all members
         # What must run before: kernels are a graph like nodes, which `toposort` puts in order.
         self.src: tuple[KernelGroup, ...] = ()
         self.contracts: Node | None = None  # the reduction whose operands are reused across rows
-        self.plan: AxisPlan = {}
         self.block: Block | None = None
-        self._begin()
+        self.base: KernelGroup | None = None  # stores what a scatter changes
+        if first.op is Op.SCATTER:
+            self.base = KernelGroup(Node(Op.CONTIGUOUS, first.src[:1]), values)
+        self._restart({})
         if first.op is Op.REDUCE:
-            self.admit_reduction(first)
-        if first.op is Op.ARGSORT:  # a kernel of its own kind
-            self.members.append(first)
-        else:
-            self.add(first)
-            self.contracts = contraction([self.stores[first].value], self.row_axes)
+            self._admit_reduction(first)
+        self.add(first)
+        self.contracts = contraction([self.stores[first].value], self.row_axes)
 
-    def _begin(self) -> None:
+    @property
+    def reads(self) -> set[object]:
+        """Values of other kernels, and the storage of inputs."""
+        own = {one.arg.storage if one.op is Op.BUFFER else one for one in self.read_at}
+        return own | self.base.reads if self.base else own
+
+    def _restart(self, plan: AxisPlan) -> None:
+        """Lower every member anew, with axes split as `plan` says."""
+        self.plan = plan
         self.parameters: dict[object, tuple[int, Node]] = {}
         self.index_of: dict[Node, Index] = {}
         self.read_at: dict[Node, set[Index]] = {}
         self.stores: dict[Node, Store] = {}
-        self.lowering = Lowering(self._parameter, self.plan)
+        self.lowering = Lowering(self._parameter, plan)
         self.row_index, axes = self.lowering.new_axes(self.rows)
         self.blocks = self._block_axes()
         self.row_axes = (*self.blocks, *(axis for axis in axes if axis not in self.blocks))
-        self._loops = {self.rows: (self.row_index, self.row_axes)}
+        self._lower(self.members)
 
     def run_in_blocks(self, block: Block) -> None:
         """Number the blocks by the first row axes."""
         self.block = block
-        self.plan = {block.rows[-1]: (self.rows[block.rows[-1]] // block.size, block.size)}
-        self._begin()
-        self._lower_all(self.members)
+        last = block.rows[-1]
+        self._restart({last: (self.rows[last] // block.size, block.size)})
 
     def _block_axes(self) -> Index:
         if self.block is None:
@@ -116,15 +122,23 @@ class KernelGroup:
         number = next(axis for axis, stride in split.items() if stride == self.block.size)
         return (*(axis for terms in whole for axis in terms), number)
 
-    def _place(self, node: Node, index: Index) -> Node:
-        """Where ``node[index]`` lies in memory; in that of a block, its rows lie side by side."""
+    def block_shape(self, node: Node) -> Shape | None:
+        """How a block holds `node`, its rows side by side; None for what memory holds whole."""
         if self.block is None or node not in self.block.inside:
+            return None
+        rows = self.block.inside[node]
+        rest = (size for axis, size in enumerate(node.shape) if axis not in rows)
+        return (*rest, self.block.size)
+
+    def _place(self, node: Node, index: Index) -> Node:
+        """Where ``node[index]`` lies in memory, or in that of a block."""
+        shape = self.block_shape(node)
+        if self.block is None or shape is None:
             return flat_index(node.shape, index)
-        at = self.block.inside[node]
-        inner = ix.add(index[at[-1]], ix.scale(self.blocks[-1], -self.block.size))
-        rest = [axis for axis in range(len(index)) if axis not in at]
-        shape = (*(node.shape[axis] for axis in rest), self.block.size)
-        return flat_index(shape, (*(index[axis] for axis in rest), inner))
+        rows = self.block.inside[node]
+        rest = (one for axis, one in enumerate(index) if axis not in rows)
+        inner = ix.add(index[rows[-1]], ix.scale(self.blocks[-1], -self.block.size))
+        return flat_index(shape, (*rest, inner))
 
     def _parameter(self, node: Node, index: Index) -> tuple[int, Node] | None:
         if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
@@ -146,25 +160,28 @@ class KernelGroup:
     def _index(self, shape: Shape) -> tuple[Index, Index]:
         """Where an array of `shape` is computed: its index, and the axes of its loops."""
         full = squeezed(shape)
-        if full not in self._loops:
-            layout = self.layouts[full]
-            sizes = tuple(size for axis, size in enumerate(full) if axis not in layout)
-            columns, opened = self.lowering.loops_in(self.row_index, sizes)
-            rows, rest = iter(self.row_index), iter(columns)
-            index = tuple(next(rows if axis in layout else rest) for axis in range(len(full)))
-            self._loops[full] = index, (*self.row_axes, *opened)
-        index, axes = self._loops[full]
-        rest = iter(index)
-        return tuple(ix.ZERO if size == 1 else next(rest) for size in shape), axes
+        kept = self.layouts[full]
+        sizes = tuple(size for axis, size in enumerate(full) if axis not in kept)
+        columns, opened = self.lowering.loops_in(self.row_index, sizes)
+        rows, rest = iter(self.row_index), iter(columns)
+        index = iter([next(rows if axis in kept else rest) for axis in range(len(full))])
+        placed = tuple(ix.ZERO if size == 1 else next(index) for size in shape)
+        return placed, (*self.row_axes, *opened)
 
-    def _lower(self, node: Node) -> None:
-        index, axes = self._index(node.src[-1].shape if node.op is Op.SCATTER else node.shape)
-        self.index_of[node] = index
-        if node.op is Op.SCATTER:
-            self.stores[node] = self._scattered(node, index, axes)
-        else:
-            value = self.lowering.value(node, index)
-            self.stores[node] = Store(0, self._place(node, index), value, axes)
+    def _lower(self, nodes: Sequence[Node]) -> None:
+        """Lower `nodes`; starts over with every member as often as an axis must be split."""
+        try:
+            for node in nodes:
+                scatters = node.op is Op.SCATTER
+                index, axes = self._index(node.src[-1].shape if scatters else node.shape)
+                self.index_of[node] = index
+                if scatters:
+                    self.stores[node] = self._scattered(node, index, axes)
+                else:
+                    value = self.lowering.value(node, index)
+                    self.stores[node] = Store(0, self._place(node, index), value, axes)
+        except SplitAxisError as request:
+            self._restart(self.lowering.split(request))
 
     def _scattered(self, node: Node, index: Index, axes: Index) -> Store:
         """The updates at `index`, combined with what lies at their places."""
@@ -178,23 +195,11 @@ class KernelGroup:
 
     def add(self, node: Node) -> None:
         self.members.append(node)
-        self._lower_all([node])
-
-    def _lower_all(self, nodes: Sequence[Node]) -> None:
-        """Lower `nodes`; starts over with every member as often as an axis must be split."""
-        while True:
-            try:
-                for node in nodes:
-                    self._lower(node)
-                return
-            except SplitAxisError as request:
-                self.plan = self.lowering.split(request)
-                self._begin()
-                nodes = self.members
+        self._lower([node])
 
     def try_add(self, node: Node) -> bool:
         """Add `node` if it fits; otherwise leave the group as it was."""
-        saved = self.rows, self.layouts, self.plan
+        shapes, plan = (self.rows, self.layouts), self.plan
         if not self._admit(node):
             return False
         try:
@@ -204,21 +209,20 @@ class KernelGroup:
         except NotFusableError:
             pass
         self.members.pop()
-        self.rows, self.layouts, self.plan = saved
-        self._begin()
-        self._lower_all(self.members)
+        self.rows, self.layouts = shapes
+        self._restart(plan)
         return False
 
     def _admit(self, node: Node) -> bool:
         """The cheap conditions, on shapes alone; may turn the group's rows into full members."""
-        if node.op in ALONE or self.members[0].op in ALONE:
+        if node.op in ALONE or self.first.op in ALONE:
             return False
         if node.op is Op.REDUCE:
-            return not self.contracts and self.admit_reduction(node)
+            return not self.contracts and self._admit_reduction(node)
         full = squeezed(node.shape)
         return full == self.rows or (full in self.layouts and not self.contracts)
 
-    def admit_reduction(self, node: Node) -> bool:
+    def _admit_reduction(self, node: Node) -> bool:
         """Does a reduction fit the rows? Its operands may become full members, or the rows its."""
         shape, axes = node.src[0].shape, node.arg.axes
         full, kept = squeezed(shape), _kept_axes(shape, axes)
@@ -236,9 +240,8 @@ class KernelGroup:
         if not (repeats and pointwise) or any(one.op is Op.FOLD for one in values):
             return False
         self.rows = squeezed(node.shape)
-        self.layouts = {full: kept}
-        self._begin()
-        self._lower_all(self.members)
+        self.layouts = {full: kept, self.rows: frozenset(range(len(self.rows)))}
+        self._restart({})  # the rows are others now
         return True
 
 
@@ -256,17 +259,16 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
     values = frozenset(chosen)
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
-    families: dict[object, list[tuple[KernelGroup, set[Node]]]] = {}
+    # Those with a value of an extent that reads an array or serves a user.
+    related: defaultdict[tuple[object, Node], set[KernelGroup]] = defaultdict(set)
     by_number = attrgetter("number")
     for node, region in chosen.items():
         written, operands = written_of(region), {one for inner in region for one in inner.src}
         arrays = {one for one in operands if one in values or one.op is Op.BUFFER}
         needed = {homes[one] for one in arrays & values}
-        # Values of one extent are siblings if they read one array or serve one user.
         extent = (node.src[0].shape, node.arg.axes) if node.op is Op.REDUCE else node.shape
-        family, kin = families.setdefault(extent, []), arrays.union(users[node])
-        siblings = {group for group, others in family if kin & others}
-        candidates = needed | siblings
+        kin = [(extent, one) for one in arrays.union(users[node])]
+        candidates = needed.union(*(related[one] for one in kin))
         if len(candidates) > 1:  # nothing may stand between
             candidates -= set(toposort(one for group in needed for one in group.src))
         for group in sorted(candidates, key=by_number, reverse=True):
@@ -276,11 +278,10 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
             group = KernelGroup(node, values, len(groups))
             groups.append(group)
         homes[node] = group
-        group.reads |= {one for one in arrays & values if homes[one] is not group}
-        group.reads |= {one.arg.storage for one in arrays - values}
         group.written |= written
         group.src = tuple(sorted({*group.src, *needed} - {group}, key=by_number))
-        family.append((group, kin))
+        for one in kin:
+            related[one].add(group)
     return toposort(groups)
 
 

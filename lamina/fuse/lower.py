@@ -96,7 +96,7 @@ class Lowering:
             return Node(op, operands, node.arg)
         if op in Group.MOVEMENT:
             return self._moved(node, index, condition)
-        if op in Group.EFFECT:
+        if op in Group.EFFECT or op is Op.ARGSORT:  # a sort has a kernel that reads its keys
             return self.value(node.src[-1], index, condition)
         if op is Op.IOTA:
             return cast(index[0], node.dtype)

@@ -57,6 +57,16 @@ def test_parts_of_a_reduction_are_large(shape: tuple[int, ...], stored: list[int
     assert [int(record.name.split("_")[1]) for record in records] == stored
 
 
+def test_rows_that_change_forget_how_the_old_ones_were_split() -> None:
+    x = np.random.default_rng(7).integers(0, 9, (3, 2, 4, 8)).astype(np.float32)
+    wanted = x.transpose(1, 0, 2, 3).reshape(6, 4, 8) + 1
+    whole = lm.asarray(x).permute_dims((1, 0, 2, 3)).reshape((6, 4, 8)) + 1
+    total = whole.sum(axis=(0, 2))
+    lm.realize(whole, total)
+    np.testing.assert_array_equal(whole.numpy(), wanted)
+    np.testing.assert_array_equal(total.numpy(), wanted.sum((0, 2)))
+
+
 def test_a_condition_on_columns_stays_outside_of_a_reduction_of_their_extent() -> None:
     x = leaf(np.random.default_rng(6).standard_normal((20, 8)).astype(np.float32))
     total = build.reshape(build.reduce(ADD, (1,), x), (20, 1))
