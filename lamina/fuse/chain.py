@@ -50,7 +50,7 @@ def chained(
     for last in reversed(groups):
         if last not in chain_of:
             found = _Candidate(last, homes)
-            large = any(_nbytes(value) >= LARGE for value in homes.keys() & last.read_at.keys())
+            large = any(_nbytes(value) >= LARGE for value in last.operands)
             if large and in_blocks and last.first.op not in ALONE:
                 found.grow(readers, kept)
             pays = chain_of.keys().isdisjoint(found.rows_of) and found.settle()
@@ -74,7 +74,7 @@ class _Candidate:
     def grow(self, readers: Readers, kept: set[Node]) -> None:
         """Let kernels join whose values a member reads, each block its own rows alone."""
         for reader in (todo := [self.last]):
-            for value in self.homes.keys() & reader.read_at.keys():
+            for value in reader.operands:
                 home = self.homes[value]
                 rows = self._rows_of_home(home, value, axes := self._axes(reader, value))
                 enough = rows and rows.keys() >= (self.rows if self.inside else rows.keys())
@@ -110,7 +110,7 @@ class _Candidate:
         return members.isdisjoint(toposort(around)) and all(
             self._axes(group, value).keys() >= self.rows
             for group in members
-            for value in self.homes.keys() & group.read_at.keys()
+            for value in group.operands
             if self.homes[value] in members
         )
 

@@ -42,7 +42,7 @@ ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, O
 BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.FLIP})
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
-Users = Mapping[Node, list[Node]]
+Users = dict[Node, list[Node]]
 MIN_ROWS = 16  # fewer rows than this leave threads idle, unless
 SMALL = 1 << 16  # the whole kernel touches no more elements than this
 ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
@@ -95,6 +95,11 @@ class KernelGroup:
         """Values of other kernels, and the storage of inputs."""
         own = {one.arg.storage if one.op is Op.BUFFER else one for one in self.read_at}
         return own | self.base.reads if self.base else own
+
+    @property
+    def operands(self) -> list[Node]:
+        """The values of other kernels that this one reads."""
+        return [one for one in self.read_at if one.op is not Op.BUFFER]
 
     def _restart(self, plan: AxisPlan) -> None:
         """Lower every member anew, with axes split as `plan` says."""
@@ -151,11 +156,9 @@ class KernelGroup:
 
     def _same_row(self, node: Node, index: Index) -> bool:
         """May a full member be recomputed at other columns of the same row?"""
-        layout = self.layouts.get(squeezed(node.shape))
-        if layout is None or squeezed(node.shape) == self.rows:
-            return False
+        kept = self.layouts.get(squeezed(node.shape))
         at = [one for one, size in zip(index, node.shape, strict=True) if size != 1]
-        return tuple(at[axis] for axis in sorted(layout)) == self.row_index
+        return kept is not None and tuple(at[axis] for axis in sorted(kept)) == self.row_index
 
     def _index(self, shape: Shape) -> tuple[Index, Index]:
         """Where an array of `shape` is computed: its index, and the axes of its loops."""
@@ -253,9 +256,8 @@ def _kept_axes(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
 
 def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
     """Kernels for everything that `sinks` need, in an order in which they can run."""
-    order = toposort(sinks)
-    users = users_of(order)
-    chosen = choose_values(sinks, order, users)
+    users = users_of(sinks)
+    chosen = choose_values(sinks, users)
     values = frozenset(chosen)
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
@@ -288,20 +290,18 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
 # Which values.
 
 
-def choose_values(
-    sinks: Sequence[Node], order: list[Node], users: Users
-) -> dict[Node, frozenset[Node]]:
+def choose_values(sinks: Sequence[Node], users: Users) -> dict[Node, frozenset[Node]]:
     """The nodes that get a buffer if anything outside their kernel reads them, in order, each with
     the nodes that computing it takes."""
-    values = {node for node in order if node.op in ALWAYS}.union(sinks)
-    values.update(node.src[0] for node in order if node.op in (Op.ARGSORT, Op.COPY))
-    ends, absorbed = _epilogues(order, values, users)
+    values = {node for node in users if node.op in ALWAYS}.union(sinks)
+    values.update(node.src[0] for node in users if node.op in (Op.ARGSORT, Op.COPY))
+    ends, absorbed = _epilogues(users, values)
     values = (values | ends) - (absorbed - set(sinks))
-    values |= _repeated(order, values)
-    values |= _shared(order, users, values)
+    values |= _repeated(users, values)
+    values |= _shared(users, values)
     chosen: dict[Node, frozenset[Node]] = {}
     regions: dict[Node, frozenset[Node]] = {}
-    for node in order:
+    for node in users:
         parts = (regions[one] for one in node.src if one not in values)
         region = regions[node] = frozenset((node,)).union(*parts)
         long = len(region) > MAX_WRITTEN and len(written_of(region)) > MAX_WRITTEN
@@ -312,32 +312,29 @@ def choose_values(
     return chosen
 
 
-def users_of(order: Iterable[Node]) -> Users:
-    """The nodes that have each node as an operand."""
-    users: dict[Node, list[Node]] = {node: [] for node in order}
+def users_of(sinks: Iterable[Node]) -> Users:
+    """The nodes that have each node as an operand, for all that `sinks` need, operands first."""
+    users: dict[Node, list[Node]] = {node: [] for node in toposort(sinks)}
     for node in users:
         for operand in dict.fromkeys(node.src):
             users[operand].append(node)
     return users
 
 
-def _epilogues(order: list[Node], values: set[Node], users: Users) -> tuple[set[Node], set[Node]]:
+def _epilogues(users: Users, values: set[Node]) -> tuple[set[Node], set[Node]]:
     """Where the kernel of each reduction stores: at the end of the region that alone uses it. And
     the reductions that a movement separates from theirs: they have no use of their own and are
     computed in place, at the end's axes."""
-    position = {node: place for place, node in enumerate(order)}
+    position = {node: place for place, node in enumerate(users)}
     ends, absorbed = set(), set()
     for node in (one for one in values if one.op is Op.REDUCE):
-        end, last, moved = node, node, False
-        while last is node or last not in values:
-            following = _following(last, users, position)
-            if following is None:
-                break
-            last = following
+        end, moved, last = node, False, _following(node, users, position)
+        while last is not None:
             moved |= last.op in (Op.PERMUTE, Op.FLIP)
             moved |= squeezed(last.src[0].shape) != squeezed(last.shape)
             if last.op is not Op.RESHAPE or moved:
                 end = last
+            last = None if last in values else _following(last, users, position)
         ends.add(end)
         if moved:
             absorbed.add(node)
@@ -373,27 +370,25 @@ def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
     return cost
 
 
-def _repeated(order: list[Node], values: set[Node]) -> set[Node]:
+def _repeated(users: Users, values: set[Node]) -> set[Node]:
     """Values that an EXPAND would have computed once for each copy."""
-    cost = costs(order, values)
-    found = set()
-    for node in order:
-        if node.op is not Op.EXPAND or prod(node.src[0].shape) <= 1:
-            continue
-        source = node.src[0]
-        while source.op in Group.MOVEMENT and source not in values and source.op is not Op.PAD:
-            source = source.src[0]
-        repeated = source.op in Group.ELEMENTWISE and cost[source] >= REPEATED_COST
-        if repeated or source.op is Op.PAD:  # testing the bounds again costs more than the copy
-            found.add(source)
+    cost, found = costs(users, values), set()
+    for source in (one.src[0] for one in users if one.op is Op.EXPAND):
+        if prod(source.shape) > 1:
+            while source.op in Group.MOVEMENT and source not in values and source.op is not Op.PAD:
+                source = source.src[0]
+            # Testing the bounds of a PAD again costs more than the copy.
+            dear = source.op in Group.ELEMENTWISE and cost[source] >= REPEATED_COST
+            if dear or source.op is Op.PAD:
+                found.add(source)
     return found
 
 
-def _shared(order: list[Node], users: Users, values: set[Node]) -> set[Node]:
+def _shared(users: Users, values: set[Node]) -> set[Node]:
     """Expensive values with users in more than one other value, nearest to the users first."""
-    cost, ends = costs(order, values), set(values)
+    cost, ends = costs(users, values), set(values)
     owners: dict[Node, frozenset[Node]] = {}
-    for node in reversed(order):
+    for node in reversed(users):
         parts = ({user} if user in ends else owners[user] for user in users[node])
         owners[node] = frozenset[Node]().union(*parts)
         if len(owners[node]) > 1 and node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST:

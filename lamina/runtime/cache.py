@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import functools
 import hashlib
 import os
 import shutil
@@ -86,7 +85,7 @@ class DiskCache:
             CacheWarning,
             stacklevel=3,
         )
-        self.folder = _own_folder(os.getpid())
+        self.folder = _own_folder()
 
 
 @contextlib.contextmanager
@@ -117,17 +116,17 @@ def _prepare(folder: Path) -> None:
                 file.unlink()
 
 
-@functools.cache
-def _own_folder(process: int) -> Path:
-    """A private folder that goes away with `process`."""
+def _own_folder() -> Path:
+    """A private folder that goes away with this process."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="lamina-"))
     except OSError as error:
         raise DeviceError(f"no folder for temporary files: {error.strerror}") from error
+    process = os.getpid()
 
+    @atexit.register
     def remove() -> None:
         if process == os.getpid():  # a forked child inherits the registration, not the folder
             shutil.rmtree(folder, ignore_errors=True)
 
-    atexit.register(remove)
     return folder

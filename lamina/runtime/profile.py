@@ -5,32 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 Record = TypeVar("Record")
 
 
-class Recorder(Generic[Record]):
-    """``with recorder() as records:`` collects everything published inside the block."""
-
-    def __init__(self) -> None:
-        self._open: list[list[Record]] = []
-
-    def __bool__(self) -> bool:
-        """Does anyone want records?"""
-        return bool(self._open)
+class Recorder(list[list[Record]]):
+    """The lists being filled; it is true while there are any. ``with recorder() as records:``
+    collects everything published inside the block."""
 
     @contextmanager
     def __call__(self) -> Iterator[list[Record]]:
         records: list[Record] = []
-        self._open.append(records)
+        self.append(records)
         try:
             yield records
         finally:
-            self._open = [one for one in self._open if one is not records]
+            self[:] = [one for one in self if one is not records]
 
     def publish(self, record: Record) -> None:
-        for records in self._open:
+        for records in self:
             records.append(record)
 
 
