@@ -53,8 +53,8 @@ def chained(
             large = any(_nbytes(value) >= LARGE for value in last.operands)
             if large and in_blocks and last.first.op not in ALONE:
                 found.grow(readers, kept)
-            pays = chain_of.keys().isdisjoint(found.rows_of) and found.settle()
-            Chain([one for one in groups if one in found.rows_of] if pays else [last], chain_of)
+            members = found.rows_of if found.settle() else [last]
+            Chain([one for one in groups if one in members], chain_of)
     return list(dict.fromkeys(chain_of[one] for one in groups))
 
 

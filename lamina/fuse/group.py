@@ -85,8 +85,7 @@ class KernelGroup:
         if first.op is Op.SCATTER:
             self.base = KernelGroup(Node(Op.CONTIGUOUS, first.src[:1]), values)
         self._restart({})
-        if first.op is Op.REDUCE:
-            self._admit_reduction(first)
+        self._admit(first)
         self.add(first)
         self.contracts = contraction([self.stores[first].value], self.row_axes)
 
@@ -203,7 +202,7 @@ class KernelGroup:
     def try_add(self, node: Node) -> bool:
         """Add `node` if it fits; otherwise leave the group as it was."""
         shapes, plan = (self.rows, self.layouts), self.plan
-        if not self._admit(node):
+        if node.op in ALONE or self.first.op in ALONE or not self._admit(node):
             return False
         try:
             self.add(node)
@@ -217,34 +216,28 @@ class KernelGroup:
         return False
 
     def _admit(self, node: Node) -> bool:
-        """The cheap conditions, on shapes alone; may turn the group's rows into full members."""
-        if node.op in ALONE or self.first.op in ALONE:
-            return False
-        if node.op is Op.REDUCE:
-            return not self.contracts and self._admit_reduction(node)
-        full = squeezed(node.shape)
-        return full == self.rows or (full in self.layouts and not self.contracts)
-
-    def _admit_reduction(self, node: Node) -> bool:
-        """Does a reduction fit the rows? Its operands may become full members, or the rows its."""
+        """The cheap conditions, on shapes alone. The operands of a reduction may become full
+        members, or the rows its own."""
+        rows = squeezed(node.shape)
+        if node.op is not Op.REDUCE:
+            return rows == self.rows or (rows in self.layouts and not self.contracts)
         shape, axes = node.src[0].shape, node.arg.axes
         full, kept = squeezed(shape), _kept_axes(shape, axes)
         # Do rows lie together in memory, so that passing over one twice finds it in the cache?
         together = max((axis for axis, size in enumerate(shape) if size != 1), default=-1) in axes
         repeats = together and (prod(node.shape) >= MIN_ROWS or prod(shape) <= SMALL)
-        if squeezed(node.shape) == self.rows:
-            if repeats:
-                self.layouts = {full: kept} | self.layouts
+        if self.contracts:
+            return False
+        if rows == self.rows:
+            self.layouts = {full: kept} | self.layouts if repeats else self.layouts
             return True
-        pointwise = all(
-            one.op in Group.ELEMENTWISE and squeezed(one.shape) == full for one in self.members
-        )
         values = toposort(store.value for store in self.stores.values())
+        pointwise = all(squeezed(one.shape) == full for one in self.members)
         if not (repeats and pointwise) or any(one.op is Op.FOLD for one in values):
             return False
-        self.rows = squeezed(node.shape)
-        self.layouts = {full: kept, self.rows: frozenset(range(len(self.rows)))}
-        self._restart({})  # the rows are others now
+        self.rows = rows
+        self.layouts = {full: kept, rows: frozenset(range(len(rows)))}
+        self._restart({})  # what is split by number would be other axes
         return True
 
 

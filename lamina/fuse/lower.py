@@ -198,10 +198,8 @@ def moved_index(node: Node, index: Index) -> Index:
         case Op.SHRINK:
             return tuple(map(ix.scale, index, arg.step, arg.start))
         case Op.FLIP:
-            turned = list(index)
-            for axis in arg:
-                turned[axis] = ix.scale(index[axis], -1, shape[axis] - 1)
-            return tuple(turned)
+            turned = [ix.scale(one, -1, size - 1) for one, size in zip(index, shape, strict=True)]
+            return tuple(turned[axis] if axis in arg else one for axis, one in enumerate(index))
         case _:  # SHEAR
             axis, by, step = arg
             offset = 0 if step > 0 else (node.shape[by] - 1) * step
