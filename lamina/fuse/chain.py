@@ -25,20 +25,6 @@ Readers = Mapping[object, Sequence[KernelGroup]]
 Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
 
 
-class Chain:
-    """Kernels that run together, block by block; most chains are of one kernel."""
-
-    def __init__(self, groups: list[KernelGroup], chain_of: dict[KernelGroup, Chain]) -> None:
-        self.groups, self.chain_of = groups, chain_of
-        chain_of |= dict.fromkeys(groups, self)
-
-    @property
-    def src(self) -> tuple[Chain, ...]:
-        """What must run before."""
-        before = (self.chain_of[one] for group in self.groups for one in group.src)
-        return tuple(one for one in dict.fromkeys(before) if one is not self)
-
-
 def chained(
     groups: Sequence[KernelGroup], readers: Readers, wanted: Iterable[Node], in_blocks: bool
 ) -> list[Chain]:
@@ -49,22 +35,32 @@ def chained(
     kept = set(wanted)
     for last in reversed(groups):
         if last not in chain_of:
-            found = _Candidate(last, homes)
+            chain = Chain(last, homes, chain_of)
             large = any(_nbytes(value) >= LARGE for value in last.operands)
             if large and in_blocks and last.first.op not in ALONE:
-                found.grow(readers, kept)
-            members = found.rows_of if found.settle() else [last]
-            Chain([one for one in groups if one in members], chain_of)
+                chain.grow(readers, kept)
+            if chain.settle():
+                chain.groups = [one for one in groups if one in chain.rows_of]
+            chain_of |= dict.fromkeys(chain.groups, chain)
     return list(dict.fromkeys(chain_of[one] for one in groups))
 
 
-class _Candidate:
-    """The kernels before `last` that can share its blocks."""
+class Chain:
+    """Kernels that run together, block by block: `last` and those before it that can share its
+    blocks. Most chains are of one kernel."""
 
-    def __init__(self, last: KernelGroup, homes: dict[Node, KernelGroup]) -> None:
-        self.last, self.homes = last, homes
+    def __init__(
+        self, last: KernelGroup, homes: dict[Node, KernelGroup], chain_of: dict[KernelGroup, Chain]
+    ) -> None:
+        self.last, self.homes, self.chain_of, self.groups = last, homes, chain_of, [last]
         self.rows_of: dict[KernelGroup, Rows] = {last: {row: row for row in range(len(last.rows))}}
         self.inside: dict[Node, Rows] = {}  # values that stay inside, and which axes the rows are
+
+    @property
+    def src(self) -> tuple[Chain, ...]:
+        """What must run before."""
+        before = (self.chain_of[one] for group in self.groups for one in group.src)
+        return tuple(one for one in dict.fromkeys(before) if one is not self)
 
     @property
     def rows(self) -> set[int]:

@@ -72,8 +72,8 @@ class KernelGroup:
         shape = first.src[-1].shape if serial else first.shape
         self.first, self.number = first, number
         self.rows = squeezed(tuple(size for axis, size in enumerate(shape) if axis not in serial))
-        # Squeezed shapes of members, and which of their axes are rows.
-        self.layouts = {squeezed(shape): _kept_axes(shape, serial)}
+        # Squeezed shapes of members, and which of their axes are columns.
+        self.layouts = {squeezed(shape): _columns(shape, serial)}
         self.values = values
         self.members: list[Node] = []
         self.written: frozenset[Node] = frozenset()  # the operations of all members
@@ -155,19 +155,16 @@ class KernelGroup:
 
     def _same_row(self, node: Node, index: Index) -> bool:
         """May a full member be recomputed at other columns of the same row?"""
-        kept = self.layouts.get(squeezed(node.shape))
         at = [one for one, size in zip(index, node.shape, strict=True) if size != 1]
-        return kept is not None and tuple(at[axis] for axis in sorted(kept)) == self.row_index
+        columns = self.layouts.get(squeezed(node.shape), range(len(at)))
+        return self.row_index == tuple(one for axis, one in enumerate(at) if axis not in columns)
 
     def _index(self, shape: Shape) -> tuple[Index, Index]:
         """Where an array of `shape` is computed: its index, and the axes of its loops."""
         full = squeezed(shape)
-        kept = self.layouts[full]
-        sizes = tuple(size for axis, size in enumerate(full) if axis not in kept)
-        columns, opened = self.lowering.loops_in(self.row_index, sizes)
-        rows, rest = iter(self.row_index), iter(columns)
-        index = iter([next(rows if axis in kept else rest) for axis in range(len(full))])
-        placed = tuple(ix.ZERO if size == 1 else next(index) for size in shape)
+        index, opened = self.lowering.loops_in(self.row_index, full, self.layouts[full])
+        rest = iter(index)
+        placed = tuple(ix.ZERO if size == 1 else next(rest) for size in shape)
         return placed, (*self.row_axes, *opened)
 
     def _lower(self, nodes: Sequence[Node]) -> None:
@@ -222,29 +219,29 @@ class KernelGroup:
         if node.op is not Op.REDUCE:
             return rows == self.rows or (rows in self.layouts and not self.contracts)
         shape, axes = node.src[0].shape, node.arg.axes
-        full, kept = squeezed(shape), _kept_axes(shape, axes)
+        full, columns = squeezed(shape), _columns(shape, axes)
         # Do rows lie together in memory, so that passing over one twice finds it in the cache?
         together = max((axis for axis, size in enumerate(shape) if size != 1), default=-1) in axes
         repeats = together and (prod(node.shape) >= MIN_ROWS or prod(shape) <= SMALL)
         if self.contracts:
             return False
         if rows == self.rows:
-            self.layouts = {full: kept} | self.layouts if repeats else self.layouts
+            self.layouts = {full: columns} | self.layouts if repeats else self.layouts
             return True
         values = toposort(store.value for store in self.stores.values())
         pointwise = all(squeezed(one.shape) == full for one in self.members)
         if not (repeats and pointwise) or any(one.op is Op.FOLD for one in values):
             return False
         self.rows = rows
-        self.layouts = {full: kept, rows: frozenset(range(len(rows)))}
+        self.layouts = {full: columns, rows: frozenset()}
         self._restart({})  # what is split by number would be other axes
         return True
 
 
-def _kept_axes(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
-    """The axes of the squeezed `shape` that are not among `axes` of `shape` itself."""
+def _columns(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
+    """Which axes of the squeezed `shape` are among `axes` of `shape` itself."""
     sizes = [axis for axis, size in enumerate(shape) if size != 1]
-    return frozenset(place for place, axis in enumerate(sizes) if axis not in axes)
+    return frozenset(place for place, axis in enumerate(sizes) if axis in axes)
 
 
 def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:

@@ -6,7 +6,7 @@ operation only changes the index; padding adds a condition; a reduction opens ax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import mul
 
@@ -57,17 +57,21 @@ class Lowering:
         return tuple(index), tuple(opened)
 
     def loops_in(
-        self, index: Index, shape: Shape, condition: Node = ix.TRUE
+        self, index: Index, shape: Shape, axes: Collection[int], condition: Node = ix.TRUE
     ) -> tuple[Index, Index]:
-        """Loops over `shape` at the place `index`; reductions and columns of one extent share
-        them, so that what two passes over a row compute is one node. A reduction under a condition
-        has its own, as the condition may be of the columns."""
-        key = squeezed(shape), tuple(one for one in index if one is not ix.ZERO), condition
+        """Loops along `axes` of an array of `shape`, at the place `index` of its other axes: where
+        they are in the array, and the loops. Reductions and columns of one extent share them, so
+        that what two passes over a row compute is one node. A reduction under a condition has its
+        own, as the condition may be of the columns."""
+        sizes = squeezed(tuple(size for axis, size in enumerate(shape) if axis in axes))
+        key = sizes, tuple(one for one in index if one is not ix.ZERO), condition
         if key not in self._inner:
-            self._inner[key] = self.new_axes(key[0], reduce=True)
+            self._inner[key] = self.new_axes(sizes, reduce=True)
         inner, opened = self._inner[key]
-        rest = iter(inner)
-        return tuple(ix.ZERO if size == 1 else next(rest) for size in shape), opened
+        kept, new = iter(index), iter(inner)
+        places = [(new if size != 1 else None) if axis in axes else kept
+                  for axis, size in enumerate(shape)]  # fmt: skip
+        return tuple(ix.ZERO if one is None else next(one) for one in places), opened
 
     def split(self, request: SplitAxisError) -> AxisPlan:
         """The plan to start over with."""
@@ -157,10 +161,7 @@ class Lowering:
 
     def _reduced(self, node: Node, index: Index, condition: Node) -> Node:
         monoid, axes, part = node.arg
-        shape = node.src[0].shape
-        inner, opened = self.loops_in(index, tuple(shape[axis] for axis in axes), condition)
-        kept, reduced = iter(index), iter(inner)
-        full = tuple(next(reduced if axis in axes else kept) for axis in range(len(shape)))
+        full, opened = self.loops_in(index, node.src[0].shape, axes, condition)
         parts = tuple(self.value(operand, full, condition) for operand in node.src)
         return Node(Op.FOLD, parts + opened, Fold(monoid, part)) if opened else parts[part]
 
