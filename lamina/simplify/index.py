@@ -6,8 +6,6 @@ form, so that equal indices are the same node:
 
     (c*q + r) // c  ->  q + r // c        r keeps what c does not divide
     r // c          ->  0                 when the bounds say 0 <= r < c
-    (g*e) // (g*c)  ->  e // c            also with a remainder of the constant below g
-    (x // a) // b   ->  x // (a*b)
     (c*q + r) % c   ->  r % c,  and r when 0 <= r < c
     c*(x // c) + x % c  ->  x
 
@@ -18,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from math import gcd, inf
+from math import inf
 
 from lamina.dtypes import bool_, int64
 from lamina.ir.kernel import Terms, bounds, divisor_of
@@ -85,48 +83,25 @@ def _divide(index: Node, divisor: int) -> tuple[Node, Node]:
     terms, constant = terms_of(index)
     quotient = {one: factor // divisor for one, factor in terms.items() if factor % divisor == 0}
     rest = {one: factor for one, factor in terms.items() if factor % divisor}
-    # As much of the constant stays with the rest as keeps the rest below the divisor.
-    for kept in dict.fromkeys((constant, constant % divisor)):
-        second = affine(rest, kept)
-        if _within(second, divisor):
-            break
-    return affine(quotient, (constant - kept) // divisor), second
-
-
-def _cancel(terms: Terms, constant: int, divisor: int) -> tuple[Node, int]:
-    """The affine form over the greatest factor that its terms share with `divisor`; that factor."""
-    common = gcd(divisor, *terms.values())
-    return affine({one: terms[one] // common for one in terms}, constant // common), common
+    return affine(quotient, constant // divisor), affine(rest, constant % divisor)
 
 
 def floordiv(index: Node, divisor: int) -> Node:
     """``index // divisor`` for a positive divisor."""
-    if divisor == 1:
-        return index
     quotient, rest = _divide(index, divisor)
     if _within(rest, divisor):
         return quotient
-    inner, common = _cancel(*terms_of(rest), divisor)
-    if common > 1:
-        return add(quotient, floordiv(inner, divisor // common))
-    if rest.op is Op.IDIV and (own := divisor_of(rest)):
-        return add(quotient, floordiv(rest.src[0], own * divisor))
     return add(quotient, Node(Op.IDIV, (rest, const(divisor, int64))))
 
 
 def mod(index: Node, divisor: int) -> Node:
     """``index % divisor`` for a positive divisor."""
-    if divisor == 1:
-        return ZERO
     _, rest = _divide(index, divisor)
     if _within(rest, divisor):
         return rest
     terms, constant = terms_of(rest)
-    reduced = {one: factor % divisor for one, factor in terms.items()}
-    inner, common = _cancel(reduced, constant % divisor, divisor)
-    if common > 1:
-        return scale(mod(inner, divisor // common), common, constant % common)
-    return Node(Op.MOD, (inner, const(divisor, int64)))
+    reduced = affine({one: factor % divisor for one, factor in terms.items()}, constant)
+    return Node(Op.MOD, (reduced, const(divisor, int64)))
 
 
 def inside(index: Node, size: int) -> Node:

@@ -144,6 +144,5 @@ def test_normal_form_makes_equal_indices_one_node() -> None:
     assert ix.floordiv(flat, 6) is A
     assert ix.mod(flat, 6) is B
     assert ix.floordiv(ix.add(ix.scale(A, 12), ix.scale(B, 2)), 12) is A
-    assert ix.floordiv(ix.floordiv(flat, 4), 3) is ix.floordiv(flat, 12)
     assert ix.inside(flat, 24) is ix.TRUE
     assert ix.inside(ix.scale(flat, 1, 24), 24) is ix.FALSE
