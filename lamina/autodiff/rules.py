@@ -70,11 +70,6 @@ def _spread(z: Node, x: Node) -> Node:
     return spread(x, z.arg.axes, z.src[0].shape)
 
 
-def _part(z: Node, part: int) -> Node:
-    """Another component of the same reduction, repeated along the reduced axes."""
-    return _spread(z, Node(z.op, z.src, z.arg._replace(part=part)))
-
-
 def _product(g: Node, z: Node, x: Node) -> Contributions:
     """dx_i = g * (product of the others): those before i times those after i, so that zeros need
     no division."""
@@ -121,7 +116,8 @@ def _extreme(g: Node, z: Node, x: Node) -> Contributions:
 
 def _extreme_at(g: Node, z: Node, value: Node, index: Node) -> Contributions:
     """d value_i = g where i is the index that won, else 0."""
-    return select(index.eq(_part(z, 1)), _spread(z, g), value.lift(0.0)), None
+    winner = _spread(z, Node(z.op, z.src, z.arg._replace(part=1)))
+    return select(index.eq(winner), _spread(z, g), value.lift(0.0)), None
 
 
 def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
@@ -154,12 +150,6 @@ def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
 def _if_larger(g: Node, this: Node, other: Node) -> Node:
     """g where `this` exceeds `other`, g / 2 where they are equal (as NaN counts), else 0."""
     return select(other < this, g, select(this < other, g.lift(0.0), g * 0.5))
-
-
-def _where(g: Node, z: Node, condition: Node, x: Node, y: Node) -> Contributions:
-    """`lamina.autodiff.sweep` says how the zeros stay zeros further down."""
-    zero = g.lift(0.0)
-    return None, select(condition, g, zero), select(condition, zero, g)
 
 
 def _expand(g: Node, z: Node, x: Node) -> Contributions:
@@ -270,7 +260,8 @@ VJP: dict[Op, Rule] = {
     Op.POW: _pow,
     Op.MAX: lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
     Op.MIN: lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
-    Op.WHERE: _where,
+    # `lamina.autodiff.sweep` says how these zeros stay zeros further down.
+    Op.WHERE: lambda g, z, p, x, y: (None, select(p, g, g.lift(0.0)), select(p, g.lift(0.0), g)),
     **dict.fromkeys(Group.REDUCTION, reduction_rule),
     Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
     Op.EXPAND: _expand,
