@@ -19,7 +19,7 @@ from lamina.dtypes import DType, bool_
 from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Group, Hole, Op
+from lamina.ir.ops import Group, Hole, Load, Op
 from lamina.kernel.schedule import LOCAL, Axes, Nest
 from lamina.simplify import index as ix
 
@@ -98,12 +98,15 @@ class NestPrinter(Target):
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self.starts: dict[Node, int] = {}  # axis -> index of the first lane
-        self.scratch = nest.kernel.scratch
+        self.staged = {store.value: store for _, store in nest.fills}
+        # What reductions come before is stored where it is computed first.
+        self.late = {one for one in self.staged if any(n.op is Op.FOLD for n in toposort([one]))}
+        self.filled = frozenset[Node]()  # what can be read from scratch memory in the open loops
+        self.stored: set[Node] = set()  # what is late and was computed for the open rows
         self.waiting: list[Store] = []  # those not yet printed for the open rows
         rows = nest.kernel.row_axes  # those whose index is given where the nest runs
         self.given = {axis for axis in rows if nest.bound(axis) not in LOCAL}
         self._names = 0
-        self._free = _staged_axes(nest)
 
     # Lines, scopes and axes.
 
@@ -145,7 +148,8 @@ class NestPrinter(Target):
             self.depth_of[axis] = len(self.scopes) - 1
             for at, store in () if order else self.nest.fills:
                 known = self.depth_of.keys() | set(store.axes)
-                if at is axis and free_axes(store.value) <= known:
+                late = store.value in self.late
+                if at is axis and not late and free_axes(store.value) <= known:
                     self._fill(store, segment)
         yield
         for axis in ordered:
@@ -156,6 +160,7 @@ class NestPrinter(Target):
 
     def _fill(self, store: Store, segment: Segment) -> None:
         """Print the loops that fill what is staged, inside those of `segment` that are open."""
+        self.filled -= {store.value}
         for rest in self.segments_of([axis for axis in store.axes if axis not in segment]):
             order = [axis for axis in store.axes if axis not in self.depth_of]
             runs = {axis: (segment | rest)[axis] for axis in order}
@@ -170,6 +175,7 @@ class NestPrinter(Target):
                     runs[source] = runs[source]._replace(how="unroll")
             with self.opened(runs, order):
                 self.stores([store])
+        self.filled |= {store.value}
 
     def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
         """The nests that together cover `extent` iterations of the chain `pieces`.
@@ -223,37 +229,38 @@ class NestPrinter(Target):
 
     # Values.
 
-    def free(self, node: Node) -> frozenset[Node]:
-        """The axes that a value depends on; what is staged also on those it is filled in."""
-        return self._free.get(node) or free_axes(node)
-
     def lanes_of(self, node: Node) -> int:
         """1, or the lanes of the vector axis that `node` depends on."""
-        free = self.free(node)
+        free = free_axes(node)
         return next((lanes for axis, lanes in self.vectors.items() if axis in free), 1)
 
     def home(self, node: Node) -> int:
         """The number of the outermost scope where `node` can be computed."""
-        return max(map(self.depth_of.__getitem__, self.free(node)), default=0)
+        return max(map(self.depth_of.__getitem__, free_axes(node)), default=0)
 
     def key(self, node: Node, point: Point) -> Key:
         """What tells values of one scope apart: the point, and which lanes."""
         if not (self.unrolled or self.vectors):
             return node, ()
-        free = self.free(node)
+        free = free_axes(node)
         at = [(axis, point[axis], 1) for axis in self.unrolled if axis in free]
         at += [(axis, self.starts[axis], n) for axis, n in self.vectors.items() if axis in free]
         return node, tuple(at)
 
     def value(self, node: Node, point: Point) -> Value:
-        """`node` at `point`, printed in its home scope the first time it is needed."""
+        """`node` at `point`, printed in its home scope the first time it is needed; from scratch
+        memory once it is there."""
         if node.op is Op.CONST:
             return self.literal(node)
         depth, key = self.home(node), self.key(node, point)
         cache = self.scopes[depth].cache
         if key not in cache:
             inner, self.scopes = self.scopes, self.scopes[: depth + 1]
-            if node.op is Op.FOLD:
+            if node in self.filled:
+                number, index = self.staged[node].parameter, self.staged[node].index
+                load = Node(Op.LOAD, (index,), Load(number, node.dtype))
+                cache[key] = self.declare(self.load(load, point))
+            elif node.op is Op.FOLD:
                 self._fold(node)
             elif node.op is Op.PREFIX:
                 self._prefix(node, point)
@@ -264,12 +271,15 @@ class NestPrinter(Target):
             else:
                 operands = [self.value(one, point) for one in node.src]
                 cache[key] = self.declare(self.operation(node, operands))
+            if node in self.late - self.filled:
+                self.store(self.staged[node], cache[key], point)
+                self.stored.add(node)
             self.scopes = inner
         return cache[key]
 
     def result(self, root: Node, point: Point) -> Value:
         """`value` of a root; operands come first, so that long chains need no deep recursion."""
-        for node in region(root):
+        for node in region(root, self.filled):
             self.value(node, point)
         return self.value(root, point)
 
@@ -309,7 +319,7 @@ class NestPrinter(Target):
         whole = dict.fromkeys(_component(mate, 0) for mate in self._mates(node))
         riders = [store for store in self.waiting if self._rides(store, axes)]
         self.waiting = [store for store in self.waiting if store not in riders]
-        sums = [Accumulation(one, at) for one in whole for at in self.points(self.free(one))]
+        sums = [Accumulation(one, at) for one in whole for at in self.points(free_axes(one))]
         for _, segments in groupby(sorted(self.segments_of(axes), key=_lanes), key=_lanes):
             for segment in segments:
                 with self.opened(segment):
@@ -321,6 +331,7 @@ class NestPrinter(Target):
                             self._step(one, inner, len(sums) < MANY_SUMS)
                     self.stores(riders)
             self._join([one for one in sums if one.running])
+        self._end_pass()
         for one in sums:  # the identity where the reduction was empty
             self._keep(one.fold, one.point, one.total or self.start(one.fold, 1))
 
@@ -331,14 +342,12 @@ class NestPrinter(Target):
         known = open_here and not self._missing(toposort([store.value]))
         again = any(one.op is Op.LOAD and one.arg.parameter == store.parameter
                     for one in kernel.nodes)  # fmt: skip
-        safe = store.parameter in self.scratch or not again
-        return store.axes[rows:] == axes and known and safe
+        return store.axes[rows:] == axes and known and not again
 
-    def _waits(self, node: Node) -> bool:
-        """Does it read scratch memory that a store has yet to fill?"""
-        later = {one.parameter for one in self.waiting} & self.scratch
-        loads = (one for one in toposort([node] if later else ()) if one.op is Op.LOAD)
-        return any(one.arg.parameter in later for one in loads)
+    def _end_pass(self) -> None:
+        """After loops: what was stored in all of those over its axes is in scratch memory."""
+        inside = self.depth_of.keys() - set(self.nest.kernel.row_axes)
+        self.filled |= {one for one in self.stored if inside.isdisjoint(free_axes(one))}
 
     def _mates(self, node: Node) -> list[Node]:
         """`node` and the missing reductions over its axes whose own operands are there."""
@@ -350,13 +359,12 @@ class NestPrinter(Target):
             if bound_axes(fold) == bound_axes(node)
             and self.home(fold) == depth
             and not self._missing(toposort(fold.src))
-            and not self._waits(fold)
         ]
 
     def _folds_of(self, nodes: Iterable[Node]) -> None:
         """Print the missing reductions beneath `nodes` that the open scopes can hold."""
         for fold in self._missing(toposort(nodes)):
-            for point in self.points(self.free(fold)):
+            for point in self.points(free_axes(fold)):
                 self.value(fold, point)
 
     def _missing(self, nodes: Iterable[Node]) -> list[Node]:
@@ -366,10 +374,10 @@ class NestPrinter(Target):
             node
             for node in nodes
             if node.op is Op.FOLD
-            and self.free(node) <= bound
+            and free_axes(node) <= bound
             and any(
                 self.key(node, point) not in self.scopes[self.home(node)].cache
-                for point in self.points(self.free(node))
+                for point in self.points(free_axes(node))
             )
         ]
 
@@ -474,21 +482,18 @@ class NestPrinter(Target):
     def rows(self, segment: Segment) -> None:
         """Everything the kernel does for the rows of one segment."""
         kernel = self.nest.kernel
+        self.filled, self.stored, self.waiting = frozenset(), set(), list(kernel.stores)
         with self.opened(segment):
-            self.waiting = list(kernel.stores)
             while self.waiting:
                 axes = self.waiting[0].axes
                 batch = [one for one in self.waiting if one.axes == axes]
-                roots = [one.value for one in batch]
-                if batch[0].parameter in self.scratch:  # others may read it later
-                    users = [one for one in kernel.nodes if roots[0] in toposort([one])]
-                    batch, roots = batch[:1], [one for one in users if not self._waits(one)]
-                self._folds_of(roots)  # columns may share their axes
+                self._folds_of(one.value for one in batch)  # columns may share their axes
                 stores = [one for one in batch if one in self.waiting]
                 self.waiting = [one for one in self.waiting if one not in stores]
                 for columns in self.segments_of(axes[kernel.rows :]):
                     with self.opened(columns):
                         self.stores(stores)
+                self._end_pass()
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Every value first, then every store, at every point of the open tile."""
@@ -503,11 +508,12 @@ class NestPrinter(Target):
 
 
 @lru_cache(maxsize=4096)
-def region(root: Node) -> list[Node]:
-    """The elementwise nodes beneath `root`, operands first, down to loads and reductions."""
+def region(root: Node, filled: frozenset[Node]) -> list[Node]:
+    """The elementwise nodes beneath `root`, operands first, down to loads, reductions and what is
+    `filled`."""
     order: list[Node] = []
-    stack = [root] if root.op in Group.ELEMENTWISE else []
-    seen = set(stack)
+    stack = [root] if root.op in Group.ELEMENTWISE and root not in filled else []
+    seen = filled.union(stack)
     while stack:
         fresh = dict.fromkeys(one for one in stack[-1].src if one.op in Group.ELEMENTWISE)
         if not fresh.keys() <= seen:
@@ -531,21 +537,6 @@ def _shorter_vectors(axis: Node, count: int) -> list[Segment]:
         {axis: Run("vector", lanes, start=start) if lanes > 1 else Run("fixed", start)}
         for lanes, start in zip(powers, starts, strict=False)
     ]
-
-
-def _staged_axes(nest: Nest) -> dict[Node, frozenset[Node]]:
-    """The axes of everything that is computed from staged values."""
-    around = {store.parameter: free_axes(store.value) | {at} for at, store in nest.fills}
-    kept = (store for store in nest.kernel.stores if store.parameter in nest.kernel.scratch)
-    around |= {store.parameter: frozenset(store.axes) for store in kept}
-    found: dict[Node, frozenset[Node]] = {}
-    for node in nest.kernel.nodes if around else ():
-        if node.op is Op.LOAD and node.arg.parameter in around:
-            found[node] = around[node.arg.parameter]
-        elif any(one in found for one in node.src):
-            free = frozenset[Node]().union(*(found.get(one) or free_axes(one) for one in node.src))
-            found[node] = free - frozenset(bound_axes(node)) if node.op is Op.FOLD else free
-    return found
 
 
 def _contiguous_axis(store: Store) -> Node | None:

@@ -18,7 +18,7 @@ from lamina.codegen.spell_c import TYPES, spell
 from lamina.dtypes import DType, bool_, float32, int64
 from lamina.fuse.program import Launch, Program
 from lamina.ir.interpreter import fold
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, points
+from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import Nest
@@ -105,7 +105,7 @@ class CPrinter(NestPrinter):
         terms, _ = ix.terms_of(index)
         nodes = [*terms] if condition is None else [*terms, condition]
         for axis, lanes in self.vectors.items():
-            if users := sum(axis in self.free(node) for node in nodes):
+            if users := sum(axis in free_axes(node) for node in nodes):
                 return axis, lanes, terms.get(axis) if users == 1 else None
         return None, 1, 1
 

@@ -57,7 +57,8 @@ class GpuPrinter(CPrinter):
 
     def load_first(self, roots: Iterable[Node], point: Point) -> None:
         for root in roots:
-            for one in (root, *(operand for node in region(root) for operand in node.src)):
+            inside = region(root, self.filled)
+            for one in (root, *(operand for node in inside for operand in node.src)):
                 if one.op is Op.LOAD:
                     self.value(one, point)
 
@@ -73,8 +74,9 @@ class GpuPrinter(CPrinter):
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         super().store(store, value, point)
-        alone = store.parameter not in self.scratch  # which each thread has of its own
-        if alone and self.cooperates and not any(axis in self.depth_of for axis in self.shared):
+        own = self.nest.kernel.parameters[store.parameter].memory == "scratch"  # of each thread
+        loops = any(axis in self.depth_of for axis in self.shared)
+        if self.cooperates and not own and not loops:
             line = self.scopes[-1].lines.pop()
             self.line("BARRIER;")  # the others have read what is overwritten
             self.line(f"if (THREAD < {self.width}) {{ {line} }}")

@@ -54,11 +54,6 @@ class Kernel:
     blocks: int = 0  # the first rows, which number the blocks of a chain of kernels
 
     @property
-    def scratch(self) -> set[int]:
-        """The parameters in scratch memory."""
-        return {number for number, one in enumerate(self.parameters) if one.memory == "scratch"}
-
-    @property
     def block_axes(self) -> tuple[Node, ...]:
         return self.row_axes[: self.blocks]
 

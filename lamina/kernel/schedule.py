@@ -18,7 +18,7 @@ from lamina.dtypes import DType, float32, float64
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Load, Op
+from lamina.ir.ops import Op
 from lamina.shape import strides_of
 from lamina.simplify import index as ix
 
@@ -63,7 +63,8 @@ class Chain(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """What fills scratch memory, one of the last parameters, in the body of the loop over `at`."""
+    """What fills scratch memory, one of the last parameters, in the body of the loop over `at`; of
+    what reductions come before, where it is computed first."""
 
     at: Node
     store: Store
@@ -226,23 +227,16 @@ class Stage(Move):
         index = ix.add(*map(ix.scale, axes, strides_of([axis.arg.size for axis in axes])))
         below = toposort([value])
         reduced, running = (any(one.op is op for one in below) for op in (Op.FOLD, Op.PREFIX))
-        again = any(one.op is Op.LOAD and one.arg.parameter in kernel.scratch for one in below)
+        again = any(store.value in below for _, store in nest.fills)
         self.require(not (again or running), "it is in scratch already, or a running value")
         late = reduced and at is not nest.row_loops[-1]
         self.require(not late, f"a{self.axis} is not the last loop over rows, as reductions need")
-        load = Node(Op.LOAD, (index,), Load(number, value.dtype))
-        room = Parameter(value.dtype, points(axes), reduced, "scratch")
+        room = Parameter(value.dtype, points(axes), memory="scratch")
         parameters, store = (*kernel.parameters, room), Store(number, index, value, axes)
         used = sum(one.nbytes for one in parameters if one.memory == "scratch")
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
-        if not reduced:
-            kernel = replace(kernel, parameters=parameters, stores=_rebuilt(kernel, {value: load}))
-            return replace(nest, kernel=kernel, fills=(*nest.fills, Fill(at, store)))
-        uses = passes(kernel)[value]
-        kept = {one: one for one, known in uses.items() if known == min(uses.values())}
-        own = (*kernel.row_axes, *(axis for axis in axes if axis not in kernel.row_axes))
-        stores = (replace(store, axes=own), *_rebuilt(kernel, {**kept, value: load}))
-        return replace(nest, kernel=replace(kernel, parameters=parameters, stores=stores))
+        kernel = replace(kernel, parameters=parameters)
+        return replace(nest, kernel=kernel, fills=(*nest.fills, Fill(at, store)))
 
 
 @dataclass(frozen=True)
@@ -419,14 +413,6 @@ def passes(kernel: Kernel) -> dict[Node, dict[Node, int]]:
         for one in node.src:
             found[one] |= {node: rounds[node]} if node.op is Op.FOLD else found[node]
     return found
-
-
-def _rebuilt(kernel: Kernel, staged: dict[Node, Node]) -> tuple[Store, ...]:
-    """The stores of `kernel` with other values for some of their nodes."""
-    memo: dict[Node, Node] = {}
-    for node in kernel.nodes:
-        memo[node] = ix.rebuild(node, tuple(memo[one] for one in node.src), staged)
-    return tuple(replace(store, value=memo[store.value]) for store in kernel.stores)
 
 
 def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nest:

@@ -48,8 +48,7 @@ def _chains(nest: Nest) -> None:
     pieces = [axis for chain in nest.chains for axis in chain.pieces]
     once = len(set(pieces)) == len(pieces) and set(pieces) <= set(nest.order)
     require(once, "a piece is in two chains, or in no loop")
-    kept = nest.kernel.scratch
-    walks = [terms_of(one.index)[0] for one in nest.kernel.stores if one.parameter not in kept]
+    walks = [terms_of(one.index)[0] for one in nest.kernel.stores]
     for (head, *inner), extent in nest.chains:
         blocks, block = head.arg.size, points(inner)
         text = f"{names_of([head])} has {blocks} blocks of {block} for an extent of {extent}"

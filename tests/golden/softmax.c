@@ -68,32 +68,32 @@ KERNEL(fold0_64x100) {
             const f32x16 t38 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
             const f32x16 t39 = (t38 + t37);
             const f32x16 t40 = exp_f32x16(t39);
+            *(f32x16u *)(p2 + 64 * a2) = t40;
             t41 = (t41 + t40);
             const f32x16 t42 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 16);
             const f32x16 t43 = (t42 + t37);
             const f32x16 t44 = exp_f32x16(t43);
+            *(f32x16u *)(p2 + 64 * a2 + 16) = t44;
             t45 = (t45 + t44);
             const f32x16 t46 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 32);
             const f32x16 t47 = (t46 + t37);
             const f32x16 t48 = exp_f32x16(t47);
+            *(f32x16u *)(p2 + 64 * a2 + 32) = t48;
             t49 = (t49 + t48);
             const f32x16 t50 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 48);
             const f32x16 t51 = (t50 + t37);
             const f32x16 t52 = exp_f32x16(t51);
-            t53 = (t53 + t52);
-            *(f32x16u *)(p2 + 64 * a2) = t40;
-            *(f32x16u *)(p2 + 64 * a2 + 16) = t44;
-            *(f32x16u *)(p2 + 64 * a2 + 32) = t48;
             *(f32x16u *)(p2 + 64 * a2 + 48) = t52;
+            t53 = (t53 + t52);
         }
         const f32x16 t54 = (t9 + t37);
         const f32x16 t55 = exp_f32x16(t54);
+        *(f32x16u *)(p2 + 64 * 1) = t55;
         t41 = (t41 + t55);
         const f32x16 t56 = (t10 + t37);
         const f32x16 t57 = exp_f32x16(t56);
-        t45 = (t45 + t57);
-        *(f32x16u *)(p2 + 64 * 1) = t55;
         *(f32x16u *)(p2 + 64 * 1 + 16) = t57;
+        t45 = (t45 + t57);
         const f32x16 t58 = (t41 + t45);
         const f32x16 t59 = (t49 + t53);
         const f32x16 t60 = (t58 + t59);
@@ -112,9 +112,9 @@ KERNEL(fold0_64x100) {
         f32 t73 = t72;
         const f32x4 t74 = (t27 + t37);
         const f32x4 t75 = exp_f32x4(t74);
+        *(f32x4u *)(p2 + 64 * 1 + 16 * 2) = t75;
         f32x4 t76 = splat_f32x4(0.0f);
         t76 = (t76 + t75);
-        *(f32x4u *)(p2 + 64 * 1 + 16 * 2) = t75;
         const f32x2 t77 = (f32x2){t76[0], t76[1]};
         const f32x2 t78 = (f32x2){t76[2], t76[3]};
         const f32x2 t79 = (t77 + t78);
@@ -137,15 +137,12 @@ KERNEL(fold0_64x100) {
             *(f32x16u *)(p1 + 100 * a0 + 64 * a2 + 32) = t90;
             *(f32x16u *)(p1 + 100 * a0 + 64 * a2 + 48) = t92;
         }
-        const f32x16 t93 = *(const f32x16u *)(p2 + 64 * 1);
-        const f32x16 t94 = (t93 / t84);
-        const f32x16 t95 = *(const f32x16u *)(p2 + 64 * 1 + 16);
-        const f32x16 t96 = (t95 / t84);
-        *(f32x16u *)(p1 + 100 * a0 + 64 * 1) = t94;
-        *(f32x16u *)(p1 + 100 * a0 + 64 * 1 + 16) = t96;
-        const f32x4 t97 = *(const f32x4u *)(p2 + 64 * 1 + 16 * 2);
-        const f32x4 t98 = (t97 / t84);
-        *(f32x4u *)(p1 + 100 * a0 + 64 * 1 + 16 * 2) = t98;
+        const f32x16 t93 = (t55 / t84);
+        const f32x16 t94 = (t57 / t84);
+        *(f32x16u *)(p1 + 100 * a0 + 64 * 1) = t93;
+        *(f32x16u *)(p1 + 100 * a0 + 64 * 1 + 16) = t94;
+        const f32x4 t95 = (t75 / t84);
+        *(f32x4u *)(p1 + 100 * a0 + 64 * 1 + 16 * 2) = t95;
     }
 }
 RUN {
