@@ -459,10 +459,16 @@ def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
 
 
 def _recomputed(kernel: Kernel) -> list[Node]:
-    """Costly values along the columns that several passes over a row need."""
-    rows, uses = frozenset(kernel.row_axes), moves.passes(kernel)
-    return [
-        node for node in kernel.nodes
-        if node.op in Group.TRANSCENDENTAL and not free_axes(node) <= rows
-        and len(set(uses[node].values())) > 1
-    ]  # fmt: skip
+    """Costly values along the columns that several passes over a row need: each round of
+    reductions is one, and a store is done with the round after those it depends on."""
+    rows, rounds = frozenset(kernel.row_axes), dict[Node, int]()
+    for node in kernel.nodes:
+        rounds[node] = max(map(rounds.__getitem__, node.src), default=0) + (node.op is Op.FOLD)
+    needed = {node: set[int]() for node in kernel.nodes}
+    for store in kernel.stores:
+        needed[store.value].add(rounds[store.value] + 1)
+    for node in reversed(kernel.nodes):
+        for one in node.src:
+            needed[one] |= {rounds[node]} if node.op is Op.FOLD else needed[node]
+    costly = [node for node in kernel.nodes if node.op in Group.TRANSCENDENTAL]
+    return [one for one in costly if len(needed[one]) > 1 and not free_axes(one) <= rows]

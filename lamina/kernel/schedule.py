@@ -350,8 +350,7 @@ def axis_lists(kernel: Kernel) -> list[Axes]:
 
 def axes_of(kernel: Kernel) -> list[Node]:
     """Every axis of a kernel: those of its stores in their order, then those of its folds."""
-    own = (axis for store in kernel.stores for axis in store.axes)
-    return list(dict.fromkeys([*own, *(one for one in kernel.nodes if one.op is Op.AXIS)]))
+    return list(dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes))
 
 
 def serial_axes(kernel: Kernel) -> frozenset[Node]:
@@ -397,22 +396,6 @@ def can_fuse(kernel: Kernel, first: Node, second: Node) -> bool:
 def _parts(node: Node) -> Axes:
     """The operands of `node` but for the axes that it binds."""
     return node.src[: len(node.src) - len(bound_axes(node))]
-
-
-def passes(kernel: Kernel) -> dict[Node, dict[Node, int]]:
-    """For each value, the reductions and stored values that need it, and in which pass over a row
-    that is: each round of reductions is one, and a store is done with the round after those it
-    depends on."""
-    rounds: dict[Node, int] = {}
-    for node in kernel.nodes:
-        before = max(map(rounds.__getitem__, node.src), default=0)
-        rounds[node] = before + (node.op is Op.FOLD)
-    found = {node: dict[Node, int]() for node in kernel.nodes}
-    found |= {one.value: {one.value: rounds[one.value] + 1} for one in kernel.stores}
-    for node in reversed(kernel.nodes):
-        for one in node.src:
-            found[one] |= {node: rounds[node]} if node.op is Op.FOLD else found[node]
-    return found
 
 
 def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nest:
