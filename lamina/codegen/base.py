@@ -20,7 +20,7 @@ from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Hole, Load, Op
-from lamina.kernel.schedule import LOCAL, Axes, Nest
+from lamina.kernel.schedule import LOCAL, Axes, Nest, operands_of
 from lamina.simplify import index as ix
 
 LONGEST_COPY = 16  # neighbours that are copied without a loop
@@ -325,7 +325,7 @@ class NestPrinter(Target):
                 with self.opened(segment):
                     for inner in self.points(axes):
                         for one in sums:
-                            self.load_first(_parts(one.fold), one.point | inner)
+                            self.load_first(operands_of(one.fold), one.point | inner)
                     for inner in self.points(axes):
                         for one in sums:
                             self._step(one, inner, len(sums) < MANY_SUMS)
@@ -385,7 +385,7 @@ class NestPrinter(Target):
         """Combine the parts at one point of the reduction's own tile, which has an accumulator
         `apart` from those of the others, or the same."""
         key = tuple(inner.values()) if apart else ()
-        operands = tuple(self.result(part, one.point | inner) for part in _parts(one.fold))
+        operands = tuple(self.result(part, one.point | inner) for part in operands_of(one.fold))
         total = () if self.vectors.keys() & set(bound_axes(one.fold)) else one.total
         if not total and key not in one.running:
             # A part that is the same in every lane still counts once for each.
@@ -400,7 +400,7 @@ class NestPrinter(Target):
         for fold, group in groupby(sums, key=lambda one: one.fold):
             monoid, ready = fold.arg.monoid, list(group)
             totals = [self._tree(monoid, list(one.running.values())) for one in ready]
-            if totals[0][0].lanes > max(map(self.lanes_of, _parts(fold))):
+            if totals[0][0].lanes > max(map(self.lanes_of, operands_of(fold))):
                 totals = self._across(monoid, totals)
             for one, total in zip(ready, totals, strict=True):
                 total = self._tree(monoid, [one.total, total]) if one.total else total
@@ -436,7 +436,7 @@ class NestPrinter(Target):
 
     def _prefix(self, node: Node, point: Point) -> None:
         """A running value, declared outside the loops of its axes and updated inside."""
-        operands = tuple(self.value(one, point) for one in _parts(node))
+        operands = tuple(self.value(one, point) for one in operands_of(node))
         with self.at(min(self.depth_of[axis] for axis in bound_axes(node)) - 1):
             running = self.start(node, max(one.lanes for one in operands))
         self.update(node.arg.monoid, running, operands)
@@ -449,7 +449,7 @@ class NestPrinter(Target):
 
     def start(self, node: Node, lanes: int) -> Values:
         """Declare accumulators of a reduction that hold the identity."""
-        dtypes = tuple(part.dtype for part in _parts(node))
+        dtypes = tuple(part.dtype for part in operands_of(node))
         started = []
         for identity, dtype in zip(node.arg.monoid.identity(dtypes), dtypes, strict=True):
             wide = Value("", dtype, lanes, 8 if dtype is bool_ and lanes > 1 else 0)
@@ -544,10 +544,6 @@ def _contiguous_axis(store: Store) -> Node | None:
     loads = [node for node in toposort([store.value]) if node.op is Op.LOAD]
     strides = (pair for load in loads for pair in ix.terms_of(load.src[0])[0].items())
     return next((axis for axis, stride in strides if stride == 1 and axis in store.axes), None)
-
-
-def _parts(fold: Node) -> tuple[Node, ...]:
-    return fold.src[: fold.arg.monoid.arity]
 
 
 def _component(fold: Node, part: int) -> Node:

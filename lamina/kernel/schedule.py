@@ -388,12 +388,12 @@ def can_fuse(kernel: Kernel, first: Node, second: Node) -> bool:
             terms, _ = ix.terms_of(node)
             if terms.get(first, 0) != terms.get(second, 0) * second.arg.size:
                 return False
-        elif pair & set(_parts(node)):
+        elif pair & set(operands_of(node)):
             return False
     return True
 
 
-def _parts(node: Node) -> Axes:
+def operands_of(node: Node) -> Axes:
     """The operands of `node` but for the axes that it binds."""
     return node.src[: len(node.src) - len(bound_axes(node))]
 
@@ -408,8 +408,8 @@ def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nes
     move.require(not nest.fills, "stage comes last")
     memo: dict[Node, Node] = {}
     for node in kernel.nodes:
-        parts = tuple(memo[one] for one in _parts(node))
-        memo[node] = ix.rebuild(node, parts + _swapped(bound_axes(node), old, new), index)
+        operands = tuple(memo[one] for one in operands_of(node))
+        memo[node] = ix.rebuild(node, operands + _swapped(bound_axes(node), old, new), index)
     stores = tuple(
         replace(
             store,
