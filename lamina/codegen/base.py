@@ -488,12 +488,21 @@ class NestPrinter(Target):
                 axes = self.waiting[0].axes
                 batch = [one for one in self.waiting if one.axes == axes]
                 self._folds_of(one.value for one in batch)  # columns may share their axes
+                self._folds_of(self._readers(batch))
                 stores = [one for one in batch if one in self.waiting]
                 self.waiting = [one for one in self.waiting if one not in stores]
                 for columns in self.segments_of(axes[kernel.rows :]):
                     with self.opened(columns):
                         self.stores(stores)
                 self._end_pass()
+
+    def _readers(self, stores: Sequence[Store]) -> list[Node]:
+        """The reductions that read what `stores` overwrite, and so have to be done before."""
+        written = {one.parameter for one in stores}
+        reads = {one for one in self.nest.kernel.nodes
+                 if one.op is Op.LOAD and one.arg.parameter in written}  # fmt: skip
+        folds = [one for one in self.nest.kernel.nodes if reads and one.op is Op.FOLD]
+        return [one for one in folds if not reads.isdisjoint(toposort([one]))]
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Every value first, then every store, at every point of the open tile."""

@@ -88,3 +88,15 @@ def test_the_derivative_of_a_convolution_whose_channels_are_as_many_as_its_strid
         results.append([one.numpy() for one in lm.gradient(loss, tensors)])
     for got, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(12,), (300,), (5, 40)])
+def test_what_a_later_pass_reads_is_not_overwritten_before(shape: tuple[int, ...]) -> None:
+    state = lm.asarray(np.random.default_rng(1).standard_normal(shape).astype(np.float32))
+    old = state.numpy().astype(float)
+    state.assign(state * 0.5 + 1.0)
+    size = lm.sum(state * state)
+    lm.realize(state, size)
+    new = old * 0.5 + 1.0
+    np.testing.assert_allclose(state.numpy(), new, 1e-5)
+    np.testing.assert_allclose(size.numpy(), (new * new).sum(), 1e-5)
