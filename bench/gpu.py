@@ -136,12 +136,32 @@ def _chain(x: Any) -> Any:
     return x
 
 
+def _many(x: Any) -> Any:
+    for _ in range(500):
+        x = x * 0.5 + x.sum(0) * (0.5 / 64)
+        x = x * 0.5 + x.sum(1)[:, None] * (0.5 / 64)
+    return x
+
+
+def launches() -> None:
+    """What many small kernels cost, all in all and the host alone."""
+    x = pair(64, 64)
+    row("1,000 kernels of 4,096 elements", _many, _many, x)
+    fast, found = lm.jit(_many), list[float]()
+    for _ in range(2 * ROUNDS):
+        started = time.perf_counter()
+        fast(x[0])
+        found.append(time.perf_counter() - started)
+        heap_of(DEVICE).synchronize()
+    print(f"\nOf the 1,000 kernels the host needs {median(found) * 1e3:.2f} us for each.")
+
+
 def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     print(f"{heap_of(DEVICE)}; PyTorch {torch.__version__}, eager\n")
     print("| | lamina, us | PyTorch, us | lamina | PyTorch | times as fast | error |")
     print("|---|---|---|---|---|---|---|")
-    for table in (memory, products, orders, models):
+    for table in (memory, products, orders, models, launches):
         table()
 
 

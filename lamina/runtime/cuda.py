@@ -8,9 +8,10 @@ imported when a device is first used: that takes a while.
 from __future__ import annotations
 
 import functools
+import threading
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from lamina.runtime.cpu import disk_cache
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
+_GRAPHS = 32  # of one program, each for buffers in other places
 _PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
 _DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"
 
@@ -140,30 +142,73 @@ class CudaProgram:
         get = functools.cache(functools.partial(device.call, "cuModuleGetFunction", module))
         self._functions = [get(one.name.encode()) for one in launches]
         self._places = [place for one in launches for place in one.arguments]
+        self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers, the latest last
+        self._lock = threading.Lock()  # graphs are for one thread at a time
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""
-        device, call = self.device, self.device.call
-        device.enter()
-        values = array("Q", [buffers[number].pointer + offset for number, offset in self._places])
+        self.device.enter()
+        places = tuple(one.pointer for one in buffers)
+        if timed:
+            return self._timed(places)
+        with self._lock:
+            if len(self.launches) == 1 or not self._replayed(places):
+                for function, one, address in self._arguments(places):
+                    self._launch(function, one, address)
+        self.device.launched.extend(one.name for one in self.launches[-_REMEMBERED:])
+        return []
+
+    def _arguments(self, places: Sequence[int]) -> Iterator[tuple[Any, Launch, int]]:
+        """Each kernel, and where pointers to its arguments lie until the next one is asked for."""
+        values = array("Q", [places[number] + offset for number, offset in self._places])
         start, count = values.buffer_info()
         table = array("Q", range(start, start + 8 * count, 8))
         address, _ = table.buffer_info()
-        events = [call("cuEventCreate", 0) for _ in range(timed + 1)] if timed else []
-        for number, (function, one) in enumerate(zip(self._functions, self.launches, strict=True)):
-            if timed:
-                call("cuEventRecord", events[number], device.stream)
-            shape = one.blocks, 1, 1, one.threads, 1, 1, 0, device.stream
-            call("cuLaunchKernel", function, *shape, address, 0, about=one)
+        for function, one in zip(self._functions, self.launches, strict=True):
+            yield function, one, address
             address += 8 * len(one.arguments)
-        device.launched.extend(one.name for one in self.launches[-_REMEMBERED:])
-        if timed:
-            call("cuEventRecord", events[-1], device.stream)
-            device.synchronize()
+
+    def _launch(self, function: Any, one: Launch, address: int) -> None:
+        shape = one.blocks, 1, 1, one.threads, 1, 1, 0, self.device.stream
+        self.device.call("cuLaunchKernel", function, *shape, address, 0, about=one)
+
+    def _timed(self, places: Sequence[int]) -> list[float]:
+        call, stream = self.device.call, self.device.stream
+        events = [call("cuEventCreate", 0) for _ in range(len(self.launches) + 1)]
+        call("cuEventRecord", events[0], stream)
+        for event, kernel in zip(events[1:], self._arguments(places), strict=True):
+            self._launch(*kernel)
+            call("cuEventRecord", event, stream)
+        self.device.synchronize()
         seconds = [1e-3 * call("cuEventElapsedTime", *pair) for pair in pairwise(events)]
         for event in events:
             call("cuEventDestroy", event)
         return seconds
+
+    def _replayed(self, places: tuple[int, ...]) -> bool:
+        """Whether all kernels were launched at once, as a graph: buffers that come back to the same
+        places make one worth its while. The last few are kept."""
+        known = places in self._graphs
+        graph = self._graphs.pop(places, None) or (self._graph(places) if known else None)
+        self._graphs[places] = graph
+        if len(self._graphs) > _GRAPHS and (old := self._graphs.pop(next(iter(self._graphs)))):
+            self.device.call("cuGraphExecDestroy", old)
+        if graph:
+            self.device.call("cuGraphLaunch", graph, self.device.stream)
+        return known
+
+    def _graph(self, places: tuple[int, ...]) -> Any:
+        call, last = self.device.call, list[Any]()
+        graph = call("cuGraphCreate", 0)
+        for function, one, address in self._arguments(places):
+            node = self.device.driver.CUDA_KERNEL_NODE_PARAMS()
+            node.func, node.kernelParams = function, address
+            node.gridDimX, node.gridDimY, node.gridDimZ = one.blocks, 1, 1
+            node.blockDimX, node.blockDimY, node.blockDimZ = one.threads, 1, 1
+            last = [call("cuGraphAddKernelNode", graph, last, len(last), node, about=one)]
+        ready = call("cuGraphInstantiate", graph, 0)
+        call("cuGraphDestroy", graph)
+        return ready
 
 
 def build(source: str, arch: str, options: Options) -> bytes:

@@ -150,6 +150,31 @@ def test_compiled_programs_are_kept_on_disk(device: cuda.Device) -> None:
     assert added.read_bytes() == first == cuda.build(text, device.arch, options.current())
 
 
+def test_programs_that_run_again_in_the_same_places() -> None:
+    @lm.jit
+    def centred(x: Tensor) -> Tensor:
+        for _ in range(4):
+            x = (x - lm.mean(x, axis=0)).contiguous()
+            x = (x - lm.mean(x, axis=1, keepdims=True)).contiguous()
+        return x
+
+    for _ in range(3):
+        for seed in range(3):
+            x = np.random.default_rng(seed).standard_normal((64, 96)).astype(np.float32)
+            want = x - x.mean(0) - x.mean(1, keepdims=True) + x.mean()
+            same(centred(Tensor(x)), want)
+
+
+def test_more_places_than_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_GRAPHS", 2)
+    twice = lm.jit(lambda x: lm.sum(lm.sum(x, axis=0).contiguous() * 2.0))
+    many = [Tensor(values(64, 64 + number)[:, :64]).realize() for number in range(5)]
+    wanted = [2.0 * one.numpy().sum() for one in many]
+    for _ in range(3):
+        for one, want in zip(many, wanted, strict=True):
+            same(twice(one), want, 1e-3)
+
+
 def test_times_of_kernels() -> None:
     x = Tensor(values(1000, 1000))
     x.realize()
