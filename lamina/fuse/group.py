@@ -203,7 +203,8 @@ class KernelGroup:
             return False
         try:
             self.add(node)
-            if contraction([self.stores[node].value], self.row_axes) in (None, self.contracts):
+            store = self.stores[node]
+            if contraction([store.value], store.axes) in (None, self.contracts):
                 return True
         except NotFusableError:
             pass

@@ -410,7 +410,10 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
     """Vectors along the innermost axis of each reduction and column loop."""
     done = set(moves.serial_axes(plan.kernel))
     for axes in plan.inner():
-        free = (axis for axis in axes if axis not in done)
+        # A reduction may stand inside another loop: no value has lanes along both.
+        vectors = {axis for axis, to in plan.nest.binding.items() if to == "vector"}
+        meet = (free for free in map(free_axes, plan.kernel.nodes) if free & vectors)
+        free = (axis for axis in axes if axis not in done.union(*meet))
         axis = max(free, key=plan.benefit, default=None)
         if axis is None or plan.benefit(axis) <= 0:
             continue

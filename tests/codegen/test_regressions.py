@@ -100,3 +100,25 @@ def test_what_a_later_pass_reads_is_not_overwritten_before(shape: tuple[int, ...
     new = old * 0.5 + 1.0
     np.testing.assert_allclose(state.numpy(), new, 1e-5)
     np.testing.assert_allclose(size.numpy(), (new * new).sum(), 1e-5)
+
+
+@pytest.mark.parametrize("size", [4, 17])
+def test_a_reduction_in_a_loop_over_columns_has_no_lanes_beside_theirs(size: int) -> None:
+    rng = np.random.default_rng(8)
+    x, parts = rng.standard_normal((size, size)), rng.standard_normal((size, size, size))
+    rows, blocks = (lm.asarray(one.astype(np.float32)) for one in (x, parts))
+    found = rows * rows - lm.mean(rows * rows, axis=1, keepdims=True) + lm.sum(blocks, axis=2).T
+    wanted = x * x - np.mean(x * x, axis=1, keepdims=True) + parts.sum(2).T
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_product_joins_no_kernel_that_would_compute_it_along_its_columns() -> None:
+    rng = np.random.default_rng(9)
+    x, a, b = rng.standard_normal((3, 8, 8))
+    rows, left, right = (lm.asarray(one.astype(np.float32)) for one in (x, a, b))
+    with profile() as records:
+        found = rows * rows - lm.mean(rows * rows, axis=1, keepdims=True) + (left @ right.T).T
+        wanted = x * x - np.mean(x * x, axis=1, keepdims=True) + (a @ b.T).T
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
+    assert len(records) == 2
