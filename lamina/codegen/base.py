@@ -224,9 +224,6 @@ class NestPrinter(Target):
         """The head of the loop over `axis`, whose index is `name`."""
         return f"for (i64 {name} = {start}; {name} < {stop}; {name}++) {{"
 
-    def load_first(self, roots: Iterable[Node], point: Point) -> None:
-        """Before values are printed for a tile: print what they read at `point`, if that helps."""
-
     # Values.
 
     def lanes_of(self, node: Node) -> int:
@@ -279,7 +276,7 @@ class NestPrinter(Target):
 
     def result(self, root: Node, point: Point) -> Value:
         """`value` of a root; operands come first, so that long chains need no deep recursion."""
-        for node in region(root, self.filled):
+        for node in _region(root, self.filled):
             self.value(node, point)
         return self.value(root, point)
 
@@ -323,9 +320,6 @@ class NestPrinter(Target):
         for _, segments in groupby(sorted(self.segments_of(axes), key=_lanes), key=_lanes):
             for segment in segments:
                 with self.opened(segment):
-                    for inner in self.points(axes):
-                        for one in sums:
-                            self.load_first(operands_of(one.fold), one.point | inner)
                     for inner in self.points(axes):
                         for one in sums:
                             self._step(one, inner, len(sums) < MANY_SUMS)
@@ -506,18 +500,17 @@ class NestPrinter(Target):
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Every value first, then every store, at every point of the open tile."""
-        points = list(self.points(stores[0].axes)) if stores else []
-        for point in points:
-            self.load_first([store.value for store in stores], point)
         ready = [
-            (store, self.result(store.value, point), point) for point in points for store in stores
+            (store, self.result(store.value, point), point)
+            for point in self.points(stores[0].axes if stores else ())
+            for store in stores
         ]
         for store, value, point in ready:
             self.store(store, value, point)
 
 
 @lru_cache(maxsize=4096)
-def region(root: Node, filled: frozenset[Node]) -> list[Node]:
+def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
     """The elementwise nodes beneath `root`, operands first, down to loads, reductions and what is
     `filled`."""
     order: list[Node] = []

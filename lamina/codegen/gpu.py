@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lamina.codegen.base import Accumulation, Point, Value, region
+from lamina.codegen.base import Accumulation, Point, Value
 from lamina.codegen.c import ELEMENTS, KERNELS, CPrinter, indices, prelude
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, points
+from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import WARP, Nest
@@ -55,12 +55,11 @@ class GpuPrinter(CPrinter):
         step, first = self.threads // self.width, f"{start} + THREAD / {self.width}"
         return f"UNROLL for (i64 {name} = {first}; {name} < {stop}; {name} += {step}) {{"
 
-    def load_first(self, roots: Iterable[Node], point: Point) -> None:
-        for root in roots:
-            inside = region(root, self.filled)
-            for one in (root, *(operand for node in inside for operand in node.src)):
-                if one.op is Op.LOAD:
-                    self.value(one, point)
+    def value(self, node: Node, point: Point) -> Value:
+        if node.op is Op.LOAD and self.key(node, point) not in self.scopes[self.home(node)].cache:
+            for other in self.points(free_axes(node)):  # of the tile, so that they are read at once
+                super().value(node, point | other)
+        return super().value(node, point)
 
     def _join(self, sums: Iterable[Accumulation]) -> None:
         ready = list(sums)

@@ -28,16 +28,16 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         const f32 t7 = exchange(t6, s);
         t6 = max_f32(t6, t7);
         }
-        const f32 t10 = (- t6);
+        const f32 t8 = (- t6);
         f32 t13 = 0.0f;
         f32 t16 = 0.0f;
         UNROLL for (i64 a2 = 0 + THREAD / 1; a2 < 50; a2 += 64) {
-            const f32 t8 = p0[100 * a0 + 2 * a2];
-            const f32 t9 = p0[100 * a0 + 2 * a2 + 1];
-            const f32 t11 = (t8 + t10);
+            const f32 t9 = p0[100 * a0 + 2 * a2];
+            const f32 t10 = p0[100 * a0 + 2 * a2 + 1];
+            const f32 t11 = (t9 + t8);
             const f32 t12 = exp_f32(t11);
             t13 = (t13 + t12);
-            const f32 t14 = (t9 + t10);
+            const f32 t14 = (t10 + t8);
             const f32 t15 = exp_f32(t14);
             t16 = (t16 + t15);
         }
@@ -50,10 +50,10 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         UNROLL for (i64 a2 = 0 + THREAD / 1; a2 < 50; a2 += 64) {
             const f32 t20 = p0[100 * a0 + 2 * a2];
             const f32 t21 = p0[100 * a0 + 2 * a2 + 1];
-            const f32 t22 = (t20 + t10);
+            const f32 t22 = (t20 + t8);
             const f32 t23 = exp_f32(t22);
             const f32 t24 = (t23 / t18);
-            const f32 t25 = (t21 + t10);
+            const f32 t25 = (t21 + t8);
             const f32 t26 = exp_f32(t25);
             const f32 t27 = (t26 / t18);
             p1[100 * a0 + 2 * a2] = t24;
