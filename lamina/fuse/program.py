@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -57,7 +58,7 @@ class Program:
     arena: int  # bytes of scratch
     block: int  # bytes that a thread needs for a block
 
-    @property
+    @cached_property
     def chains(self) -> list[tuple[Launch, ...]]:
         """The launches that run one after the other, those of a chain together."""
         return [tuple(group) for _, group in groupby(self.launches, attrgetter("chain"))]

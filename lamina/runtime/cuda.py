@@ -142,6 +142,7 @@ class CudaProgram:
         get = functools.cache(functools.partial(device.call, "cuModuleGetFunction", module))
         self._functions = [get(one.name.encode()) for one in launches]
         self._places = [place for one in launches for place in one.arguments]
+        self._last = [one.name for one in launches[-_REMEMBERED:]]
         self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers, the latest last
         self._lock = threading.Lock()  # graphs are for one thread at a time
 
@@ -155,7 +156,7 @@ class CudaProgram:
             if len(self.launches) == 1 or not self._replayed(places):
                 for function, one, address in self._arguments(places):
                     self._launch(function, one, address)
-        self.device.launched.extend(one.name for one in self.launches[-_REMEMBERED:])
+        self.device.launched.extend(self._last)
         return []
 
     def _arguments(self, places: Sequence[int]) -> Iterator[tuple[Any, Launch, int]]:
