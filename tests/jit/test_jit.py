@@ -127,7 +127,7 @@ def test_draws_differ_between_calls_and_follow_the_seed() -> None:
 
 
 class _Net:
-    """Without a bias before the norm, whose derivative is rounding noise that Adam would enlarge."""
+    """Without a bias before the norm: Adam would enlarge the rounding noise of its derivative."""
 
     def __init__(self) -> None:
         self.first, self.last = nn.Linear(6, 8, bias=False), nn.Linear(8, 3)
