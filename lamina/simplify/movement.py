@@ -20,6 +20,7 @@ from lamina.shape import prod
 
 LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many at least
 LONGEST, MOST = 1 << 20, 512  # elements that one result is reduced from in as many parts
+FEW = 16  # running values beside each other that are fewer than a vector has lanes
 DEEP, HELD = 1 << 13, 1 << 10  # products in a sum that is taken in parts, and at least in a part
 
 
@@ -153,4 +154,25 @@ def reduce_in_parts(node: Node) -> Node | None:
     return Node(Op.REDUCE, tuple(inner), Reduce(monoid, (first,), part))
 
 
-PREPARE = RuleSet("prepare", [sort_wide_keys, scatter_into_float32, reduce_in_parts])
+@on(Op.SCAN)
+def scan_in_parts(node: Node) -> Node | None:
+    """A few long running values are taken in parts, which can run in parallel, and then those of
+    what the parts come to."""
+    (monoid, (axis,), _), (x,), shape = node.arg, node.src, node.shape
+    around, after, parts = shape[:axis], shape[axis + 1 :], gcd(shape[axis], MOST)
+    few = prod(around + after) < FEW and parts >= PARTS and prod(shape) >= LONG
+    if not few or monoid.op is None or node.dtype.is_small:
+        return None
+    split, here = (*around, parts, shape[axis] // parts, *after), [0] * axis
+    inner = Node(Op.SCAN, (build.reshape(x, split),), Reduce(monoid, (axis + 1,)))
+    start, stop = [*here, 0, split[axis + 1] - 1], [*around, parts - 1, split[axis + 1], *after]
+    ends = build.shrink(inner, [*start, *(0 for _ in after)], stop)
+    ends = build.reshape(ends, (*around, parts - 1, *after))
+    (first,) = monoid.identity((node.dtype,))
+    before = build.pad(ends, [*here, 1, *(0 for _ in after)], [0] * len(shape), first)
+    before = Node(Op.SCAN, (before,), Reduce(monoid, (axis,)))
+    before = build.expand(build.reshape(before, (*around, parts, 1, *after)), split)
+    return build.reshape(Node(monoid.op, (before, inner)), shape)
+
+
+PREPARE = RuleSet("prepare", [sort_wide_keys, scatter_into_float32, reduce_in_parts, scan_in_parts])

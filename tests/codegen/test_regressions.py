@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,12 @@ from lamina.fuse.group import MAX_WRITTEN
 from lamina.fuse.program import Output, build_program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Group, Op, Reduce
 from lamina.pipeline import profile
+from lamina.rewrite.engine import rewrite
+from lamina.simplify.movement import PREPARE
 from tests.codegen.running import leaf, run
 
 
@@ -55,6 +59,20 @@ def test_parts_of_a_reduction_are_large(shape: tuple[int, ...], stored: list[int
         found = lm.asarray(x).max().item()
     assert found == x.max()
     assert [int(record.name.split("_")[1]) for record in records] == stored
+
+
+@pytest.mark.parametrize(("monoid", "wanted"), [(ADD, np.cumsum), (MUL, np.cumprod),
+                                                (MAX, np.maximum.accumulate)])  # fmt: skip
+@pytest.mark.parametrize(("shape", "axis"), [((1 << 17,), 0), ((3, 1 << 16), 1), ((1 << 16, 2), 0)])
+def test_long_running_values_are_taken_in_parts(
+    monoid: Monoid, wanted: Callable[..., np.ndarray], shape: tuple[int, ...], axis: int
+) -> None:
+    x = np.random.default_rng(3).integers(-(2**62), 2**62, shape)
+    scan = Node(Op.SCAN, (leaf(x),), Reduce(monoid, (axis,)))
+    program = build_program([Output(one) for one in rewrite([scan], PREPARE)])
+    assert len(program.launches) > 1
+    (got,) = run([scan])
+    np.testing.assert_array_equal(got, wanted(x, axis=axis))
 
 
 def test_rows_that_change_forget_how_the_old_ones_were_split() -> None:
