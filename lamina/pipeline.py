@@ -31,7 +31,7 @@ from lamina.ir.ops import Group, Op
 from lamina.ir.verify import verify, verify_kernel
 from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Target, schedule_kernel
-from lamina.kernel.schedule import Nest, Schedule, apply, parse_sections, to_text
+from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
 from lamina.rewrite.engine import rewrite
@@ -108,7 +108,7 @@ def _fuse(outputs: list[Output], options: Options) -> Program:
 
 def _schedule(program: Program, options: Options) -> Planned:
     schedule = backend(options).schedule
-    given = parse_sections(options.schedule) if options.schedule else {}
+    given = parse(options.schedule) if options.schedule else {}
     plans: dict[AnyKernel, Plan] = {}
     for number, kernel in enumerate(dict.fromkeys(one.kernel for one in program.launches)):
         name = kernel_name(kernel, number)
@@ -171,7 +171,7 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 def cpu_target(options: Options) -> Target:
     """This machine, as the scheduler sees it."""
     width = compiler.vector_bytes()
-    return Target("c", width, 32 if width == 64 else 16)
+    return Target(width, 32 if width == 64 else 16)
 
 
 CPU = Backend(

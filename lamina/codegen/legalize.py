@@ -25,16 +25,7 @@ def legalize(kernel: Kernel) -> Kernel:
     legalizer = _Legalizer()
     for node in kernel.nodes:
         legalizer.done[node] = legalizer.visit(node)
-    stores = (
-        replace(
-            store,
-            index=legalizer.done[store.index],
-            value=legalizer.done[store.value],
-            condition=store.condition and legalizer.done[store.condition],
-        )
-        for store in kernel.stores
-    )
-    return replace(kernel, stores=tuple(stores))
+    return replace(kernel, stores=tuple(one.rebuilt(legalizer.done) for one in kernel.stores))
 
 
 def carrier(dtype: DType) -> DType:

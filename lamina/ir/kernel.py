@@ -6,8 +6,8 @@ parallel. `lamina.ir.verify` lists the invariants.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import ClassVar
@@ -42,6 +42,11 @@ class Store:
     axes: tuple[Node, ...]
     condition: Node | None = None  # of this store to happen
     monoid: Monoid | None = None  # combines the value with what is there, in the order of the axes
+
+    def rebuilt(self, done: Mapping[Node, Node]) -> Store:
+        """The store of what its expressions have become."""
+        condition = self.condition and done[self.condition]
+        return replace(self, index=done[self.index], value=done[self.value], condition=condition)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from lamina.kernel.heuristic import Planner, Target, reads, reusing, score, stor
 from lamina.kernel.schedule import WARP
 from lamina.simplify import index as ix
 
-GPU = Target("cuda", 16, 255)
+GPU = Target(16, 255)
 ENOUGH = 1 << 15  # threads that keep a GPU busy
 TILE, LANES = 8, 4  # rows and columns of the register tile of a contraction, and its steps
 SIDE = 8  # threads side by side along rows that a reduction or a transpose reads across

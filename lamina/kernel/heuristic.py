@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
+from lamina.dtypes import SHORT
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points, roots_of
 from lamina.ir.node import Node, toposort
@@ -31,7 +32,6 @@ DOT_TILES = {32: (6, 4), 16: (3, 3)}  # by registers: dot products kept in them 
 CACHED = 1 << 17  # elements that stay in the second-level cache
 ROWS = 8  # rows that are reduced at once, or kept in registers when they are short
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
-SHORT = 4  # iterations of a loop that is unrolled where conditions ask for its index alone
 STRIP = 8  # vectors of a row that a reduction across rows reads together
 LINES = 64  # of a large array, that a block of a reduction walks along together
 CARRIED = (2048, 1024, 512, 256)  # columns whose sums are carried from some rows to the next
@@ -48,7 +48,6 @@ PAGES = 512  # rows that transposed blocks keep to, so that the processor finds 
 class Target(NamedTuple):
     """What the heuristic knows of a machine."""
 
-    name: str
     vector_bytes: int
     registers: int
 
@@ -210,12 +209,12 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
 def _packed_row(plan: Planner, fold: Node) -> Node | None:
     """The row axis that gains most by vectors whose operand is packed in panels; of one reduced
     axis, only where results lie along it: dot products need no packing."""
-    several, rows = len(bound_axes(fold)) > 1, []
-    for axis in plan.rows:
-        stored = store_score(plan.kernel, axis)
-        if (several or stored > 0) and _panel(plan, fold, axis)[0]:
-            rows.append((points(reusing(plan, fold, axis)), stored, axis))
-    return max(rows, key=lambda one: one[:2])[2] if rows else None
+    several, stored = len(bound_axes(fold)) > 1, partial(store_score, plan.kernel)
+    rows = (axis for axis in plan.rows if several or stored(axis) > 0)
+    packed = {
+        axis: points(reusing(plan, fold, axis)) for axis in rows if _panel(plan, fold, axis)[0]
+    }
+    return max(packed, key=lambda axis: (packed[axis], stored(axis)), default=None)
 
 
 def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
@@ -282,7 +281,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     """Rows x vectors in registers, the reduction outside the tile; operands that lie badly for
     it in panels."""
     *_, column = None, *reusing(plan, fold, vector)
-    name, atom = _atom_for(plan, fold)
+    name = f"outer_{SHORT[fold.dtype]}x{plan.target.vector_bytes // fold.dtype.itemsize}"
+    atom = moves.ATOMS.get(name)
     if column is None or atom is None or vector.arg.size < atom.lanes:
         plan.vectorize(vector)
         if column is not None and column.arg.size >= ROWS:
@@ -379,14 +379,6 @@ def _cut(plan: Planner, fold: Node, vector: Node) -> tuple[int, int]:
     return (steps, columns) if pays and steps and columns else (0, 0)
 
 
-def _atom_for(plan: Planner, fold: Node) -> tuple[str, moves.Atom | None]:
-    target, lanes = plan.target, plan.target.vector_bytes // fold.dtype.itemsize
-    for name, atom in moves.ATOMS.items():
-        if atom[:2] == (target.name, target.registers) and atom[-2:] == (fold.dtype, lanes):
-            return name, atom
-    return "", None
-
-
 def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     """A block of dot products whose vectors run along the reduction, or of rows where nothing is
     reused; the larger operand is read once, in the outer loop. False where rows do not fit."""
@@ -395,7 +387,7 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     if fold is None:
         folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
         again = any(len(one.axes) > plan.kernel.rows for one in plan.kernel.stores)
-        if len(plan.inner()) != 1 or again or not rows or rows[0].arg.size < ROWS * ROWS:
+        if again or not rows or rows[0].arg.size < ROWS * ROWS:
             return False
         rows, heights = rows[:1], (max(1, ROWS // len(folds)),)
     outer = [
@@ -424,10 +416,6 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
             plan.bind(plan.tile(axis, lanes, "vector"), "unroll")
         else:
             plan.vectorize(axis)
-    asked = {free_axes(node) for node in plan.kernel.nodes if node.op is Op.LT}
-    for axis in [axis for axes in plan.inner() for axis in axes if frozenset((axis,)) in asked]:
-        if axis.arg.size <= SHORT and axis not in done:
-            plan.bind(axis, "unroll")  # the answers are constants
 
 
 def _parallel(plan: Planner, work: int) -> None:
@@ -464,7 +452,7 @@ def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
 def _recomputed(kernel: Kernel) -> list[Node]:
     """Costly values along the columns that several passes over a row need: each round of
     reductions is one, and a store is done with the round after those it depends on."""
-    rows, rounds = frozenset(kernel.row_axes), dict[Node, int]()
+    rounds: dict[Node, int] = {}
     for node in kernel.nodes:
         rounds[node] = max(map(rounds.__getitem__, node.src), default=0) + (node.op is Op.FOLD)
     needed = {node: set[int]() for node in kernel.nodes}
@@ -474,4 +462,4 @@ def _recomputed(kernel: Kernel) -> list[Node]:
         for one in node.src:
             needed[one] |= {rounds[node]} if node.op is Op.FOLD else needed[node]
     costly = [node for node in kernel.nodes if node.op in Group.TRANSCENDENTAL]
-    return [one for one in costly if len(needed[one]) > 1 and not free_axes(one) <= rows]
+    return [one for one in costly if len(needed[one]) > 1]

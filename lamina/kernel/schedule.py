@@ -7,14 +7,13 @@ replayed with another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import le
 from typing import Any, ClassVar, NamedTuple
 
-from lamina.dtypes import DType, float32, float64
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, const, toposort
@@ -36,21 +35,18 @@ class Atom(NamedTuple):
     """What a short sequence of instructions multiplies and accumulates at once: a column of `m`
     scalars with a row of `n` vectors of `lanes` elements."""
 
-    target: str
-    registers: int
     m: int
     n: int
-    dtype: DType
     lanes: int
 
 
-# m * n accumulators stay in registers, m + n loads feed m * n fused multiply-adds. With 32 vector
-# registers 14 x 2 leaves two for the row and two for broadcasts; with 16 registers 6 x 2 does.
+# m * n accumulators stay in registers, m + n loads feed m * n fused multiply-adds. Of 32 registers
+# of 64 bytes 14 x 2 leaves two for the row and two for broadcasts; of 16 of 32 bytes 6 x 2 does.
 ATOMS = {
-    "outer_f32_32r": Atom("c", 32, 14, 2, float32, 16),
-    "outer_f64_32r": Atom("c", 32, 14, 2, float64, 8),
-    "outer_f32_16r": Atom("c", 16, 6, 2, float32, 8),
-    "outer_f64_16r": Atom("c", 16, 6, 2, float64, 4),
+    "outer_f32x16": Atom(14, 2, 16),
+    "outer_f64x8": Atom(14, 2, 8),
+    "outer_f32x8": Atom(6, 2, 8),
+    "outer_f64x4": Atom(6, 2, 4),
 }
 
 
@@ -252,9 +248,10 @@ class Tensorize(Move):
         self.require(self.atom in ATOMS, f"an atom is one of {', '.join(ATOMS)}")
         self.require(nest.axis(self.axis).arg.reduce, "that is not the axis of a reduction")
         atom, tile = ATOMS[self.atom], nest.order[-3:]
-        sizes, most = tuple(axis.arg.size for axis in tile), (atom.m, atom.n, atom.lanes)
-        fits = len(sizes) == 3 and all(map(le, sizes, most)) and sizes[2] == atom.lanes
-        self.require(fits, f"the innermost axes have sizes {sizes}; the atom takes at most {most}")
+        sizes = tuple(axis.arg.size for axis in tile)
+        fits = len(sizes) == 3 and all(map(le, sizes, atom)) and sizes[2] == atom.lanes
+        text = f"the innermost axes have sizes {sizes}; the atom takes at most {tuple(atom)}"
+        self.require(fits, text)
         bound = dict(zip(tile, ("unroll", "unroll", "vector"), strict=True))
         return replace(nest, binding={**nest.binding, **bound})
 
@@ -305,29 +302,19 @@ def to_text(schedule: Iterable[Move]) -> str:
     return "\n".join(map(str, schedule))
 
 
-def parse(text: str) -> Schedule:
-    """Read `to_text` back. Raises FormatError naming the line that is not a move."""
-    return tuple(_parse_move(number, line) for number, line in _lines(text))
-
-
-def parse_sections(text: str) -> dict[str, Schedule]:
-    """Schedules by kernel: a line ``[fold0_64x10]`` begins that kernel's moves, and moves before
-    any such line, under "", are for every other kernel."""
+def parse(text: str) -> dict[str, Schedule]:
+    """Read schedules by kernel: a line ``[fold0_64x10]`` begins that kernel's moves, and moves
+    before any such line, under "", are for every other kernel. A comment follows a #. Raises
+    FormatError naming the line that is not a move."""
     sections: dict[str, Schedule] = {}
     name = ""
-    for number, line in _lines(text):
-        if line.startswith("[") and line.endswith("]"):
-            name = line[1:-1]
+    for number, line in enumerate(re.split("[;\n]", re.sub("#.*", "", text)), 1):
+        if heading := re.fullmatch(r"\s*\[(.*)\]\s*", line):
+            name = heading[1]
             sections.setdefault(name, ())
-        else:
-            sections[name] = (*sections.get(name, ()), _parse_move(number, line))
+        elif line.strip():
+            sections[name] = (*sections.get(name, ()), _parse_move(number, line.strip()))
     return sections or {"": ()}
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.replace(";", "\n").splitlines(), 1):
-        if line := line.split("#")[0].strip():
-            yield number, line
 
 
 def _parse_move(number: int, line: str) -> Any:
@@ -411,14 +398,7 @@ def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nes
         operands = tuple(memo[one] for one in operands_of(node))
         memo[node] = ix.rebuild(node, operands + _swapped(bound_axes(node), old, new), index)
     stores = tuple(
-        replace(
-            store,
-            index=memo[store.index],
-            value=memo[store.value],
-            axes=_swapped(store.axes, old, new),
-            condition=None if store.condition is None else memo[store.condition],
-        )
-        for store in kernel.stores
+        replace(store.rebuilt(memo), axes=_swapped(store.axes, old, new)) for store in kernel.stores
     )
     is_row = bool(stores) and old[0] in kernel.stores[0].axes[: kernel.rows]
     rows = kernel.rows + (len(new) - len(old) if is_row else 0)

@@ -13,7 +13,7 @@ from lamina.kernel import heuristic
 from lamina.kernel.schedule import Carry, Nest, Stage
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
-TARGET = heuristic.Target("c", 64, 32)
+TARGET = heuristic.Target(64, 32)
 RNG = np.random.default_rng(7)
 
 

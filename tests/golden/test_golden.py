@@ -19,7 +19,7 @@ from lamina.options import current
 from tests.conftest import Golden
 from tests.fuse.graphs import PROGRAMS
 
-MACHINE = Target("c", vector_bytes=64, registers=32)
+MACHINE = Target(vector_bytes=64, registers=32)
 FOLDER = Path(__file__).parent
 
 

@@ -46,7 +46,7 @@ SPLIT = "split(a0, 16) -> a3, a4"
 
 
 def nest(kernel: Kernel, text: str) -> Nest:
-    return apply(kernel, parse(text))
+    return apply(kernel, parse(text)[""])
 
 
 @pytest.mark.parametrize(
