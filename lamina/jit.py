@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from operator import attrgetter
-from types import ModuleType
 from typing import Any
 from weakref import ref
 
@@ -258,7 +257,7 @@ class _Trace:
         computed = memory.pending(nodes)
         missing += [
             one.tensor for one in self.captured
-            if one.node in computed and computed[one.node] is None and not _is_number(one.node)
+            if computed.get(one.node, one) is None and not memory.is_everywhere(one.node)
         ]  # fmt: skip
         if not missing:
             homes = [memory.numbered(one.target, self.inputs) for one in written if one.target]
@@ -276,6 +275,8 @@ class _Program:
     """What one trace compiled to, and where its inputs come from."""
 
     def __init__(self, trace: _Trace, options: Options) -> None:
+        from lamina import pipeline  # the compiler loads when it is first needed
+
         sinks = list(dict.fromkeys(trace.sinks))
         self.inputs = list(trace.inputs)
         devices = dict.fromkeys(one.device for one in self.inputs) or {trace.key.device: None}
@@ -284,8 +285,8 @@ class _Program:
             raise JitError(f"jit: one program would read tensors on {where}; move them to one")
         (self.device,) = devices
         self.options = replace(options, device=self.device)
-        self.compiled = _pipeline().compile_sinks(tuple(sinks), self.options)
-        self.run = _pipeline().run_compiled
+        self.compiled = pipeline.compile_sinks(tuple(sinks), self.options)
+        self.run = pipeline.run_compiled
         self.result, self.grads = trace.result, trace.grads
         self.results = [sinks.index(one) for one in trace.sinks[: trace.count]]
         self.likes = [BufferRef(None, one.shape, one.dtype, self.device)
@@ -358,14 +359,3 @@ def _fresh_node(buffer: Buffer, like: BufferRef) -> Node:
 
 class _Place(int):
     """The number of a result, where the result itself will be."""
-
-
-def _is_number(node: Node) -> bool:
-    return node.op is Op.CONST or (node.op is Op.EXPAND and node.src[0].op is Op.CONST)
-
-
-def _pipeline() -> ModuleType:
-    """The compiler, which loads when it is first needed."""
-    import lamina.pipeline
-
-    return lamina.pipeline

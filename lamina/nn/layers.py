@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from lamina import dtypes, random
-from lamina.dtypes import DType, bool_
+from lamina.dtypes import DType, bool_, default_float
 from lamina.errors import ArgumentError, ShapeError
-from lamina.nn.state import default_dtype, filled, parameter, settle
+from lamina.nn.state import filled, parameter
 from lamina.tensor import neural, reduction, spatial
 from lamina.tensor.core import Tensor
 from lamina.tensor.creation import zeros
@@ -45,13 +46,12 @@ class Linear:
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True,
-        dtype: DType = default_dtype, device: str | None = None,
+        dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         shape = (out_features, in_features)
         self.weight, self.bias = _weights(shape, out_features, bias, dtype, device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        settle()
         return _linear(x, self.weight, self.bias)
 
 
@@ -72,7 +72,7 @@ class Embedding:
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
-        dtype: DType = default_dtype, device: str | None = None,
+        dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ShapeError(f"Embedding: padding_idx {padding_idx} of {num_embeddings} rows")
@@ -83,7 +83,6 @@ class Embedding:
         self.weight = parameter(weight)
 
     def __call__(self, indices: Tensor) -> Tensor:
-        settle()
         return neural.embedding(indices, self.weight, self.padding_idx)
 
 
@@ -128,7 +127,7 @@ class _Convolution:
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
         padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
-        dtype: DType = default_dtype, device: str | None = None,
+        dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         what, pair = type(self).__name__, (out_channels, in_channels)
@@ -141,7 +140,6 @@ class _Convolution:
         self.weight, self.bias = _weights(shape, out_channels, bias, dtype, device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        settle()
         return spatial.conv(f"conv{self._rank}d", self._rank, x, self.weight, self.bias,
                             self.stride, self.padding, self.dilation, self.groups)  # fmt: skip
 
@@ -165,14 +163,13 @@ class _Transposed(_Convolution):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
         padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, bias: bool = True,
-        dilation: Sizes = 1, dtype: DType = default_dtype, device: str | None = None,
+        dilation: Sizes = 1, dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
                          bias, dtype, device)  # fmt: skip
         self.output_padding = output_padding
 
     def __call__(self, x: Tensor) -> Tensor:
-        settle()
         return spatial.conv_transpose(
             f"conv_transpose{self._rank}d", self._rank, x, self.weight, self.bias, self.stride,
             self.padding, self.output_padding, self.groups, self.dilation,
@@ -208,14 +205,13 @@ class LayerNorm:
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5,
-        elementwise_affine: bool = True, bias: bool = True, dtype: DType = default_dtype,
+        elementwise_affine: bool = True, bias: bool = True, dtype: DType = default_float,
         device: str | None = None,
     ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = normalized_shape, eps
         self.weight, self.bias = _affine(normalized_shape, elementwise_affine, dtype, device, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        settle()
         return neural.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
@@ -224,13 +220,12 @@ class RMSNorm:
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None,
-        elementwise_affine: bool = True, dtype: DType = default_dtype, device: str | None = None,
+        elementwise_affine: bool = True, dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = normalized_shape, eps
         self.weight, _ = _affine(normalized_shape, elementwise_affine, dtype, device, bias=False)
 
     def __call__(self, x: Tensor) -> Tensor:
-        settle()
         return neural.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
@@ -239,7 +234,7 @@ class GroupNorm:
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        dtype: DType = default_dtype, device: str | None = None,
+        dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_channels} channels in {num_groups} groups")
@@ -247,7 +242,6 @@ class GroupNorm:
         self.weight, self.bias = _affine(num_channels, affine, dtype, device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        settle()
         return neural.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
@@ -256,13 +250,12 @@ class InstanceNorm:
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, affine: bool = False,
-        dtype: DType = default_dtype, device: str | None = None,
+        dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         self.eps = eps
         self.weight, self.bias = _affine(num_features, affine, dtype, device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        settle()
         return neural.instance_norm(x, self.weight, self.bias, self.eps)
 
 
@@ -274,7 +267,7 @@ class BatchNorm:
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True, dtype: DType = default_dtype,
+        affine: bool = True, track_running_stats: bool = True, dtype: DType = default_float,
         device: str | None = None,
     ) -> None:  # fmt: skip
         self.eps, self.momentum, self.training = eps, momentum, True
@@ -286,7 +279,6 @@ class BatchNorm:
             self.num_batches_tracked = filled((), 0, dtypes.int64, device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        settle()
         count = self.num_batches_tracked if self.training else None
         share: Any = self.momentum
         if share is None and count is not None:
@@ -321,7 +313,7 @@ class _Recurrent:
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        dtype: DType = default_dtype, device: str | None = None,
+        dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         if hidden_size < 1 or num_layers < 1:
             raise ShapeError(f"{type(self).__name__}: {num_layers} layers of {hidden_size} units")
@@ -347,7 +339,6 @@ class _Recurrent:
 
     def _run(self, x: Tensor, initial: State | None) -> tuple[Tensor, State]:
         """Outputs, in the layout of x, and final states (layers * directions, N, hidden)."""
-        settle()
         batched = x.ndim == 3
         if not batched:
             x = x.unsqueeze(1)
@@ -445,21 +436,20 @@ class MultiheadAttention:
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
         kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
-        dtype: DType = default_dtype, device: str | None = None,
+        dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
         if num_heads < 1 or embed_dim % num_heads:
             raise ShapeError(f"MultiheadAttention: {embed_dim} features in {num_heads} heads")
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.dropout, self.batch_first, self.training = dropout, batch_first, True
         widths = (embed_dim, kdim or embed_dim, vdim or embed_dim)
+        draw = partial(random.glorot_uniform, dtype=dtype, device=device)
         self.in_proj_weight: Maybe = None
         if widths == (embed_dim,) * 3:
-            bound = math.sqrt(6.0 / (4 * embed_dim))  # Glorot, of the three weights as one
-            self.in_proj_weight = _uniform((3 * embed_dim, embed_dim), bound, dtype, device)
+            self.in_proj_weight = parameter(draw((3 * embed_dim, embed_dim)))
         else:
             self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = (
-                _uniform((embed_dim, width), math.sqrt(6.0 / (embed_dim + width)), dtype, device)
-                for width in widths
+                parameter(draw((embed_dim, width))) for width in widths
             )
         self.in_proj_bias = filled((3 * embed_dim,), 0.0, dtype, device, True) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype, device)
@@ -477,7 +467,6 @@ class MultiheadAttention:
         axis N may be absent. Masks are True where attention is not allowed, or are added to the
         scores: key_padding_mask (N, S), attn_mask (L, S) or (N * heads, L, S). Without
         `need_weights`, which is faster, the second result is None."""
-        settle()
         if is_causal and attn_mask is None:
             raise ShapeError("MultiheadAttention: is_causal is a hint; give attn_mask as well")
         inputs, batched = [query, key, value], query.ndim == 3

@@ -12,20 +12,21 @@ computes the loss, the gradients and whatever else was pending.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from lamina import dtypes
+from lamina.dtypes import accumulator
 from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
 from lamina.nn.schedules import Schedule
-from lamina.nn.state import filled, settle
-from lamina.tensor import reduction
+from lamina.nn.state import filled
 from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import add, clip, expm1, maximum, minimum, sqrt, where
+from lamina.tensor.elementwise import clip, expm1, maximum, minimum, sqrt, where
+from lamina.tensor.movement import stack
 from lamina.tensor.realize import is_tracing, live_tensors, realize
+from lamina.tensor.reduction import norm
 
 __all__ = [
     "SGD", "Adam", "AdamW", "Lamb", "Muon", "Optimizer", "RMSprop", "clip_grad_norm",
@@ -57,12 +58,10 @@ class Optimizer:
             value = getattr(self, name)
             if isinstance(value, float | int) and not value >= 0.0:
                 raise ArgumentError(f"{what}: {name} is {value}; it cannot be negative")
-        settle()
+        realize()  # now parameters have the memory that steps write to
         self.count = 0  # steps taken
-        self.state = {
-            name: [filled(one.shape, 0.0, _exact(one), one.device) for one in self.parameters]
-            for name in self._slots()
-        }
+        like = [(one.shape, 0.0, accumulator(one.dtype), one.device) for one in self.parameters]
+        self.state = {name: [filled(*one) for one in like] for name in self._slots()}
         devices = dict.fromkeys(one.device for one in self.parameters)
         self.state["step"] = [filled((), 0.0, dtypes.float32, device) for device in devices]
         self._counters = dict(zip(devices, self.state["step"], strict=True))
@@ -107,7 +106,7 @@ class Optimizer:
             counter.assign(counter + 1.0)
         for index, (one, gradient) in enumerate(zip(self.parameters, given, strict=True)):
             if gradient is not None:
-                kind = _exact(one)
+                kind = accumulator(one.dtype)
                 new = self._update(index, one.detach().cast(kind), gradient.detach().cast(kind))
                 one.assign(new)
         self._shares.clear()  # before the run, which would store what is still held
@@ -227,7 +226,7 @@ class Lamb(Adam):
 
     def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
         update = _decayed(self._direction(index, gradient), parameter, self.weight_decay)
-        size, length = (_norm(one) for one in (parameter, update))
+        size, length = (norm(one) for one in (parameter, update))
         useful = (size > 0.0) & (length > 0.0)
         ratio = where(useful, size / where(useful, length, 1.0), 1.0)
         return parameter - update * (ratio * self._rate_of(parameter))
@@ -264,7 +263,7 @@ class Muon(Optimizer):
         a, b, c = 3.4445, -4.7750, 2.0315  # Jordan 2024, for singular values near 1
         wide = x.shape[0] <= x.shape[1]
         x = x if wide else x.T
-        x = x / maximum(_norm(x), 1e-7)
+        x = x / maximum(norm(x), 1e-7)
         for _ in range(self.ns_steps):
             square = (x @ x.T).contiguous()
             x = (x * a + (square * b + square @ square * c) @ x).contiguous()
@@ -305,14 +304,8 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, ord: float = 2
     given = [(one, one.grad) for one in parameters if one.grad is not None]
     if not given:
         return Tensor(0.0)
-    device = given[0][1].device
-    exact = [gradient.cast(_exact(gradient)) for _, gradient in given]
-    if ord == math.inf:
-        total = functools.reduce(maximum, (reduction.max(abs(x)).to(device) for x in exact))
-    else:
-        powers = (x * x if ord == 2.0 else abs(x) ** ord for x in exact)
-        total = functools.reduce(add, (reduction.sum(one).to(device) for one in powers))
-        total = total ** (1.0 / ord)
+    exact = (gradient.cast(accumulator(gradient.dtype)) for _, gradient in given)
+    total = norm(stack([norm(x, ord).to(given[0][1].device) for x in exact]), ord)
     factor = minimum(max_norm / (total + 1e-6), 1.0)  # the term keeps a norm of 0 finite
     for one, gradient in given:
         one.grad = (gradient * factor.to(gradient.device)).cast(gradient.dtype)
@@ -326,14 +319,5 @@ def clip_grad_value(parameters: Iterable[Tensor], limit: float) -> None:
             one.grad = clip(one.grad, -limit, limit)
 
 
-def _norm(x: Tensor) -> Tensor:
-    return sqrt(reduction.sum(x * x))
-
-
 def _decayed(gradient: Tensor, parameter: Tensor, weight_decay: float) -> Tensor:
     return gradient + parameter * weight_decay if weight_decay else gradient
-
-
-def _exact(one: Tensor) -> dtypes.DType:
-    """The dtype of updates and of state: at least float32."""
-    return dtypes.float64 if one.dtype is dtypes.float64 else dtypes.float32

@@ -8,15 +8,13 @@ that begin with an underscore are not part of the state.
 from __future__ import annotations
 
 import types
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from lamina import dtypes
 from lamina.dtypes import DType
 from lamina.errors import FormatError
 from lamina.tensor.core import Tensor
-from lamina.tensor.realize import realize
+from lamina.tensor.realize import first
 
 __all__ = ["eval", "load_state_dict", "parameters", "state_dict", "train"]
 
@@ -59,7 +57,7 @@ def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) 
             tensor.rebind(source.contiguous().detach() if same else source)
             tensor.requires_grad = wanted
             tensor.grad = None
-            _fresh[tensor.number] = tensor
+            first[tensor.number] = tensor
 
 
 def train(obj: Layer, mode: bool = True) -> Layer:
@@ -96,25 +94,10 @@ def _walk(
             yield from _walk(child, full, outside | {id(value)})
 
 
-# New parameters. Their initial values are drawn lazily; the first use of any layer computes all
-# of them in one program, so that a model compiles once and no forward pass draws them again.
-
-# By number of creation: a weak set would compare tensors, which is elementwise.
-_fresh: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
-
-
-def settle() -> None:
-    """Compute the parameters that are new since the last call."""
-    if _fresh:
-        waiting = [one for _, one in sorted(_fresh.items())]
-        _fresh.clear()
-        realize(*waiting)
-
-
 def parameter(value: Tensor) -> Tensor:
-    """`value` as a new parameter."""
+    """`value` as a new parameter: a model's are drawn by one program, and by no forward pass."""
     value.requires_grad = True
-    _fresh[value.number] = value
+    first[value.number] = value
     return value
 
 
@@ -126,6 +109,3 @@ def filled(
     import numpy as np
 
     return Tensor(np.full(shape, value, dtype.numpy), dtype, device, requires_grad)
-
-
-default_dtype = dtypes.default_float

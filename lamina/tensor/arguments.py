@@ -7,17 +7,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import SupportsIndex
 
-from lamina.dtypes import (
-    BY_NAME,
-    STORAGE_ONLY,
-    DType,
-    Scalar,
-    as_dtype,
-    complex128,
-    complex_of,
-    float32,
-    float64,
-)  # fmt: skip
+from lamina import dtypes
+from lamina.dtypes import DType, Scalar, as_dtype
 from lamina.errors import AxisError, DTypeError, ShapeError
 from lamina.shape import Shape
 
@@ -87,17 +78,17 @@ def promote(what: str, a: DType, b: DType) -> DType:
     """
     if a is b:
         return a
-    if a in STORAGE_ONLY or b in STORAGE_ONLY:
+    if a in dtypes.STORAGE_ONLY or b in dtypes.STORAGE_ONLY:
         raise DTypeError(f"{what}: {a.name} and {b.name}: float8 is for storage; cast it first")
     low, high = sorted((a, b), key=lambda dtype: (_RANK[dtype.kind], dtype.bits))
     if _RANK[low.kind] < _RANK[high.kind]:
-        return complex128 if high.is_complex and low is float64 else high
+        return dtypes.complex_of(low) if high is dtypes.complex64 else high
     if low.kind == high.kind:
-        return high if low.bits < high.bits else float32  # float16 and bfloat16
+        return high if low.bits < high.bits else dtypes.float32  # float16 and bfloat16
     bits = max(one.bits if one.kind == "int" else 2 * one.bits for one in (a, b))
     if bits > 64:
         raise DTypeError(f"{what}: {a.name} and {b.name} have no common integer dtype; cast one")
-    return BY_NAME[f"int{bits}"]
+    return dtypes.BY_NAME[f"int{bits}"]
 
 
 def weak(scalar: Scalar, dtype: DType) -> DType:
@@ -110,5 +101,5 @@ def weak(scalar: Scalar, dtype: DType) -> DType:
 @cache
 def _weak(kind: type, dtype: DType) -> DType:
     python = next(one for one in (bool, int, float, complex) if issubclass(kind, one))
-    default = complex_of(dtype) if python is complex else as_dtype(python)
+    default = dtypes.complex_of(dtype) if python is complex else as_dtype(python)
     return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from lamina.errors import GradientError, JitError
 from lamina.ir.node import Node, toposort
@@ -69,6 +69,9 @@ def not_yet() -> JitError:
 _places: dict[ref[Node], Node | None] = {}
 live: set[ref[Tensor]] = set()  # assignments must not change their values
 _watched: set[ref[Leaf]] = set()  # derivatives by these will be taken
+# What the next run computes beforehand, in a program of its own; by number of creation, because a
+# weak set would compare tensors, which is elementwise.
+first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
 def live_tensors() -> list[Tensor]:
@@ -176,6 +179,10 @@ def cut(sinks: Sequence[Node], inputs: dict[Buffer, int]) -> list[Node]:
 
 def realize(*tensors: Tensor) -> None:
     """Compute `tensors` and carry out their assignments, all in one program a device."""
+    if first:
+        waiting = [one for _, one in sorted(first.items())]
+        first.clear()
+        realize(*waiting)
     batch = {tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None}
     if batch and is_tracing():
         batch = _computable(batch)
@@ -275,7 +282,7 @@ def _vacate(targets: Collection[Node], moved: dict[Node, Node]) -> None:
         _place(target, moved.get(target))
 
 
-def _is_everywhere(node: Node) -> bool:
+def is_everywhere(node: Node) -> bool:
     """Is `node` made of constants alone? Then it is one node on every device."""
     first = node
     while first.src:
@@ -295,7 +302,7 @@ def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
         tensor.node = buffer_node(fresh, tensor.target)
     else:
         place = buffer_node(buffer, value)
-        if tensor.assigned or _is_everywhere(tensor.node):
+        if tensor.assigned or is_everywhere(tensor.node):
             tensor.node = leaf(place, tensor.device)
         _place(tensor.node, place)
     tensor.assigned = False
