@@ -1,9 +1,10 @@
 """GPUs: a program is one translation unit in a C++ without headers, and a launch for each kernel.
 
-What dialects of that language do not share are macros: `prelude.cu` has those of CUDA. It defines
-types (`f32` to `u64`), KERNEL, POINTER and PLACE, of which a kernel's head consists, THREAD and
-BLOCK, BARRIER, UNROLL, ALIGNED and INLINE, `bits`, and `exchange`, which gives what the thread has
-whose number differs in one bit, all as they are used below and in `sort.c`.
+What dialects of that language do not share is in a prelude: `prelude.cu` is that of CUDA. It has
+types (`i8` to `f64`) and casts of halves; KERNEL, POINTER and PLACE, of which the head of a kernel
+consists; THREAD, BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, INLINE, BITS and BUILTIN, as they are
+used below, in `arithmetic.c` and in `gpu.c`; and `exchange`, which gives what that thread of the
+block has whose number differs in one bit.
 
 Rows bound to the grid are run by a thread each or, where a loop inside them is bound to threads,
 by a block each, in which neighbouring threads take the rows bound to threads. Such a loop goes in
