@@ -2,10 +2,10 @@
 
 A rule takes g, the adjoint of the node, of its shape and dtype, z, the node, and its operands
 x, y, ... It gives each operand a contribution of that operand's shape and dtype, or None for a
-symbolic zero; or nothing at all where no derivative is known. Every operation is either in `VJP`
-or, with the reason, in `NOT_DIFFERENTIABLE`. In the formulas of reductions x_i runs over the
-reduced elements, z is the result and g its adjoint, both repeated along the reduced axes. A mask
-(dtype bool) is added up as an adjoint is, with OR in place of the sum.
+symbolic zero. Every operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`; for
+other monoids than ADD there is `VJP_OF`. In the formulas of reductions x_i runs over the reduced
+elements, z is the result and g its adjoint, both repeated along the reduced axes. A mask (dtype
+bool) is added up as an adjoint is, with OR in place of the sum.
 """
 
 from __future__ import annotations
@@ -57,12 +57,6 @@ def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
     source = cast(x, accumulator(x.dtype))
     zeros = build.full(shape, 0, source.dtype)
     return cast(Node(Op.SCATTER, (zeros, index, source), Scatter(axis, _adding(x))), x.dtype)
-
-
-def reduction_rule(g: Node, z: Node, *parts: Node) -> Contributions:
-    """The formula of the node's operation and monoid; nothing if there is none."""
-    rule = _RULES.get(z.arg.monoid, (None, None))[z.op is Op.SCAN]
-    return () if rule is None else rule(g, z, *parts)
 
 
 def _spread(z: Node, x: Node) -> Node:
@@ -129,14 +123,6 @@ def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
 
 
 # Of REDUCE, and of SCAN.
-_RULES: dict[Monoid, tuple[Rule, Rule | None]] = {
-    ADD: (lambda g, z, x: (_spread(z, g),), lambda g, z, x: (sum_from_each(g, z.arg.axes[0]),)),
-    MUL: (_product, _running_product),
-    **dict.fromkeys((MAX, MIN), (_extreme, _running_extreme)),
-    **dict.fromkeys((ARGMAX, ARGMIN), (_extreme_at, _running_extreme)),
-}
-
-
 def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
     """dx = g y x^(y - 1) and dy = g z ln x; both are 0 where the limit is: x^0 and 0^y, y >= 0.
     Wider selections (y = 0, say) would make mixed second derivatives wrong."""
@@ -200,17 +186,7 @@ def _shear(g: Node, z: Node, x: Node) -> Contributions:
     return (build.shrink(back, start, [low + n for low, n in zip(start, x.shape, strict=True)]),)
 
 
-def _scatter(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
-    """Of ADD: d base = g and d update = g read at the index. Other monoids: below."""
-    axis, monoid = z.arg
-    if monoid is ADD:
-        return g, None, take(g, index, axis)
-    if monoid is None:
-        return _overwrite(g, z, index, update)
-    return _scatter_extreme(g, z, base, index, update) if monoid in (MAX, MIN) else ()
-
-
-def _overwrite(g: Node, z: Node, index: Node, update: Node) -> Contributions:
+def _overwrite(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
     """d base = g, and 0 where it was overwritten; d update = g read at the index, and 0 where a
     later update took the place: scattering positions in the same way finds the last writer."""
     axis = z.arg.axis
@@ -240,7 +216,21 @@ def _copy(g: Node, z: Node, x: Node) -> Contributions:
     return (g,)
 
 
-VJP: dict[Op, Rule] = {
+# Operations that only move and add elements: masks take the same ways as adjoints.
+MOVES: dict[Op, Rule] = {
+    Op.REDUCE: lambda g, z, *parts: (_spread(z, g),),
+    Op.SCAN: lambda g, z, *parts: (sum_from_each(g, z.arg.axes[0]),),
+    Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
+    Op.EXPAND: _expand,
+    Op.PERMUTE: lambda g, z, x: (permute(g, inverse(z.arg)),),
+    Op.PAD: _pad,
+    Op.SHRINK: _shrink,
+    Op.FLIP: lambda g, z, x: (flip(g, z.arg),),
+    Op.SHEAR: _shear,
+    Op.GATHER: lambda g, z, x, index: (put(g, index, x.shape, z.arg), None),
+    Op.SCATTER: lambda g, z, base, index, x: (g, None, take(g, index, z.arg.axis)),
+}
+VJP: dict[Op, Rule] = MOVES | {
     Op.NEG: lambda g, z, x: (-g,),
     Op.SQRT: lambda g, z, x: (g * 0.5 / z,),
     Op.EXP: lambda g, z, x: (g * z,),
@@ -262,22 +252,21 @@ VJP: dict[Op, Rule] = {
     Op.MIN: lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
     # `lamina.autodiff.sweep` says how these zeros stay zeros further down.
     Op.WHERE: lambda g, z, p, x, y: (None, select(p, g, g.lift(0.0)), select(p, g.lift(0.0), g)),
-    **dict.fromkeys(Group.REDUCTION, reduction_rule),
-    Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
-    Op.EXPAND: _expand,
-    Op.PERMUTE: lambda g, z, x: (permute(g, inverse(z.arg)),),
-    Op.PAD: _pad,
-    Op.SHRINK: _shrink,
-    Op.FLIP: lambda g, z, x: (flip(g, z.arg),),
-    Op.SHEAR: _shear,
-    Op.GATHER: lambda g, z, x, index: (put(g, index, x.shape, z.arg), None),
-    Op.SCATTER: _scatter,
     Op.ASSIGN: lambda g, z, old, new: (None, g),
     Op.COPY: _copy,
     Op.CONTIGUOUS: lambda g, z, x: (g,),
     Op.DETACH: lambda g, z, x: (None,),
 }
 
+VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
+    Op.REDUCE: {
+        MUL: _product, MAX: _extreme, MIN: _extreme, ARGMAX: _extreme_at, ARGMIN: _extreme_at,
+    },
+    Op.SCAN: {
+        MUL: _running_product, **dict.fromkeys((MAX, MIN, ARGMAX, ARGMIN), _running_extreme),
+    },
+    Op.SCATTER: {None: _overwrite, MAX: _scatter_extreme, MIN: _scatter_extreme},
+}  # fmt: skip
 _COMPLEX = (Op.REAL, Op.IMAG, Op.COMPLEX)
 _DISCRETE = (Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT)
 NOT_DIFFERENTIABLE: dict[Op, str] = {

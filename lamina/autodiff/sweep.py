@@ -21,9 +21,9 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import reduce
 
-from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP, sum_from_each, take
+from lamina.autodiff.rules import MOVES, NOT_DIFFERENTIABLE, VJP, VJP_OF
 from lamina.errors import GradientError
-from lamina.ir.build import select, spread
+from lamina.ir.build import select
 from lamina.ir.monoids import ADD, MUL
 from lamina.ir.node import Node, const, toposort, type_text
 from lamina.ir.ops import Group, Op
@@ -95,12 +95,15 @@ def _contributions(
     node: Node, adjoint: Node, live: Mask, cone: set[Node]
 ) -> Iterable[tuple[Node, Contribution]]:
     """What `node` adds to the adjoint of each operand in the cone."""
-    kind = Op.COMPLEX if node.dtype.is_complex else node.op
-    pieces = () if kind in NOT_DIFFERENTIABLE else VJP[kind](adjoint, node, *node.src)
-    if not pieces:
+    kind, monoid = node.op, getattr(node.arg, "monoid", ADD)
+    if node.dtype.is_complex:
+        kind = Op.COMPLEX
+    rule = VJP.get(kind) if monoid is ADD else VJP_OF.get(kind, {}).get(monoid)
+    if rule is None:
         name, of = node.op.name.lower(), type_text(node.dtype, node.shape)
-        reason = NOT_DIFFERENTIABLE.get(kind) or f"{name} with {node.arg.monoid} has no rule"
+        reason = NOT_DIFFERENTIABLE.get(kind) or f"{name} with {monoid} has no rule"
         raise GradientError(f"gradient: {name} of {of} has no derivative: {reason}; detach it")
+    pieces = rule(adjoint, node, *node.src)
     for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
         if piece is not None and operand in cone:
             mask = _beneath(node, number, live)
@@ -114,17 +117,9 @@ def _beneath(node: Node, number: int, live: Mask) -> Mask:
     if node.op is Op.WHERE:
         taken = node.src[0] if number == 1 else ~node.src[0]
         return taken if live is None else live & taken
-    if live is None:
+    if live is None or (node.op is Op.REDUCE and _is_contraction(node)):
         return None
-    if node.op in Group.MOVEMENT or node.op is Op.GATHER:
-        return VJP[node.op](live, node, *node.src)[0]
-    if node.op is Op.SCATTER and number == 2:
-        return take(live, node.src[1], node.arg.axis)
-    if node.op is Op.SCAN:
-        return sum_from_each(live, node.arg.axes[0])
-    if node.op is Op.REDUCE:
-        return None if _is_contraction(node) else spread(live, node.arg.axes, node.src[0].shape)
-    return live
+    return MOVES[node.op](live, node, *node.src)[number] if node.op in MOVES else live
 
 
 def _factor_may_be_infinite(node: Node, number: int) -> bool:
