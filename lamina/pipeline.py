@@ -2,7 +2,7 @@
 
 `PASSES` is the whole compiler, in order. Each pass takes what the one before it returns:
 
-    graph     outputs wanted, as array nodes           lamina.ir
+    graph     what is wanted, as array nodes           lamina.ir
     kernels   a program of scalar kernels              lamina.fuse
     nests     the same with a plan for each            lamina.kernel
     source    the same with its translation unit       lamina.codegen
@@ -22,7 +22,7 @@ from lamina.codegen import c, gpu
 from lamina.codegen.legalize import legalize
 from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
-from lamina.fuse.program import Output, Program, Slot, build_program
+from lamina.fuse.program import Output, Program, build_program
 from lamina.ir import text
 from lamina.ir.interpreter import check_chain, evaluate
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, bound_axes, free_axes, points
@@ -45,7 +45,7 @@ from lamina.simplify.complex import split_complex
 from lamina.simplify.movement import PREPARE
 
 __all__ = [
-    "PASSES", "Compiled", "compile_sinks", "compile_source", "counter", "execute", "pass_times",
+    "PASSES", "Planned", "compile_sinks", "compile_source", "counter", "execute", "pass_times",
     "profile",
 ]  # fmt: skip
 
@@ -83,26 +83,18 @@ class Backend(NamedTuple):
 
 class Planned(NamedTuple):
     """A program, one plan for equal kernels, and once it is printed the source, with the launches
-    where the source itself does not hold them."""
+    where the source itself does not hold them; once it is loaded, what runs on a table of memory.
+    """
 
     program: Program
     plans: dict[AnyKernel, Plan]
     text: str = ""
     launches: tuple[Launch, ...] = ()
+    code: CpuProgram | CudaProgram | None = None
 
 
-def _graph_pass(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Output]]:
-    """A pass over graphs, which changes values and targets alike."""
-
-    def changed(outputs: list[Output], options: Options) -> list[Output]:
-        nodes = change([node for one in outputs for node in (one.value, one.target or one.value)])
-        pairs = zip(outputs, nodes[::2], nodes[1::2], strict=True)
-        return [Output(value, one.target and target) for one, value, target in pairs]
-
-    return changed
-
-
-def _fuse(outputs: list[Output], options: Options) -> Program:
+def _fuse(sinks: list[Node], options: Options) -> Program:
+    outputs = [Output(*one.src[::-1]) if one.op is Op.ASSIGN else Output(one) for one in sinks]
     return build_program(outputs, backend(options).in_blocks)
 
 
@@ -148,9 +140,9 @@ def _print(planned: Planned, options: Options) -> Planned:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("split_complex", _graph_pass(split_complex), "graph", "graph"),
-    Pass("simplify", _graph_pass(partial(rewrite, rules=SIMPLIFY)), "graph", "graph"),
-    Pass("prepare", _graph_pass(partial(rewrite, rules=PREPARE)), "graph", "graph"),
+    Pass("split_complex", lambda sinks, options: split_complex(sinks), "graph", "graph"),
+    Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
+    Pass("prepare", lambda sinks, options: rewrite(sinks, PREPARE), "graph", "graph"),
     Pass("fuse", _fuse, "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
     Pass("legalize", _legalize, "nests", "nests"),
@@ -195,9 +187,9 @@ def backend(options: Options) -> Backend:
     return BACKENDS.get(options.device.partition(":")[0], CPU)
 
 
-def compile_source(outputs: Sequence[Output], options: Options) -> Planned:
+def compile_source(sinks: Sequence[Node], options: Options) -> Planned:
     """Run every pass; BUFFER leaves hold the number of a program input as storage."""
-    value: Any = list(outputs)
+    value: Any = list(sinks)
     for one in PASSES:
         before, started = value, time.perf_counter()
         value = one.function(value, options)
@@ -215,7 +207,7 @@ def compile_source(outputs: Sequence[Output], options: Options) -> Planned:
 def _verify(value: Any) -> None:
     """Check the invariants of a dialect."""
     if isinstance(value, list):
-        verify([output.value for output in value])
+        verify(value)
     elif isinstance(value, Program):
         for launch in value.launches:
             verify_kernel(launch.kernel)
@@ -228,7 +220,7 @@ def _verify(value: Any) -> None:
 def _text(value: Any) -> str:
     """What a pass returned, to read."""
     if isinstance(value, list):
-        return text.to_text([output.value for output in value])
+        return text.to_text(value)
     if isinstance(value, Program):
         return "\n".join(text.kernel_text(launch.kernel) for launch in value.launches)
     return value.text or "\n".join(
@@ -237,22 +229,12 @@ def _text(value: Any) -> str:
     )
 
 
-class Compiled(NamedTuple):
-    """A program ready to run, and where its outputs are."""
-
-    planned: Planned
-    code: CpuProgram | CudaProgram
-    homes: tuple[Slot, ...]
-
-
 @lru_cache(maxsize=1024)
-def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Compiled:
+def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options."""
-    effects = [one.src[::-1] if one.op is Op.ASSIGN else (one,) for one in sinks]
-    planned = compile_source([Output(*one) for one in effects], options)
-    homes = tuple(planned.program.slots[slot] for slot in planned.program.outputs)
-    return Compiled(planned, backend(options).load(planned, options), homes)
+    planned = compile_source(sinks, options)
+    return planned._replace(code=backend(options).load(planned, options))
 
 
 # Running.
@@ -283,14 +265,14 @@ def execute(
 
 
 def run_compiled(
-    compiled: Compiled, inputs: Sequence[Buffer], options: Options, device: str = "cpu"
+    planned: Planned, inputs: Sequence[Buffer], options: Options, device: str = "cpu"
 ) -> list[Buffer]:
     """Run a program on the buffers of its numbered inputs; one buffer an output."""
-    planned, code, homes = compiled
-    results = [
-        inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device) for one in homes
-    ]
-    arena, count = planned.program.arena, len(planned.program.chains)
+    program, code = planned.program, planned.code
+    assert code is not None
+    results = [inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device)
+               for one in program.homes]  # fmt: skip
+    arena, count = program.arena, len(program.chains)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count
     timed = bool(options.debug or profile)

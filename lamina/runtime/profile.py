@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TypeVar
 
 Record = TypeVar("Record")
@@ -45,13 +46,6 @@ class KernelRecord:
         )
 
 
-@dataclass
-class Counter:
-    """Kernels run by this process."""
-
-    kernels: int = 0
-
-
-counter = Counter()
+counter = SimpleNamespace(kernels=0)  # run by this process
 profile = Recorder[KernelRecord]()
 pass_times = Recorder[tuple[str, float]]()  # (pass, seconds) of every compilation

@@ -15,7 +15,6 @@ from lamina.ir.build import bitcast, cast, const, expand, iota, reshape, select,
 from lamina.ir.monoids import ADD, COMPLEX_MUL, MUL
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
-from lamina.shape import Shape
 
 # What a node becomes: (re, im) if it is complex, else one real node.
 Parts = tuple[Node, ...]
@@ -52,9 +51,9 @@ def _stored(buffer: Node) -> Node:
     return Node(Op.BUFFER, (), ref._replace(shape=(*ref.shape, 2), dtype=real_of(ref.dtype)))
 
 
-def _loaded(stored: Node, shape: Shape) -> Parts:
-    """The parts, each of `shape`, that lie interleaved in `stored`."""
-    start = (0,) * len(shape)
+def _loaded(buffer: Node) -> Parts:
+    """The parts that lie interleaved in a complex buffer."""
+    stored, shape, start = _stored(buffer), buffer.shape, (0,) * len(buffer.shape)
     return tuple(
         reshape(shrink(stored, (*start, part), (*shape, part + 1)), shape) for part in (0, 1)
     )
@@ -68,12 +67,8 @@ def _joined(node: Node, parts: Parts) -> Node:
         return _stored(node)
     shape = (*node.shape, 2)
     re, im = (expand(reshape(part, (*node.shape, 1)), shape) for part in parts)
-    return select(expand(iota(2, int64).eq(0), shape), re, im)
-
-
-def _assign(node: Node, target: Parts, value: Parts) -> Parts:
-    joined = map(_joined, node.src, (target, value))
-    return _loaded(Node(Op.ASSIGN, tuple(joined)), node.shape)
+    joined = select(expand(iota(2, int64).eq(0), shape), re, im)
+    return Node(Op.ASSIGN, (_stored(node.src[0]), joined)) if node.op is Op.ASSIGN else joined
 
 
 def _const(node: Node) -> Parts:
@@ -131,8 +126,8 @@ def _combine(node: Node, *src: Parts) -> Parts:
 
 # Operations with a complex operand or result; what is not here works on each part alone.
 _RULES: dict[Op, Callable[..., Parts]] = {
-    Op.BUFFER: lambda node: _loaded(_stored(node), node.shape),
-    Op.ASSIGN: _assign,
+    Op.BUFFER: _loaded,
+    Op.ASSIGN: lambda node, target, value: value,
     Op.CONST: _const,
     Op.MUL: lambda node, x, y: COMPLEX_MUL.combine(x, y),
     Op.DIV: _divide,

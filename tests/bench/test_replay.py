@@ -68,4 +68,4 @@ def _compiled(
     """The program of `sinks` up to its source, which no compiler is asked to read."""
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "CpuProgram", SimpleNamespace(load=lambda *_: None))
-        return pipeline.compile_sinks.__wrapped__(sinks, options).planned
+        return pipeline.compile_sinks.__wrapped__(sinks, options)

@@ -89,7 +89,7 @@ PROGRAM = RandomProgram(
 
 def program_kernel(program: RandomProgram) -> pipeline.Launch:
     with using() as options:
-        source = pipeline.compile_source([pipeline.Output(program.sinks[0])], options)
+        source = pipeline.compile_source([program.sinks[0]], options)
     (launch,) = source.program.launches
     return launch
 
@@ -150,7 +150,7 @@ def test_moves_that_do_not_fit(text: str, message: str) -> None:
 )
 def test_a_given_schedule_is_replayed(text: str) -> None:
     with using(schedule=text) as options:
-        source = pipeline.compile_source([pipeline.Output(PROGRAM.sinks[0])], options)
+        source = pipeline.compile_source([PROGRAM.sinks[0]], options)
         assert source.plans[KERNEL].moves == parse(text)[""]
         assert disagreement(PROGRAM, options) is None
 
@@ -179,7 +179,7 @@ def test_a_section_of_a_schedule_is_for_the_kernel_it_names() -> None:
     name = pipeline.kernel_name(KERNEL, 0)
     for text, expected in ((f"[{name}]; {moves}", True), (f"[fold9_1]; {moves}", False)):
         with using(schedule=text) as options:
-            source = pipeline.compile_source([pipeline.Output(PROGRAM.sinks[0])], options)
+            source = pipeline.compile_source([PROGRAM.sinks[0]], options)
         assert (source.plans[KERNEL].moves == parse(moves)[""]) is expected
 
 

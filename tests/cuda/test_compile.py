@@ -11,7 +11,6 @@ import pytest
 from lamina import dtypes, pipeline
 from lamina.dtypes import DType
 from lamina.errors import CompileError
-from lamina.fuse.program import Output
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node
@@ -30,7 +29,7 @@ FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 
 def compiled(*values: Node) -> pipeline.Planned:
     """The program of `values` for a GPU."""
-    return pipeline.compile_source(list(map(Output, values)), replace(current(), device="cuda:0"))
+    return pipeline.compile_source(values, replace(current(), device="cuda:0"))
 
 
 def sum_along(axis: int, shape: tuple[int, ...] = (512, 1024)) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamina.dtypes import int64
-from lamina.fuse.program import Output, Program
+from lamina.fuse.program import Program
 from lamina.ir.kernel import Kernel
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -16,7 +16,7 @@ from tests.generators import leaf
 
 
 def program(*values: Node) -> Program:
-    return compile_source([Output(value) for value in values], current()).program
+    return compile_source(values, current()).program
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_a_result_that_another_needs_is_stored_once() -> None:
 
 def test_equal_kernels_are_compiled_once() -> None:
     other = leaf(1, X.shape, X.dtype)
-    source = compile_source([Output(X + 1.0), Output(other + 1.0)], current())
+    source = compile_source([X + 1.0, other + 1.0], current())
     assert len(source.program.launches) == 2
     assert len(source.plans) == 1
 
 
 def test_a_sort_writes_over_what_its_keys_came_from() -> None:
     order = leaf(0, (64,), int64)
-    source = compile_source([Output(Node(Op.ARGSORT, (order + 1,)), order)], current())
+    source = compile_source([Node(Op.ASSIGN, (order, Node(Op.ARGSORT, (order + 1,))))], current())
     assert len(source.program.launches) == 2

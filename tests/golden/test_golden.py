@@ -13,7 +13,6 @@ import pytest
 
 from lamina import pipeline
 from lamina.codegen.c import KERNELS
-from lamina.fuse.program import Output
 from lamina.kernel.heuristic import Target
 from lamina.options import current
 from tests.conftest import Golden
@@ -30,7 +29,7 @@ def test_generated_code(
 ) -> None:
     monkeypatch.setattr(pipeline, "cpu_target", lambda options: MACHINE)
     settings = replace(current(), device=device)
-    source = pipeline.compile_source([Output(PROGRAMS[name]())], settings)
+    source = pipeline.compile_source([PROGRAMS[name]()], settings)
     plans = [source.plans[one.kernel] for one in source.program.launches]
     notes = [f"{plan.name}:\n{plan}" for plan in plans]
     notes += [f"{one.name}<<<{one.blocks}, {one.threads}>>>" for one in source.launches]
