@@ -238,7 +238,11 @@ def print_program(
         slots = [slot for slot in slots if program.slots[slot].kind != "block"]
         name, chunks = entries[chain[0].kernel]
         if len(chain) > 1:
-            text = _print_chain(program, chain, slots, [entries[one.kernel][0] for one in chain])
+            carries = any(one.kernel.carries for one in chain)
+            steps = chain[0].kernel.block_axes[-1].arg.size if carries else 1
+            chunks //= steps
+            names = [entries[one.kernel][0] for one in chain]
+            text = _print_chain(program, chain, slots, names, steps)
             name = functions.setdefault(text, f"chain{len(functions)}")
         arguments = ", ".join(pointers[slot] for slot in slots)
         call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
@@ -250,14 +254,18 @@ def print_program(
 
 
 def _print_chain(
-    program: Program, chain: Sequence[Launch], slots: Sequence[int], names: Sequence[str]
-) -> str:
-    """A function, its name still open, that runs every kernel of a chain for one block of rows."""
-    lines = ["KERNEL({name}) {", f"    u8 block[{program.block}] SCRATCH;"]
+    program: Program, chain: Sequence[Launch], slots: Sequence[int], names: Sequence[str],
+    steps: int,
+) -> str:  # fmt: skip
+    """A function, its name still open, that runs every kernel of a chain for one block of rows, or
+    for `steps` blocks after each other, through which sums are carried."""
+    lines = ["KERNEL({name}) {", f"    u8 block[{program.block}] SCRATCH;",
+             f"    const long first = {steps} * chunk;",
+             f"    for (long chunk = first; chunk < first + {steps}; chunk++) {{"]  # fmt: skip
     for launch, name in zip(chain, names, strict=True):
         places = (
             f"b[{slots.index(slot)}]" if slot in slots else f"block + {program.slots[slot].offset}"
             for slot in launch.slots
         )
-        lines.append(f"    LINK({name}, {', '.join(places)})")
-    return "\n".join([*lines, "}"])
+        lines.append(f"        LINK({name}, {', '.join(places)})")
+    return "\n".join([*lines, "    }", "}"])

@@ -2,7 +2,8 @@
 
 Where a kernel reads no rows but its own of what another wrote, both can run for one block of rows
 after the other. What passes between them then needs memory for a block alone, which stays in the
-cache, and the whole array never exists.
+cache, and the whole array never exists. A sum over these rows is added up in memory, from block to
+block; other rows then run in parallel.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from lamina.ir.node import Node, toposort
 
 LARGE = 1 << 20  # bytes of arrays that are worth keeping out of memory
 CACHED = 1 << 19  # bytes of a block
-LEAST_ROWS = 16  # of a block, whatever they take, up to
+LEAST_ROWS = 16  # of a block, or half of them where so many take more than
 MOST = 3 << 20  # bytes
 PRODUCTS = 2  # of a chain at least: what is between others is cheaper to lay out as it comes
-READ_AGAIN = 8  # times the bytes of a block that each block may read once more
+CHUNKS = 4  # that run at once at least where sums go from block to block
+READ_AGAIN = 16  # times the bytes of a block that each block may read once more
 
 Readers = Mapping[object, Sequence[KernelGroup]]
 Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
@@ -33,26 +35,35 @@ def chained(
     chain_of: dict[KernelGroup, Chain] = {}
     homes = {value: group for group in groups for value in group.members}
     kept = set(wanted)
-    for last in reversed(groups):
-        if last not in chain_of:
-            chain = Chain(last, homes, chain_of)
-            large = any(_nbytes(value) >= LARGE for value in last.operands)
-            if large and in_blocks and last.first.op not in ALONE:
-                chain.grow(readers, kept)
-            if chain.settle():
-                chain.groups = [one for one in groups if one in chain.rows_of]
+
+    def grown(last: KernelGroup) -> Chain:
+        chain = Chain(last, homes, readers, kept, chain_of)
+        chain.grow()
+        return chain
+
+    large = (one for one in groups if in_blocks and one.first.op not in ALONE
+             and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
+    for chain in sorted(map(grown, large), key=lambda one: -one.nbytes):
+        if not chain_of.keys().isdisjoint(chain.rows_of):
+            chain = grown(chain.last)
+        if chain_of.keys().isdisjoint(chain.rows_of) and chain.settle():
+            chain.groups = [one for one in groups if one in chain.rows_of]
             chain_of |= dict.fromkeys(chain.groups, chain)
+    for group in groups:
+        chain_of.setdefault(group, Chain(group, homes, readers, kept, chain_of))
     return list(dict.fromkeys(chain_of[one] for one in groups))
 
 
 class Chain:
-    """Kernels that run together, block by block: `last` and those before it that can share its
-    blocks. Most chains are of one kernel."""
+    """Kernels that run together, block by block: `last` and those that can share its blocks. Most
+    chains are of one kernel."""
 
     def __init__(
-        self, last: KernelGroup, homes: dict[Node, KernelGroup], chain_of: dict[KernelGroup, Chain]
-    ) -> None:
-        self.last, self.homes, self.chain_of, self.groups = last, homes, chain_of, [last]
+        self, last: KernelGroup, homes: dict[Node, KernelGroup], readers: Readers,
+        kept: set[Node], chain_of: dict[KernelGroup, Chain],
+    ) -> None:  # fmt: skip
+        self.last, self.homes, self.readers, self.kept = last, homes, readers, kept
+        self.chain_of, self.groups = chain_of, [last]
         self.rows_of: dict[KernelGroup, Rows] = {last: {row: row for row in range(len(last.rows))}}
         self.inside: dict[Node, Rows] = {}  # values that stay inside, and which axes the rows are
 
@@ -67,8 +78,14 @@ class Chain:
         """The row axes that all members share."""
         return set.intersection(*map(set, self.rows_of.values()))
 
-    def grow(self, readers: Readers, kept: set[Node]) -> None:
-        """Let kernels join whose values a member reads, each block its own rows alone."""
+    @property
+    def nbytes(self) -> int:
+        """Of the arrays that need not exist."""
+        return sum(map(_nbytes, self.inside))
+
+    def grow(self) -> None:
+        """Let kernels join whose values a member reads, each block its own rows alone, with all
+        that read them too."""
         for reader in (todo := [self.last]):
             for value in reader.operands:
                 home = self.homes[value]
@@ -76,9 +93,13 @@ class Chain:
                 enough = rows and rows.keys() >= (self.rows if self.inside else rows.keys())
                 # What others read as well lies in memory, in an order that blocks do not write.
                 large = [one for one in home.members if one is value or _nbytes(one) >= LARGE]
-                own = all(by in self.rows_of for one in large for by in readers.get(one, ()))
-                if enough and own and kept.isdisjoint(large):
-                    todo += [] if home in self.rows_of else [home]
+                joining = {by: self._rows_of_reader(by, value, axes) for by in self.readers[value]}
+                own = all(found.keys() >= rows.keys() for found in joining.values())
+                known = self.rows_of.keys() | joining
+                own &= all(by in known for one in large for by in self.readers.get(one, ()))
+                if enough and own and self.kept.isdisjoint(large):
+                    todo += [one for one in (home, *joining) if one not in self.rows_of]
+                    self.rows_of |= joining
                     self.rows_of[home], self.inside[value] = rows, axes
 
     def _axes(self, reader: KernelGroup, node: Node) -> Rows:
@@ -87,8 +108,8 @@ class Chain:
             row: axis
             for row, at in self.rows_of[reader].items()
             for axis, size in enumerate(node.shape)
-            if size == reader.rows[at]
-            and all(index[axis] is reader.row_index[at] for index in reader.read_at[node])
+            if size == reader.extents[at]
+            and all(index[axis] is reader.along[at] for index in reader.read_at[node])
         }
 
     def _rows_of_home(self, home: KernelGroup, value: Node, axes: Rows) -> Rows:
@@ -98,6 +119,17 @@ class Chain:
         rows = {row: home.row_index.index(index[axis]) for row, axis in axes.items()
                 if index[axis] in home.row_index}  # fmt: skip
         return {row: at for row, at in rows.items() if known is None or known.get(row) == at}
+
+    def _rows_of_reader(self, reader: KernelGroup, value: Node, axes: Rows) -> Rows:
+        """Which axis of another reader goes with each row; the one it sums along is the last."""
+        if reader in self.rows_of or reader.first.op in ALONE or reader.block is not None:
+            return self.rows_of.get(reader, {})
+        index, *others = reader.read_at[value]
+        own = list(zip(reader.along, reader.extents, strict=True))
+        found = {row: (index[axis], value.shape[axis]) for row, axis in axes.items()}
+        if not (self.readers.keys() | self.kept).isdisjoint(reader.members[:-1]):
+            own.pop()  # others need the sum before something is added to it
+        return {} if others else {row: own.index(one) for row, one in found.items() if one in own}
 
     def _is_closed(self) -> bool:
         """Does nothing stand between two members, nor one read other rows of another?"""
@@ -114,15 +146,20 @@ class Chain:
         """Put every member in blocks, if that pays."""
         if not self.inside or not self.rows or not self._is_closed():
             return False
-        *_, split = rows = sorted(self.rows)
+        *whole, split = rows = sorted(self.rows)
         if sum(group.contracts is not None for group in self.rows_of) < PRODUCTS:
             return False
-        total, count = sum(map(_nbytes, self.inside)), self.last.rows[split]
-        a_row = total // prod(self.last.rows[row] for row in rows)
-        most = min(max(CACHED // a_row, LEAST_ROWS), count)
-        size = max(one for one in range(1, most + 1) if count % one == 0)
-        fits = size >= min(LEAST_ROWS, count) and size * a_row <= MOST
-        if total < LARGE or not fits or self._read_again(split) > READ_AGAIN * size * a_row:
+        chunks = prod(self.last.rows[row] for row in whole)
+        sums = {row for group, at in self.rows_of.items() for row in rows
+                if at[row] == len(group.rows)}  # fmt: skip
+        if sums and (sums != {split} or chunks < CHUNKS):
+            return False
+        total, count = self.nbytes, self.last.rows[split]
+        a_row = total // (chunks * count)
+        most = min(max(CACHED // a_row, LEAST_ROWS), MOST // a_row, count)
+        size = max((one for one in range(1, most + 1) if count % one == 0), default=0)
+        few = size < min(LEAST_ROWS // 2, count)
+        if total < LARGE or few or self._read_again(split) > READ_AGAIN * size * a_row:
             return False
         inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
         for group, at in self.rows_of.items():
@@ -130,14 +167,17 @@ class Chain:
         return True
 
     def _read_again(self, split: int) -> int:
-        """Bytes that every block along `split` reads, the same ones each time."""
+        """Bytes that every block along `split` reads or adds to, the same ones each time."""
         total = 0
         for group, at in self.rows_of.items():
-            rows = {group.row_index[at[row]] for row in self.rows}
-            for node in group.read_at.keys() - self.inside.keys():
-                for index in group.read_at[node]:
+            rows = {group.along[at[row]] for row in self.rows}
+            touched = group.read_at
+            if at[split] == len(group.rows):  # a sum in memory
+                touched = {one: {group.index_of[one]} for one in group.members[-1:]}
+            for node, indices in touched.items():
+                for index in indices if node not in self.inside else ():
                     free = frozenset[Node]().union(*map(free_axes, index))
-                    again = group.row_index[at[split]] not in free
+                    again = group.along[at[split]] not in free
                     total += points(free - rows) * node.dtype.itemsize * again
         return total
 

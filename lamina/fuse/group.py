@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
 from lamina.dtypes import int64
 from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, flat_index
 from lamina.ir.build import cast
-from lamina.ir.kernel import Store, contraction
-from lamina.ir.node import Node, toposort
+from lamina.ir.kernel import Store, bound_axes, contraction
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Group, Op
 from lamina.shape import Shape, prod, squeezed
 from lamina.simplify import index as ix
@@ -51,7 +53,8 @@ ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 class Block(NamedTuple):
     """The rows that a chain of kernels runs at once; see `lamina.fuse.chain`."""
 
-    rows: tuple[int, ...]  # row axes that blocks are numbered along; the last is in pieces of
+    rows: tuple[int, ...]  # row axes that blocks are numbered along; the last, which may be that
+    # of a reduction after all rows, is in pieces of
     size: int
     inside: Mapping[Node, tuple[int, ...]]  # values kept for a block: which of their axes these are
 
@@ -81,7 +84,8 @@ class KernelGroup:
         self.src: tuple[KernelGroup, ...] = ()
         self.contracts: Node | None = None  # the reduction whose operands are reused across rows
         self.block: Block | None = None
-        self.base: KernelGroup | None = None  # stores what a scatter changes
+        self.sums: Node | None = None  # what is added up block by block in place of the member
+        self.base: KernelGroup | None = None  # stores what a scatter, or each block, changes
         if first.op is Op.SCATTER:
             self.base = KernelGroup(Node(Op.CONTIGUOUS, first.src[:1]), values)
         self._restart({})
@@ -109,22 +113,74 @@ class KernelGroup:
         self.stores: dict[Node, Store] = {}
         self.lowering = Lowering(self._parameter, plan)
         self.row_index, axes = self.lowering.new_axes(self.rows)
-        self.blocks = self._block_axes()
+        self.blocks = self._block_axes(len(axes))
         self.row_axes = (*self.blocks, *(axis for axis in axes if axis not in self.blocks))
         self._lower(self.members)
 
-    def run_in_blocks(self, block: Block) -> None:
-        """Number the blocks by the first row axes."""
-        self.block = block
-        last = block.rows[-1]
-        self._restart({last: (self.rows[last] // block.size, block.size)})
+    @cached_property
+    def summed(self) -> Node | None:
+        """The axis that a kernel of one sum adds up along, so that memory can hold what was added
+        up so far; to be asked when all members are known."""
+        node = self.members[-1]
+        plain = all(one.op is Op.REDUCE for one in self.members[:-1])
+        parts = self._addends(node) if plain and node.op not in ALONE else None
+        fold = self.lowering.value(parts[0], self.index_of[node]) if parts else node
+        axes = bound_axes(fold) if fold.op is Op.FOLD else ()
+        return axes[0] if len(axes) == 1 else None
 
-    def _block_axes(self) -> Index:
+    @cached_property
+    def along(self) -> tuple[Node | None, ...]:
+        """The index of each row, then the axis that is summed along."""
+        return (*self.row_index, self.summed)
+
+    @property
+    def extents(self) -> Shape:
+        """The sizes of these."""
+        return (*self.rows, 0 if self.summed is None else self.summed.arg.size)
+
+    def _addends(self, node: Node) -> tuple[Node, Node | None] | None:
+        """The one sum over an axis that a member adds to other things, and these, if any."""
+        if node in self.values and node not in self.members:
+            return None
+        if node.op is Op.REDUCE and node.arg.monoid is ADD:
+            return node, None
+        if node.op in BIJECTIVE and (parts := self._addends(node.src[0])):
+            total, rest = parts
+            return Node(node.op, (total,), node.arg), rest and Node(node.op, (rest,), node.arg)
+        for one, other in (node.src, node.src[::-1]) if node.op is Op.ADD else ():
+            if parts := self._addends(one):
+                return parts[0], Node(Op.ADD, (parts[1], other)) if parts[1] else other
+        return None
+
+    def run_in_blocks(self, block: Block) -> None:
+        """Number the blocks by the first row axes; a sum over them is added up in memory, one
+        block after the other, to what else is added."""
+        last = block.rows[-1]
+        size = self.extents[last]
+        self.block = block
+        if self.carries and (parts := self._addends(self.members[-1])):
+            self.first, (self.sums, rest) = self.members[-1], parts
+            self.members = [self.first]
+            none = full(self.first.shape, 0, self.first.dtype)
+            start, values = (rest, self.values) if rest else (none, frozenset[Node]())
+            self.base = KernelGroup(Node(Op.CONTIGUOUS, (start,)), values)
+        self._restart({last: (size // block.size, block.size)})
+
+    @property
+    def carries(self) -> bool:
+        """Does it add up what blocks make?"""
+        return self.block is not None and self.block.rows[-1] == len(self.rows)
+
+    def _block_axes(self, number: int) -> Index:
         if self.block is None:
             return ()
-        *whole, split = (ix.terms_of(self.row_index[row])[0] for row in self.block.rows)
-        number = next(axis for axis, stride in split.items() if stride == self.block.size)
-        return (*(axis for terms in whole for axis in terms), number)
+        *whole, last = self.block.rows
+        ahead = [axis for row in whole for axis in ix.terms_of(self.row_index[row])[0]]
+        if self.carries:
+            self.lowering.given = number
+            return (*ahead, ix.axis(number, self.plan[last][0]))
+        split, _ = ix.terms_of(self.row_index[last])
+        return (*ahead, next(axis for axis, by in split.items() if by == self.block.size))
 
     def block_shape(self, node: Node) -> Shape | None:
         """How a block holds `node`, its rows side by side; None for what memory holds whole."""
@@ -177,8 +233,12 @@ class KernelGroup:
                 if scatters:
                     self.stores[node] = self._scattered(node, index, axes)
                 else:
-                    value = self.lowering.value(node, index)
-                    self.stores[node] = Store(0, self._place(node, index), value, axes)
+                    alone = self.sums or node
+                    self.index_of[alone] = index
+                    value = self.lowering.value(alone, index)
+                    monoid = value.arg.monoid if self.carries else None
+                    place = self._place(node, index)
+                    self.stores[node] = Store(0, place, value, axes, None, monoid)
         except SplitAxisError as request:
             self._restart(self.lowering.split(request))
 
@@ -252,15 +312,16 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
     values = frozenset(chosen)
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
-    # Those with a value of an extent that reads an array or serves a user.
-    related: defaultdict[tuple[object, Node], set[KernelGroup]] = defaultdict(set)
+    # Those with a value of an extent that reads the same parts of an array or serves a user.
+    related: defaultdict[object, set[KernelGroup]] = defaultdict(set)
     by_number = attrgetter("number")
     for node, region in chosen.items():
         written, operands = written_of(region), {one for inner in region for one in inner.src}
         arrays = {one for one in operands if one in values or one.op is Op.BUFFER}
         needed = {homes[one] for one in arrays & values}
         extent = (node.src[0].shape, node.arg.axes) if node.op is Op.REDUCE else node.shape
-        kin = [(extent, one) for one in arrays.union(users[node])]
+        parts = frozenset(inner.arg for inner in region if inner.op is Op.SHRINK)
+        kin = [(extent, parts, one) for one in arrays.union(users[node])]
         candidates = needed.union(*(related[one] for one in kin))
         if len(candidates) > 1:  # nothing may stand between
             candidates -= set(toposort(one for group in needed for one in group.src))

@@ -36,6 +36,7 @@ class Lowering:
 
     def __init__(self, place_of: PlaceOf, plan: AxisPlan) -> None:
         self.place_of, self.plan = place_of, plan
+        self.given = -1  # the axis of a reduction, by number, that is a loop around the kernel
         self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
         self._memo: dict[tuple[Node, Index, Node], Node] = {}
@@ -48,9 +49,10 @@ class Lowering:
             total = ix.ZERO
             pieces = self.plan.get(logical, (size,)) if size != 1 else ()
             for position, piece in enumerate(pieces):
-                axis = ix.axis(len(self._places), piece, reduce=reduce)
+                given = len(self._places) == self.given
+                axis = ix.axis(len(self._places), piece, reduce=reduce and not given)
                 self._places[axis] = (logical, position)
-                opened.append(axis)
+                opened += [] if given else [axis]
                 total = ix.add(ix.scale(total, piece), axis)
             index.append(total)
         self._logical += len(shape)

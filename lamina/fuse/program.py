@@ -101,11 +101,12 @@ class _Builder:
     def build(self, outputs: Sequence[Output]) -> Program:
         results, late = self._place_outputs(outputs)
         for chain in toposort(self.chains):  # now after the readers of what they overwrite
-            self.chain += 1
             for group in chain.groups:
                 if group.base:  # the updates are combined into a copy of the base
-                    self._launch(group.base, group.base.members, self.home(group.first))
                     self.chain += 1
+                    self._launch(group.base, group.base.members, self.home(group.first))
+            self.chain += 1
+            for group in chain.groups:
                 used = (one for one in group.members if one in self.readers or one in self.slot_of)
                 self._launch(group, list(used))
         for value, slot in late:

@@ -66,6 +66,11 @@ class Kernel:
     def row_axes(self) -> tuple[Node, ...]:
         return self.stores[0].axes[: self.rows]
 
+    @property
+    def carries(self) -> bool:
+        """Does memory add up what the blocks along the last block axis make?"""
+        return self.blocks > 0 and self.stores[0].monoid is not None
+
     @cached_property
     def nodes(self) -> list[Node]:
         """Every expression of every store, operands first."""
@@ -85,6 +90,7 @@ class SortKernel:
     rows: int
     length: int
     block_axes: ClassVar[tuple[Node, ...]] = ()
+    carries: ClassVar[bool] = False
 
 
 AnyKernel = Kernel | SortKernel

@@ -230,7 +230,8 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     combined = store.monoid is None or store.monoid.op
     require(combined, f"it combines with {store.monoid}, which is no operation")
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
-    still = rows - free_axes(store.index)
+    summed = kernel.block_axes[-1:] if kernel.carries else ()
+    still = rows.difference(free_axes(store.index), summed)
     own = kernel.parameters[number].memory != "device"
     require(own or not still, f"rows along {names_of(still)} write one element")
 

@@ -18,6 +18,8 @@ from lamina.tensor.realize import cut
 from tests.programs import disagreement, merged, random_program
 
 RNG = np.random.default_rng(3)
+# What makes chains of small programs.
+SMALL = {"LARGE": 1, "LEAST_ROWS": 1, "READ_AGAIN": 1 << 40, "PRODUCTS": 0, "CHUNKS": 1}
 
 
 def tensor(*shape: int) -> lm.Tensor:
@@ -58,6 +60,41 @@ def test_memory_grows_with_the_length_alone() -> None:
     assert sizes[1] <= 4 * sizes[0] + (1 << 16)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_such_weights_are_summed_block_by_block(causal: bool) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = [RNG.standard_normal((1, 4, 512, 16)).astype(np.float32) for _ in range(4)]
+    query, key, value, slope = map(lm.Tensor, arrays)
+    result = lm.scaled_dot_product_attention(query, key, value, is_causal=causal)
+    found = [result, *lm.gradient(result, [query, key, value], slope)]
+    assert program(*found).arena < 4 * 4 * 512 * 512
+    assert any(one.kernel.carries for one in program(*found).launches)
+    leaves = [torch.tensor(array, requires_grad=True) for array in arrays[:3]]
+    right = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+    wanted = [right.detach(), *torch.autograd.grad(right, leaves, torch.tensor(arrays[3]))]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_a_sum_over_blocks_adds_to_what_was_added_before(
+    also: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, small in SMALL.items():
+        monkeypatch.setattr(chain, name, small)
+    monkeypatch.setattr(chain, "CACHED", 1 << 10)
+    x, w, bias = tensor(3, 24, 8), tensor(8, 17), tensor(3, 17)
+    rows = x @ w
+    total = rows.sum(axis=1)
+    results = [rows.softmax(-1) @ tensor(17, 4), total + bias, *([total] if also else [])]
+    with using(check=True):
+        assert any(one.kernel.carries for one in program(*results).launches) is not also
+        lm.realize(*results)
+    wanted = (x.numpy() @ w.numpy()).sum(1)
+    np.testing.assert_allclose(results[1].numpy(), wanted + bias.numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_what_is_wanted_itself_stays_in_memory() -> None:
     a, b = tensor(512, 32), tensor(32, 512)
     scores = a @ b
@@ -92,7 +129,7 @@ def test_a_schedule_keeps_the_blocks_of_a_chain() -> None:
 
 @pytest.mark.parametrize("number", range(4))
 def test_random_programs_in_chains(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, small in {"LARGE": 1, "LEAST_ROWS": 1, "READ_AGAIN": 1 << 40, "PRODUCTS": 0}.items():
+    for name, small in SMALL.items():
         monkeypatch.setattr(chain, name, small)
     monkeypatch.setattr(chain, "CACHED", [1, 64, 1 << 10, 1 << 19][number])
     drawn = [random_program(random.Random(40 + 9 * number + i), 18, 1000 * i) for i in range(9)]
