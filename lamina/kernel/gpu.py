@@ -102,10 +102,10 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
         last, tile = [outer], [inner]
     for axis in tile:
         plan.bind(axis, "unroll")
-    rest = [one for one in plan.kernel.row_axes if one not in last and one not in tile]
-    plan.reorder([*rest, *last, *tile])
-    for axis in (*rest, *last):
-        plan.bind(axis, "grid")
+    plan.reorder([*last, *tile])
+    for axis in plan.kernel.row_axes:
+        if axis not in tile:
+            plan.bind(axis, "grid")
     for axis in bound_axes(fold)[-1:] if fold is not None else ():
         beside = any(suits(axis, *load.src) == 1 for load in reads(plan.kernel))
         if beside and axis.arg.size % LANES == 0:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -92,10 +92,10 @@ class Planner:
         self.nest = move.apply(self.nest)
         self.moves.append(move)
 
-    def reorder(self, axes: Iterable[Node]) -> None:
-        """Blocks outermost, then `axes`, each where it is named first."""
-        order = dict.fromkeys((*self.kernel.block_axes, *axes))
-        self.do(moves.Reorder(tuple(axis.arg.number for axis in order)))
+    def reorder(self, axes: Sequence[Node]) -> None:
+        """Rows that are not among `axes` outermost, then those, each where it is named first."""
+        rows = (row for row in self.kernel.row_axes if row not in axes)
+        self.do(moves.Reorder(tuple(dict.fromkeys(axis.arg.number for axis in (*rows, *axes)))))
 
     def bind(self, axis: Node, to: str) -> None:
         self.do(moves.Bind(axis.arg.number, to))
@@ -174,7 +174,6 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
     for axis in kernel.block_axes:
         plan.bind(axis, "parallel")
     plan.fuse_all()
-    work = _work(plan.kernel)
     fold = contraction((store.value for store in plan.kernel.stores), plan.rows)
     row = _vector_row(plan, fold)
     if fold is not None and (row is None or (row.arg.size < RAGGED and row.arg.size % plan.width)):
@@ -185,7 +184,7 @@ def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
         _vector_strip(plan, row)
     else:
         _outer_product(plan, fold, row)
-    _parallel(plan, work)
+    _parallel(plan, _work(kernel))
     for parameter, at in plan.staged:
         plan.stage(_computed_from(plan.kernel, parameter), at)
     for last in plan.nest.row_loops[-1:]:
@@ -236,14 +235,15 @@ def _vector_strip(plan: Planner, row: Node) -> None:
         and min(row.arg.size, across.arg.size) >= TURN
     }  # fmt: skip
     folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
+    columns, steps = _carried(plan, folds[0], row, 1) if folds else (0, 0)
     if turned and not plan.inner():
         _turn(plan, row, turned)
-    elif folds and (carried := _carry(plan, folds[0], row, 1)):
-        _, row, loop, step = carried
-        first = [axis for axis in plan.rows if axis is not row]
+    elif steps:
+        panel, row = plan.split(row, columns)
+        loop, step = plan.split(bound_axes(folds[0])[0], steps)
+        plan.reorder([panel, loop, row])
         plan.vectorize(row)
         plan.bind(step, "unroll")
-        plan.reorder([*first, loop])
         plan.do(moves.Carry(loop.arg.number))
     elif folds and row.arg.size >= 2 * STRIP * plan.width:
         _, strip = plan.split(row, STRIP // min(len(folds), STRIP) * plan.width)
@@ -252,15 +252,13 @@ def _vector_strip(plan: Planner, row: Node) -> None:
         plan.vectorize(row)
 
 
-def _carry(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[Node, ...]:
-    """Panels of `row` and what is in them, blocks of the reduction and what is in those, where
-    each of its steps goes to a distant line of a large operand: longer pieces of some lines are
-    read at once, and more lines where each element is `reused` often."""
+def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, int]:
+    """Columns of `row` in a panel and steps in a block of the reduction, where each of its steps
+    goes to a distant line of a large operand: longer pieces of some lines are read at once, and
+    more lines where each element is `reused` often. Zeros where no such panels fit."""
     steps = max(ROWS, min(4 * ROWS, 1 << reused.bit_length() >> 1))
     columns = next((size for size in CARRIED if row.arg.size % (2 * size) == 0), 0)
-    if not columns or not _is_distant(plan, fold, row, steps):
-        return ()
-    return *plan.split(row, columns), *plan.split(bound_axes(fold)[0], steps)
+    return (columns, steps) if columns and _is_distant(plan, fold, row, steps) else (0, 0)
 
 
 def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
@@ -271,8 +269,7 @@ def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
         (outer, across), (outer_row, row) = (plan.split(axis, PAGES) for axis in (across, row))
         far = [outer, outer_row]
     (outer, inner), (outer_row, inner_row) = (plan.split(axis, TURN) for axis in (across, row))
-    block = (*far, outer, outer_row, inner, inner_row)
-    plan.reorder([*(axis for axis in plan.rows if axis not in block), *block])
+    plan.reorder([*far, outer, outer_row, inner, inner_row])
     plan.vectorize(inner_row)
     plan.staged += [(number, outer_row) for number in numbers]
 
@@ -290,38 +287,33 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         return
     wide, tall = (_loads(fold, axis) for axis in (vector, column))
     cached = max(points(free_axes(one)) for one in tall) <= CACHED
-    panel, loop, (columns, inside) = None, None, _panel(plan, fold, vector)
+    columns, steps, inside = _panel(plan, fold, vector)
+    packed, innermost, outside = columns > 0, bound_axes(fold)[-1], list[Node]()
+    if not packed:
+        columns, steps = _carried(plan, fold, vector, column.arg.size)
+        if not steps and _is_distant(plan, fold, column, LINES):
+            steps = LINES
+    if steps:
+        loop, innermost = plan.split(bound_axes(fold)[0], steps)
+        outside = [loop]
+    if packed and innermost.arg.size >= plan.width:
+        plan.split(innermost, plan.width)  # what lies along it is read a piece at a time
     if columns:
-        innermost = bound_axes(fold)[-1]
-        if steps := _cut(plan, fold, vector)[0]:
-            loop, innermost = plan.split(innermost, steps)
-        if innermost.arg.size >= plan.width:
-            plan.split(innermost, plan.width)  # what lies along it is read a piece at a time
         panel, vector = plan.split(vector, columns)
-        inside = [loop, *inside] if loop else inside
-    elif carried := _carry(plan, fold, vector, column.arg.size):
-        panel, vector, loop, _ = carried
-        inside = [loop]
-    elif _is_distant(plan, fold, column, LINES):
-        loop, _ = plan.split(bound_axes(fold)[0], LINES)
+        outside = [panel, *outside]
     outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
     repeat, lane = plan.split(block, atom.lanes)
     blocks = -(-column.arg.size // atom.m)
     outer_m, height = plan.split(column, -(-column.arg.size // blocks))
-    around = [outer_n, outer_m] if cached and panel is None else [outer_m, outer_n]
-    if panel is not None:
-        around = [panel, *inside, *around]
-        plan.staged += [(one.arg.parameter, loop or panel) for one in wide if columns]
+    if packed:
+        plan.staged += [(one.arg.parameter, outside[-1]) for one in wide]
         if columns >= TALL:
             plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
-    elif loop is not None:
-        around = [loop, *around]
-    tile = (height, repeat, lane)
-    first = [axis for axis in plan.rows if axis not in (*around, *tile)]
+    around = [outer_n, outer_m] if cached and not columns else [outer_m, outer_n]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
-    plan.reorder([*first, *around, *reduced, *tile])
+    plan.reorder([*outside, *inside, *around, *reduced, height, repeat, lane])
     plan.do(moves.Tensorize(reduced[-1].arg.number, name))
-    if loop:
+    if steps:
         plan.do(moves.Carry(loop.arg.number))
 
 
@@ -343,15 +335,16 @@ def _is_far(load: Node, axis: Node) -> bool:
     return abs(ix.terms_of(load.src[0])[0].get(axis, 0)) >= FAR
 
 
-def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, list[Node]]:
-    """Columns of `vector` in a panel, or 0 where no operand needs to be staged; and which rows
-    beside the tile's column run inside the loop that fills it."""
-    rows = reusing(plan, fold, vector)
+def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node]]:
+    """Columns of `vector` in a panel, or 0 where no operand needs to be staged; steps of a long
+    reduction that go with it; and which rows beside the tile's column run inside the loop that
+    fills it."""
+    rows, none = reusing(plan, fold, vector), (0, 0, list[Node]())
     if not rows:
-        return 0, []
+        return none
     wide, tall = _loads(fold, vector), _loads(fold, rows[-1])
     if {one.arg.parameter for one in wide} & {one.arg.parameter for one in tall}:
-        return 0, []  # it would be staged as a whole
+        return none  # it would be staged as a whole
     while points(rows[1:]) >= PACKED:
         rows = rows[1:]
     across = any(suits(vector, *one.src) < 1 for one in wide)
@@ -362,9 +355,11 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, list[Node]]:
     least = 2 * plan.width
     while columns > room or (columns > least and 2 * columns > vector.arg.size):
         columns //= 2
-    columns = _cut(plan, fold, vector)[1] or columns
+    steps, fewer = _cut(plan, fold, vector)
+    columns = fewer or columns
     fits = columns >= least and vector.arg.size >= plan.width
-    return columns if fits and (across or far) and points(rows) >= TALL else 0, rows[:-1]
+    pays = (across or far) and points(rows) >= TALL
+    return (columns, steps, rows[:-1]) if fits and pays else none
 
 
 def _cut(plan: Planner, fold: Node, vector: Node) -> tuple[int, int]:
@@ -387,14 +382,14 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     if fold is None:
         folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
         again = any(len(one.axes) > plan.kernel.rows for one in plan.kernel.stores)
-        if again or not rows or rows[0].arg.size < ROWS * ROWS:
+        if len(plan.inner()) != 1 or again or not rows or rows[0].arg.size < ROWS * ROWS:
             return False
         rows, heights = rows[:1], (max(1, ROWS // len(folds)),)
     outer = [
         plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
         for axis, height in zip(rows, heights, strict=False)
     ]
-    plan.reorder([*(axis for axis in plan.nest.row_loops if axis not in outer), *outer])
+    plan.reorder(outer)
     return True
 
 

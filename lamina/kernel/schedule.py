@@ -26,7 +26,6 @@ SCRATCH = 4 << 20  # bytes of a thread's stack that a kernel may fill
 # and the grid of blocks, or of threads where none is bound to those of a block.
 LOCAL = ("serial", "vector", "unroll")
 BINDINGS = (*LOCAL, "parallel", "grid", "thread")
-LOOPS = ("serial", "parallel", "grid")  # of rows, with a body of their own
 WARP = 32  # threads of a GPU that run in step
 Axes = tuple[Node, ...]
 
