@@ -219,7 +219,7 @@ class Tensor:
 
     def assign(self, value: Any) -> Tensor:
         """Give this tensor a new value, cast and broadcast to its dtype and shape; realising it
-        writes to its own memory and ends its history. Other tensors keep their values."""
+        ends its history, and writes to its own memory if no other tensor's value is there."""
         new = build.cast(as_tensor(value, self).to(self.device).node, self.dtype)
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")

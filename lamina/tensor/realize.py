@@ -188,32 +188,33 @@ def realize(*tensors: Tensor) -> None:
         batch = _computable(batch)
     if not batch:
         return
-    keep = _protect(batch)
-    for device in dict.fromkeys([one.device for one in batch] + [one.arg.device for one in keep]):
-        here = [tensor for tensor in batch if tensor.device == device]
-        _run(here, [home for home in keep if home.arg.device == device], device)
+    _protect(batch)
+    for device in dict.fromkeys(tensor.device for tensor in batch):
+        _run([tensor for tensor in batch if tensor.device == device], device)
 
 
-def _protect(batch: dict[Tensor, None]) -> list[Node]:
-    """Extend `batch` by every tensor whose value the batch's assignments would change; returns
-    the overwritten BUFFER nodes that other tensors live in and that must be copied first."""
+def _protect(batch: dict[Tensor, None]) -> None:
+    """Extend `batch` by every tensor whose value the batch's assignments would change, and let
+    those write to new memory whose own memory holds the value of another tensor."""
     everyone: list[Tensor] = []
-    keep: dict[Node, None] = {}
     handled: set[Node] = set()
     while targets := _claim_targets(batch) - handled:
         handled |= targets
         everyone = everyone or live_tensors()
         others = [tensor for tensor in everyone if tensor not in batch]
         readers = _readers(others, targets)
+        shared: set[Node | None] = set()
         for tensor in others:
             if tensor.target in targets:
                 tensor.target = None
             place = stored(tensor.node)
             if not tensor.assigned and place in targets:
-                keep[place] = None
+                shared.add(place)
             elif tensor.node in readers:
                 batch[tensor] = None
-    return list(keep)
+        for tensor in batch:
+            if tensor.target in shared:
+                tensor.target = None
 
 
 def _readers(tensors: Iterable[Tensor], targets: Set[Node | None]) -> set[Node]:
@@ -244,20 +245,19 @@ def _claim_targets(batch: Iterable[Tensor]) -> set[Node]:
     return claimed
 
 
-def _run(batch: list[Tensor], keep: list[Node], device: str) -> None:
+def _run(batch: list[Tensor], device: str) -> None:
     """Execute one device's share and note where the results are."""
     from lamina.pipeline import execute  # the compiler loads when it is first needed
 
     inputs: dict[Buffer, int] = {}
     targets = {one.target: numbered(one.target, inputs) for one in batch if one.target is not None}
     values = cut([tensor.node for tensor in batch], inputs)
-    copies = {home: Node(Op.CONTIGUOUS, (numbered(home, inputs),)) for home in keep}
     sinks = [_sink(*pair, targets) for pair in zip(batch, values, strict=True)]
-    distinct = list(dict.fromkeys([*copies.values(), *filter(None, sinks)]))
+    distinct = list(dict.fromkeys(filter(None, sinks)))
     buffers = execute(distinct, list(inputs), device) if distinct else []
     results = dict(zip(distinct, buffers, strict=True))
-    moved = {home: buffer_node(results[copy], home) for home, copy in copies.items()}
-    _vacate(targets, moved)
+    if targets:
+        _vacate(targets)
     for tensor, value, sink in zip(batch, values, sinks, strict=True):
         _file(tensor, value, None if sink is None else results[sink])
 
@@ -270,16 +270,12 @@ def _sink(tensor: Tensor, value: Node, targets: dict[Node, Node]) -> Node | None
     return None if stays else value
 
 
-def _vacate(targets: Collection[Node], moved: dict[Node, Node]) -> None:
-    """What was stored in `targets` is found in its copy from now on, or is not stored."""
-    held = [(entry(), place) for entry, place in list(_places.items())] if targets else []
-    for node, place in held:
-        if node is not None and place in targets:
-            del _places[ref(node)]
-            if place in moved:
-                _place(node, moved[place])
+def _vacate(targets: Collection[Node]) -> None:
+    """What was stored in `targets` is stored nowhere."""
+    for entry in [one for one, place in list(_places.items()) if place in targets]:
+        _places.pop(entry, None)
     for target in targets:
-        _place(target, moved.get(target))
+        _place(target, None)
 
 
 def is_everywhere(node: Node) -> bool:
