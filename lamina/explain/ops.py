@@ -6,19 +6,8 @@ import inspect
 import re
 
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Op
 
-_SECTIONS: tuple[tuple[str, frozenset[Op]], ...] = (
-    ("Leaves", Group.LEAF),
-    ("Elementwise, one operand", Group.UNARY),
-    ("Elementwise, two operands", Group.BINARY),
-    ("Elementwise, three operands", frozenset({Op.WHERE})),
-    ("Reductions", Group.REDUCTION),
-    ("Movement", Group.MOVEMENT),
-    ("Data-dependent movement", frozenset({Op.GATHER, Op.SCATTER, Op.ARGSORT})),
-    ("Effects", Group.EFFECT),
-    ("Kernel dialect", Group.KERNEL),
-)
 _INTRODUCTION = """\
 # Operations
 
@@ -33,10 +22,11 @@ def ops_markdown() -> str:
     comments = re.findall(r"^ +(\w+) = Row\([^#\n]*\)(?:  # (.*))?$", inspect.getsource(Op), re.M)
     meanings = {name: text.replace("|", "\\|") for name, text in comments}
     parts = [_INTRODUCTION]
-    for title, members in _SECTIONS:
-        parts += [f"## {title}\n", "| operation | dtypes | argument | meaning | derivative |",
+    for group in dict.fromkeys(op.value.group for op in Op):
+        parts += [f"## {group.capitalize()}\n",
+                  "| operation | dtypes | argument | meaning | derivative |",
                   "|---|---|---|---|---|"]  # fmt: skip
-        for op in (op for op in Op if op in members):
+        for op in (op for op in Op if op.value.group == group):
             argument = op.value.argument
             fields = argument if isinstance(argument, str) else ", ".join(argument.__annotations__)
             derivative = "yes" if op in VJP else NOT_DIFFERENTIABLE[op]

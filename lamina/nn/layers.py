@@ -195,9 +195,8 @@ def _affine(
     shape: int | Sequence[int], affine: bool, dtype: DType, device: str | None, bias: bool = True
 ) -> tuple[Maybe, Maybe]:
     """A weight of ones and a bias of zeros, where they are wanted."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    weight = filled(sizes, 1.0, dtype, device, True) if affine else None
-    return weight, filled(sizes, 0.0, dtype, device, True) if affine and bias else None
+    weight = filled(shape, 1.0, dtype, device, True) if affine else None
+    return weight, filled(shape, 0.0, dtype, device, True) if affine and bias else None
 
 
 class LayerNorm:
@@ -303,9 +302,11 @@ _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class _Recurrent:
-    """weight_ih_l{k}: (gates * hidden, inputs). weight_hh_l{k}: (gates * hidden, hidden).
+    """x: (L, N, inputs). Outputs: (L, N, directions * hidden). States: (layers * directions, N,
+    hidden). With `batch_first`, x and outputs are (N, L, ...); the axis N may be absent.
 
-    k counts layers; the backward direction's names end in ``_reverse``."""
+    weight_ih_l{k}: (gates * hidden, inputs). weight_hh_l{k}: (gates * hidden, hidden). k counts
+    layers; the backward direction's names end in ``_reverse``."""
 
     _gates: ClassVar[int]
     _states: ClassVar[int]
@@ -390,10 +391,7 @@ class LSTM(_Recurrent):
     def __call__(
         self, x: Tensor, initial: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Outputs (L, N, directions * hidden) of x (L, N, inputs), and the final (h, c).
-
-        h and c: (layers * directions, N, hidden), zeros at first by default. With `batch_first`,
-        x and outputs are (N, L, ...); the axis N may be absent."""
+        """The outputs, and the final (h, c), both zeros at first by default."""
         outputs, (hidden, cell) = self._run(x, initial)
         return outputs, (hidden, cell)
 
@@ -412,10 +410,7 @@ class GRU(_Recurrent):
     _gates, _states = 3, 1
 
     def __call__(self, x: Tensor, initial: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Outputs (L, N, directions * hidden) of x (L, N, inputs), and the final states.
-
-        The states are (layers * directions, N, hidden), zeros at first by default. With
-        `batch_first`, x and outputs are (N, L, ...); the axis N may be absent."""
+        """The outputs, and the final states, zeros at first by default."""
         outputs, (hidden,) = self._run(x, None if initial is None else (initial,))
         return outputs, hidden
 

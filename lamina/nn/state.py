@@ -102,7 +102,7 @@ def parameter(value: Tensor) -> Tensor:
 
 
 def filled(
-    shape: Sequence[int], value: float, dtype: DType, device: str | None,
+    shape: int | Sequence[int], value: float, dtype: DType, device: str | None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of one value in memory of its own, ready for `assign`."""

@@ -299,36 +299,37 @@ def argsort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
     """The indices (int64) that sort `x` along `axis`; equal elements always keep their order."""
-    return _order("argsort", x, axis, descending)
+    return _sorted("argsort", x, axis, descending).indices
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """`x` sorted along `axis`; equal elements always keep their order."""
-    order = _order("sort", x, axis, descending)
-    return Tensor.of(Node(Op.GATHER, (x.node, order.node), axis % x.ndim), x.device)
+    return _sorted("sort", x, axis, descending).values
 
 
 def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The `k` largest (or smallest) elements along `axis` and their indices (int64), in order."""
-    axis = normalize_axis("topk", axis, x.ndim)
-    order = _order("topk", x, axis, largest)
-    if not 0 <= k <= x.shape[axis]:
-        raise ShapeError(f"topk: k={k} of {x.shape[axis]} elements along axis {axis} of {x.shape}")
-    first = slice_axis(order.node, axis, 0, k)
-    values = Node(Op.GATHER, (x.node, first), axis)
-    return TopK(Tensor.of(values, x.device), Tensor.of(first, x.device))
+    return _sorted("topk", x, axis, largest, k)
 
 
-def _order(what: str, x: Tensor, axis: int, descending: bool) -> Tensor:
+def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None = None) -> TopK:
+    """The first `count` elements of `x` in order along `axis`, all by default, and their places."""
     if x.dtype.is_complex:
         raise DTypeError(f"{what}: {x.dtype.name} has no order; sort its real() or abs()")
     axis = normalize_axis(what, axis, x.ndim)
+    size = x.shape[axis]
+    k = size if count is None else count
+    if not 0 <= k <= size:
+        raise ShapeError(f"{what}: k={k} of {size} elements along axis {axis} of {x.shape}")
     # Backwards twice: the second flip puts equal elements into their own order again.
     turned = (x.ndim - 1,) if descending else ()
     lines = build.flip(transpose(x, axis, -1).node, turned)
     order = build.flip(build.unary(Op.ARGSORT, lines), turned)
-    order = -order + (x.shape[axis] - 1) if descending else order
-    return transpose(Tensor.of(order, x.device), axis, -1)
+    order = -order + (size - 1) if descending else order
+    places = transpose(Tensor.of(order, x.device), axis, -1)
+    first = slice_axis(places.node, axis, 0, k)
+    values = Node(Op.GATHER, (x.node, first), axis)
+    return TopK(Tensor.of(values, x.device), Tensor.of(first, x.device))
 
 
 def searchsorted(
