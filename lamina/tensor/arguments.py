@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from functools import cache
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar, as_dtype
@@ -21,11 +21,12 @@ def integer(what: str, value: SupportsIndex) -> int:
         raise DTypeError(f"{what}: {value!r} is no integer") from None
 
 
-def sizes_of(what: str, shape: SupportsIndex | Iterable[SupportsIndex]) -> Shape:
-    """One size, or several, as a shape; raises DTypeError and ShapeError (a negative size)."""
-    given = shape if isinstance(shape, Iterable) else (shape,)
+def sizes_of(what: str, *shape: Any, signed: bool = False) -> Shape:
+    """Sizes, one by one or as one sequence, as a shape; raises DTypeError, and ShapeError for a
+    negative size unless they are `signed`."""
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
     sizes = tuple(integer(what, size) for size in given)
-    if any(size < 0 for size in sizes):
+    if not signed and any(size < 0 for size in sizes):
         raise ShapeError(f"{what}: {sizes} has a negative size")
     return sizes
 

@@ -10,15 +10,8 @@ from lamina.dtypes import Scalar
 from lamina.errors import AxisError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
-from lamina.shape import Shape
 from lamina.shape import prod as product
-from lamina.tensor.arguments import (
-    broadcast_shapes,
-    integer,
-    normalize_axes,
-    normalize_axis,
-    sizes_of,
-)
+from lamina.tensor.arguments import broadcast_shapes, normalize_axes, normalize_axis, sizes_of
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
 from lamina.tensor.spatial import pad_spatial, resized, slice_axis
@@ -33,18 +26,11 @@ __all__ = [
 Axes = int | Sequence[int] | None
 
 
-def _sizes(what: str, given: tuple[Any, ...]) -> Shape:
-    """A shape that was given as one sequence or as several ints."""
-    if len(given) == 1 and not isinstance(given[0], int):
-        given = tuple(given[0])
-    return tuple(integer(what, size) for size in given)
-
-
 def reshape(x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None = None) -> Tensor:
     """The elements, row-major, in another shape: a tuple (the standard) or the sizes one by one;
     one may be -1 for "what is left". Tensors are values, so `copy` changes nothing."""
     x = as_tensor(x)
-    wanted = _sizes("reshape", (shape, *more))
+    wanted = sizes_of("reshape", shape, *more, signed=True)
     if wanted.count(-1) > 1:
         raise ShapeError(f"reshape: {wanted} leaves several sizes open; only one may be -1")
     known = product(size for size in wanted if size != -1)
@@ -76,7 +62,7 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
 def expand(x: Any, *shape: Any) -> Tensor:
     """`broadcast_to` with sizes one by one; -1 keeps a size."""
     x = as_tensor(x)
-    sizes = _sizes("expand", shape)
+    sizes = sizes_of("expand", *shape, signed=True)
     if x.ndim > len(sizes):
         raise ShapeError(f"expand: {x.shape} has more axes than {sizes}")
     kept = zip((1,) * (len(sizes) - x.ndim) + x.shape, sizes, strict=True)
@@ -101,7 +87,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
 
 def permute(x: Any, *axes: Any) -> Tensor:
     """`permute_dims` with the axes one by one or as a sequence."""
-    return permute_dims(x, _sizes("permute", axes))
+    return permute_dims(x, sizes_of("permute", *axes, signed=True))
 
 
 def transpose(x: Any, axis1: int = -2, axis2: int = -1) -> Tensor:

@@ -183,33 +183,24 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
     return _reduced("norm", wide, x, axis, keepdims=keepdims)
 
 
-def _prefix(
-    what: str, monoid: Monoid, x: Tensor, axis: int | None, dtype: DType, with_identity: bool
-) -> Tensor:
-    """Results in `dtype` for the first 1, 2, ... elements; the identity before them if asked."""
+def _cumulative(
+    what: str, monoid: Monoid, x: Any, axis: int | None = None, *, dtype: Any = None,
+    include_initial: bool = False,
+) -> Tensor:  # fmt: skip
+    """Results for the first 1, 2, ... elements; the monoid's identity before them if asked."""
+    x = as_tensor(x)
     if axis is None and x.ndim != 1:
         raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
     along = normalize_axis(what, axis or 0, x.ndim)
-    scan = Node(Op.SCAN, (build.cast(x.node, accumulator(dtype)),), Reduce(monoid, (along,)))
-    result = Tensor.of(build.cast(scan, dtype), x.device)
-    if not with_identity:
+    kept = dtype is None and monoid in (MAX, MIN)
+    kind = x.dtype if kept else _total_dtype(x.dtype, dtype)
+    scan = Node(Op.SCAN, (build.cast(x.node, accumulator(kind)),), Reduce(monoid, (along,)))
+    result = Tensor.of(build.cast(scan, kind), x.device)
+    if not include_initial:
         return result
-    (identity,) = monoid.identity((dtype,))
-    first = build.full(resized(x.shape, along, 1), identity, dtype)
+    (identity,) = monoid.identity((kind,))
+    first = build.full(resized(x.shape, along, 1), identity, kind)
     return concat([Tensor.of(first, x.device), result], axis=along)
-
-
-def _cumulative(
-    what: str, monoid: Monoid, x: Any, /, axis: int | None = None, *, dtype: Any = None,
-    include_initial: bool = False,
-) -> Tensor:  # fmt: skip
-    x = as_tensor(x)
-    return _prefix(what, monoid, x, axis, _total_dtype(x.dtype, dtype), include_initial)
-
-
-def _extreme_so_far(what: str, monoid: Monoid, x: Any, axis: int | None = None) -> Tensor:
-    x = as_tensor(x)
-    return _prefix(what, monoid, x, axis, x.dtype, False)
 
 
 def diff(
@@ -265,10 +256,10 @@ cumulative_prod = named(
     "The products of the first 1, 2, ... elements; from 1 with `include_initial`.",
     _cumulative, MUL,
 )  # fmt: skip
-cummax = named("cummax", "The greatest of the first 1, 2, ... elements along `axis`.",
-               _extreme_so_far, MAX)  # fmt: skip
-cummin = named("cummin", "The smallest of the first 1, 2, ... elements along `axis`.",
-               _extreme_so_far, MIN)  # fmt: skip
+cummax = named("cummax", "The greatest of the first 1, 2, ... elements along `axis`; NaN wins.",
+               _cumulative, MAX)  # fmt: skip
+cummin = named("cummin", "The smallest of the first 1, 2, ... elements along `axis`; NaN wins.",
+               _cumulative, MIN)  # fmt: skip
 
 # Sorting and sets.
 
@@ -373,14 +364,12 @@ def unique_values(x: Tensor, /) -> Tensor:
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """The values of `x` and how often each occurs (int64)."""
-    found = unique_all(x)
-    return UniqueCounts(found.values, found.counts)
+    return UniqueCounts(*unique(x, return_counts=True))
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """The values of `x` and for each element of `x` the index of its value (int64)."""
-    found = unique_all(x)
-    return UniqueInverse(found.values, found.inverse_indices)
+    return UniqueInverse(*unique(x, return_inverse=True))
 
 
 def unique(

@@ -85,6 +85,9 @@ def test_prefixes(data: st.DataObject, shape: tuple[int, ...]) -> None:
     padded = lm.cumulative_sum(t, axis=0, include_initial=True)
     assert np.array_equal(padded.numpy()[1:], np.cumsum(x, 0))
     assert not padded.numpy()[0].any()
+    least = lm.cummax(t, 0, include_initial=True, dtype=lm.int32)
+    first = np.full((1, *shape[1:]), np.iinfo(np.int32).min)
+    assert np.array_equal(least.numpy(), np.maximum.accumulate(np.concatenate([first, x]), 0))
 
 
 def test_softmax_and_logsumexp_are_pytorchs() -> None:
