@@ -194,27 +194,19 @@ def realize(*tensors: Tensor) -> None:
 
 
 def _protect(batch: dict[Tensor, None]) -> None:
-    """Extend `batch` by every tensor whose value the batch's assignments would change, and let
-    those write to new memory whose own memory holds the value of another tensor."""
-    everyone: list[Tensor] = []
+    """Extend `batch` by every tensor whose value the batch's assignments would change."""
+    everyone = live_tensors() if any(one.target for one in batch) else []
+    held = {stored(one.node) for one in everyone if not one.assigned}
     handled: set[Node] = set()
-    while targets := _claim_targets(batch) - handled:
+    while targets := _claim_targets(batch, held) - handled:
         handled |= targets
-        everyone = everyone or live_tensors()
-        others = [tensor for tensor in everyone if tensor not in batch]
+        others = [one for one in everyone if one not in batch]
         readers = _readers(others, targets)
-        shared: set[Node | None] = set()
         for tensor in others:
             if tensor.target in targets:
                 tensor.target = None
-            place = stored(tensor.node)
-            if not tensor.assigned and place in targets:
-                shared.add(place)
-            elif tensor.node in readers:
+            if tensor.node in readers:
                 batch[tensor] = None
-        for tensor in batch:
-            if tensor.target in shared:
-                tensor.target = None
 
 
 def _readers(tensors: Iterable[Tensor], targets: Set[Node | None]) -> set[Node]:
@@ -233,12 +225,13 @@ def _computable(batch: dict[Tensor, None]) -> dict[Tensor, None]:
     return {one: None for one in batch if not (one.assigned or one.node in readers)}
 
 
-def _claim_targets(batch: Iterable[Tensor]) -> set[Node]:
-    """The buffers that `batch` overwrites; two tensors never write to one."""
+def _claim_targets(batch: Iterable[Tensor], held: Set[Node | None]) -> set[Node]:
+    """The buffers that `batch` overwrites: of those that hold the value of another tensor, or are
+    another's to write, none."""
     claimed: set[Node] = set()
     for tensor in batch:
         target = tensor.target
-        if target in claimed or (target and target.arg.storage.exported):
+        if target in claimed or target in held or (target and target.arg.storage.exported):
             tensor.target = None
         elif target:
             claimed.add(target)
