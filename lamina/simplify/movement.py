@@ -158,7 +158,7 @@ def reduce_in_parts(node: Node) -> Node | None:
 def scan_in_parts(node: Node) -> Node | None:
     """A few long running values are taken in parts, which can run in parallel, and then those of
     what the parts come to."""
-    (monoid, (axis,), _), (x,), shape = node.arg, node.src, node.shape
+    (monoid, (axis,), _), x, shape = node.arg, node.src[0], node.shape
     around, after, parts = shape[:axis], shape[axis + 1 :], gcd(shape[axis], MOST)
     few = prod(around + after) < FEW and parts >= PARTS and prod(shape) >= LONG
     if not few or monoid.op is None or node.dtype.is_small:
