@@ -3,9 +3,7 @@ the same source again."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,8 +16,8 @@ from lamina import pipeline
 from lamina.ir.node import Node
 from lamina.kernel.schedule import Nest, to_text
 from lamina.options import Options
+from lamina.pipeline import compile_source
 
-JIT = vars(sys.modules["lamina.jit"])  # the package has the function under this name
 CASES = [case for name in GROUPS for case in load(name).cases]
 
 
@@ -30,12 +28,8 @@ class _TracedError(Exception):
         self.program = sinks, options
 
 
-class _Compiler:
-    """Stands where a jitted function asks for the compiler."""
-
-    @staticmethod
-    def compile_sinks(sinks: tuple[Node, ...], options: Options) -> NoReturn:
-        raise _TracedError(sinks, options)
+def _stop(sinks: tuple[Node, ...], options: Options) -> NoReturn:
+    raise _TracedError(sinks, options)
 
 
 def _arrays(case: Case) -> list[Any]:
@@ -51,21 +45,12 @@ def test_a_figure_replays_from_its_printed_schedules(
     own = framework("lamina", 1)
     step = own.step(case, [own.array(one) for one in _arrays(case)], "lamina")
     with monkeypatch.context() as patch:
-        patch.setitem(JIT, "_pipeline", lambda: _Compiler)
+        patch.setattr(pipeline, "compile_sinks", _stop)
         with pytest.raises(_TracedError) as traced:
             step()
     sinks, options = traced.value.program
-    first = _compiled(sinks, options, monkeypatch)
+    first = compile_source(sinks, options)
     plans = [plan for plan in first.plans.values() if isinstance(plan.nest, Nest)]
     printed = "\n".join(f"[{plan.name}]\n{to_text(plan.moves)}" for plan in plans)
     assert plans
-    assert _compiled(sinks, replace(options, schedule=printed), monkeypatch).text == first.text
-
-
-def _compiled(
-    sinks: tuple[Node, ...], options: Options, monkeypatch: pytest.MonkeyPatch
-) -> pipeline.Planned:
-    """The program of `sinks` up to its source, which no compiler is asked to read."""
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "CpuProgram", SimpleNamespace(load=lambda *_: None))
-        return pipeline.compile_sinks.__wrapped__(sinks, options)
+    assert compile_source(sinks, replace(options, schedule=printed)).text == first.text
