@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lamina import __version__
 from lamina.errors import LaminaError
 from lamina.explain.doctor import doctor
-from lamina.pipeline import PASSES, profile
-from lamina.runtime.profile import KernelRecord
+from lamina.runtime.profile import KernelRecord, profile
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,6 +94,8 @@ def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **setting
 
 
 def _passes(options: argparse.Namespace) -> None:
+    from lamina.pipeline import PASSES
+
     rows = [
         (str(number), one.name, one.reads, one.writes,
          f"{one.function.__module__}.{one.function.__qualname__.partition('.')[0]}")

@@ -93,6 +93,10 @@ class Planned(NamedTuple):
     code: CpuProgram | CudaProgram | None = None
 
 
+def _on_graph(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Node]]:
+    return lambda sinks, options: change(sinks)
+
+
 def _fuse(sinks: list[Node], options: Options) -> Program:
     outputs = [Output(*one.src[::-1]) if one.op is Op.ASSIGN else Output(one) for one in sinks]
     return build_program(outputs, backend(options).in_blocks)
@@ -140,9 +144,9 @@ def _print(planned: Planned, options: Options) -> Planned:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("split_complex", lambda sinks, options: split_complex(sinks), "graph", "graph"),
-    Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
-    Pass("prepare", lambda sinks, options: rewrite(sinks, PREPARE), "graph", "graph"),
+    Pass("split_complex", _on_graph(split_complex), "graph", "graph"),
+    Pass("simplify", _on_graph(partial(rewrite, rules=SIMPLIFY)), "graph", "graph"),
+    Pass("prepare", _on_graph(partial(rewrite, rules=PREPARE)), "graph", "graph"),
     Pass("fuse", _fuse, "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
     Pass("legalize", _legalize, "nests", "nests"),

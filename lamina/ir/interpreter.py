@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import mul
 from typing import Any
 
+import numpy as np
+
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar, bool_
 from lamina.errors import VerifyError
@@ -19,18 +21,6 @@ from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, full, toposort
 from lamina.ir.ops import Op, Reduce
-
-
-class _NumPy:
-    """NumPy, imported on first use."""
-
-    def __getattr__(self, name: str) -> Any:
-        import numpy
-
-        return getattr(numpy, name)
-
-
-np: Any = _NumPy()
 
 Array = Any  # numpy.ndarray
 Arrays = Sequence[Array]
@@ -80,7 +70,7 @@ def reduce(arg: Reduce, operands: Arrays) -> Array:
     """One part of a reduction over some axes, which vanish."""
     if arg.monoid.op is None:
         return _prefixes(arg, operands)[-1]
-    ufunc, (start,) = getattr(np, NUMPY[arg.monoid.op]), arg.monoid.identity(_dtypes(operands))
+    ufunc, (start,) = NUMPY[arg.monoid.op], arg.monoid.identity(_dtypes(operands))
     return ufunc.reduce(operands[0], arg.axes, operands[0].dtype, initial=start)
 
 
@@ -141,7 +131,7 @@ def _put(monoid: Monoid | None, array: Array, places: Any, elements: Array) -> N
         array[places] = elements
     else:
         assert monoid.op is not None
-        getattr(np, NUMPY[monoid.op]).at(array, places, elements)
+        NUMPY[monoid.op].at(array, places, elements)
 
 
 def _shift(node: Node, x: Array, count: Array, shift: Row, beyond: Array) -> Array:
@@ -155,19 +145,20 @@ def _wide(dtype: DType, x: Array) -> Array:
     return x.astype(np.float32) if dtype.is_small else x
 
 
-def _numpy(name: str) -> Row:
-    return lambda node, *operands: getattr(np, name)(*(_wide(node.dtype, one) for one in operands))
+def _numpy(function: Row) -> Row:
+    return lambda node, *operands: function(*(_wide(node.dtype, one) for one in operands))
 
 
-NUMPY = {
-    Op.NEG: "negative", Op.NOT: "invert", Op.SQRT: "sqrt", Op.EXP: "exp", Op.EXP2: "exp2",
-    Op.LOG: "log", Op.LOG2: "log2", Op.SIN: "sin", Op.COS: "cos", Op.ATAN: "arctan",
-    Op.TRUNC: "trunc", Op.ADD: "add", Op.MUL: "multiply", Op.DIV: "true_divide",
-    Op.IDIV: "floor_divide", Op.MOD: "remainder", Op.POW: "power", Op.MAX: "maximum",
-    Op.MIN: "minimum", Op.LT: "less", Op.EQ: "equal", Op.AND: "bitwise_and", Op.OR: "bitwise_or",
-    Op.XOR: "bitwise_xor", Op.WHERE: "where", Op.REAL: "real", Op.IMAG: "imag",
+NUMPY: dict[Op, Any] = {
+    Op.NEG: np.negative, Op.NOT: np.invert, Op.SQRT: np.sqrt, Op.EXP: np.exp, Op.EXP2: np.exp2,
+    Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin, Op.COS: np.cos, Op.ATAN: np.arctan,
+    Op.TRUNC: np.trunc, Op.ADD: np.add, Op.MUL: np.multiply, Op.DIV: np.true_divide,
+    Op.IDIV: np.floor_divide, Op.MOD: np.remainder, Op.POW: np.power, Op.MAX: np.maximum,
+    Op.MIN: np.minimum, Op.LT: np.less, Op.EQ: np.equal, Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.WHERE: np.where, Op.REAL: np.real,
+    Op.IMAG: np.imag,
 }  # fmt: skip
-EVALUATE: dict[Op, Row] = {op: _numpy(name) for op, name in NUMPY.items()} | {
+EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
     Op.CONST: lambda node: np.array(node.arg.value, node.dtype.numpy),
     Op.IOTA: lambda node: np.arange(node.arg.size),
     Op.ERF: lambda node, x: np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x,
