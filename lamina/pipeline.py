@@ -22,7 +22,7 @@ from lamina.codegen import c, gpu
 from lamina.codegen.legalize import legalize
 from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
-from lamina.fuse.program import Output, Program, build_program
+from lamina.fuse.program import Program, build_program
 from lamina.ir import text
 from lamina.ir.interpreter import check_chain, evaluate
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, bound_axes, free_axes, points
@@ -98,8 +98,7 @@ def _on_graph(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:
-    outputs = [Output(*one.src[::-1]) if one.op is Op.ASSIGN else Output(one) for one in sinks]
-    return build_program(outputs, backend(options).in_blocks)
+    return build_program(sinks, backend(options).in_blocks)
 
 
 def _schedule(program: Program, options: Options) -> Planned:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
 from lamina.dtypes import DType
 from lamina.fuse.chain import chained
@@ -74,22 +73,20 @@ class Program:
         return first[slot.kind] + slot.number
 
 
-class Output(NamedTuple):
-    """A requested result: `value` goes into the input buffer `target`, or a fresh buffer."""
-
-    value: Node
-    target: Node | None = None
-
-
 class _Builder:
     """Collects slots and launches; every array has one home slot."""
 
-    def __init__(self, outputs: Sequence[Output], in_blocks: bool) -> None:
+    def __init__(self, sinks: Sequence[Node], in_blocks: bool) -> None:
+        self.wanted: list[tuple[Node | None, Node]] = []  # targets, and the values they get
+        for sink in sinks:
+            target, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
+            copied = Node(Op.CONTIGUOUS, (value,)) if value.op is Op.BUFFER else value
+            self.wanted.append((target, copied))
         self.slots: list[Slot] = []
         self.launches: list[Launch] = []
         self.slot_of: dict[object, int] = {}
         self.chain = 0
-        values = [output.value for output in outputs]
+        values = [value for _, value in self.wanted]
         groups = group_values(values)
         self.readers: dict[object, list[KernelGroup]] = {}
         for group in groups:
@@ -98,8 +95,8 @@ class _Builder:
         self.chains = chained(groups, self.readers, values, in_blocks)
         self.group_of = {node: group for group in groups for node in group.members}
 
-    def build(self, outputs: Sequence[Output]) -> Program:
-        results, late = self._place_outputs(outputs)
+    def build(self) -> Program:
+        results, late = self._place_outputs()
         for chain in toposort(self.chains):  # now after the readers of what they overwrite
             for group in chain.groups:
                 if group.base:  # the updates are combined into a copy of the base
@@ -132,10 +129,10 @@ class _Builder:
                 self.slot_of[key] = self.slot("block" if shape else "scratch", node, 0, shape)
         return self.slot_of[key]
 
-    def _place_outputs(self, outputs: Sequence[Output]) -> tuple[list[int], list[tuple[Node, int]]]:
+    def _place_outputs(self) -> tuple[list[int], list[tuple[Node, int]]]:
         """A slot for every output, and the copies to make once everything has been read."""
         results, late = [], []
-        for number, (value, target) in enumerate(outputs):
+        for number, (target, value) in enumerate(self.wanted):
             slot = self.slot("output", value, number) if target is None else self.home(target)
             if value in self.slot_of or not (target is None or self._may_overwrite(value, target)):
                 self.home(value)
@@ -211,11 +208,8 @@ class _Builder:
         return max((end for _, end, _ in placed), default=0)
 
 
-def build_program(outputs: Sequence[Output], in_blocks: bool = True) -> Program:
-    """Fuse, order and plan. BUFFER leaves hold the number of a program input as storage. Without
+def build_program(sinks: Sequence[Node], in_blocks: bool = True) -> Program:
+    """Fuse, order and plan. An ASSIGN writes into the input buffer that is its target, any other
+    sink into a fresh one; BUFFER leaves hold the number of a program input as storage. Without
     `in_blocks`, each kernel runs as a whole."""
-    owned = list(outputs)
-    for number, output in enumerate(owned):
-        if output.value.op is Op.BUFFER:
-            owned[number] = output._replace(value=Node(Op.CONTIGUOUS, (output.value,)))
-    return _Builder(owned, in_blocks).build(owned)
+    return _Builder(sinks, in_blocks).build()

@@ -9,7 +9,7 @@ import pytest
 
 import lamina as lm
 from lamina.fuse.group import MAX_WRITTEN
-from lamina.fuse.program import Output, build_program
+from lamina.fuse.program import build_program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
@@ -33,7 +33,7 @@ def _written_one_by_one(count: int) -> Node:
 
 
 def test_long_chains_become_several_kernels() -> None:
-    program = build_program([Output(_written_one_by_one(300))])
+    program = build_program([_written_one_by_one(300)])
     assert len(program.launches) > 2
     for launch in program.launches:
         assert isinstance(launch.kernel, Kernel)
@@ -69,7 +69,7 @@ def test_long_running_values_are_taken_in_parts(
 ) -> None:
     x = np.random.default_rng(3).integers(-(2**62), 2**62, shape)
     scan = Node(Op.SCAN, (leaf(x),), Reduce(monoid, (axis,)))
-    program = build_program([Output(one) for one in rewrite([scan], PREPARE)])
+    program = build_program(rewrite([scan], PREPARE))
     assert len(program.launches) > 1
     (got,) = run([scan])
     np.testing.assert_array_equal(got, wanted(x, axis=axis))

@@ -9,7 +9,7 @@ import pytest
 
 from lamina.dtypes import bfloat16, float32
 from lamina.errors import VerifyError
-from lamina.fuse.program import Output, build_program
+from lamina.fuse.program import build_program
 from lamina.ir.interpreter import evaluate, run_kernel
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.node import Node, toposort
@@ -27,11 +27,7 @@ def run_kernels(program: RandomProgram) -> list[Array]:
         src = tuple(memo[one] for one in node.src)
         arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
         memo[node] = Node(node.op, src, arg)
-    outputs = [
-        Output(memo[one.src[1]], memo[one.src[0]]) if one.op is Op.ASSIGN else Output(memo[one])
-        for one in program.sinks
-    ]
-    built = build_program(outputs)
+    built = build_program([memo[one] for one in program.sinks])
     arena = np.zeros(built.arena, np.uint8)
     arrays = []
     for slot in built.slots:
