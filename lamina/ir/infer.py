@@ -44,6 +44,9 @@ def _elementwise(op: Op) -> Row:
     return infer
 
 
+_chosen = _elementwise(Op.WHERE)
+
+
 def _need(
     fits: object, op: Op, src: Operands, why: Any, error: type[LaminaError] = ShapeError
 ) -> None:
@@ -55,7 +58,7 @@ def _need(
 def _where(src: Operands, arg: Any) -> Inferred:
     _need(src[0].dtype is bool_, Op.WHERE, src, "the condition is no bool", DTypeError)
     _need(src[0].shape == src[1].shape, Op.WHERE, src, arg)
-    return _elementwise(Op.WHERE)(src[1:], arg)
+    return _chosen(src[1:], arg)
 
 
 def _bitcast(src: Operands, arg: Any) -> Inferred:

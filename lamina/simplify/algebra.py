@@ -59,16 +59,14 @@ def convert(node: Node) -> Node | None:
     x, to = node.src[0], node.dtype
     if x.dtype is to:
         return x
-    skips = x.op is node.op and (_skips_bits if x.op is Op.BITCAST else _skips_cast)
-    return Node(node.op, x.src, to) if skips and skips(x.src[0].dtype, x.dtype, to) else None
+    if x.op is not node.op:
+        return None
+    valid = bool_ not in (x.dtype, to)  # not every byte is a bool
+    skips = _skips(x.src[0].dtype, x.dtype, to) if x.op is Op.CAST else valid
+    return Node(node.op, x.src, to) if skips else None
 
 
-def _skips_bits(first: DType, through: DType, to: DType) -> bool:
-    """Bool is left out: not every byte is one."""
-    return bool_ not in (through, to)
-
-
-def _skips_cast(first: DType, through: DType, to: DType) -> bool:
+def _skips(first: DType, through: DType, to: DType) -> bool:
     """Casting `first` to `through` and then to `to` is casting it to `to` at once."""
     if first.is_int and through.is_int and to.is_int and to.bits <= through.bits:
         return True  # both keep the low bits

@@ -34,12 +34,10 @@ def move_constant(node: Node) -> Node | None:
 
 
 @on(Op.RESHAPE)
-def reshape(node: Node) -> Node | None:
+def reshape(node: Node) -> Node:
     """No reshape to the own shape, one instead of two."""
     x = node.src[0]
-    if x.op is Op.RESHAPE:
-        return build.reshape(x.src[0], node.shape)
-    return x if x.shape == node.shape else None
+    return build.reshape(x.src[0] if x.op is Op.RESHAPE else x, node.shape)
 
 
 @on(Op.PAD)
