@@ -149,8 +149,7 @@ class _Traced(Buffer):
 
 def _stand_in(like: Tensor) -> Tensor:
     storage = _Traced(like.nbytes, like.device)
-    node = Node(Op.BUFFER, (), BufferRef(storage, like.shape, like.dtype, like.device))
-    tensor = Tensor.of(node, like.device)
+    tensor = Tensor.of(memory.buffer_node(storage, like.shape, like.dtype), like.device)
     tensor.requires_grad = like.requires_grad
     return tensor
 
@@ -171,7 +170,8 @@ class _Handle:
         if self.home and leaves.isdisjoint(below):
             old = self.home.arg.storage
             buffer = Buffer.wrap(old.pointer, old.nbytes, old.device, old)
-            self.tensor.node = self.home = memory.buffer_node(buffer, self.home)
+            self.home = memory.buffer_node(buffer, self.home.shape, self.home.dtype)
+            self.tensor.node = self.home
 
     def restore(self) -> None:
         tensor = self.tensor

@@ -14,8 +14,6 @@ from typing import Any
 
 from lamina import dtypes
 from lamina.errors import DTypeError, FormatError
-from lamina.ir.node import Node
-from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.runtime.cache import replacing
 from lamina.shape import prod
@@ -74,8 +72,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, T
             tensors[name] = Tensor(values, dtype, where)
         else:
             buffer = Buffer.wrap(pointer, values.nbytes, where, owner=values)
-            ref = BufferRef(buffer, values.shape, dtype, where)
-            tensors[name] = Tensor.of(Node(Op.BUFFER, (), ref), where)
+            tensors[name] = Tensor.of(memory.buffer_node(buffer, values.shape, dtype), where)
     return tensors
 
 

@@ -20,7 +20,6 @@ from lamina.dtypes import Scalar, as_dtype, default_float
 from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
-from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import sizes_of
@@ -237,7 +236,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
             raise BufferError(f"from_dlpack: strides {array.strides} of {array.shape} need a copy")
         return Tensor(array, dtype, where)
     buffer = Buffer.wrap(array.ctypes.data, array.nbytes, where, owner=array)
-    shared = Tensor.of(Node(Op.BUFFER, (), BufferRef(buffer, array.shape, dtype, where)), where)
+    shared = Tensor.of(memory.buffer_node(buffer, array.shape, dtype), where)
     memory.export(shared)
     return shared
 

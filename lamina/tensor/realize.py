@@ -14,10 +14,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
+from lamina.dtypes import DType
 from lamina.errors import GradientError, JitError
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import Buffer
+from lamina.shape import Shape
 
 if TYPE_CHECKING:
     from lamina.tensor.core import Tensor
@@ -97,9 +99,9 @@ def is_watched(tensors: Iterable[Tensor]) -> bool:
                for one, place in waiting.items())  # fmt: skip
 
 
-def buffer_node(buffer: Buffer, like: Node) -> Node:
-    """A BUFFER node over `buffer` with the shape and dtype of `like`."""
-    return Node(Op.BUFFER, (), BufferRef(buffer, like.shape, like.dtype, buffer.device))
+def buffer_node(buffer: Buffer, shape: Shape, dtype: DType) -> Node:
+    """A BUFFER node over `buffer`."""
+    return Node(Op.BUFFER, (), BufferRef(buffer, shape, dtype, buffer.device))
 
 
 def stored(node: Node) -> Node | None:
@@ -288,9 +290,9 @@ def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
         # A new leaf over the same memory, whose old content is gone.
         owner = buffer if buffer.owner is None else buffer.owner
         fresh = Buffer.wrap(buffer.pointer, buffer.nbytes, buffer.device, owner)
-        tensor.node = buffer_node(fresh, tensor.target)
+        tensor.node = buffer_node(fresh, tensor.shape, tensor.dtype)
     else:
-        place = buffer_node(buffer, value)
+        place = buffer_node(buffer, value.shape, value.dtype)
         if tensor.assigned or is_everywhere(tensor.node):
             tensor.node = leaf(place, tensor.device)
         _place(tensor.node, place)
@@ -305,7 +307,7 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
     source = np.asarray(array)
     buffer = Buffer.staging(source.size * dtype.itemsize, device)
     np.frombuffer(buffer.view(), dtype.numpy)[:] = source.reshape(-1)
-    return Node(Op.BUFFER, (), BufferRef(buffer.to(device), tuple(source.shape), dtype, device))
+    return buffer_node(buffer.to(device), source.shape, dtype)
 
 
 def memory_of(tensor: Tensor) -> Buffer:
@@ -344,5 +346,5 @@ def native(tensor: Tensor) -> Any:
 def copy_to(tensor: Tensor, device: str) -> Node:
     """A computed node with the value of `tensor` on another device."""
     node = Node(Op.COPY, (tensor.node,), device)
-    _place(node, buffer_node(memory_of(tensor).to(device), tensor.node))
+    _place(node, buffer_node(memory_of(tensor).to(device), tensor.shape, tensor.dtype))
     return node

@@ -82,12 +82,19 @@ def _total(
 
 
 def _extreme(monoid: Monoid, node: Node, axes: Axes) -> Node:
+    """The extreme element, or the place of it, which is counted along one axis or over all."""
     what = monoid.name.lower()
     if not _count(node, axes):
         raise ShapeError(f"{what}: {node.shape} has no elements along {axes}")
     if node.dtype.is_complex:
         raise DTypeError(f"{what}: complex numbers have no order")
-    return build.reduce(monoid, axes, node)
+    if monoid in (MAX, MIN):
+        return build.reduce(monoid, axes, node)
+    if len(axes) != 1:
+        if len(axes) != len(node.shape):
+            raise AxisError(f"{what}: axes {axes} of {node.shape}; give one axis, or none for all")
+        node, axes = build.reshape(node, (product(node.shape),)), (0,)
+    return build.reduce(monoid, axes, node, build.places(node.shape, axes[0]), part=1)
 
 
 def _count(node: Node, axes: Axes) -> int:
@@ -116,21 +123,6 @@ def _deviation(
 ) -> Tensor:  # fmt: skip
     rule = partial(_in_floats, what, partial(_variance, correction=correction, root=root))
     return _reduced(what, rule, x, axis, keepdims=keepdims)
-
-
-def _arg(
-    what: str, monoid: Monoid, x: Any, /, axis: int | None = None, *, keepdims: bool = False
-) -> Tensor:
-    x = as_tensor(x)
-    if x.dtype.is_complex:
-        raise DTypeError(f"{what}: complex numbers have no order")
-    along = 0 if axis is None else normalize_axis(what, axis, x.ndim)
-    node = build.reshape(x.node, (x.size,)) if axis is None else x.node
-    if not node.shape[along]:
-        raise ShapeError(f"{what}: {x.shape} has no elements to choose from")
-    found = build.reduce(monoid, (along,), node, build.places(node.shape, along), part=1)
-    axes = range(x.ndim) if axis is None else (along,)
-    return Tensor.of(build.insert_axes(found, axes) if keepdims else found, x.device)
 
 
 def _greatest(node: Node, axes: Axes) -> Node:
@@ -244,8 +236,10 @@ logsumexp = named(
     "logsumexp", "log(sum(exp(x))) over `axis` without overflow; -inf of nothing but -inf.",
     _reduced, partial(_in_floats, "logsumexp", _logsumexp),
 )  # fmt: skip
-argmax = named("argmax", "The place of the greatest element, the first of several.", _arg, ARGMAX)
-argmin = named("argmin", "The place of the smallest element, the first of several.", _arg, ARGMIN)
+argmax = named("argmax", "The place of the greatest element over `axis`, the first of several.",
+               _reduced, partial(_extreme, ARGMAX))  # fmt: skip
+argmin = named("argmin", "The place of the smallest element over `axis`, the first of several.",
+               _reduced, partial(_extreme, ARGMIN))  # fmt: skip
 cumulative_sum = named(
     "cumulative_sum",
     "The sums of the first 1, 2, ... elements along `axis`; from 0 with `include_initial`.",
