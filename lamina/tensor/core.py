@@ -185,9 +185,7 @@ class Tensor:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A leaf with this value; values never change, so nothing is copied."""
-        copy = Tensor.of(memory.leaf(self.detach().node, self.device), self.device)
-        copy.requires_grad = self.requires_grad
-        return copy
+        return leaf(self.detach().node, self.device, self.requires_grad)
 
     def __reduce__(self) -> Any:
         return Tensor, (self.numpy(), self.dtype, self.device, self.requires_grad)
@@ -269,6 +267,14 @@ def default_device() -> str:
 def check_device(device: str | None) -> str:
     """`device`, by default the option's; raises UnknownDeviceError when there is no such one."""
     return heap_of(default_device() if device is None else device).name
+
+
+def leaf(node: Node, device: str | None, requires_grad: bool = False) -> Tensor:
+    """A tensor with the value of `node` and an identity of its own."""
+    where = check_device(device)
+    tensor = Tensor.of(memory.leaf(node, where), where)
+    tensor.requires_grad = requires_grad
+    return tensor
 
 
 def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:

@@ -19,11 +19,10 @@ from lamina import dtypes
 from lamina.dtypes import Scalar, as_dtype, default_float
 from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lamina.ir import build
-from lamina.ir.node import Node
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import sizes_of
-from lamina.tensor.core import Tensor, as_tensor, check_device
+from lamina.tensor.core import Tensor, as_tensor, check_device, leaf
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, reshape
 from lamina.tensor.spatial import resized
@@ -39,14 +38,6 @@ _CPU = 1
 _UINT, _BFLOAT = 1, 4  # type codes
 # Where DLManagedTensorVersioned and DLManagedTensor, the form before version 1, have the code.
 _OFFSETS = {b"dltensor_versioned": 52, b"dltensor": 20}
-
-
-def leaf(node: Node, device: str | None, requires_grad: bool = False) -> Tensor:
-    """A tensor with the value of `node` and an identity of its own."""
-    where = check_device(device)
-    tensor = Tensor.of(memory.leaf(node, where), where)
-    tensor.requires_grad = requires_grad
-    return tensor
 
 
 def asarray(

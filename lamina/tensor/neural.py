@@ -23,11 +23,9 @@ from lamina.tensor import reduction as over
 from lamina.tensor.arguments import broadcast_shapes
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.creation import arange
-from lamina.tensor.elementwise import abs as absolute
 from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt, sqrt, where
 from lamina.tensor.inspection import finfo
 from lamina.tensor.linalg import matmul
-from lamina.tensor.movement import squeeze
 from lamina.tensor.spatial import exact, resized
 
 __all__ = [
@@ -65,9 +63,9 @@ def cross_entropy(
             chances = chances * (1.0 - label_smoothing) + each
         losses = -over.sum((values - top - total) * _times(chances, factors), axis=axis)
         return _reduced(what, losses, reduction, x)
-    chosen = _at(what, values, target, axis) - squeeze(top, axis=axis)
+    chosen = _at(what, values, target, axis) - movement.squeeze(top, axis=axis)
     share = None if factors is None else _at(what, factors, target, axis)
-    losses = _times(squeeze(total, axis=axis) - chosen, share)
+    losses = _times(movement.squeeze(total, axis=axis) - chosen, share)
     if label_smoothing:
         even = over.sum(_times(total - (values - top), factors), axis=axis)
         losses = losses * (1.0 - label_smoothing) + even * each
@@ -93,12 +91,12 @@ def _regression(
 
 
 def _huber(difference: Tensor, bound: float) -> Tensor:
-    away = absolute(difference)
+    away = abs(difference)
     return where(away < bound, away * away * 0.5, (away - 0.5 * bound) * bound)
 
 
 mse_loss = named("mse_loss", "``(x - target) ** 2``.", _regression, lambda d: d * d)
-l1_loss = named("l1_loss", "``abs(x - target)``.", _regression, absolute)
+l1_loss = named("l1_loss", "``abs(x - target)``.", _regression, abs)
 
 
 def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
@@ -113,7 +111,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: flo
     """``d * d / (2 beta)`` for ``d = abs(x - target) < beta``, else ``d - beta / 2``."""
     if beta < 0.0:
         raise ArgumentError(f"smooth_l1_loss: beta={beta} must not be negative")
-    rule = (lambda d: _huber(d, beta) * (1.0 / beta)) if beta else absolute
+    rule = (lambda d: _huber(d, beta) * (1.0 / beta)) if beta else abs
     return _regression("smooth_l1_loss", rule, x, target, reduction)
 
 
@@ -214,7 +212,7 @@ def _at(what: str, x: Tensor, target: Tensor, axis: int) -> Tensor:
         raise ShapeError(f"{what}: input {x.shape} needs integer classes of shape {rest}, not "
                          f"{target.dtype.name} of {target.shape}")  # fmt: skip
     picked = Node(Op.GATHER, (x.node, insert_axes(target.node, (axis,))), axis)
-    return squeeze(Tensor.of(picked, common_device(what, x, target)), axis=axis)
+    return movement.squeeze(Tensor.of(picked, common_device(what, x, target)), axis=axis)
 
 
 def _class_reduced(
