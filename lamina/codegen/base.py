@@ -104,6 +104,7 @@ class NestPrinter(Target):
         self.filled = frozenset[Node]()  # what can be read from scratch memory in the open loops
         self.stored: set[Node] = set()  # what is late and was computed for the open rows
         self.waiting: list[Store] = []  # those not yet printed for the open rows
+        self.read = {one.arg.parameter for one in nest.kernel.nodes if one.op is Op.LOAD}
         rows = nest.kernel.row_axes  # those whose index is given where the nest runs
         self.given = {axis for axis in rows if nest.bound(axis) not in LOCAL}
         self._names = 0
@@ -315,33 +316,32 @@ class NestPrinter(Target):
         axes = bound_axes(node)
         whole = dict.fromkeys(_component(mate, 0) for mate in self._mates(node))
         riders = [store for store in self.waiting if self._rides(store, axes)]
-        self.waiting = [store for store in self.waiting if store not in riders]
         sums = [Accumulation(one, at) for one in whole for at in self.points(free_axes(one))]
+        self._pass(axes, sums, riders)
+        for one in sums:  # the identity where the reduction was empty
+            self._keep(one.fold, one.point, one.total or self.start(one.fold, 1))
+
+    def _pass(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
+        """Print loops over `axes` that add to `sums` and do `stores`, which wait no longer."""
+        self.waiting = [one for one in self.waiting if one not in stores]
         for _, segments in groupby(sorted(self.segments_of(axes), key=_lanes), key=_lanes):
             for segment in segments:
                 with self.opened(segment):
                     for inner in self.points(axes):
                         for one in sums:
                             self._step(one, inner, len(sums) < MANY_SUMS)
-                    self.stores(riders)
+                    self.stores(stores)
             self._join([one for one in sums if one.running])
-        self._end_pass()
-        for one in sums:  # the identity where the reduction was empty
-            self._keep(one.fold, one.point, one.total or self.start(one.fold, 1))
+        # What was stored in all of the loops over its axes is in scratch memory.
+        inside = self.depth_of.keys() - set(self.nest.kernel.row_axes)
+        self.filled |= {one for one in self.stored if inside.isdisjoint(free_axes(one))}
 
     def _rides(self, store: Store, axes: Axes) -> bool:
         """Can a store be done in the loops of a reduction over `axes` that is printed here?"""
-        rows, kernel = self.nest.kernel.rows, self.nest.kernel
-        open_here = all(self.depth_of[axis] < len(self.scopes) for axis in kernel.row_axes)
-        known = open_here and not self._missing(toposort([store.value]))
-        again = any(one.op is Op.LOAD and one.arg.parameter == store.parameter
-                    for one in kernel.nodes)  # fmt: skip
-        return store.axes[rows:] == axes and known and not again
-
-    def _end_pass(self) -> None:
-        """After loops: what was stored in all of those over its axes is in scratch memory."""
-        inside = self.depth_of.keys() - set(self.nest.kernel.row_axes)
-        self.filled |= {one for one in self.stored if inside.isdisjoint(free_axes(one))}
+        rows = self.nest.kernel.row_axes
+        here = all(self.depth_of[row] < len(self.scopes) for row in rows)
+        fits = here and store.axes == (*rows, *axes) and store.parameter not in self.read
+        return fits and not self._missing(toposort([store.value]))
 
     def _mates(self, node: Node) -> list[Node]:
         """`node` and the missing reductions over its axes whose own operands are there."""
@@ -481,22 +481,11 @@ class NestPrinter(Target):
             while self.waiting:
                 axes = self.waiting[0].axes
                 batch = [one for one in self.waiting if one.axes == axes]
-                self._folds_of(one.value for one in batch)  # columns may share their axes
-                self._folds_of(self._readers(batch))
+                # Columns may share the axes of reductions, which come before what is overwritten.
+                again = any(one.parameter in self.read for one in batch)
+                self._folds_of(kernel.nodes if again else [one.value for one in batch])
                 stores = [one for one in batch if one in self.waiting]
-                self.waiting = [one for one in self.waiting if one not in stores]
-                for columns in self.segments_of(axes[kernel.rows :]):
-                    with self.opened(columns):
-                        self.stores(stores)
-                self._end_pass()
-
-    def _readers(self, stores: Sequence[Store]) -> list[Node]:
-        """The reductions that read what `stores` overwrite, and so have to be done before."""
-        written = {one.parameter for one in stores}
-        reads = {one for one in self.nest.kernel.nodes
-                 if one.op is Op.LOAD and one.arg.parameter in written}  # fmt: skip
-        folds = [one for one in self.nest.kernel.nodes if reads and one.op is Op.FOLD]
-        return [one for one in folds if not reads.isdisjoint(toposort([one]))]
+                self._pass(axes[kernel.rows :], (), stores)
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Every value first, then every store, at every point of the open tile."""
