@@ -217,10 +217,10 @@ def _packed_row(plan: Planner, fold: Node) -> Node | None:
 
 
 def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
-    """The row axes that what varies along `vector` does not vary along; last the innermost one
+    """The row axes along which something varies, but nothing along `vector`; last the innermost one
     that fills the height of a tile."""
     wide = {vector}.union(*map(free_axes, _loads(fold, vector)))
-    rows = (axis for axis in plan.rows if axis not in wide)
+    rows = (axis for axis in plan.rows if axis not in wide and _loads(fold, axis))
     return sorted(rows, key=lambda axis: min(axis.arg.size, ROWS - 1))
 
 

@@ -140,3 +140,12 @@ def test_a_product_joins_no_kernel_that_would_compute_it_along_its_columns() -> 
         wanted = x * x - np.mean(x * x, axis=1, keepdims=True) + (a @ b.T).T
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
     assert len(records) == 2
+
+
+def test_rows_along_which_no_operand_of_a_product_varies_are_no_rows_of_its_tile() -> None:
+    rng = np.random.default_rng(10)
+    x, w = rng.standard_normal((3, 1, 17)), rng.standard_normal((17, 17))
+    rows, weights = (lm.asarray(one.astype(np.float32)) for one in (x, w))
+    found = lm.broadcast_to(rows, (3, 33, 17)) @ weights
+    wanted = np.broadcast_to(x, (3, 33, 17)) @ w
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
