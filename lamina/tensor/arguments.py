@@ -24,7 +24,7 @@ def integer(what: str, value: SupportsIndex) -> int:
 def sizes_of(what: str, *shape: Any, signed: bool = False) -> Shape:
     """Sizes, one by one or as one sequence, as a shape; raises DTypeError, and ShapeError for a
     negative size unless they are `signed`."""
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
+    given = shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape
     sizes = tuple(integer(what, size) for size in given)
     if not signed and any(size < 0 for size in sizes):
         raise ShapeError(f"{what}: {sizes} has a negative size")

@@ -29,15 +29,15 @@ Axes = int | Sequence[int] | None
 def reshape(x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None = None) -> Tensor:
     """The elements, row-major, in another shape: a tuple (the standard) or the sizes one by one;
     one may be -1 for "what is left". Tensors are values, so `copy` changes nothing."""
-    x = as_tensor(x)
-    wanted = sizes_of("reshape", shape, *more, signed=True)
+    x, wanted = as_tensor(x), sizes_of("reshape", shape, *more, signed=True)
+    count = x.size
     if wanted.count(-1) > 1:
         raise ShapeError(f"reshape: {wanted} leaves several sizes open; only one may be -1")
     known = product(size for size in wanted if size != -1)
-    rest = x.size // known if known else -1  # beside a 0 anything would do
+    rest = count // known if known else -1  # beside a 0 anything would do
     shape = tuple(rest if size == -1 else size for size in wanted)
-    if any(size < 0 for size in shape) or product(shape) != x.size:
-        raise ShapeError(f"reshape: {x.shape} has {x.size} elements and does not fit {wanted}")
+    if any(size < 0 for size in shape) or product(shape) != count:
+        raise ShapeError(f"reshape: {x.shape} has {count} elements and does not fit {wanted}")
     return Tensor.of(build.reshape(x.node, shape), x.device)
 
 
