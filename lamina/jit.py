@@ -328,7 +328,7 @@ class _Program:
             inputs[number] = buffer = memory.memory_of(tensors[place])
             if buffer.pointer in written:
                 inputs[number] = memory.memory_of(tensors[place].clone())  # as it was before
-        buffers = self.run(self.compiled, inputs, self.options, self.device)
+        buffers = self.run(self.compiled, inputs, self.options)
         nodes = list(map(_fresh_node, buffers, self.likes))
         values = [Tensor.of(nodes[number], self.device) for number in self.results]
         for owner, which in self.grads:

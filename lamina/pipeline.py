@@ -264,14 +264,12 @@ def execute(
             raise
         warnings.warn(f"programs run in the slow reference interpreter: {error}", stacklevel=2)
         return _interpret(sinks, inputs, device)
-    return run_compiled(compiled, inputs, options, device)
+    return run_compiled(compiled, inputs, options)
 
 
-def run_compiled(
-    planned: Planned, inputs: Sequence[Buffer], options: Options, device: str = "cpu"
-) -> list[Buffer]:
+def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:
     """Run a program on the buffers of its numbered inputs; one buffer an output."""
-    program, code = planned.program, planned.code
+    program, code, device = planned.program, planned.code, options.device
     assert code is not None
     results = [inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device)
                for one in program.homes]  # fmt: skip

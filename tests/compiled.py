@@ -91,7 +91,7 @@ def run_compiled(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
     sinks = [sink for sample in samples for sink in renamed(sample, inputs)]
     settings = replace(current(), device=DEVICE)
     compiled = pipeline.compile_sinks(tuple(sinks), settings)
-    results = iter(pipeline.run_compiled(compiled, inputs, settings, DEVICE))
+    results = iter(pipeline.run_compiled(compiled, inputs, settings))
     return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
 
 
