@@ -136,10 +136,10 @@ class Chain:
         members = self.rows_of.keys()
         around = {one for group in members for one in group.src} - members
         return members.isdisjoint(toposort(around)) and all(
-            self._axes(group, value).keys() >= self.rows
+            self._rows_of_home(home, value, self._axes(group, value)).keys() >= self.rows
             for group in members
             for value in group.operands
-            if self.homes[value] in members
+            if (home := self.homes[value]) in members
         )
 
     def settle(self) -> bool:

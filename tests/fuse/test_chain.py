@@ -95,6 +95,18 @@ def test_a_sum_over_blocks_adds_to_what_was_added_before(
     np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, small in {**SMALL, "CACHED": 1}.items():
+        monkeypatch.setattr(chain, name, small)
+    x, scores = tensor(3, 8, 3), tensor(3, 8, 8)
+    weights, turned = lm.exp(scores), np.exp(scores.numpy()).swapaxes(1, 2)
+    found = weights @ x + lm.matrix_transpose(weights) @ x
+    wanted = turned.swapaxes(1, 2) @ x.numpy() + turned @ x.numpy()
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_what_is_wanted_itself_stays_in_memory() -> None:
     a, b = tensor(512, 32), tensor(32, 512)
     scores = a @ b
