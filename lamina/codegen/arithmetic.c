@@ -30,7 +30,7 @@ UNSIGNED(UNSIGNED_DIVISION)
 #define POWER(T) \
     INLINE T pow_##T(T a, T b) { \
         T r = 1; \
-        if ((i64)b < 0) return a == 1 ? 1 : a == (T)-1 ? (b & 1 ? a : 1) : 0; \
+        if (b < 0) return a == 1 ? 1 : a == (T)-1 ? (b & 1 ? a : 1) : 0; \
         for (; b; b >>= 1, a *= a) if (b & 1) r *= a; \
         return r; \
     }

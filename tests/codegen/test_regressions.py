@@ -149,3 +149,9 @@ def test_rows_along_which_no_operand_of_a_product_varies_are_no_rows_of_its_tile
     found = lm.broadcast_to(rows, (3, 33, 17)) @ weights
     wanted = np.broadcast_to(x, (3, 33, 17)) @ w
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_powers_with_exponents_beyond_those_of_int64() -> None:
+    base, exponent = np.array([3, 5, 2], np.uint64), np.array([2**63 + 1, 2**64 - 1, 7], np.uint64)
+    found = lm.pow(lm.asarray(base), lm.asarray(exponent)).numpy()
+    np.testing.assert_array_equal(found, base**exponent)
