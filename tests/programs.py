@@ -373,7 +373,7 @@ def execute_on_buffers(
 def run(program: RandomProgram, options: Options) -> tuple[list[Array], dict[Node, Array]]:
     """Compile and run, on the GPU of `options` or on the CPU: the value of each sink, and the
     final content of each leaf."""
-    device = options.device if options.device.startswith("cuda") else "cpu"
+    device = "cpu" if options.device == "interp" else options.device
     buffers = {node: upload(array).to(device) for node, array in program.leaves.items()}
     memo: dict[Node, Node] = {}
     for node in toposort(program.sinks):

@@ -50,7 +50,7 @@ def _cache_row(options: Options) -> Row:
 
 def _kind_row(kind: str) -> Row:
     try:
-        found = [str(heap_of(f"{kind}:{number}")) for number in range(KINDS[kind][0]())]
+        found = [str(heap_of(name)) for name in KINDS[kind][0]()]
     except UnknownDeviceError as error:
         finding, _, remedy = str(error).splitlines()[0].partition(": ")[2].rpartition("; ")
         return kind, finding, False, remedy

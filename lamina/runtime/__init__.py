@@ -16,13 +16,13 @@ __all__ = [
     "digest", "disk_cache", "empty_cache", "find", "memory_stats", "thread_count",
 ]  # fmt: skip
 
-KINDS["cuda"] = (cuda.device_count, cuda.Device)
+KINDS["cuda"] = (cuda.names, cuda.Device)
 
 
 def device_names() -> list[str]:
     """The devices that a tensor can live on here."""
     names = list(HOST_DEVICES)
-    for kind, (count, _) in KINDS.items():
+    for present, _ in KINDS.values():
         with contextlib.suppress(UnknownDeviceError):
-            names += [f"{kind}:{number}" for number in range(count())]
+            names += present()
     return names

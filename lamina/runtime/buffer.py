@@ -35,6 +35,8 @@ class Heap:
     run a finaliser, and with it `give`, inside any call made here. So each change is one operation
     of a list or a counter, which CPython does not interrupt, and the list of a size stays."""
 
+    visible = True  # to the host
+
     def __init__(self, limit: int, name: str) -> None:
         self.name = name  # of the device
         self.limit = limit  # of the bytes kept for reuse
@@ -112,28 +114,25 @@ class Launch(NamedTuple):
         return f"kernel {self.name}, {self.blocks} blocks of {self.threads} threads"
 
 
-# Of each kind of device how many there are, which raises UnknownDeviceError with what to do when
-# none can work, and the one of a number, made ready.
-KINDS: dict[str, tuple[Callable[[], int], Callable[[int], Heap]]] = {}
+# Of each kind of device their names, which raises UnknownDeviceError with what to do when none can
+# work, and the one of a number, made ready.
+KINDS: dict[str, tuple[Callable[[], list[str]], Callable[[int], Heap]]] = {}
 
 
 def heap_of(device: str) -> Heap:
-    """The memory of a device: of the host, or of ``kind`` or ``kind:number``. Raises
+    """The memory of a device: by its name, or for a kind of its first. Raises
     UnknownDeviceError when there is no such one, and DeviceError, with what to do, when it does
     not work."""
     if device in _heaps:
         return _heaps[device]
-    kind, _, number = device.partition(":")
-    if kind not in KINDS:
-        names = ", ".join([*HOST_DEVICES, *KINDS])
-        raise UnknownDeviceError(f"no device {device!r}; there are {names}")
-    count, number = KINDS[kind][0](), number or "0"
-    if not number.isdecimal() or int(number) >= count:
-        raise UnknownDeviceError(f"no device {device!r}; the number of such devices is {count}")
-    name = f"{kind}:{int(number)}"
+    kind = device.partition(":")[0]
+    names = KINDS[kind][0]() if kind in KINDS else [*HOST_DEVICES, *KINDS]
+    name = names[0] if device in KINDS and names else device
+    if kind not in KINDS or name not in names:
+        raise UnknownDeviceError(f"no device {device!r}; there are {', '.join(names)}")
     with _opening:
         if name not in _heaps:
-            _heaps[name] = KINDS[kind][1](int(number))
+            _heaps[name] = KINDS[kind][1](names.index(name))
     return _heaps[name]
 
 
@@ -194,7 +193,7 @@ class Buffer:
     @classmethod
     def staging(cls, nbytes: int, device: str) -> Buffer:
         """A buffer that the host can fill and from where `to` is quick to `device`."""
-        host = device if device in HOST_DEVICES else "cpu"
+        host = device if heap_of(device).visible else "cpu"
         return cls(nbytes, host, heap_of(device).staging)
 
     def to(self, device: str) -> Buffer:
@@ -209,12 +208,14 @@ class Buffer:
 
     def on_host(self) -> Buffer:
         """This buffer, or a copy where the host cannot see it."""
-        return self if self.device in HOST_DEVICES else self.to("cpu")
+        return self if heap_of(self.device).visible else self.to("cpu")
 
     def view(self) -> memoryview:
         """The bytes themselves, writable; whatever is made from the view keeps this alive."""
-        if self.device not in HOST_DEVICES:
+        heap = heap_of(self.device)
+        if not heap.visible:
             raise DeviceError(f"view: the memory of {self.device} cannot be read; copy it first")
+        heap.synchronize()
         memory: Any = (ctypes.c_char * self.nbytes).from_address(self.pointer)
         memory.buffer = self  # the view holds `memory`, and `memory` holds this buffer
         return memoryview(memory).cast("B")

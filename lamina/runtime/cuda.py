@@ -29,8 +29,8 @@ _DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"
 
 
 @functools.cache
-def device_count() -> int:
-    """GPUs of this machine. Raises UnknownDeviceError, with what to do, when none can work."""
+def names() -> list[str]:
+    """The GPUs of this machine. Raises UnknownDeviceError, with what to do, when none can work."""
     try:
         from cuda.bindings import driver, nvrtc
 
@@ -43,12 +43,13 @@ def device_count() -> int:
         code = "it is not installed"
     if code:
         raise UnknownDeviceError(f"cuda: the driver does not work: {code!s}; {_DRIVER}")
-    count: int = driver.cuDeviceGetCount()[1]
-    return count
+    return [f"cuda:{number}" for number in range(driver.cuDeviceGetCount()[1])]
 
 
 class Device(Heap):
     """One GPU: its context, its stream and its memory."""
+
+    visible = False
 
     def __init__(self, number: int) -> None:
         from cuda.bindings import driver
