@@ -8,7 +8,7 @@ block; other rows then run in parallel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from lamina.fuse.group import ALONE, Block, KernelGroup
@@ -23,7 +23,7 @@ PRODUCTS = 2  # of a chain at least: what is between others is cheaper to lay ou
 CHUNKS = 4  # that run at once at least where sums go from block to block
 READ_AGAIN = 16  # times the bytes of a block that each block may read once more
 
-Readers = Mapping[object, Sequence[KernelGroup]]
+Readers = dict[object, list[KernelGroup]]
 Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
 
 
@@ -37,17 +37,23 @@ def chained(
     kept = set(wanted)
 
     def grown(last: KernelGroup) -> Chain:
-        chain = Chain(last, homes, readers, kept, chain_of)
-        chain.grow()
+        early, chain = set[KernelGroup](), Chain(last, homes, readers, kept, chain_of)
+        chain.grow(early)
+        while last not in (late := chain.before() & chain.rows_of.keys()) and late:
+            early |= late
+            chain = Chain(last, homes, readers, kept, chain_of)
+            chain.grow(early)
         return chain
 
     large = (one for one in groups if in_blocks and one.first.op not in ALONE
              and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
-    for chain in sorted(map(grown, large), key=lambda one: -one.nbytes):
-        if not chain_of.keys().isdisjoint(chain.rows_of):
+    found = sorted(map(grown, large), key=lambda one: -one.nbytes)
+    for chain in [*found, *found]:  # again, as values lose readers to chains that have copies
+        if chain_of:
             chain = grown(chain.last)
         if chain_of.keys().isdisjoint(chain.rows_of) and chain.settle():
-            chain.groups = [one for one in groups if one in chain.rows_of]
+            own = (chain.copies.get(one, one) for one in groups)
+            chain.groups = [one for one in own if one in chain.rows_of]
             chain_of |= dict.fromkeys(chain.groups, chain)
     for group in groups:
         chain_of.setdefault(group, Chain(group, homes, readers, kept, chain_of))
@@ -66,6 +72,7 @@ class Chain:
         self.chain_of, self.groups = chain_of, [last]
         self.rows_of: dict[KernelGroup, Rows] = {last: {row: row for row in range(len(last.rows))}}
         self.inside: dict[Node, Rows] = {}  # values that stay inside, and which axes the rows are
+        self.copies: dict[KernelGroup, KernelGroup] = {}  # of kernels that others need elsewhere
 
     @property
     def src(self) -> tuple[Chain, ...]:
@@ -83,24 +90,42 @@ class Chain:
         """Of the arrays that need not exist."""
         return sum(map(_nbytes, self.inside))
 
-    def grow(self) -> None:
+    def grow(self, early: set[KernelGroup]) -> None:
         """Let kernels join whose values a member reads, each block its own rows alone, with all
-        that read them too."""
+        that read them too. What some need `early`, before other things that members need, is
+        computed again."""
         for reader in (todo := [self.last]):
             for value in reader.operands:
-                home = self.homes[value]
-                rows = self._rows_of_home(home, value, axes := self._axes(reader, value))
+                home, axes = self._home(value), self._axes(reader, value)
+                readers = set(self.readers.get(value, ())) - self.copies.keys()
+                again = home in early or not early.isdisjoint(readers)
+                if value in self.inside or (again and _nbytes(value) < LARGE):
+                    continue
+                if again:
+                    home = home.copy()
+                joining = {by: self._rows_of_reader(by, value, axes) for by in readers - early}
+                rows = self._rows_of_home(home, value, axes)
                 enough = rows and rows.keys() >= (self.rows if self.inside else rows.keys())
+                own = all(found.keys() >= rows.keys() for found in joining.values())
                 # What others read as well lies in memory, in an order that blocks do not write.
                 large = [one for one in home.members if one is value or _nbytes(one) >= LARGE]
-                joining = {by: self._rows_of_reader(by, value, axes) for by in self.readers[value]}
-                own = all(found.keys() >= rows.keys() for found in joining.values())
-                known = self.rows_of.keys() | joining
-                own &= all(by in known for one in large for by in self.readers.get(one, ()))
-                if enough and own and self.kept.isdisjoint(large):
+                others = {by for one in large for by in self.readers.get(one, ())}
+                if not again:
+                    own &= others <= self.rows_of.keys() | joining and self.kept.isdisjoint(large)
+                if enough and own:
+                    self.copies |= {self.homes[value]: home} if again else {}
                     todo += [one for one in (home, *joining) if one not in self.rows_of]
                     self.rows_of |= joining
                     self.rows_of[home], self.inside[value] = rows, axes
+
+    def _home(self, value: Node) -> KernelGroup:
+        """The kernel that makes `value`; its copy, if the chain has one."""
+        return self.copies.get(self.homes[value], self.homes[value])
+
+    def before(self) -> set[KernelGroup]:
+        """What has to run before some member, but for the members."""
+        members = self.rows_of.keys()
+        return set(toposort({one for group in members for one in group.src} - members))
 
     def _axes(self, reader: KernelGroup, node: Node) -> Rows:
         """The axes of an array along which `reader` stays in its own row."""
@@ -134,24 +159,23 @@ class Chain:
     def _is_closed(self) -> bool:
         """Does nothing stand between two members, nor one read other rows of another?"""
         members = self.rows_of.keys()
-        around = {one for group in members for one in group.src} - members
-        return members.isdisjoint(toposort(around)) and all(
+        return members.isdisjoint(self.before()) and all(
             self._rows_of_home(home, value, self._axes(group, value)).keys() >= self.rows
             for group in members
             for value in group.operands
-            if (home := self.homes[value]) in members
+            if (home := self._home(value)) in members
         )
 
     def settle(self) -> bool:
         """Put every member in blocks, if that pays."""
         if not self.inside or not self.rows or not self._is_closed():
             return False
-        *whole, split = rows = sorted(self.rows)
         if sum(group.contracts is not None for group in self.rows_of) < PRODUCTS:
             return False
-        chunks = prod(self.last.rows[row] for row in whole)
-        sums = {row for group, at in self.rows_of.items() for row in rows
+        sums = {row for group, at in self.rows_of.items() for row in self.rows
                 if at[row] == len(group.rows)}  # fmt: skip
+        *whole, split = rows = sorted(self.rows, key=lambda row: (row in sums, row))
+        chunks = prod(self.last.rows[row] for row in whole)
         if sums and (sums != {split} or chunks < CHUNKS):
             return False
         total, count = self.nbytes, self.last.rows[split]
@@ -161,9 +185,17 @@ class Chain:
         few = size < min(LEAST_ROWS // 2, count)
         if total < LARGE or few or self._read_again(split) > READ_AGAIN * size * a_row:
             return False
+        for first, copy in self.copies.items():  # what only members read is not made elsewhere
+            for value in self.inside.keys() & first.members:
+                left = [by for by in self.readers.pop(value, []) if by not in self.rows_of]
+                self.readers |= {value: left} if left else {}
+            for value in copy.operands:
+                self.readers.setdefault(value, []).append(copy)
         inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
         for group, at in self.rows_of.items():
             group.run_in_blocks(Block(tuple(at[row] for row in rows), size, inside))
+        for copy in self.copies.values():
+            copy.members = [one for one in copy.members if one in inside]
         return True
 
     def _read_again(self, split: int) -> int:

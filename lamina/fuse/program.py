@@ -104,8 +104,9 @@ class _Builder:
                     self._launch(group.base, group.base.members, self.home(group.first))
             self.chain += 1
             for group in chain.groups:
-                used = (one for one in group.members if one in self.readers or one in self.slot_of)
-                self._launch(group, list(used))
+                used = [one for one in group.members if one in self.readers or one in self.slot_of
+                        or group.block_shape(one)]  # fmt: skip
+                self._launch(group, used)
         for value, slot in late:
             self.chain += 1
             copy = KernelGroup(Node(Op.CONTIGUOUS, (value,)), frozenset(self.group_of))
@@ -118,14 +119,14 @@ class _Builder:
         self.slots.append(Slot(kind, number, node.dtype, size))
         return len(self.slots) - 1
 
-    def home(self, node: Node) -> int:
-        """The slot that holds `node`, made as an input or as scratch if nothing asked for it."""
-        key = array_of(node)
+    def home(self, node: Node, group: KernelGroup | None = None) -> int:
+        """The slot where `group` holds `node`, made if nothing asked for it."""
+        shape = group.block_shape(node) if group else None
+        key = (self.chain, node) if shape else array_of(node)
         if key not in self.slot_of:
             if node.op is Op.BUFFER:
                 self.slot_of[key] = self.slot("input", node, node.arg.storage)
             else:
-                shape = self.group_of[node].block_shape(node)
                 self.slot_of[key] = self.slot("block" if shape else "scratch", node, 0, shape)
         return self.slot_of[key]
 
@@ -164,8 +165,8 @@ class _Builder:
 
     def _launch(self, group: KernelGroup, stored: list[Node], target: int | None = None) -> None:
         """The kernel of a group that stores some of its members, in their homes or in `target`."""
-        read = [self.home(node) for _, node in group.parameters.values()]
-        places = [self.home(node) if target is None else target for node in stored]
+        read = [self.home(node, group) for _, node in group.parameters.values()]
+        places = [self.home(node, group) if target is None else target for node in stored]
         if sorts := group.first.op is Op.ARGSORT:
             places.append(self.slot("scratch", group.first))
         slots = tuple(dict.fromkeys([*read, *places]))
