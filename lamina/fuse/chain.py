@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from lamina.fuse.group import ALONE, Block, KernelGroup
-from lamina.ir.kernel import free_axes, points
+from lamina.ir.kernel import free_axes, points, terms_of
 from lamina.ir.node import Node, toposort
 
 LARGE = 1 << 20  # bytes of arrays that are worth keeping out of memory
@@ -183,7 +183,12 @@ class Chain:
         most = min(max(CACHED // a_row, LEAST_ROWS), MOST // a_row, count)
         size = max((one for one in range(1, most + 1) if count % one == 0), default=0)
         few = size < min(LEAST_ROWS // 2, count)
-        if total < LARGE or few or self._read_again(split) > READ_AGAIN * size * a_row:
+        # Of a row in other pieces, no one axis numbers the blocks.
+        along = [group.along[at[split]] for group, at in self.rows_of.items()]
+        strides = {by for row in along if row is not None for by in terms_of(row)[0].values()}
+        if few or not strides <= {1, size}:
+            return False
+        if total < LARGE or self._read_again(split) > READ_AGAIN * size * a_row:
             return False
         for first, copy in self.copies.items():  # what only members read is not made elsewhere
             for value in self.inside.keys() & first.members:

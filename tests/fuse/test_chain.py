@@ -129,6 +129,16 @@ def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_rows_in_pieces_are_numbered_by_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, small in {**SMALL, "CACHED": 1}.items():
+        monkeypatch.setattr(chain, name, small)
+    x, w = tensor(5, 4, 6), tensor(6, 3)
+    found = lm.softmax(lm.reshape(x[:, ::2], (10, 6)) @ w, axis=-1) @ w.T
+    raised = np.exp(x.numpy()[:, ::2].reshape(10, 6) @ w.numpy())
+    wanted = raised / raised.sum(-1, keepdims=True) @ w.numpy().T
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_what_is_wanted_itself_stays_in_memory() -> None:
     a, b = tensor(512, 32), tensor(32, 512)
     scores = a @ b
