@@ -103,10 +103,12 @@ class Chain:
                     continue
                 if again:
                     home = home.copy()
-                joining = {by: self._rows_of_reader(by, value, axes) for by in readers - early}
+                joining = {by: self._rows_of_reader(by, value, axes) for by in readers - early
+                           if _nbytes(value) >= LARGE or by in self.rows_of}  # fmt: skip
                 rows = self._rows_of_home(home, value, axes)
                 enough = rows and rows.keys() >= (self.rows if self.inside else rows.keys())
                 own = all(found.keys() >= rows.keys() for found in joining.values())
+                own &= joining.keys() >= readers - early  # small ones draw nobody in
                 # What others read as well lies in memory, in an order that blocks do not write.
                 large = [one for one in home.members if one is value or _nbytes(one) >= LARGE]
                 others = {by for one in large for by in self.readers.get(one, ())}

@@ -80,18 +80,18 @@ def test_gradients_of_such_weights_are_summed_block_by_block(causal: bool) -> No
 @pytest.mark.parametrize("causal", [False, True])
 def test_weights_inside_a_net_are_computed_again_for_its_gradients(causal: bool) -> None:
     torch = pytest.importorskip("torch")
-    arrays = [RNG.standard_normal((1, 4, 512, 16)).astype(np.float32) / 4 for _ in range(3)]
+    arrays = [RNG.standard_normal((1, 4, 512, 16)).astype(np.float32) / 4 for _ in range(5)]
 
     def loss(functional: Any, *leaves: Any) -> Any:
-        first = functional.scaled_dot_product_attention(*leaves, is_causal=causal)
-        second = functional.scaled_dot_product_attention(first, *leaves[1:], is_causal=causal)
+        first = functional.scaled_dot_product_attention(*leaves[:3], is_causal=causal)
+        second = functional.scaled_dot_product_attention(first, *leaves[3:], is_causal=causal)
         return (second * second).sum()
 
     leaves = [lm.Tensor(array) for array in arrays]
     found = lm.gradient(loss(lm, *leaves), leaves)
     plan = program(*found)
     assert plan.arena < 4 * 4 * 512 * 512
-    assert sum(one.kernel.carries for one in plan.launches) >= 2
+    assert sum(one.kernel.carries for one in plan.launches) >= 4
     others = [torch.tensor(array, requires_grad=True) for array in arrays]
     wanted = torch.autograd.grad(loss(torch.nn.functional, *others), others)
     for one, other in zip(found, wanted, strict=True):
