@@ -10,21 +10,19 @@ import linecache
 import os
 import sys
 from pathlib import Path
-from types import FrameType
+from traceback import walk_stack
 
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 def user_line() -> str | None:
     """Where the user's program called lamina: ``"train.py:12: logits = a @ b"``, or None."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<")):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    name = frame.f_code.co_filename
-    text = linecache.getline(name, frame.f_lineno).strip()
-    return f"{Path(name).name}:{frame.f_lineno}: {text}".rstrip(": ")
+    for frame, number in walk_stack(sys._getframe()):
+        name = frame.f_code.co_filename
+        if not name.startswith((_PACKAGE, "<")):
+            text = linecache.getline(name, number).strip()
+            return f"{Path(name).name}:{number}: {text}".rstrip(": ")
+    return None
 
 
 class LaminaError(Exception):

@@ -41,7 +41,7 @@ def _compiler_rows(options: Options) -> list[Row]:
 
 def _cache_row(options: Options) -> Row:
     cache = disk_cache(options)
-    size = f"{cache.size() / 1e6:.1f} MB"
+    size = f"{sum(file.stat().st_size for file in cache.folder.iterdir()) / 1e6:.1f} MB"
     if cache.folder == cache.wanted and os.access(cache.wanted, os.W_OK):
         return "cache", f"{cache.wanted}, {size}, writable", True, ""
     finding = f"{cache.wanted} cannot be used; this process keeps {size} in {cache.folder}"

@@ -7,7 +7,6 @@ the machine has cut short. A folder that cannot be used costs a warning, never a
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import hashlib
@@ -16,6 +15,7 @@ import shutil
 import tempfile
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -32,12 +32,9 @@ class CacheWarning(UserWarning):
 
 def digest(*parts: str | bytes) -> str:
     """A key for `parts`: 40 hexadecimal digits; where one part ends is part of the key."""
-    state = hashlib.blake2b(digest_size=20)
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        state.update(len(data).to_bytes(8, "little"))
-        state.update(data)
-    return state.hexdigest()
+    data = [part.encode() if isinstance(part, str) else part for part in parts]
+    lengths = str([len(one) for one in data]).encode()
+    return hashlib.blake2b(b"".join([lengths, *data]), digest_size=20).hexdigest()
 
 
 class DiskCache:
@@ -46,7 +43,7 @@ class DiskCache:
     def __init__(self, folder: Path | str) -> None:
         self.wanted = self.folder = Path(folder)
         try:
-            _prepare(self.wanted)
+            _prepare(self.folder)
         except OSError as error:
             self._fall_back(error)
 
@@ -60,23 +57,17 @@ class DiskCache:
 
     def store(self, name: str, content: bytes) -> Path:
         """Write a file; raises DeviceError when neither `wanted` nor a temporary one takes it."""
-        path, check = self.folder / name, self.folder / f"{name}.sum"
         try:  # a kill between the two leaves a digest that fits nothing
-            with replacing(check) as file:
-                file.write(digest(content).encode())
-            with replacing(path) as file:
-                file.write(content)
+            for each, data in ((f"{name}.sum", digest(content).encode()), (name, content)):
+                with replacing(self.folder / each) as file:
+                    file.write(data)
         except OSError as error:
             self._fall_back(error)
             return self.store(name, content)
-        return path
-
-    def size(self) -> int:
-        """The bytes of all files."""
-        return sum(file.stat().st_size for file in self.folder.iterdir())
+        return self.folder / name
 
     def _fall_back(self, error: OSError) -> None:
-        """Use this process's own folder from now on."""
+        """From now on use a private folder that goes away with this process."""
         if self.folder != self.wanted:
             raise DeviceError(f"{self.folder} cannot be written: {error.strerror}") from error
         warnings.warn(
@@ -85,7 +76,12 @@ class DiskCache:
             CacheWarning,
             stacklevel=3,
         )
-        self.folder = _own_folder()
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="lamina-"))
+        except OSError as none:
+            raise DeviceError(f"no folder for temporary files: {none.strerror}") from none
+        clean = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        os.register_at_fork(after_in_child=clean.detach)  # the folder is not the child's
 
 
 @contextlib.contextmanager
@@ -114,19 +110,3 @@ def _prepare(folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):  # another process was quicker
             if file.stat().st_mtime < oldest:
                 file.unlink()
-
-
-def _own_folder() -> Path:
-    """A private folder that goes away with this process."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="lamina-"))
-    except OSError as error:
-        raise DeviceError(f"no folder for temporary files: {error.strerror}") from error
-    process = os.getpid()
-
-    @atexit.register
-    def remove() -> None:
-        if process == os.getpid():  # a forked child inherits the registration, not the folder
-            shutil.rmtree(folder, ignore_errors=True)
-
-    return folder

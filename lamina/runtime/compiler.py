@@ -10,8 +10,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lamina.errors import CompilerNotFoundError
 from lamina.options import Options
@@ -24,8 +24,7 @@ _CPU_FIELDS = re.compile(  # of x86, then of Arm
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Compiler:
+class Compiler(NamedTuple):
     """A C compiler that answered."""
 
     path: str
@@ -53,11 +52,8 @@ class Compiler:
 
     def command(self, source: Path | str, output: Path | str) -> list[str]:
         """The command line that turns a C file into a shared library."""
-        return [*_driver(self.path), *self.flags(), str(source), "-o", str(output), "-lm"]
-
-
-def _driver(path: str) -> list[str]:
-    return [path, "cc"] if Path(path).stem == "zig" else [path]
+        driver = ("cc",) if self.kind == "zig" else ()
+        return [self.path, *driver, *self.flags(), str(source), "-o", str(output), "-lm"]
 
 
 @functools.cache
@@ -101,7 +97,7 @@ def survey(named: str = "") -> Iterator[tuple[str, Compiler | str]]:
 
 
 def _probe(name: str) -> Compiler | str:
-    """Ask a program who it is."""
+    """Ask a program who it is; its own name proves nothing (cc, gcc on macOS)."""
     if name == "ziglang":  # calling the package's binary saves a start of Python
         package = importlib.util.find_spec(name)
         if package is None or not package.submodule_search_locations:
@@ -112,8 +108,9 @@ def _probe(name: str) -> Compiler | str:
         if os.sep not in name:
             return "not on PATH"
         return f"{name} {'is not an executable file' if os.path.exists(name) else 'does not exist'}"
+    driver = ["cc"] if Path(path).stem == "zig" else []
     try:
-        answer = run([*_driver(path), "--version"], timeout=_ANSWER_SECONDS)
+        answer = run([path, *driver, "--version"], timeout=_ANSWER_SECONDS)
     except OSError as error:
         return f"{path} does not run: {error.strerror}"
     except subprocess.TimeoutExpired as error:
@@ -121,16 +118,11 @@ def _probe(name: str) -> Compiler | str:
     if answer.returncode:
         complaint = (answer.stderr or answer.stdout).strip().partition("\n")[0]
         return f"{path} --version ended with status {answer.returncode}: {complaint}".rstrip(": ")
-    return _identify(path, answer.stdout)
-
-
-def _identify(path: str, text: str) -> Compiler | str:
-    """Read the answer to ``--version``; the program's name proves nothing (cc, gcc on macOS)."""
-    first = text.partition("\n")[0]
-    if clang := re.search(r"clang version (\S+)", text):
-        return Compiler(path, "zig" if Path(path).stem == "zig" else "clang", clang[1])
-    versions = re.findall(r"\d+\.\d+[.\d]*", first)
-    if versions and ("Free Software Foundation" in text or "gcc" in text.lower()):
+    if clang := re.search(r"clang version (\S+)", answer.stdout):
+        return Compiler(path, "zig" if driver else "clang", clang[1])
+    first = answer.stdout.partition("\n")[0]
+    gcc = re.search(r"Free Software Foundation|gcc", answer.stdout, re.IGNORECASE)
+    if gcc and (versions := re.findall(r"\d+\.\d+[.\d]*", first)):
         return Compiler(path, "gcc", versions[-1])
     return f"{path} is neither gcc nor clang: it says {first!r}"
 

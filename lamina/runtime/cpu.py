@@ -19,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,19 +82,17 @@ class CpuProgram:
         return seconds.tolist()
 
 
-_pool: list[Any] = []
-_pool_lock = threading.Lock()
+_pool: dict[str, Any] = {}
 
 
 def _pool_call(options: Options) -> Any:
     """``lamina_call`` of this process's only pool."""
-    with _pool_lock:
-        if not _pool:
-            call = _build(_POOL_SOURCE.read_text(encoding="utf-8"), options).lamina_call
-            call.restype = None
-            call.argtypes = (ctypes.c_void_p,)  # a lamina_job
-            _pool.append(call)
-        return _pool[0]
+    if not _pool:
+        call = _build(_POOL_SOURCE.read_text(encoding="utf-8"), options).lamina_call
+        call.restype = None
+        call.argtypes = (ctypes.c_void_p,)  # a lamina_job
+        _pool.setdefault("call", call)  # another thread may have been quicker
+    return _pool["call"]
 
 
 def _build(source: str, options: Options) -> ctypes.CDLL:
