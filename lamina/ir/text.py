@@ -39,10 +39,9 @@ def line_of(node: Node, names: Mapping[Node, str]) -> str:
     """The line of one node."""
     kind = node.op.value.argument
     parts = {kind: node.arg} if isinstance(kind, str) else node.arg._asdict()
-    words = [", ".join(names[one] for one in node.src)] if node.src else []
-    said = {field: str(part).replace(" ", "") for field, part in parts.items()}
-    words += [f"{field}={part}" for field, part in said.items() if field not in _UNSAID]
-    body = " ".join([node.op.name.lower(), *words])
+    said = (f"{field}={part}" for field, part in parts.items() if field not in _UNSAID)
+    words = [", ".join(names[one] for one in node.src), *(one.replace(" ", "") for one in said)]
+    body = " ".join(filter(None, [node.op.name.lower(), *words]))
     return f"{names[node]} = {body} : {type_text(node.dtype, node.shape)}"
 
 

@@ -34,9 +34,10 @@ class Compiler(NamedTuple):
     def __str__(self) -> str:
         return f"{self.kind} {self.version}"
 
-    def flags(self) -> tuple[str, ...]:
-        """Of every compilation. No fast-math: the rounding tricks of generated code need ordered
-        arithmetic. Integers wrap, and memory changes its type, so both are made defined."""
+    def command(self, source: Path | str, output: Path | str) -> list[str]:
+        """What turns a C file into a shared library. No fast-math: the rounding tricks of generated
+        code need ordered arithmetic. Integers wrap, and memory changes its type, so both are made
+        defined."""
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         flags = [
             "-O2", "-march=native" if x86 else "-mcpu=native", "-shared", "-fPIC", "-std=gnu11",
@@ -47,13 +48,8 @@ class Compiler(NamedTuple):
         elif x86:
             flags.append("-mprefer-vector-width=512")
         if self.kind == "zig":
-            flags += ["-g0", "-fomit-frame-pointer", "-fno-sanitize=undefined"]
-        return tuple(flags)
-
-    def command(self, source: Path | str, output: Path | str) -> list[str]:
-        """The command line that turns a C file into a shared library."""
-        driver = ("cc",) if self.kind == "zig" else ()
-        return [self.path, *driver, *self.flags(), str(source), "-o", str(output), "-lm"]
+            flags = ["cc", *flags, "-g0", "-fomit-frame-pointer", "-fno-sanitize=undefined"]
+        return [self.path, *flags, str(source), "-o", str(output), "-lm"]
 
 
 @functools.cache

@@ -56,8 +56,6 @@ def disk_cache(options: Options) -> DiskCache:
 class CpuProgram:
     """One loaded translation unit; `load` makes it."""
 
-    __slots__ = ("_call", "_head")
-
     def __init__(self, library: ctypes.CDLL, options: Options) -> None:
         try:
             entry = ctypes.cast(library.lamina_run, ctypes.c_void_p).value
@@ -99,10 +97,9 @@ def _build(source: str, options: Options) -> ctypes.CDLL:
     """The library of `source`, from the disk cache when it is there."""
     compiler = compilers.find(options)
     cache = disk_cache(options)
-    key = digest(source, compiler.path, str(compiler), *compiler.flags(), cpu_identity())
-    path = cache.load(f"{key}.so")
-    if path is not None:
-        with contextlib.suppress(OSError):  # it is damaged: build it again
+    key = digest(source, str(compiler), *compiler.command("", ""), cpu_identity())
+    with contextlib.suppress(OSError):  # it is damaged: build it again
+        if path := cache.load(f"{key}.so"):
             return ctypes.CDLL(str(path))
     source_file = cache.store(f"{key}.c", source.encode())
     path = cache.store(f"{key}.so", _compile(compiler, source_file))
