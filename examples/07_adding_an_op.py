@@ -7,9 +7,10 @@ that follows from their parts, and fusion makes one kernel of them.
 import numpy as np
 
 import lamina as lm
-from lamina import Tensor, pipeline
+from lamina import Tensor
 from lamina.autodiff.rules import VJP
 from lamina.codegen.spell_c import OPERATIONS
+from lamina.explain.report import profile
 from lamina.ir.interpreter import EVALUATE
 from lamina.ir.ops import Group, Op
 
@@ -24,7 +25,7 @@ def log_cosh(x: Tensor) -> Tensor:
 
 points = np.array([-100.0, -2.0, -0.5, 0.5, 2.0, 100.0], np.float32)
 x = Tensor(points, requires_grad=True)
-with pipeline.profile() as records:
+with profile() as records:
     found = log_cosh(x).numpy()
 print("kernels:", [record.name for record in records])
 assert len(records) == 1

@@ -13,6 +13,7 @@ from lamina.dtypes import (
 )  # fmt: skip
 from lamina.dtypes import bool_ as bool
 from lamina.errors import LaminaError
+from lamina.explain import report as _report  # noqa: F401 (LAMINA_DEBUG prints with it)
 from lamina.jit import jit
 from lamina.options import Options, set_options, using
 from lamina.runtime import empty_cache, memory_stats

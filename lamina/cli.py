@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lamina import __version__
 from lamina.errors import LaminaError
 from lamina.explain.doctor import doctor
-from lamina.runtime.profile import KernelRecord, profile
+from lamina.explain.report import KernelRecord, profile
 
 if TYPE_CHECKING:
     from rich.console import Console

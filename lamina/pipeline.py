@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,11 +22,10 @@ from lamina.codegen.legalize import legalize
 from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Program, build_program
-from lamina.ir import text
 from lamina.ir.interpreter import check_chain, evaluate
-from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, bound_axes, free_axes, points
+from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Op
 from lamina.ir.verify import verify, verify_kernel
 from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Target, schedule_kernel
@@ -39,15 +37,10 @@ from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import CpuProgram
 from lamina.runtime.cuda import CudaProgram
-from lamina.runtime.profile import KernelRecord, counter, pass_times, profile
+from lamina.runtime.profile import counter, passes, runs
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.complex import split_complex
 from lamina.simplify.movement import PREPARE
-
-__all__ = [
-    "PASSES", "Planned", "compile_sinks", "compile_source", "counter", "execute", "pass_times",
-    "profile",
-]  # fmt: skip
 
 VERIFY = False  # check every dialect's invariants after every pass; the tests switch it on
 
@@ -91,6 +84,25 @@ class Planned(NamedTuple):
     text: str = ""
     launches: tuple[Launch, ...] = ()
     code: CpuProgram | CudaProgram | None = None
+
+
+class Passed(NamedTuple):
+    """What a pass made, of what, in how many seconds, and the option `debug`."""
+
+    name: str
+    seconds: float
+    before: Any
+    after: Any
+    writes: str
+    debug: int
+
+
+class Ran(NamedTuple):
+    """A program, the seconds that each of its chains took, and the option `debug`."""
+
+    planned: Planned
+    seconds: list[float]
+    debug: int
 
 
 def _on_graph(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Node]]:
@@ -196,13 +208,10 @@ def compile_source(sinks: Sequence[Node], options: Options) -> Planned:
     for one in PASSES:
         before, started = value, time.perf_counter()
         value = one.function(value, options)
-        pass_times.publish((one.name, time.perf_counter() - started))
+        seconds = time.perf_counter() - started
         if VERIFY or options.check:
             _verify(value)
-        if options.debug >= 3:
-            print(f"-- {one.name}{' (unchanged)' if value == before else ''}", file=sys.stderr)
-            if value != before and (one.writes != "source" or options.debug >= 4):
-                print(_text(value), file=sys.stderr)
+        passes.publish(Passed(one.name, seconds, before, value, one.writes, options.debug))
     assert isinstance(value, Planned)
     return value
 
@@ -218,18 +227,6 @@ def _verify(value: Any) -> None:
         for plan in value.plans.values():
             if isinstance(plan.nest, Nest):
                 verify_nest(plan.nest)
-
-
-def _text(value: Any) -> str:
-    """What a pass returned, to read."""
-    if isinstance(value, list):
-        return text.to_text(value)
-    if isinstance(value, Program):
-        return "\n".join(text.kernel_text(launch.kernel) for launch in value.launches)
-    return value.text or "\n".join(
-        f"{plan}\n{text.kernel_text(getattr(plan.nest, 'kernel', kernel))}"
-        for kernel, plan in value.plans.items()
-    )
 
 
 @lru_cache(maxsize=1024)
@@ -276,41 +273,14 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     arena, count = program.arena, len(program.chains)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count
-    timed = bool(options.debug or profile)
+    timed = bool(options.debug or runs)
     if options.check:
         seconds = _run_checked(planned, table, options)
     else:
         seconds = code.run(table, count if timed else 0)
     if timed:
-        _report(planned, seconds, options)
+        runs.publish(Ran(planned, seconds, options.debug))
     return results
-
-
-def _report(planned: Planned, seconds: list[float], options: Options) -> None:
-    for chain, taken in zip(planned.program.chains, seconds, strict=True):
-        plans = [planned.plans[launch.kernel] for launch in chain]
-        parameters = (one for launch in chain for one in launch.kernel.parameters)
-        nbytes = sum(one.nbytes for one in parameters if one.memory == "device")
-        name, flops = "+".join(one.name for one in plans), sum(_flops(one.kernel) for one in chain)
-        record = KernelRecord(name, taken, nbytes, flops)
-        profile.publish(record)
-        if options.debug:
-            print(record, file=sys.stderr)
-        for plan in plans if options.debug >= 2 else ():
-            if plan.moves:
-                print("    " + str(plan).replace("\n", "\n    "), file=sys.stderr)
-
-
-def _flops(kernel: AnyKernel) -> int:
-    """Arithmetic of one run, each operation counted where its axes put it."""
-    if isinstance(kernel, SortKernel):
-        return 0
-    return sum(
-        points(free_axes(node).union(bound_axes(node)))
-        for node in kernel.nodes
-        if node.op is Op.FOLD
-        or (node.dtype.is_float and node.op in Group.ELEMENTWISE - {Op.CAST, Op.BITCAST})
-    )
 
 
 def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> list[float]:

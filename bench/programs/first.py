@@ -31,8 +31,7 @@ def memory(field: str) -> int | None:
 
 def of_lamina(facts: dict[str, Any]) -> Any:
     """Watches the compiler: fills `facts` with what its parts took. Returns a context manager."""
-    from lamina import pipeline
-    from lamina.runtime import compiler
+    from lamina.runtime import compiler, profile
 
     run = compiler.run
     facts["compiler"] = 0.0
@@ -45,7 +44,7 @@ def of_lamina(facts: dict[str, Any]) -> Any:
             facts["compiler"] += time.perf_counter() - started
 
     compiler.run = timed
-    return pipeline.pass_times()
+    return profile.passes()
 
 
 def main(column: str, seed: str, group: str, name: str, limit: str) -> None:
@@ -68,8 +67,8 @@ def main(column: str, seed: str, group: str, name: str, limit: str) -> None:
         with of_lamina(facts) as record:
             own.results(step())
         passes: dict[str, float] = defaultdict(float)
-        for one, seconds in record:
-            passes[one] += seconds
+        for one in record:
+            passes[one.name] += one.seconds
         facts["passes"] = passes
     else:
         own.results(step())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
+from lamina.explain.report import profile
 from lamina.fuse.group import MAX_WRITTEN
 from lamina.fuse.program import build_program
 from lamina.ir import build
@@ -15,7 +16,6 @@ from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Reduce
-from lamina.pipeline import profile
 from lamina.rewrite.engine import rewrite
 from lamina.simplify.movement import PREPARE
 from tests.codegen.running import leaf, run

@@ -13,6 +13,7 @@ import lamina as lm
 from lamina import Tensor, options, pipeline
 from lamina.errors import DeviceError, JitError, OutOfMemoryError, UnknownDeviceError
 from lamina.explain.doctor import doctor
+from lamina.explain.report import profile
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import disk_cache
@@ -178,7 +179,7 @@ def test_more_places_than_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
 def test_times_of_kernels() -> None:
     x = Tensor(values(1000, 1000))
     x.realize()
-    with pipeline.profile() as records:
+    with profile() as records:
         (x @ x).sum().realize()
     assert records
     assert all(0 < one.seconds < 1 for one in records)

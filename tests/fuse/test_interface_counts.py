@@ -10,7 +10,7 @@ import pytest
 import lamina as lm
 from lamina import nn
 from lamina.nn import optim
-from lamina.pipeline import counter
+from lamina.runtime.profile import counter
 from lamina.tensor.core import Tensor
 
 RNG = np.random.default_rng(3)

@@ -10,7 +10,8 @@ import pytest
 import lamina as lm
 from lamina import nn
 from lamina.errors import JitError
-from lamina.runtime.profile import counter, profile
+from lamina.explain.report import profile
+from lamina.runtime.profile import counter
 
 
 def test_results_keep_their_structure_and_follow_the_arguments() -> None:

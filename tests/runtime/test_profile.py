@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lamina.runtime.profile import KernelRecord, Recorder
+from lamina.explain.report import KernelRecord
+from lamina.runtime.profile import Recorder
 
 RECORD = KernelRecord("map0_4", 2e-6, 4000, 2000)
 
 
 def test_a_block_collects_what_is_published_inside() -> None:
-    recorder = Recorder[KernelRecord]()
+    recorder = Recorder()
     recorder.publish(RECORD)
     with recorder() as outer:
         assert recorder
@@ -23,7 +24,7 @@ def test_a_block_collects_what_is_published_inside() -> None:
 
 
 def test_an_empty_inner_block_does_not_close_the_outer_one() -> None:
-    recorder = Recorder[int]()
+    recorder = Recorder()
     with recorder() as outer:
         with pytest.raises(ValueError, match="inside"), recorder():
             raise ValueError("inside")
