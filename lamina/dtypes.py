@@ -1,11 +1,9 @@
-"""Dtypes and their promotion (Python array API standard, section "Type promotion rules")."""
+"""Dtypes (Python array API standard, section "Data Types", and narrower floats)."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import Any
-
-from lamina.errors import DTypeError
 
 Scalar = bool | int | float | complex
 
@@ -81,19 +79,6 @@ STORAGE_ONLY = (float8_e4m3fn, float8_e5m2)
 default_float = float32
 default_int = int64
 default_complex = complex64
-
-
-def as_dtype(dtype: Any) -> DType:
-    """A DType from itself, its name, a Python type, or a NumPy dtype."""
-    if isinstance(dtype, DType):
-        return dtype
-    python = {bool: bool_, int: default_int, float: default_float, complex: default_complex}
-    if isinstance(dtype, type) and dtype in python:
-        return python[dtype]
-    name = getattr(dtype, "name", getattr(dtype, "__name__", str(dtype)))
-    if name not in BY_NAME:
-        raise DTypeError(f"{dtype!r} is not a dtype lamina has: {', '.join(BY_NAME)}")
-    return BY_NAME[name]
 
 
 def real_of(dtype: DType) -> DType:

@@ -21,13 +21,13 @@ from random import Random
 from typing import Any
 
 from lamina import dtypes
-from lamina.dtypes import DType, as_dtype
+from lamina.dtypes import DType
 from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
-from lamina.tensor.arguments import integer, normalize_axis, sizes_of
+from lamina.tensor.arguments import as_dtype, integer, normalize_axis, sizes_of
 from lamina.tensor.core import Tensor, as_tensor
 from lamina.tensor.indexing import take
 from lamina.tensor.reduction import argmax

@@ -57,7 +57,7 @@ def evaluate(
 
 
 def _dtypes(arrays: Arrays) -> tuple[DType, ...]:
-    return tuple(dtypes.as_dtype(one.dtype) for one in arrays)
+    return tuple(dtypes.BY_NAME[one.dtype.name] for one in arrays)
 
 
 def combine(monoid: Monoid, left: Arrays, right: Arrays) -> list[Array]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, SupportsIndex
 
 from lamina import dtypes
-from lamina.dtypes import DType, Scalar, as_dtype
+from lamina.dtypes import DType, Scalar
 from lamina.errors import AxisError, DTypeError, ShapeError
 from lamina.shape import Shape
 
@@ -65,6 +65,20 @@ def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tu
     if len(set(axes)) != len(axes):
         raise AxisError(f"{what}: axes {given} name one axis twice")
     return tuple(sorted(axes))
+
+
+def as_dtype(dtype: Any) -> DType:
+    """A DType from itself, its name, a Python type, or a NumPy dtype."""
+    if isinstance(dtype, DType):
+        return dtype
+    python = {bool: dtypes.bool_, int: dtypes.default_int, float: dtypes.default_float,
+              complex: dtypes.default_complex}  # fmt: skip
+    if isinstance(dtype, type) and dtype in python:
+        return python[dtype]
+    name = getattr(dtype, "name", getattr(dtype, "__name__", str(dtype)))
+    if name not in dtypes.BY_NAME:
+        raise DTypeError(f"{dtype!r} is not a dtype lamina has: {', '.join(dtypes.BY_NAME)}")
+    return dtypes.BY_NAME[name]
 
 
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from weakref import ref
 
 from lamina import dtypes
-from lamina.dtypes import DType, Scalar, as_dtype
+from lamina.dtypes import DType, Scalar
 from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node, const
@@ -17,7 +17,7 @@ from lamina.options import current
 from lamina.runtime.buffer import heap_of
 from lamina.shape import Shape, prod
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import broadcast_shapes, promote, weak
+from lamina.tensor.arguments import as_dtype, broadcast_shapes, promote, weak
 
 _numbers = itertools.count()
 _live, _forget = memory.live, memory.live.discard

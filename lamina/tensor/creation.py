@@ -16,12 +16,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from lamina import dtypes
-from lamina.dtypes import Scalar, as_dtype, default_float
+from lamina.dtypes import Scalar, default_float
 from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import sizes_of
+from lamina.tensor.arguments import as_dtype, sizes_of
 from lamina.tensor.core import Tensor, as_tensor, check_device, leaf
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, reshape

@@ -7,10 +7,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from lamina import dtypes
-from lamina.dtypes import DType, as_dtype
+from lamina.dtypes import DType
 from lamina.errors import ArgumentError, DTypeError
 from lamina.runtime import device_names
-from lamina.tensor.arguments import promote
+from lamina.tensor.arguments import as_dtype, promote
 from lamina.tensor.core import Tensor, as_tensor, common_dtype, default_device, is_scalar
 
 __all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype",

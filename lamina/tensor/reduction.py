@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lamina import dtypes
-from lamina.dtypes import DType, accumulator, as_dtype, bool_, default_int, int64
+from lamina.dtypes import DType, accumulator, bool_, default_int, int64
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
@@ -23,7 +23,7 @@ from lamina.ir.ops import Op, Reduce
 from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import normalize_axes, normalize_axis, promote
+from lamina.tensor.arguments import as_dtype, normalize_axes, normalize_axis, promote
 from lamina.tensor.core import Tensor, as_tensor, common_device
 from lamina.tensor.elementwise import float_dtype, named
 from lamina.tensor.movement import concat, transpose

@@ -26,7 +26,7 @@ SEEDS = st.integers(0, 10_000)
 def buffer(name: str, array: Any) -> Node:
     """A leaf of the array's shape and dtype."""
     array = np.asarray(array)
-    dtype = dtypes.as_dtype(array.dtype)
+    dtype = dtypes.BY_NAME[array.dtype.name]
     return Node(Op.BUFFER, (), BufferRef(name, array.shape, dtype, "cpu"))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lamina.dtypes import as_dtype
+from lamina.dtypes import BY_NAME
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import Buffer
@@ -17,7 +17,7 @@ def leaf(array: np.ndarray) -> Node:
     """A BUFFER node over a copy of `array`."""
     storage = Buffer(array.nbytes, "cpu")
     np.frombuffer(storage.view(), np.uint8)[:] = np.frombuffer(array.tobytes(), np.uint8)
-    ref = BufferRef(storage, array.shape, as_dtype(array.dtype), "cpu")
+    ref = BufferRef(storage, array.shape, BY_NAME[array.dtype.name], "cpu")
     return Node(Op.BUFFER, (), ref)
 
 

@@ -37,7 +37,7 @@ COMPONENTS: dict[str, tuple[DType, ...]] = {
 def leaves(*arrays: Any) -> dict[Node, Any]:
     """A BUFFER for each array."""
     return {
-        Node(Op.BUFFER, (), BufferRef(i, x.shape, dtypes.as_dtype(x.dtype), "cpu")): x
+        Node(Op.BUFFER, (), BufferRef(i, x.shape, dtypes.BY_NAME[x.dtype.name], "cpu")): x
         for i, x in enumerate(arrays)
     }
 
