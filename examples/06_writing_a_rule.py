@@ -4,10 +4,10 @@ import numpy as np
 
 from lamina import dtypes
 from lamina.errors import RuleError
+from lamina.explain.text import to_text
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
-from lamina.ir.text import to_text
 from lamina.rewrite.engine import RuleSet, rewrite
 from lamina.rewrite.rules import Apply, Hole, Kinds, Rule
 

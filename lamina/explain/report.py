@@ -89,8 +89,8 @@ def _print_pass(done: Passed) -> None:
 
 def _text(value: Any) -> str:
     """What a pass returned, to read."""
+    from lamina.explain import text
     from lamina.fuse.program import Program
-    from lamina.ir import text
 
     if isinstance(value, list):
         return text.to_text(value)

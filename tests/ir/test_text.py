@@ -7,12 +7,12 @@ from hypothesis import given, settings
 
 from lamina import dtypes
 from lamina.errors import FormatError
+from lamina.explain.text import kernel_text, to_text
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Affine, Axis, BufferRef, Fold, Group, Load, Op, Pad, Reduce
-from lamina.ir.text import kernel_text, to_text
 from tests.ir.graphs import graphs
 from tests.ir.parsing import parse
 
