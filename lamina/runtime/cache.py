@@ -78,8 +78,8 @@ class DiskCache:
         )
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="lamina-"))
-        except OSError as none:
-            raise DeviceError(f"no folder for temporary files: {none.strerror}") from none
+        except OSError as full:
+            raise DeviceError(f"no folder for temporary files: {full.strerror}") from full
         clean = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         os.register_at_fork(after_in_child=clean.detach)  # the folder is not the child's
 
