@@ -37,21 +37,21 @@ def chained(
     kept = set(wanted)
 
     def grown(last: KernelGroup) -> Chain:
-        early, chain = set[KernelGroup](), Chain(last, homes, readers, kept, chain_of)
-        chain.grow(early)
-        while last not in (late := chain.before() & chain.rows_of.keys()) and late:
-            early |= late
+        early = set[KernelGroup]()
+        while True:
             chain = Chain(last, homes, readers, kept, chain_of)
             chain.grow(early)
-        return chain
+            late = chain.before() & chain.rows_of.keys()
+            if not late or last in late:
+                return chain
+            early |= late
 
     large = (one for one in groups if in_blocks and one.first.op not in ALONE
              and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
     found = sorted(map(grown, large), key=lambda one: -one.nbytes)
-    for chain in [*found, *found]:  # again, as values lose readers to chains that have copies
-        if chain_of:
-            chain = grown(chain.last)
-        if chain_of.keys().isdisjoint(chain.rows_of) and chain.settle():
+    for last in [chain.last for chain in found if chain.inside] * 2:
+        # Twice, as values lose readers to chains that have copies.
+        if last not in chain_of and (chain := grown(last)).settle():
             own = (chain.copies.get(one, one) for one in groups)
             chain.groups = [one for one in own if one in chain.rows_of]
             chain_of |= dict.fromkeys(chain.groups, chain)
@@ -96,29 +96,35 @@ class Chain:
         computed again."""
         for reader in (todo := [self.last]):
             for value in reader.operands:
-                home, axes = self._home(value), self._axes(reader, value)
-                readers = set(self.readers.get(value, ())) - self.copies.keys()
-                again = home in early or not early.isdisjoint(readers)
-                if value in self.inside or (again and _nbytes(value) < LARGE):
-                    continue
-                if again:
-                    home = home.copy()
-                joining = {by: self._rows_of_reader(by, value, axes) for by in readers - early
-                           if _nbytes(value) >= LARGE or by in self.rows_of}  # fmt: skip
-                rows = self._rows_of_home(home, value, axes)
-                enough = rows and rows.keys() >= (self.rows if self.inside else rows.keys())
-                own = all(found.keys() >= rows.keys() for found in joining.values())
-                own &= joining.keys() >= readers - early  # small ones draw nobody in
-                # What others read as well lies in memory, in an order that blocks do not write.
-                large = [one for one in home.members if one is value or _nbytes(one) >= LARGE]
-                others = {by for one in large for by in self.readers.get(one, ())}
-                if not again:
-                    own &= others <= self.rows_of.keys() | joining and self.kept.isdisjoint(large)
-                if enough and own:
-                    self.copies |= {self.homes[value]: home} if again else {}
-                    todo += [one for one in (home, *joining) if one not in self.rows_of]
+                axes = self._axes(reader, value)
+                joining = {} if value in self.inside else self._joining(value, axes, early)
+                if joining:
+                    todo += [one for one in joining if one not in self.rows_of]
                     self.rows_of |= joining
-                    self.rows_of[home], self.inside[value] = rows, axes
+                    self.inside[value] = axes
+
+    def _joining(self, value: Node, axes: Rows, early: set[KernelGroup]) -> dict[KernelGroup, Rows]:
+        """What has to be in the chain so that only a block of `value` exists; nothing if that
+        cannot be. Where others need it early, this makes a copy of its kernel."""
+        first, readers = self.homes[value], set(self.readers.get(value, ())) - self.copies.keys()
+        again = not early.isdisjoint({self._home(value), *readers})
+        if _nbytes(value) < LARGE and (again or not readers <= self.rows_of.keys()):
+            return {}  # it draws nobody in
+        home = first.copy() if again else self._home(value)
+        joining = {by: self._rows_at(by, value, axes) for by in (home, *(readers - early))}
+        rows = joining[home].keys()
+        if not rows or not rows >= (self.rows if self.inside else rows):
+            return {}
+        if not all(found.keys() >= rows for found in joining.values()):
+            return {}
+        if again:
+            self.copies[first] = home
+            return joining
+        # What others read as well lies in memory, in an order that blocks do not write.
+        large = [one for one in home.members if one is value or _nbytes(one) >= LARGE]
+        others = {by for one in large for by in self.readers.get(one, ())}
+        own = others <= self.rows_of.keys() | joining and self.kept.isdisjoint(large)
+        return joining if own else {}
 
     def _home(self, value: Node) -> KernelGroup:
         """The kernel that makes `value`; its copy, if the chain has one."""
@@ -129,40 +135,29 @@ class Chain:
         members = self.rows_of.keys()
         return set(toposort({one for group in members for one in group.src} - members))
 
-    def _axes(self, reader: KernelGroup, node: Node) -> Rows:
-        """The axes of an array along which `reader` stays in its own row."""
+    def _axes(self, group: KernelGroup, value: Node) -> Rows:
+        """The axes of an array along which a member stays in its own row."""
+        own, at = self.rows_of[group], group.at(value)
         return {
-            row: axis
-            for row, at in self.rows_of[reader].items()
-            for axis, size in enumerate(node.shape)
-            if size == reader.extents[at]
-            and all(index[axis] is reader.along[at] for index in reader.read_at[node])
+            row: at.index(group.along[one]) for row, one in own.items() if group.along[one] in at
         }
 
-    def _rows_of_home(self, home: KernelGroup, value: Node, axes: Rows) -> Rows:
-        if home.first.op in ALONE or home.block is not None:
+    def _rows_at(self, group: KernelGroup, value: Node, axes: Rows) -> Rows:
+        """The inverse: which axes of a kernel that makes or reads `value` are the rows that lie
+        along `axes` of it. The one that a kernel sums along comes after its own rows."""
+        if group.first.op in ALONE or group.blocks:
             return {}
-        index, known = home.index_of[value], self.rows_of.get(home)
-        rows = {row: home.row_index.index(index[axis]) for row, axis in axes.items()
-                if index[axis] in home.row_index}  # fmt: skip
-        return {row: at for row, at in rows.items() if known is None or known.get(row) == at}
-
-    def _rows_of_reader(self, reader: KernelGroup, value: Node, axes: Rows) -> Rows:
-        """Which axis of another reader goes with each row; the one it sums along is the last."""
-        if reader in self.rows_of or reader.first.op in ALONE or reader.block is not None:
-            return self.rows_of.get(reader, {})
-        index, *others = reader.read_at[value]
-        own = list(zip(reader.along, reader.extents, strict=True))
-        found = {row: (index[axis], value.shape[axis]) for row, axis in axes.items()}
-        if not (self.readers.keys() | self.kept).isdisjoint(reader.members[:-1]):
-            own.pop()  # others need the sum before something is added to it
-        return {} if others else {row: own.index(one) for row, one in found.items() if one in own}
+        own, at, known = group.along, group.at(value), self.rows_of.get(group)
+        if not (self.readers.keys() | self.kept).isdisjoint(group.members[:-1]):
+            own = own[: len(group.rows)]  # others need the sum before something is added to it
+        rows = {row: own.index(one) for row, axis in axes.items() if (one := at[axis]) in own}
+        return {row: one for row, one in rows.items() if known is None or known.get(row) == one}
 
     def _is_closed(self) -> bool:
         """Does nothing stand between two members, nor one read other rows of another?"""
         members = self.rows_of.keys()
         return members.isdisjoint(self.before()) and all(
-            self._rows_of_home(home, value, self._axes(group, value)).keys() >= self.rows
+            self._rows_at(home, value, self._axes(group, value)).keys() >= self.rows
             for group in members
             for value in group.operands
             if (home := self._home(value)) in members
@@ -186,9 +181,8 @@ class Chain:
         size = max((one for one in range(1, most + 1) if count % one == 0), default=0)
         few = size < min(LEAST_ROWS // 2, count)
         # Of a row in other pieces, no one axis numbers the blocks.
-        along = [group.along[at[split]] for group, at in self.rows_of.items()]
-        strides = {by for row in along if row is not None for by in terms_of(row)[0].values()}
-        if few or not strides <= {1, size}:
+        along = (group.along[at[split]][0] for group, at in self.rows_of.items())
+        if few or any(by not in (1, size) for row in along for by in terms_of(row)[0].values()):
             return False
         if total < LARGE or self._read_again(split) > READ_AGAIN * size * a_row:
             return False
@@ -209,14 +203,15 @@ class Chain:
         """Bytes that every block along `split` reads or adds to, the same ones each time."""
         total = 0
         for group, at in self.rows_of.items():
-            rows = {group.along[at[row]] for row in self.rows}
+            rows = {group.along[at[row]][0] for row in self.rows}
             touched = group.read_at
             if at[split] == len(group.rows):  # a sum in memory
                 touched = {one: {group.index_of[one]} for one in group.members[-1:]}
-            for node, indices in touched.items():
-                for index in indices if node not in self.inside else ():
-                    free = frozenset[Node]().union(*map(free_axes, index))
-                    again = group.along[at[split]] not in free
+            for node in touched.keys() - self.inside.keys():
+                for free in (
+                    frozenset[Node]().union(*map(free_axes, one)) for one in touched[node]
+                ):
+                    again = group.along[at[split]][0] not in free
                     total += points(free - rows) * node.dtype.itemsize * again
         return total
 

@@ -58,6 +58,13 @@ class Block(NamedTuple):
     size: int
     inside: Mapping[Node, tuple[int, ...]]  # values kept for a block: which of their axes these are
 
+    def shape(self, node: Node) -> Shape | None:
+        """How a block holds `node`, its rows side by side; None for what memory holds whole."""
+        if node not in self.inside:
+            return None
+        rest = (size for axis, size in enumerate(node.shape) if axis not in self.inside[node])
+        return (*rest, self.size)
+
 
 def array_of(node: Node) -> object:
     """What tells apart the arrays that kernels use; views of one storage are one array."""
@@ -83,7 +90,7 @@ class KernelGroup:
         # What must run before: kernels are a graph like nodes, which `toposort` puts in order.
         self.src: tuple[KernelGroup, ...] = ()
         self.contracts: Node | None = None  # the reduction whose operands are reused across rows
-        self.block: Block | None = None
+        self.block = Block((), 0, {})  # none, unless a chain says so
         self.sums: Node | None = None  # what is added up block by block in place of the member
         self.base: KernelGroup | None = None  # stores what a scatter, or each block, changes
         if first.op is Op.SCATTER:
@@ -126,25 +133,25 @@ class KernelGroup:
         self._lower(self.members)
 
     @cached_property
-    def summed(self) -> Node | None:
-        """The axis that a kernel of one sum adds up along, so that memory can hold what was added
-        up so far; to be asked when all members are known."""
+    def along(self) -> list[tuple[Node, int]]:
+        """The index and the extent of each row; after them, of the axis that a kernel of one sum
+        adds up along, as memory can hold what was added up so far. To be asked when all members
+        are known."""
         node = self.members[-1]
         plain = all(one.op is Op.REDUCE for one in self.members[:-1])
-        parts = self._addends(node) if plain and node.op not in ALONE else None
+        parts = self._addends(node) if plain else None
         fold = self.lowering.value(parts[0], self.index_of[node]) if parts else node
-        axes = bound_axes(fold) if fold.op is Op.FOLD else ()
-        return axes[0] if len(axes) == 1 else None
+        axes = bound_axes(fold)
+        summed = [(axes[0], axes[0].arg.size)] if len(axes) == 1 else []
+        return [*zip(self.row_index, self.rows, strict=True), *summed]
 
-    @cached_property
-    def along(self) -> tuple[Node | None, ...]:
-        """The index of each row, then the axis that is summed along."""
-        return (*self.row_index, self.summed)
-
-    @property
-    def extents(self) -> Shape:
-        """The sizes of these."""
-        return (*self.rows, 0 if self.summed is None else self.summed.arg.size)
+    def at(self, value: Node) -> list[tuple[Node, int] | None]:
+        """The index along each axis of a value where the kernel makes or reads it, with the size;
+        None for an axis at which it reads by several indices."""
+        indices = self.read_at.get(value) or {self.index_of[value]}
+        several = (dict.fromkeys(one) for one in zip(*indices, strict=True))
+        return [(*one, size) if len(one) == 1 else None
+                for one, size in zip(several, value.shape, strict=True)]  # fmt: skip
 
     def _addends(self, node: Node) -> tuple[Node, Node | None] | None:
         """The one sum over an axis that a member adds to other things, and these, if any."""
@@ -164,23 +171,22 @@ class KernelGroup:
         """Number the blocks by the first row axes; a sum over them is added up in memory, one
         block after the other, to what else is added."""
         last = block.rows[-1]
-        size = self.extents[last]
+        _, size = self.along[last]
         self.block = block
         if self.carries and (parts := self._addends(self.members[-1])):
             self.first, (self.sums, rest) = self.members[-1], parts
             self.members = [self.first]
-            none = full(self.first.shape, 0, self.first.dtype)
-            start, values = (rest, self.values) if rest else (none, frozenset[Node]())
-            self.base = KernelGroup(Node(Op.CONTIGUOUS, (start,)), values)
+            start = rest or full(self.first.shape, 0, self.first.dtype)
+            self.base = KernelGroup(Node(Op.CONTIGUOUS, (start,)), frozenset(self.operands))
         self._restart({last: (size // block.size, block.size)})
 
     @property
     def carries(self) -> bool:
         """Does it add up what blocks make?"""
-        return self.block is not None and self.block.rows[-1] == len(self.rows)
+        return self.block.rows[-1:] == (len(self.rows),)
 
     def _block_axes(self, number: int) -> Index:
-        if self.block is None:
+        if not self.block.rows:
             return ()
         *whole, last = self.block.rows
         ahead = [axis for row in whole for axis in ix.terms_of(self.row_index[row])[0]]
@@ -190,18 +196,10 @@ class KernelGroup:
         split, _ = ix.terms_of(self.row_index[last])
         return (*ahead, next(axis for axis, by in split.items() if by == self.block.size))
 
-    def block_shape(self, node: Node) -> Shape | None:
-        """How a block holds `node`, its rows side by side; None for what memory holds whole."""
-        if self.block is None or node not in self.block.inside:
-            return None
-        rows = self.block.inside[node]
-        rest = (size for axis, size in enumerate(node.shape) if axis not in rows)
-        return (*rest, self.block.size)
-
     def _place(self, node: Node, index: Index) -> Node:
         """Where ``node[index]`` lies in memory, or in that of a block."""
-        shape = self.block_shape(node)
-        if self.block is None or shape is None:
+        shape = self.block.shape(node)
+        if shape is None:
             return flat_index(node.shape, index)
         rows = self.block.inside[node]
         rest = (one for axis, one in enumerate(index) if axis not in rows)

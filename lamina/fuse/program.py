@@ -105,7 +105,7 @@ class _Builder:
             self.chain += 1
             for group in chain.groups:
                 used = [one for one in group.members if one in self.readers or one in self.slot_of
-                        or group.block_shape(one)]  # fmt: skip
+                        or group.block.shape(one)]  # fmt: skip
                 self._launch(group, used)
         for value, slot in late:
             self.chain += 1
@@ -121,7 +121,7 @@ class _Builder:
 
     def home(self, node: Node, group: KernelGroup | None = None) -> int:
         """The slot where `group` holds `node`, made if nothing asked for it."""
-        shape = group.block_shape(node) if group else None
+        shape = group.block.shape(node) if group else None
         key = (self.chain, node) if shape else array_of(node)
         if key not in self.slot_of:
             if node.op is Op.BUFFER:
@@ -158,7 +158,7 @@ class _Builder:
                 for index in indices
                 if node.op is Op.BUFFER and node.arg.storage == storage
             )
-        if home.block or not own or home in toposort(others):
+        if home.blocks or not own or home in toposort(others):
             return False
         home.src = (*home.src, *others)
         return True
