@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from lamina.fuse.group import ALONE, Block, KernelGroup
+from lamina.fuse.group import ALONE, Block, KernelGroup, Readers, readers_of
 from lamina.ir.kernel import free_axes, points, terms_of
 from lamina.ir.node import Node, toposort
 
@@ -23,17 +23,14 @@ PRODUCTS = 2  # of a chain at least: what is between others is cheaper to lay ou
 CHUNKS = 4  # that run at once at least where sums go from block to block
 READ_AGAIN = 16  # times the bytes of a block that each block may read once more
 
-Readers = dict[object, list[KernelGroup]]
 Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
 
 
-def chained(
-    groups: Sequence[KernelGroup], readers: Readers, wanted: Iterable[Node], in_blocks: bool
-) -> list[Chain]:
-    """`groups` as chains; `readers` are those of each array, `wanted` the values that have to be in
-    memory at the end."""
+def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], in_blocks: bool) -> list[Chain]:
+    """`groups` as chains; `wanted` are the values that have to be in memory at the end."""
     chain_of: dict[KernelGroup, Chain] = {}
     homes = {value: group for group in groups for value in group.members}
+    readers = readers_of(groups)
     kept = set(wanted)
 
     def grown(last: KernelGroup) -> Chain:
@@ -49,12 +46,13 @@ def chained(
     large = (one for one in groups if in_blocks and one.first.op not in ALONE
              and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
     found = sorted(map(grown, large), key=lambda one: -one.nbytes)
-    for last in [chain.last for chain in found if chain.inside] * 2:
+    for last in [chain.last for chain in found] * 2:
         # Twice, as values lose readers to chains that have copies.
         if last not in chain_of and (chain := grown(last)).settle():
             own = (chain.copies.get(one, one) for one in groups)
             chain.groups = [one for one in own if one in chain.rows_of]
             chain_of |= dict.fromkeys(chain.groups, chain)
+            readers = readers_of(dict.fromkeys([*groups, *chain_of]))
     for group in groups:
         chain_of.setdefault(group, Chain(group, homes, readers, kept, chain_of))
     return list(dict.fromkeys(chain_of[one] for one in groups))
@@ -172,26 +170,20 @@ class Chain:
         sums = {row for group, at in self.rows_of.items() for row in self.rows
                 if at[row] == len(group.rows)}  # fmt: skip
         *whole, split = rows = sorted(self.rows, key=lambda row: (row in sums, row))
-        chunks = prod(self.last.rows[row] for row in whole)
+        chunks, count = prod(self.last.rows[row] for row in whole), self.last.rows[split]
         if sums and (sums != {split} or chunks < CHUNKS):
             return False
-        total, count = self.nbytes, self.last.rows[split]
-        a_row = total // (chunks * count)
+        a_row = self.nbytes // (chunks * count)
         most = min(max(CACHED // a_row, LEAST_ROWS), MOST // a_row, count)
         size = max((one for one in range(1, most + 1) if count % one == 0), default=0)
-        few = size < min(LEAST_ROWS // 2, count)
+        if self.nbytes < LARGE or size < min(LEAST_ROWS // 2, count):
+            return False
         # Of a row in other pieces, no one axis numbers the blocks.
         along = (group.along[at[split]][0] for group, at in self.rows_of.items())
-        if few or any(by not in (1, size) for row in along for by in terms_of(row)[0].values()):
+        if any(by not in (1, size) for row in along for by in terms_of(row)[0].values()):
             return False
-        if total < LARGE or self._read_again(split) > READ_AGAIN * size * a_row:
+        if self._read_again(split) > READ_AGAIN * size * a_row:
             return False
-        for first, copy in self.copies.items():  # what only members read is not made elsewhere
-            for value in self.inside.keys() & first.members:
-                left = [by for by in self.readers.pop(value, []) if by not in self.rows_of]
-                self.readers |= {value: left} if left else {}
-            for value in copy.operands:
-                self.readers.setdefault(value, []).append(copy)
         inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
         for group, at in self.rows_of.items():
             group.run_in_blocks(Block(tuple(at[row] for row in rows), size, inside))
@@ -206,11 +198,10 @@ class Chain:
             rows = {group.along[at[row]][0] for row in self.rows}
             touched = group.read_at
             if at[split] == len(group.rows):  # a sum in memory
-                touched = {one: {group.index_of[one]} for one in group.members[-1:]}
+                touched = touched | {one: {group.index_of[one]} for one in group.members[-1:]}
             for node in touched.keys() - self.inside.keys():
-                for free in (
-                    frozenset[Node]().union(*map(free_axes, one)) for one in touched[node]
-                ):
+                for index in touched[node]:
+                    free = frozenset[Node]().union(*map(free_axes, index))
                     again = group.along[at[split]][0] not in free
                     total += points(free - rows) * node.dtype.itemsize * again
         return total

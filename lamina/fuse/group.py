@@ -50,6 +50,9 @@ SMALL = 1 << 16  # the whole kernel touches no more elements than this
 ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 
 
+Readers = dict[object, list["KernelGroup"]]
+
+
 class Block(NamedTuple):
     """The rows that a chain of kernels runs at once; see `lamina.fuse.chain`."""
 
@@ -110,9 +113,9 @@ class KernelGroup:
 
     @property
     def reads(self) -> set[object]:
-        """Values of other kernels, and the storage of inputs."""
+        """Values of other kernels, and the storage of inputs, that it reads in memory."""
         own = {one.arg.storage if one.op is Op.BUFFER else one for one in self.read_at}
-        return own | self.base.reads if self.base else own
+        return own - self.block.inside.keys() | (self.base.reads if self.base else set())
 
     @property
     def operands(self) -> list[Node]:
@@ -173,24 +176,20 @@ class KernelGroup:
         last = block.rows[-1]
         _, size = self.along[last]
         self.block = block
-        if self.carries and (parts := self._addends(self.members[-1])):
+        parts = self._addends(self.members[-1]) if last == len(self.rows) else None
+        if parts:
             self.first, (self.sums, rest) = self.members[-1], parts
             self.members = [self.first]
             start = rest or full(self.first.shape, 0, self.first.dtype)
             self.base = KernelGroup(Node(Op.CONTIGUOUS, (start,)), frozenset(self.operands))
         self._restart({last: (size // block.size, block.size)})
 
-    @property
-    def carries(self) -> bool:
-        """Does it add up what blocks make?"""
-        return self.block.rows[-1:] == (len(self.rows),)
-
     def _block_axes(self, number: int) -> Index:
         if not self.block.rows:
             return ()
         *whole, last = self.block.rows
         ahead = [axis for row in whole for axis in ix.terms_of(self.row_index[row])[0]]
-        if self.carries:
+        if self.sums:
             self.lowering.given = number
             return (*ahead, ix.axis(number, self.plan[last][0]))
         split, _ = ix.terms_of(self.row_index[last])
@@ -233,25 +232,25 @@ class KernelGroup:
         """Lower `nodes`; starts over with every member as often as an axis must be split."""
         try:
             for node in nodes:
-                scatters = node.op is Op.SCATTER
-                index, axes = self._index(node.src[-1].shape if scatters else node.shape)
-                self.index_of[node] = index
-                if scatters:
-                    self.stores[node] = self._scattered(node, index, axes)
-                else:
-                    alone = self.sums or node
-                    self.index_of[alone] = index
-                    value = self.lowering.value(alone, index)
-                    monoid = value.arg.monoid if self.carries else None
-                    place = self._place(node, index)
-                    self.stores[node] = Store(0, place, value, axes, None, monoid)
+                lower = self._scattered if node.op is Op.SCATTER else self._stored
+                self.stores[node] = lower(node)
         except SplitAxisError as request:
             self._restart(self.lowering.split(request))
 
-    def _scattered(self, node: Node, index: Index, axes: Index) -> Store:
-        """The updates at `index`, combined with what lies at their places."""
+    def _stored(self, node: Node) -> Store:
+        """A member, or the sums that are added up in its place."""
+        index, axes = self._index(node.shape)
+        what = self.sums or node
+        self.index_of |= {node: index, what: index}
+        value = self.lowering.value(what, index)
+        return Store(0, self._place(node, index), value, axes, None, ADD if self.sums else None)
+
+    def _scattered(self, node: Node) -> Store:
+        """The updates, combined with what lies at their places."""
         _, places, updates = node.src
         axis, monoid = node.arg
+        index, axes = self._index(updates.shape)
+        self.index_of[node] = index
         place = cast(self.lowering.value(places, index), int64)
         flat = flat_index(node.shape, (*index[:axis], place, *index[axis + 1 :]))
         holds = ix.inside(place, node.shape[axis])
@@ -309,6 +308,15 @@ def _columns(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
     """Which axes of the squeezed `shape` are among `axes` of `shape` itself."""
     sizes = [axis for axis, size in enumerate(shape) if size != 1]
     return frozenset(place for place, axis in enumerate(sizes) if axis in axes)
+
+
+def readers_of(groups: Iterable[KernelGroup]) -> Readers:
+    """The kernels that read each value of another, or the storage of each input, in memory."""
+    readers: Readers = {}
+    for group in groups:
+        for array in group.reads:
+            readers.setdefault(array, []).append(group)
+    return readers
 
 
 def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from lamina.dtypes import DType
 from lamina.fuse.chain import chained
-from lamina.fuse.group import KernelGroup, array_of, group_values
+from lamina.fuse.group import KernelGroup, array_of, group_values, readers_of
 from lamina.fuse.lower import flat_index
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, points
 from lamina.ir.node import Node, toposort
@@ -88,11 +88,8 @@ class _Builder:
         self.chain = 0
         values = [value for _, value in self.wanted]
         groups = group_values(values)
-        self.readers: dict[object, list[KernelGroup]] = {}
-        for group in groups:
-            for array in group.reads:
-                self.readers.setdefault(array, []).append(group)
-        self.chains = chained(groups, self.readers, values, in_blocks)
+        self.chains = chained(groups, values, in_blocks)
+        self.readers = readers_of(one for chain in self.chains for one in chain.groups)
         self.group_of = {node: group for group in groups for node in group.members}
 
     def build(self) -> Program:
