@@ -9,6 +9,7 @@ block; other rows then run in parallel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from math import prod
 
 from lamina.fuse.group import ALONE, Block, KernelGroup, Readers, readers_of
@@ -108,7 +109,7 @@ class Chain:
         again = not early.isdisjoint({self._home(value), *readers})
         if _nbytes(value) < LARGE and (again or not readers <= self.rows_of.keys()):
             return {}  # it draws nobody in
-        home = first.copy() if again else self._home(value)
+        home = copy(first) if again else self._home(value)
         joining = {by: self._rows_at(by, value, axes) for by in (home, *(readers - early))}
         rows = joining[home].keys()
         if not rows or not rows >= (self.rows if self.inside else rows):
@@ -187,8 +188,8 @@ class Chain:
         inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
         for group, at in self.rows_of.items():
             group.run_in_blocks(Block(tuple(at[row] for row in rows), size, inside))
-        for copy in self.copies.values():
-            copy.members = [one for one in copy.members if one in inside]
+        for group in self.copies.values():
+            group.members = [one for one in group.members if one in inside]
         return True
 
     def _read_again(self, split: int) -> int:

@@ -103,14 +103,6 @@ class KernelGroup:
         self.add(first)
         self.contracts = contraction([self.stores[first].value], self.row_axes)
 
-    def copy(self) -> KernelGroup:
-        """The same values once more."""
-        again = KernelGroup(self.first, self.values, self.number)
-        for node in self.members[1:]:
-            again.try_add(node)
-        again.src = self.src
-        return again
-
     @property
     def reads(self) -> set[object]:
         """Values of other kernels, and the storage of inputs, that it reads in memory."""
