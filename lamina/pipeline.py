@@ -86,25 +86,6 @@ class Planned(NamedTuple):
     code: CpuProgram | CudaProgram | None = None
 
 
-class Passed(NamedTuple):
-    """What a pass made, of what, in how many seconds, and the option `debug`."""
-
-    name: str
-    seconds: float
-    before: Any
-    after: Any
-    writes: str
-    debug: int
-
-
-class Ran(NamedTuple):
-    """A program, the seconds that each of its chains took, and the option `debug`."""
-
-    planned: Planned
-    seconds: list[float]
-    debug: int
-
-
 def _on_graph(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Node]]:
     return lambda sinks, options: change(sinks)
 
@@ -211,7 +192,7 @@ def compile_source(sinks: Sequence[Node], options: Options) -> Planned:
         seconds = time.perf_counter() - started
         if VERIFY or options.check:
             _verify(value)
-        passes.publish(Passed(one.name, seconds, before, value, one.writes, options.debug))
+        passes.publish((one, seconds, before, value, options.debug))
     assert isinstance(value, Planned)
     return value
 
@@ -279,7 +260,7 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     else:
         seconds = code.run(table, count if timed else 0)
     if timed:
-        runs.publish(Ran(planned, seconds, options.debug))
+        runs.publish((planned, seconds, options.debug))
     return results
 
 

@@ -13,7 +13,7 @@ from lamina.runtime.profile import passes, runs
 
 if TYPE_CHECKING:
     from lamina.ir.kernel import AnyKernel
-    from lamina.pipeline import Passed, Ran
+    from lamina.pipeline import Pass, Planned
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ def profile() -> Iterator[list[KernelRecord]]:
     found: list[KernelRecord] = []
     with runs() as records:
         yield found
-    found += [record for run in records for record, _ in _records(run)]
+    found += [record for planned, seconds, _ in records for record, _ in _records(planned, seconds)]
 
 
-def _records(run: Ran) -> Iterator[tuple[KernelRecord, list[Any]]]:
+def _records(planned: Planned, seconds: list[float]) -> Iterator[tuple[KernelRecord, list[Any]]]:
     """What each chain of a run took, and the plans of its kernels."""
-    for chain, taken in zip(run.planned.program.chains, run.seconds, strict=True):
-        plans = [run.planned.plans[launch.kernel] for launch in chain]
+    for chain, taken in zip(planned.program.chains, seconds, strict=True):
+        plans = [planned.plans[launch.kernel] for launch in chain]
         parameters = (one for launch in chain for one in launch.kernel.parameters)
         nbytes = sum(one.nbytes for one in parameters if one.memory == "device")
         name, flops = "+".join(one.name for one in plans), sum(_flops(one.kernel) for one in chain)
@@ -68,23 +68,22 @@ def _flops(kernel: AnyKernel) -> int:
     )
 
 
-def _print_run(run: Ran) -> None:
-    if not run.debug:
-        return
-    for record, plans in _records(run):
+def _print_run(run: tuple[Planned, list[float], int]) -> None:
+    planned, seconds, debug = run
+    for record, plans in _records(planned, seconds) if debug else ():
         print(record, file=sys.stderr)
-        for plan in plans if run.debug >= 2 else ():
+        for plan in plans if debug >= 2 else ():
             if plan.moves:
                 print("    " + str(plan).replace("\n", "\n    "), file=sys.stderr)
 
 
-def _print_pass(done: Passed) -> None:
-    if done.debug < 3:
+def _print_pass(done: tuple[Pass, float, Any, Any, int]) -> None:
+    step, _, before, after, debug = done
+    if debug < 3:
         return
-    changed = done.after != done.before
-    print(f"-- {done.name}{'' if changed else ' (unchanged)'}", file=sys.stderr)
-    if changed and (done.writes != "source" or done.debug >= 4):
-        print(_text(done.after), file=sys.stderr)
+    print(f"-- {step.name}{' (unchanged)' if after == before else ''}", file=sys.stderr)
+    if after != before and (step.writes != "source" or debug >= 4):
+        print(_text(after), file=sys.stderr)
 
 
 def _text(value: Any) -> str:

@@ -31,4 +31,5 @@ class Recorder(list[list[Any]]):
 
 
 counter = SimpleNamespace(kernels=0)  # run by this process
-passes, runs = Recorder(), Recorder()  # of `lamina.pipeline`: its Passed and Ran
+passes = Recorder()  # (pass, seconds, what it got, what it made, the option `debug`)
+runs = Recorder()  # (program, the seconds of each of its chains, the option `debug`)
