@@ -90,10 +90,6 @@ def _on_graph(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[
     return lambda sinks, options: change(sinks)
 
 
-def _fuse(sinks: list[Node], options: Options) -> Program:
-    return build_program(sinks, backend(options).in_blocks)
-
-
 def _schedule(program: Program, options: Options) -> Planned:
     schedule = backend(options).schedule
     given = parse(options.schedule) if options.schedule else {}
@@ -139,11 +135,12 @@ PASSES: tuple[Pass, ...] = (
     Pass("split_complex", _on_graph(split_complex), "graph", "graph"),
     Pass("simplify", _on_graph(partial(rewrite, rules=SIMPLIFY)), "graph", "graph"),
     Pass("prepare", _on_graph(partial(rewrite, rules=PREPARE)), "graph", "graph"),
-    Pass("fuse", _fuse, "graph", "kernels"),
+    Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).in_blocks),
+         "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
     Pass("legalize", _legalize, "nests", "nests"),
     Pass("print", _print, "nests", "source"),
-)
+)  # fmt: skip
 
 
 def kernel_name(kernel: AnyKernel, number: int) -> str:
