@@ -108,8 +108,7 @@ class Lowering:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:
             return self._gathered(node, index, condition)
-        lower = self._reduced if op is Op.REDUCE else self._prefix
-        return lower(node, index, condition)
+        return self._reduced(node, index, condition)
 
     def _moved(self, node: Node, index: Index, condition: Node) -> Node:
         move = self._reshaped if node.op is Op.RESHAPE else moved_index
@@ -162,16 +161,15 @@ class Lowering:
         return result
 
     def _reduced(self, node: Node, index: Index, condition: Node) -> Node:
+        """A FOLD over loops of its own, or a PREFIX along the loops that are there."""
         monoid, axes, part = node.arg
-        full, opened = self.loops_in(index, node.src[0].shape, axes, condition)
-        parts = tuple(self.value(operand, full, condition) for operand in node.src)
-        return Node(Op.FOLD, parts + opened, Fold(monoid, part)) if opened else parts[part]
-
-    def _prefix(self, node: Node, index: Index, condition: Node) -> Node:
-        monoid, (axis,), part = node.arg
+        if node.op is Op.REDUCE:
+            index, along = self.loops_in(index, node.src[0].shape, axes, condition)
+        else:
+            along = tuple(ix.terms_of(index[axes[0]])[0])
         parts = tuple(self.value(operand, index, condition) for operand in node.src)
-        along, _ = ix.terms_of(index[axis])
-        return Node(Op.PREFIX, (*parts, *along), Fold(monoid, part)) if along else parts[part]
+        op = Op.FOLD if node.op is Op.REDUCE else Op.PREFIX
+        return Node(op, parts + along, Fold(monoid, part)) if along else parts[part]
 
     def _gathered(self, node: Node, index: Index, condition: Node) -> Node:
         data, places = node.src

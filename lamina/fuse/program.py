@@ -90,6 +90,7 @@ class _Builder:
         groups = group_values(values)
         self.chains = chained(groups, values, in_blocks)
         self.readers = readers_of(one for chain in self.chains for one in chain.groups)
+        self.chain_of = {group: chain for chain in self.chains for group in chain.groups}
         self.group_of = {node: group for group in groups for node in group.members}
 
     def build(self) -> Program:
@@ -106,7 +107,7 @@ class _Builder:
                 self._launch(group, used)
         for value, slot in late:
             self.chain += 1
-            copy = KernelGroup(Node(Op.CONTIGUOUS, (value,)), frozenset(self.group_of))
+            copy = KernelGroup(Node(Op.CONTIGUOUS, (value,)), frozenset((value,)))
             self._launch(copy, copy.members, slot)
         sizes = self._place("scratch"), self._place("block")
         return Program(tuple(self.launches), tuple(self.slots), tuple(results), *sizes)
@@ -155,7 +156,8 @@ class _Builder:
                 for index in indices
                 if node.op is Op.BUFFER and node.arg.storage == storage
             )
-        if home.blocks or not own or home in toposort(others):
+        before = toposort(self.chain_of[one] for one in others)
+        if home.blocks or not own or self.chain_of[home] in before:
             return False
         home.src = (*home.src, *others)
         return True

@@ -129,6 +129,19 @@ def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_no_buffer_is_overwritten_before_what_a_chain_reads_of_it() -> None:
+    w, k = (RNG.standard_normal((1024, 64)).astype(np.float32) / 8 for _ in range(2))
+    weights, keys = lm.Tensor(w), lm.Tensor(k)
+    new = lm.tanh(weights) + 1  # the last kernel of the chain needs it, the first one the old value
+    mixed = lm.softmax(weights @ lm.matrix_transpose(keys), axis=-1) @ new
+    weights.assign(new)
+    lm.realize(mixed, weights)
+    e = np.exp(w @ k.T)
+    want = np.tanh(w) + 1
+    np.testing.assert_allclose(weights.numpy(), want, atol=1e-5)
+    np.testing.assert_allclose(mixed.numpy(), e / e.sum(-1, keepdims=True) @ want, atol=1e-4)
+
+
 def test_rows_in_pieces_are_numbered_by_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in {**SMALL, "CACHED": 1}.items():
         monkeypatch.setattr(chain, name, small)
