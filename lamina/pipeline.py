@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from lamina.codegen import c, gpu
 from lamina.codegen.legalize import legalize
+from lamina.codegen.metal import MetalPrinter
 from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Program, build_program
@@ -37,12 +38,14 @@ from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import CpuProgram
 from lamina.runtime.cuda import CudaProgram
+from lamina.runtime.metal import MetalProgram
 from lamina.runtime.profile import counter, passes, runs
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.complex import split_complex
 from lamina.simplify.movement import PREPARE
 
 VERIFY = False  # check every dialect's invariants after every pass; the tests switch it on
+Code = CpuProgram | CudaProgram | MetalProgram
 
 
 class Pass(NamedTuple):
@@ -71,7 +74,7 @@ class Backend(NamedTuple):
     in_blocks: bool  # chains of kernels run block by block
     schedule: Callable[[Kernel, Options], Schedule]
     print: Callable[..., tuple[str, tuple[Launch, ...]]]
-    load: Callable[[Planned, Options], CpuProgram | CudaProgram]
+    load: Callable[[str, Sequence[Launch], Options], Code]
 
 
 class Planned(NamedTuple):
@@ -83,7 +86,7 @@ class Planned(NamedTuple):
     plans: dict[AnyKernel, Plan]
     text: str = ""
     launches: tuple[Launch, ...] = ()
-    code: CpuProgram | CudaProgram | None = None
+    code: Code | None = None
 
 
 def _on_graph(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Node]]:
@@ -163,16 +166,13 @@ CPU = Backend(
     True,
     lambda kernel, options: schedule_kernel(kernel, cpu_target(options)),
     lambda program, nests: (c.print_program(program, nests), ()),
-    lambda planned, options: CpuProgram.load(planned.text, options),
+    lambda source, launches, options: CpuProgram.load(source, options),
 )  # fmt: skip
-BACKENDS = {
-    "cuda": Backend(
-        False,
-        lambda kernel, options: schedule_for_gpu(kernel),
-        partial(gpu.print_program, dialect="cuda"),
-        lambda planned, options: CudaProgram(planned.text, planned.launches, options),
-    ),
-}  # fmt: skip
+CUDA = Backend(
+    False, lambda kernel, options: schedule_for_gpu(kernel), gpu.print_program, CudaProgram
+)
+METAL = CUDA._replace(print=partial(gpu.print_program, printer=MetalPrinter), load=MetalProgram)
+BACKENDS = {"cuda": CUDA, "metal": METAL}
 
 
 def backend(options: Options) -> Backend:
@@ -212,7 +212,8 @@ def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options."""
     planned = compile_source(sinks, options)
-    return planned._replace(code=backend(options).load(planned, options))
+    code = backend(options).load(planned.text, planned.launches, options)
+    return planned._replace(code=code)
 
 
 # Running.
@@ -270,9 +271,8 @@ def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> lis
         places = {number: (table[program.place(slot)], slot.dtype, slot.size, slot.offset)
                   for number, slot in slots.items() if slot.kind != "block"}  # fmt: skip
         before = {number: _array(*place).copy() for number, place in places.items()}
-        alone = Planned(replace(program, launches=chain), plans)
-        code = backend(options).load(_print(alone, options), options)
-        seconds += code.run(table, 1)
+        alone = _print(Planned(replace(program, launches=chain), plans), options)
+        seconds += backend(options).load(alone.text, alone.launches, options).run(table, 1)
         after = {number: _array(*place) for number, place in places.items()}
         if wrong := check_chain([(one.kernel, one.slots) for one in chain], before, after):
             text = "\n".join(map(str, plans.values()))

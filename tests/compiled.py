@@ -17,16 +17,20 @@ import numpy as np
 import pytest
 
 from lamina import pipeline
+from lamina.dtypes import complex64, complex128, float32, float64
+from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
+from tests.msl import emulator, fake
 
 DEVICE = os.environ.get("LAMINA_DEVICE", "cpu")  # what the interpreter is compared with
 EACH_TEST = 4  # programs kept of one test
 LARGEST = 400  # nodes of one program that is worth compiling
 BATCH = 40  # programs merged into one translation unit
 
+NARROW = {float64: float32, complex128: complex64}
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
@@ -71,25 +75,25 @@ def array_of(node: Node, buffer: Buffer) -> np.ndarray:
     return np.frombuffer(buffer.on_host().view(), node.dtype.numpy).reshape(node.shape).copy()
 
 
-def renamed(sample: Sample, inputs: list[Buffer]) -> list[Node]:
+def renamed(sample: Sample, inputs: list[Buffer], device: str) -> list[Node]:
     """The sample's sinks over inputs numbered after those of the samples before it."""
     memo: dict[Node, Node] = {}
     for node in toposort(sample.sinks):
         if node.op is Op.BUFFER:
             buffer = Buffer(len(sample.inputs[node]))
             buffer.view()[:] = sample.inputs[node]
-            memo[node] = Node(Op.BUFFER, (), node.arg._replace(storage=len(inputs), device=DEVICE))
-            inputs.append(buffer if DEVICE == "cpu" else buffer.to(DEVICE))
+            memo[node] = Node(Op.BUFFER, (), node.arg._replace(storage=len(inputs), device=device))
+            inputs.append(buffer.to(device))
         else:
             memo[node] = Node(node.op, tuple(memo[one] for one in node.src), node.arg)
     return [memo[sink] for sink in sample.sinks]
 
 
-def run_compiled(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
+def run_compiled(samples: Sequence[Sample], device: str) -> list[list[np.ndarray]]:
     """The results of all samples from one compiled program."""
     inputs: list[Buffer] = []
-    sinks = [sink for sample in samples for sink in renamed(sample, inputs)]
-    settings = replace(current(), device=DEVICE)
+    sinks = [sink for sample in samples for sink in renamed(sample, inputs, device)]
+    settings = replace(current(), device=device)
     compiled = pipeline.compile_sinks(tuple(sinks), settings)
     results = iter(pipeline.run_compiled(compiled, inputs, settings))
     return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
@@ -110,16 +114,44 @@ def difference(expected: np.ndarray, got: np.ndarray) -> str | None:
     return f"{expected.dtype} {expected.shape} at {at}: {expected[at]} expected, {got[at]} found"
 
 
-def compare(samples: Sequence[Sample]) -> list[str]:
+def compare(samples: Sequence[Sample], device: str = DEVICE) -> list[str]:
     """One line for each sample whose compiled results differ."""
     problems = []
     for start in range(0, len(samples), BATCH):
         batch = samples[start : start + BATCH]
-        for sample, results in zip(batch, run_compiled(batch), strict=True):
+        for sample, results in zip(batch, run_compiled(batch, device), strict=True):
             for expected, got in zip(sample.results, results, strict=True):
                 if problem := difference(expected, got):
                     problems.append(f"{sample.test}: {problem}")
     return problems
+
+
+def narrowed(sample: Sample) -> Sample | None:
+    """`sample` in float32 and complex64, which Metal has, where it is in float64 or complex128;
+    None if it looks at the bits of such a number, or draws them."""
+    memo: dict[Node, Node] = {}
+    order = toposort(sample.sinks)
+    wide = {one for one in order if one.dtype in NARROW}
+    if not wide:
+        return sample
+    if any(one.op is Op.BITCAST for one in order):
+        return None
+    inputs = {}
+    for node in order:
+        arg = node.arg
+        if node.op in (Op.CAST, Op.BITCAST):
+            arg = NARROW.get(arg, arg)
+        elif hasattr(arg, "dtype"):
+            arg = arg._replace(dtype=NARROW.get(arg.dtype, arg.dtype))
+        memo[node] = Node(node.op, tuple(memo[one] for one in node.src), arg)
+        if node in sample.inputs:
+            array = np.frombuffer(sample.inputs[node], node.dtype.numpy)
+            with np.errstate(over="ignore"):
+                inputs[memo[node]] = array.astype(memo[node].dtype.numpy).tobytes()
+    sinks = [memo[one] for one in sample.sinks]
+    leaves = {leaf: np.frombuffer(inputs[leaf], leaf.dtype.numpy).reshape(leaf.shape)
+              for leaf in inputs}  # fmt: skip
+    return Sample(sample.test, sinks, inputs, evaluate(sinks, leaves))
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +163,11 @@ def recorder() -> Iterator[Recorder]:
         yield one
     problems = compare(one.samples)
     assert not problems, "compiled programs disagree with the interpreter:\n" + "\n".join(problems)
+    if emulator.available() and DEVICE == "cpu":
+        narrow = [found for sample in one.samples if (found := narrowed(sample))]
+        with fake.installed():
+            problems = compare(narrow, "metal")
+        assert not problems, "emulated Metal disagrees:\n" + "\n".join(problems)
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,6 @@ UNSIGNED(POWER)
     } \
     INLINE T pow_##T(T a, T b) { return BUILTIN(pow##F)(a, b); }
 REMAINDER(f32, f)
-REMAINDER(f64, )
 
 /* A shift by the width or more gives what endless shifting would. */
 
@@ -63,10 +62,16 @@ UNSIGNED(SHIFTS)
 SIGNED(EXTREMES)
 UNSIGNED(EXTREMES)
 EXTREMES(f32)
-EXTREMES(f64)
 
+INLINE f32 sqrt_f32(f32 x) { return BUILTIN(sqrtf)(x); }
+INLINE f32 trunc_f32(f32 x) { return BUILTIN(truncf)(x); }
+
+/* The same of doubles, which Metal has not. */
+
+#ifndef __METAL_VERSION__
+REMAINDER(f64, )
+EXTREMES(f64)
 #define LIBRARY(name) INLINE f64 name##_f64(f64 x) { return BUILTIN(name)(x); }
 LIBRARY(sqrt) LIBRARY(exp) LIBRARY(exp2) LIBRARY(log) LIBRARY(log2) LIBRARY(sin) LIBRARY(cos)
 LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
-INLINE f32 sqrt_f32(f32 x) { return BUILTIN(sqrtf)(x); }
-INLINE f32 trunc_f32(f32 x) { return BUILTIN(truncf)(x); }
+#endif

@@ -90,6 +90,8 @@ class Target(Protocol):
 class NestPrinter(Target):
     """Prints one nest in what a subclass spells."""
 
+    index = "i64"  # the type of an index
+
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
         self.scopes = [Scope()]
@@ -223,7 +225,7 @@ class NestPrinter(Target):
 
     def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
         """The head of the loop over `axis`, whose index is `name`."""
-        return f"for (i64 {name} = {start}; {name} < {stop}; {name}++) {{"
+        return f"for ({self.index} {name} = {start}; {name} < {stop}; {name}++) {{"
 
     # Values.
 

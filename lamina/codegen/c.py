@@ -64,9 +64,9 @@ class CPrinter(NestPrinter):
         elif dtype.bits < 64:
             text = f"({TYPES[dtype]}){value}"
         elif dtype is int64 and value == dtype.min:
-            text = "(-9223372036854775807LL - 1)"
+            text = "(-9223372036854775807L - 1)"
         else:
-            text = f"{value}{'ULL' if dtype.kind == 'uint' else 'LL'}"
+            text = f"{value}{'UL' if dtype.kind == 'uint' else 'L'}"
         return Value(text, node.dtype)
 
     operation = spell
@@ -181,8 +181,15 @@ class CPrinter(NestPrinter):
             scratch = f"{kind} p{number}[{parameter.size}] SCRATCH;"
             lines.append(scratch if parameter.memory == "scratch" else name)
         parallel = [axis for axis in kernel.row_axes if axis in self.given]
-        lines += indices(parallel, "chunk")
+        lines += self.indices(parallel, "chunk")
         return f"KERNEL({self.function}) {{\n{self.body(lines)}}}", points(parallel)
+
+    def indices(self, axes: Sequence[Node], chunk: str) -> Iterator[str]:
+        """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for."""
+        rest = chunk
+        for place, axis in reversed(list(enumerate(axes))):
+            yield f"const {self.index} a{axis.arg.number} = {rest} % {axis.arg.size};"
+            rest = f"({chunk} / {points(axes[place:])})"
 
     def body(self, lines: list[str]) -> str:
         """`lines` and every row."""
@@ -194,14 +201,6 @@ class CPrinter(NestPrinter):
             lines += ["    " + text for text in self.scopes[0].lines]
             lines.append("}")
         return "".join(f"    {text}\n" for text in lines)
-
-
-def indices(axes: Sequence[Node], chunk: str) -> Iterator[str]:
-    """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for."""
-    rest = chunk
-    for place, axis in reversed(list(enumerate(axes))):
-        yield f"const i64 a{axis.arg.number} = {rest} % {axis.arg.size};"
-        rest = f"({chunk} / {points(axes[place:])})"
 
 
 def prelude(name: str, lanes: int = 0) -> str:

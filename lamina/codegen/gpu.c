@@ -19,9 +19,9 @@ LIBRARY32(atan) LIBRARY32(erf)
         const i32 drop = 23 - FRACTION, word = BITS(f32, i32, x), magnitude = word & 0x7FFFFFFF; \
         const i32 beyond = (STRANGE << drop) + EXPONENT(LEAST - 1), magic = EXPONENT(LEAST + drop); \
         const i32 inside = magnitude < beyond ? magnitude : beyond; \
-        const i32 half = ((inside >> drop) & 1) + ((1 << (drop - 1)) - 1); \
+        const i32 part = ((inside >> drop) & 1) + ((1 << (drop - 1)) - 1); \
         const f32 raised = BITS(i32, f32, magnitude) + BITS(i32, f32, magic); \
-        i32 body = (inside + half - EXPONENT(LEAST - 1)) >> drop; \
+        i32 body = (inside + part - EXPONENT(LEAST - 1)) >> drop; \
         if (magnitude < EXPONENT(LEAST)) body = BITS(f32, i32, raised) - magic; \
         if (magnitude > 0x7F800000) body = NAN; \
         return body | (word >> 24 & 0x80); \
@@ -48,11 +48,11 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
                 i64 low = right ? start : middle, high = right ? middle : end; \
                 const i64 begin = low; \
                 while (low < high) { \
-                    const i64 half = (low + high) / 2; \
-                    const kind other = keys[from[half]]; \
+                    const i64 probe = (low + high) / 2; \
+                    const kind other = keys[from[probe]]; \
                     const bool before = right ? !(own < other || (other != other && own == own)) \
                                               : other < own || (own != own && other == other); \
-                    if (before) low = half + 1; else high = half; \
+                    if (before) low = probe + 1; else high = probe; \
                 } \
                 to[i - (right ? middle - start : 0) + low - begin] = from[i]; \
             } \

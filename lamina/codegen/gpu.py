@@ -1,6 +1,6 @@
 """GPUs: a program is one translation unit in a C++ without headers, and a launch for each kernel.
 
-What dialects of that language do not share is in a prelude: `prelude.cu` is that of CUDA. It has
+What dialects of that language do not share is in preludes: `prelude.cu` is that of CUDA. It has
 types (`i8` to `f64`) and casts of halves; KERNEL, POINTER and PLACE, of which the head of a kernel
 consists; THREAD, BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, INLINE, BITS and BUILTIN, as they are
 used below, in `arithmetic.c` and in `gpu.c`; and `exchange`, which gives what that thread of the
@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lamina.codegen.base import Accumulation, Point, Value
-from lamina.codegen.c import ELEMENTS, KERNELS, CPrinter, indices, prelude
+from lamina.codegen.c import ELEMENTS, KERNELS, CPrinter, prelude
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node
@@ -32,11 +32,12 @@ from lamina.runtime.buffer import Launch
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 512  # threads that share a long loop
 SORT_BLOCK = 1024
-PRELUDES = {"cuda": Path(__file__).with_name("prelude.cu")}  # by dialect
 
 
 class GpuPrinter(CPrinter):
     """One kernel; `threads` is the size of its blocks."""
+
+    prelude = Path(__file__).with_name("prelude.cu")
 
     def __init__(self, nest: Nest, name: str) -> None:
         tiles = {axis: "unroll" for axis in nest.order if nest.bound(axis) == "vector"}
@@ -54,7 +55,7 @@ class GpuPrinter(CPrinter):
         if axis not in self.shared:
             return super().loop(axis, name, start, stop)
         step, first = self.threads // self.width, f"{start} + THREAD / {self.width}"
-        return f"UNROLL for (i64 {name} = {first}; {name} < {stop}; {name} += {step}) {{"
+        return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
 
     def value(self, node: Node, point: Point) -> Value:
         if node.op is Op.LOAD and self.key(node, point) not in self.scopes[self.home(node)].cache:
@@ -85,24 +86,29 @@ class GpuPrinter(CPrinter):
         """The kernel's function, and the number of its blocks."""
         grid = [axis for axis in self.nest.order if axis in self.given - set(self.rows_inside)]
         workers, word = points(grid), "u32" if points(grid) < 1 << 32 else "u64"
-        arguments, lines = [], []
+        pointers, lines = [], []
         for number, parameter in enumerate(self.nest.kernel.parameters):
             kind = ELEMENTS[parameter.dtype]
             if parameter.memory == "scratch":  # of each thread
                 lines.append(f"{kind} p{number}[{parameter.size}];")
             else:
                 const = "" if parameter.written else "const "
-                arguments.append(f"POINTER({const}{kind}, {number})")
+                pointers.append(f"{const}{kind}, {number}")
                 lines.append(f"ALIGNED(p{number});")
         if self.cooperates:
             lines.append(f"const {word} worker = BLOCK;")
         else:
             lines += [f"const {word} worker = ({word})BLOCK * {BLOCK} + THREAD;",
                       f"if (worker >= {workers}) return;"]  # fmt: skip
-        lines += [*indices(grid, "worker"), *indices(self.rows_inside, "THREAD")]
+        lines += [*self.indices(grid, "worker"), *self.indices(self.rows_inside, "THREAD")]
+        arguments, first = self.head(pointers)
         head = f"KERNEL({self.threads}) {self.function}({', '.join(arguments)} PLACE)"
-        text = f"{head} {{\n{self.body(lines)}}}"
+        text = f"{head} {{\n{self.body([*first, *lines])}}}"
         return text, workers if self.cooperates else -(-workers // BLOCK)
+
+    def head(self, pointers: list[str]) -> tuple[list[str], list[str]]:
+        """The arguments of a kernel with these arrays, and the first lines of its body."""
+        return [f"POINTER({one})" for one in pointers], []
 
 
 def _power(threads: int, most: int) -> int:
@@ -111,9 +117,11 @@ def _power(threads: int, most: int) -> int:
 
 
 def print_program(
-    program: Program, nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]], dialect: str
+    program: Program,
+    nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]],
+    printer: type[GpuPrinter] = GpuPrinter,
 ) -> tuple[str, tuple[Launch, ...]]:
-    """The translation unit of a program in a dialect of `PRELUDES`, and its launches; `nests` has
+    """The translation unit of a program in the dialect of a printer, and its launches; `nests` has
     a name and a nest for each of its kernels."""
     functions, shapes = [], {}
     for kernel, (name, nest) in nests.items():
@@ -124,8 +132,8 @@ def print_program(
             first, second = ("p2", "p1") if turns else ("p1", "p2")
             text = f"SORT({name}, {kind}, {nest.length}, {threads}, {first}, {second})"
         else:
-            printer = GpuPrinter(nest, name)
-            (text, blocks), threads = printer.print_kernel(), printer.threads
+            printed = printer(nest, name)
+            (text, blocks), threads = printed.print_kernel(), printed.threads
         functions.append(text)
         shapes[kernel] = name, blocks, threads
     places = [(program.place(slot), slot.offset) for slot in program.slots]
@@ -133,6 +141,6 @@ def print_program(
         Launch(*shapes[launch.kernel], tuple(places[slot] for slot in launch.slots))
         for launch in program.launches
     )
-    own = PRELUDES[dialect].read_text(encoding="utf-8")
+    own = printer.prelude.read_text(encoding="utf-8")
     preludes = [own, prelude("arithmetic"), prelude("gpu"), KERNELS]
     return "\n".join([*preludes, *functions]), tuple(launches)

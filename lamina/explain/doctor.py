@@ -26,7 +26,6 @@ def doctor(options: Options | None = None) -> list[Row]:
         ("python", platform.python_version(), True, ""),
         *map(_package_row, ("numpy", "ml_dtypes")),
         *map(_kind_row, KINDS),
-        ("metal", "not built yet in this version", False, ""),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from lamina.errors import UnknownDeviceError
-from lamina.runtime import cuda
+from lamina.runtime import cuda, metal
 from lamina.runtime.buffer import HOST_DEVICES, KINDS, Buffer, empty_cache, memory_stats
 from lamina.runtime.cache import CacheWarning, DiskCache, digest
 from lamina.runtime.compiler import Compiler, find
@@ -16,7 +16,7 @@ __all__ = [
     "digest", "disk_cache", "empty_cache", "find", "memory_stats", "thread_count",
 ]  # fmt: skip
 
-KINDS["cuda"] = (cuda.names, cuda.Device)
+KINDS.update(cuda=(cuda.names, cuda.Device), metal=(metal.names, metal.Device))
 
 
 def device_names() -> list[str]:

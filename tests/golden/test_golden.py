@@ -1,4 +1,4 @@
-"""The C and the CUDA C++ of a fixed set of programs for a fixed machine, so that a change shows
+"""The C, CUDA C++ and Metal text of fixed programs for a fixed machine, so that a change shows
 what it does to them.
 
 Refresh them with ``pytest --refresh-golden tests/golden``, and read the difference.
@@ -22,7 +22,7 @@ MACHINE = Target(vector_bytes=64, registers=32)
 FOLDER = Path(__file__).parent
 
 
-@pytest.mark.parametrize(("device", "suffix"), [("cpu", "c"), ("cuda:0", "cu")])
+@pytest.mark.parametrize(("device", "suffix"), [("cpu", "c"), ("cuda:0", "cu"), ("metal", "metal")])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_generated_code(
     name: str, device: str, suffix: str, golden: Golden, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,27 @@
+/*
+map0_64x100:
+fuse(a0, a1) -> a2
+reorder(a2)
+bind(a2, grid)
+
+sort1_64x100:
+(no move)
+
+map0_64x100<<<25, 256>>>
+
+sort1_64x100<<<64, 128>>>
+*/
+
+KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
+    ALIGNED(p0);
+    ALIGNED(p1);
+    const u32 worker = (u32)BLOCK * 256 + THREAD;
+    if (worker >= 6400) return;
+    const i32 a2 = worker % 6400;
+    {
+        const f32 t1 = p0[a2];
+        const f32 t2 = (t1 + 1.0f);
+        p1[a2] = t2;
+    }
+}
+SORT(sort1_64x100, f32, 100, 128, p2, p1)

@@ -1,0 +1,29 @@
+/*
+fold0_100:
+bind(a0, grid)
+bind(a1, thread)
+
+fold0_100<<<100, 64>>>
+*/
+
+KERNEL(64) fold0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
+    SHARED(64)
+    ALIGNED(p0);
+    ALIGNED(p1);
+    const u32 worker = BLOCK;
+    const i32 a0 = worker % 100;
+    {
+        f32 t2 = 0.0f;
+        UNROLL for (i32 a1 = 0 + THREAD / 1; a1 < 64; a1 += 64) {
+            const f32 t1 = p0[a0 + 100 * a1];
+            t2 = (t2 + t1);
+        }
+        f32 t3 = t2;
+        for (int s = 32; s >= 1; s /= 2) {
+        const f32 t4 = exchange(t3, s);
+        t3 = (t3 + t4);
+        }
+        BARRIER;
+        if (THREAD < 1) { p1[a0] = t3; }
+    }
+}

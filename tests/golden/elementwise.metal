@@ -1,0 +1,27 @@
+/*
+map0_64x100:
+fuse(a0, a1) -> a2
+reorder(a2)
+bind(a2, grid)
+
+map0_64x100<<<25, 256>>>
+*/
+
+KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
+    ALIGNED(p0);
+    ALIGNED(p1);
+    const u32 worker = (u32)BLOCK * 256 + THREAD;
+    if (worker >= 6400) return;
+    const i32 a2 = worker % 6400;
+    {
+        const f32 t1 = p0[a2];
+        const f32 t2 = (t1 * t1);
+        const f32 t3 = (t2 + 1.0f);
+        const f32 t4 = sqrt_f32(t3);
+        const f32 t5 = (t4 * 0.5f);
+        const f32 t6 = (t5 + t1);
+        const _Bool t7 = (t1 < 0.0f);
+        const f32 t8 = (t7 ? t5 : t6);
+        p1[a2] = t8;
+    }
+}

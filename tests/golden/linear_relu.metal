@@ -1,0 +1,38 @@
+/*
+fold0_60x70:
+bind(a0, grid)
+bind(a1, grid)
+bind(a2, thread)
+
+fold0_60x70<<<4200, 128>>>
+*/
+
+KERNEL(128) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
+    SHARED(128)
+    ALIGNED(p0);
+    ALIGNED(p1);
+    ALIGNED(p2);
+    ALIGNED(p3);
+    const u32 worker = BLOCK;
+    const i32 a1 = worker % 70;
+    const i32 a0 = (worker / 70) % 60;
+    {
+        f32 t4 = 0.0f;
+        UNROLL for (i32 a2 = 0 + THREAD / 1; a2 < 100; a2 += 128) {
+            const f32 t1 = p0[100 * a0 + a2];
+            const f32 t2 = p1[a1 + 70 * a2];
+            const f32 t3 = (t1 * t2);
+            t4 = (t4 + t3);
+        }
+        f32 t5 = t4;
+        for (int s = 64; s >= 1; s /= 2) {
+        const f32 t6 = exchange(t5, s);
+        t5 = (t5 + t6);
+        }
+        const f32 t7 = p2[a1];
+        const f32 t8 = (t5 + t7);
+        const f32 t9 = max_f32(t8, 0.0f);
+        BARRIER;
+        if (THREAD < 1) { p3[70 * a0 + a1] = t9; }
+    }
+}

@@ -1,0 +1,42 @@
+/*
+map0_20x16:
+fuse(a0, a1) -> a2
+reorder(a2)
+bind(a2, grid)
+
+scatter1_16x50:
+reorder(a0)
+bind(a0, grid)
+
+map0_20x16<<<2, 256>>>
+
+scatter1_16x50<<<1, 256>>>
+*/
+
+KERNEL(256) map0_20x16(POINTER(f32, 0) PLACE) {
+    ALIGNED(p0);
+    const u32 worker = (u32)BLOCK * 256 + THREAD;
+    if (worker >= 320) return;
+    const i32 a2 = worker % 320;
+    {
+        p0[a2] = 0.0f;
+    }
+}
+KERNEL(256) scatter1_16x50(POINTER(const i64, 0), POINTER(const f32, 1), POINTER(f32, 2) PLACE) {
+    ALIGNED(p0);
+    ALIGNED(p1);
+    ALIGNED(p2);
+    const u32 worker = (u32)BLOCK * 256 + THREAD;
+    if (worker >= 16) return;
+    const i32 a0 = worker % 16;
+    {
+        for (i32 a1 = 0; a1 < 50; a1++) {
+            const i64 t1 = p0[a0 + 16 * a1];
+            const _Bool t2 = (-1L < t1);
+            const _Bool t3 = (t1 < 20L);
+            const _Bool t4 = (t2 & t3);
+            const f32 t5 = (t4 ? p1[a0 + 16 * a1] : 0);
+            if (t4) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t5); }
+        }
+    }
+}

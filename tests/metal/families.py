@@ -1,0 +1,114 @@
+"""A program with every family of kernels, and its launches outside of lamina's runtime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from lamina import pipeline
+from lamina.codegen import gpu
+from lamina.dtypes import bfloat16, float16, float32, int64
+from lamina.ir import build
+from lamina.ir.interpreter import evaluate
+from lamina.ir.monoids import ADD, ARGMAX, MAX
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op, Reduce, Scatter
+from lamina.options import current
+from tests.generators import leaf
+from tests.msl.emulator import TSAN_THREADS, Job
+from tests.programs import layer_norm, softmax
+
+ROWS, COLUMNS = 5, 90  # a row has two simdgroups
+
+
+def matrix(number: int) -> Node:
+    return leaf(number, (ROWS, COLUMNS), float32)
+
+
+def product() -> Node:
+    """A matrix product with a tile of rows left over."""
+    a, b = leaf(3, (9, 20), float32), leaf(4, (20, 34), float32)
+    left = build.expand(build.reshape(a, (9, 20, 1)), (9, 20, 34))
+    right = build.expand(build.reshape(b, (1, 20, 34)), (9, 20, 34))
+    return build.reduce(ADD, [1], left * right)
+
+
+def best() -> Node:
+    """A reduction of pairs, whose second component has 64 bits."""
+    x = matrix(0)
+    place = build.expand(build.reshape(build.iota(COLUMNS, int64), (1, COLUMNS)), x.shape)
+    return Node(Op.REDUCE, (x, place), Reduce(ARGMAX, (1,), 1))
+
+
+def added() -> Node:
+    """Rows added at the places of an index."""
+    places = leaf(5, (8, 6), int64)
+    base = build.cast(leaf(6, (4, 6), float16), float32)
+    return Node(Op.SCATTER, (base, places, leaf(7, (8, 6), float32)), Scatter(0, ADD))
+
+
+FAMILIES: dict[str, Node] = {
+    "elementwise": build.unary(Op.EXP, matrix(0)) * 0.5 + matrix(1),
+    "halves": build.cast(build.cast(matrix(0), bfloat16), float32) + 1.0,
+    "rows": build.reduce(ADD, [1], matrix(0)),
+    "columns": build.reduce(MAX, [0], matrix(1)),
+    "whole": build.reduce(ADD, [0, 1], leaf(2, (3, 700), float32)),
+    "pairs": best(),
+    "softmax": softmax(matrix(0), 1),
+    "layer norm": layer_norm(matrix(1), 1),
+    "product": product(),
+    "transpose": build.permute(leaf(8, (33, 64), float32), (1, 0)),
+    "scan": Node(Op.SCAN, (matrix(0),), Reduce(ADD, (1,))),
+    "scatter": added(),
+    "argsort": Node(Op.ARGSORT, (matrix(1),)),
+}
+
+
+class Prepared(NamedTuple):
+    """A program for Metal, the content of its arrays, each apart, the launches, and what the
+    arrays of its outputs should hold."""
+
+    source: str
+    arrays: list[np.ndarray]
+    jobs: list[Job]
+    outputs: list[int]
+    wanted: list[np.ndarray]
+
+
+def prepared(*sinks: Node) -> Prepared:
+    """Compile `sinks` in one program for small threadgroups, with random inputs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in ("BLOCK", "LONGEST_BLOCK", "SORT_BLOCK"):
+            patch.setattr(gpu, limit, TSAN_THREADS)
+        settings = replace(current(), device="metal")
+        planned = pipeline.compile_source(sinks, settings)
+    rng, inputs = np.random.default_rng(0), {}
+    for node in toposort(sinks):
+        if node.op is Op.BUFFER:
+            values = rng.standard_normal(node.shape) * 2
+            if node.dtype.is_int:
+                values = rng.integers(0, 4, node.shape)
+            inputs[node.arg.storage] = values.astype(node.dtype.numpy)
+    arrays = []
+    for slot in planned.program.slots:
+        garbage = np.frombuffer(b"\xcd" * (slot.size * slot.dtype.itemsize), slot.dtype.numpy)
+        arrays.append(inputs[slot.number].reshape(-1) if slot.kind == "input" else garbage)
+    jobs = [
+        Job(one.name, (one.blocks, 1, 1), (one.threads, 1, 1), tuple((at, 0) for at in two.slots))
+        for one, two in zip(planned.launches, planned.program.launches, strict=True)
+    ]
+    leaves = {node: inputs[node.arg.storage] for node in toposort(sinks) if node.op is Op.BUFFER}
+    return Prepared(
+        planned.text, arrays, jobs, list(planned.program.outputs), evaluate(sinks, leaves)
+    )
+
+
+def agrees(given: Prepared, arrays: list[np.ndarray]) -> bool:
+    """Whether the arrays after a run hold what the interpreter computes."""
+    return all(
+        np.allclose(arrays[at], want.reshape(-1), 1e-4, 1e-4)
+        for at, want in zip(given.outputs, given.wanted, strict=True)
+    )

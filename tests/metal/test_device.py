@@ -1,0 +1,236 @@
+"""The emulated GPU gives what the CPU gives: every operation and dtype, and whole programs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, dtypes, nn, options, pipeline
+from lamina.dtypes import DType
+from lamina.errors import DTypeError
+from lamina.ir import build
+from lamina.ir.interpreter import evaluate
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
+from lamina.tensor.realize import realize
+from tests.compiled import TOLERANCE, Sample, compare
+from tests.generators import leaf, special_values
+from tests.programs import RandomProgram, disagreement, merged, random_program
+
+DTYPES = [one for one in dtypes.ALL if not one.is_complex and one is not dtypes.float64]
+SIZE = 70
+APART = {Op.WHERE, Op.CAST, Op.BITCAST, Op.COMPLEX, Op.REAL, Op.IMAG}
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def every_operation(dtype: DType) -> list[Node]:
+    """Each elementwise operation that takes `dtype`, and its casts to every dtype."""
+    x, y, flags = leaf(0, (SIZE,), dtype), leaf(1, (SIZE,), dtype), leaf(2, (SIZE,), dtypes.bool_)
+    found = [build.select(flags, x, y)]
+    for op in sorted(Group.ELEMENTWISE - APART, key=lambda op: op.name):
+        with contextlib.suppress(DTypeError):  # where it does not take this one
+            other = y & 7 if op is Op.POW and dtype.kind == "int" else y  # NumPy's from 0 on
+            found.append(Node(op, (x,) if op in Group.UNARY else (x, other)))
+    found += [build.cast(x, to) for to in DTYPES]
+    found += [build.bitcast(x, to) for to in DTYPES if to.bits == dtype.bits and to.kind != "bool"]
+    return found
+
+
+def inputs_for(sinks: list[Node], dtype: DType) -> dict[Node, bytes]:
+    """Corner cases for each leaf; what a cast out of range gives is not defined, so no such."""
+    rng, arrays = random.Random(dtype.name), {}
+    for node in toposort(sinks):
+        if node.op is Op.BUFFER:
+            array = special_values(rng, node.shape, node.dtype)
+            if node.dtype.is_float:
+                array = np.array([rng.uniform(0, 8) for _ in range(SIZE)], node.dtype.numpy)
+            arrays[node] = array.tobytes()
+    return arrays
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_operation(dtype: DType) -> None:
+    sinks = every_operation(dtype)
+    assert {one.op for one in sinks} >= {Op.WHERE, Op.CAST, Op.BITCAST, Op.EQ} - (
+        {Op.BITCAST} if dtype.kind == "bool" else set()
+    )
+    sample = sampled(sinks, inputs_for(sinks, dtype))
+    assert compare([sample], "metal") == []
+
+
+def sampled(sinks: list[Node], inputs: dict[Node, bytes]) -> Sample:
+    """`sinks` with what the interpreter gives for them."""
+    leaves = {one: np.frombuffer(data, one.dtype.numpy).reshape(one.shape)
+              for one, data in inputs.items()}  # fmt: skip
+    return Sample("", sinks, inputs, evaluate(sinks, leaves))
+
+
+def without_doubles(first_seed: int, count: int) -> RandomProgram:
+    """Random programs of consecutive seeds in dtypes that Metal has, as one."""
+    found: list[RandomProgram] = []
+    for seed in itertools.count(first_seed):
+        one = random_program(random.Random(seed), 18, 1000 * len(found))
+        if all(node.dtype is not dtypes.float64 for node in toposort(one.sinks)):
+            found.append(one)
+            if len(found) == count:
+                return merged(found)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_random_programs(number: int) -> None:
+    assert disagreement(without_doubles(50_000 + 200 * number, 16), options.current()) is None
+
+
+def test_arrays_of_many_blocks_and_ragged_ends() -> None:
+    pairs = []
+    for shape in ((1000, 33), (33, 1000), (7, 5, 300), (1 << 14,)):
+        x = values(*shape)
+        for axis in range(len(shape)):
+            pairs.append((lm.sum(Tensor(x), axis=axis), x.sum(axis, dtype=np.float64)))
+            pairs.append((lm.argmin(Tensor(x), axis=axis), x.argmin(axis)))
+    realize(*(got for got, _ in pairs))  # in one program
+    for got, want in pairs:
+        same(got, want, 1e-3)
+
+
+def same(got: Tensor, want: np.ndarray, tolerance: float = 1e-5) -> None:
+    assert got.device == "metal"
+    np.testing.assert_allclose(got.numpy(), want, tolerance, tolerance)
+
+
+def on_both(function: Callable[..., list[Tensor]], *arrays: np.ndarray) -> None:
+    """`function` of tensors on the GPU agrees with the same on the CPU."""
+    got = function(*(Tensor(one, device="metal") for one in arrays))
+    with options.using(device="cpu"):
+        want = function(*(Tensor(one, device="cpu") for one in arrays))
+    for ours, theirs in zip(got, want, strict=True):
+        same(ours, theirs.numpy(), TOLERANCE["float32"] * 5)
+
+
+def test_movement() -> None:
+    on_both(
+        lambda x: [
+            lm.flip(x.permute_dims((2, 0, 1)), axis=0).reshape(9, -1)[2::3, 1:-1],
+            lm.roll(x, 5, axis=2).reshape(-1)[::-7],
+            lm.concat([x, x[:, 1:] * 2.0], axis=1),
+            lm.take(x, Tensor([2, 0, 2], device=x.device), axis=0),
+        ],
+        values(4, 5, 9),
+    )
+
+
+def test_products_forward_and_backward() -> None:
+    def run(a: Tensor, b: Tensor) -> list[Tensor]:
+        product = a @ b
+        return [product, *lm.gradient((product * product).sum(), [a, b])]
+
+    on_both(run, values(40, 70), values(70, 33))
+
+
+def test_cross_entropy_forward_and_backward() -> None:
+    def run(x: Tensor) -> list[Tensor]:
+        labels = Tensor(np.arange(20) % 6, device=x.device)
+        loss = lm.cross_entropy(x, labels)
+        return [loss, lm.softmax(x), *lm.gradient(loss, [x])]
+
+    on_both(run, values(20, 6))
+
+
+def test_the_branch_not_taken_leaks_no_nan() -> None:
+    def run(x: Tensor) -> list[Tensor]:
+        root = lm.where(x > 0.0, lm.sqrt(x), x * 0.0)
+        return [root, *lm.gradient(root.sum(), [x])]
+
+    on_both(run, values(50))
+
+
+def test_attention() -> None:
+    def run(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+        out = lm.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return [out, *lm.gradient((out * out).sum(), [q, k, v])]
+
+    on_both(run, *(values(2, 2, 20, 8 + i)[..., :8] for i in range(3)))
+
+
+@pytest.mark.parametrize("length", [2, 33, 700])
+def test_sorts_are_stable(length: int) -> None:
+    x = np.random.default_rng(length).integers(0, 20, (3, length)).astype(np.float32)
+    x[:, ::7] = np.nan
+    same(lm.argsort(Tensor(x), axis=1), x.argsort(1, kind="stable"))
+
+
+def test_draws_are_those_of_the_cpu() -> None:
+    ours, theirs = (lm.random.normal((100,), seed=3, device=one) for one in ("metal", "cpu"))
+    same(ours, theirs.numpy())
+
+
+def test_many_arrays_of_one_kernel() -> None:
+    """Those beyond the buffers that a kernel can have are reached through a table."""
+    arrays = [values(40) * number for number in range(50)]
+    total = Tensor(arrays[0])
+    for one in arrays[1:]:
+        total = total + Tensor(one)
+    same(total, sum(arrays), 1e-4)
+
+
+def train(device: str) -> list[np.ndarray]:
+    """Losses and weights of a few steps of a small network, traced."""
+    with options.using(device=device):
+        lm.random.manual_seed(1)
+        x, labels = Tensor(values(16, 12)), Tensor(np.arange(16) % 4)
+        model = nn.Sequential(nn.Linear(12, 10), lm.tanh, nn.Linear(10, 4))
+        optimizer = nn.optim.Adam(nn.parameters(model), lr=0.02)
+
+        @lm.jit
+        def step(x: Tensor, labels: Tensor) -> Tensor:
+            loss = lm.cross_entropy(model(x), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        losses = [step(x, labels).numpy() for _ in range(8)]
+        return [*losses, *(one.numpy() for one in nn.parameters(model))]
+
+
+def test_a_training_loop() -> None:
+    got, want = train("metal"), train("cpu")
+    assert got[7] < got[0] * 0.8
+    for ours, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [lm.float64, lm.complex128])
+def test_what_metal_does_not_have(dtype: DType) -> None:
+    with pytest.raises(DTypeError, match=r"map0_\d: Metal has no float64; cast to float32"):
+        (Tensor([1.0], dtype=dtype) + 1.0).numpy()
+
+
+def test_every_kernel_is_compared_on_request() -> None:
+    with options.using(check=True):
+        same(lm.softmax(Tensor(values(5, 200)), -1).sum(axis=1), np.ones(5))
+
+
+def test_indices_are_as_wide_as_they_must_be() -> None:
+    for rows, word in ((1 << 10, "i32"), (1 << 20, "i64")):
+        x = leaf(0, (rows, 1 << 12), dtypes.float32)
+        settings = replace(options.current(), device="metal")
+        text = pipeline.compile_source([x + 1.0], settings).text
+        kernel = text[text.index("/* The kernels. */") :]
+        assert f"const {word} a" in kernel, kernel
+
+
+def test_indices_as_data_have_64_bits() -> None:
+    square = lm.arange(60_000) * lm.arange(60_000)
+    np.testing.assert_array_equal(square.numpy(), np.arange(60_000) ** 2)
