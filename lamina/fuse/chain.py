@@ -53,6 +53,9 @@ def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], in_blocks: bo
             own = (chain.copies.get(one, one) for one in groups)
             chain.groups = [one for one in own if one in chain.rows_of]
             chain_of |= dict.fromkeys(chain.groups, chain)
+            needs = {one for group in chain.groups for one in group.src} - chain.rows_of.keys()
+            for group in chain.groups:  # none runs before what another one needs
+                group.src = tuple(sorted(needs, key=lambda one: one.number))
             readers = readers_of(dict.fromkeys([*groups, *chain_of]))
     for group in groups:
         chain_of.setdefault(group, Chain(group, homes, readers, kept, chain_of))
@@ -76,8 +79,7 @@ class Chain:
     @property
     def src(self) -> tuple[Chain, ...]:
         """What must run before."""
-        before = (self.chain_of[one] for group in self.groups for one in group.src)
-        return tuple(one for one in dict.fromkeys(before) if one is not self)
+        return tuple(dict.fromkeys(self.chain_of[one] for one in self.groups[0].src))
 
     @property
     def rows(self) -> set[int]:
@@ -164,9 +166,8 @@ class Chain:
 
     def settle(self) -> bool:
         """Put every member in blocks, if that pays."""
-        if not self.inside or not self.rows or not self._is_closed():
-            return False
-        if sum(group.contracts is not None for group in self.rows_of) < PRODUCTS:
+        products = sum(group.contracts is not None for group in self.rows_of)
+        if products < PRODUCTS or not (self.inside and self.rows and self._is_closed()):
             return False
         sums = {row for group, at in self.rows_of.items() for row in self.rows
                 if at[row] == len(group.rows)}  # fmt: skip
@@ -181,9 +182,8 @@ class Chain:
             return False
         # Of a row in other pieces, no one axis numbers the blocks.
         along = (group.along[at[split]][0] for group, at in self.rows_of.items())
-        if any(by not in (1, size) for row in along for by in terms_of(row)[0].values()):
-            return False
-        if self._read_again(split) > READ_AGAIN * size * a_row:
+        cut = any(by not in (1, size) for row in along for by in terms_of(row)[0].values())
+        if cut or self._read_again(split) > READ_AGAIN * size * a_row:
             return False
         inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
         for group, at in self.rows_of.items():
