@@ -199,7 +199,7 @@ class Chain:
             rows = {group.along[at[row]][0] for row in self.rows}
             touched = group.read_at
             if at[split] == len(group.rows):  # a sum in memory
-                touched = touched | {one: {group.index_of[one]} for one in group.members[-1:]}
+                touched = {one: {group.index_of[one]} for one in group.members[-1:]}
             for node in touched.keys() - self.inside.keys():
                 for index in touched[node]:
                     free = frozenset[Node]().union(*map(free_axes, index))

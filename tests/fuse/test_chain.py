@@ -157,6 +157,17 @@ def test_rows_in_pieces_are_numbered_by_no_block(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_memory_of_gradients_grows_with_the_length_alone(causal: bool) -> None:
+    sizes = []
+    for length in (2048, 4096):
+        leaves = [tensor(1, 4, length, 16) for _ in range(4)]
+        result = lm.scaled_dot_product_attention(*leaves[:3], is_causal=causal)
+        nodes = [one.node for one in lm.gradient(result, leaves[:3], leaves[3])]
+        sizes.append(compile_source(cut(nodes, {}), current()).program.arena)
+    assert sizes[1] <= 2 * sizes[0] + (1 << 16)
+
+
 def test_what_is_wanted_itself_stays_in_memory() -> None:
     a, b = tensor(512, 32), tensor(32, 512)
     scores = a @ b
