@@ -53,11 +53,13 @@ def contraction(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[str]:
     """Whether the compiler makes one operation of a product and a sum."""
-    flags = Compiler.flags
+    command = Compiler.command
+
+    def with_contraction(self: Compiler, source: Path | str, output: Path | str) -> list[str]:
+        return [*command(self, source, output), f"-ffp-contract={request.param}"]
+
     with using(cache_dir=str(tmp_path)):
-        monkeypatch.setattr(
-            Compiler, "flags", lambda self: (*flags(self), f"-ffp-contract={request.param}")
-        )
+        monkeypatch.setattr(Compiler, "command", with_contraction)
         yield request.param
 
 
