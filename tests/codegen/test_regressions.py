@@ -155,3 +155,9 @@ def test_powers_with_exponents_beyond_those_of_int64() -> None:
     base, exponent = np.array([3, 5, 2], np.uint64), np.array([2**63 + 1, 2**64 - 1, 7], np.uint64)
     found = lm.pow(lm.asarray(base), lm.asarray(exponent)).numpy()
     np.testing.assert_array_equal(found, base**exponent)
+
+
+def test_lanes_are_as_wide_as_what_is_computed_between_load_and_store() -> None:
+    x = np.random.default_rng(5).standard_normal(1000).astype(np.float32)
+    found = lm.relu(lm.asarray(x).cast(lm.float64)).cast(lm.float32)
+    np.testing.assert_array_equal(found.numpy(), np.maximum(x, 0))
