@@ -47,8 +47,7 @@ def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], in_blocks: bo
     large = (one for one in groups if in_blocks and one.first.op not in ALONE
              and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
     found = sorted(map(grown, large), key=lambda one: -one.nbytes)
-    for last in [chain.last for chain in found] * 2:
-        # Twice, as values lose readers to chains that have copies.
+    for last in [chain.last for chain in found] * 2:  # values lose readers to chains with copies
         if last not in chain_of and (chain := grown(last)).settle():
             own = (chain.copies.get(one, one) for one in groups)
             chain.groups = [one for one in own if one in chain.rows_of]

@@ -60,9 +60,10 @@ class Planner:
         self.moves: list[moves.Move] = []
         self.nest = moves.apply(kernel, ())
         self.next_axis = 1 + max((axis.arg.number for axis in self.nest.order), default=0)
-        held = (*kernel.parameters, *(one for one in kernel.nodes if one.dtype.is_float))
-        self.width = target.vector_bytes // max([4, *(one.dtype.itemsize for one in held)])  # lanes
+        floats = [one.dtype for one in kernel.nodes if one.dtype.is_float]
+        held = (one.itemsize for one in (*floats, *(own.dtype for own in kernel.parameters)))
         self.staged: list[tuple[int, Node]] = []  # parameters, and the loops they are filled in
+        self.width = target.vector_bytes // max([4, *held])  # elements that fill a vector register
 
     @property
     def kernel(self) -> Kernel:
