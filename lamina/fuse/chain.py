@@ -111,11 +111,11 @@ class Chain:
         if _nbytes(value) < LARGE and (again or not readers <= self.rows_of.keys()):
             return {}  # it draws nobody in
         home = copy(first) if again else self._home(value)
-        joining = {by: self._rows_at(by, value, axes) for by in (home, *(readers - early))}
+        later = sorted(readers - early, key=lambda one: one.number)  # in one order in every process
+        joining = {by: self._rows_at(by, value, axes) for by in (home, *later)}
         rows = joining[home].keys()
-        if not rows or not rows >= (self.rows if self.inside else rows):
-            return {}
-        if not all(found.keys() >= rows for found in joining.values()):
+        aligned = all(found.keys() >= rows for found in joining.values())
+        if not (rows and aligned and rows >= (self.rows if self.inside else rows)):
             return {}
         if again:
             self.copies[first] = home
