@@ -1,19 +1,21 @@
-"""``python -m bench cpu [--quick] [--only gemm,rows] [--threads 2,1] [--output FOLDER]``."""
+"""``python -m bench cpu [--quick] [--only gemm,rows] [--threads 2,1] [--output FOLDER]``, or
+``python -m bench cuda [--only memory,training] [--output FOLDER]``."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from bench import cpu
+from bench import cpu, cuda
 
 
 def main() -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("device", choices=["cpu"], help="what to measure")
+    parser.add_argument("device", choices=["cpu", "cuda"], help="what to measure")
     parser.add_argument("--quick", action="store_true", help="less of it, in under two minutes")
-    known = ", ".join(cpu.SECTIONS)
+    sections = {"cpu": cpu.SECTIONS, "cuda": cuda.SECTIONS}
+    known = "; ".join(f"{device}: {', '.join(names)}" for device, names in sections.items())
     parser.add_argument("--only", default="", help=f"sections, with commas between: {known}")
     parser.add_argument("--threads", default="", help="such as 2,1; default: all cores, then 1")
     results = Path(__file__).parent / "results"
@@ -21,12 +23,15 @@ def main() -> None:
                         "run: bench/results, otherwise the page is only printed")  # fmt: skip
     arguments = parser.parse_args()
     only = [name for name in arguments.only.split(",") if name]
-    if unknown := [name for name in only if name not in cpu.SECTIONS]:
+    if unknown := [name for name in only if name not in sections[arguments.device]]:
         parser.error(f"--only: {', '.join(unknown)}: not among {known}")
     threads = [int(count) for count in arguments.threads.split(",") if count]
     complete = not (only or threads or arguments.quick)
     output = arguments.output or (results if complete else None)
-    print(cpu.run(output, arguments.quick, only, threads))
+    if arguments.device == "cuda":
+        print(cuda.run(output, only))
+    else:
+        print(cpu.run(output, arguments.quick, only, threads))
 
 
 if __name__ == "__main__":

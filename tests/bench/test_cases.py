@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.cases import ANY, Case, Group, load, module_of, way_of
+from bench.cases import ANY, Case, Group, gpu, load, module_of, way_of
 from bench.cases.skinny import SIZE
 from bench.cpu import GROUPS, SECTIONS
 from bench.kernels import Fleet, hopeless
 from bench.process import Bench, ProgramError
 from bench.programs.frameworks import framework
 from bench.report import SHARE, VALUE
+from bench.training import Model, curves
 from lamina.errors import CompilerNotFoundError
 from lamina.options import current
 from lamina.runtime import compiler
@@ -45,6 +46,26 @@ def test_every_case_has_a_function_for_each_of_its_columns(group: Group) -> None
         assert {one.of for one in case.targets} <= {*case.columns, "best peer", SHARE, VALUE}
         assert case.bound is None or case.bound[0] in ("fma", "read", "copy")
         assert case.bound or SHARE not in {one.of for one in case.targets}
+
+
+@pytest.mark.parametrize("name", gpu.GROUPS)
+def test_every_case_of_a_gpu_has_a_function_for_each_of_its_columns(name: str) -> None:
+    cases = gpu.GROUPS[name].cases
+    assert len({case.name for case in cases}) == len(cases)
+    for case in cases:
+        assert all(map(callable, map(case.function, ("lamina", *case.columns))))
+        assert {one.of for one in case.targets} <= {*case.columns, "best peer", SHARE}
+        assert case.bound is not None
+        assert case.bound[0] in ("fma", "copy")
+
+
+def test_lamina_and_pytorch_train_the_same_model() -> None:
+    pytest.importorskip("torch")
+    model = Model(vocabulary=503, width=64, heads=4, layers=2, batch=2, length=32)
+    (ours, theirs), apart = curves(model, 1, "cpu", 6)
+    assert apart < 5e-3
+    assert len(ours) == len(theirs) == 6
+    assert ours[0] != ours[-1]
 
 
 def test_a_missing_function_is_an_error() -> None:

@@ -1,0 +1,188 @@
+"""What is measured on a GPU: memory, products, attention, convolutions. Floats are of the dtype
+`kind`; ways to run PyTorch are its compiler, its two fused attentions, and channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.cases import ANY, Array, Case, Group
+from bench.report import BEST, SHARE, Target
+
+ROWS, WIDTH = 16384, 8192
+TOKENS, VOCABULARY, EMBEDDING = 65536, 50257, 768
+SHORT = {"float32": "f32", "bfloat16": "bf16"}
+BOTH = ("torch", "torch.compile")
+
+
+@dataclass(frozen=True)
+class GpuCase(Case):
+    """A case whose floats are of the dtype `kind`."""
+
+    kind: str = "float32"
+
+
+def _memory(kind: str) -> list[GpuCase]:
+    """What is held to the speed of a copy. Inputs are much larger than the cache."""
+    nbytes = ROWS * WIDTH * {"float32": 4.0, "bfloat16": 2.0}[kind]
+    targets = (Target(0.92, SHARE), Target(1.0, "torch.compile"))
+
+    def case(
+        name: str, lamina: Any, torch: Any, moved: float = 2 * nbytes, inputs: Any = None
+    ) -> GpuCase:
+        functions = {"lamina": lamina, "torch": torch}
+        shapes = inputs or ((ROWS, WIDTH), (WIDTH,), (WIDTH,))
+        return GpuCase(f"{name}, {SHORT[kind]}", shapes, functions, BOTH, ("copy", moved), targets,
+                       tolerance=1e-5 if kind == "float32" else 1e-2, kind=kind)  # fmt: skip
+
+    def looked_up(random: np.random.Generator) -> list[Array]:
+        table = random.standard_normal((VOCABULARY, EMBEDDING), dtype=np.float32)
+        return [random.integers(0, VOCABULARY, TOKENS), table]
+
+    return [
+        case("softmax", lambda lm, x, *_: lm.softmax(x, axis=-1),
+             lambda torch, x, *_: torch.softmax(x, -1)),
+        case("layer_norm", lambda lm, x, *affine: lm.layer_norm(x, (WIDTH,), *affine),
+             lambda torch, x, *affine: torch.nn.functional.layer_norm(x, (WIDTH,), *affine)),
+        case("rms_norm", lambda lm, x, gain, _: lm.rms_norm(x, (WIDTH,), gain, 1e-5),
+             lambda torch, x, gain, _: torch.nn.functional.rms_norm(x, (WIDTH,), gain, 1e-5)),
+        case("gelu(x * a + b)", lambda lm, x, *_: lm.gelu(x * 1.25 + 0.125),
+             lambda torch, x, *_: torch.nn.functional.gelu(x * 1.25 + 0.125)),
+        case("sum", lambda lm, x, *_: lm.sum(x), lambda torch, x, *_: x.sum(), nbytes),
+        case("sum of rows", lambda lm, x, *_: lm.sum(x, axis=1), lambda torch, x, *_: x.sum(1),
+             nbytes),
+        case("sum of columns", lambda lm, x, *_: lm.sum(x, axis=0), lambda torch, x, *_: x.sum(0),
+             nbytes),
+        case("transpose", lambda lm, x, *_: lm.permute_dims(x, (1, 0)).contiguous(),
+             lambda torch, x, *_: x.t().contiguous()),
+        case("embedding", lambda lm, ids, table: lm.embedding(ids, table),
+             lambda torch, ids, table: torch.nn.functional.embedding(ids, table),
+             2 * nbytes / ROWS / WIDTH * TOKENS * EMBEDDING, looked_up),
+    ]  # fmt: skip
+
+
+def _product(name: str, m: int, k: int, n: int, goal: float, kind: str = "bfloat16",
+             turned: str = "") -> GpuCase:  # fmt: skip
+    """An (m, k) by (k, n) product; `turned` names operands that lie transposed, of "a" and "b"."""
+    shapes = (k, m) if "a" in turned else (m, k), (n, k) if "b" in turned else (k, n)
+
+    def multiply(_: Any, a: Any, b: Any) -> Any:
+        return (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+
+    return GpuCase(f"{name} {SHORT[kind]}", shapes, {ANY: multiply}, ("torch",),
+                   ("fma", 2.0 * m * k * n), (Target(goal, "torch"),),
+                   tolerance=1e-5 if kind == "float32" else 1e-2, kind=kind)  # fmt: skip
+
+
+def _epilogue(size: int) -> GpuCase:
+    def lamina(lm: Any, a: Any, b: Any, bias: Any) -> Any:
+        return lm.gelu(a @ b + bias)
+
+    def torch(torch: Any, a: Any, b: Any, bias: Any) -> Any:
+        return torch.nn.functional.gelu(a @ b + bias)
+
+    functions = {"lamina": lamina, "torch": torch}
+    return GpuCase(f"{size} bf16, bias and gelu", ((size, size), (size, size), (size,)), functions,
+                   BOTH, ("fma", 2.0 * size**3), (), tolerance=1e-2, kind="bfloat16")  # fmt: skip
+
+
+def _gpt2(tokens: int = 16384) -> list[GpuCase]:
+    """A batch of 16 with 1,024 tokens each: the products of one block, and their derivatives."""
+    layers = {"qkv": (768, 2304), "out": (768, 768), "up": (768, 3072), "down": (3072, 768)}
+    return [
+        case
+        for name, (k, n) in layers.items()
+        for case in (
+            _product(f"GPT-2 {name}", tokens, k, n, 0.95),
+            _product(f"GPT-2 {name}, of the input", tokens, n, k, 0.95, turned="b"),
+            _product(f"GPT-2 {name}, of the weight", k, tokens, n, 0.95, turned="a"),
+        )
+    ]
+
+
+def _attention(
+    name: str, shape: tuple[int, ...], causal: bool, forward: float, backward: float
+) -> list[GpuCase]:
+    batch, heads, length, width = shape
+    flops = 4.0 * batch * heads * length * length * width / (2 if causal else 1)
+    peers = ("torch.cudnn", "torch.flash")
+
+    def lamina(lm: Any, q: Any, k: Any, v: Any) -> Any:
+        return lm.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def torch(torch: Any, q: Any, k: Any, v: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def lamina_both(lm: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
+        y = lamina(lm, q, k, v)
+        return y, *lm.gradient(y, [q, k, v], dy)
+
+    def torch_both(torch_: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
+        inputs = [one.detach().requires_grad_() for one in (q, k, v)]
+        y = torch(torch_, *inputs)
+        return y.detach(), *torch_.autograd.grad(y, inputs, dy)
+
+    def case(what: str, functions: Any, count: int, work: float, goal: float) -> GpuCase:
+        return GpuCase(f"{name}, {what}", (shape,) * count, functions, peers, ("fma", work),
+                       (Target(goal, BEST),), tolerance=1e-2, kind="bfloat16")  # fmt: skip
+
+    return [
+        case("forward", {"lamina": lamina, "torch": torch}, 3, flops, forward),
+        case("forward and backward", {"lamina": lamina_both, "torch": torch_both}, 4, 3.5 * flops,
+             backward),
+    ]  # fmt: skip
+
+
+def _convolution(channels: int, filters: int, side: int, window: int) -> GpuCase:
+    padding = window // 2
+
+    def of(conv2d: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, w: conv2d(x, w, padding=padding)
+
+    functions = {
+        "lamina": lambda lm, x, w: of(lm.conv2d)(x, w),
+        "torch": lambda torch, x, w: of(torch.nn.functional.conv2d)(x, w),
+    }
+    name = f"{window}x{window}, {channels} to {filters} channels, {side} x {side}, bf16"
+    shapes = (64, channels, side, side), (filters, channels, window, window)
+    flops = 2.0 * 64 * side * side * filters * channels * window * window
+    return GpuCase(name, shapes, functions, ("torch", "torch.channels_last"), ("fma", flops),
+                   (Target(0.8, BEST),), tolerance=1e-2, kind="bfloat16")  # fmt: skip
+
+
+GROUPS = {
+    "memory": Group(
+        f"Bound by memory ({ROWS} x {WIDTH}, embeddings of {TOKENS} tokens)",
+        (*_memory("float32"), *_memory("bfloat16")),
+        ("The share is of the time in which a copy moves as many bytes.",),
+    ),
+    "products": Group(
+        "Products of matrices",
+        (
+            *(_product(f"{size}", size, size, size, 0.95 if size < 4096 else 0.97)
+              for size in (1024, 2048, 4096, 8192)),
+            _product("16 x 4096 x 4096", 16, 4096, 4096, 0.95),
+            *_gpt2(),
+            _epilogue(4096),
+            *(_product(f"{size}", size, size, size, 0.9, "float32") for size in (1024, 4096)),
+        ),
+    ),
+    "attention": Group(
+        "Attention (bf16)",
+        (
+            *_attention("B4 H16 S4096 D128", (4, 16, 4096, 128), False, 0.95, 0.7),
+            *_attention("B4 H16 S4096 D128, causal", (4, 16, 4096, 128), True, 0.95, 0.7),
+            *_attention("B16 H12 S1024 D64, causal", (16, 12, 1024, 64), True, 0.85, 0.7),
+        ),
+    ),
+    "conv": Group(
+        "Convolutions of ResNet-50 (batch 64)",
+        tuple(_convolution(*one) for one in (
+            (64, 64, 56, 3), (128, 128, 28, 3), (256, 256, 14, 3), (512, 512, 7, 3),
+            (64, 256, 56, 1), (512, 128, 28, 1), (256, 1024, 14, 1), (2048, 512, 7, 1),
+        )),
+    ),
+}  # fmt: skip

@@ -1,0 +1,250 @@
+"""The figures of a GPU: ``python -m bench cuda``."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench.cases import Array, Group, way_of
+from bench.cases.gpu import GROUPS, GpuCase
+from bench.machine import commit, version
+from bench.report import LAMINA, VALUE, Report, Row, Section, Target
+from bench.statistics import in_turns
+from bench.training import training
+
+DEVICE, ROUNDS = "cuda:0", 7
+TURN_SECONDS, MOST_CALLS = 0.03, 200
+AGAIN, LIMIT = "again", "limit"
+INTRODUCTION = (
+    "Lamina and PyTorch run in one process, in turns, on the same random data. A turn is a queue "
+    "of calls that ends with a synchronisation; its time divided by the calls counts, so that "
+    "what a call costs the host counts wherever the GPU waits for it. A ratio is the median over "
+    "the rounds of a peer's time divided by lamina's: **above 1 lamina is faster**. The noise is "
+    "how far from 1 the ratio of a peer to itself was, or may well be; a ratio within it, and "
+    "within 5 %, counts as 1. Results are compared with PyTorch's in float32. Written by "
+    "`python -m bench cuda`; the samples are in the JSON file beside this page."
+)
+Step = Callable[[], Any]
+
+
+def _drawn(case: GpuCase, seed: int) -> list[Any]:
+    """The inputs of a case as PyTorch's arrays on the GPU."""
+    import torch
+
+    if callable(case.inputs):
+        arrays = [torch.from_numpy(one).cuda() for one in case.arrays(seed)]
+    else:
+        random = torch.Generator("cuda").manual_seed(seed)
+        arrays = [torch.randn(one, generator=random, device="cuda") for one in case.inputs]
+    kind = getattr(torch, case.kind)
+    return [one.to(kind) if one.is_floating_point() else one for one in arrays]
+
+
+def _ours(array: Any) -> Any:
+    """An array of PyTorch's as one of lamina's, on the GPU."""
+    import torch
+
+    import lamina as lm
+
+    host = array.cpu()
+    if array.dtype is not torch.bfloat16:
+        return lm.asarray(host.numpy(), device=DEVICE)
+    return lm.asarray(host.view(torch.int16).numpy().view(lm.bfloat16.numpy), device=DEVICE)
+
+
+def _numpy(value: Any) -> Array:
+    """A result, or each of several in one line, as float32."""
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    host = [one.cast(_float32()) if hasattr(one, "cast") else one.float().cpu() for one in parts]
+    return np.concatenate([one.numpy().reshape(-1) for one in host])
+
+
+def _float32() -> Any:
+    import lamina as lm
+
+    return lm.float32
+
+
+def _synchronize() -> None:
+    import torch
+
+    from lamina.runtime.buffer import heap_of
+
+    heap_of(DEVICE).synchronize()
+    torch.cuda.synchronize()
+
+
+def _timed(step: Step) -> Callable[[], float]:
+    """A turn of `step`: the seconds of one call."""
+    step()
+    _synchronize()
+    started = time.perf_counter()
+    step()
+    _synchronize()
+    one = max(time.perf_counter() - started, 1e-6)
+    calls = min(max(int(TURN_SECONDS / one), 1), MOST_CALLS)
+
+    def turn() -> float:
+        started = time.perf_counter()
+        for _ in range(calls):
+            step()
+        _synchronize()
+        return (time.perf_counter() - started) / calls
+
+    return turn
+
+
+def _torch_step(case: GpuCase, column: str, arrays: list[Any]) -> Step:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    way, function = way_of(column), functools.partial(case.function(column), torch)
+    if way == "channels_last":
+        arrays = [one.contiguous(memory_format=torch.channels_last) for one in arrays]
+    if way == "compile":
+        function = torch.compile(function)
+    backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+    if way not in backends:
+        return functools.partial(function, *arrays)
+
+    def step() -> Any:
+        with sdpa_kernel(backends[way]):
+            return function(*arrays)
+
+    return step
+
+
+def _copy(nbytes: float) -> Step:
+    """Moves so many bytes, half of them read and half written."""
+    import torch
+
+    source = torch.zeros(int(nbytes) // 2, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
+    import torch
+
+    import lamina as lm
+
+    arrays = _drawn(case, seed)
+    own = [_ours(one) for one in arrays]
+    steps: dict[str, Step] = {
+        LAMINA: functools.partial(lm.jit(functools.partial(case.function(LAMINA), lm)), *own)
+    }
+    for column in case.columns:
+        steps[column] = _torch_step(case, column, arrays)
+    turns: dict[str, Callable[[], float]] = {}
+    for column, step in steps.items():
+        try:
+            turns[column] = _timed(step)
+        except Exception as error:
+            notes.append(f"{case.name}: {column}: {str(error).splitlines()[0]}")
+    if case.columns[0] in turns:
+        turns[AGAIN] = turns[case.columns[0]]
+    if case.bound and case.bound[0] == "copy":
+        turns[LIMIT] = _timed(_copy(case.bound[1]))
+    samples = {name: [1e6 * one for one in values]
+               for name, values in in_turns(turns, ROUNDS).items()}  # fmt: skip
+    again, bound = samples.pop(AGAIN, None), samples.pop(LIMIT, ())
+    if LAMINA in samples:
+        exact = [one.float() if one.is_floating_point() else one for one in arrays]
+        want = _numpy(case.function("torch")(torch, *exact))
+        got = _numpy(steps[LAMINA]())
+        error = float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30))
+        if not error <= case.tolerance:
+            notes.append(f"{case.name}: lamina's result is **wrong** by {error:.1g}.")
+    itself = (samples[case.columns[0]], again) if again else None
+    if case.bound and case.bound[0] == "fma" and LAMINA in samples:
+        rate = case.bound[1] / median(samples[LAMINA]) * 1e-6
+        notes.append(f"{case.name}: {rate:.0f} TFLOP/s.")
+    return Row(case.name, samples, "us", case.targets, itself, bound)
+
+
+def _section(group: Group, seed: int) -> Section:
+    import torch
+
+    section = Section(group.title, group.columns(), notes=list(group.notes))
+    for case in group.cases:
+        assert isinstance(case, GpuCase)
+        row = _row(case, seed, section.notes)
+        section.rows.append(row)
+        print("  " + " | ".join(row.cells(group.columns())), file=sys.stderr, flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+    return section
+
+
+def _launches(seed: int) -> Section:
+    """What many small kernels cost, all in all and the host alone."""
+    import torch
+
+    import lamina as lm
+
+    def many(x: Any) -> Any:
+        for _ in range(500):
+            x = x * 0.5 + x.sum(0) * (0.5 / 64)
+            x = x * 0.5 + x.sum(1)[:, None] * (0.5 / 64)
+        return x
+
+    array = torch.randn(64, 64, generator=torch.Generator("cuda").manual_seed(seed), device="cuda")
+    step, peer = functools.partial(lm.jit(many), _ours(array)), functools.partial(many, array)
+
+    def host() -> float:
+        _synchronize()
+        started = time.perf_counter()
+        step()
+        return time.perf_counter() - started
+
+    turns = {LAMINA: _timed(step), "torch": _timed(peer)}
+    rows = [
+        Row("1,000 kernels of 4,096 elements", _micro(in_turns(turns, ROUNDS)), "us"),
+        Row("of which the host needs for each", {LAMINA: [1e3 * host() for _ in range(ROUNDS)]},
+            "us", (Target(1.0, VALUE),)),
+    ]  # fmt: skip
+    return Section("Many small kernels", ("torch",), rows)
+
+
+def _micro(samples: dict[str, list[float]]) -> dict[str, list[float]]:
+    return {name: [1e6 * one for one in values] for name, values in samples.items()}
+
+
+SECTIONS: dict[str, Callable[[int], Section]] = {
+    **{name: functools.partial(_section, group) for name, group in GROUPS.items()},
+    "launches": _launches,
+    "training": lambda seed: training(seed, DEVICE),
+}
+
+
+def run(output: Path | None, only: Sequence[str] = ()) -> str:
+    """Measure everything, or the sections named in `only`; returns the page, which is written to
+    `output`, unless that is None, with the raw numbers beside it after each section."""
+    import torch
+
+    from lamina.runtime.buffer import heap_of
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    seed = time.time_ns() % 2**32
+    facts = {
+        "commit": commit(), "GPU": str(heap_of(DEVICE)), "torch": torch.__version__,
+        "CUDA of torch": str(torch.version.cuda), "triton": version("triton") or "not installed",
+        "cuda-bindings": version("cuda-bindings") or "not installed", "seed": str(seed),
+    }  # fmt: skip
+    report = Report("lamina on a GPU", facts, INTRODUCTION)
+    for name in only or SECTIONS:
+        started = time.monotonic()
+        print(f"{name}:", file=sys.stderr)
+        report.sections.append(SECTIONS[name](seed))
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        if output is not None:
+            report.write(output, facts["GPU"].partition(",")[0].split()[-1].lower())
+    return report.markdown()
