@@ -9,15 +9,15 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.rewrite.engine import RuleSet, rewrite
-from lamina.rewrite.rules import Apply, Hole, Kinds, Rule
+from lamina.rewrite.rules import Kinds, Rule, hole, text
 
 # The greater and the smaller of two integers add up to their sum. x and y are holes, which say
 # what they stand for. A float has no such rule: NaN wins in both, but the sum may differ in -0.0.
-x, y = Hole("x", Kinds.INTEGER), Hole("y", Kinds.INTEGER)
-extremes_add_up = Rule("extremes_add_up", Apply(Op.MAX, x, y) + Apply(Op.MIN, x, y), x + y)
+x, y = hole("x", Kinds.INTEGER), hole("y", Kinds.INTEGER)
+extremes_add_up = Rule("extremes_add_up", Node(Op.MAX, (x, y)) + Node(Op.MIN, (x, y)), x + y)
 
 print(extremes_add_up)
-print("matched as well:", *extremes_add_up.variants[1:3], sep="\n  ")
+print("matched as well:", *map(text, extremes_add_up.variants[1:3]), sep="\n  ")
 
 
 def leaf(number: int) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from lamina.dtypes import SHORT, DType, Scalar
 from lamina.ir.infer import INFER
@@ -19,52 +19,12 @@ T = TypeVar("T")
 _BY_TEXT = {Op.CONST, Op.PAD}
 
 
-def _binary(op: Op, *, reflected: bool = False) -> Callable[[Operators[T], T | Scalar], T]:
-    def operator(self: Operators[T], other: T | Scalar) -> T:
+def _binary(op: Op, *, reflected: bool = False) -> Callable[[Node, Node | Scalar], Node]:
+    def operator(self: Node, other: Node | Scalar) -> Node:
         lifted = self.lift(other)
-        return self._apply(op, lifted, self) if reflected else self._apply(op, self, lifted)
+        return Node(op, (lifted, self) if reflected else (self, lifted))
 
     return operator
-
-
-class Operators(Generic[T]):
-    """Python's operators, for formulas over nodes and, alike, over the patterns of rules: what
-    makes a T of an operation and Ts. A Python scalar stands for a constant."""
-
-    __slots__ = ()
-
-    lift: Callable[[T | Scalar], T]  # a value as a T that fits this one
-    _apply: Callable[..., T]  # an operation, of its operands
-
-    __add__ = _binary(Op.ADD)
-    __radd__ = _binary(Op.ADD, reflected=True)
-    __mul__ = _binary(Op.MUL)
-    __rmul__ = _binary(Op.MUL, reflected=True)
-    __truediv__ = _binary(Op.DIV)
-    __rtruediv__ = _binary(Op.DIV, reflected=True)
-    __floordiv__ = _binary(Op.IDIV)
-    __mod__ = _binary(Op.MOD)
-    __pow__ = _binary(Op.POW)
-    __and__ = _binary(Op.AND)
-    __or__ = _binary(Op.OR)
-    __xor__ = _binary(Op.XOR)
-    __lshift__ = _binary(Op.SHL)
-    __rshift__ = _binary(Op.SHR)
-    __lt__ = _binary(Op.LT)
-    __gt__ = _binary(Op.LT, reflected=True)
-    eq = _binary(Op.EQ)  # elementwise; ``==`` compares programs
-
-    def __sub__(self, other: T | Scalar) -> T:
-        return self._apply(Op.ADD, self, self._apply(Op.NEG, self.lift(other)))
-
-    def __rsub__(self, other: Scalar) -> T:
-        return self._apply(Op.ADD, self.lift(other), -self)
-
-    def __neg__(self) -> T:
-        return self._apply(Op.NEG, self)
-
-    def __invert__(self) -> T:
-        return self._apply(Op.NOT, self)
 
 
 class _Entry(weakref.ref["Node"]):
@@ -94,7 +54,7 @@ class _Draft:
     shape: Shape
 
 
-class Node(Operators["Node"], _Draft):
+class Node(_Draft):
     """One operation applied to `src` with `arg`; see `lamina.ir.ops` for what `arg` holds."""
 
     __slots__ = ()
@@ -133,8 +93,36 @@ class Node(Operators["Node"], _Draft):
         """`value` as a node of this node's shape and dtype."""
         return value if isinstance(value, Node) else full(self.shape, value, self.dtype)
 
-    def _apply(self, op: Op, *src: Node) -> Node:
-        return Node(op, src)
+    # Formulas over nodes. A Python scalar stands for a constant.
+    __add__ = _binary(Op.ADD)
+    __radd__ = _binary(Op.ADD, reflected=True)
+    __mul__ = _binary(Op.MUL)
+    __rmul__ = _binary(Op.MUL, reflected=True)
+    __truediv__ = _binary(Op.DIV)
+    __rtruediv__ = _binary(Op.DIV, reflected=True)
+    __floordiv__ = _binary(Op.IDIV)
+    __mod__ = _binary(Op.MOD)
+    __pow__ = _binary(Op.POW)
+    __and__ = _binary(Op.AND)
+    __or__ = _binary(Op.OR)
+    __xor__ = _binary(Op.XOR)
+    __lshift__ = _binary(Op.SHL)
+    __rshift__ = _binary(Op.SHR)
+    __lt__ = _binary(Op.LT)
+    __gt__ = _binary(Op.LT, reflected=True)
+    eq = _binary(Op.EQ)  # elementwise; ``==`` compares programs
+
+    def __sub__(self, other: Node | Scalar) -> Node:
+        return self + -self.lift(other)
+
+    def __rsub__(self, other: Scalar) -> Node:
+        return self.lift(other) + -self
+
+    def __neg__(self) -> Node:
+        return Node(Op.NEG, (self,))
+
+    def __invert__(self) -> Node:
+        return Node(Op.NOT, (self,))
 
 
 def type_text(dtype: DType, shape: Shape) -> str:

@@ -17,7 +17,7 @@ from lamina.errors import RuleError
 from lamina.ir.interpreter import constant_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.rewrite.rules import Apply, Const, FunctionRule, Hole, Kinds, Literal, Pattern, Rule
+from lamina.rewrite.rules import FunctionRule, Kinds, Rule
 
 # A compiled function returns the rule that applied and the new node, or None.
 Matcher = Callable[[Node], tuple[str, Node] | None]
@@ -67,25 +67,28 @@ def _lines(rule: Rule | FunctionRule) -> Iterator[str]:
         yield f"    if {' and '.join(tests)}: return {rule.name!r}, r\n"
 
 
-def _tests(term: Pattern, path: str, holes: dict[str, str]) -> Iterator[str]:
+def _tests(term: Node, path: str, holes: dict[str, str]) -> Iterator[str]:
     """Conditions on the node at `path`; `holes` gets what it binds."""
     constant = f"c{path[1:]}" if path[1:].isdigit() else f"constant_of({path})"
-    if isinstance(term, Apply):
+    if term.op is Op.HOLE:
+        name, _, kinds, is_constant = term.arg
+        if is_constant:
+            yield f"{constant} is not None"
+        if holes.setdefault(name, path) != path:
+            yield f"{path} is {holes[name]}"
+        elif kinds != Kinds.ANY:
+            yield f"{path}.dtype.kind in {kinds}"
+    elif term.op is Op.CONST:
+        value = term.arg.value  # 0 and 0.0 are not -0.0
+        texts = (str(value), str(float(value))) if type(value) is int else (str(value),)
+        yield f"{constant} == {value} and str({constant}) in {texts}"
+    else:
         yield f"{path}.op is {term.op.name}"
         paths = [f"n{i}" if path == "n" else f"{path}.src[{i}]" for i in range(len(term.src))]
         # Plain holes tell least: they come last.
-        pairs = sorted(zip(term.src, paths, strict=True), key=lambda pair: type(pair[0]) is Hole)
-        for operand, inner in pairs:
+        plain = [one.op is Op.HOLE and not one.arg.constant for one in term.src]
+        for _, inner, operand in sorted(zip(plain, paths, term.src, strict=True)):
             yield from _tests(operand, inner, holes)
-    elif isinstance(term, Literal):
-        yield f"{constant} == {term} and str({constant}) in {term.texts}"
-    elif isinstance(term, Hole):
-        if isinstance(term, Const):
-            yield f"{constant} is not None"
-        if holes.setdefault(term.name, path) != path:
-            yield f"{path} is {holes[term.name]}"
-        elif term.kinds != Kinds.ANY:
-            yield f"{path}.dtype.kind in {term.kinds}"
 
 
 # Rewriting.

@@ -1,10 +1,11 @@
-"""Rules: equations whose two sides are data, and functions for what equations cannot say.
+"""Rules: equations whose two sides are graphs over holes, and functions for what equations cannot
+say.
 
-    x, c = Hole("x", Kinds.FLOAT), Const("c", Kinds.FLOAT)
-    Rule("divide_by_power_of_two", x / c, x * (1 / c), has_exact_reciprocal)
+    f, d = hole("f", Kinds.FLOAT), hole("d", Kinds.FLOAT, constant=True)
+    Rule("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal)
 
-Holes support operators, so that a rule reads like its formula. Every commuted form of the left
-side is matched too.
+A constant in an equation stands for that value in the dtypes that its holes may have: an integer
+for integers and floats. Every commuted form of the left side is matched too.
 """
 
 from __future__ import annotations
@@ -13,82 +14,38 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from lamina.dtypes import Scalar
+from lamina.dtypes import DType, Scalar, bool_, float32, int64
 from lamina.errors import RuleError
-from lamina.ir.node import Node, Operators
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.ir.ops import Kinds as Kinds
 
 
-class Pattern(Operators["Pattern"]):
-    """A term of an equation; operators build larger terms, scalars become literals."""
+class Variable(NamedTuple):
+    """The argument of a hole in an equation."""
 
-    def lift(self, value: Pattern | Scalar) -> Pattern:
-        return value if isinstance(value, Pattern) else Literal(value)
-
-    def _apply(self, op: Op, *src: Pattern) -> Apply:
-        return Apply(op, *src)
-
-    def fill(self, holes: dict[str, Node], like: Node) -> Node:
-        """The node that this term is of what `holes` match; a literal gets the type of `like`."""
-        raise NotImplementedError
+    name: str
+    dtype: DType  # one for all that it stands for, with which an equation is built
+    kinds: tuple[str, ...]
+    constant: bool
 
 
-class Hole(Pattern):
-    """A variable: a value whose dtype is one of `kinds`."""
-
-    def __init__(self, name: str, kinds: tuple[str, ...] = Kinds.ANY) -> None:
-        self.name = name
-        self.kinds = kinds
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def fill(self, holes: dict[str, Node], like: Node) -> Node:
-        return holes[self.name]
+def hole(name: str, kinds: tuple[str, ...] = Kinds.ANY, *, constant: bool = False) -> Node:
+    """A variable: a value whose dtype is one of `kinds`; if `constant`, CONST or EXPAND of one."""
+    dtype = bool_ if kinds == Kinds.BOOL else float32 if kinds == Kinds.FLOAT else int64
+    return Node(Op.HOLE, (), Variable(name, dtype, kinds, constant))
 
 
-class Const(Hole):
-    """A constant, CONST or EXPAND of CONST."""
-
-
-class Literal(Pattern):
-    """A constant of one value, typed by its sibling operand: an int literal stands for integers
-    and floats, a float for floats, a bool for bools. 0 and 0.0 are not -0.0, so `texts` says how
-    values that it stands for are written."""
-
-    def __init__(self, value: Scalar) -> None:
-        self.value = value
-        self.texts = (str(value), str(float(value))) if type(value) is int else (str(value),)
-
-    def __repr__(self) -> str:
-        return repr(self.value)
-
-    def fill(self, holes: dict[str, Node], like: Node) -> Node:
-        return like.lift(self.value)
-
-
-class Apply(Pattern):
-    """An operation on terms; the last of them that is no literal types the literals."""
-
-    def __init__(self, op: Op, *src: Pattern | Scalar) -> None:
-        self.op = op
-        self.src = tuple(map(self.lift, src))
-
-    def __repr__(self) -> str:
-        return f"{self.op.name.lower()}({', '.join(map(repr, self.src))})"
-
-    def fill(self, holes: dict[str, Node], like: Node) -> Node:
-        typed = [one for one in self.src if not isinstance(one, Literal)]
-        sibling = typed[-1].fill(holes, like) if typed else like
-        return Node(self.op, tuple(one.fill(holes, sibling) for one in self.src))
-
-
-def terms(pattern: Pattern) -> Iterator[Pattern]:
-    """`pattern` and everything in it."""
-    yield pattern
-    for operand in pattern.src if isinstance(pattern, Apply) else ():
-        yield from terms(operand)
+def filled(term: Node, holes: dict[str, Node], like: Node) -> Node:
+    """The node that `term` is of what `holes` match. A constant gets the type of the last operand
+    beside it that is none, or of `like`."""
+    if term.op is Op.HOLE:
+        return holes[term.arg.name]
+    if term.op is Op.CONST:
+        return like.lift(term.arg.value)
+    *_, typed = (one for one in term.src if one.op is not Op.CONST)
+    sibling = filled(typed, holes, like)
+    return Node(term.op, tuple(filled(one, holes, sibling) for one in term.src), term.arg)
 
 
 class Rule:
@@ -98,11 +55,10 @@ class Rule:
     hole of `right`."""
 
     def __init__(
-        self, name: str, left: Pattern, right: Pattern | Scalar,
-        guard: Callable[..., bool] | None = None,
-    ) -> None:  # fmt: skip
-        if not isinstance(left, Apply):
-            raise RuleError(f"rule {name}: the left side {left!r} is not an operation")
+        self, name: str, left: Node, right: Node | Scalar, guard: Callable[..., bool] | None = None
+    ) -> None:
+        if left.op is Op.HOLE:
+            raise RuleError(f"rule {name}: the left side {text(left)} is not an operation")
         self.name = name
         self.ops = (left.op,)
         self.left = left
@@ -110,30 +66,34 @@ class Rule:
         self.guard = guard
         if missing := _names(self.right) - _names(left):
             raise RuleError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
-        self.variants = tuple({repr(one): one for one in _commuted(left)}.values())
+        self.variants = tuple(dict.fromkeys(_commuted(left)))
 
     def __repr__(self) -> str:
         condition = f", {self.guard.__name__}" if self.guard else ""
-        return f"{self.name}: {self.left} = {self.right}{condition}"
+        return f"{self.name}: {text(self.left)} = {text(self.right)}{condition}"
 
     def apply(self, node: Node, /, **holes: Node) -> Node | None:
         """The right side for a node that the left side matches; None where the guard fails."""
-        return self.right.fill(holes, node) if not self.guard or self.guard(**holes) else None
+        return filled(self.right, holes, node) if not self.guard or self.guard(**holes) else None
 
 
-def _names(pattern: Pattern) -> set[str]:
-    return {one.name for one in terms(pattern) if isinstance(one, Hole)}
+def text(term: Node) -> str:
+    """A side of an equation, to read: ``add(x, 0)``."""
+    if not term.src:
+        return term.arg.name if term.op is Op.HOLE else repr(term.arg.value)
+    return f"{term.op.name.lower()}({', '.join(map(text, term.src))})"
 
 
-def _commuted(pattern: Pattern) -> Iterator[Pattern]:
+def _names(term: Node) -> set[str]:
+    return {one.arg.name for one in toposort([term]) if one.op is Op.HOLE}
+
+
+def _commuted(term: Node) -> Iterator[Node]:
     """Every form of a term by the commutativity of operations in it."""
-    if not isinstance(pattern, Apply):
-        yield pattern
-        return
-    for src in itertools.product(*map(_commuted, pattern.src)):
-        yield Apply(pattern.op, *src)
-        if pattern.op in Group.COMMUTATIVE:
-            yield Apply(pattern.op, *src[::-1])
+    for src in itertools.product(*map(_commuted, term.src)):
+        yield Node(term.op, src, term.arg)
+        if term.op in Group.COMMUTATIVE:
+            yield Node(term.op, src[::-1], term.arg)
 
 
 class FunctionRule(NamedTuple):

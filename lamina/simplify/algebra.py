@@ -13,14 +13,14 @@ of them against the interpreter. That is why some well-known ones are missing:
 from __future__ import annotations
 
 import math
-from functools import partial
 
 from lamina.dtypes import DType, bool_
+from lamina.ir.build import select as where
 from lamina.ir.interpreter import constant_of, fold
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Kinds, Op
 from lamina.rewrite.engine import RuleSet
-from lamina.rewrite.rules import Apply, Const, Hole, Kinds, Rule, on
+from lamina.rewrite.rules import Rule, hole, on
 from lamina.simplify.movement import MOVEMENT
 
 
@@ -86,16 +86,16 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 # Holes: values, then constants.
-x, y, z = map(Hole, "xyz")
-i, j = Hole("i", Kinds.INTEGER), Hole("j", Kinds.INTEGER)
-f = Hole("f", Kinds.FLOAT)
-r = Hole("r", Kinds.REAL)
-p, q = Hole("p", Kinds.BOOL), Hole("q", Kinds.BOOL)
-s, t = Hole("s", Kinds.BITS), Hole("t", Kinds.BITS)
-m, n = Const("m", Kinds.INTEGER), Const("n", Kinds.INTEGER)
-c = Const("c", Kinds.REAL)
-d = Const("d", Kinds.FLOAT)
-where = partial(Apply, Op.WHERE)
+x, y, z = map(hole, "xyz")
+i, j = hole("i", Kinds.INTEGER), hole("j", Kinds.INTEGER)
+f = hole("f", Kinds.FLOAT)
+r = hole("r", Kinds.REAL)
+p, q = hole("p", Kinds.BOOL), hole("q", Kinds.BOOL)
+s, t = hole("s", Kinds.BITS), hole("t", Kinds.BITS)
+m, n = hole("m", Kinds.INTEGER, constant=True), hole("n", Kinds.INTEGER, constant=True)
+c = hole("c", Kinds.REAL, constant=True)
+d = hole("d", Kinds.FLOAT, constant=True)
+true, false = p.lift(True), p.lift(False)
 
 ALGEBRA = RuleSet("algebra", [
     fold_constants, constant_right, convert,
@@ -104,7 +104,7 @@ ALGEBRA = RuleSet("algebra", [
     # Sums.
     Rule("add_zero", i + 0, i),
     Rule("add_negative_zero", f + -0.0, f),
-    Rule("negate_twice", Apply(Op.NEG, -r), r),
+    Rule("negate_twice", Node(Op.NEG, (-r,)), r),
     # Products and quotients.
     Rule("multiply_by_one", r * 1, r),
     Rule("multiply_by_minus_one", r * -1, -r),
@@ -117,7 +117,7 @@ ALGEBRA = RuleSet("algebra", [
     Rule("power_of_three", r**3, r * r * r),
     # Comparisons.
     Rule("less_than_itself", x < x, False),
-    Rule("less_or_equal", (i < j) | Apply(Op.EQ, i, j), ~(j < i)),
+    Rule("less_or_equal", (i < j) | i.eq(j), ~(j < i)),
     # Bools and bits.
     Rule("not_twice", ~~s, s),
     Rule("and_itself", s & s, s),
@@ -128,14 +128,14 @@ ALGEBRA = RuleSet("algebra", [
     Rule("or_absorbs", s | (s & t), s),
     Rule("exclusive_or_false", p ^ False, p),
     # Choices.
-    Rule("where_true", where(True, x, y), x),
-    Rule("where_false", where(False, x, y), y),
+    Rule("where_true", where(true, x, y), x),
+    Rule("where_false", where(false, x, y), y),
     Rule("where_same", where(p, x, x), x),
     Rule("where_not", where(~p, x, y), where(p, y, x)),
     Rule("where_inside_yes", where(p, where(p, x, y), z), where(p, x, z)),
     Rule("where_inside_no", where(p, x, where(p, y, z)), where(p, x, z)),
-    Rule("where_else_false", where(p, q, False), p & q),
+    Rule("where_else_false", where(p, q, false), p & q),
     # Derivatives, which stop at DETACH, have been taken.
-    Rule("detach", Apply(Op.DETACH, x), x),
+    Rule("detach", Node(Op.DETACH, (x,)), x),
 ])  # fmt: skip
 SIMPLIFY = RuleSet("simplify", ALGEBRA.rules + MOVEMENT.rules)

@@ -11,7 +11,7 @@ from lamina.errors import RuleError
 from lamina.ir.node import Node, const, full
 from lamina.ir.ops import Op
 from lamina.rewrite.engine import Applied, RuleSet, rewrite
-from lamina.rewrite.rules import Const, Hole, Kinds, Rule, on
+from lamina.rewrite.rules import Kinds, Rule, hole, on
 from lamina.simplify.algebra import SIMPLIFY, fold_constants
 from tests.generators import leaf
 
@@ -24,9 +24,9 @@ def simplified(node: Node) -> Node:
     return rewrite([node], SIMPLIFY)[0]
 
 
-x, y = Hole("x", Kinds.INTEGER), Hole("y", Kinds.INTEGER)
-f = Hole("f", Kinds.FLOAT)
-a, b = Const("a", Kinds.INTEGER), Const("b", Kinds.INTEGER)
+x, y = hole("x", Kinds.INTEGER), hole("y", Kinds.INTEGER)
+f = hole("f", Kinds.FLOAT)
+a, b = hole("a", Kinds.INTEGER, constant=True), hole("b", Kinds.INTEGER, constant=True)
 
 
 def fails(x: Node, a: Node) -> bool:

@@ -14,20 +14,10 @@ import pytest
 from lamina.dtypes import ALL, STORAGE_ONLY, bool_
 from lamina.errors import DTypeError
 from lamina.ir.interpreter import evaluate
-from lamina.ir.node import Node, full
+from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op
 from lamina.rewrite.engine import RuleSet, rewrite
-from lamina.rewrite.rules import (
-    Apply,
-    Const,
-    FunctionRule,
-    Hole,
-    Kinds,
-    Literal,
-    Pattern,
-    Rule,
-    terms,
-)
+from lamina.rewrite.rules import FunctionRule, Kinds, Rule, Variable, hole
 from lamina.shape import Shape
 from lamina.simplify.algebra import SIMPLIFY
 from tests.generators import leaf, special_value, special_values
@@ -41,24 +31,24 @@ ATTEMPTS = 6000
 
 
 class Sample:
-    """A random choice for each hole of a pattern, and the node the pattern then is."""
+    """A random choice for each hole of a term, and the node the term then is."""
 
-    def __init__(self, rng: random.Random, pattern: Pattern) -> None:
+    def __init__(self, rng: random.Random, term: Node) -> None:
         self.rng = rng
         self.shape = rng.choice(SHAPES)
         self.main = rng.choice(DTYPES)
         self.bound: dict[str, Node] = {}
         self.leaves: dict[Node, object] = {}
-        for term in terms(pattern):
-            if isinstance(term, Hole) and term.name not in self.bound:
-                self.bound[term.name] = self.operand(term)
-        self.node = self.build(pattern)
+        for one in toposort([term]):
+            if one.op is Op.HOLE:
+                self.bound[one.arg.name] = self.operand(one.arg)
+        self.node = self.build(term)
 
-    def operand(self, hole: Hole) -> Node:
+    def operand(self, hole: Variable) -> Node:
         dtype = self.main
         if dtype.kind not in hole.kinds or self.rng.random() < 0.1:
             dtype = self.rng.choice([one for one in DTYPES if one.kind in hole.kinds])
-        if isinstance(hole, Const):
+        if hole.constant:
             value = special_value(self.rng, dtype)
             extremes = [] if dtype.is_complex else [dtype.min, dtype.max]
             return full(self.shape, self.rng.choice([value, value, value, *extremes]), dtype)
@@ -66,20 +56,20 @@ class Sample:
         self.leaves[node] = special_values(self.rng, self.shape, dtype)
         return node
 
-    def build(self, pattern: Pattern) -> Node:
-        if isinstance(pattern, Hole):
-            return self.bound[pattern.name]
-        assert isinstance(pattern, Apply)
-        known = [one for one in pattern.src if not isinstance(one, Literal)]
+    def build(self, term: Node) -> Node:
+        if term.op is Op.HOLE:
+            return self.bound[term.arg.name]
+        known = [one for one in term.src if one.op is not Op.CONST]
         like = self.build(known[-1])
         operands = []
-        for i, one in enumerate(pattern.src):
-            if isinstance(one, Literal):
-                condition = pattern.op is Op.WHERE and i == 0
-                operands.append(full(like.shape, one.value, bool_ if condition else like.dtype))
+        for i, one in enumerate(term.src):
+            if one.op is Op.CONST:
+                condition = term.op is Op.WHERE and i == 0
+                dtype = bool_ if condition else like.dtype
+                operands.append(full(like.shape, one.arg.value, dtype))
             else:
                 operands.append(self.build(one))
-        return Node(pattern.op, tuple(operands))
+        return Node(term.op, tuple(operands))
 
 
 def fuzz(one: Rule, seed: int = 0, wanted: int = WANTED) -> tuple[int, str | None]:
@@ -139,8 +129,8 @@ def test_one_conversion_may_replace_two(op: Op) -> None:
 # Plausible and wrong: the fuzzer must say so.
 
 
-i, f, g = Hole("i", Kinds.INTEGER), Hole("f", Kinds.FLOAT), Hole("g", Kinds.FLOAT)
-n, c = Const("n", Kinds.INTEGER), Const("c", Kinds.FLOAT)
+i, f, g = hole("i", Kinds.INTEGER), hole("f", Kinds.FLOAT), hole("g", Kinds.FLOAT)
+n, c = hole("n", Kinds.INTEGER, constant=True), hole("c", Kinds.FLOAT, constant=True)
 WRONG = [
     Rule("wrong_add_zero", f + 0, f),
     Rule("wrong_multiply_by_zero", f * 0, 0),
@@ -148,7 +138,7 @@ WRONG = [
     Rule("wrong_cancel_scale", (i * n) // n, i),
     Rule("wrong_reciprocal", f / c, f * (1 / c)),
     Rule("wrong_less_than", ~(f < g), g < f),
-    Rule("wrong_square_root", f**0.5, Apply(Op.SQRT, f)),
+    Rule("wrong_square_root", f**0.5, Node(Op.SQRT, (f,))),
 ]
 
 
