@@ -158,7 +158,7 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 
 def cpu_target(options: Options) -> Target:
     """This machine, as the scheduler sees it."""
-    width = compiler.vector_bytes()
+    width = compiler.find(options).vector_bytes
     return Target(width, 32 if width == 64 else 16)
 
 

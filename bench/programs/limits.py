@@ -39,7 +39,7 @@ def build(folder: Path, width: int) -> ctypes.CDLL:
 
 threads, folder = int(sys.argv[1]), Path(sys.argv[2])
 now = clock(threads)
-widths = [width for width in (32, 64) if width <= compiler.vector_bytes()] or [16]
+widths = [width for width in (32, 64) if width <= compiler.find(current()).vector_bytes] or [16]
 libraries = {width: build(folder, width) for width in widths}
 
 

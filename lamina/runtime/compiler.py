@@ -18,10 +18,8 @@ from lamina.options import Options
 
 REMEDY = "pip install ziglang (or install gcc or clang)"
 _CANDIDATES = ("clang", "gcc", "cc", "ziglang")
-_ANSWER_SECONDS = 30  # a compiler on a cold network disk may take a while to say its version
-_CPU_FIELDS = re.compile(  # of x86, then of Arm
-    r"^(?:vendor_id|cpu family|model|model name|stepping|flags|CPU \w+|Features)\s*:.*$", re.M
-)
+_X86 = platform.machine().lower() in ("x86_64", "amd64")
+_NATIVE = "-march=native" if _X86 else "-mcpu=native"  # all that this machine's CPU has
 
 
 class Compiler(NamedTuple):
@@ -30,44 +28,32 @@ class Compiler(NamedTuple):
     path: str
     kind: str  # "gcc", "clang" or "zig" (clang inside zig's driver)
     version: str
+    macros: str = ""  # that it predefines: what it is, and what this machine's CPU has
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version}"
+
+    @property
+    def vector_bytes(self) -> int:
+        """The width of this CPU's vector registers in bytes."""
+        widths = {"__AVX512F__": 64, "__AVX2__": 32}
+        return next((width for name, width in widths.items() if name in self.macros), 16)
 
     def command(self, source: Path | str, output: Path | str) -> list[str]:
         """What turns a C file into a shared library. No fast-math: the rounding tricks of generated
         code need ordered arithmetic. Integers wrap, and memory changes its type, so both are made
         defined."""
-        x86 = platform.machine().lower() in ("x86_64", "amd64")
         flags = [
-            "-O2", "-march=native" if x86 else "-mcpu=native", "-shared", "-fPIC", "-std=gnu11",
-            "-w", "-pthread", "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing",
+            "-O2", _NATIVE, "-shared", "-fPIC", "-std=gnu11", "-w", "-pthread",
+            "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing",
         ]  # fmt: skip
         if self.kind == "gcc":  # which carries what neighbouring rows share, and then spills
             flags.append("-fno-predictive-commoning")
-        elif x86:
+        elif "__x86_64__" in self.macros:
             flags.append("-mprefer-vector-width=512")
         if self.kind == "zig":
             flags = ["cc", *flags, "-g0", "-fomit-frame-pointer", "-fno-sanitize=undefined"]
         return [self.path, *flags, str(source), "-o", str(output), "-lm"]
-
-
-@functools.cache
-def cpu_identity() -> str:
-    """What ``-march=native`` depends on: the machine, the CPU's model and its features."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        features = _CPU_FIELDS.findall(text.partition("\n\n")[0])
-    except OSError:
-        features = [platform.processor(), platform.version()]
-    return "\n".join([platform.system(), platform.machine(), *features])
-
-
-@functools.cache
-def vector_bytes() -> int:
-    """The width of this CPU's vector registers in bytes."""
-    widths = {"avx512f": 64, "avx2": 32}
-    return max(widths.get(flag, 16) for flag in cpu_identity().split())
 
 
 @functools.cache
@@ -93,39 +79,28 @@ def survey(named: str = "") -> Iterator[tuple[str, Compiler | str]]:
 
 
 def _probe(name: str) -> Compiler | str:
-    """Ask a program who it is; its own name proves nothing (cc, gcc on macOS)."""
-    if name == "ziglang":  # calling the package's binary saves a start of Python
-        package = importlib.util.find_spec(name)
-        if package is None or not package.submodule_search_locations:
-            return "the package is not installed"
-        name = os.path.join(package.submodule_search_locations[0], "zig")
-    path = shutil.which(os.path.expanduser(name))
-    if path is None:
-        if os.sep not in name:
-            return "not on PATH"
-        return f"{name} {'is not an executable file' if os.path.exists(name) else 'does not exist'}"
+    """Ask a program what it predefines; its own name proves nothing (cc, gcc on macOS)."""
+    if name == "ziglang" and (package := importlib.util.find_spec(name)):
+        # Calling the package's binary saves a start of Python.
+        name = os.path.join(*(package.submodule_search_locations or ()), "zig")
+    path = shutil.which(os.path.expanduser(name)) or name
     driver = ["cc"] if Path(path).stem == "zig" else []
     try:
-        answer = run([path, *driver, "--version"], timeout=_ANSWER_SECONDS)
+        answer = run([path, *driver, _NATIVE, "-dM", "-E", "-x", "c", os.devnull])
     except OSError as error:
         return f"{path} does not run: {error.strerror}"
-    except subprocess.TimeoutExpired as error:
-        return str(error)
-    if answer.returncode:
-        complaint = (answer.stderr or answer.stdout).strip().partition("\n")[0]
-        return f"{path} --version ended with status {answer.returncode}: {complaint}".rstrip(": ")
-    if clang := re.search(r"clang version (\S+)", answer.stdout):
-        return Compiler(path, "zig" if driver else "clang", clang[1])
-    first = answer.stdout.partition("\n")[0]
-    gcc = re.search(r"Free Software Foundation|gcc", answer.stdout, re.IGNORECASE)
-    if gcc and (versions := re.findall(r"\d+\.\d+[.\d]*", first)):
-        return Compiler(path, "gcc", versions[-1])
-    return f"{path} is neither gcc nor clang: it says {first!r}"
+    macros = dict(re.findall(r'#define (\w+) "?([^"\n]*)', answer.stdout))
+    if answer.returncode or "__VERSION__" not in macros:
+        said = (answer.stderr or answer.stdout).strip().partition("\n")[0]
+        return f"{path} ended with status {answer.returncode} and is no gcc or clang: {said}"
+    kind = "zig" if driver else "clang" if "__clang_version__" in macros else "gcc"
+    version = macros.get("__clang_version__") or macros["__VERSION__"]
+    return Compiler(path, kind, version.strip(), answer.stdout)
 
 
-def run(command: list[str], timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a compiler and keep what it says, in English whatever the user's language."""
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-        errors="replace", timeout=timeout, env={**os.environ, "LC_ALL": "C"}, check=False,
+        errors="replace", env={**os.environ, "LC_ALL": "C"}, check=False,
     )  # fmt: skip

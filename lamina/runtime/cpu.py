@@ -29,7 +29,7 @@ from lamina.options import Options, cache_folder
 from lamina.runtime import compiler as compilers
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import DiskCache, digest
-from lamina.runtime.compiler import Compiler, cpu_identity
+from lamina.runtime.compiler import Compiler
 
 _POOL_SOURCE = Path(__file__).with_name("pool.c")
 
@@ -97,7 +97,7 @@ def _build(source: str, options: Options) -> ctypes.CDLL:
     """The library of `source`, from the disk cache when it is there."""
     compiler = compilers.find(options)
     cache = disk_cache(options)
-    key = digest(source, str(compiler), *compiler.command("", ""), cpu_identity())
+    key = digest(source, compiler.macros, *compiler.command("", ""))
     with contextlib.suppress(OSError):  # it is damaged: build it again
         if path := cache.load(f"{key}.so"):
             return ctypes.CDLL(str(path))

@@ -16,8 +16,8 @@ from lamina.runtime import Buffer, Compiler, CpuProgram, compiler, cpu, disk_cac
 
 from .sources import ADD_INDEX, HEADER, numbers
 
-CLANG = 'echo "Debian clang version 14.0.6"; echo "Target: x86_64"'
-GCC = 'echo "gcc (Debian 12.2.0-14) 12.2.0"; echo "Free Software Foundation, Inc."'
+CLANG = """echo '#define __VERSION__ "Clang 14.0.6"'; echo '#define __clang_version__ "14.0.6 "'"""
+GCC = """echo '#define __VERSION__ "12.2.0"'"""
 
 
 @pytest.fixture
@@ -48,21 +48,21 @@ def fake_zig(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> Path:
 
 def test_clang_comes_before_gcc(bin_folder: Path) -> None:
     gcc = fake(bin_folder, "gcc", GCC)
-    assert find(Options()) == Compiler(str(gcc), "gcc", "12.2.0")
+    assert find(Options())[:3] == (str(gcc), "gcc", "12.2.0")
     clang = fake(bin_folder, "clang", CLANG)
     assert find(Options()).kind == "gcc"  # remembered
     compiler.forget()
-    assert find(Options()) == Compiler(str(clang), "clang", "14.0.6")
+    assert find(Options())[:3] == (str(clang), "clang", "14.0.6")
 
 
 def test_the_family_is_what_the_program_says(bin_folder: Path) -> None:
-    fake(bin_folder, "gcc", 'echo "Apple clang version 15.0.0 (clang-1500.3.9.4)"')
-    assert (find(Options()).kind, find(Options()).version) == ("clang", "15.0.0")
+    fake(bin_folder, "gcc", CLANG)
+    assert str(find(Options())) == "clang 14.0.6"
 
 
 def test_cc_is_gcc_under_another_name(bin_folder: Path) -> None:
-    cc = fake(bin_folder, "cc", GCC.replace("gcc (", "cc ("))
-    assert find(Options()) == Compiler(str(cc), "gcc", "12.2.0")
+    cc = fake(bin_folder, "cc", GCC)
+    assert find(Options())[:3] == (str(cc), "gcc", "12.2.0")
 
 
 def test_a_broken_one_is_passed_over(bin_folder: Path) -> None:
@@ -75,19 +75,19 @@ def test_nothing_found_says_what_was_tried_and_what_to_install(bin_folder: Path)
     fake(bin_folder, "clang", 'echo "cannot find libLLVM.so" >&2; exit 127')
     (bin_folder / "gcc").write_bytes(b"\x7fELF this is not a program")
     (bin_folder / "gcc").chmod(0o755)
-    fake(bin_folder, "cc", 'echo "Tiny C Compiler 0.9"')
+    fake(bin_folder, "cc", 'echo "#define __TINYC__ 9"')
     with pytest.raises(CompilerNotFoundError) as caught:
         find(Options())
     message = str(caught.value)
-    assert "status 127: cannot find libLLVM.so" in message
+    assert "status 127 and is no gcc or clang: cannot find libLLVM.so" in message
     assert "gcc does not run: Exec format error" in message
-    assert "neither gcc nor clang: it says 'Tiny C Compiler 0.9'" in message
-    assert "ziglang: the package is not installed" in message
+    assert "no gcc or clang: #define __TINYC__ 9" in message
+    assert "ziglang does not run: No such file or directory" in message
     assert "pip install ziglang" in message
 
 
 def test_empty_path(bin_folder: Path) -> None:
-    with pytest.raises(CompilerNotFoundError, match="clang: not on PATH"):
+    with pytest.raises(CompilerNotFoundError, match="clang does not run: No such file"):
         find(Options())
 
 
@@ -97,23 +97,23 @@ def test_a_named_compiler_is_not_replaced(bin_folder: Path) -> None:
     assert find(Options(cc=str(mine))).path == str(mine)
     assert find(Options(cc="my-cc")).path == str(mine)
     with pytest.raises(
-        CompilerNotFoundError, match=r"LAMINA_CC=icc does not work.*\n.*not on PATH"
+        CompilerNotFoundError, match=r"LAMINA_CC=icc does not work.*\n.*No such file"
     ):
         find(Options(cc="icc"))
-    with pytest.raises(CompilerNotFoundError, match="/no/such/cc does not exist"):
+    with pytest.raises(CompilerNotFoundError, match="/no/such/cc does not run: No such file"):
         find(Options(cc="/no/such/cc"))
     (bin_folder / "text").write_text("not a program")
-    with pytest.raises(CompilerNotFoundError, match="is not an executable file"):
+    with pytest.raises(CompilerNotFoundError, match="text does not run: Permission denied"):
         find(Options(cc=str(bin_folder / "text")))
 
 
 def test_zig_is_called_directly(
     bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = '[ "$1" = cc ] && echo "clang version 20.1.2 (https://ziglang.org)"'
+    body = f'[ "$1" = cc ] && {CLANG}'
     zig = fake_zig(monkeypatch, tmp_path / "ziglang", body)
     found = find(Options())
-    assert found == Compiler(str(zig), "zig", "20.1.2")
+    assert found[:3] == (str(zig), "zig", "14.0.6")
     command = found.command("a.c", "a.so")
     assert command[:2] == [str(zig), "cc"]
     assert {"-g0", "-fomit-frame-pointer"} <= set(command)
@@ -124,33 +124,40 @@ def test_a_ziglang_package_without_its_binary(
     bin_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_zig(monkeypatch, tmp_path / "ziglang", "exit 0").unlink()
-    with pytest.raises(CompilerNotFoundError, match=r"ziglang: .*zig does not exist"):
+    with pytest.raises(CompilerNotFoundError, match=r"ziglang: .*zig does not run"):
         find(Options())
 
 
-def test_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    clang, gcc = Compiler("/c", "clang", "14"), Compiler("/g", "gcc", "12")
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    by_clang, by_gcc = (one.command("a.c", "a.so") for one in (clang, gcc))
+def test_flags() -> None:
+    x86, arm = "#define __x86_64__ 1", "#define __aarch64__ 1"
+    kinds = (("clang", x86), ("gcc", x86), ("clang", arm))
+    by_clang, by_gcc, on_arm = (
+        Compiler("/c", kind, "14", macros).command("a.c", "a.so") for kind, macros in kinds
+    )
     assert "-mprefer-vector-width=512" in by_clang
-    assert "-mprefer-vector-width=512" not in by_gcc
-    assert {"-O2", "-march=native", "-shared", "-fPIC", "-std=gnu11", "-w"} <= set(by_gcc)
-    monkeypatch.setattr("platform.machine", lambda: "arm64")
-    by_clang = clang.command("a.c", "a.so")
-    assert "-mcpu=native" in by_clang
-    assert not {"-march=native", "-mprefer-vector-width=512"} & set(by_clang)
+    assert "-mprefer-vector-width=512" not in (*by_gcc, *on_arm)
+    assert {"-O2", "-shared", "-fPIC", "-std=gnu11", "-w"} <= set(by_gcc)
     assert not any("fast-math" in flag for flag in (*by_clang, *by_gcc))
 
 
+def test_the_width_of_vectors_is_what_the_compiler_has() -> None:
+    names = ("__AVX512F__", "__AVX2__", "__ARM_NEON")
+    every = "\n".join(f"#define {name} 1" for name in names).splitlines()
+    found = [Compiler("/c", "gcc", "", "\n".join(every[at:])).vector_bytes for at in range(3)]
+    assert found == [64, 32, 16]
+
+
 def test_the_cpu_is_part_of_the_key(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(compiler.cpu_identity()) > 10
+    compiler = find(options)
+    assert "__VERSION__" in compiler.macros
     CpuProgram.load(ADD_INDEX, options)
     before = set(disk_cache(options).folder.glob("*.so"))
     CpuProgram.load.cache_clear()
     CpuProgram.load(ADD_INDEX, options)
     assert set(disk_cache(options).folder.glob("*.so")) == before
     CpuProgram.load.cache_clear()
-    monkeypatch.setattr(cpu, "cpu_identity", lambda: "another machine")
+    another = compiler._replace(macros=f"{compiler.macros}#define __AVX1024__ 1\n")
+    monkeypatch.setattr(cpu.compilers, "find", lambda options: another)
     CpuProgram.load(ADD_INDEX, options)
     assert len(set(disk_cache(options).folder.glob("*.so"))) == len(before) + 1
 
@@ -192,7 +199,7 @@ def test_undefined_symbols(options: Options) -> None:
 )
 def test_a_compiler_that_fails(tmp_path: Path, options: Options, body: str, message: str) -> None:
     find_output = 'for a in "$@"; do [ "$last" = -o ] && out=$a; last=$a; done'
-    script = f'if [ "$1" = --version ]; then {GCC}; exit; fi\n{find_output}\n{body}'
+    script = f'if [ "$2" = -dM ]; then {GCC}; exit; fi\n{find_output}\n{body}'
     program = fake(tmp_path, "bad-cc", script)
     chosen = Options(cache_dir=options.cache_dir, cc=str(program))
     with pytest.raises(CompileError, match=message):
@@ -217,7 +224,7 @@ def test_a_compiler_that_goes_away(tmp_path: Path, options: Options) -> None:
     program.unlink()
     with pytest.raises(CompilerNotFoundError, match="does not run any more"):
         CpuProgram.load(ADD_INDEX, chosen)
-    with pytest.raises(CompilerNotFoundError, match="does not exist"):
+    with pytest.raises(CompilerNotFoundError, match="No such file"):
         find(chosen)
 
 
