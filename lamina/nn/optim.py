@@ -46,6 +46,9 @@ class Optimizer:
     parameters: Sequence[Tensor]
     lr: float | Schedule = 1e-3
 
+    weight_decay = 0.0  # a field of those that have one
+    decay_is_apart = False  # it shrinks the parameter, and is not added to the gradient
+
     def __post_init__(self) -> None:
         self.parameters = list(self.parameters)
         what = type(self).__name__
@@ -65,17 +68,25 @@ class Optimizer:
         devices = dict.fromkeys(one.device for one in self.parameters)
         self.state["step"] = [filled((), 0.0, dtypes.float32, device) for device in devices]
         self._counters = dict(zip(devices, self.state["step"], strict=True))
-        self._rate = self._wanted_rate()  # what the tensors of `_rates` hold
-        self._rates = {device: filled((), self._rate, dtypes.float32, device) for device in devices}
+        rate = self._wanted_rate()
+        self._rates = {device: filled((), rate, dtypes.float32, device) for device in devices}
         self._shares: dict[tuple[str, dtypes.DType, float], Tensor] = {}  # of the step being built
 
     def _slots(self) -> Sequence[str]:
         """The names of the state that every parameter has."""
         raise NotImplementedError
 
-    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        """The new value of parameter number `index`; assigns its state."""
+    def _direction(self, index: int, gradient: Tensor) -> Tensor:
+        """What parameter number `index` is to go against; assigns its state."""
         raise NotImplementedError
+
+    def _update(self, index: int, parameter: Tensor, gradient: Tensor, rate: Tensor) -> Tensor:
+        """The new value of parameter number `index`."""
+        if self.decay_is_apart:
+            parameter = parameter * (1.0 - rate * self.weight_decay)
+        elif self.weight_decay:
+            gradient = gradient + parameter * self.weight_decay
+        return parameter - self._direction(index, gradient) * rate
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -107,9 +118,10 @@ class Optimizer:
         for index, (one, gradient) in enumerate(zip(self.parameters, given, strict=True)):
             if gradient is not None:
                 kind = accumulator(one.dtype)
-                new = self._update(index, one.detach().cast(kind), gradient.detach().cast(kind))
-                one.assign(new)
-        self._shares.clear()  # before the run, which would store what is still held
+                # Nothing here may outlive its use: the run would store whatever is still held.
+                exact = (x.detach().cast(kind) for x in (one, gradient, self._rates[one.device]))
+                one.assign(self._update(index, *exact))
+        self._shares.clear()
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
         realize(*(one for one in live_tensors() if one.assigned))
         self.count += 1
@@ -126,19 +138,14 @@ class Optimizer:
         return float(value)
 
     def _set_rate(self, value: float) -> None:
-        if value != self._rate:
-            self._rate = value
-            for device, held in self._rates.items():
-                held.assign(filled((), value, dtypes.float32, device))
-            realize(*self._rates.values())
+        for device, held in self._rates.items():
+            held.assign(filled((), value, dtypes.float32, device))
+        realize(*self._rates.values())
 
     def _next(self, name: str, index: int, keep: float, new: Tensor | float) -> Tensor:
         """Assign ``old * keep + new`` to one tensor of the state; returns its new value."""
         held = self.state[name][index]
         return held.assign(held * keep + new)
-
-    def _rate_of(self, like: Tensor) -> Tensor:
-        return self._rates[like.device].cast(like.dtype)
 
     def _counter(self, like: Tensor) -> Tensor:  # from 1
         return self._counters[like.device].cast(like.dtype)
@@ -167,15 +174,14 @@ class SGD(Optimizer):
             raise ArgumentError("SGD: nesterov needs a momentum and no dampening")
         return ["momentum"] if self.momentum else []
 
-    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        gradient = _decayed(gradient, parameter, self.weight_decay)
-        if self.momentum:
-            share: float | Tensor = 1.0
-            if self.dampening:  # not on the first step, which starts the average
-                share = where(self._counter(parameter) > 1.5, 1.0 - self.dampening, 1.0)
-            average = self._next("momentum", index, self.momentum, gradient * share)
-            gradient = gradient + average * self.momentum if self.nesterov else average
-        return parameter - gradient * self._rate_of(parameter)
+    def _direction(self, index: int, gradient: Tensor) -> Tensor:
+        if not self.momentum:
+            return gradient
+        share: float | Tensor = 1.0
+        if self.dampening:  # not on the first step, which starts the average
+            share = where(self._counter(gradient) > 1.5, 1.0 - self.dampening, 1.0)
+        average = self._next("momentum", index, self.momentum, gradient * share)
+        return gradient + average * self.momentum if self.nesterov else average
 
 
 @dataclass(eq=False, repr=False)
@@ -192,10 +198,6 @@ class Adam(Optimizer):
                 raise ArgumentError(f"{type(self).__name__}: beta{number} is {beta}, not in [0, 1)")
         return ["exp_avg", "exp_avg_sq"]
 
-    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        gradient = _decayed(gradient, parameter, self.weight_decay)
-        return parameter - self._direction(index, gradient) * self._rate_of(parameter)
-
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         first, second = self.betas
         mean = self._next("exp_avg", index, first, gradient * (1.0 - first))
@@ -208,11 +210,7 @@ class AdamW(Adam):
     """Adam whose weight decay is apart from the gradient (Loshchilov and Hutter 2019)."""
 
     weight_decay: float = 1e-2
-
-    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        rate = self._rate_of(parameter)
-        kept = parameter * (1.0 - rate * self.weight_decay)
-        return kept - self._direction(index, gradient) * rate
+    decay_is_apart = True
 
 
 @dataclass(eq=False, repr=False)
@@ -224,12 +222,12 @@ class Lamb(Adam):
     eps: float = 1e-6
     weight_decay: float = 1e-2
 
-    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        update = _decayed(self._direction(index, gradient), parameter, self.weight_decay)
+    def _update(self, index: int, parameter: Tensor, gradient: Tensor, rate: Tensor) -> Tensor:
+        update = self._direction(index, gradient) + parameter * self.weight_decay
         size, length = (norm(one) for one in (parameter, update))
         useful = (size > 0.0) & (length > 0.0)
         ratio = where(useful, size / where(useful, length, 1.0), 1.0)
-        return parameter - update * (ratio * self._rate_of(parameter))
+        return parameter - update * (ratio * rate)
 
 
 @dataclass(eq=False, repr=False)
@@ -242,6 +240,7 @@ class Muon(Optimizer):
     momentum: float = 0.95
     nesterov: bool = True
     ns_steps: int = 5
+    decay_is_apart = True
 
     def _slots(self) -> Sequence[str]:
         for one in self.parameters:
@@ -249,15 +248,12 @@ class Muon(Optimizer):
                 raise ShapeError(f"Muon: a parameter of shape {one.shape} is not a matrix")
         return ["momentum"]
 
-    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        keep, rate = self.momentum, self._rate_of(parameter)
-        gradient = gradient * (1.0 - keep)
-        average = self._next("momentum", index, keep, gradient)
-        update = gradient + average * keep if self.nesterov else average
-        rows, columns = parameter.shape
-        longer = math.sqrt(max(1.0, rows / columns))
-        kept = parameter * (1.0 - rate * self.weight_decay)
-        return kept - self._orthogonal(update) * (rate * longer)
+    def _direction(self, index: int, gradient: Tensor) -> Tensor:
+        rows, columns = gradient.shape
+        gradient = gradient * (1.0 - self.momentum)
+        average = self._next("momentum", index, self.momentum, gradient)
+        update = gradient + average * self.momentum if self.nesterov else average
+        return self._orthogonal(update) * math.sqrt(max(1.0, rows / columns))
 
     def _orthogonal(self, x: Tensor) -> Tensor:
         a, b, c = 3.4445, -4.7750, 2.0315  # Jordan 2024, for singular values near 1
@@ -284,17 +280,14 @@ class RMSprop(Optimizer):
     def _slots(self) -> Sequence[str]:
         return ["square_avg"] + ["grad_avg"] * self.centered + ["momentum"] * bool(self.momentum)
 
-    def _update(self, index: int, parameter: Tensor, gradient: Tensor) -> Tensor:
-        gradient = _decayed(gradient, parameter, self.weight_decay)
+    def _direction(self, index: int, gradient: Tensor) -> Tensor:
         share = 1.0 - self.alpha
         spread = self._next("square_avg", index, self.alpha, gradient * gradient * share)
         if self.centered:
             mean = self._next("grad_avg", index, self.alpha, gradient * share)
             spread = spread - mean * mean
         update = gradient / (sqrt(spread) + self.eps)
-        if self.momentum:
-            update = self._next("momentum", index, self.momentum, update)
-        return parameter - update * self._rate_of(parameter)
+        return self._next("momentum", index, self.momentum, update) if self.momentum else update
 
 
 def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, ord: float = 2.0) -> Tensor:
@@ -317,7 +310,3 @@ def clip_grad_value(parameters: Iterable[Tensor], limit: float) -> None:
     for one in parameters:
         if one.grad is not None:
             one.grad = clip(one.grad, -limit, limit)
-
-
-def _decayed(gradient: Tensor, parameter: Tensor, weight_decay: float) -> Tensor:
-    return gradient + parameter * weight_decay if weight_decay else gradient
