@@ -166,7 +166,7 @@ CPU = Backend(
     True,
     lambda kernel, options: schedule_kernel(kernel, cpu_target(options)),
     lambda program, nests: (c.print_program(program, nests), ()),
-    lambda source, launches, options: CpuProgram.load(source, options),
+    lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
 CUDA = Backend(
     False, lambda kernel, options: schedule_for_gpu(kernel), gpu.print_program, CudaProgram

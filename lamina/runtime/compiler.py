@@ -69,9 +69,6 @@ def find(options: Options) -> Compiler:
     raise CompilerNotFoundError("\n".join([f"{title}; tried", *tried, f"to fix it: {REMEDY}"]))
 
 
-forget = find.cache_clear  # for when compilers came or went
-
-
 def survey(named: str = "") -> Iterator[tuple[str, Compiler | str]]:
     """Every candidate with the compiler it is, or the reason why it cannot be used."""
     for name in [named] if named else _CANDIDATES:
@@ -104,3 +101,10 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
         command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
         errors="replace", env={**os.environ, "LC_ALL": "C"}, check=False,
     )  # fmt: skip
+
+
+def complaint(log: str) -> str:
+    """The first error that a compiler's `log` has, and the lines that explain it."""
+    lines = log.strip("\0\n ").splitlines()
+    first = next((at for at, line in enumerate(lines) if "error" in line), 0)
+    return "\n  ".join(lines[first : first + 3])

@@ -15,23 +15,20 @@ import contextlib
 import ctypes
 import functools
 import os
-import shutil
-import signal
 import subprocess
 import tempfile
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from lamina.errors import CompileError, CompilerNotFoundError, DeviceError
+from lamina.errors import CompileError, DeviceError
 from lamina.options import Options, cache_folder
 from lamina.runtime import compiler as compilers
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import DiskCache, digest
 from lamina.runtime.compiler import Compiler
 
-_POOL_SOURCE = Path(__file__).with_name("pool.c")
+_POOL = Path(__file__).with_name("pool.c")
 
 
 def usable_cores() -> int:
@@ -54,22 +51,13 @@ def disk_cache(options: Options) -> DiskCache:
 
 
 class CpuProgram:
-    """One loaded translation unit; `load` makes it."""
+    """One loaded translation unit."""
 
-    def __init__(self, library: ctypes.CDLL, options: Options) -> None:
-        try:
-            entry = ctypes.cast(library.lamina_run, ctypes.c_void_p).value
-        except AttributeError:
-            raise CompileError(f"{library._name} does not export lamina_run") from None
+    def __init__(self, source: str, options: Options) -> None:
+        entry = ctypes.cast(build(source, options).lamina_run, ctypes.c_void_p).value
         self._head = entry or 0, thread_count(options), usable_cores(), 0
-        self._call = _pool_call(options)
-
-    @staticmethod
-    @functools.cache
-    def load(source: str, options: Options) -> CpuProgram:
-        """Compile `source`, or take what was compiled before, and load it. Raises CompileError when
-        the compiler refuses the source, and CompilerNotFoundError when there is no compiler."""
-        return CpuProgram(_build(source, options), options)
+        self._call = build(_POOL.read_text(encoding="utf-8"), options).lamina_call
+        self._call.restype, self._call.argtypes = None, (ctypes.c_void_p,)  # a lamina_job
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Run the program once; the seconds of each of its kernels, if `timed` is their number."""
@@ -80,21 +68,10 @@ class CpuProgram:
         return seconds.tolist()
 
 
-_pool: dict[str, Any] = {}
-
-
-def _pool_call(options: Options) -> Any:
-    """``lamina_call`` of this process's only pool."""
-    if not _pool:
-        call = _build(_POOL_SOURCE.read_text(encoding="utf-8"), options).lamina_call
-        call.restype = None
-        call.argtypes = (ctypes.c_void_p,)  # a lamina_job
-        _pool.setdefault("call", call)  # another thread may have been quicker
-    return _pool["call"]
-
-
-def _build(source: str, options: Options) -> ctypes.CDLL:
-    """The library of `source`, from the disk cache when it is there."""
+@functools.cache
+def build(source: str, options: Options) -> ctypes.CDLL:
+    """The library of `source`, loaded, from the disk cache when it is there. Raises CompileError
+    when the compiler refuses it, and CompilerNotFoundError when there is no compiler."""
     compiler = compilers.find(options)
     cache = disk_cache(options)
     key = digest(source, compiler.macros, *compiler.command("", ""))
@@ -115,24 +92,11 @@ def _compile(compiler: Compiler, source_file: Path) -> bytes:
         with tempfile.TemporaryDirectory(prefix="lamina-") as folder:
             output = Path(folder) / "program.so"
             result = compilers.run(compiler.command(source_file, output))
-            if result.returncode or not output.exists():
-                raise CompileError(f"{compiler}: {_complaint(result, source_file)}")
+            if result.returncode:
+                end = subprocess.CalledProcessError(result.returncode, compiler.path)
+                reason = compilers.complaint(result.stderr) or str(end)
+                where = f"the source is kept in {source_file}"
+                raise CompileError(f"{compiler}: {reason}\n  {where}")
             return output.read_bytes()
     except OSError as error:
-        if shutil.which(compiler.path):
-            raise DeviceError(f"no room for compiling: {error.strerror}") from error
-        compilers.forget()
-        why = f"{compiler.path} does not run any more; to fix it: {compilers.REMEDY}"
-        raise CompilerNotFoundError(why) from None
-
-
-def _complaint(result: subprocess.CompletedProcess[str], source_file: Path) -> str:
-    """What went wrong in three lines: the first error, the source line, the file."""
-    lines = result.stderr.strip().splitlines()
-    first = next((at for at, line in enumerate(lines) if ": error: " in line), 0)
-    reason = "\n  ".join(lines[first : first + 2])
-    if result.returncode < 0:
-        reason = f"it was killed by {signal.Signals(-result.returncode).name}"
-    elif not lines:
-        reason = f"it ended with status {result.returncode}, said nothing and wrote no library"
-    return f"{reason}\n  the source is kept in {source_file}"
+        raise DeviceError(f"{compiler} cannot compile: {error}") from error

@@ -19,6 +19,7 @@ from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDe
 from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
 from lamina.runtime.cache import digest
+from lamina.runtime.compiler import complaint
 from lamina.runtime.cpu import disk_cache
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
@@ -238,7 +239,6 @@ def compile_source(source: str, arch: str) -> bytes:
     read(program, result)
     nvrtc.nvrtcDestroyProgram(program)
     if code:
-        lines = result.decode(errors="replace").rstrip("\0").strip().splitlines() or [code.name]
-        first = next((at for at, line in enumerate(lines) if "error" in line), 0)
-        raise CompileError(f"NVRTC, for {arch}: " + "\n  ".join(lines[first : first + 3]))
+        reason = complaint(result.decode(errors="replace")) or code.name
+        raise CompileError(f"NVRTC, for {arch}: {reason}")
     return result

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
 import shutil
 from array import array
 from collections import deque
@@ -22,6 +21,7 @@ from typing import Any
 from lamina.errors import CompileError, DeviceError, UnknownDeviceError
 from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
+from lamina.runtime.compiler import complaint
 
 MOST_BUFFERS = 31  # that a kernel can have
 TABLE = 30  # where a kernel has more arrays: the buffer with the addresses of those from here on
@@ -29,8 +29,6 @@ _IN_FLIGHT = 32  # command buffers that nobody has waited for; a queue holds 64
 _LAYOUTS = 8  # sets of addresses for which a program is recorded
 Blocks = dict[int, Any]  # of memory, by the number of a buffer of a program
 Recorded = tuple[Any, list[Buffer]]
-_COMPLAINT = re.compile(r"program_source:(\d+):\d+: error: (.*)")
-_HEAD = re.compile(r"(?:KERNEL\(\d+\) |SORT\()(\w+)")
 
 
 def names() -> list[str]:
@@ -101,7 +99,7 @@ class Device(Heap):
         options.setLanguageVersion_(self.metal.MTLLanguageVersion3_1)
         library, error = self.gpu.newLibraryWithSource_options_error_(source, options, None)
         if library is None:
-            raise CompileError(_explained(str(error.localizedDescription()), source))
+            raise CompileError(f"metal: {complaint(str(error.localizedDescription()))}")
         return library
 
     def pipeline(self, library: Any, launch: Launch) -> Any:
@@ -116,20 +114,9 @@ class Device(Heap):
         return pipeline
 
 
-def _explained(log: str, source: str) -> str:
-    """The first complaint of a compiler, with the line and the kernel that it is about."""
-    found = _COMPLAINT.search(log)
-    if found is None:
-        return f"metal: {log}"
-    lines = source.splitlines()[: int(found[1])]
-    kernels = (f"kernel {match[1]}" for line in lines if (match := _HEAD.match(line)))
-    *_, where = "the prelude", *kernels
-    return f"metal: {where}, line {len(lines)}: {found[2]}\n    {lines[-1].strip()}"
-
-
 class MetalProgram:
-    """The pipelines and the launches of a program. Raises CompileError, with the line and the
-    kernel, when Metal refuses its source."""
+    """The pipelines and the launches of a program. Raises CompileError, with the line, when
+    Metal refuses its source."""
 
     def __init__(self, source: str, launches: Sequence[Launch], options: Options) -> None:
         device = heap_of(options.device)

@@ -18,7 +18,7 @@ def options(tmp_path: Path) -> Options:
 
 @pytest.fixture(autouse=True)
 def fresh_search() -> Iterator[None]:
-    compiler.forget()
+    compiler.find.cache_clear()
     yield
-    compiler.forget()
-    cpu.CpuProgram.load.cache_clear()
+    compiler.find.cache_clear()
+    cpu.build.cache_clear()

@@ -37,7 +37,7 @@ def check_sum(program: CpuProgram, count: int) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_every_item_runs_once(options: Options, threads: int) -> None:
     chosen = Options(cache_dir=options.cache_dir, threads=threads)
-    program = CpuProgram.load(ADD_INDEX, chosen)
+    program = CpuProgram(ADD_INDEX, chosen)
     for count in [0, 1, 2, 3, 7, 63, 64, 65, 127, 128, 129, 1000, 4097, 100_003]:
         check_sum(program, count)
 
@@ -48,12 +48,12 @@ def test_every_item_runs_once(options: Options, threads: int) -> None:
 @given(count=st.integers(0, 20_000), threads=st.integers(1, 6))
 def test_any_size_and_thread_count(options: Options, count: int, threads: int) -> None:
     chosen = Options(cache_dir=options.cache_dir, threads=threads)
-    check_sum(CpuProgram.load(ADD_INDEX, chosen), count)
+    check_sum(CpuProgram(ADD_INDEX, chosen), count)
 
 
 def test_negative_count_runs_nothing(options: Options) -> None:
     buffer, values = zeros(4)
-    CpuProgram.load(ADD_INDEX, options).run([buffer, numbers(-5)])
+    CpuProgram(ADD_INDEX, options).run([buffer, numbers(-5)])
     assert not values.any()
 
 
@@ -61,16 +61,16 @@ def test_uneven_work_gives_the_serial_result(options: Options) -> None:
     count = 600
     parallel, first = zeros(count)
     serial, second = zeros(count)
-    CpuProgram.load(UNEVEN, options).run([parallel, numbers(count)])
+    CpuProgram(UNEVEN, options).run([parallel, numbers(count)])
     alone = Options(cache_dir=options.cache_dir, threads=1)
-    CpuProgram.load(UNEVEN, alone).run([serial, numbers(count)])
+    CpuProgram(UNEVEN, alone).run([serial, numbers(count)])
     assert second.any()
     np.testing.assert_array_equal(first, second)
 
 
 def test_nested_loops(options: Options) -> None:
     buffer, values = zeros(40 * 25)
-    CpuProgram.load(NESTED, options).run([buffer, numbers(40, 25)])
+    CpuProgram(NESTED, options).run([buffer, numbers(40, 25)])
     expected = np.arange(40)[:, None] * 1000 + np.arange(25)
     np.testing.assert_array_equal(values.reshape(40, 25), expected)
 
@@ -79,7 +79,7 @@ def test_nested_loops(options: Options) -> None:
 def test_as_many_threads_as_asked_for(options: Options, threads: int) -> None:
     chosen = Options(cache_dir=options.cache_dir, threads=threads)
     buffer, who = zeros(64)
-    CpuProgram.load(WHO, chosen).run([buffer, numbers(64)])
+    CpuProgram(WHO, chosen).run([buffer, numbers(64)])
     assert who.all()
     assert 1 <= len(set(who.tolist())) <= threads
     if threads > 1:
@@ -87,7 +87,7 @@ def test_as_many_threads_as_asked_for(options: Options, threads: int) -> None:
 
 
 def test_parked_workers_wake_up(options: Options) -> None:
-    program = CpuProgram.load(WHO, options)
+    program = CpuProgram(WHO, options)
     for _ in range(3):
         buffer, who = zeros(64)
         program.run([buffer, numbers(64)])
@@ -96,7 +96,7 @@ def test_parked_workers_wake_up(options: Options) -> None:
 
 
 def test_several_python_threads(options: Options) -> None:
-    program = CpuProgram.load(ADD_INDEX, options)
+    program = CpuProgram(ADD_INDEX, options)
 
     def work(offset: int) -> None:
         for count in range(offset, offset + 300):
@@ -122,7 +122,7 @@ def exit_status_of(child: int, seconds: float) -> int:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_makes_its_own_workers(options: Options) -> None:
-    program = CpuProgram.load(WHO, options)
+    program = CpuProgram(WHO, options)
     buffer, who = zeros(64)
     program.run([buffer, numbers(64)])
     assert len(set(who.tolist())) == 2
@@ -142,7 +142,7 @@ def test_a_forked_child_makes_its_own_workers(options: Options) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_fork_while_another_thread_is_in_a_loop(options: Options) -> None:
-    program = CpuProgram.load(WHO, options)
+    program = CpuProgram(WHO, options)
     stop = threading.Event()
 
     def work() -> None:
@@ -187,14 +187,14 @@ void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds) {{
 
 
 def test_parking_without_futex(options: Options) -> None:
-    source = CONDVAR.format(pool=cpu._POOL_SOURCE.read_text())
+    source = CONDVAR.format(pool=cpu._POOL.read_text())
     buffer, values = zeros(5000)
-    CpuProgram.load(source, options).run([buffer, numbers(5000)])
+    CpuProgram(source, options).run([buffer, numbers(5000)])
     np.testing.assert_array_equal(values, 4 * np.arange(1, 5001))
 
 
 def test_times_of_kernels(options: Options) -> None:
-    program = CpuProgram.load(TIMED, options)
+    program = CpuProgram(TIMED, options)
     buffers = [Buffer(0), numbers(3)]
     assert program.run(buffers, 3) == [0.0, 0.5, 1.0]
     assert program.run(buffers) == []
@@ -214,7 +214,7 @@ RUN {
 """
     )
     buffer = Buffer(16)
-    CpuProgram.load(source, options).run([buffer, numbers(2**31 - 1)])
+    CpuProgram(source, options).run([buffer, numbers(2**31 - 1)])
     values = np.frombuffer(buffer.view(), np.int32)
     assert values[1] == 0
     assert values[2] == np.float32(2.0).view(np.int32)
