@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,25 +156,17 @@ def _writable(output: Path | None) -> Path:
 
 
 def _trained(console: Console, data: Any, epochs: int, seed: int) -> tuple[Any, list[KernelRecord]]:
-    """Train with a progress bar on a terminal, or with a line an epoch."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+    """Train with a line an epoch, and on a terminal with a progress bar below."""
+    from rich.progress import Progress
 
-    from lamina.models.digits import steps_of, train
+    from lamina.models.digits import train
 
-    length = steps_of(data, 1)
-    recent: deque[tuple[float, float]] = deque(maxlen=length)
-    figures = "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.1%}"
-    columns = ("training", BarColumn(), MofNCompleteColumn(), figures, TimeElapsedColumn())
-    bar = Progress(*columns, console=console, disable=not console.is_terminal)
-    task = bar.add_task("", total=epochs * length, loss=float("nan"), accuracy=0.0)
+    bar = Progress(console=console, disable=not console.is_terminal)
+    task = bar.add_task("training", total=epochs)
 
-    def report(step: int, loss: float, accuracy: float) -> None:
-        recent.append((loss, accuracy))
-        mean, rate = (sum(column) / len(recent) for column in zip(*recent, strict=True))
-        bar.update(task, completed=step, loss=mean, accuracy=rate)
-        if not console.is_terminal and step % length == 0:
-            epoch = f"epoch {step // length:2} of {epochs}"
-            console.print(f"{epoch}: loss {mean:.3f}, accuracy {rate:.1%}")
+    def report(epoch: int, loss: float, accuracy: float) -> None:
+        bar.advance(task)
+        console.print(f"epoch {epoch:2} of {epochs}: loss {loss:.3f}, accuracy {accuracy:.1%}")
 
     with profile() as records, bar:
         return train(data, epochs, seed, report), records

@@ -216,10 +216,9 @@ def bernoulli(
 ) -> Tensor:  # fmt: skip
     """True with probability `p` (a number, or a tensor that broadcasts to `shape`), bool."""
     device = p.device if isinstance(p, Tensor) and device is None else device
-    key = _choose_key(seed, key, device)
-    unit = _fraction(_words(key, sizes_of("bernoulli", shape)), dtypes.float32)
-    chance = build.cast(as_tensor(p, Tensor.of(unit, key.device)).node, dtypes.float32)
-    return Tensor.of(unit < build.expand(chance, unit.shape), key.device)
+    unit = uniform(shape, seed=seed, key=key, dtype=dtypes.float32, device=device)
+    chance = build.cast(as_tensor(p, unit).node, dtypes.float32)
+    return Tensor.of(unit.node < build.expand(chance, unit.shape), unit.device)
 
 
 def permutation(

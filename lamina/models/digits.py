@@ -34,23 +34,18 @@ class DigitsNet:
 Report = Callable[[int, float, float], None]
 
 
-def steps_of(data: Split, epochs: int) -> int:
-    """How many steps `train` takes."""
-    return epochs * (data.train_images.shape[0] // BATCH)
-
-
 def train(data: Split, epochs: int, seed: int, report: Report) -> DigitsNet:
-    """A network trained on `data`; `report(step, loss, accuracy of the batch)` after each step."""
+    """A network trained on `data`; `report(epoch, mean loss, accuracy)` after each epoch."""
     import numpy as np
 
     random.manual_seed(seed)
     state = np.random.default_rng(seed)
     model = DigitsNet()
-    rate = nn.schedules.one_cycle(PEAK_RATE, steps_of(data, epochs))
-    optimizer = nn.optim.AdamW(nn.parameters(model), lr=rate)
     images, labels = data.train_images.numpy(), data.train_labels.numpy()
-    for _ in range(epochs):
-        order = state.permutation(len(images))
+    rate = nn.schedules.one_cycle(PEAK_RATE, epochs * (len(images) // BATCH))
+    optimizer = nn.optim.AdamW(nn.parameters(model), lr=rate)
+    for epoch in range(1, epochs + 1):
+        order, figures = state.permutation(len(images)), []
         for start in range(0, len(order) - BATCH + 1, BATCH):
             chosen = order[start : start + BATCH]
             logits = model(Tensor(_shifted(images[chosen], state)))
@@ -59,7 +54,8 @@ def train(data: Split, epochs: int, seed: int, report: Report) -> DigitsNet:
             optimizer.step()
             optimizer.zero_grad()
             right = (logits.numpy().argmax(axis=1) == labels[chosen]).mean()
-            report(optimizer.count, float(loss), float(right))
+            figures.append((float(loss), right))
+        report(epoch, *np.mean(figures, axis=0))
     return model
 
 

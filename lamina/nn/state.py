@@ -19,8 +19,7 @@ from lamina.tensor.realize import first
 __all__ = ["eval", "load_state_dict", "parameters", "state_dict", "train"]
 
 Layer = TypeVar("Layer")
-_NOT_LAYERS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
-               types.ModuleType, str, bytes)  # fmt: skip
+_NOT_LAYERS = (type, types.FunctionType, types.MethodType, types.ModuleType)
 
 
 def state_dict(obj: Any) -> dict[str, Tensor]:
@@ -83,7 +82,7 @@ def _walk(
         children = value.items()
     elif isinstance(value, (list, tuple)):
         children = enumerate(value)
-    elif not isinstance(value, (Tensor, *_NOT_LAYERS)) and hasattr(value, "__dict__"):
+    elif hasattr(value, "__dict__") and not isinstance(value, _NOT_LAYERS):
         children = [one for one in vars(value).items() if not one[0].startswith("_")]
     elif not isinstance(value, Tensor):
         return
