@@ -2,8 +2,8 @@
 
 A program is one command buffer, in which one kernel waits for the one before; the buffers of one
 queue run in their order. Nothing waits for them until the host looks at memory, so a block that is
-freed may serve the next program at once. When a program runs on the same memory again, its kernels
-are recorded in an indirect command buffer, and later runs are one command each.
+freed may serve the next program at once. For the memory that it runs on, a program is recorded in
+an indirect command buffer, so that a run is one command.
 
 Never run on a Mac so far: the tests emulate Apple's classes and its language.
 """
@@ -27,8 +27,7 @@ MOST_BUFFERS = 31  # that a kernel can have
 TABLE = 30  # where a kernel has more arrays: the buffer with the addresses of those from here on
 _IN_FLIGHT = 32  # command buffers that nobody has waited for; a queue holds 64
 _LAYOUTS = 8  # sets of addresses for which a program is recorded
-Blocks = dict[int, Any]  # of memory, by the number of a buffer of a program
-Recorded = tuple[Any, list[Buffer]]
+Recorded = tuple[Any, list[Any], list[Buffer]]  # commands, the blocks they use, their tables
 
 
 def names() -> list[str]:
@@ -129,60 +128,43 @@ class MetalProgram:
         size = device.metal.MTLSizeMake
         self._sizes = [(size(one.blocks, 1, 1), size(one.threads, 1, 1)) for one in launches]
         self._used = sorted({number for one in launches for number, _ in one.arguments})
-        # For each set of addresses nothing at first sight, and then what was recorded.
-        self._seen = functools.lru_cache(_LAYOUTS)(lambda *addresses: list[Recorded | None]())
+        self._recorded = functools.lru_cache(_LAYOUTS)(self._record)
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""
-        device, every = self.device, range(len(self.launches))
-        blocks = {number: device.blocks[buffers[number].pointer] for number in self._used}
-        seconds: list[float] = []
+        if not self.launches:
+            return []
+        device, seconds = self.device, list[float]()
         with device.pool():
-            for number in every if timed else ():
-                commands = self._submit(blocks, [number], None)
+            pointers = (buffers[number].pointer for number in self._used)
+            recorded = self._recorded(device.released, *pointers)
+            if not timed:
+                self._submit(recorded, self.launches)
+            for number in range(timed):
+                commands = self._submit(recorded, self.launches[number : number + 1], number)
                 device.synchronize()
                 seconds.append(commands.GPUEndTime() - commands.GPUStartTime())
-            if every and not timed:
-                pointers = (buffers[number].pointer for number in self._used)
-                seen = self._seen(device.released, *pointers)
-                if len(seen) < 2:
-                    seen.append(self._record(blocks) if seen else None)
-                self._submit(blocks, every, seen[-1])
         return seconds
 
-    def _submit(self, blocks: Blocks, numbers: Sequence[int], recorded: Recorded | None) -> Any:
-        """Start a command buffer with the launches of these numbers, or with what was recorded."""
-        device, (indirect, tables) = self.device, recorded or (None, [])
+    def _submit(self, recorded: Recorded, launches: Sequence[Launch], first: int = 0) -> Any:
+        """Start a command buffer with these launches, of which the `first` has that number."""
+        device, (indirect, blocks, _) = self.device, recorded
         commands = device.queue.commandBuffer()
         encoder = commands.computeCommandEncoder()
         both = device.metal.MTLResourceUsageRead | device.metal.MTLResourceUsageWrite
-        for block in (*blocks.values(), *(device.blocks[one.pointer] for one in tables)):
+        for block in blocks:
             encoder.useResource_usage_(block, both)
-        for number in numbers if indirect is None else ():
-            encoder.setComputePipelineState_(self._pipelines[number])
-            for index, (block, offset) in enumerate(self._arguments(blocks, number, tables)):
-                encoder.setBuffer_offset_atIndex_(block, offset, index)
-            encoder.dispatchThreadgroups_threadsPerThreadgroup_(*self._sizes[number])
-        if indirect is not None:
-            encoder.executeCommandsInBuffer_withRange_(indirect, (0, len(numbers)))
+        encoder.executeCommandsInBuffer_withRange_(indirect, (first, len(launches)))
         encoder.endEncoding()
-        device.submit(commands, [self.launches[one].name for one in numbers], (blocks, recorded))
+        device.submit(commands, [one.name for one in launches], recorded)
         return commands
 
-    def _arguments(self, blocks: Blocks, number: int, tables: list[Buffer]) -> list[Any]:
-        """What a launch binds. A table of addresses is added to `tables`."""
-        places = [(blocks[place], offset) for place, offset in self.launches[number].arguments]
-        if len(places) > MOST_BUFFERS:
-            addresses = [block.gpuAddress() + offset for block, offset in places[TABLE:]]
-            table = Buffer(8 * len(addresses), self.device.name)
-            table.view()[:] = memoryview(array("Q", addresses)).cast("B")
-            tables.append(table)
-            places[TABLE:] = [(self.device.blocks[table.pointer], 0)]
-        return places
-
-    def _record(self, blocks: Blocks) -> Recorded:
-        """An indirect command buffer that runs the program on `blocks`, and its tables."""
+    def _record(self, released: int, *pointers: int) -> Recorded:
+        """An indirect command buffer that runs the program on the blocks at these addresses. Once
+        more were `released`, other blocks may be there."""
         device, tables = self.device, list[Buffer]()
+        used = [device.blocks[one] for one in pointers]
+        blocks = dict(zip(self._used, used, strict=True))
         descriptor = device.metal.MTLIndirectCommandBufferDescriptor.alloc().init()
         descriptor.setCommandTypes_(device.metal.MTLIndirectCommandTypeConcurrentDispatch)
         descriptor.setInheritBuffers_(False)
@@ -190,11 +172,18 @@ class MetalProgram:
         descriptor.setMaxKernelBufferBindCount_(MOST_BUFFERS)
         make = device.gpu.newIndirectCommandBufferWithDescriptor_maxCommandCount_options_
         indirect = make(descriptor, len(self.launches), device.metal.MTLResourceStorageModeShared)
-        for number, pipeline in enumerate(self._pipelines):
+        for number, launch in enumerate(self.launches):
+            places = [(blocks[place], offset) for place, offset in launch.arguments]
+            if len(places) > MOST_BUFFERS:
+                addresses = [block.gpuAddress() + offset for block, offset in places[TABLE:]]
+                tables.append(Buffer(8 * len(addresses), device.name))
+                tables[-1].view()[:] = memoryview(array("Q", addresses)).cast("B")
+                used.append(device.blocks[tables[-1].pointer])
+                places[TABLE:] = [(used[-1], 0)]
             command = indirect.indirectComputeCommandAtIndex_(number)
-            command.setComputePipelineState_(pipeline)
-            for index, (block, offset) in enumerate(self._arguments(blocks, number, tables)):
+            command.setComputePipelineState_(self._pipelines[number])
+            for index, (block, offset) in enumerate(places):
                 command.setKernelBuffer_offset_atIndex_(block, offset, index)
             command.setBarrier()  # it waits for the commands before it
             command.concurrentDispatchThreadgroups_threadsPerThreadgroup_(*self._sizes[number])
-        return indirect, tables
+        return indirect, used, tables
