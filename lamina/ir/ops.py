@@ -54,7 +54,9 @@ class Iota(NamedTuple):
 
 class Hole(NamedTuple):
     name: str
-    dtype: DType
+    dtype: DType  # in a rule one for all that it stands for, with which formulas are built
+    kinds: tuple[str, ...] = ()  # of the dtypes that it stands for in a rule
+    constant: bool = False  # stands for constants alone
 
 
 class Reduce(NamedTuple):  # its operands are the monoid's components
@@ -176,7 +178,7 @@ class Op(enum.Enum):
     COPY = Row("effect", argument="device")  # to another device
     CONTIGUOUS = Row("effect")  # must own a buffer
     DETACH = Row("effect")  # derivatives stop here
-    HOLE = Row("kernel", argument=Hole)  # a placeholder scalar in a monoid's combine
+    HOLE = Row("kernel", argument=Hole)  # a variable in a formula, of a monoid or a rule
     AXIS = Row("kernel", argument=Axis)  # the index of a loop
     AFFINE = Row("kernel", argument=Affine)  # constant + sum of coefficient * operand
     LOAD = Row("kernel", argument=Load)  # an element of a parameter; 0 where its condition is false

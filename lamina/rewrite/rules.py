@@ -14,26 +14,17 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from lamina.dtypes import DType, Scalar, bool_, float32, int64
+from lamina.dtypes import Scalar, bool_, float32, int64
 from lamina.errors import RuleError
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Group, Hole, Op
 from lamina.ir.ops import Kinds as Kinds
-
-
-class Variable(NamedTuple):
-    """The argument of a hole in an equation."""
-
-    name: str
-    dtype: DType  # one for all that it stands for, with which an equation is built
-    kinds: tuple[str, ...]
-    constant: bool
 
 
 def hole(name: str, kinds: tuple[str, ...] = Kinds.ANY, *, constant: bool = False) -> Node:
     """A variable: a value whose dtype is one of `kinds`; if `constant`, CONST or EXPAND of one."""
     dtype = bool_ if kinds == Kinds.BOOL else float32 if kinds == Kinds.FLOAT else int64
-    return Node(Op.HOLE, (), Variable(name, dtype, kinds, constant))
+    return Node(Op.HOLE, (), Hole(name, dtype, kinds, constant))
 
 
 def filled(term: Node, holes: dict[str, Node], like: Node) -> Node:

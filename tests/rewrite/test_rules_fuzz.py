@@ -15,9 +15,9 @@ from lamina.dtypes import ALL, STORAGE_ONLY, bool_
 from lamina.errors import DTypeError
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, full, toposort
-from lamina.ir.ops import Op
+from lamina.ir.ops import Hole, Op
 from lamina.rewrite.engine import RuleSet, rewrite
-from lamina.rewrite.rules import FunctionRule, Kinds, Rule, Variable, hole
+from lamina.rewrite.rules import FunctionRule, Kinds, Rule, hole
 from lamina.shape import Shape
 from lamina.simplify.algebra import SIMPLIFY
 from tests.generators import leaf, special_value, special_values
@@ -44,7 +44,7 @@ class Sample:
                 self.bound[one.arg.name] = self.operand(one.arg)
         self.node = self.build(term)
 
-    def operand(self, hole: Variable) -> Node:
+    def operand(self, hole: Hole) -> Node:
         dtype = self.main
         if dtype.kind not in hole.kinds or self.rng.random() < 0.1:
             dtype = self.rng.choice([one for one in DTYPES if one.kind in hole.kinds])
