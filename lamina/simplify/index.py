@@ -14,6 +14,7 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import reduce
 from math import inf
@@ -55,13 +56,10 @@ def affine(terms: Terms, constant: int) -> Node:
 
 def add(*indices: Node) -> Node:
     """The sum of indices."""
-    total: Terms = {}
-    constant = 0
-    for index in indices:
-        terms, offset = terms_of(index)
+    total, constant = Counter[Node](), 0
+    for terms, offset in map(terms_of, indices):
+        total.update(terms)
         constant += offset
-        for term, factor in terms.items():
-            total[term] = total.get(term, 0) + factor
     return affine(total, constant)
 
 
@@ -73,31 +71,29 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
     return affine({term: one * factor for term, one in terms.items()}, constant * factor + offset)
 
 
-def _within(index: Node, divisor: int) -> bool:
-    low, high = bounds(index)
-    return low >= 0 and high < divisor
-
-
-def _divide(index: Node, divisor: int) -> tuple[Node, Node]:
-    """``index == divisor * first + second`` with the divisible part in first."""
+def _divide(index: Node, divisor: int) -> tuple[Node, Node, bool]:
+    """``index == divisor * first + second`` with the divisible part in first, and whether the
+    bounds say that ``0 <= second < divisor``."""
     terms, constant = terms_of(index)
     quotient = {one: factor // divisor for one, factor in terms.items() if factor % divisor == 0}
-    rest = {one: factor for one, factor in terms.items() if factor % divisor}
-    return affine(quotient, constant // divisor), affine(rest, constant % divisor)
+    left = {one: factor for one, factor in terms.items() if factor % divisor}
+    rest = affine(left, constant % divisor)
+    low, high = bounds(rest)
+    return affine(quotient, constant // divisor), rest, low >= 0 and high < divisor
 
 
 def floordiv(index: Node, divisor: int) -> Node:
     """``index // divisor`` for a positive divisor."""
-    quotient, rest = _divide(index, divisor)
-    if _within(rest, divisor):
+    quotient, rest, exact = _divide(index, divisor)
+    if exact:
         return quotient
     return add(quotient, Node(Op.IDIV, (rest, const(divisor, int64))))
 
 
 def mod(index: Node, divisor: int) -> Node:
     """``index % divisor`` for a positive divisor."""
-    _, rest = _divide(index, divisor)
-    if _within(rest, divisor):
+    _, rest, exact = _divide(index, divisor)
+    if exact:
         return rest
     terms, constant = terms_of(rest)
     reduced = affine({one: factor % divisor for one, factor in terms.items()}, constant)
