@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from lamina.dtypes import int64, real_of, uint32, uint64
 from lamina.errors import DTypeError
-from lamina.ir.build import bitcast, cast, const, expand, iota, reshape, select, shrink
+from lamina.ir.build import bitcast, cast, const, expand, iota, pad, reshape, select, shrink
 from lamina.ir.monoids import ADD, COMPLEX_MUL, MUL
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
@@ -29,14 +29,11 @@ def split_complex(nodes: Sequence[Node]) -> list[Node]:
         return list(nodes)
     done: dict[Node, Parts] = {}
     for node in order:
-        done[node] = _split(node, [done[operand] for operand in node.src])
+        mixed = any(one.dtype.is_complex for one in (node, *node.src))
+        rule = _RULES.get(node.op, _each_part) if mixed else _each_part
+        parts = rule(node, *(done[operand] for operand in node.src))
+        done[node] = parts[: 2 if node.dtype.is_complex else 1]
     return [_joined(node, done[node]) for node in nodes]
-
-
-def _split(node: Node, src: Sequence[Parts]) -> Parts:
-    if any(one.dtype.is_complex for one in (node, *node.src)):
-        return _RULES.get(node.op, _each_part)(node, *src)
-    return (Node(node.op, tuple(real for (real,) in src), node.arg),)
 
 
 def _each_part(node: Node, *src: Parts) -> Parts:
@@ -90,15 +87,14 @@ def _divide(node: Node, x: Parts, y: Parts) -> Parts:
 
 
 def _pad(node: Node, x: Parts) -> Parts:
-    value = complex(node.arg.value)
-    re, im = (node.arg._replace(value=part) for part in (value.real, value.imag))
-    return Node(Op.PAD, x[:1], re), Node(Op.PAD, x[1:], im)
+    before, after, value = node.arg
+    return pad(x[0], before, after, value.real), pad(x[1], before, after, value.imag)
 
 
 def _cast(node: Node, x: Parts) -> Parts:
-    """A real value gets an imaginary part of 0; a complex one loses its own to a real dtype."""
+    """A real value gets an imaginary part of 0."""
     parts = tuple(cast(part, real_of(node.dtype)) for part in x)
-    return (*parts, parts[0].lift(0.0))[:2] if node.dtype.is_complex else parts[:1]
+    return (*parts, parts[0].lift(0))
 
 
 def _bitcast(node: Node, x: Parts) -> Parts:
@@ -133,7 +129,7 @@ _RULES: dict[Op, Callable[..., Parts]] = {
     Op.DIV: _divide,
     Op.PAD: _pad,
     Op.COMPLEX: lambda node, re, im: _cast(node, (*re, *im)),
-    Op.REAL: lambda node, x: x[:1],
+    Op.REAL: lambda node, x: x,
     Op.IMAG: lambda node, x: x[1:],
     Op.EQ: lambda node, x, y: (x[0].eq(y[0]) & x[1].eq(y[1]),),
     Op.CAST: _cast,
