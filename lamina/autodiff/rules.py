@@ -78,10 +78,7 @@ def _product(g: Node, z: Node, x: Node) -> Contributions:
 
 def _product_before(x: Node, axis: int) -> Node:
     """At i the product of x_j for j < i along `axis`; 1 at the start."""
-    start = [0] * len(x.shape)
-    ahead = [int(one == axis) for one in range(len(x.shape))]
-    shifted = build.shrink(build.pad(x, ahead, start, 1.0), start, x.shape)
-    return Node(Op.SCAN, (shifted,), Reduce(MUL, (axis,)))
+    return Node(Op.SCAN, (build.shifted(x, axis, 1.0),), Reduce(MUL, (axis,)))
 
 
 def _running_product(g: Node, z: Node, x: Node) -> Contributions:
@@ -209,11 +206,8 @@ def _scatter_extreme(g: Node, z: Node, base: Node, index: Node, update: Node) ->
 
 def _copy(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g on x's device; constants live anywhere."""
-    for node in reversed(toposort([x])):
-        if node.op in (Op.COPY, Op.BUFFER):
-            device = node.arg if node.op is Op.COPY else node.arg.device
-            return (Node(Op.COPY, (g,), device),)
-    return (g,)
+    homes = [node.arg for node in toposort([x]) if node.op in (Op.COPY, Op.BUFFER)]
+    return (Node(Op.COPY, (g,), getattr(homes[-1], "device", homes[-1])) if homes else g,)
 
 
 # Operations that only move and add elements: masks take the same ways as adjoints.

@@ -79,6 +79,13 @@ def shear(x: Node, axis: int, by: int, step: int) -> Node:
     return Node(Op.SHEAR, (x,), Shear(axis, by, step)) if step else x
 
 
+def shifted(x: Node, axis: int, first: Scalar) -> Node:
+    """`x` one place further along `axis`, where it begins with `first`."""
+    start = [0] * len(x.shape)
+    ahead = [int(one == axis) for one in range(len(x.shape))]
+    return shrink(pad(x, ahead, start, first), start, x.shape)
+
+
 def reduce(monoid: Monoid, axes: Sequence[int], *parts: Node, part: int = 0) -> Node:
     """Component `part` of the reduction of `parts` over `axes`, which vanish."""
     reduced = Reduce(monoid, tuple(sorted(axes)), part)

@@ -161,16 +161,14 @@ def scan_in_parts(node: Node) -> Node | None:
     few = prod(around + after) < FEW and parts >= PARTS and prod(shape) >= LONG
     if not few or monoid.op is None or node.dtype.is_small:
         return None
-    split, here = (*around, parts, shape[axis] // parts, *after), [0] * axis
+    split = (*around, parts, shape[axis] // parts, *after)
     inner = Node(Op.SCAN, (build.reshape(x, split),), Reduce(monoid, (axis + 1,)))
-    start, stop = [*here, 0, split[axis + 1] - 1], [*around, parts - 1, split[axis + 1], *after]
-    ends = build.shrink(inner, [*start, *(0 for _ in after)], stop)
-    ends = build.reshape(ends, (*around, parts - 1, *after))
+    last = [0] * len(split)
+    last[axis + 1] = split[axis + 1] - 1
+    ends = build.reshape(build.shrink(inner, last, split), (*around, parts, *after))
     (first,) = monoid.identity((node.dtype,))
-    before = build.pad(ends, [*here, 1, *(0 for _ in after)], [0] * len(shape), first)
-    before = Node(Op.SCAN, (before,), Reduce(monoid, (axis,)))
-    before = build.expand(build.reshape(before, (*around, parts, 1, *after)), split)
-    return build.reshape(Node(monoid.op, (before, inner)), shape)
+    before = Node(Op.SCAN, (build.shifted(ends, axis, first),), Reduce(monoid, (axis,)))
+    return build.reshape(Node(monoid.op, (build.spread(before, (axis + 1,), split), inner)), shape)
 
 
 PREPARE = RuleSet("prepare", [sort_wide_keys, scatter_into_float32, reduce_in_parts, scan_in_parts])
