@@ -31,7 +31,26 @@
         body = where_i32xN(magnitude > 0x7F800000, splat_i32xN(NAN), body); \
         return __builtin_convertvector(body | (word >> (32 - width) & top), U##xN); \
     }
+
+/* Where the processor casts float16 itself, Clang needs no more than a cast. GCC 12 makes one of
+   each lane, so it is told which instruction to take. */
+#if defined(__F16C__) && (__clang_major__ > 14 || (__GNUC__ > 11 && N == 1))
+typedef _Float16 halfxN __attribute__((vector_size(2 * N)));
+INLINE f32xN f16_to_f32xN(u16xN bits) { return __builtin_convertvector((halfxN)bits, f32xN); }
+INLINE u16xN f32_to_f16xN(f32xN x) { return (u16xN)__builtin_convertvector(x, halfxN); }
+#elif defined(__AVX512F__) && !defined(__clang__) && N == 16
+INLINE f32xN f16_to_f32xN(u16xN bits) {
+    return __builtin_ia32_vcvtph2ps512_mask((i16xN)bits, (f32xN){0}, -1, 4);
+}
+INLINE u16xN f32_to_f16xN(f32xN x) {
+    return (u16xN)__builtin_ia32_vcvtps2ph512_mask(x, 4, (i16xN){0}, -1);
+}
+#elif defined(__F16C__) && !defined(__clang__) && N == 8
+INLINE f32xN f16_to_f32xN(u16xN bits) { return __builtin_ia32_vcvtph2ps256((i16xN)bits); }
+INLINE u16xN f32_to_f16xN(f32xN x) { return (u16xN)__builtin_ia32_vcvtps2ph256(x, 4); }
+#else
 SMALL_FLOAT(f16, u16, 10, -14, 0x7C00, 0x7E00)
+#endif
 SMALL_FLOAT(f8_e4m3fn, u8, 3, -6, 0x7F, 0x7F)
 SMALL_FLOAT(f8_e5m2, u8, 2, -14, 0x7C, 0x7E)
 #undef SMALL_FLOAT

@@ -79,9 +79,11 @@ def _extreme(printer: CPrinter, node: Node, operands: list[Value], out: Value) -
 
 
 def _shift(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    amount = node.src[1]
+    (value, count), amount = operands, node.src[1]
     if amount.op is Op.CONST and 0 <= amount.arg.value < out.dtype.bits:
-        return f"({printer.widened(operands[0], out)} {SIGNS[node.op]} {amount.arg.value})"
+        return f"({printer.widened(value, out)} {SIGNS[node.op]} {amount.arg.value})"
+    if count.lanes == 1:
+        return f"{node.op.name.lower()}_{printer.type(out)}({value.text}, {count.text})"
     return _call(printer, node, operands, out)
 
 
@@ -98,8 +100,6 @@ def _cast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> s
         return f"({kind}){text}"
     if value.dtype is bool_:
         text = f"({printer.widened(value, mask_of(out))} & 1)"
-        if out.dtype.is_int:
-            return f"({kind}){text}"
     elif value.dtype.is_float != out.dtype.is_float and min(value.dtype.bits, out.dtype.bits) < 32:
         text = f"__builtin_convertvector({text}, {printer.type(out._replace(dtype=int32))})"
     return f"__builtin_convertvector({text}, {kind})"

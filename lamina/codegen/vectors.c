@@ -28,6 +28,24 @@ EACH(CHOICES)
 #undef VECTOR
 #undef CHOICES
 
+/* Every lane shifted by the same amount. Processors do not shift bytes: two are shifted as one, and a
+   mask takes away what went from one to the other. */
+#if N > 1
+#define LOGICAL(shift, sign, T, Word) \
+    INLINE T##xN shift##_##T##xN(T##xN a, T n) { \
+        typedef Word words __attribute__((vector_size(sizeof(a)))); \
+        return (T##xN)((words)a sign (T)(n & (8 * sizeof(T) - 1))) & shift##_##T(-1, n); \
+    }
+#define EACH_WAY(I, U, Word) \
+    LOGICAL(shl, <<, I, Word) LOGICAL(shl, <<, U, Word) LOGICAL(shr, >>, U, Word) \
+    INLINE I##xN shr_##I##xN(I##xN a, I n) { \
+        return a >> (I)((u64)n < 8 * sizeof(I) ? n : 8 * sizeof(I) - 1); \
+    }
+EACH_WAY(i8, u8, u16) EACH_WAY(i16, u16, u16) EACH_WAY(i32, u32, u32) EACH_WAY(i64, u64, u64)
+#undef EACH_WAY
+#undef LOGICAL
+#endif
+
 /* Beyond 2**(fraction bits) every float is whole; below, an integer holds it. */
 INLINE f32xN trunc_f32xN(f32xN x) {
     const u32xN sign = (u32xN)x & 0x80000000, magnitude = (u32xN)x ^ sign;

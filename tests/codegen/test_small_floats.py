@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +19,8 @@ from lamina.ir.build import select
 from lamina.ir.interpreter import fold
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
+from lamina.options import using
+from lamina.runtime.compiler import Compiler
 from tests.codegen.running import leaf, run
 
 SMALL = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
@@ -109,6 +113,25 @@ def test_float32_rounds_to_nearest_even(dtype: DType) -> None:
     expected = cast_by_numpy(x, dtype)
     same(narrow, expected)
     same(again, expected.astype(np.float32))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="takes instructions of x86 away")
+@pytest.mark.parametrize("lanes", [1, 4, 8, 16])
+@pytest.mark.parametrize("without", [(), ("avx512f",), ("avx512f", "f16c")], ids="-".join)
+def test_float16_with_and_without_the_processors_casts(
+    without: tuple[str, ...], lanes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command, flags = Compiler.command, [f"-mno-{one}" for one in without]
+    monkeypatch.setattr(Compiler, "command", lambda self, *files: command(self, *files) + flags)
+    every, x = patterns(dtypes.float16), hard_floats(dtypes.float16)
+    vectors = f"split(a0, {lanes}) -> a1, a2; bind(a2, vector)" if lanes > 1 else "bind(a0, serial)"
+    with using(cache_dir=str(tmp_path), schedule=vectors):
+        wide, narrow = run([
+            build.cast(leaf(every), dtypes.float32),
+            build.cast(leaf(x), dtypes.float16),
+        ])  # fmt: skip
+    same(wide, every.astype(np.float32))
+    same(narrow, cast_by_numpy(x, dtypes.float16))
 
 
 @small_dtypes
