@@ -16,7 +16,7 @@ from lamina.errors import LaminaError
 from lamina.explain import report as _report  # noqa: F401 (LAMINA_DEBUG prints with it)
 from lamina.jit import jit
 from lamina.options import Options, set_options, using
-from lamina.runtime import empty_cache, memory_stats
+from lamina.runtime.buffer import empty_cache, memory_stats
 from lamina.tensor.core import Tensor, default_device
 from lamina.tensor.creation import *  # noqa: F403
 from lamina.tensor.differentiate import *  # noqa: F403

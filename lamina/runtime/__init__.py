@@ -6,15 +6,7 @@ import contextlib
 
 from lamina.errors import UnknownDeviceError
 from lamina.runtime import cuda, metal
-from lamina.runtime.buffer import HOST_DEVICES, KINDS, Buffer, empty_cache, memory_stats
-from lamina.runtime.cache import CacheWarning, DiskCache, digest
-from lamina.runtime.compiler import Compiler, find
-from lamina.runtime.cpu import CpuProgram, disk_cache, thread_count
-
-__all__ = [
-    "Buffer", "CacheWarning", "Compiler", "CpuProgram", "DiskCache", "device_names",
-    "digest", "disk_cache", "empty_cache", "find", "memory_stats", "thread_count",
-]  # fmt: skip
+from lamina.runtime.buffer import HOST_DEVICES, KINDS
 
 KINDS.update(cuda=(cuda.names, cuda.Device), metal=(metal.names, metal.Device))
 

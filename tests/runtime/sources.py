@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamina.runtime import Buffer
+from lamina.runtime.buffer import Buffer
 
 
 def numbers(*values: int) -> Buffer:

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamina.errors import DeviceError, OutOfMemoryError, UnknownDeviceError
-from lamina.runtime import Buffer, buffer, empty_cache, memory_stats
+from lamina.runtime import buffer
+from lamina.runtime.buffer import Buffer, empty_cache, memory_stats
 
 
 @given(st.integers(0, 3_000_000))

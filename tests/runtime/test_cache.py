@@ -20,7 +20,9 @@ import pytest
 
 from lamina.errors import DeviceError
 from lamina.options import Options
-from lamina.runtime import Buffer, CacheWarning, CpuProgram, DiskCache, digest, disk_cache
+from lamina.runtime.buffer import Buffer
+from lamina.runtime.cache import CacheWarning, DiskCache, digest
+from lamina.runtime.cpu import CpuProgram, disk_cache
 
 from .sources import ADD_INDEX, numbers
 
@@ -32,7 +34,7 @@ sys.path[:0] = ["../..", ".."]
 from runtime.sources import ADD_INDEX
 from runtime.test_cache import works
 from lamina.options import Options
-from lamina.runtime import CpuProgram
+from lamina.runtime.cpu import CpuProgram
 sys.exit(0 if works(CpuProgram(ADD_INDEX, Options(cache_dir=sys.argv[1]))) else 1)
 """
 
@@ -125,7 +127,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path, below: str) -> None:
 def test_a_folder_of_this_process_outlives_its_children_but_not_itself(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     program = (
-        "import os, sys; from lamina.runtime import DiskCache; cache = DiskCache(sys.argv[1])\n"
+        "import os, sys; from lamina.runtime.cache import DiskCache; cache = DiskCache(sys.argv[1])\n"
         "if child := os.fork(): print(cache.folder, os.waitpid(child, 0)[1], "
         "cache.store('key', b'content').read_bytes() == b'content')\n"
     )
@@ -271,7 +273,7 @@ def test_processes_that_compile_the_same_source_at_once(tmp_path: Path) -> None:
 WRITER = """
 import os, sys, time
 sys.path[:0] = ["../.."]
-from lamina.runtime import DiskCache
+from lamina.runtime.cache import DiskCache
 cache = DiskCache(sys.argv[1])
 number = 0
 print("ready", flush=True)

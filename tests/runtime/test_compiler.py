@@ -12,7 +12,10 @@ import pytest
 from lamina.errors import CompileError, CompilerNotFoundError, DeviceError
 from lamina.explain.doctor import doctor
 from lamina.options import Options
-from lamina.runtime import Buffer, Compiler, CpuProgram, compiler, cpu, disk_cache, find
+from lamina.runtime import compiler, cpu
+from lamina.runtime.buffer import Buffer
+from lamina.runtime.compiler import Compiler, find
+from lamina.runtime.cpu import CpuProgram, disk_cache
 
 from .sources import ADD_INDEX, HEADER, numbers
 

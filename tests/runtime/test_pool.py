@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lamina.options import Options
-from lamina.runtime import Buffer, CpuProgram, cpu
+from lamina.runtime import cpu
+from lamina.runtime.buffer import Buffer
+from lamina.runtime.cpu import CpuProgram
 
 from .sources import ADD_INDEX, HEADER, NESTED, TIMED, UNEVEN, WHO, numbers
 
