@@ -19,7 +19,7 @@ from lamina.dtypes import DType, bool_
 from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Group, Hole, Load, Op
+from lamina.ir.ops import Group, Load, Op
 from lamina.kernel.schedule import LOCAL, Axes, Nest, operands_of
 from lamina.simplify import index as ix
 
@@ -460,8 +460,7 @@ class NestPrinter(Target):
 
     def combined(self, monoid: Monoid, left: Values, right: Values) -> Values:
         """The monoid's combine of two tuples of values."""
-        first, second = _holes("a", left), _holes("b", right)
-        results = monoid.combine(first, second)
+        first, second, results = monoid.formula(tuple(one.dtype for one in left))
         if monoid.op is not None:  # one expression, so that the compiler sees a multiply-add
             return (self.operation(results[0], [*left, *right]),)
         known = dict(zip(first + second, left + right, strict=True))
@@ -541,7 +540,3 @@ def _contiguous_axis(store: Store) -> Node | None:
 
 def _component(fold: Node, part: int) -> Node:
     return Node(fold.op, fold.src, fold.arg._replace(part=part))
-
-
-def _holes(name: str, values: Sequence[Value]) -> tuple[Node, ...]:
-    return tuple(Node(Op.HOLE, (), Hole(f"{name}{i}", one.dtype)) for i, one in enumerate(values))

@@ -59,14 +59,8 @@ class CPrinter(NestPrinter):
             text = repr(ctypes.c_float(value).value if suffix else value)
             nan, inf = f"nan_{TYPES[dtype]}", f"inf_{TYPES[dtype]}"
             text = {"nan": nan, "inf": inf, "-inf": f"-{inf}"}.get(text, text + suffix)
-        elif dtype is bool_:
-            text = str(int(value))
-        elif dtype.bits < 64:
-            text = f"({TYPES[dtype]}){value}"
-        elif dtype is int64 and value == dtype.min:
-            text = "(-9223372036854775807L - 1)"
         else:
-            text = f"{value}{'UL' if dtype.kind == 'uint' else 'L'}"
+            text = f"({TYPES[dtype]}){int(value)}"
         return Value(text, node.dtype)
 
     operation = spell

@@ -32,8 +32,8 @@ KERNEL(256) scatter1_16x50(POINTER(const i64, 0), POINTER(const f32, 1), POINTER
     {
         for (i64 a1 = 0; a1 < 50; a1++) {
             const i64 t1 = p0[a0 + 16 * a1];
-            const _Bool t2 = (-1L < t1);
-            const _Bool t3 = (t1 < 20L);
+            const _Bool t2 = ((i64)-1 < t1);
+            const _Bool t3 = (t1 < (i64)20);
             const _Bool t4 = (t2 & t3);
             const f32 t5 = (t4 ? p1[a0 + 16 * a1] : 0);
             if (t4) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t5); }

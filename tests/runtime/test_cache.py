@@ -127,7 +127,8 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path, below: str) -> None:
 def test_a_folder_of_this_process_outlives_its_children_but_not_itself(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     program = (
-        "import os, sys; from lamina.runtime.cache import DiskCache; cache = DiskCache(sys.argv[1])\n"
+        "import os, sys; from lamina.runtime.cache import DiskCache\n"
+        "cache = DiskCache(sys.argv[1])\n"
         "if child := os.fork(): print(cache.folder, os.waitpid(child, 0)[1], "
         "cache.store('key', b'content').read_bytes() == b'content')\n"
     )
