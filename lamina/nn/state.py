@@ -56,7 +56,7 @@ def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) 
             tensor.rebind(source.contiguous().detach() if same else source)
             tensor.requires_grad = wanted
             tensor.grad = None
-            first[tensor.number] = tensor
+            first[id(tensor)] = tensor
 
 
 def train(obj: Layer, mode: bool = True) -> Layer:
@@ -96,7 +96,7 @@ def _walk(
 def parameter(value: Tensor) -> Tensor:
     """`value` as a new parameter: a model's are drawn by one program, and by no forward pass."""
     value.requires_grad = True
-    first[value.number] = value
+    first[id(value)] = value
     return value
 
 

@@ -57,24 +57,26 @@ def normalize_axis(what: str, axis: int, rank: int) -> int:
 
 
 def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tuple[int, ...]:
-    """`axis` (an int, several, or None for all) as sorted axes counted from the front."""
+    """`axis` (an int, several, or None for all) as different axes counted from the front."""
     if axis is None:
         return tuple(range(rank))
     given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
     axes = tuple(normalize_axis(what, one, rank) for one in given)
     if len(set(axes)) != len(axes):
         raise AxisError(f"{what}: axes {given} name one axis twice")
-    return tuple(sorted(axes))
+    return axes
+
+
+_PYTHON = {bool: dtypes.bool_, int: dtypes.default_int, float: dtypes.default_float,
+           complex: dtypes.default_complex}  # fmt: skip
 
 
 def as_dtype(dtype: Any) -> DType:
     """A DType from itself, its name, a Python type, or a NumPy dtype."""
     if isinstance(dtype, DType):
         return dtype
-    python = {bool: dtypes.bool_, int: dtypes.default_int, float: dtypes.default_float,
-              complex: dtypes.default_complex}  # fmt: skip
-    if isinstance(dtype, type) and dtype in python:
-        return python[dtype]
+    if isinstance(dtype, type) and dtype in _PYTHON:
+        return _PYTHON[dtype]
     name = getattr(dtype, "name", getattr(dtype, "__name__", str(dtype)))
     if name not in dtypes.BY_NAME:
         raise DTypeError(f"{dtype!r} is not a dtype lamina has: {', '.join(dtypes.BY_NAME)}")
@@ -109,12 +111,6 @@ def promote(what: str, a: DType, b: DType) -> DType:
 def weak(scalar: Scalar, dtype: DType) -> DType:
     """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
     a higher kind."""
-    kind: type = type(scalar)
-    return _weak(kind, dtype)
-
-
-@cache
-def _weak(kind: type, dtype: DType) -> DType:
-    python = next(one for one in (bool, int, float, complex) if issubclass(kind, one))
-    default = dtypes.complex_of(dtype) if python is complex else as_dtype(python)
+    default = next(own for python, own in _PYTHON.items() if isinstance(scalar, python))
+    default = dtypes.complex_of(dtype) if default.is_complex else default
     return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeGuard
 from weakref import ref
 
@@ -19,8 +19,7 @@ from lamina.shape import Shape, prod
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import as_dtype, broadcast_shapes, promote, weak
 
-_numbers = itertools.count()
-_live, _forget = memory.live, memory.live.discard
+_live, _forget = memory.live, memory.live.pop
 
 
 class Tensor:
@@ -29,7 +28,7 @@ class Tensor:
     """
 
     __slots__ = (
-        "__weakref__", "_requires_grad", "assigned", "device", "grad", "node", "number", "target",
+        "__weakref__", "_requires_grad", "assigned", "device", "grad", "node", "target",
     )  # fmt: skip
 
     __array_ufunc__ = None  # NumPy's operators leave tensors to ours
@@ -53,12 +52,11 @@ class Tensor:
     def _set(self, node: Node, device: str) -> None:
         self.node = node  # what computes the value
         self.device = device
-        self.number = next(_numbers)  # the order of creation
         self.grad: Tensor | None = None
         self._requires_grad = False
         self.assigned = False  # the value is new since the last realisation, without history
         self.target: Node | None = None  # the BUFFER that the new value is written to
-        _live.add(ref(self, _forget))
+        _live[ref(self, _forget)] = None
 
     @classmethod
     def of(cls, node: Node, device: str) -> Tensor:
@@ -334,9 +332,7 @@ def common_device(what: str, *tensors: Tensor) -> str:
 def common_dtype(what: str, *values: Any) -> DType:
     """The promoted dtype of tensors, dtypes and weak Python scalars."""
     typed: list[DType] = [getattr(one, "dtype", one) for one in values if not is_scalar(one)]
-    dtype = typed[0] if typed else as_dtype(type(values[0]))
-    for other in typed[1:]:
-        dtype = promote(what, dtype, other)
+    dtype = reduce(partial(promote, what), typed) if typed else as_dtype(type(values[0]))
     for value in values:
         if is_scalar(value):
             dtype = weak(value, dtype)

@@ -111,7 +111,7 @@ class Family(NamedTuple):
             return Tensor.of(found if isinstance(found, Node) else Node(Op.COMPLEX, found), device)
         if dtype.is_complex and not self.of_complex:
             raise DTypeError(f"{what}: {dtype.name} is not supported; take real() or abs()")
-        narrow = self.wide and dtype.is_float and dtype.bits < 32
+        narrow = self.wide and dtype.is_small
         if narrow:
             nodes = [cast(node, float32) for node in nodes]
         result = Node(rule, tuple(nodes)) if isinstance(rule, Op) else rule(*nodes)

@@ -79,8 +79,8 @@ def broadcast_arrays(*arrays: Any) -> list[Tensor]:
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order: axis i of the result is axis ``axes[i]`` of x."""
     x = as_tensor(x)
-    order = tuple(normalize_axis("permute_dims", axis, x.ndim) for axis in axes)
-    if sorted(order) != list(range(x.ndim)):
+    order = normalize_axes("permute_dims", axes, x.ndim)
+    if len(order) != x.ndim:
         raise AxisError(f"permute_dims: {tuple(axes)} is not an order of the axes of {x.shape}")
     return Tensor.of(build.permute(x.node, order), x.device)
 
@@ -99,9 +99,7 @@ def transpose(x: Any, axis1: int = -2, axis2: int = -1) -> Tensor:
     return Tensor.of(build.permute(x.node, order), x.device)
 
 
-def matrix_transpose(x: Any, /) -> Tensor:
-    """Every matrix in the last two axes transposed."""
-    return transpose(x)
+matrix_transpose = transpose
 
 
 def reversed_axes(x: Tensor) -> Tensor:
@@ -114,13 +112,9 @@ def reversed_axes(x: Tensor) -> Tensor:
 def moveaxis(x: Any, source: Axes, destination: Axes, /) -> Tensor:
     """The axes `source` at the places `destination`, the others in their order."""
     x = as_tensor(x)
-    given = (source, destination)
-    both = [(axes,) if isinstance(axes, int) else tuple(axes or ()) for axes in given]
-    if len(both[0]) != len(both[1]):
+    moved, places = (normalize_axes("moveaxis", axes, x.ndim) for axes in (source, destination))
+    if len(moved) != len(places):
         raise AxisError(f"moveaxis: {source} and {destination} differ in length")
-    for axes in both:
-        normalize_axes("moveaxis", axes, x.ndim)  # refuses an axis that is there twice
-    moved, places = ([axis % x.ndim for axis in axes] for axes in both)
     order = [axis for axis in range(x.ndim) if axis not in moved]
     for place, axis in sorted(zip(places, moved, strict=True)):
         order.insert(place, axis)
@@ -141,9 +135,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     return Tensor.of(build.insert_axes(x.node, axes), x.device)
 
 
-def unsqueeze(x: Any, axis: int) -> Tensor:
-    """A new axis of size 1 at the place `axis` of the result."""
-    return expand_dims(x, axis=axis)
+unsqueeze = expand_dims
 
 
 def squeeze(x: Any, /, axis: Axes = None) -> Tensor:

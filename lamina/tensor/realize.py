@@ -7,10 +7,9 @@ the node to a BUFFER node. At execution the graph is cut at the nodes of that ta
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from contextvars import ContextVar
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
@@ -34,28 +33,23 @@ class Leaf:
     node: Node
 
 
-class _Tracing(threading.local):
-    """The stand-ins of the function that this thread traces, or None."""
-
-    stand_ins: frozenset[Node] | None = None
-
-
-_tracing = _Tracing()
+# The stand-ins of the function that this thread traces.
+_stand_ins: ContextVar[frozenset[Node] | None] = ContextVar("stand_ins", default=None)
 
 
 def is_tracing() -> bool:
     """Whether a function is being traced, so that nothing it computes has a value yet."""
-    return _tracing.stand_ins is not None
+    return _stand_ins.get() is not None
 
 
 @contextlib.contextmanager
 def tracing(stand_ins: Iterable[Tensor]) -> Iterator[None]:
     """Inside the ``with`` block nothing runs that depends on `stand_ins`, and no assignment."""
-    _tracing.stand_ins = frozenset(one.node for one in stand_ins)
+    token = _stand_ins.set(frozenset(one.node for one in stand_ins))
     try:
         yield
     finally:
-        _tracing.stand_ins = None
+        _stand_ins.reset(token)
 
 
 def not_yet() -> JitError:
@@ -69,17 +63,16 @@ def not_yet() -> JitError:
 # Where the value of a node is, None for a BUFFER that was overwritten. A BUFFER that is not in
 # the table holds its own value. Entries go with their node, which runs no Python.
 _places: dict[ref[Node], Node | None] = {}
-live: set[ref[Tensor]] = set()  # assignments must not change their values
+live: dict[ref[Tensor], None] = {}  # the oldest first; assignments must not change their values
 _watched: set[ref[Leaf]] = set()  # derivatives by these will be taken
-# What the next run computes beforehand, in a program of its own; by number of creation, because a
-# weak set would compare tensors, which is elementwise.
+# What the next run computes beforehand, in a program of its own; by id, because a weak set would
+# compare tensors, which is elementwise.
 first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
 def live_tensors() -> list[Tensor]:
     """Every tensor that exists, the oldest first."""
-    found = (one() for one in list(live))
-    return sorted((one for one in found if one is not None), key=attrgetter("number"))
+    return [one for entry in list(live) if (one := entry()) is not None]
 
 
 def leaf(node: Node, device: str, watched: bool = False) -> Node:
@@ -182,7 +175,7 @@ def cut(sinks: Sequence[Node], inputs: dict[Buffer, int]) -> list[Node]:
 def realize(*tensors: Tensor) -> None:
     """Compute `tensors` and carry out their assignments, all in one program a device."""
     if first:
-        waiting = [one for _, one in sorted(first.items())]
+        waiting = list(first.values())
         first.clear()
         realize(*waiting)
     batch = {tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None}
@@ -223,7 +216,7 @@ def _readers(tensors: Iterable[Tensor], targets: Set[Node | None]) -> set[Node]:
 def _computable(batch: dict[Tensor, None]) -> dict[Tensor, None]:
     """Those of `batch` that do not depend on what is being traced."""
     written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
-    readers = _readers(batch, written.union(_tracing.stand_ins or ()))
+    readers = _readers(batch, written.union(_stand_ins.get() or ()))
     return {one: None for one in batch if not (one.assigned or one.node in readers)}
 
 
@@ -339,8 +332,8 @@ def download(tensor: Tensor) -> Any:
 
 def native(tensor: Tensor) -> Any:
     """The values in a dtype of NumPy's own: small floats as float32."""
-    small = tensor.dtype.is_float and tensor.dtype.bits < 32
-    return download(tensor).astype("float32") if small else download(tensor)
+    array = download(tensor)
+    return array.astype("float32") if tensor.dtype.is_small else array
 
 
 def copy_to(tensor: Tensor, device: str) -> Node:

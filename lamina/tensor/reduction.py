@@ -143,8 +143,7 @@ def _softmax(node: Node, axes: Axes, log: bool) -> Node:
 
 def _shares(what: str, log: bool, x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     x = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
-    axes = normalize_axes(what, axis, x.ndim)
-    return Tensor.of(_in_floats(what, partial(_softmax, log=log), x.node, axes), x.device)
+    return _reduced(what, partial(_in_floats, what, partial(_softmax, log=log)), x, axis)
 
 
 def _logsumexp(node: Node, axes: Axes) -> Node:
@@ -187,12 +186,9 @@ def _cumulative(
     kept = dtype is None and monoid in (MAX, MIN)
     kind = x.dtype if kept else _total_dtype(x.dtype, dtype)
     scan = Node(Op.SCAN, (build.cast(x.node, accumulator(kind)),), Reduce(monoid, (along,)))
-    result = Tensor.of(build.cast(scan, kind), x.device)
-    if not include_initial:
-        return result
-    (identity,) = monoid.identity((kind,))
-    first = build.full(resized(x.shape, along, 1), identity, kind)
-    return concat([Tensor.of(first, x.device), result], axis=along)
+    (identity,), none = monoid.identity((kind,)), (0,) * x.ndim
+    before = resized(none, along, int(include_initial))
+    return Tensor.of(build.pad(build.cast(scan, kind), before, none, identity), x.device)
 
 
 def diff(

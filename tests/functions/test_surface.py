@@ -82,7 +82,7 @@ METHODS: dict[str, str] = {
 }
 INTERNAL = {
     "assigned": "what an assignment leaves to realize", "target": "what an assignment writes",
-    "number": "the order of assignments", "rebind": "what `realize` and `jit` do to handles",
+    "rebind": "what `realize` and `jit` do to handles",
 }  # fmt: skip
 
 
