@@ -39,13 +39,13 @@ def _is_int(key: Any) -> bool:
     return isinstance(key, int) or scalar
 
 
-def _index(what: str, key: Any, x: Tensor, *kinds: str) -> Tensor:
+def as_index(what: str, key: Any, x: Tensor, *kinds: str) -> Tensor:
     """`key` as a tensor of integers, or of what `kinds` allow besides."""
     array = key if isinstance(key, Tensor) else Tensor(key, device=x.device)
     if not array.size and array.dtype.is_float:  # the dtype of an empty list
         array = array.cast(int64)
     if array.dtype.kind not in ("int", "uint", *kinds):
-        raise DTypeError(f"{what}: the index is {array.dtype.name}, not an integer")
+        raise DTypeError(f"{what}: the indices are {array.dtype.name}, not integers")
     common_device(what, x, array)
     return array
 
@@ -63,7 +63,7 @@ def _entries(x: Tensor, key: Any) -> list[Any]:
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
             entries.append(entry)
         else:
-            entries.append(int(entry) if _is_int(entry) else _index("getitem", entry, x, "bool"))
+            entries.append(int(entry) if _is_int(entry) else as_index("getitem", entry, x, "bool"))
     missing = x.ndim - sum(_axes_taken(entry) for entry in entries)
     dots = [place for place, entry in enumerate(entries) if entry is Ellipsis]
     if missing < 0 or len(dots) > 1:
@@ -173,7 +173,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         raise DTypeError(f"setitem: {source.dtype.name} does not fit into {x.dtype.name}")
     filling = build.cast(source.node, x.dtype)
     plain = isinstance(key, (tuple, slice)) or key is None or key is Ellipsis or _is_int(key)
-    mask = None if plain or source.size != 1 else _index("setitem", key, x, "bool")
+    mask = None if plain or source.size != 1 else as_index("setitem", key, x, "bool")
     if mask is not None and mask.dtype is bool_ and mask.shape == x.shape[: mask.ndim]:
         # One mask over the first axes: nothing has to be computed now.
         wide = build.expand(build.reshape(filling, ()), x.shape)
@@ -223,14 +223,14 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     if axis is None and x.ndim != 1:
         raise AxisError(f"take: an array of shape {x.shape} needs an axis")
     along = normalize_axis("take", axis or 0, x.ndim)
-    index = _wrapped(_index("take", indices, x).node, x.shape[along])
+    index = _wrapped(as_index("take", indices, x).node, x.shape[along])
     return Tensor.of(_select_places(x.node, {along: index}), x.device)
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
     """Element ``indices[..., i, ...]`` of each line along `axis`; the other axes broadcast."""
     x = as_tensor(x)
-    index = _index("take_along_axis", indices, x)
+    index = as_index("take_along_axis", indices, x)
     along = normalize_axis("take_along_axis", axis, x.ndim)
     if index.ndim != x.ndim:
         raise ShapeError(f"take_along_axis: {x.shape} and {index.shape} differ in rank")
@@ -247,7 +247,7 @@ def gather(x: Any, axis: int, index: Any) -> Tensor:
     """PyTorch's gather: like `take_along_axis`, but `index` may be smaller than x elsewhere."""
     x = as_tensor(x)
     along = normalize_axis("gather", axis, x.ndim)
-    places = _index("gather", index, x)
+    places = as_index("gather", index, x)
     data = _cropped("gather", x.node, places.shape, along)
     return take_along_axis(Tensor.of(data, x.device), places, axis=along)
 
@@ -269,7 +269,7 @@ def scatter(x: Any, axis: int, index: Any, source: Any, reduce: str | None = Non
     if reduce not in _REDUCTIONS:
         raise ArgumentError(f"scatter: reduce={reduce!r} is not one of {list(_REDUCTIONS)}")
     along = normalize_axis("scatter", axis, x.ndim)
-    places = _index("scatter", index, x)
+    places = as_index("scatter", index, x)
     if is_scalar(source):
         update = build.full(places.shape, source, x.dtype)
     else:

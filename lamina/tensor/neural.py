@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lamina import random
 from lamina.dtypes import DType, accumulator, bool_, int64
-from lamina.errors import ArgumentError, DTypeError, ShapeError
+from lamina.errors import ArgumentError, ShapeError
 from lamina.ir.build import along, insert_axes, places
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -24,6 +24,7 @@ from lamina.tensor.arguments import broadcast_shapes
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.creation import arange
 from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt, sqrt, where
+from lamina.tensor.indexing import as_index
 from lamina.tensor.inspection import finfo
 from lamina.tensor.linalg import matmul
 from lamina.tensor.spatial import exact, resized
@@ -244,8 +245,7 @@ def layer_norm(
     """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axes of `x`, whose sizes are
     `normalized_shape`, and the shape of `weight` and `bias` (Ba, Kiros and Hinton 2016)."""
     axes = _last_axes("layer_norm", x, normalized_shape, weight, bias)
-    away, variance, _ = _moments(exact("layer_norm", x), axes)
-    return _scaled(away * rsqrt(variance + eps), weight, bias, x, 0)
+    return _scaled(_standard(exact("layer_norm", x), axes, eps), weight, bias, x, 0)
 
 
 def rms_norm(
@@ -267,7 +267,14 @@ def group_norm(
 ) -> Tensor:  # fmt: skip
     """Normalise each of `num_groups` groups of channels of each sample of `x`, (N, C, ...); weight
     and bias: (C,) (Wu and He 2018)."""
-    return _by_group("group_norm", x, num_groups, weight, bias, eps)
+    _check_channels("group_norm", x, weight, bias)
+    batch, channels, *rest = x.shape
+    if num_groups < 1 or channels % num_groups:
+        raise ShapeError(f"group_norm: {channels} channels of {x.shape} in {num_groups} groups")
+    groups = (batch, num_groups, channels // num_groups, *rest)
+    values = movement.reshape(exact("group_norm", x), groups)
+    values = movement.reshape(_standard(values, range(2, len(groups)), eps), x.shape)
+    return _scaled(values, weight, bias, x, len(rest))
 
 
 def instance_norm(
@@ -275,21 +282,9 @@ def instance_norm(
 ) -> Tensor:
     """Normalise each channel of each sample of `x`, (N, C, spatial...); weight and bias: (C,)
     (Ulyanov, Vedaldi and Lempitsky 2016)."""
-    return _by_group("instance_norm", x, None, weight, bias, eps)
-
-
-def _by_group(
-    what: str, x: Tensor, groups: int | None, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> Tensor:
-    """Normalise groups of channels, which are single ones by default."""
-    _check_channels(what, x, weight, bias)
-    batch, channels, *rest = x.shape
-    if groups is not None and (groups < 1 or channels % groups):
-        raise ShapeError(f"{what}: {channels} channels of {x.shape} in {groups} groups")
-    split = x.shape if groups is None else (batch, groups, channels // groups, *rest)
-    away, variance, _ = _moments(movement.reshape(exact(what, x), split), range(2, len(split)))
-    result = movement.reshape(away * rsqrt(variance + eps), x.shape)
-    return _scaled(result, weight, bias, x, len(rest))
+    _check_channels("instance_norm", x, weight, bias)
+    values = _standard(exact("instance_norm", x), range(2, x.ndim), eps)
+    return _scaled(values, weight, bias, x, x.ndim - 2)
 
 
 def batch_norm(
@@ -305,11 +300,10 @@ def batch_norm(
     _check_channels("batch_norm", x, running_mean, running_var, weight, bias)
     values, rest = exact("batch_norm", x), x.ndim - 2
     if training or running_mean is None or running_var is None:
-        away, variance, mean = _moments(values, (0, *range(2, x.ndim)))
+        mean, variance = _moments(values, (0, *range(2, x.ndim)))
     else:
-        away = values - _column(running_mean, values, rest)
-        variance = _column(running_var, values, rest)
-    output = _scaled(away * rsqrt(variance + eps), weight, bias, x, rest)
+        mean, variance = (_column(one, values, rest) for one in (running_mean, running_var))
+    output = _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, rest)
     if not training:
         return BatchNorm(output, running_mean, running_var)
     count = x.size // max(x.shape[1], 1)
@@ -339,9 +333,9 @@ def dropout(
 
 def one_hot(indices: Tensor, num_classes: int) -> Tensor:
     """1 at each index and 0 elsewhere along a new last axis of size `num_classes`, int64."""
-    _check_indices("one_hot", indices)
-    classes = arange(num_classes, dtype=indices.dtype, device=indices.device)
-    return (movement.expand_dims(indices, axis=-1) == classes).cast(int64)
+    index = as_index("one_hot", indices, indices)
+    classes = arange(num_classes, dtype=index.dtype, device=index.device)
+    return (movement.expand_dims(index, axis=-1) == classes).cast(int64)
 
 
 def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
@@ -349,19 +343,13 @@ def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -
     zeros. No derivative flows into the row `padding_idx`."""
     if weight.ndim != 2:
         raise ShapeError(f"embedding: the weight has shape {weight.shape}; (n, d) is needed")
-    _check_indices("embedding", indices)
-    device, width = common_device("embedding", indices, weight), weight.shape[1]
-    flat = Node(Op.GATHER, (weight.node, along(indices.node, 0, (indices.size, width))), 0)
-    rows = movement.reshape(Tensor.of(flat, device), (*indices.shape, width))
+    index, width = as_index("embedding", indices, weight), weight.shape[1]
+    flat = Node(Op.GATHER, (weight.node, along(index.node, 0, (index.size, width))), 0)
+    rows = movement.reshape(Tensor.of(flat, weight.device), (*index.shape, width))
     if padding_idx is None:
         return rows
-    padding = movement.expand_dims(indices == padding_idx % weight.shape[0], axis=-1)
+    padding = movement.expand_dims(index == padding_idx % weight.shape[0], axis=-1)
     return where(padding, rows.detach(), rows)
-
-
-def _check_indices(what: str, indices: Tensor) -> None:
-    if not indices.dtype.is_int:
-        raise DTypeError(f"{what}: the indices are {indices.dtype.name}, not integers")
 
 
 def _check_shapes(what: str, shape: Shape, vectors: Sequence[Tensor | None]) -> None:
@@ -386,11 +374,15 @@ def _last_axes(
     return range(x.ndim - len(sizes), x.ndim)
 
 
-def _moments(x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """What is left of `x` without its mean over `axes`, the variance, and the mean."""
-    mean = over.mean(x, axis=axes, keepdims=True)
-    away = x - mean
-    return away, over.mean(away * away, axis=axes, keepdims=True), mean
+def _moments(x: Tensor, axes: Sequence[int]) -> list[Tensor]:
+    """The mean and the variance over `axes`, which stay."""
+    return [moment(x, axis=axes, keepdims=True) for moment in (over.mean, over.var)]
+
+
+def _standard(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    """`x` without its mean over `axes`, in units of its deviation."""
+    mean, variance = _moments(x, axes)
+    return (x - mean) * rsqrt(variance + eps)
 
 
 def _column(vector: Tensor, like: Tensor, trailing: int) -> Tensor:

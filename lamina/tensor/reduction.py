@@ -25,7 +25,7 @@ from lamina.tensor import complex_math, real_math
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import as_dtype, normalize_axes, normalize_axis, promote
 from lamina.tensor.core import Tensor, as_tensor, common_device
-from lamina.tensor.elementwise import float_dtype, named
+from lamina.tensor.elementwise import REALS, SAME, WIDE, Family, float_dtype, named
 from lamina.tensor.movement import concat, transpose
 from lamina.tensor.spatial import resized, slice_axis
 
@@ -38,26 +38,20 @@ __all__ = [
 
 Axis = int | Sequence[int] | None
 Axes = Sequence[int]
-Rule = Callable[[Node, Axes], Node]
+Way = tuple[Family, Callable[..., Node]]  # a rule from a node and `axes`, and its operand's dtype
+
+_MEANS = Family(float_dtype, of_complex=True, wide=True)
 
 
 def _reduced(
-    what: str, rule: Rule, x: Any, /, axis: Axis = None, *, keepdims: bool = False
+    what: str, way: Way, x: Any, /, axis: Axis = None, *, keepdims: bool = False
 ) -> Tensor:
-    """`rule` applied to the node of x and the axes, all of them by default."""
+    """A rule applied to the node of x and the axes, all of them by default."""
     x = as_tensor(x)
     axes = normalize_axes(what, axis, x.ndim)
-    node = rule(x.node, axes)
-    return Tensor.of(build.insert_axes(node, axes) if keepdims else node, x.device)
-
-
-def _in_floats(what: str, rule: Rule, node: Node, axes: Axes, of_complex: bool = False) -> Node:
-    """`rule` in floats; the 16-bit ones are computed in float32."""
-    dtype = float_dtype(node.dtype)
-    if dtype.is_complex and not of_complex:
-        raise DTypeError(f"{what}: {dtype.name} is not supported; take the parts")
-    value = rule(build.cast(node, accumulator(dtype)), axes)
-    return build.cast(value, dtype if value.dtype.is_complex else dtypes.real_of(dtype))
+    family, rule = way
+    result = family(what, partial(rule, axes=axes), x)
+    return Tensor.of(build.insert_axes(result.node, axes), x.device) if keepdims else result
 
 
 def _total_dtype(dtype: DType, wanted: Any) -> DType:
@@ -78,7 +72,7 @@ def _total(
     what: str, monoid: Monoid, x: Any, /, axis: Axis = None, *, dtype: Any = None,
     keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
-    return _reduced(what, partial(_totalled, monoid, dtype), x, axis, keepdims=keepdims)
+    return _reduced(what, (SAME, partial(_totalled, monoid, dtype)), x, axis, keepdims=keepdims)
 
 
 def _extreme(monoid: Monoid, node: Node, axes: Axes) -> Node:
@@ -86,8 +80,6 @@ def _extreme(monoid: Monoid, node: Node, axes: Axes) -> Node:
     what = monoid.name.lower()
     if not _count(node, axes):
         raise ShapeError(f"{what}: {node.shape} has no elements along {axes}")
-    if node.dtype.is_complex:
-        raise DTypeError(f"{what}: complex numbers have no order")
     if monoid in (MAX, MIN):
         return build.reduce(monoid, axes, node)
     if len(axes) != 1:
@@ -121,8 +113,8 @@ def _deviation(
     what: str, root: bool, x: Any, /, axis: Axis = None, *, correction: float = 0.0,
     keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
-    rule = partial(_in_floats, what, partial(_variance, correction=correction, root=root))
-    return _reduced(what, rule, x, axis, keepdims=keepdims)
+    rule = partial(_variance, correction=correction, root=root)
+    return _reduced(what, (WIDE, rule), x, axis, keepdims=keepdims)
 
 
 def _greatest(node: Node, axes: Axes) -> Node:
@@ -143,7 +135,7 @@ def _softmax(node: Node, axes: Axes, log: bool) -> Node:
 
 def _shares(what: str, log: bool, x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
     x = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
-    return _reduced(what, partial(_in_floats, what, partial(_softmax, log=log)), x, axis)
+    return _reduced(what, (WIDE, partial(_softmax, log=log)), x, axis)
 
 
 def _logsumexp(node: Node, axes: Axes) -> Node:
@@ -170,8 +162,7 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
         total = build.reduce(ADD, axes, size if ord == 1 else size ** float(ord))
         return total if ord == 1 else real_math.root(total, ord)
 
-    wide = partial(_in_floats, "norm", rule, of_complex=True)
-    return _reduced("norm", wide, x, axis, keepdims=keepdims)
+    return _reduced("norm", (_MEANS, rule), x, axis, keepdims=keepdims)
 
 
 def _cumulative(
@@ -213,14 +204,20 @@ prod = named(
     "prod", "The product over `axis`, over everything by default; integers multiply in 64 bits.",
     _total, MUL,
 )  # fmt: skip
-max = named("max", "The greatest element over `axis`; NaN wins.", _reduced, partial(_extreme, MAX))
-min = named("min", "The smallest element over `axis`; NaN wins.", _reduced, partial(_extreme, MIN))
-all = named("all", "Whether every element over `axis` is true.", _reduced, partial(_truth, MIN))
-any = named("any", "Whether some element over `axis` is true.", _reduced, partial(_truth, MAX))
-count_nonzero = named("count_nonzero", "How many elements over `axis` are not 0.",
-                      _reduced, lambda x, axes: _totalled(ADD, int, ~x.eq(0), axes))  # fmt: skip
+max = named("max", "The greatest element over `axis`; NaN wins.",
+            _reduced, (REALS, partial(_extreme, MAX)))  # fmt: skip
+min = named("min", "The smallest element over `axis`; NaN wins.",
+            _reduced, (REALS, partial(_extreme, MIN)))  # fmt: skip
+all = named("all", "Whether every element over `axis` is true.",
+            _reduced, (SAME, partial(_truth, MIN)))  # fmt: skip
+any = named("any", "Whether some element over `axis` is true.",
+            _reduced, (SAME, partial(_truth, MAX)))  # fmt: skip
+count_nonzero = named(
+    "count_nonzero", "How many elements over `axis` are not 0.",
+    _reduced, (SAME, lambda x, axes: _totalled(ADD, int, ~x.eq(0), axes)),
+)  # fmt: skip
 mean = named("mean", "The arithmetic mean over `axis`; NaN of nothing.",
-             _reduced, partial(_in_floats, "mean", _mean, of_complex=True))  # fmt: skip
+             _reduced, (_MEANS, _mean))  # fmt: skip
 var = named(
     "var", "The variance over `axis`: squared distances from the mean over count - correction.",
     _deviation, False,
@@ -230,12 +227,12 @@ softmax = named("softmax", "exp(x) over its sum along `axis`.", _shares, False)
 log_softmax = named("log_softmax", "The logarithm of the softmax along `axis`.", _shares, True)
 logsumexp = named(
     "logsumexp", "log(sum(exp(x))) over `axis` without overflow; -inf of nothing but -inf.",
-    _reduced, partial(_in_floats, "logsumexp", _logsumexp),
+    _reduced, (WIDE, _logsumexp),
 )  # fmt: skip
 argmax = named("argmax", "The place of the greatest element over `axis`, the first of several.",
-               _reduced, partial(_extreme, ARGMAX))  # fmt: skip
+               _reduced, (REALS, partial(_extreme, ARGMAX)))  # fmt: skip
 argmin = named("argmin", "The place of the smallest element over `axis`, the first of several.",
-               _reduced, partial(_extreme, ARGMIN))  # fmt: skip
+               _reduced, (REALS, partial(_extreme, ARGMIN)))  # fmt: skip
 cumulative_sum = named(
     "cumulative_sum",
     "The sums of the first 1, 2, ... elements along `axis`; from 0 with `include_initial`.",
