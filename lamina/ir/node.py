@@ -6,9 +6,10 @@ node is made, so that a wrong program fails on the line that builds it.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar, cast
+from weakref import ref
 
 from lamina.dtypes import SHORT, DType, Scalar
 from lamina.ir.infer import INFER
@@ -27,19 +28,13 @@ def _binary(op: Op, *, reflected: bool = False) -> Callable[[Node, Node | Scalar
     return operator
 
 
-class _Entry(weakref.ref["Node"]):
-    """A weak reference that knows its key, so that its death empties the table."""
-
-    __slots__ = ("key",)
-    key: tuple[Any, ...]
+Key = tuple[Any, ...]
+_table: dict[Key, ref[Node]] = {}
 
 
-_table: dict[tuple[Any, ...], _Entry] = {}
-
-
-def _forget(entry: _Entry, table: dict[tuple[Any, ...], _Entry] = _table) -> None:
-    if table.get(entry.key) is entry:
-        del table[entry.key]
+def _forget(key: Key, entry: ref[Node], table: dict[Key, ref[Node]] = _table) -> None:
+    if table.get(key) is entry:
+        del table[key]
 
 
 class _Draft:
@@ -70,9 +65,7 @@ class Node(_Draft):
         draft.op, draft.src, draft.arg, draft.dtype, draft.shape = op, src, arg, dtype, shape
         draft.__class__ = cls
         node = cast(Node, draft)
-        entry = _Entry(node, _forget)
-        entry.key = key
-        _table[key] = entry
+        _table[key] = ref(node, partial(_forget, key))
         return node
 
     @classmethod
