@@ -95,7 +95,14 @@ def verify(sinks: Iterable[Node]) -> None:
             another = f"and Node() makes another {made.dtype!r} {made.shape}"
             require(min(made.shape, default=0) >= 0, f"{made.shape} has a negative size")
             require(made is node, f"its type is {node.dtype!r} {node.shape!r}, {another}")
-            _check_place(node, devices, storages)
+            used = set[str]().union(*(devices[one] for one in node.src))
+            require(len(used) <= 1, f"its operands live on {' and '.join(sorted(used))}")
+            devices[node] = {node.arg} if node.op is Op.COPY else used
+            if node.op is Op.BUFFER:
+                devices[node] = {node.arg.device}
+                here = (node.arg.device, prod(node.shape) * node.dtype.itemsize)
+                known = storages.setdefault(node.arg.storage, here)
+                require(known == here, f"one storage is (device, bytes) {known} and {here}")
 
 
 def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
@@ -137,27 +144,11 @@ def _fits(value: object, hint: Any) -> bool:
 def check_monoid(monoid: Monoid, parts: Sequence[Node], part: int = 0) -> None:
     """Raise a LaminaError unless `monoid` combines `parts` and has component `part`."""
     kinds = tuple(one.dtype for one in parts)
-    fits = len(kinds) == monoid.arity and _combined(monoid, kinds) == kinds
+    fits = len(kinds) == monoid.arity and kinds == tuple(
+        one.dtype for one in monoid.formula(kinds)[2]
+    )
     require(fits, f"{monoid} does not combine {', '.join(one.name for one in kinds)}")
     require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid}")
-
-
-@functools.cache
-def _combined(monoid: Monoid, dtypes: tuple[DType, ...]) -> tuple[DType, ...]:
-    return tuple(part.dtype for part in monoid.formula(dtypes)[2])
-
-
-def _check_place(
-    node: Node, devices: dict[Node, set[str]], storages: dict[object, tuple[str, int]]
-) -> None:
-    used = set[str]().union(*(devices[one] for one in node.src))
-    require(len(used) <= 1, f"its operands live on {' and '.join(sorted(used))}")
-    devices[node] = {node.arg} if node.op is Op.COPY else used
-    if node.op is Op.BUFFER:
-        devices[node] = {node.arg.device}
-        here = (node.arg.device, prod(node.shape) * node.dtype.itemsize)
-        known = storages.setdefault(node.arg.storage, here)
-        require(known == here, f"one storage is (device, bytes) {known} and {here}")
 
 
 def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
