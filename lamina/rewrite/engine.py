@@ -17,18 +17,17 @@ from lamina.errors import RuleError
 from lamina.ir.interpreter import constant_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.rewrite.rules import FunctionRule, Kinds, Rule
+from lamina.rewrite.rules import Kinds, Rule
 
 # A compiled function returns the rule that applied and the new node, or None.
 Matcher = Callable[[Node], tuple[str, Node] | None]
 
 
-class RuleSet(dict[Op, Matcher | None]):
-    """Rules that are used together: a compiled function an operation, made on first use, or None
-    where no rule applies. Rules are tried in the order given. Raises RuleError when two have one
-    name."""
+class RuleSet(dict[Op, Matcher]):
+    """Rules that are used together: a compiled function an operation, made on first use. Rules are
+    tried in the order given. Raises RuleError when two have one name."""
 
-    def __init__(self, name: str, content: Iterable[Rule | FunctionRule]) -> None:
+    def __init__(self, name: str, content: Iterable[Rule]) -> None:
         super().__init__()
         self.name = name
         self.rules = tuple(content)
@@ -36,30 +35,26 @@ class RuleSet(dict[Op, Matcher | None]):
             if count > 1:
                 raise RuleError(f"rules {name}: two rules are called {rule_name}")
 
-    def __missing__(self, op: Op) -> Matcher | None:
+    def __missing__(self, op: Op) -> Matcher:
         found = [one for one in self.rules if op in one.ops]
         lines = [f"def match(n):  # {op.name}\n"]
-        arity = max((len(one.left.src) for one in found if isinstance(one, Rule)), default=0)
+        arity = max((len(left.src) for one in found for left in one.forms), default=0)
         lines += [f"    n{i} = n.src[{i}]; c{i} = constant_of(n{i})\n" for i in range(arity)]
         lines += [line for one in found for line in _lines(one)]
-        scope = {one.name: one for one in Op} | {"constant_of": constant_of, "inf": inf}
+        lines.append("    return None\n")
+        scope: dict[str, Any] = dict(Op.__members__, constant_of=constant_of, inf=inf)
         scope |= {f"rule_{one.name}": one.apply for one in found}
-        self[op] = _compile(self.name, lines, scope) if found else None
+        source = "".join(lines)
+        filename = f"<lamina rules {self.name} {hash(source):x}>"
+        linecache.cache[filename] = (len(source), None, lines, filename)
+        exec(compile(source, filename, "exec"), scope)
+        self[op] = scope["match"]
         return self[op]
 
 
-def _compile(name: str, lines: list[str], scope: dict[str, Any]) -> Matcher:
-    source = "".join(lines)
-    filename = f"<lamina rules {name} {hash(source):x}>"
-    linecache.cache[filename] = (len(source), None, lines, filename)
-    exec(compile(source, filename, "exec"), scope)
-    matcher: Matcher = scope["match"]
-    return matcher
-
-
-def _lines(rule: Rule | FunctionRule) -> Iterator[str]:
+def _lines(rule: Rule) -> Iterator[str]:
     """One for each form of the left side: its tests, then the rule, given what holes match."""
-    for left in rule.variants if isinstance(rule, Rule) else [None]:
+    for left in rule.forms or [None]:
         holes: dict[str, str] = {}
         tests = [*_tests(left, "n", holes)][1:] if left else []  # the operation of n is known
         given = "".join(f", {hole}={path}" for hole, path in holes.items())
@@ -126,8 +121,7 @@ def rewrite(
             continue
         src = tuple([done[operand] for operand in node.src])
         current = node if src == node.src else Node(node.op, src, node.arg)
-        matcher = rules[current.op]
-        match = matcher(current) if matcher else None
+        match = rules[current.op](current)
         if match is None:
             done[node] = done[current] = current
             continue

@@ -2,7 +2,7 @@
 say.
 
     f, d = hole("f", Kinds.FLOAT), hole("d", Kinds.FLOAT, constant=True)
-    Rule("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal)
+    equation("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal)
 
 A constant in an equation stands for that value in the dtypes that its holes may have: an integer
 for integers and floats. Every commuted form of the left side is matched too.
@@ -39,33 +39,40 @@ def filled(term: Node, holes: dict[str, Node], like: Node) -> Node:
     return Node(term.op, tuple(filled(one, holes, sibling) for one in term.src), term.arg)
 
 
-class Rule:
-    """The equation `left` = `right`, used from left to right where `guard` holds: a function whose
-    parameters are named as the holes, of the nodes that they match. `variants` are the forms of
-    `left` that are matched, itself first. Raises RuleError when `left` is no operation or lacks a
-    hole of `right`."""
+class Rule(NamedTuple):
+    """A function from a node of `ops`, and from what holes match, to an equal node; to None or
+    itself means not to apply. An equation has forms of its left side that are matched."""
 
-    def __init__(
-        self, name: str, left: Node, right: Node | Scalar, guard: Callable[..., bool] | None = None
-    ) -> None:
-        if left.op is Op.HOLE:
-            raise RuleError(f"rule {name}: the left side {text(left)} is not an operation")
-        self.name = name
-        self.ops = (left.op,)
-        self.left = left
-        self.right = left.lift(right)
-        self.guard = guard
-        if missing := _names(self.right) - _names(left):
-            raise RuleError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
-        self.variants = tuple(dict.fromkeys(_commuted(left)))
+    name: str
+    ops: tuple[Op, ...]
+    apply: Callable[..., Node | None]
+    forms: tuple[Node, ...] = ()
+    equation: str = ""
 
-    def __repr__(self) -> str:
-        condition = f", {self.guard.__name__}" if self.guard else ""
-        return f"{self.name}: {text(self.left)} = {text(self.right)}{condition}"
 
-    def apply(self, node: Node, /, **holes: Node) -> Node | None:
-        """The right side for a node that the left side matches; None where the guard fails."""
-        return filled(self.right, holes, node) if not self.guard or self.guard(**holes) else None
+def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], Rule]:
+    """Make a function a rule for nodes of `ops`."""
+    return lambda function: Rule(function.__name__, ops, function)
+
+
+def equation(
+    name: str, left: Node, right: Node | Scalar, guard: Callable[..., bool] | None = None
+) -> Rule:
+    """The rule `left` = `right`, used from left to right where `guard` holds: a function whose
+    parameters are named as the holes, of the nodes that they match. Raises RuleError when `left`
+    is no operation or lacks a hole of `right`."""
+    right = left.lift(right)
+    if left.op is Op.HOLE:
+        raise RuleError(f"rule {name}: the left side {text(left)} is not an operation")
+    if missing := _names(right) - _names(left):
+        raise RuleError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
+
+    def apply(node: Node, /, **holes: Node) -> Node | None:
+        return filled(right, holes, node) if not guard or guard(**holes) else None
+
+    condition = f", {guard.__name__}" if guard else ""
+    forms = tuple(dict.fromkeys(_commuted(left)))
+    return Rule(name, (left.op,), apply, forms, f"{text(left)} = {text(right)}{condition}")
 
 
 def text(term: Node) -> str:
@@ -85,16 +92,3 @@ def _commuted(term: Node) -> Iterator[Node]:
         yield Node(term.op, src, term.arg)
         if term.op in Group.COMMUTATIVE:
             yield Node(term.op, src[::-1], term.arg)
-
-
-class FunctionRule(NamedTuple):
-    """A rule as a function from a node to an equal one; to None or itself means not to apply."""
-
-    name: str
-    ops: tuple[Op, ...]
-    apply: Callable[[Node], Node | None]
-
-
-def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], FunctionRule]:
-    """Make a FunctionRule for nodes of `ops`."""
-    return lambda function: FunctionRule(function.__name__, ops, function)

@@ -20,7 +20,7 @@ from lamina.ir.interpreter import constant_of, fold
 from lamina.ir.node import Node
 from lamina.ir.ops import Kinds, Op
 from lamina.rewrite.engine import RuleSet
-from lamina.rewrite.rules import Rule, hole, on
+from lamina.rewrite.rules import equation, hole, on
 from lamina.simplify.movement import MOVEMENT
 
 
@@ -100,42 +100,42 @@ true, false = p.lift(True), p.lift(False)
 ALGEBRA = RuleSet("algebra", [
     fold_constants, constant_right, convert,
     # Two constants in a chain become one. For floats that would change the rounding.
-    Rule("add_constants", (i + m) + n, i + (m + n)),
+    equation("add_constants", (i + m) + n, i + (m + n)),
     # Sums.
-    Rule("add_zero", i + 0, i),
-    Rule("add_negative_zero", f + -0.0, f),
-    Rule("negate_twice", Node(Op.NEG, (-r,)), r),
+    equation("add_zero", i + 0, i),
+    equation("add_negative_zero", f + -0.0, f),
+    equation("negate_twice", Node(Op.NEG, (-r,)), r),
     # Products and quotients.
-    Rule("multiply_by_one", r * 1, r),
-    Rule("multiply_by_minus_one", r * -1, -r),
-    Rule("negate_factor", -r * c, r * -c),
-    Rule("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal),
-    Rule("floor_divide_by_one", i // 1, i),
+    equation("multiply_by_one", r * 1, r),
+    equation("multiply_by_minus_one", r * -1, -r),
+    equation("negate_factor", -r * c, r * -c),
+    equation("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal),
+    equation("floor_divide_by_one", i // 1, i),
     # Powers. A library's power may be off by the last place, a product is not.
-    Rule("power_of_one", r**1, r),
-    Rule("power_of_two", r**2, r * r),
-    Rule("power_of_three", r**3, r * r * r),
+    equation("power_of_one", r**1, r),
+    equation("power_of_two", r**2, r * r),
+    equation("power_of_three", r**3, r * r * r),
     # Comparisons.
-    Rule("less_than_itself", x < x, False),
-    Rule("less_or_equal", (i < j) | i.eq(j), ~(j < i)),
+    equation("less_than_itself", x < x, False),
+    equation("less_or_equal", (i < j) | i.eq(j), ~(j < i)),
     # Bools and bits.
-    Rule("not_twice", ~~s, s),
-    Rule("and_itself", s & s, s),
-    Rule("and_false", p & False, False),
-    Rule("and_true", p & True, p),
-    Rule("or_false", p | False, p),
-    Rule("or_true", p | True, True),
-    Rule("or_absorbs", s | (s & t), s),
-    Rule("exclusive_or_false", p ^ False, p),
+    equation("not_twice", ~~s, s),
+    equation("and_itself", s & s, s),
+    equation("and_false", p & False, False),
+    equation("and_true", p & True, p),
+    equation("or_false", p | False, p),
+    equation("or_true", p | True, True),
+    equation("or_absorbs", s | (s & t), s),
+    equation("exclusive_or_false", p ^ False, p),
     # Choices.
-    Rule("where_true", where(true, x, y), x),
-    Rule("where_false", where(false, x, y), y),
-    Rule("where_same", where(p, x, x), x),
-    Rule("where_not", where(~p, x, y), where(p, y, x)),
-    Rule("where_inside_yes", where(p, where(p, x, y), z), where(p, x, z)),
-    Rule("where_inside_no", where(p, x, where(p, y, z)), where(p, x, z)),
-    Rule("where_else_false", where(p, q, false), p & q),
+    equation("where_true", where(true, x, y), x),
+    equation("where_false", where(false, x, y), y),
+    equation("where_same", where(p, x, x), x),
+    equation("where_not", where(~p, x, y), where(p, y, x)),
+    equation("where_inside_yes", where(p, where(p, x, y), z), where(p, x, z)),
+    equation("where_inside_no", where(p, x, where(p, y, z)), where(p, x, z)),
+    equation("where_else_false", where(p, q, false), p & q),
     # Derivatives, which stop at DETACH, have been taken.
-    Rule("detach", Node(Op.DETACH, (x,)), x),
+    equation("detach", Node(Op.DETACH, (x,)), x),
 ])  # fmt: skip
 SIMPLIFY = RuleSet("simplify", ALGEBRA.rules + MOVEMENT.rules)

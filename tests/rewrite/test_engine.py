@@ -11,7 +11,7 @@ from lamina.errors import RuleError
 from lamina.ir.node import Node, const, full
 from lamina.ir.ops import Op
 from lamina.rewrite.engine import Applied, RuleSet, rewrite
-from lamina.rewrite.rules import Kinds, Rule, hole, on
+from lamina.rewrite.rules import Kinds, equation, hole, on
 from lamina.simplify.algebra import SIMPLIFY, fold_constants
 from tests.generators import leaf
 
@@ -33,14 +33,14 @@ def fails(x: Node, a: Node) -> bool:
     raise ZeroDivisionError("on purpose")
 
 
-ADD_ZERO = Rule("add_zero", x + 0, x)
-ADD_SAME = Rule("add_same", x + x, x * 2)
-SWAP = Rule("swap", x // y, y // x)
-GROW = Rule("grow", f / 2, (f + 1) / 2)
-TIMES_TO_SHIFT = Rule("times_to_shift", x * 8, x << 3)
-SHIFT_TO_TIMES = Rule("shift_to_times", x << 3, x * 8)
-ADD_CONSTANTS = Rule("add_constants", (x + a) + b, x + a * b)
-GUARDED = Rule("guarded", x % a, x, fails)
+ADD_ZERO = equation("add_zero", x + 0, x)
+ADD_SAME = equation("add_same", x + x, x * 2)
+SWAP = equation("swap", x // y, y // x)
+GROW = equation("grow", f / 2, (f + 1) / 2)
+TIMES_TO_SHIFT = equation("times_to_shift", x * 8, x << 3)
+SHIFT_TO_TIMES = equation("shift_to_times", x << 3, x * 8)
+ADD_CONSTANTS = equation("add_constants", (x + a) + b, x + a * b)
+GUARDED = equation("guarded", x % a, x, fails)
 
 
 def test_unchanged_nodes_keep_identity() -> None:
@@ -147,9 +147,9 @@ def test_rules_apply_in_their_order() -> None:
 
 def test_malformed_rules_are_refused() -> None:
     with pytest.raises(RuleError, match="lacks y"):
-        Rule("leaves_out", x + 0, y)
+        equation("leaves_out", x + 0, y)
     with pytest.raises(RuleError, match="not an operation"):
-        Rule("not_an_operation", x, x)
+        equation("not_an_operation", x, x)
     with pytest.raises(RuleError, match="add_zero"):
         RuleSet("twice", [ADD_ZERO, ADD_ZERO])
 
@@ -161,5 +161,5 @@ def test_detach_is_dropped() -> None:
 
 
 def test_rules_print_as_equations() -> None:
-    assert repr(ADD_ZERO) == "add_zero: add(x, 0) = x"
-    assert repr(GUARDED) == "guarded: mod(x, a) = x, fails"
+    assert ADD_ZERO.equation == "add(x, 0) = x"
+    assert GUARDED.equation == "mod(x, a) = x, fails"
