@@ -30,6 +30,7 @@ from lamina.shape import Shape, prod
 from lamina.tensor.arguments import as_dtype, integer, normalize_axis, sizes_of
 from lamina.tensor.core import Tensor, as_tensor
 from lamina.tensor.indexing import take
+from lamina.tensor.movement import stack
 from lamina.tensor.reduction import argmax
 
 __all__ = [
@@ -84,9 +85,7 @@ def split(key: Tensor, n: int = 2) -> Tensor:
     """`n` new keys, uint32 of shape (n, 2), independent of each other and of draws with `key`."""
     # Draws count their streams from 0.
     words = _threefry(_key_words(key), build.iota(n, dtypes.uint32), _WORD)
-    first, second = (build.reshape(word, (n, 1)) for word in words)
-    pairs = build.pad(first, (0, 0), (0, 1)) | build.pad(second, (0, 1), (0, 0))
-    return Tensor.of(pairs, key.device)
+    return stack([Tensor.of(word, key.device) for word in words], axis=1)
 
 
 def _choose_key(seed: int | None, given: Tensor | None, device: str | None) -> Tensor:

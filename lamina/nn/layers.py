@@ -323,16 +323,14 @@ class _Recurrent:
         self.training = True
         bound = 1.0 / math.sqrt(hidden_size)
         rows = self._gates * hidden_size
-        for layer in range(num_layers):
-            width = hidden_size * len(self._suffixes(0)) if layer else input_size
-            for suffix in self._suffixes(layer):
+        ways = ("", "_reverse")[: 2 if bidirectional else 1]
+        self._suffixes = [[f"_l{layer}{way}" for way in ways] for layer in range(num_layers)]
+        for layer, suffixes in enumerate(self._suffixes):
+            width = hidden_size * len(ways) if layer else input_size
+            for suffix in suffixes:
                 shapes = ((rows, width), (rows, hidden_size), (rows,), (rows,))
                 for name, shape in zip(_NAMES, shapes[: 4 if bias else 2], strict=False):
                     setattr(self, name + suffix, _uniform(shape, bound, dtype, device))
-
-    def _suffixes(self, layer: int) -> list[str]:
-        forward = f"_l{layer}"
-        return [forward, f"{forward}_reverse"] if self.bidirectional else [forward]
 
     def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
         """The next state from the gates' inputs, (N, gates * hidden) each."""
@@ -340,35 +338,29 @@ class _Recurrent:
 
     def _run(self, x: Tensor, initial: State | None) -> tuple[Tensor, State]:
         """Outputs, in the layout of x, and final states (layers * directions, N, hidden)."""
-        batched = x.ndim == 3
-        if not batched:
-            x = x.unsqueeze(1)
-            initial = None if initial is None else tuple(one.unsqueeze(1) for one in initial)
-        elif self.batch_first:
-            x = x.transpose(0, 1)
-        steps: list[Tensor] = list(x.unstack(axis=0))
+        time = 1 if self.batch_first else 0
+        if x.ndim == 2:
+            given = None if initial is None else tuple(one.unsqueeze(1) for one in initial)
+            result, states = self._run(x.unsqueeze(1 - time), given)
+            return result.squeeze(1 - time), tuple(one.squeeze(1) for one in states)
+        steps: list[Tensor] = list(x.unstack(axis=time))
         if not steps:
             raise ShapeError(f"{type(self).__name__}: x of shape {x.shape} has no time steps")
-        nothing = zeros((x.shape[1], self.hidden_size), dtype=x.dtype, device=x.device)
+        nothing = zeros((x.shape[1 - time], self.hidden_size), dtype=x.dtype, device=x.device)
         finals: list[State] = []
-        for layer in range(self.num_layers):
+        for layer, suffixes in enumerate(self._suffixes):
             if layer and self.training and self.dropout:
                 steps = list(neural.dropout(stack(steps), self.dropout).unstack(axis=0))
             directions = []
-            for suffix in self._suffixes(layer):
+            for suffix, order in zip(suffixes, (1, -1), strict=False):
                 state = (nothing,) * self._states
                 if initial is not None:
                     state = tuple(one[len(finals)] for one in initial)
-                order = -1 if suffix.endswith("_reverse") else 1
                 outputs, final = self._layer(steps[::order], state, suffix)
                 directions.append(outputs[::order])
                 finals.append(final)
             steps = [concat(parts, axis=-1) for parts in zip(*directions, strict=True)]
-        result = stack(steps, axis=1 if self.batch_first and batched else 0)
-        states = tuple(stack(parts) for parts in zip(*finals, strict=True))
-        if batched:
-            return result, states
-        return result.squeeze(1), tuple(one.squeeze(1) for one in states)
+        return stack(steps, axis=time), tuple(map(stack, zip(*finals, strict=True)))
 
     def _layer(self, steps: list[Tensor], state: State, suffix: str) -> tuple[list[Tensor], State]:
         weights: list[Any] = [getattr(self, name + suffix, None) for name in _NAMES]

@@ -52,8 +52,7 @@ def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) 
         if name in state:  # it gets memory of its own; its old value is never computed
             value, wanted = state[name], tensor.requires_grad
             source = value.detach().to(tensor.device).cast(tensor.dtype)
-            same = tensor.dtype is value.dtype
-            tensor.rebind(source.contiguous().detach() if same else source)
+            tensor.rebind(source.contiguous().detach())
             tensor.requires_grad = wanted
             tensor.grad = None
             first[id(tensor)] = tensor
