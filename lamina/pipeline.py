@@ -89,10 +89,6 @@ class Planned(NamedTuple):
     code: Code | None = None
 
 
-def _on_graph(change: Callable[[list[Node]], list[Node]]) -> Callable[..., list[Node]]:
-    return lambda sinks, options: change(sinks)
-
-
 def _schedule(program: Program, options: Options) -> Planned:
     schedule = backend(options).schedule
     given = parse(options.schedule) if options.schedule else {}
@@ -135,9 +131,9 @@ def _print(planned: Planned, options: Options) -> Planned:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("split_complex", _on_graph(split_complex), "graph", "graph"),
-    Pass("simplify", _on_graph(partial(rewrite, rules=SIMPLIFY)), "graph", "graph"),
-    Pass("prepare", _on_graph(partial(rewrite, rules=PREPARE)), "graph", "graph"),
+    Pass("split_complex", lambda sinks, options: split_complex(sinks), "graph", "graph"),
+    Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
+    Pass("prepare", lambda sinks, options: rewrite(sinks, PREPARE), "graph", "graph"),
     Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).in_blocks),
          "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),

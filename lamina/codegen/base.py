@@ -360,22 +360,16 @@ class NestPrinter(Target):
     def _folds_of(self, nodes: Iterable[Node]) -> None:
         """Print the missing reductions beneath `nodes` that the open scopes can hold."""
         for fold in self._missing(toposort(nodes)):
-            for point in self.points(free_axes(fold)):
-                self.value(fold, point)
+            self.value(fold, next(self.points(free_axes(fold))))
 
     def _missing(self, nodes: Iterable[Node]) -> list[Node]:
-        """The reductions among `nodes` that the open scopes could hold, and do not."""
+        """The reductions among `nodes` that the open scopes could hold, and do not. Those of all
+        points of a tile are there at once."""
         bound = {axis for axis, depth in self.depth_of.items() if depth < len(self.scopes)}
-        return [
-            node
-            for node in nodes
-            if node.op is Op.FOLD
-            and free_axes(node) <= bound
-            and any(
-                self.key(node, point) not in self.scopes[self.home(node)].cache
-                for point in self.points(free_axes(node))
-            )
-        ]
+        folds = (node for node in nodes if node.op is Op.FOLD and free_axes(node) <= bound)
+        return [fold for fold in folds
+                if self.key(fold, next(self.points(free_axes(fold))))
+                not in self.scopes[self.home(fold)].cache]  # fmt: skip
 
     def _step(self, one: Accumulation, inner: Point, apart: bool) -> None:
         """Combine the parts at one point of the reduction's own tile, which has an accumulator

@@ -59,7 +59,6 @@ class Device(Heap):
         self.blocks: dict[int, Any] = {}  # of memory, by address
         self.released = 0  # blocks, whose addresses others may have now
         self.running = deque[tuple[Any, list[str], object]]()  # with names of kernels
-        self.library = functools.lru_cache(maxsize=256)(self._library)
         super().__init__(self.gpu.recommendedMaxWorkingSetSize() // 2, "metal")
 
     def __str__(self) -> str:
@@ -92,7 +91,7 @@ class Device(Heap):
                 what = f"metal: {error.localizedDescription()}; it ran {', '.join(kernels)}"
                 raise DeviceError(what)
 
-    def _library(self, source: str) -> Any:
+    def library(self, source: str) -> Any:
         options = self.metal.MTLCompileOptions.alloc().init()
         options.setFastMathEnabled_(False)  # which would take NaN and infinities away
         options.setLanguageVersion_(self.metal.MTLLanguageVersion3_1)
