@@ -17,17 +17,17 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lamina.codegen import c, gpu
 from lamina.codegen.legalize import legalize
 from lamina.codegen.metal import MetalPrinter
-from lamina.dtypes import DType
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.program import Program, build_program
-from lamina.ir.interpreter import check_chain, evaluate
+from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.ir.verify import verify, verify_kernel
 from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Target, schedule_kernel
 from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
@@ -39,12 +39,11 @@ from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import CpuProgram
 from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.metal import MetalProgram
-from lamina.runtime.profile import counter, passes, runs
+from lamina.runtime.profile import checker, counter, passes, runs
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.complex import split_complex
 from lamina.simplify.movement import PREPARE
 
-VERIFY = False  # check every dialect's invariants after every pass; the tests switch it on
 Code = CpuProgram | CudaProgram | MetalProgram
 
 
@@ -183,24 +182,9 @@ def compile_source(sinks: Sequence[Node], options: Options) -> Planned:
         before, started = value, time.perf_counter()
         value = one.function(value, options)
         seconds = time.perf_counter() - started
-        if VERIFY or options.check:
-            _verify(value)
-        passes.publish((one, seconds, before, value, options.debug))
+        passes.publish((one, seconds, before, value, options))
     assert isinstance(value, Planned)
     return value
-
-
-def _verify(value: Any) -> None:
-    """Check the invariants of a dialect."""
-    if isinstance(value, list):
-        verify(value)
-    elif isinstance(value, Program):
-        for launch in value.launches:
-            verify_kernel(launch.kernel)
-    elif not value.text:
-        for plan in value.plans.values():
-            if isinstance(plan.nest, Nest):
-                verify_nest(plan.nest)
 
 
 @lru_cache(maxsize=1024)
@@ -227,16 +211,14 @@ def execute(
     without a C compiler runs the interpreter, with a warning; one that the user named must work.
     """
     options = replace(options or current(), device=device)
-    if device == "interp":
-        return _interpret(sinks, inputs, device)
     try:
-        compiled = compile_sinks(tuple(sinks), options)
+        if device != "interp":
+            return run_compiled(compile_sinks(tuple(sinks), options), inputs, options)
     except CompilerNotFoundError as error:
         if options.cc:
             raise
         warnings.warn(f"programs run in the slow reference interpreter: {error}", stacklevel=2)
-        return _interpret(sinks, inputs, device)
-    return run_compiled(compiled, inputs, options)
+    return _interpret(sinks, inputs, device)
 
 
 def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -> list[Buffer]:
@@ -248,55 +230,25 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     arena, count = program.arena, len(program.chains)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count
-    timed = bool(options.debug or runs)
-    if options.check:
-        seconds = _run_checked(planned, table, options)
-    else:
-        seconds = code.run(table, count if timed else 0)
+    timed = count if options.debug or runs else 0
+    seconds = checker.run(planned, table, options) if options.check else code.run(table, timed)
     if timed:
-        runs.publish((planned, seconds, options.debug))
+        runs.publish((planned, seconds, options))
     return results
-
-
-def _run_checked(planned: Planned, table: list[Buffer], options: Options) -> list[float]:
-    """Run each chain as a program of its own, and compare what it wrote with the reference."""
-    program, seconds = planned.program, []
-    for chain in program.chains:
-        plans = {launch.kernel: planned.plans[launch.kernel] for launch in chain}
-        slots = {number: program.slots[number] for launch in chain for number in launch.slots}
-        places = {number: (table[program.place(slot)], slot.dtype, slot.size, slot.offset)
-                  for number, slot in slots.items() if slot.kind != "block"}  # fmt: skip
-        before = {number: _array(*place).copy() for number, place in places.items()}
-        alone = _print(Planned(replace(program, launches=chain), plans), options)
-        seconds += backend(options).load(alone.text, alone.launches, options).run(table, 1)
-        after = {number: _array(*place) for number, place in places.items()}
-        if wrong := check_chain([(one.kernel, one.slots) for one in chain], before, after):
-            text = "\n".join(map(str, plans.values()))
-            names = "+".join(plan.name for plan in plans.values())
-            raise VerifyError(f"check: kernel {names}: {wrong}\nits schedule:\n{text}")
-    return seconds
-
-
-def _array(buffer: Buffer, dtype: DType, size: int = -1, offset: int = 0) -> Any:
-    """The memory of `buffer`, or a copy where the host cannot see it, as a flat NumPy array of
-    `size` elements from byte `offset` on."""
-    import numpy as np
-
-    return np.frombuffer(buffer.on_host().view(), dtype.numpy, size, offset)
 
 
 def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
     """The reference device: the interpreter in place of the compiler."""
     leaves = {
-        node: _array(inputs[node.arg.storage], node.dtype).reshape(node.shape)
+        node: np.frombuffer(inputs[node.arg.storage].view(), node.dtype.numpy).reshape(node.shape)
         for node in toposort(sinks)
         if node.op is Op.BUFFER
     }
-    results = [value.copy() for value in evaluate(sinks, leaves)]  # an ASSIGN changes leaves
+    results = [value.tobytes() for value in evaluate(sinks, leaves)]  # an ASSIGN changes leaves
     buffers = []
-    for sink, value in zip(sinks, results, strict=True):
-        place = sink.src[0].arg.storage if sink.op is Op.ASSIGN else None
-        target = Buffer(value.nbytes, device) if place is None else inputs[place]
-        _array(target, sink.dtype)[:] = value.reshape(-1)
+    for sink, result in zip(sinks, results, strict=True):
+        assigns = sink.op is Op.ASSIGN
+        target = inputs[sink.src[0].arg.storage] if assigns else Buffer(len(result), device)
+        target.view()[:] = result
         buffers.append(target)
     return buffers

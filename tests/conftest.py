@@ -6,11 +6,14 @@ import difflib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from lamina import options, pipeline
+from lamina import options
+from lamina.explain.check import verify_result
+from lamina.runtime.profile import passes
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
@@ -45,8 +48,14 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def verification() -> Iterator[None]:
     """The compiler verifies every program after every pass."""
     with pytest.MonkeyPatch.context() as patch:
-        if hasattr(pipeline, "VERIFY"):
-            patch.setattr(pipeline, "VERIFY", True)
+        watch = passes.watch
+
+        def verified(done: tuple[Any, ...]) -> None:
+            verify_result(done[3])
+            if watch is not None:
+                watch(done)
+
+        patch.setattr(passes, "watch", verified)
         yield
 
 

@@ -1,5 +1,5 @@
-"""What passes make and what kernels take: records for whoever asks, and with ``LAMINA_DEBUG``
-lines on standard error."""
+"""What passes make and what kernels take: records for whoever asks, lines on standard error with
+``LAMINA_DEBUG``, and with ``LAMINA_CHECK`` the checks of `lamina.explain.check`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lamina.options import Options
 from lamina.runtime.profile import passes, runs
 
 if TYPE_CHECKING:
@@ -68,21 +69,25 @@ def _flops(kernel: AnyKernel) -> int:
     )
 
 
-def _print_run(run: tuple[Planned, list[float], int]) -> None:
-    planned, seconds, debug = run
-    for record, plans in _records(planned, seconds) if debug else ():
+def _watch_run(run: tuple[Planned, list[float], Options]) -> None:
+    planned, seconds, options = run
+    for record, plans in _records(planned, seconds) if options.debug else ():
         print(record, file=sys.stderr)
-        for plan in plans if debug >= 2 else ():
+        for plan in plans if options.debug >= 2 else ():
             if plan.moves:
                 print("    " + str(plan).replace("\n", "\n    "), file=sys.stderr)
 
 
-def _print_pass(done: tuple[Pass, float, Any, Any, int]) -> None:
-    step, _, before, after, debug = done
-    if debug < 3:
+def _watch_pass(done: tuple[Pass, float, Any, Any, Options]) -> None:
+    step, _, before, after, options = done
+    if options.check:
+        from lamina.explain.check import verify_result  # from then on it runs programs, too
+
+        verify_result(after)
+    if options.debug < 3:
         return
     print(f"-- {step.name}{' (unchanged)' if after == before else ''}", file=sys.stderr)
-    if after != before and (step.writes != "source" or debug >= 4):
+    if after != before and (step.writes != "source" or options.debug >= 4):
         print(_text(after), file=sys.stderr)
 
 
@@ -101,4 +106,4 @@ def _text(value: Any) -> str:
     )
 
 
-passes.watch, runs.watch = _print_pass, _print_run
+passes.watch, runs.watch = _watch_pass, _watch_run

@@ -1,9 +1,5 @@
-"""The reference: both dialects in NumPy, slow and plain, and what compiled kernels compare with.
-
-Values follow the dtype of each node exactly, bfloat16 and float8 through ml_dtypes. In a kernel
-every axis that a store mentions is a dimension, its own axes first: an AXIS is a grid that varies
-along one dimension and broadcasts along the others.
-"""
+"""The reference: graphs in NumPy, slow and plain. Values follow the dtype of each node exactly,
+bfloat16 and float8 through ml_dtypes."""
 
 from __future__ import annotations
 
@@ -15,36 +11,25 @@ from typing import Any
 import numpy as np
 
 from lamina import dtypes
-from lamina.dtypes import DType, Scalar, bool_
+from lamina.dtypes import DType, Scalar
 from lamina.errors import VerifyError
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.monoids import Monoid
-from lamina.ir.node import Node, const, full, toposort
+from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op, Reduce
 
 Array = Any  # numpy.ndarray
 Arrays = Sequence[Array]
-Launches = Sequence[tuple[AnyKernel, Sequence[int]]]  # kernels and the arrays of their parameters
 Row = Callable[..., Array]  # of the node, and the values of its operands
-
-# How far floats may be apart, as a share of the largest number that the kernel reads or writes.
-TOLERANCE: dict[DType, float] = {
-    dtypes.float8_e4m3fn: 0.13, dtypes.float8_e5m2: 0.26, dtypes.float16: 2e-3,
-    dtypes.bfloat16: 2e-2, dtypes.float32: 1e-5, dtypes.float64: 1e-13,
-    dtypes.complex64: 1e-5, dtypes.complex128: 1e-13,
-}  # fmt: skip
-ROUNDED = 0.01  # the share of integers or bools made from rounded floats that may differ
-EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
 
 
 def evaluate(
     sinks: Iterable[Node],
     leaves: Mapping[Node, Array] | None = None,
-    more: Mapping[Op, Row] | None = None,
+    rows: Mapping[Op, Row] | None = None,
 ) -> list[Array]:
-    """The values of `sinks`; `leaves` gives those of BUFFER and HOLE nodes, `more` adds to the
-    table of operations."""
-    sinks, rows = list(sinks), {**EVALUATE, **(more or {})}
+    """The values of `sinks`; `leaves` gives those of BUFFER and HOLE nodes, `rows` those of
+    operations in place of `EVALUATE`."""
+    sinks, rows = list(sinks), rows or EVALUATE
     values: dict[Node, Array] = dict(leaves or {})
     with np.errstate(all="ignore"):
         for node in toposort(sinks):
@@ -84,11 +69,10 @@ def scan(arg: Reduce, operands: Arrays) -> Array:
 def _prefixes(arg: Reduce, operands: Arrays) -> Array:
     """The reduced axes as one in front, and the prefixes along it, the empty one first, in rounds
     that double how far they reach (Hillis and Steele 1986, "Data parallel algorithms")."""
-    kept = [axis for axis in range(operands[0].ndim) if axis not in arg.axes]
     count = math.prod(operands[0].shape[axis] for axis in arg.axes)
     rows = []
     for operand, start in zip(operands, arg.monoid.identity(_dtypes(operands)), strict=True):
-        moved = np.transpose(operand, (*arg.axes, *kept))
+        moved = np.moveaxis(operand, arg.axes, range(len(arg.axes)))
         rows.append(np.insert(moved.reshape(count, *moved.shape[len(arg.axes) :]), 0, start, 0))
     reach = 1
     while reach <= count:
@@ -121,11 +105,11 @@ def _scatter(node: Node, base: Array, index: Array, update: Array) -> Array:
     axis, size = node.arg.axis, base.shape[node.arg.axis]
     out, at = np.insert(base, size, 0, axis), [*np.indices(index.shape, sparse=True)]
     at[axis] = _places(index, size)
-    _put(node.arg.monoid, out, tuple(at), update)
+    put(node.arg.monoid, out, tuple(at), update)
     return np.delete(out, size, axis)
 
 
-def _put(monoid: Monoid | None, array: Array, places: Any, elements: Array) -> None:
+def put(monoid: Monoid | None, array: Array, places: Any, elements: Array) -> None:
     """Write elements, one after the other, combined with what is there if there is a monoid."""
     if monoid is None:
         array[places] = elements
@@ -190,116 +174,3 @@ def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node:
     scalar = Node(op, src, arg)
     (value,) = evaluate([scalar])
     return full(operands[0].shape, value.item(), scalar.dtype)
-
-
-def run_chain(launches: Launches, arrays: dict[int, Array]) -> None:
-    """Run kernels on flat NumPy arrays, in place, all of them for one block after the other; those
-    of block memory are made as they are needed."""
-    for kernel, slots in launches:
-        for slot, one in zip(slots, kernel.parameters, strict=True):
-            if one.memory == "block":
-                arrays.setdefault(slot, np.zeros(one.size, one.dtype.numpy))
-    for block in np.ndindex(*(axis.arg.size for axis in launches[0][0].block_axes)):
-        for kernel, slots in launches:
-            at = dict(zip(kernel.block_axes, block, strict=True))
-            run_kernel(kernel, [arrays[slot] for slot in slots], at)
-
-
-def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None = None) -> None:
-    """Run `kernel` on its parameters, flat NumPy arrays, in place, where some axes have the values
-    `at`; what is computed is computed before anything is written. Raises VerifyError for an index
-    outside its parameter."""
-    if isinstance(kernel, SortKernel):
-        keys = arrays[0].reshape(kernel.rows, kernel.length)
-        arrays[1][:] = np.argsort(keys, axis=-1, stable=True).reshape(-1)
-        return
-    ready = [(store, *_elements(store, arrays, at or {})) for store in kernel.stores]
-    for store, places, elements in ready:
-        target = arrays[store.parameter]
-        _check_places(places, target, f"a store to parameter {store.parameter}")
-        with np.errstate(all="ignore"):
-            _put(store.monoid, target, places, elements)
-
-
-def _elements(store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Array, Array]:
-    """Where a store writes, and what, in the order of its axes."""
-    order = toposort((*store.axes, *roots_of(store)))
-    axes = [one for one in order if one.op is Op.AXIS and one not in at]  # the store's own first
-
-    def load(node: Node, index: Array, holds: Any = True) -> Array:
-        number, array = node.arg.parameter, arrays[node.arg.parameter]
-        index, holds = np.broadcast_arrays(index, holds)
-        _check_places(index[holds], array, f"a load from parameter {number}")
-        return np.insert(array, array.size, 0)[np.where(holds, index, array.size)]
-
-    def reduction(node: Node, *operands: Array) -> Array:
-        monoid, part = node.arg
-        dims = tuple(map(axes.index, bound_axes(node)))
-        arg, parts = Reduce(monoid, dims, part), np.broadcast_arrays(*operands)[: monoid.arity]
-        prefix = node.op is Op.PREFIX
-        return scan(arg, parts) if prefix else np.expand_dims(reduce(arg, parts), dims)
-
-    grids = dict(zip(axes, np.indices([axis.arg.size for axis in axes], sparse=True), strict=True))
-    leaves = grids | {axis: np.array(value) for axis, value in at.items()}
-    roots = store.condition or const(True, bool_), store.index, store.value
-    rows = {Op.LOAD: load, Op.FOLD: reduction, Op.PREFIX: reduction}
-    shape = [axis.arg.size if axis in store.axes else 1 for axis in axes]
-    holds, places, elements = (
-        np.broadcast_to(value, shape).reshape(-1) for value in evaluate(roots, leaves, rows)
-    )
-    return places[holds], elements[holds]
-
-
-def _check_places(places: Array, array: Array, what: str) -> None:
-    outside = places[(places < 0) | (places >= array.size)]
-    if outside.size:
-        raise VerifyError(f"{what} at {outside.flat[0]}: it has {array.size} elements")
-
-
-def check_chain(
-    launches: Launches, before: dict[int, Array], after: Mapping[int, Array]
-) -> str | None:
-    """What the arrays `after` kernels have run have otherwise than the reference makes of those
-    `before`, which are overwritten; or None. All are flat arrays."""
-    with np.errstate(all="ignore"):
-        scale = _scale(list(before.values()))
-        run_chain(launches, before)
-        for kernel, slots in launches:
-            for number, (slot, parameter) in enumerate(zip(slots, kernel.parameters, strict=True)):
-                sorts = isinstance(kernel, SortKernel) and number == 2
-                if sorts or not parameter.written or parameter.memory == "block":
-                    continue
-                want, got = before[slot], after[slot]
-                differing = np.flatnonzero(~_agree(parameter.dtype, got, want, scale))
-                if len(differing) > _allowed(kernel, number):
-                    at = int(differing[0])
-                    return (
-                        f"parameter {number} at {at}: {got[at]}, and the reference has "
-                        f"{want[at]}; {len(differing)} of {want.size} elements differ"
-                    )
-    return None
-
-
-def _allowed(kernel: AnyKernel, number: int) -> int:
-    """How many elements may differ: some where rounded floats decide integers or bools."""
-    parameter = kernel.parameters[number]
-    if isinstance(kernel, SortKernel) or parameter.dtype.is_float:
-        return 0
-    nodes = toposort(store.value for store in kernel.stores if store.parameter == number)
-    rounds = any(node.dtype.is_float and node.op not in EXACT for node in nodes)
-    return max(1, int(ROUNDED * parameter.size)) if rounds else 0
-
-
-def _scale(arrays: Arrays) -> float:
-    """The largest finite magnitude among floats."""
-    found = [np.abs(one.astype(np.complex128)) for one in arrays if one.dtype.kind not in "biu"]
-    return max((float(one[np.isfinite(one)].max(initial=0)) for one in found), default=0.0)
-
-
-def _agree(dtype: DType, got: Array, want: Array, scale: float) -> Any:
-    """Elementwise; a NaN agrees with a NaN."""
-    if dtype not in TOLERANCE:
-        return got == want
-    tolerance, reach = TOLERANCE[dtype], max(scale, _scale([want]))
-    got, want = got.astype(np.complex128), want.astype(np.complex128)
-    return np.isclose(got, want, rtol=10 * tolerance, atol=tolerance * reach, equal_nan=True)

@@ -31,5 +31,6 @@ class Recorder(list[list[Any]]):
 
 
 counter = SimpleNamespace(kernels=0)  # run by this process
-passes = Recorder()  # (pass, seconds, what it got, what it made, the option `debug`)
-runs = Recorder()  # (program, the seconds of each of its chains, the option `debug`)
+checker = SimpleNamespace(run=None)  # with the option `check`, what runs programs on their tables
+passes = Recorder()  # (pass, seconds, what it got, what it made, the options)
+runs = Recorder()  # (program, the seconds of each of its chains, the options)

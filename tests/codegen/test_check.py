@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,17 +16,20 @@ from lamina.codegen import c
 from lamina.codegen.c import CPrinter
 from lamina.dtypes import DType, bool_, float32, float64, int64
 from lamina.errors import VerifyError
+from lamina.explain import check, report
+from lamina.fuse.program import Launch
 from lamina.ir import build
-from lamina.ir.interpreter import check_chain
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op
 from lamina.kernel.schedule import Chain, Nest, apply
 from lamina.options import current, using
+from lamina.runtime.profile import passes
 from lamina.simplify import index as ix
 from tests.generators import leaf
 from tests.programs import RandomProgram, disagreement, merged, random_program
+from tests.test_layers import ROOT
 
 X = leaf(0, (20, 40), float32)
 PROGRAM = RandomProgram(
@@ -71,7 +77,7 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(nest, chains=(Chain((row,), row.arg.size - 1),))
 
     monkeypatch.setattr(pipeline, "apply", wrong)
-    monkeypatch.setattr(pipeline, "verify_nest", lambda nest: None)
+    monkeypatch.setattr(check, "verify_nest", lambda nest: None)
     with pytest.raises(VerifyError, match="1 of 20 elements differ"):
         run_checked(replace_leaf(PROGRAM, 2))
 
@@ -96,16 +102,29 @@ def test_verification_runs_in_check_mode(monkeypatch: pytest.MonkeyPatch) -> Non
     def complain(kernel: object) -> None:
         raise VerifyError("seen")
 
-    monkeypatch.setattr(pipeline, "VERIFY", False)
-    monkeypatch.setattr(pipeline, "verify_kernel", complain)
+    monkeypatch.setattr(passes, "watch", report._watch_pass)
+    monkeypatch.setattr(check, "verify_kernel", complain)
     assert disagreement(replace_leaf(PROGRAM, 4)._replace(sinks=[]), current()) is None
     with pytest.raises(VerifyError, match="seen"):
         run_checked(replace_leaf(PROGRAM, 5))
 
 
+def test_the_environment_switches_it_on() -> None:
+    code = """
+import sys, lamina
+loaded = "lamina.explain.check" in sys.modules
+print(loaded, (lamina.ones(2) + 1.0).numpy(), "lamina.explain.check" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "LAMINA_CHECK": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "False [2. 2.] True", done.stderr
+
+
 def check_kernel(kernel: Kernel, before: list[np.ndarray], after: np.ndarray) -> str | None:
     arrays = dict(enumerate(before))
-    return check_chain([(kernel, (0, 1))], arrays, {**arrays, 1: after})
+    return check.difference([Launch(kernel, (0, 1))], arrays, {**arrays, 1: after})
 
 
 def copying(dtype: DType, rounded: bool = False) -> Kernel:

@@ -9,8 +9,9 @@ import pytest
 
 from lamina.dtypes import bfloat16, float32
 from lamina.errors import VerifyError
+from lamina.explain.check import run_kernel
 from lamina.fuse.program import build_program
-from lamina.ir.interpreter import evaluate, run_kernel
+from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op

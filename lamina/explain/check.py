@@ -1,0 +1,169 @@
+"""What ``LAMINA_CHECK=1`` adds: what each pass returns is verified, and each kernel, or chain of
+such, runs alone and is compared with the reference of kernels, `run_kernel`: NumPy, slow and plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lamina.errors import VerifyError
+from lamina.fuse.program import Launch, Program
+from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce, scan
+from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op, Reduce
+from lamina.ir.verify import verify, verify_kernel
+from lamina.kernel.schedule import Nest
+from lamina.kernel.verify import verify_nest
+from lamina.options import Options
+from lamina.pipeline import Planned, backend
+from lamina.runtime.buffer import Buffer
+from lamina.runtime.profile import checker
+
+# How far floats may be apart, as a share of the largest number that the kernel reads or writes.
+TOLERANCE = {
+    "float8_e4m3fn": 0.13, "float8_e5m2": 0.26, "float16": 2e-3, "bfloat16": 2e-2,
+    "float32": 1e-5, "float64": 1e-13,
+}  # fmt: skip
+ROUNDED = 0.01  # the share of integers or bools made from rounded floats that may differ
+EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
+
+
+def verify_result(value: Any) -> None:
+    """Check the invariants of what a pass returned. Raises VerifyError."""
+    if isinstance(value, list):
+        verify(value)
+    elif isinstance(value, Program):
+        for launch in value.launches:
+            verify_kernel(launch.kernel)
+    elif not value.text:
+        for plan in value.plans.values():
+            if isinstance(plan.nest, Nest):
+                verify_nest(plan.nest)
+
+
+def run_checked(planned: Planned, table: Sequence[Buffer], options: Options) -> list[float]:
+    """Run each chain as a program of its own; the seconds of each. Raises VerifyError, naming the
+    kernels, the element and the schedule, if one wrote what the reference does not write."""
+    program, target, seconds = planned.program, backend(options), []
+    for chain in program.chains:
+        plans = {one.kernel: planned.plans[one.kernel] for one in chain}
+        nests = {kernel: (plan.name, plan.nest) for kernel, plan in plans.items()}
+        text, launches = target.print(replace(program, launches=chain), nests)
+        before = _arrays(program, chain, table)
+        seconds += target.load(text, launches, options).run(table, 1)
+        if wrong := difference(chain, before, _arrays(program, chain, table)):
+            names = "+".join(plan.name for plan in plans.values())
+            moves = "\n".join(map(str, plans.values()))
+            raise VerifyError(f"check: kernel {names}: {wrong}\nits schedule:\n{moves}")
+    return seconds
+
+
+def _arrays(program: Program, chain: Iterable[Launch], table: Sequence[Buffer]) -> dict[int, Array]:
+    """Flat copies of what the slots of a chain hold; those of block memory begin as zeros."""
+    arrays = {}
+    for number in {number for launch in chain for number in launch.slots}:
+        slot = program.slots[number]
+        in_table = slot.kind != "block"
+        memory = table[program.place(slot)].on_host().view() if in_table else bytes(program.block)
+        arrays[number] = np.frombuffer(memory, slot.dtype.numpy, slot.size, slot.offset).copy()
+    return arrays
+
+
+@np.errstate(all="ignore")
+def difference(
+    chain: Sequence[Launch], before: Mapping[int, Array], after: Mapping[int, Array]
+) -> str | None:
+    """What the arrays `after` a chain has run have otherwise than the reference makes of those
+    `before`, which are overwritten; or None. All are flat arrays, by slot."""
+    largest = _largest(before.values())
+    for block in np.ndindex(*(axis.arg.size for axis in chain[0].kernel.block_axes)):
+        for launch in chain:
+            at = dict(zip(launch.kernel.block_axes, block, strict=True))
+            run_kernel(launch.kernel, [before[slot] for slot in launch.slots], at)
+    for kernel, slots in ((launch.kernel, launch.slots) for launch in chain):
+        stores = () if isinstance(kernel, SortKernel) else kernel.stores
+        for number in {store.parameter for store in stores} or {1}:  # where a sort has its order
+            values = [store.value for store in stores if store.parameter == number]
+            got, want = after[slots[number]], before[slots[number]]
+            wrong = _differing(got, want, values, largest)
+            if len(wrong) and kernel.parameters[number].memory == "device":
+                return (
+                    f"parameter {number} at {wrong[0]}: {got[wrong[0]]}, and the reference has "
+                    f"{want[wrong[0]]}; {len(wrong)} of {want.size} elements differ"
+                )
+    return None
+
+
+def _differing(got: Array, want: Array, values: Iterable[Node], largest: float) -> Array:
+    """Where results differ; nowhere if rounded floats decide integers or bools, and few differ. A
+    NaN agrees with a NaN."""
+    if tolerance := TOLERANCE.get(want.dtype.name):
+        got, want = got.astype(np.float64), want.astype(np.float64)
+        reach = tolerance * max(largest, _largest([want]))
+        return np.flatnonzero(~np.isclose(got, want, 10 * tolerance, reach, equal_nan=True))
+    wrong = np.flatnonzero(got != want)
+    rounds = any(one.dtype.is_float and one.op not in EXACT for one in toposort(values))
+    return wrong[:0] if rounds and len(wrong) <= max(1, ROUNDED * want.size) else wrong
+
+
+def _largest(arrays: Iterable[Array]) -> float:
+    """The largest finite magnitude among floats."""
+    floats = (np.abs(one.astype(np.float64)) for one in arrays if one.dtype.name in TOLERANCE)
+    return max((float(one.max(where=np.isfinite(one), initial=0)) for one in floats), default=0.0)
+
+
+@np.errstate(all="ignore")
+def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None = None) -> None:
+    """Run `kernel` on its parameters, flat NumPy arrays, in place, where some axes have the values
+    `at`; what is computed is computed before anything is written. Raises VerifyError for an index
+    outside its parameter."""
+    if isinstance(kernel, SortKernel):
+        arrays[1][:] = np.argsort(arrays[0].reshape(-1, kernel.length), stable=True).ravel()
+        return
+    ready = [(store, *_elements(store, arrays, at or {})) for store in kernel.stores]
+    for store, places, elements in ready:
+        put(store.monoid, arrays[store.parameter], places, elements)
+
+
+def _elements(store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Array, Array]:
+    """Where a store writes, and what, in the order of its axes. Every axis is a dimension, the
+    store's own first: an AXIS varies along its own and broadcasts along the others."""
+    axes = [one for one in toposort((*store.axes, *roots_of(store))) if one.op is Op.AXIS]
+    ranges = ([at[axis]] if axis in at else range(axis.arg.size) for axis in axes)
+    grids = dict(zip(axes, np.ix_(*ranges), strict=True))
+
+    def inside(places: Array, number: int, what: str) -> Array:
+        size = arrays[number].size
+        if (outside := places[(places < 0) | (places >= size)]).size:
+            where = f"a {what} parameter {number} at {outside[0]}"
+            raise VerifyError(f"{where}: it has {size} elements")
+        return places
+
+    def load(node: Node, index: Array, holds: Any = True) -> Array:
+        index, holds = np.broadcast_arrays(index, holds)
+        found, number = np.zeros(index.shape, node.dtype.numpy), node.arg.parameter
+        found[holds] = arrays[number][inside(index[holds], number, "load from")]
+        return found
+
+    def reduction(node: Node, *operands: Array) -> Array:
+        dims = tuple(map(axes.index, bound_axes(node)))
+        arg = Reduce(node.arg.monoid, dims, node.arg.part)
+        parts = np.broadcast_arrays(*operands)[: arg.monoid.arity]
+        fold = node.op is Op.FOLD
+        return np.expand_dims(reduce(arg, parts), dims) if fold else scan(arg, parts)
+
+    rows = {**EVALUATE, Op.LOAD: load, Op.FOLD: reduction, Op.PREFIX: reduction}
+    shape = [grids[axis].size if axis in store.axes else 1 for axis in axes]
+    elements, places, *holds = (
+        np.broadcast_to(one, shape).reshape(-1) for one in evaluate(roots_of(store), grids, rows)
+    )
+    kept = holds[0] if holds else slice(None)
+    return inside(places[kept], store.parameter, "store to"), elements[kept]
+
+
+checker.run = run_checked
