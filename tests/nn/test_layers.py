@@ -51,6 +51,7 @@ CASES = [
     case("LSTM", (5, 2, 3), 3, 4),
     case("LSTM", (2, 5, 3), 3, 4, num_layers=2, bidirectional=True, batch_first=True),
     case("LSTM", (5, 3), 3, 4, bias=False),
+    case("GRU", (5, 3), 3, 4, bidirectional=True, batch_first=True),
     case("GRU", (5, 2, 3), 3, 4),
     case("GRU", (2, 5, 3), 3, 4, num_layers=2, bidirectional=True, batch_first=True),
 ]
@@ -170,6 +171,12 @@ def test_attention_agrees(batch_first: bool, widths: dict[str, int]) -> None:
     ]
     check_layers(ours, theirs, inputs)
     check_layers(ours, theirs, inputs, average_attn_weights=False)
+
+
+def test_attention_without_a_batch_agrees() -> None:
+    ours, theirs = nn.MultiheadAttention(8, 2), torch.nn.MultiheadAttention(8, 2)
+    state = np.random.default_rng(4)
+    check_layers(ours, theirs, [state.standard_normal((n, 8)).astype(np.float32) for n in (3, 4, 4)])
 
 
 @pytest.mark.parametrize("need_weights", [False, True])

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, nn
+from lamina import Tensor, nn, pipeline
 from lamina.errors import GradientError, ShapeError
+from lamina.ir.ops import Op
 from lamina.nn import optim, schedules
 
 Array = np.ndarray[Any, Any]
@@ -195,6 +196,22 @@ def test_a_parameter_without_a_gradient_stays() -> None:
     optimizer.step([None, lm.ones((2,))])
     np.testing.assert_array_equal(one.numpy(), [1.0, 2.0])
     assert (other.numpy() < [1.0, 2.0]).all()
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "Lamb"])
+def test_a_step_stores_parameters_and_state_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optimizer = getattr(optim, name)([Tensor([1.0, 2.0], requires_grad=True)])
+    gradient, sinks, execute = Tensor([0.5, -1.0]), [], pipeline.execute
+
+    def watched(wanted: Any, *rest: Any) -> Any:
+        sinks.extend(wanted)
+        return execute(wanted, *rest)
+
+    monkeypatch.setattr(pipeline, "execute", watched)
+    optimizer.step([gradient])
+    assert {one.op for one in sinks} == {Op.ASSIGN}
 
 
 def test_the_state_is_saved_and_restored() -> None:
