@@ -176,7 +176,8 @@ def test_attention_agrees(batch_first: bool, widths: dict[str, int]) -> None:
 def test_attention_without_a_batch_agrees() -> None:
     ours, theirs = nn.MultiheadAttention(8, 2), torch.nn.MultiheadAttention(8, 2)
     state = np.random.default_rng(4)
-    check_layers(ours, theirs, [state.standard_normal((n, 8)).astype(np.float32) for n in (3, 4, 4)])
+    inputs = [state.standard_normal((length, 8)).astype(np.float32) for length in (3, 4, 4)]
+    check_layers(ours, theirs, inputs)
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
