@@ -24,9 +24,9 @@ class DType:
         self.is_int = kind in ("int", "uint")
         self.python: type[Any] = {"bool": bool, "float": float, "complex": complex}.get(kind, int)
         signed = 1 << (bits - 1)
-        inf = float("inf")
-        self.min: Scalar = {"float": -inf, "int": -signed}.get(kind, 0)
-        self.max: Scalar = {"float": inf, "int": signed - 1, "bool": 1}.get(kind, 2 * signed - 1)
+        most = 448.0 if name == "float8_e4m3fn" else float("inf")  # "fn": it has no infinity
+        self.min: Scalar = {"float": -most, "int": -signed}.get(kind, 0)
+        self.max: Scalar = {"float": most, "int": signed - 1, "bool": 1}.get(kind, 2 * signed - 1)
 
     def __repr__(self) -> str:
         return f"lamina.{self.name}"

@@ -305,3 +305,12 @@ def test_a_scalar_rounds_like_an_array(dtype: DType) -> None:
     bits = [fold(Op.BITCAST, (one,), carrier(dtype)).arg.value for one in constants]
     same(np.array(rounded, np.float32), expected.astype(np.float32))
     same(np.array(bits, unsigned(dtype)).view(dtype.numpy), expected)
+
+
+@small_dtypes
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_extremes_begin_with_a_number_that_the_dtype_has(dtype: DType, device: str) -> None:
+    a = (np.random.default_rng(4).integers(-9, 9, (5, 40)) * 0.5).astype(dtype.numpy)
+    for monoid, extreme in ((monoids.MAX, np.max), (monoids.MIN, np.min)):
+        (found,) = run([build.reduce(monoid, (1,), leaf(a))], device)
+        same(found, extreme(a.astype(np.float32), 1).astype(dtype.numpy))
