@@ -29,7 +29,7 @@ from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.kernel.gpu import schedule_for_gpu
-from lamina.kernel.heuristic import Target, schedule_kernel
+from lamina.kernel.heuristic import schedule_kernel
 from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
@@ -151,15 +151,9 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
     return f"{kind}{number}_{'x'.join(str(axis.arg.size) for axis in store.axes) or '1'}"
 
 
-def cpu_target(options: Options) -> Target:
-    """This machine, as the scheduler sees it."""
-    width = compiler.find(options).vector_bytes
-    return Target(width, 32 if width == 64 else 16)
-
-
 CPU = Backend(
     True,
-    lambda kernel, options: schedule_kernel(kernel, cpu_target(options)),
+    lambda kernel, options: schedule_kernel(kernel, compiler.find(options).vector_bytes),
     lambda program, nests: (c.print_program(program, nests), ()),
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip

@@ -16,11 +16,11 @@ from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel import schedule as moves
-from lamina.kernel.heuristic import Planner, Target, reads, reusing, score, store_score, suits
+from lamina.kernel.heuristic import Planner, reads, reusing, score, store_score, suits, turned
 from lamina.kernel.schedule import WARP
 from lamina.simplify import index as ix
 
-GPU = Target(16, 255)
+ACCESS = 16  # bytes that a thread reads or writes at once
 ENOUGH = 1 << 15  # threads that keep a GPU busy
 TILE, LANES = 8, 4  # rows and columns of the register tile of a contraction, and its steps
 SIDE = 8  # threads side by side along rows that a reduction or a transpose reads across
@@ -28,8 +28,8 @@ SIDE = 8  # threads side by side along rows that a reduction or a transpose read
 
 def schedule_for_gpu(kernel: Kernel) -> moves.Schedule:
     """The heuristic's schedule."""
-    plan = Planner(kernel, GPU)
-    plan.width = GPU.vector_bytes // max(2, *(one.dtype.itemsize for one in kernel.parameters))
+    plan = Planner(kernel, ACCESS)
+    plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in kernel.parameters))
     plan.fuse_all()
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
     fold = contraction((store.value for store in kernel.stores), rows)
@@ -42,6 +42,9 @@ def schedule_for_gpu(kernel: Kernel) -> moves.Schedule:
         _block_per_row(plan, shared, across)
     elif best is not None:
         _thread_per_row(plan, best, fold)
+    for axis in plan.kernel.row_axes:
+        if plan.nest.bound(axis) == "serial":
+            plan.bind(axis, "grid")
     return tuple(plan.moves)
 
 
@@ -63,19 +66,12 @@ def _shared(plan: Planner) -> list[Node]:
 
 def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> None:
     """A block for each row, or for a few whose neighbours in memory are along `across`."""
-    grid = list(plan.kernel.row_axes)
     lanes = _lanes(plan, across, SIDE) if across is not None else 1
     if across is not None and across.arg.size % (SIDE * lanes) == 0:
-        outer, inner = plan.split(across, SIDE * lanes)
-        if lanes > 1:
-            inner = plan.tile(inner, lanes, "unroll")
-        plan.bind(inner, "thread")
-        grid[grid.index(across)] = outer
-    for axis in grid:
-        plan.bind(axis, "grid")
+        _, inner = plan.split(across, SIDE * lanes)
+        plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
     for axis in shared:
-        lanes = _lanes(plan, axis, WARP)
-        plan.bind(plan.tile(axis, lanes, "unroll") if lanes > 1 else axis, "thread")
+        plan.bind(plan.tile(axis, _lanes(plan, axis, WARP), "unroll"), "thread")
 
 
 def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
@@ -84,7 +80,7 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     rows = plan.kernel.row_axes
     around = max(points(rows) // best.arg.size, 1)
     lanes, tall = _lanes(plan, best, max(ENOUGH // around, 1)), plan.width
-    across = None if plan.inner() else _turned(plan, best)
+    across = None if plan.inner() else next(iter(turned(plan, best, WARP).values()), None)
     if fold is not None:
         *_, across = None, *reusing(plan, fold, best)
         lanes, tall = max(lanes, LANES), TILE
@@ -103,9 +99,6 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     for axis in tile:
         plan.bind(axis, "unroll")
     plan.reorder([*last, *tile])
-    for axis in plan.kernel.row_axes:
-        if axis not in tile:
-            plan.bind(axis, "grid")
     for axis in bound_axes(fold)[-1:] if fold is not None else ():
         beside = any(suits(axis, *load.src) == 1 for load in reads(plan.kernel))
         if beside and axis.arg.size % LANES == 0:
@@ -124,12 +117,3 @@ def _lanes(plan: Planner, axis: Node, threads: int) -> int:
             terms, constant = ix.terms_of(index)
             lanes = gcd(lanes, constant, *(by for term, by in terms.items() if term is not axis))
     return lanes
-
-
-def _turned(plan: Planner, best: Node) -> Node | None:
-    """Another row axis, along which the neighbours of an operand lie."""
-    turned = (
-        axis for load in reads(plan.kernel) for axis in plan.kernel.row_axes
-        if suits(best, *load.src) == -1 and suits(axis, *load.src) == 1
-    )  # fmt: skip
-    return next(turned, None)

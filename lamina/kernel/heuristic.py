@@ -3,8 +3,8 @@
 1. Axes that every index walks together become one.
 2. The vector axis is the one along which most loads and stores touch neighbours: a row axis, or
    the innermost axis of each reduction and column loop.
-3. A contraction gets a register tile: an outer product of the atom's size where a row axis is
-   vectorised, a block of dot products where the reduction is.
+3. A contraction gets a register tile: an outer product where a row axis is vectorised, a block of
+   dot products where the reduction is.
 4. An operand whose neighbours in memory are far apart in the order of the loops, or in the cache's
    eyes the same place, is staged: panels of a product, blocks of a transpose.
 5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
@@ -16,9 +16,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import NamedTuple
 
-from lamina.dtypes import SHORT
+from lamina.dtypes import float32, float64
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points, roots_of
 from lamina.ir.node import Node, toposort
@@ -28,7 +27,12 @@ from lamina.simplify import index as ix
 
 CHUNK = 1 << 15  # operations that are worth handing to a thread
 MAX_CHUNKS = 256
-DOT_TILES = {32: (6, 4), 16: (3, 3)}  # by registers: dot products kept in them at once
+# Register tiles of products, by bytes of a vector: a column of scalars times a row of vectors, and
+# dot products along two axes. m * n accumulators stay in registers, m + n loads feed m * n fused
+# multiply-adds. Of 32 registers of 64 bytes 14 x 2 leaves two for the row and two for broadcasts;
+# of 16 of 32 bytes 6 x 2 does.
+OUTER_TILES = {64: (14, 2), 32: (6, 2)}
+DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
 CACHED = 1 << 17  # elements that stay in the second-level cache
 ROWS = 8  # rows that are reduced at once, or kept in registers when they are short
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
@@ -45,25 +49,18 @@ TURN = 16  # rows and columns of the block that a transpose stages
 PAGES = 512  # rows that transposed blocks keep to, so that the processor finds their pages
 
 
-class Target(NamedTuple):
-    """What the heuristic knows of a machine."""
-
-    vector_bytes: int
-    registers: int
-
-
 class Planner:
     """Builds a schedule move by move on the nest it has made so far."""
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
-        self.target = target
+    def __init__(self, kernel: Kernel, vector_bytes: int) -> None:
+        self.vector_bytes = vector_bytes
         self.moves: list[moves.Move] = []
         self.nest = moves.apply(kernel, ())
         self.next_axis = 1 + max((axis.arg.number for axis in self.nest.order), default=0)
         floats = [one.dtype for one in kernel.nodes if one.dtype.is_float]
         held = (one.itemsize for one in (*floats, *(own.dtype for own in kernel.parameters)))
         self.staged: list[tuple[int, Node]] = []  # parameters, and the loops they are filled in
-        self.width = target.vector_bytes // max([4, *held])  # elements that fill a vector register
+        self.width = vector_bytes // max([4, *held])  # elements that fill a vector register
 
     @property
     def kernel(self) -> Kernel:
@@ -108,14 +105,15 @@ class Planner:
         return self.nest.axis(outer), self.nest.axis(inner)
 
     def tile(self, axis: Node, size: int, to: str) -> Node:
-        """Bind `size` iterations of `axis` and return what is left outside them."""
+        """Bind `size` iterations of `axis`, if several, and return what is left outside them."""
+        if size == 1:
+            return axis
         outer, inner = self.split(axis, size)
         self.bind(inner, to)
         return outer
 
     def vectorize(self, axis: Node) -> None:
-        if (lanes := self.lanes(axis.arg.size)) > 1:
-            self.tile(axis, lanes, "vector")
+        self.tile(axis, self.lanes(axis.arg.size), "vector")
 
     def stage(self, values: Iterable[Node], at: Node) -> None:
         for value in values:
@@ -160,6 +158,18 @@ def store_score(kernel: Kernel, axis: Node) -> int:
     return sum(suits(axis, store.index, store.condition) for store in kernel.stores)
 
 
+def turned(plan: Planner, row: Node, least: int) -> dict[int, Node]:
+    """The parameters that lie along another row axis, not along `row`, and that axis, if both have
+    `least` elements."""
+    return {
+        load.arg.parameter: axis
+        for load in reads(plan.kernel)
+        for axis in plan.rows
+        if suits(row, *load.src) == -1 and suits(axis, *load.src) == 1
+        and min(row.arg.size, axis.arg.size) >= least
+    }  # fmt: skip
+
+
 def _work(kernel: Kernel) -> int:
     """Operations of the whole kernel, roughly."""
     return sum(
@@ -169,9 +179,9 @@ def _work(kernel: Kernel) -> int:
     )  # fmt: skip
 
 
-def schedule_kernel(kernel: Kernel, target: Target) -> moves.Schedule:
-    """The heuristic's schedule."""
-    plan = Planner(kernel, target)
+def schedule_kernel(kernel: Kernel, vector_bytes: int) -> moves.Schedule:
+    """The heuristic's schedule for a CPU with vectors of so many bytes."""
+    plan = Planner(kernel, vector_bytes)
     for axis in kernel.block_axes:
         plan.bind(axis, "parallel")
     plan.fuse_all()
@@ -228,17 +238,11 @@ def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
 def _vector_strip(plan: Planner, row: Node) -> None:
     """Vectors along a row; several of them where a reduction reads one row after the other, and
     blocks where an operand lies across."""
-    turned = {
-        load.arg.parameter: across
-        for load in reads(plan.kernel)
-        for across in plan.rows
-        if suits(row, *load.src) == -1 and suits(across, *load.src) == 1
-        and min(row.arg.size, across.arg.size) >= TURN
-    }  # fmt: skip
+    across = turned(plan, row, TURN)
     folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
     columns, steps = _carried(plan, folds[0], row, 1) if folds else (0, 0)
-    if turned and not plan.inner():
-        _turn(plan, row, turned)
+    if across and not plan.inner():
+        _turn(plan, row, across)
     elif steps:
         panel, row = plan.split(row, columns)
         loop, step = plan.split(bound_axes(folds[0])[0], steps)
@@ -279,9 +283,9 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     """Rows x vectors in registers, the reduction outside the tile; operands that lie badly for
     it in panels."""
     *_, column = None, *reusing(plan, fold, vector)
-    name = f"outer_{SHORT[fold.dtype]}x{plan.target.vector_bytes // fold.dtype.itemsize}"
-    atom = moves.ATOMS.get(name)
-    if column is None or atom is None or vector.arg.size < atom.lanes:
+    lanes = plan.vector_bytes // fold.dtype.itemsize
+    tile = OUTER_TILES.get(plan.vector_bytes) if fold.dtype in (float32, float64) else None
+    if column is None or tile is None or vector.arg.size < lanes:
         plan.vectorize(vector)
         if column is not None and column.arg.size >= ROWS:
             plan.tile(column, ROWS, "unroll")
@@ -302,9 +306,9 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     if columns:
         panel, vector = plan.split(vector, columns)
         outside = [panel, *outside]
-    outer_n, block = plan.split(vector, min(2, vector.arg.size // atom.lanes) * atom.lanes)
-    repeat, lane = plan.split(block, atom.lanes)
-    blocks = -(-column.arg.size // atom.m)
+    outer_n, block = plan.split(vector, min(tile[1], vector.arg.size // lanes) * lanes)
+    repeat, lane = plan.split(block, lanes)
+    blocks = -(-column.arg.size // tile[0])
     outer_m, height = plan.split(column, -(-column.arg.size // blocks))
     if packed:
         plan.staged += [(one.arg.parameter, outside[-1]) for one in wide]
@@ -313,7 +317,8 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     around = [outer_n, outer_m] if cached and not columns else [outer_m, outer_n]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     plan.reorder([*outside, *inside, *around, *reduced, height, repeat, lane])
-    plan.do(moves.Tensorize(reduced[-1].arg.number, name))
+    for axis, to in ((height, "unroll"), (repeat, "unroll"), (lane, "vector")):
+        plan.bind(axis, to)
     if steps:
         plan.do(moves.Carry(loop.arg.number))
 
@@ -379,7 +384,7 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     """A block of dot products whose vectors run along the reduction, or of rows where nothing is
     reused; the larger operand is read once, in the outer loop. False where rows do not fit."""
     rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)[:2]
-    heights: tuple[int, ...] = DOT_TILES[plan.target.registers]
+    heights: tuple[int, ...] = DOT_TILES[plan.vector_bytes]
     if fold is None:
         folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
         again = any(len(one.axes) > plan.kernel.rows for one in plan.kernel.stores)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from operator import le
 from typing import Any, ClassVar, NamedTuple
 
 from lamina.errors import FormatError
@@ -28,25 +27,6 @@ LOCAL = ("serial", "vector", "unroll")
 BINDINGS = (*LOCAL, "parallel", "grid", "thread")
 WARP = 32  # threads of a GPU that run in step
 Axes = tuple[Node, ...]
-
-
-class Atom(NamedTuple):
-    """What a short sequence of instructions multiplies and accumulates at once: a column of `m`
-    scalars with a row of `n` vectors of `lanes` elements."""
-
-    m: int
-    n: int
-    lanes: int
-
-
-# m * n accumulators stay in registers, m + n loads feed m * n fused multiply-adds. Of 32 registers
-# of 64 bytes 14 x 2 leaves two for the row and two for broadcasts; of 16 of 32 bytes 6 x 2 does.
-ATOMS = {
-    "outer_f32x16": Atom(14, 2, 16),
-    "outer_f64x8": Atom(14, 2, 8),
-    "outer_f32x8": Atom(6, 2, 8),
-    "outer_f64x4": Atom(6, 2, 4),
-}
 
 
 class Chain(NamedTuple):
@@ -232,27 +212,6 @@ class Stage(Move):
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
         kernel = replace(kernel, parameters=parameters)
         return replace(nest, kernel=kernel, fills=(*nest.fills, Fill(at, store)))
-
-
-@dataclass(frozen=True)
-class Tensorize(Move):
-    """Compute the reduction over `axis` with an atom of the table: the last three axes of the
-    order become its rows, vectors and lanes."""
-
-    axis: int
-    atom: str
-    text = "tensorize(a{axis}, {atom})"
-
-    def apply(self, nest: Nest) -> Nest:
-        self.require(self.atom in ATOMS, f"an atom is one of {', '.join(ATOMS)}")
-        self.require(nest.axis(self.axis).arg.reduce, "that is not the axis of a reduction")
-        atom, tile = ATOMS[self.atom], nest.order[-3:]
-        sizes = tuple(axis.arg.size for axis in tile)
-        fits = len(sizes) == 3 and all(map(le, sizes, atom)) and sizes[2] == atom.lanes
-        text = f"the innermost axes have sizes {sizes}; the atom takes at most {tuple(atom)}"
-        self.require(fits, text)
-        bound = dict(zip(tile, ("unroll", "unroll", "vector"), strict=True))
-        return replace(nest, binding={**nest.binding, **bound})
 
 
 @dataclass(frozen=True)

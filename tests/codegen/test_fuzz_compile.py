@@ -54,8 +54,9 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, small in {"TALL": 2, "FAR": 2, "PANEL": 16, "TURN": 4, "STRIP": 2}.items():
             monkeypatch.setattr(heuristic, name, small)
     width = rng.choice([16, 32, 64])
-    target = heuristic.Target(width, 32 if width == 64 else 16)
-    monkeypatch.setattr(pipeline, "cpu_target", lambda options: target)
+    monkeypatch.setattr(
+        pipeline, "schedule_kernel", lambda kernel, _: heuristic.schedule_kernel(kernel, width)
+    )
     assert disagreement(batch(BATCH * number, BATCH, 18), current()) is None
 
 

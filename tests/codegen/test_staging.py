@@ -13,7 +13,7 @@ from lamina.kernel import heuristic
 from lamina.kernel.schedule import Carry, Nest, Stage
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
-TARGET = heuristic.Target(64, 32)
+VECTOR_BYTES = 64
 RNG = np.random.default_rng(7)
 
 
@@ -25,8 +25,8 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     original = heuristic.schedule_kernel
 
-    def counting(kernel: Kernel, target: heuristic.Target) -> tuple[object, ...]:
-        moves = original(kernel, TARGET)
+    def counting(kernel: Kernel, vector_bytes: int) -> tuple[object, ...]:
+        moves = original(kernel, VECTOR_BYTES)
         counts.append(sum(isinstance(move, Stage) for move in moves))
         return moves
 

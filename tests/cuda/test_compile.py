@@ -124,7 +124,7 @@ def bindings(value: Node) -> list[str]:
 
 def test_long_rows_get_a_block_each() -> None:
     assert launches(sum_along(1)) == [(512, 256)]
-    assert bindings(sum_along(1)) == ["grid", "unroll", "thread"]
+    assert bindings(sum_along(1)) == ["unroll", "thread", "grid"]
 
 
 def test_short_rows_get_a_thread_each() -> None:
@@ -133,7 +133,7 @@ def test_short_rows_get_a_thread_each() -> None:
 
 
 def test_neighbouring_threads_take_neighbouring_columns() -> None:
-    assert bindings(sum_along(0)) == ["unroll", "thread", "grid", "thread"]
+    assert bindings(sum_along(0)) == ["unroll", "thread", "thread", "grid"]
 
 
 def test_much_is_reduced_to_little_in_parts_that_fill_a_gpu() -> None:

@@ -1,7 +1,7 @@
 /*
 fold0_100:
-bind(a0, grid)
 bind(a1, thread)
+bind(a0, grid)
 
 fold0_100<<<100, 64>>>
 */

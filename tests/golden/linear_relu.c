@@ -4,7 +4,9 @@ split(a1, 32) -> a3, a4
 split(a4, 16) -> a5, a6
 split(a0, 12) -> a7, a8
 reorder(a3, a7, a2, a8, a5, a6)
-tensorize(a2, outer_f32x16)
+bind(a8, unroll)
+bind(a5, unroll)
+bind(a6, vector)
 bind(a3, parallel)
 bind(a7, parallel)
 */

@@ -1,8 +1,8 @@
 /*
 fold0_60x70:
+bind(a2, thread)
 bind(a0, grid)
 bind(a1, grid)
-bind(a2, thread)
 
 fold0_60x70<<<4200, 128>>>
 */

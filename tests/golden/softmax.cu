@@ -1,9 +1,9 @@
 /*
 fold0_64x100:
-bind(a0, grid)
 split(a1, 2) -> a2, a3
 bind(a3, unroll)
 bind(a2, thread)
+bind(a0, grid)
 
 fold0_64x100<<<64, 64>>>
 */

@@ -13,12 +13,12 @@ import pytest
 
 from lamina import pipeline
 from lamina.codegen.c import KERNELS
-from lamina.kernel.heuristic import Target
+from lamina.kernel.heuristic import schedule_kernel
 from lamina.options import current
 from tests.conftest import Golden
 from tests.fuse.graphs import PROGRAMS
 
-MACHINE = Target(vector_bytes=64, registers=32)
+VECTOR_BYTES = 64
 FOLDER = Path(__file__).parent
 
 
@@ -27,7 +27,9 @@ FOLDER = Path(__file__).parent
 def test_generated_code(
     name: str, device: str, suffix: str, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "cpu_target", lambda options: MACHINE)
+    monkeypatch.setattr(
+        pipeline, "schedule_kernel", lambda kernel, _: schedule_kernel(kernel, VECTOR_BYTES)
+    )
     settings = replace(current(), device=device)
     source = pipeline.compile_source([PROGRAMS[name]()], settings)
     plans = [source.plans[one.kernel] for one in source.program.launches]
