@@ -3,7 +3,7 @@
 import numpy as np
 
 from lamina import dtypes
-from lamina.errors import RuleError
+from lamina.errors import VerifyError
 from lamina.explain.text import to_text
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
@@ -46,7 +46,7 @@ for _ in range(100):
 swap = equation("swap", x ^ y, y ^ x)
 try:
     rewrite([Node(Op.XOR, (a, b))], RuleSet("endless", [swap]))
-except RuleError as error:
+except VerifyError as error:
     message = str(error)
 print(f"\n{message}")
 assert "swap" in message

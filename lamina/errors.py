@@ -62,11 +62,8 @@ class FormatError(LaminaError, ValueError):
 
 
 class VerifyError(LaminaError):
-    """A program that breaks an invariant of its dialect; always a defect of lamina."""
-
-
-class RuleError(LaminaError):
-    """A rewrite rule that is malformed, or a set of rules that does not reach an end."""
+    """A program that breaks an invariant of its dialect, or a rewrite rule that is malformed or
+    leads to no end; never the fault of whoever called."""
 
 
 class DeviceError(LaminaError, RuntimeError):

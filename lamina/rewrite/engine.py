@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any, NoReturn
 
-from lamina.errors import RuleError
+from lamina.errors import VerifyError
 from lamina.ir.interpreter import constant_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -25,7 +25,7 @@ Matcher = Callable[[Node], tuple[str, Node] | None]
 
 class RuleSet(dict[Op, Matcher]):
     """Rules that are used together: a compiled function an operation, made on first use. Rules are
-    tried in the order given. Raises RuleError when two have one name."""
+    tried in the order given. Raises VerifyError when two have one name."""
 
     def __init__(self, name: str, content: Iterable[Rule]) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class RuleSet(dict[Op, Matcher]):
         self.rules = tuple(content)
         for rule_name, count in Counter(one.name for one in self.rules).items():
             if count > 1:
-                raise RuleError(f"rules {name}: two rules are called {rule_name}")
+                raise VerifyError(f"rules {name}: two rules are called {rule_name}")
 
     def __missing__(self, op: Op) -> Matcher:
         found = [one for one in self.rules if op in one.ops]
@@ -99,7 +99,7 @@ def rewrite(
     sinks: Sequence[Node], rules: RuleSet, trace: list[Applied] | None = None
 ) -> list[Node]:
     """`sinks` with `rules` applied until none applies anywhere; `trace` gets each step. A node that
-    no rule touches stays the same object. Raises RuleError, naming the rules, when they do not
+    no rule touches stays the same object. Raises VerifyError, naming the rules, when they do not
     come to an end, or when a rule changes the shape or dtype of a node."""
     trace = [] if trace is None else trace
     limit = len(trace) + _FREE_STEPS + _STEPS_PER_NODE * len(toposort(sinks))
@@ -127,7 +127,7 @@ def rewrite(
             continue
         name, new = match
         if new.dtype is not node.dtype or new.shape != node.shape:
-            raise RuleError(f"rule {name} turned {current!r} into {new!r}: shape or dtype differ")
+            raise VerifyError(f"rule {name} turned {current!r} into {new!r}: shape or dtype differ")
         trace.append((name, current, new))
         if len(trace) > limit:
             _fail(rules, trace, f"did not come to an end in {limit} steps")
@@ -139,4 +139,4 @@ def rewrite(
 def _fail(rules: RuleSet, trace: list[Applied], what: str) -> NoReturn:
     """Name the rules at work in the last steps."""
     names = Counter(name for name, _, _ in trace[-64:]).most_common(8)
-    raise RuleError(f"rewrite: rules {', '.join(dict(names))} of {rules.name} {what}")
+    raise VerifyError(f"rewrite: rules {', '.join(dict(names))} of {rules.name} {what}")

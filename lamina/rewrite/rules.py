@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from lamina.dtypes import Scalar, bool_, float32, int64
-from lamina.errors import RuleError
+from lamina.errors import VerifyError
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Hole, Op
 from lamina.ir.ops import Kinds as Kinds
@@ -59,13 +59,13 @@ def equation(
     name: str, left: Node, right: Node | Scalar, guard: Callable[..., bool] | None = None
 ) -> Rule:
     """The rule `left` = `right`, used from left to right where `guard` holds: a function whose
-    parameters are named as the holes, of the nodes that they match. Raises RuleError when `left`
+    parameters are named as the holes, of the nodes that they match. Raises VerifyError when `left`
     is no operation or lacks a hole of `right`."""
     right = left.lift(right)
     if left.op is Op.HOLE:
-        raise RuleError(f"rule {name}: the left side {text(left)} is not an operation")
+        raise VerifyError(f"rule {name}: the left side {text(left)} is not an operation")
     if missing := _names(right) - _names(left):
-        raise RuleError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
+        raise VerifyError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
 
     def apply(node: Node, /, **holes: Node) -> Node | None:
         return filled(right, holes, node) if not guard or guard(**holes) else None

@@ -11,7 +11,7 @@ from math import gcd
 from lamina.dtypes import accumulator, bool_, float32, int64, uint8
 from lamina.ir import build
 from lamina.ir.interpreter import constant_of
-from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL
+from lamina.ir.monoids import ADD, COMPLEX_MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
 from lamina.rewrite.engine import RuleSet
@@ -84,11 +84,10 @@ def reduce_single(node: Node) -> Node | None:
     kept = [axis for axis in range(len(shape)) if axis not in single]
     parts = [build.reshape(x, tuple(shape[axis] for axis in kept)) for x in node.src]
     rest = tuple(i for i, axis in enumerate(kept) if axis in axes)
-    if rest:
-        return Node(Op.REDUCE, tuple(parts), Reduce(monoid, rest, part))
-    if monoid is ADD and node.dtype.kind in ("float", "complex"):
+    if monoid is ADD and not rest and node.dtype.kind in ("float", "complex"):
         return parts[0] + 0.0  # a sum starts at 0.0, which turns -0.0 into 0.0
-    return parts[part] if monoid in (ADD, MUL, MAX, MIN, ARGMAX, ARGMIN) else None
+    exact = rest or monoid is not COMPLEX_MUL  # of which 1 is no identity where inf or NaN is
+    return build.reduce(monoid, rest, *parts, part=part) if exact else None
 
 
 @on(Op.SCATTER)

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from lamina.dtypes import bool_, float32, int32
-from lamina.errors import RuleError
+from lamina.errors import VerifyError
 from lamina.ir.node import Node, const, full
 from lamina.ir.ops import Op
 from lamina.rewrite.engine import Applied, RuleSet, rewrite
@@ -104,7 +104,7 @@ def test_deep_chains_do_not_recurse() -> None:
 )
 def test_rules_that_never_end_are_named(node: Node, names: list[str]) -> None:
     rules = RuleSet("endless", [SWAP, GROW, TIMES_TO_SHIFT, SHIFT_TO_TIMES])
-    with pytest.raises(RuleError) as caught:
+    with pytest.raises(VerifyError) as caught:
         rewrite([node], rules)
     assert all(name in str(caught.value) for name in names)
     assert "add_zero" not in str(caught.value)
@@ -115,7 +115,7 @@ def test_a_function_that_wraps_its_node_never_ends() -> None:
     def wrap(node: Node) -> Node | None:
         return ~~node
 
-    with pytest.raises(RuleError, match="wrap"):
+    with pytest.raises(VerifyError, match="wrap"):
         rewrite([~X], RuleSet("endless", [wrap]))
 
 
@@ -124,7 +124,7 @@ def test_a_rule_must_keep_shape_and_dtype() -> None:
     def to_scalar(node: Node) -> Node | None:
         return const(0, int32)
 
-    with pytest.raises(RuleError, match="to_scalar"):
+    with pytest.raises(VerifyError, match="to_scalar"):
         rewrite([-X], RuleSet("wrong", [to_scalar]))
 
 
@@ -146,11 +146,11 @@ def test_rules_apply_in_their_order() -> None:
 
 
 def test_malformed_rules_are_refused() -> None:
-    with pytest.raises(RuleError, match="lacks y"):
+    with pytest.raises(VerifyError, match="lacks y"):
         equation("leaves_out", x + 0, y)
-    with pytest.raises(RuleError, match="not an operation"):
+    with pytest.raises(VerifyError, match="not an operation"):
         equation("not_an_operation", x, x)
-    with pytest.raises(RuleError, match="add_zero"):
+    with pytest.raises(VerifyError, match="add_zero"):
         RuleSet("twice", [ADD_ZERO, ADD_ZERO])
 
 
