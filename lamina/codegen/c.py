@@ -252,13 +252,11 @@ def _print_chain(
 ) -> str:  # fmt: skip
     """A function, its name still open, that runs every kernel of a chain for one block of rows, or
     for `steps` blocks after each other, through which sums are carried."""
-    lines = ["KERNEL({name}) {", f"    u8 block[{program.block}] SCRATCH;",
-             f"    const long first = {steps} * chunk;",
-             f"    for (long chunk = first; chunk < first + {steps}; chunk++) {{"]  # fmt: skip
+    links = []
     for launch, name in zip(chain, names, strict=True):
         places = (
             f"b[{slots.index(slot)}]" if slot in slots else f"block + {program.slots[slot].offset}"
             for slot in launch.slots
         )
-        lines.append(f"        LINK({name}, {', '.join(places)})")
-    return "\n".join([*lines, "    }", "}"])
+        links.append(f"    LINK({name}, {', '.join(places)})")
+    return "\n".join([f"CHAIN({{name}}, {program.block}, {steps},", *links, ")"])

@@ -18,13 +18,19 @@ static double lamina_clock(void) {
     return t.seconds + 1e-9 * t.nanoseconds;
 }
 
-/* A kernel runs one of its chunks with the buffers `b`; one that is a chain runs the chunk of each of
-   its links. */
+/* A kernel runs one of its chunks with the buffers `b`; one that is a chain runs each of its links for
+   one block of rows, or for `steps` of them after each other. */
 
 #define RUN void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds)
 #define KERNEL(name) static void name(void **b, long chunk)
 #define SCRATCH __attribute__((aligned(64)))
 #define LINK(kernel, ...) { void *c[] = {__VA_ARGS__}; kernel(c, chunk); }
+#define CHAIN(name, bytes, steps, ...) \
+    KERNEL(name) { \
+        u8 block[bytes] SCRATCH; \
+        const long first = steps * chunk; \
+        for (long chunk = first; chunk < first + steps; chunk++) { __VA_ARGS__ } \
+    }
 #define LAUNCH(number, call, ...) { \
         void *b[] = {__VA_ARGS__}; \
         const double started = seconds ? lamina_clock() : 0; \

@@ -30,15 +30,32 @@ def _block_size(nbytes: int) -> int:
     return -(-size // step) * step
 
 
+def _allocate(size: int) -> int:
+    pointer = ctypes.c_void_p()
+    if size <= 1 << 62:  # above any address space; ctypes would cut larger numbers silently
+        sizes = map(ctypes.c_size_t, (ALIGNMENT, size))
+        _libc.posix_memalign(ctypes.byref(pointer), *sizes)
+    return pointer.value or 0
+
+
+def _free(pointer: int) -> None:
+    _libc.free(ctypes.c_void_p(pointer))
+
+
 class Heap:
-    """The blocks of this process on one device, the host, without a lock: the garbage collector may
-    run a finaliser, and with it `give`, inside any call made here. So each change is one operation
-    of a list or a counter, which CPython does not interrupt, and the list of a size stays."""
+    """The blocks of this process on one device, without a lock: the garbage collector may run a
+    finaliser, and with it `give`, inside any call made here. So each change is one operation of a
+    list or a counter, which CPython does not interrupt, and the list of a size stays. The system
+    gives a block of a size to `reserve`, or 0 when it refuses; to `release` goes its address."""
 
     visible = True  # to the host
 
-    def __init__(self, limit: int, name: str) -> None:
+    def __init__(
+        self, limit: int, name: str, reserve: Callable[[int], int] = _allocate,
+        release: Callable[[int], None] = _free,
+    ) -> None:  # fmt: skip
         self.name = name  # of the device
+        self.reserve, self.release = reserve, release
         self.limit = limit  # of the bytes kept for reuse
         self.allocated = self.cached = self.peak = 0
         self._free: dict[int, list[int]] = {}  # by size
@@ -75,18 +92,6 @@ class Heap:
                 pointer = pointers.pop()
                 self.cached -= size
                 self.release(pointer)
-
-    def reserve(self, size: int) -> int:
-        """A new block from the system; 0 when it refuses."""
-        pointer = ctypes.c_void_p()
-        if size <= 1 << 62:  # above any address space; ctypes would cut larger numbers silently
-            sizes = map(ctypes.c_size_t, (ALIGNMENT, size))
-            _libc.posix_memalign(ctypes.byref(pointer), *sizes)
-        return pointer.value or 0
-
-    def release(self, pointer: int) -> None:
-        """Return a block to the system."""
-        _libc.free(ctypes.c_void_p(pointer))
 
     def synchronize(self) -> None:
         """Wait for everything that was launched."""

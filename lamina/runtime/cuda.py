@@ -12,6 +12,7 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -66,8 +67,10 @@ class Device(Heap):
         sides = (getattr(kinds, f"{prefix}_{side}") for side in ("MAJOR", "MINOR"))
         major, minor = (self.call("cuDeviceGetAttribute", one, self.handle) for one in sides)
         self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
-        super().__init__(self.total // 2, self.name)
-        self.staging = _Pinned(self)
+        super().__init__(self.total // 2, self.name, self.allocate, self.free)
+        host = (partial(self.allocate, function="cuMemAllocHost"),
+                partial(self.free, function="cuMemFreeHost"))  # fmt: skip
+        self.staging = Heap(_PINNED, self.name, *host)  # which a GPU reads and writes by itself
 
     def __str__(self) -> str:
         label = self.call("cuDeviceGetName", 256, self.handle).partition(b"\0")[0].decode()
@@ -96,14 +99,14 @@ class Device(Heap):
         self.call("cuStreamSynchronize", self.stream)
         self.launched.clear()
 
-    def reserve(self, size: int, function: str = "cuMemAlloc") -> int:
+    def allocate(self, size: int, function: str = "cuMemAlloc") -> int:
         self.enter()
         try:
             return int(self.call(function, size))
         except OutOfMemoryError:
             return 0
 
-    def release(self, pointer: int, function: str = "cuMemFree") -> None:
+    def free(self, pointer: int, function: str = "cuMemFree") -> None:
         self.enter()
         self.call(function, pointer)
 
@@ -117,20 +120,6 @@ class Device(Heap):
         self.synchronize()
 
 
-class _Pinned(Heap):
-    """Host memory that a GPU reads and writes by itself."""
-
-    def __init__(self, device: Device) -> None:
-        super().__init__(_PINNED, device.name)
-        self.device = device
-
-    def reserve(self, size: int) -> int:
-        return self.device.reserve(size, "cuMemAllocHost")
-
-    def release(self, pointer: int) -> None:
-        self.device.release(pointer, "cuMemFreeHost")
-
-
 class CudaProgram:
     """One loaded module, and the launches of a program. Raises CompileError when NVRTC refuses the
     source."""
@@ -141,7 +130,7 @@ class CudaProgram:
         self.device, self.launches = device, launches
         device.enter()
         module = device.call("cuModuleLoadData", build(source, device.arch, options))
-        get = functools.cache(functools.partial(device.call, "cuModuleGetFunction", module))
+        get = functools.cache(partial(device.call, "cuModuleGetFunction", module))
         self._functions = [get(one.name.encode()) for one in launches]
         self._places = [place for one in launches for place in one.arguments]
         self._last = [one.name for one in launches[-_REMEMBERED:]]

@@ -59,12 +59,13 @@ class Device(Heap):
         self.blocks: dict[int, Any] = {}  # of memory, by address
         self.released = 0  # blocks, whose addresses others may have now
         self.running = deque[tuple[Any, list[str], object]]()  # with names of kernels
-        super().__init__(self.gpu.recommendedMaxWorkingSetSize() // 2, "metal")
+        limit = self.gpu.recommendedMaxWorkingSetSize() // 2
+        super().__init__(limit, "metal", self.allocate, self.free)
 
     def __str__(self) -> str:
         return f"{self.gpu.name()}, {self.gpu.recommendedMaxWorkingSetSize() / 2**30:.0f} GiB"
 
-    def reserve(self, size: int) -> int:
+    def allocate(self, size: int) -> int:
         block = self.gpu.newBufferWithLength_options_(size, self.metal.MTLResourceStorageModeShared)
         if block is None:
             return 0
@@ -72,7 +73,7 @@ class Device(Heap):
         self.blocks[pointer] = block
         return pointer
 
-    def release(self, pointer: int) -> None:
+    def free(self, pointer: int) -> None:
         self.released += 1
         del self.blocks[pointer]
 
