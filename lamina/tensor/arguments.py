@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, SupportsIndex
 
@@ -11,6 +11,8 @@ from lamina import dtypes
 from lamina.dtypes import DType, Scalar
 from lamina.errors import AxisError, DTypeError, ShapeError
 from lamina.shape import Shape
+
+Axis = int | Sequence[int] | None
 
 
 def integer(what: str, value: SupportsIndex) -> int:

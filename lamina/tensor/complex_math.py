@@ -104,12 +104,11 @@ def tanh(re: Node, im: Node) -> Parts:
 
 
 def acos(re: Node, im: Node) -> Parts:
-    (a, b), (c, d) = sqrt(1 - re, -im), sqrt(re + 1, im)
+    (a, _), (c, _) = sqrt(1 - re, -im), sqrt(re + 1, im)
     endless = real.is_inf(re) | real.is_inf(im)
     angle = select(endless, real.atan2(real.absolute(im), re), real.atan2(a, c) * 2)
     angle = select(re.eq(0) & real.is_nan(im), re.lift(math.pi / 2), angle)
-    height = real.asinh(c * b - d * a)
-    return angle, select(endless, real.copysign(re.lift(_INF), -im), height)
+    return angle, asinh(-im, re)[0]
 
 
 def acosh(re: Node, im: Node) -> Parts:

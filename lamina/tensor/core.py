@@ -282,7 +282,7 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     typed = hasattr(data, "dtype") and hasattr(data, "__array__")
     try:
         wanted = None if dtype is None else dtype.numpy
-        array = np.asarray(data) if typed else np.array(_plain(data), wanted)
+        array = np.asarray(data) if typed else np.array(data, wanted)
     except ValueError as error:
         if "sequence" in str(error):
             raise ShapeError("asarray: rows of one level must have one length") from None
@@ -291,24 +291,16 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     return array.astype(kind.numpy, copy=False), kind
 
 
-def _plain(data: Any) -> Any:
-    """Nested lists with their tensors as NumPy arrays."""
-    if isinstance(data, Tensor):
-        return memory.download(data)
-    return [_plain(one) for one in data] if isinstance(data, (list, tuple)) else data
-
-
 def _python_dtype(array: Any, data: Any) -> DType:
     """The dtype of nested sequences: of the arrays in them, or the default of their kind."""
-    defaults = {"b": dtypes.bool_, "i": dtypes.default_int, "u": dtypes.uint64,
-                "f": dtypes.default_float, "c": dtypes.default_complex}  # fmt: skip
-    if array.dtype.kind not in defaults:
+    if array.dtype.kind not in "biufc":
         raise DTypeError(f"asarray: {type(data).__name__} is not made of numbers")
     if not array.size:
         return dtypes.default_float
     while isinstance(data, (list, tuple)):
         data = data[0]
-    return as_dtype(array.dtype) if hasattr(data, "dtype") else defaults[array.dtype.kind]
+    exact = hasattr(data, "dtype") or array.dtype.kind == "u"  # beyond int64
+    return as_dtype(array.dtype if exact else type(array.flat[0].item()))
 
 
 def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,14 +24,12 @@ from lamina.tensor.arguments import as_dtype, sizes_of
 from lamina.tensor.core import Tensor, as_tensor, check_device, leaf
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, reshape
-from lamina.tensor.spatial import resized
+from lamina.tensor.spatial import Sizes, resized
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",
     "linspace", "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
 ]  # fmt: skip
-
-Sizes = int | Sequence[int]
 
 _CPU = 1
 _UINT, _BFLOAT = 1, 4  # type codes
@@ -51,8 +48,7 @@ def asarray(
     same = isinstance(obj, Tensor) and found.node is obj.node
     if copy is False and not same:
         raise ArgumentError(f"asarray: {type(obj).__name__} needs a copy; drop copy=False")
-    result: Tensor = obj if same and not copy else found
-    return result
+    return as_tensor(obj) if same and not copy else found
 
 
 def full(
@@ -200,7 +196,7 @@ def to_dlpack(
         raise BufferError(f"__dlpack__: {x.device} cannot export to device {dl_device}")
     if x.dtype in dtypes.STORAGE_ONLY:
         raise DTypeError(f"dlpack: {x.dtype.name} cannot be exported; cast it first")
-    memory.export(x)
+    memory.memory_of(x).exported = True
     array = memory.download(x)
     if x.dtype is not dtypes.bfloat16:
         return array.__dlpack__(max_version=max_version, copy=copy)
@@ -228,7 +224,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
         return Tensor(array, dtype, where)
     buffer = Buffer.wrap(array.ctypes.data, array.nbytes, where, owner=array)
     shared = Tensor.of(memory.buffer_node(buffer, array.shape, dtype), where)
-    memory.export(shared)
+    buffer.exported = True
     return shared
 
 
@@ -258,7 +254,7 @@ def to_numpy(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     """The values as a NumPy array: of their memory, which is then never overwritten, or a copy."""
     import numpy as np
 
-    memory.export(x)
+    memory.memory_of(x).exported = True
     array = memory.download(x)
     array.flags.writeable = False
     return np.array(array, dtype, copy=copy)

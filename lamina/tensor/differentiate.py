@@ -59,7 +59,7 @@ def value_and_grad(
         def own_leaf(x: Tensor) -> Tensor:
             if not x.dtype.is_float:
                 return x
-            wrt.append(Tensor.of(memory.leaf(x.node, x.device, watched=True), x.device))
+            wrt.append(Tensor.of(memory.leaf(x.node, x.device), x.device))
             contents[wrt[-1].node] = x.node
             return wrt[-1]
 
@@ -68,7 +68,11 @@ def value_and_grad(
             given = args[place]
             is_tree = isinstance(given, (dict, list, tuple))
             inner[place] = map_tree(own_leaf, given if is_tree else as_tensor(given))
-        result = f(*inner, **kwargs)
+        token = memory.is_watched.set(True)
+        try:
+            result = f(*inner, **kwargs)
+        finally:
+            memory.is_watched.reset(token)
         y = result[0] if has_aux else result
         if not isinstance(y, Tensor):
             raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")

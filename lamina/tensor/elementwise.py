@@ -75,13 +75,11 @@ def operands(
     """`values` as nodes of one shape, `beside`'s included, and one dtype, what `dtype` makes of the
     promoted one; and their device. Python scalars are constants without a buffer; anything else
     that is not a tensor goes through `asarray`."""
+    like = next((one for one in (beside, *values) if isinstance(one, Tensor)), None)
+    if like is None:
+        values = (as_tensor(values[0]), *values[1:])
+    values = [one if is_scalar(one) else as_tensor(one, like) for one in values]
     tensors = [one for one in (beside, *values) if isinstance(one, Tensor)]
-    if len(tensors) < len(values) + (beside is not None):
-        like = tensors[0] if tensors else None
-        if like is None:
-            values = (as_tensor(values[0]), *values[1:])
-        values = [one if is_scalar(one) else as_tensor(one, like) for one in values]
-        tensors = [one for one in (beside, *values) if isinstance(one, Tensor)]
     shape = broadcast_shapes(what, *[one.node.shape for one in tensors])
     target = dtype(common_dtype(what, *values))
     nodes = [

@@ -15,7 +15,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.shape import Shape, prod
 from lamina.tensor import reduction
-from lamina.tensor.arguments import broadcast_shapes, normalize_axis
+from lamina.tensor.arguments import broadcast_shapes, normalize_axes, normalize_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.elementwise import conj
 from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, roll
@@ -64,8 +64,8 @@ def tensordot(
     a, b = _pair("tensordot", x1, x2)
     if isinstance(axes, int):
         axes = (range(-axes, 0), range(axes))
-    left = [normalize_axis("tensordot", axis, a.ndim) for axis in axes[0]]
-    right = [normalize_axis("tensordot", axis, b.ndim) for axis in axes[1]]
+    left = normalize_axes("tensordot", axes[0], a.ndim)
+    right = normalize_axes("tensordot", axes[1], b.ndim)
     shared = [a.shape[axis] for axis in left]
     if shared != [b.shape[axis] for axis in right]:
         raise ShapeError(f"tensordot: {a.shape} and {b.shape} do not fit along {left} and {right}")

@@ -11,7 +11,7 @@ from lamina.errors import AxisError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.shape import prod as product
-from lamina.tensor.arguments import broadcast_shapes, normalize_axes, normalize_axis, sizes_of
+from lamina.tensor.arguments import Axis, broadcast_shapes, normalize_axes, normalize_axis, sizes_of
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
 from lamina.tensor.spatial import pad_spatial, resized, slice_axis
@@ -22,8 +22,6 @@ __all__ = [
     "permute_dims", "repeat", "reshape", "roll", "shrink", "split", "squeeze", "stack", "tile",
     "transpose", "unsqueeze", "unstack",
 ]  # fmt: skip
-
-Axes = int | Sequence[int] | None
 
 
 def reshape(x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None = None) -> Tensor:
@@ -109,7 +107,7 @@ def reversed_axes(x: Tensor) -> Tensor:
     return transpose(x)
 
 
-def moveaxis(x: Any, source: Axes, destination: Axes, /) -> Tensor:
+def moveaxis(x: Any, source: Axis, destination: Axis, /) -> Tensor:
     """The axes `source` at the places `destination`, the others in their order."""
     x = as_tensor(x)
     moved, places = (normalize_axes("moveaxis", axes, x.ndim) for axes in (source, destination))
@@ -121,7 +119,7 @@ def moveaxis(x: Any, source: Axes, destination: Axes, /) -> Tensor:
     return Tensor.of(build.permute(x.node, order), x.device)
 
 
-def flip(x: Any, /, *, axis: Axes = None) -> Tensor:
+def flip(x: Any, /, *, axis: Axis = None) -> Tensor:
     """The order along `axis` reversed, along all axes by default."""
     x = as_tensor(x)
     return Tensor.of(build.flip(x.node, normalize_axes("flip", axis, x.ndim)), x.device)
@@ -138,7 +136,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
 unsqueeze = expand_dims
 
 
-def squeeze(x: Any, /, axis: Axes = None) -> Tensor:
+def squeeze(x: Any, /, axis: Axis = None) -> Tensor:
     """Without the axes `axis`, which must have size 1; all such axes by default."""
     x = as_tensor(x)
     if axis is None:
@@ -252,7 +250,7 @@ def chunk(x: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     return split(x, max(1, -(-size // chunks)), axis)
 
 
-def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axes = None) -> Tensor:
+def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor:
     """Moved by `shift` places along `axis`, around the end; over all elements by default."""
     x = as_tensor(x)
     shifts = [shift] if isinstance(shift, int) else list(shift)

@@ -17,7 +17,6 @@ from lamina.errors import ArgumentError, ShapeError
 from lamina.ir.build import along, insert_axes, places
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.shape import Shape
 from lamina.tensor import movement
 from lamina.tensor import reduction as over
 from lamina.tensor.arguments import broadcast_shapes
@@ -27,7 +26,7 @@ from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt,
 from lamina.tensor.indexing import as_index
 from lamina.tensor.inspection import finfo
 from lamina.tensor.linalg import matmul
-from lamina.tensor.spatial import exact, resized
+from lamina.tensor.spatial import check_shapes, exact, resized
 
 __all__ = [
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity",
@@ -197,10 +196,9 @@ def _classes(what: str, x: Tensor, weight: Tensor | None) -> tuple[int, Tensor |
     if not x.ndim:
         raise ShapeError(f"{what}: an input of shape () has no classes")
     axis = min(1, x.ndim - 1)
+    check_shapes(what, x.shape[axis : axis + 1], weight)
     if weight is None:
         return axis, None
-    if weight.shape != (x.shape[axis],):
-        raise ShapeError(f"{what}: the weight has shape {weight.shape}, not ({x.shape[axis]},)")
     factors = weight.cast(accumulator(x.dtype))
     return axis, Tensor.of(along(factors.node, axis, x.shape), weight.device)
 
@@ -352,16 +350,10 @@ def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -
     return where(padding, rows.detach(), rows)
 
 
-def _check_shapes(what: str, shape: Shape, vectors: Sequence[Tensor | None]) -> None:
-    for one in vectors:
-        if one is not None and one.shape != shape:
-            raise ShapeError(f"{what}: a weight or bias vector has shape {one.shape}, not {shape}")
-
-
 def _check_channels(what: str, x: Tensor, *vectors: Tensor | None) -> None:
     if x.ndim < 2:
         raise ShapeError(f"{what}: {x.shape} has no channels; (N, C, ...) is needed")
-    _check_shapes(what, x.shape[1:2], vectors)
+    check_shapes(what, x.shape[1:2], *vectors)
 
 
 def _last_axes(
@@ -370,7 +362,7 @@ def _last_axes(
     sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"{what}: {x.shape} does not end in {sizes}")
-    _check_shapes(what, sizes, weights)
+    check_shapes(what, sizes, *weights)
     return range(x.ndim - len(sizes), x.ndim)
 
 

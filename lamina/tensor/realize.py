@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lamina.tensor.core import Tensor
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
+@dataclass(eq=False, slots=True)
 class Leaf:
     """The storage of a BUFFER node whose content is still an expression. Equal expressions are one
     node, so two tensors of zeros would share their derivatives. A leaf of its own tells them apart;
@@ -33,8 +33,9 @@ class Leaf:
     node: Node
 
 
-# The stand-ins of the function that this thread traces.
+# The stand-ins of the function that this thread traces, and whether it is being differentiated.
 _stand_ins: ContextVar[frozenset[Node] | None] = ContextVar("stand_ins", default=None)
+is_watched: ContextVar[bool] = ContextVar("is_watched", default=False)
 
 
 def is_tracing() -> bool:
@@ -64,7 +65,6 @@ def not_yet() -> JitError:
 # the table holds its own value. Entries go with their node, which runs no Python.
 _places: dict[ref[Node], Node | None] = {}
 live: dict[ref[Tensor], None] = {}  # the oldest first; assignments must not change their values
-_watched: set[ref[Leaf]] = set()  # derivatives by these will be taken
 # What the next run computes beforehand, in a program of its own; by id, because a weak set would
 # compare tensors, which is elementwise.
 first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
@@ -75,21 +75,9 @@ def live_tensors() -> list[Tensor]:
     return [one for entry in list(live) if (one := entry()) is not None]
 
 
-def leaf(node: Node, device: str, watched: bool = False) -> Node:
+def leaf(node: Node, device: str) -> Node:
     """A leaf of its own identity with the value of `node`."""
-    own = Leaf(node)
-    if watched:
-        _watched.add(ref(own, _watched.discard))
-    return Node(Op.BUFFER, (), BufferRef(own, node.shape, node.dtype, device))
-
-
-def is_watched(tensors: Iterable[Tensor]) -> bool:
-    """Whether `tensors` are computed from leaves by which a derivative will be taken."""
-    if not _watched:
-        return False
-    waiting = pending(one.node for one in tensors)
-    return any(place is None and one.op is Op.BUFFER and ref(one.arg.storage) in _watched
-               for one, place in waiting.items())  # fmt: skip
+    return Node(Op.BUFFER, (), BufferRef(Leaf(node), node.shape, node.dtype, device))
 
 
 def buffer_node(buffer: Buffer, shape: Shape, dtype: DType) -> Node:
@@ -312,13 +300,6 @@ def memory_of(tensor: Tensor) -> Buffer:
     if place is None or tensor.assigned:
         raise not_yet()
     buffer: Buffer = place.arg.storage
-    return buffer
-
-
-def export(tensor: Tensor) -> Buffer:
-    """Like `memory_of`, for a consumer that keeps the memory: it is never overwritten again."""
-    buffer = memory_of(tensor)
-    buffer.exported = True
     return buffer
 
 

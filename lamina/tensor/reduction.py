@@ -23,7 +23,7 @@ from lamina.ir.ops import Op, Reduce
 from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import as_dtype, normalize_axes, normalize_axis, promote
+from lamina.tensor.arguments import Axis, as_dtype, normalize_axes, normalize_axis, promote
 from lamina.tensor.core import Tensor, as_tensor, common_device
 from lamina.tensor.elementwise import REALS, SAME, WIDE, Family, float_dtype, named
 from lamina.tensor.movement import concat, transpose
@@ -36,7 +36,6 @@ __all__ = [
     "unique_all", "unique_counts", "unique_inverse", "unique_values", "var",
 ]  # fmt: skip
 
-Axis = int | Sequence[int] | None
 Axes = Sequence[int]
 Way = tuple[Family, Callable[..., Node]]  # a rule from a node and `axes`, and its operand's dtype
 

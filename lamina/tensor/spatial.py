@@ -68,6 +68,13 @@ def exact(what: str, x: Tensor) -> Tensor:
     return x.cast(accumulator(x.dtype))
 
 
+def check_shapes(what: str, shape: Shape, *weights: Tensor | None) -> None:
+    """Raises ShapeError unless the weights or biases that are given have `shape`."""
+    for one in weights:
+        if one is not None and one.shape != shape:
+            raise ShapeError(f"{what}: a weight or bias vector has shape {one.shape}, not {shape}")
+
+
 def per_axis(what: str, name: str, value: Sizes, rank: int, least: int = 1) -> Shape:
     """`value` once for each of `rank` spatial axes; raises ShapeError for other counts."""
     sizes = (value,) if isinstance(value, int) else tuple(value)
@@ -91,18 +98,13 @@ def unbatched(result: Node, like: Tensor) -> Tensor:
     return Tensor.of(reshape(result, shape), like.device)
 
 
-def count(size: int, kernel: int, stride: int, dilation: int) -> int:
-    """How many windows fit; not positive when the first does not."""
-    return (size - (kernel - 1) * dilation - 1) // stride + 1
-
-
 def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) -> Node:
     """The windows along the last axes of `x`: (..., 1..., S...) becomes (..., K..., O...); where
     steps are 1, K may be there already. Raises ShapeError when a kernel does not fit."""
     rank, lead = len(kernels), x.shape[: len(x.shape) - 2 * len(kernels)]
     sizes, ones = x.shape[-rank:], (1,) * rank
     rows = list(zip(sizes, kernels, strides, dilations, strict=True))
-    counts = tuple(count(*row) for row in rows)
+    counts = tuple((size - (k - 1) * gap - 1) // step + 1 for size, k, step, gap in rows)
     if min(counts) < 1:
         raise ShapeError(f"{what}: a kernel of {kernels} with dilation {dilations} does not fit "
                          f"the last axes of the padded input, {sizes}")  # fmt: skip
@@ -227,8 +229,7 @@ def _images(
     if images.shape[1] != channels:
         raise ShapeError(f"{what}: input {x.shape} and weight {shape} in {groups} groups: the "
                          f"weight is for {channels} channels")  # fmt: skip
-    if bias is not None and bias.shape != (outputs,):
-        raise ShapeError(f"{what}: the bias has shape {bias.shape}, not ({outputs},)")
+    check_shapes(what, (outputs,), bias)
     common_device(what, x, weight, *(() if bias is None else (bias,)))
     return images
 
@@ -290,7 +291,7 @@ def avg_pool(
         result = result / float(divisor_override or prod(one.kernel for one in axes))
     else:
         for axis, one in enumerate(axes, 2):
-            counts = cast(one.counts(count_include_pad), result.dtype)
+            counts = cast(one.counts(result.shape[axis], count_include_pad), result.dtype)
             result = result / build.along(counts, axis, result.shape)
     return unbatched(cast(result, x.dtype), x)
 
@@ -330,11 +331,9 @@ class _Axis(NamedTuple):
         last = min(-((reach - whole) // self.stride), (whole - self.padding - 1) // self.stride)
         return max(0, last * self.stride + reach - whole) if self.ceil_mode else 0
 
-    def counts(self, include_padding: bool) -> Node:
-        """How many elements each window has, int64; an overhang never counts."""
+    def counts(self, number: int, include_padding: bool) -> Node:
+        """How many elements each of `number` windows has, int64; an overhang never counts."""
         margin = self.padding if include_padding else 0
-        whole = self.size + 2 * self.padding + self.overhang
-        number = count(whole, self.kernel, self.stride, 1)
         start = iota(number, int64) * self.stride + -self.padding
         stop = start + self.kernel
         start = Node(Op.MAX, (start, start.lift(-margin)))
