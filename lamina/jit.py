@@ -205,32 +205,29 @@ class _Trace:
     """One run of a function on stand-ins: its results and its effects."""
 
     def __init__(self, found: dict[int, Tensor], device: str) -> None:
-        self.captured = [_Handle(one) for one in memory.live_tensors()]
         self.stand_ins = {name: _stand_in(one) for name, one in found.items()}
         for name, one in found.items():
             if one.grad is not None:
                 self.stand_ins[name].grad = self.stand_ins[id(one.grad)]
-        self.given = [_Handle(one) for one in self.stand_ins.values()]
-        self.known = [*self.stand_ins.values(), *(one.tensor for one in self.captured)]
         self.key = _stand_in(random.key(0, device))
+        self.known = [_Handle(one) for one in memory.live_tensors()]  # the stand-ins too
         self.storages = [one.node.arg.storage for one in (*self.stand_ins.values(), self.key)]
         self.result: Any = None
         # Whose, or the number of an argument; and which of the results.
         self.grads: list[tuple[_Handle | int, int | None]] = []
         self.sinks: list[Node] = []  # of the results, then of what was assigned
         self.inputs: dict[Buffer, int] = {}  # of the sinks, and their numbers
-        self.count = 0  # of results
 
     def run(self, function: Callable[..., Any], arguments: Any) -> list[Tensor]:
         """Trace; returns the tensors that have no memory yet and need it, or nothing."""
         args, kwargs = map_tree(lambda one: self.stand_ins.get(id(one), one), arguments, object)
         owners: dict[Node | None, _Handle] = {}
-        leaves = {one.node for one in self.captured if one.tensor.requires_grad}
+        leaves = {one.node for one in self.known if one.tensor.requires_grad}
         try:
-            for handle in self.captured:
+            for handle in self.known:
                 if owners.setdefault(handle.home, handle) is not handle:
                     handle.separate(leaves)
-            before = [(one, one.node) for one in self.known]
+            before = [(one.tensor, one.tensor.node) for one in self.known]
             with memory.tracing([*self.stand_ins.values(), self.key]), random.using(self.key):
                 result = function(*args, **kwargs)
             for one, node in before:
@@ -239,35 +236,31 @@ class _Trace:
                     one.assign(new)
             return self._gather(result)
         finally:
-            for handle in self.captured:
+            for handle in self.known:
                 handle.restore()
 
     def _gather(self, result: Any) -> list[Tensor]:
         places: dict[Tensor, int] = {}
         self.result = map_tree(lambda one: _Place(places.setdefault(one, len(places))), result)
-        owners: list[tuple[_Handle | int, _Handle]] = [*enumerate(self.given)]
-        for owner, handle in (*owners, *zip(self.captured, self.captured, strict=True)):
+        numbers = {one: number for number, one in enumerate(self.stand_ins.values())}
+        for handle in self.known:
             grad = handle.tensor.grad
             if grad is not handle.grad:
                 place = None if grad is None else places.setdefault(grad, len(places))
-                self.grads.append((owner, place))
-        written = [one for one in self.known if one.assigned]
+                self.grads.append((numbers.get(handle.tensor, handle), place))
+        written = [one.tensor for one in self.known if one.tensor.assigned]
         nodes = [one.node for one in (*places, *written)]
         missing = [one for one in written if one.target is None]
         computed = memory.pending(nodes)
         missing += [
-            one.tensor for one in self.captured
+            one.tensor for one in self.known
             if computed.get(one.node, one) is None and not memory.is_everywhere(one.node)
         ]  # fmt: skip
         if not missing:
-            homes = [memory.numbered(one.target, self.inputs) for one in written if one.target]
-            targets = [None] * len(places) + homes
+            targets = [memory.numbered(one.target, self.inputs) for one in written if one.target]
             values = memory.cut(nodes, self.inputs)
-            self.count = len(places)
-            self.sinks = [
-                value if target is None else Node(Op.ASSIGN, (target, value))
-                for value, target in zip(values, targets, strict=True)
-            ]
+            new = zip(targets, values[len(places) :], strict=True)
+            self.sinks = [*values[: len(places)], *(Node(Op.ASSIGN, pair) for pair in new)]
         return missing
 
 
@@ -288,22 +281,23 @@ class _Program:
         self.compiled = pipeline.compile_sinks(tuple(sinks), self.options)
         self.run = pipeline.run_compiled
         self.result, self.grads = trace.result, trace.grads
-        self.results = [sinks.index(one) for one in trace.sinks[: trace.count]]
+        results = [one for one in trace.sinks if one.op is not Op.ASSIGN]
+        self.results = [sinks.index(one) for one in results]
         self.likes = [BufferRef(None, one.shape, one.dtype, self.device)
-                      for one in sinks if one.op is not Op.ASSIGN]  # fmt: skip
+                      for one in dict.fromkeys(results)]  # fmt: skip
         numbers = trace.inputs
-        found: dict[Buffer, Tensor] = {}
-        for one in trace.captured:
+        owners: dict[Buffer, Tensor | None] = dict.fromkeys(trace.storages)
+        for one in trace.known:
             home = one.home or memory.stored(one.node)
             if home is not None and home.arg.storage in numbers:
-                found.setdefault(home.arg.storage, one.tensor)
+                owners.setdefault(home.arg.storage, one.tensor)
         self.draws = trace.storages[-1] in numbers
-        self.states = [(one, _kind(one)) for one in found.values()]
+        self.states = [(one, _kind(one)) for one in owners.values() if one is not None]
         written = {one.src[0].arg.storage for one in sinks if one.op is Op.ASSIGN}
         # By number of argument, of the key and of state; and by number of input.
         self.writes: list[tuple[int, int]] = []
         self.reads: list[tuple[int, int]] = []
-        for place, storage in enumerate([*trace.storages, *found]):
+        for place, storage in enumerate(owners):
             if storage in numbers:
                 number = numbers.pop(storage)
                 (self.writes if number in written else self.reads).append((place, number))
