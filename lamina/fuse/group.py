@@ -390,7 +390,7 @@ def _epilogues(users: Users, values: set[Node]) -> tuple[set[Node], set[Node]]:
         while last is not None:
             moved |= last.op in (Op.PERMUTE, Op.FLIP)
             moved |= squeezed(last.src[0].shape) != squeezed(last.shape)
-            if last.op is not Op.RESHAPE or moved:
+            if (last.op is not Op.RESHAPE or moved) and _resizes(last) <= 0:
                 end = last
             last = None if last in values else _following(last, users, position)
         ends.add(end)
@@ -433,13 +433,23 @@ def _repeated(users: Users, values: set[Node]) -> set[Node]:
     cost, found = costs(users, values), set()
     for source in (one.src[0] for one in users if one.op is Op.EXPAND):
         if prod(source.shape) > 1:
-            while source.op in Group.MOVEMENT and source not in values and source.op is not Op.PAD:
+            while source not in values and (
+                _resizes(source) > 0 or (source.op in Group.MOVEMENT and source.op is not Op.PAD)
+            ):
                 source = source.src[0]
-            # Testing the bounds of a PAD again costs more than the copy.
+            # Testing the bounds of a PAD again costs more than the copy; so does reading twice as
+            # many bytes.
             dear = source.op in Group.ELEMENTWISE and cost[source] >= REPEATED_COST
-            if dear or source.op is Op.PAD:
+            if dear or source.op is Op.PAD or _resizes(source) < 0:
                 found.add(source)
     return found
+
+
+def _resizes(node: Node) -> int:
+    """By how many bits an element of a float cast to another one is wider."""
+    if node.op is not Op.CAST or not (node.dtype.is_float and node.src[0].dtype.is_float):
+        return 0
+    return node.dtype.bits - node.src[0].dtype.bits
 
 
 def _shared(users: Users, values: set[Node]) -> set[Node]:
@@ -449,7 +459,8 @@ def _shared(users: Users, values: set[Node]) -> set[Node]:
     for node in reversed(users):
         parts = ({user} if user in ends else owners[user] for user in users[node])
         owners[node] = frozenset[Node]().union(*parts)
-        if len(owners[node]) > 1 and node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST:
+        dear = node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST
+        if len(owners[node]) > 1 and dear and _resizes(node) <= 0:
             ends.add(node)
     return ends - values
 

@@ -451,7 +451,10 @@ def _attend(
     """Attention of rows that are `first` and those after it, which see no later keys; or, without
     a first one, that see all keys."""
     wide = query.dtype
-    scores = matmul(query, movement.matrix_transpose(key)) * factor
+    scores = matmul(query, movement.matrix_transpose(key))
+    if dtype.is_small:  # as are the other factors of the products that their derivatives go into
+        scores = scores.detach() + (scores - scores.detach()).cast(dtype).cast(wide)
+    scores = scores * factor
     if first is not None:
         box = scores.shape[-2:]
         rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
@@ -467,8 +470,10 @@ def _attend(
     weights = exp(scores - where(top == -math.inf, 0.0, top))
     total = over.sum(weights, axis=-1, keepdims=True)
     weights = dropout(weights, dropout_p, training=dropout_p > 0.0)
-    result = matmul(weights.cast(dtype).cast(wide), value)
-    return (result * (1.0 / where(total == 0.0, 1.0, total))).cast(dtype)
+    share = 1.0 / where(total == 0.0, 1.0, total)
+    if dtype.is_small:
+        return matmul((weights * share).cast(dtype), value.cast(dtype))
+    return matmul(weights, value) * share
 
 
 def _for_heads(query: Tensor, x: Tensor) -> Tensor:

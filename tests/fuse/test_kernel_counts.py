@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from lamina.dtypes import int64
+from lamina.dtypes import bfloat16, float32, int64
 from lamina.fuse.program import Program
+from lamina.ir import build
 from lamina.ir.kernel import Kernel
+from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.options import current
 from lamina.pipeline import compile_source
 from tests.fuse.graphs import PROGRAMS, X, elementwise, moved, rows_of_maxima
 from tests.generators import leaf
+
+A_B = [(64, 96, 1), (1, 96, 48)]
 
 
 def program(*values: Node) -> Program:
@@ -70,3 +74,13 @@ def test_a_sort_writes_over_what_its_keys_came_from() -> None:
     order = leaf(0, (64,), int64)
     source = compile_source([Node(Op.ASSIGN, (order, Node(Op.ARGSORT, (order + 1,))))], current())
     assert len(source.program.launches) == 2
+
+
+def test_a_value_is_kept_as_narrow_as_it_is_computed() -> None:
+    """Products of halves are added up in float32, but what lies in memory are halves."""
+    a, b = leaf(0, (64, 96), float32), leaf(1, (96, 48), float32)
+    halves = [build.cast(build.cast(one, bfloat16), float32) for one in (a * 0.5, b)]
+    wide = [build.reshape(one, shape) for one, shape in zip(halves, A_B, strict=True)]
+    left, right = (build.expand(one, (64, 96, 48)) for one in wide)
+    found = program(build.reduce(ADD, [1], left * right))
+    assert [slot.dtype for slot in found.slots if slot.kind == "scratch"] == [bfloat16] * 2
