@@ -234,8 +234,7 @@ def print_program(
             carries = any(one.kernel.carries for one in chain)
             steps = chain[0].kernel.block_axes[-1].arg.size if carries else 1
             chunks //= steps
-            names = [entries[one.kernel][0] for one in chain]
-            text = _print_chain(program, chain, slots, names, steps)
+            text = _print_chain(program, chain, slots, entries, steps)
             name = functions.setdefault(text, f"chain{len(functions)}")
         arguments = ", ".join(pointers[slot] for slot in slots)
         call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
@@ -247,16 +246,16 @@ def print_program(
 
 
 def _print_chain(
-    program: Program, chain: Sequence[Launch], slots: Sequence[int], names: Sequence[str],
-    steps: int,
+    program: Program, chain: Sequence[Launch], slots: Sequence[int],
+    entries: Mapping[AnyKernel, tuple[str, int]], steps: int,
 ) -> str:  # fmt: skip
     """A function, its name still open, that runs every kernel of a chain for one block of rows, or
     for `steps` blocks after each other, through which sums are carried."""
     links = []
-    for launch, name in zip(chain, names, strict=True):
+    for launch in chain:
         places = (
             f"b[{slots.index(slot)}]" if slot in slots else f"block + {program.slots[slot].offset}"
             for slot in launch.slots
         )
-        links.append(f"    LINK({name}, {', '.join(places)})")
+        links.append(f"    LINK({entries[launch.kernel][0]}, {', '.join(places)})")
     return "\n".join([f"CHAIN({{name}}, {program.block}, {steps},", *links, ")"])
