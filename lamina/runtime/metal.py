@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import shutil
 from array import array
 from collections import deque
 from collections.abc import Sequence
@@ -35,8 +34,7 @@ def names() -> list[str]:
     try:
         from Metal import MTLCreateSystemDefaultDevice
     except ImportError:
-        emulator = "yes" if shutil.which("clang-19") else "no"
-        what = f"metal: emulator: {emulator}, hardware: no; on a Mac, pip install 'lamina[metal]'"
+        what = "metal: PyObjC is not installed; on a Mac, pip install 'lamina[metal]'"
         raise UnknownDeviceError(what) from None
     return ["metal"] if MTLCreateSystemDefaultDevice() is not None else []
 

@@ -331,5 +331,5 @@ def test_without_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "Metal", None)
     rows = {item: rest for item, *rest in doctor()}
     assert rows["metal"] == [
-        "emulator: yes, hardware: no", False, "on a Mac, pip install 'lamina[metal]'"
+        "PyObjC is not installed", False, "on a Mac, pip install 'lamina[metal]'"
     ]  # fmt: skip
