@@ -48,7 +48,8 @@ class Compiler(NamedTuple):
             "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing",
         ]  # fmt: skip
         if self.kind == "gcc":  # which carries what neighbouring rows share, and then spills
-            flags.append("-fno-predictive-commoning")
+            flags += ["-fno-predictive-commoning", "-fpeel-loops"]  # of two or three iterations
+            flags.append("--param=max-completely-peel-times=2")
         elif "__x86_64__" in self.macros:
             flags.append("-mprefer-vector-width=512")
         if self.kind == "zig":
