@@ -126,8 +126,8 @@ class Lowering:
         if holds is ix.TRUE:
             return self.value(node, index, condition)
         value = self.value(node, index, ix.both(condition, holds))
-        guarded = value.op is Op.LOAD and len(value.src) > 1 and ix.implies(value.src[1], holds)
-        if guarded and fill is const(0, fill.dtype):
+        guard = value.src[1] if value.op is Op.LOAD and len(value.src) > 1 else ix.TRUE
+        if ix.both(guard, holds) is guard and fill is const(0, fill.dtype):
             return value
         return Node(Op.WHERE, (holds, value, fill))
 

@@ -111,16 +111,12 @@ def inside(index: Node, size: int) -> Node:
 
 
 def both(*conditions: Node | None) -> Node:
-    """The conjunction of conditions, without repeats; None counts as true."""
+    """The conjunction of conditions, without repeats: the first, if it implies the others. None
+    counts as true."""
     parts = dict.fromkeys(part for condition in conditions for part in _conjuncts(condition))
     if FALSE in parts:
         return FALSE
     return reduce(lambda left, right: Node(Op.AND, (left, right)), parts) if parts else TRUE
-
-
-def implies(condition: Node, part: Node) -> bool:
-    """Is every conjunct of `part` one of `condition`?"""
-    return set(_conjuncts(part)) <= set(_conjuncts(condition))
 
 
 def _conjuncts(condition: Node | None) -> Iterator[Node]:
