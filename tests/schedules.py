@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from itertools import pairwise
 
 from lamina.errors import FormatError, VerifyError
 from lamina.ir.kernel import Kernel
-from lamina.ir.node import Node
 from lamina.kernel.schedule import (
     BINDINGS,
     Bind,
@@ -21,7 +21,6 @@ from lamina.kernel.schedule import (
     Stage,
     apply,
     axis_lists,
-    can_fuse,
 )
 from lamina.kernel.verify import verify_nest
 
@@ -56,9 +55,8 @@ def _random_move(rng: random.Random, nest: Nest) -> Move:
     numbers = [axis.arg.number for axis in nest.order] or [0]
     fresh = max(numbers) + 1
     choice = rng.random()
-    if choice < 0.15 and (pairs := _fusable(nest.kernel)):
-        first, second = rng.choice(pairs)
-        return Fuse(first.arg.number, second.arg.number, fresh)
+    if choice < 0.15 and (fitting := _fuses(nest, fresh)):
+        return rng.choice(fitting)
     if choice < 0.5:
         factor = rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 16, 32, 50])
         return Split(rng.choice(numbers), factor, fresh, fresh + 1)
@@ -75,6 +73,12 @@ def _random_stage(rng: random.Random, nest: Nest) -> Move:
     return Stage(rng.randrange(len(nest.kernel.values) or 1), rng.choice(axes))
 
 
-def _fusable(kernel: Kernel) -> list[tuple[Node, Node]]:
-    lists = axis_lists(kernel)
-    return [pair for axes in lists for pair in pairwise(axes) if can_fuse(kernel, *pair)]
+def _fuses(nest: Nest, into: int) -> list[Fuse]:
+    found = []
+    for axes in axis_lists(nest.kernel):
+        for first, second in pairwise(axes):
+            move = Fuse(first.arg.number, second.arg.number, into)
+            with contextlib.suppress(FormatError):
+                move.apply(nest)
+                found.append(move)
+    return found

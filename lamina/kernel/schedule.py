@@ -143,15 +143,19 @@ class Fuse(Move):
     text = "fuse(a{first}, a{second}) -> a{into}"
 
     def apply(self, nest: Nest) -> Nest:
-        first, second = nest.axis(self.first), nest.axis(self.second)
-        fusable = can_fuse(nest.kernel, first, second)
-        self.require(fusable, "some index does not walk the two as one")
-        whole = all(nest.chain(one).pieces == (one,) for one in (first, second))
+        first, second = pair = nest.axis(self.first), nest.axis(self.second)
+        loops = [axes for axes in axis_lists(nest.kernel) if first in axes or second in axes]
+        self.require(all(pair in pairwise(axes) for axes in loops), "they are not neighbours")
+        whole = all(nest.chain(one).pieces == (one,) for one in pair)
         self.require(whole, "an axis is split already")
-        size = second.arg.size
+        size = max(second.arg.size, 1)
         into = ix.axis(self.into, first.arg.size * size, reduce=first.arg.reduce)
         index = {first: ix.floordiv(into, size), second: ix.mod(into, size)}
-        return _rewalked(self, nest, index, (into,))
+        fused = _rewalked(self, nest, index, (into,))
+        parts = {one for one in index.values() if one.op in (Op.IDIV, Op.MOD)}
+        as_one = parts.isdisjoint(fused.kernel.nodes)
+        self.require(as_one, "some index does not walk the two as one")
+        return fused
 
 
 @dataclass(frozen=True)
@@ -318,24 +322,6 @@ def can_carry(kernel: Kernel) -> bool:
                  for one in kernel.nodes)  # fmt: skip
     plain = store.condition is None and store.monoid is None and len(kernel.stores) == 1
     return plain and unread and fold.op is Op.FOLD and fold.arg.monoid.op is not None
-
-
-def can_fuse(kernel: Kernel, first: Node, second: Node) -> bool:
-    """Does every index of the kernel walk these neighbours as one axis?"""
-    pair = {first, second}
-    if not first.arg.size or not second.arg.size:
-        return False
-    together = (axes for axes in axis_lists(kernel) if pair & set(axes))
-    if any((first, second) not in pairwise(axes) for axes in together):
-        return False
-    for node in kernel.nodes:
-        if node.op is Op.AFFINE:
-            terms, _ = ix.terms_of(node)
-            if terms.get(first, 0) != terms.get(second, 0) * second.arg.size:
-                return False
-        elif pair & set(operands_of(node)):
-            return False
-    return True
 
 
 def operands_of(node: Node) -> Axes:
