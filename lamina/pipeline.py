@@ -220,7 +220,7 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     program, code, device = planned.program, planned.code, options.device
     assert code is not None
     results = [inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device)
-               for one in program.homes]  # fmt: skip
+               for one in map(program.slots.__getitem__, program.outputs)]  # fmt: skip
     arena, count = program.arena, len(program.chains)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count

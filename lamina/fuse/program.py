@@ -62,11 +62,6 @@ class Program:
         """The launches that run one after the other, those of a chain together."""
         return [tuple(group) for _, group in groupby(self.launches, attrgetter("chain"))]
 
-    @cached_property
-    def homes(self) -> list[Slot]:
-        """Where each requested result is."""
-        return [self.slots[slot] for slot in self.outputs]
-
     def place(self, slot: Slot) -> int:
         """Where in the table the memory of `slot` is."""
         first = {"scratch": 0, "output": 1, "input": 1 + len(self.outputs)}

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 
 from lamina.dtypes import float32, float64
 from lamina.errors import FormatError
-from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points, roots_of
+from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.kernel import schedule as moves
@@ -142,11 +142,8 @@ def suits(axis: Node, index: Node, condition: Node | None = None) -> int:
     return {0: 0, 1: 1}.get(terms.get(axis, 0), -1)
 
 
-@lru_cache(maxsize=256)
 def reads(kernel: Kernel) -> list[Node]:
-    """The loads of each store."""
-    nodes = (node for store in kernel.stores for node in toposort(roots_of(store)))
-    return [node for node in nodes if node.op is Op.LOAD]
+    return [node for node in kernel.nodes if node.op is Op.LOAD]
 
 
 def score(kernel: Kernel, axis: Node) -> int:
