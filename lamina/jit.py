@@ -68,7 +68,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         given = [_signature(value, found) for value in args]
         key = options, *given, _signature(kwargs, found) if kwargs else ()
         tensors = list(found.values())
-        if memory.is_tracing() or memory.is_watched.get():
+        if memory.is_tracing() or memory.differentiating.get():
             return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
         program = self._programs.get(key)
         if program is not None and program.is_pure:

@@ -33,9 +33,9 @@ class Leaf:
     node: Node
 
 
-# The stand-ins of the function that this thread traces, and whether it is being differentiated.
+# The stand-ins of the function that this thread traces, and whether it differentiates one.
 _stand_ins: ContextVar[frozenset[Node] | None] = ContextVar("stand_ins", default=None)
-is_watched: ContextVar[bool] = ContextVar("is_watched", default=False)
+differentiating: ContextVar[bool] = ContextVar("differentiating", default=False)
 
 
 def is_tracing() -> bool:

@@ -37,7 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 Axes = Sequence[int]
-Way = tuple[Family, Callable[..., Node]]  # a rule from a node and `axes`, and its operand's dtype
+Way = tuple[Family, Callable[..., Node]]  # a rule of axes and a node, which the family prepares
 
 _MEANS = Family(float_dtype, of_complex=True, wide=True)
 
@@ -49,11 +49,11 @@ def _reduced(
     x = as_tensor(x)
     axes = normalize_axes(what, axis, x.ndim)
     family, rule = way
-    result = family(what, partial(rule, axes=axes), x)
+    result = family(what, partial(rule, axes), x)
     return Tensor.of(build.insert_axes(result.node, axes), x.device) if keepdims else result
 
 
-def _total_dtype(dtype: DType, wanted: Any) -> DType:
+def _total_dtype(wanted: Any, dtype: DType) -> DType:
     """The dtype of a sum or product: the widest integer of the kind; floats stay."""
     if wanted is not None:
         return as_dtype(wanted)
@@ -62,22 +62,18 @@ def _total_dtype(dtype: DType, wanted: Any) -> DType:
     return dtypes.uint64 if dtype.kind == "uint" else default_int
 
 
-def _totalled(monoid: Monoid, wanted: Any, node: Node, axes: Axes) -> Node:
-    dtype = _total_dtype(node.dtype, wanted)
-    return build.cast(build.reduce(monoid, axes, build.cast(node, accumulator(dtype))), dtype)
-
-
 def _total(
     what: str, monoid: Monoid, x: Any, /, axis: Axis = None, *, dtype: Any = None,
     keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
-    return _reduced(what, (SAME, partial(_totalled, monoid, dtype)), x, axis, keepdims=keepdims)
+    family = Family(partial(_total_dtype, dtype), of_complex=True, wide=True)
+    return _reduced(what, (family, partial(build.reduce, monoid)), x, axis, keepdims=keepdims)
 
 
-def _extreme(monoid: Monoid, node: Node, axes: Axes) -> Node:
+def _extreme(monoid: Monoid, axes: Axes, node: Node) -> Node:
     """The extreme element, or the place of it, which is counted along one axis or over all."""
     what = monoid.name.lower()
-    if not _count(node, axes):
+    if not _count(axes, node):
         raise ShapeError(f"{what}: {node.shape} has no elements along {axes}")
     if monoid in (MAX, MIN):
         return build.reduce(monoid, axes, node)
@@ -88,23 +84,23 @@ def _extreme(monoid: Monoid, node: Node, axes: Axes) -> Node:
     return build.reduce(monoid, axes, node, build.places(node.shape, axes[0]), part=1)
 
 
-def _count(node: Node, axes: Axes) -> int:
+def _count(axes: Axes, node: Node) -> int:
     """How many elements one result comes from."""
     return product(node.shape[axis] for axis in axes)
 
 
-def _truth(monoid: Monoid, node: Node, axes: Axes) -> Node:
+def _truth(monoid: Monoid, axes: Axes, node: Node) -> Node:
     return build.reduce(monoid, axes, node if node.dtype is bool_ else ~node.eq(0))
 
 
-def _mean(node: Node, axes: Axes) -> Node:
-    return build.reduce(ADD, axes, node) / float(_count(node, axes))
+def _mean(axes: Axes, node: Node) -> Node:
+    return build.reduce(ADD, axes, node) / float(_count(axes, node))
 
 
-def _variance(node: Node, axes: Axes, correction: float, root: bool = False) -> Node:
-    distance = node - build.spread(_mean(node, axes), axes, node.shape)
+def _variance(axes: Axes, node: Node, correction: float, root: bool = False) -> Node:
+    distance = node - build.spread(_mean(axes, node), axes, node.shape)
     total = build.reduce(ADD, axes, distance * distance)
-    value = total / builtins.max(float(_count(node, axes) - correction), 0.0)
+    value = total / builtins.max(float(_count(axes, node) - correction), 0.0)
     return real_math.root(value) if root else value
 
 
@@ -116,15 +112,15 @@ def _deviation(
     return _reduced(what, (WIDE, rule), x, axis, keepdims=keepdims)
 
 
-def _greatest(node: Node, axes: Axes) -> Node:
+def _greatest(axes: Axes, node: Node) -> Node:
     """The maximum that exponents are shifted by; the shift cancels, so it needs no derivative."""
     return Node(Op.DETACH, (build.insert_axes(build.reduce(MAX, axes, node), axes),))
 
 
-def _softmax(node: Node, axes: Axes, log: bool) -> Node:
+def _softmax(axes: Axes, node: Node, log: bool) -> Node:
     if 0 in node.shape:
         return node
-    shifted = node - build.expand(_greatest(node, axes), node.shape)
+    shifted = node - build.expand(_greatest(axes, node), node.shape)
     powers = Node(Op.EXP, (shifted,))
     total = build.reduce(ADD, axes, powers)
     one = Node(Op.LOG, (total,)) if log else total.lift(1.0) / total
@@ -137,8 +133,8 @@ def _shares(what: str, log: bool, x: Any, axis: Axis = -1, *, dtype: Any = None)
     return _reduced(what, (WIDE, partial(_softmax, log=log)), x, axis)
 
 
-def _logsumexp(node: Node, axes: Axes) -> Node:
-    top = _greatest(node, axes)
+def _logsumexp(axes: Axes, node: Node) -> Node:
+    top = _greatest(axes, node)
     base = build.select(real_math.is_finite(top), top, top.lift(0))
     powers = Node(Op.EXP, (node - build.expand(base, node.shape),))
     total = Node(Op.LOG, (build.reduce(ADD, axes, powers),))
@@ -148,7 +144,7 @@ def _logsumexp(node: Node, axes: Axes) -> Node:
 def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The vector norm over `axis`: the root of order `ord` of the sum of powers."""
 
-    def rule(node: Node, axes: Axes) -> Node:
+    def rule(axes: Axes, node: Node) -> Node:
         if node.dtype.is_complex:
             node = real_math.hypot(*complex_math.parts(node))
         if ord == 2:
@@ -174,7 +170,7 @@ def _cumulative(
         raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
     along = normalize_axis(what, axis or 0, x.ndim)
     kept = dtype is None and monoid in (MAX, MIN)
-    kind = x.dtype if kept else _total_dtype(x.dtype, dtype)
+    kind = x.dtype if kept else _total_dtype(dtype, x.dtype)
     scan = Node(Op.SCAN, (build.cast(x.node, accumulator(kind)),), Reduce(monoid, (along,)))
     (identity,), none = monoid.identity((kind,)), (0,) * x.ndim
     before = resized(none, along, int(include_initial))
@@ -213,7 +209,7 @@ any = named("any", "Whether some element over `axis` is true.",
             _reduced, (SAME, partial(_truth, MAX)))  # fmt: skip
 count_nonzero = named(
     "count_nonzero", "How many elements over `axis` are not 0.",
-    _reduced, (SAME, lambda x, axes: _totalled(ADD, int, ~x.eq(0), axes)),
+    _reduced, (SAME, lambda axes, x: build.reduce(ADD, axes, build.cast(~x.eq(0), default_int))),
 )  # fmt: skip
 mean = named("mean", "The arithmetic mean over `axis`; NaN of nothing.",
              _reduced, (_MEANS, _mean))  # fmt: skip
