@@ -13,9 +13,9 @@ and `categorical` agree as far as the devices' logarithm and cosine do.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from random import Random
 from typing import Any
@@ -31,6 +31,7 @@ from lamina.tensor.arguments import as_dtype, integer, normalize_axis, sizes_of
 from lamina.tensor.core import Tensor, as_tensor
 from lamina.tensor.indexing import take
 from lamina.tensor.movement import stack
+from lamina.tensor.realize import during
 from lamina.tensor.reduction import argmax
 
 __all__ = [
@@ -64,15 +65,10 @@ def next_key(device: str | None = None) -> Tensor:
     return fresh
 
 
-@contextlib.contextmanager
-def using(key: Tensor) -> Iterator[None]:
+def using(key: Tensor) -> AbstractContextManager[None]:
     """Inside the ``with`` block, draws that name no key take theirs from `key`: a program that is
     traced there has the generator's state as an input."""
-    token = _traced.set([key])
-    try:
-        yield
-    finally:
-        _traced.reset(token)
+    return during(_traced, [key])
 
 
 def key(seed: int, device: str | None = None) -> Tensor:

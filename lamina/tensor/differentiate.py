@@ -68,11 +68,8 @@ def value_and_grad(
             given = args[place]
             is_tree = isinstance(given, (dict, list, tuple))
             inner[place] = map_tree(own_leaf, given if is_tree else as_tensor(given))
-        token = memory.differentiating.set(True)
-        try:
+        with memory.during(memory.differentiating, True):
             result = f(*inner, **kwargs)
-        finally:
-            memory.differentiating.reset(token)
         y = result[0] if has_aux else result
         if not isinstance(y, Tensor):
             raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")

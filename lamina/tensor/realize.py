@@ -6,8 +6,8 @@ the node to a BUFFER node. At execution the graph is cut at the nodes of that ta
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,14 +43,19 @@ def is_tracing() -> bool:
     return _stand_ins.get() is not None
 
 
-@contextlib.contextmanager
-def tracing(stand_ins: Iterable[Tensor]) -> Iterator[None]:
-    """Inside the ``with`` block nothing runs that depends on `stand_ins`, and no assignment."""
-    token = _stand_ins.set(frozenset(one.node for one in stand_ins))
+@contextmanager
+def during(variable: ContextVar[Any], value: object) -> Iterator[None]:
+    """Inside the ``with`` block `variable` has `value`."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _stand_ins.reset(token)
+        variable.reset(token)
+
+
+def tracing(stand_ins: Iterable[Tensor]) -> AbstractContextManager[None]:
+    """Inside the ``with`` block nothing runs that depends on `stand_ins`, and no assignment."""
+    return during(_stand_ins, frozenset(one.node for one in stand_ins))
 
 
 def not_yet() -> JitError:
@@ -232,8 +237,11 @@ def _run(batch: list[Tensor], device: str) -> None:
     distinct = list(dict.fromkeys(filter(None, sinks)))
     buffers = execute(distinct, list(inputs), device) if distinct else []
     results = dict(zip(distinct, buffers, strict=True))
-    if targets:
-        _vacate(targets)
+    if targets:  # what was stored there is stored nowhere
+        for entry in [one for one, place in list(_places.items()) if place in targets]:
+            _places.pop(entry, None)
+        for target in targets:
+            _place(target, None)
     for tensor, value, sink in zip(batch, values, sinks, strict=True):
         _file(tensor, value, None if sink is None else results[sink])
 
@@ -244,14 +252,6 @@ def _sink(tensor: Tensor, value: Node, targets: dict[Node, Node]) -> Node | None
         return Node(Op.ASSIGN, (targets[tensor.target], value))
     stays = value.op is Op.BUFFER and value not in targets.values() and not tensor.assigned
     return None if stays else value
-
-
-def _vacate(targets: Collection[Node]) -> None:
-    """What was stored in `targets` is stored nowhere."""
-    for entry in [one for one, place in list(_places.items()) if place in targets]:
-        _places.pop(entry, None)
-    for target in targets:
-        _place(target, None)
 
 
 def is_everywhere(node: Node) -> bool:
