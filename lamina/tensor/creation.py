@@ -23,7 +23,7 @@ from lamina.tensor import realize as memory
 from lamina.tensor.arguments import as_dtype, sizes_of
 from lamina.tensor.core import Tensor, as_tensor, check_device, leaf
 from lamina.tensor.elementwise import named
-from lamina.tensor.movement import broadcast_arrays, reshape
+from lamina.tensor.movement import broadcast_arrays, broadcast_to, reshape
 from lamina.tensor.spatial import Sizes, resized
 
 __all__ = [
@@ -58,10 +58,7 @@ def full(
     """A tensor filled with one value, whose kind decides the dtype when none is given."""
     sizes = sizes_of("full", shape)
     if isinstance(fill_value, Tensor):
-        source = Tensor(fill_value, dtype, device)
-        filled = Tensor.of(build.expand(source.node, sizes), source.device)
-        filled.requires_grad = requires_grad
-        return filled
+        return Tensor(broadcast_to(fill_value, sizes), dtype, device, requires_grad)
     wanted = as_dtype(type(fill_value) if dtype is None else dtype)
     return leaf(build.full(sizes, fill_value, wanted), device, requires_grad)
 
