@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
+import shutil
 from array import array
 from collections import deque
 from collections.abc import Sequence
@@ -34,7 +36,8 @@ def names() -> list[str]:
     try:
         from Metal import MTLCreateSystemDefaultDevice
     except ImportError:
-        what = "metal: PyObjC is not installed; on a Mac, pip install 'lamina[metal]'"
+        emulator = "yes" if shutil.which("clang-19") else "no"
+        what = f"metal: emulator: {emulator}, hardware: no; on a Mac, pip install 'lamina[metal]'"
         raise UnknownDeviceError(what) from None
     return ["metal"] if MTLCreateSystemDefaultDevice() is not None else []
 
@@ -96,7 +99,8 @@ class Device(Heap):
         options.setLanguageVersion_(self.metal.MTLLanguageVersion3_1)
         library, error = self.gpu.newLibraryWithSource_options_error_(source, options, None)
         if library is None:
-            raise CompileError(f"metal: {complaint(str(error.localizedDescription()))}")
+            log = str(error.localizedDescription())
+            raise CompileError(f"metal: {_kernel_at(log, source)}: {complaint(log)}")
         return library
 
     def pipeline(self, library: Any, launch: Launch) -> Any:
@@ -111,9 +115,17 @@ class Device(Heap):
         return pipeline
 
 
+def _kernel_at(log: str, source: str) -> str:
+    """The kernel that the first complaint of a compiler is about."""
+    line = re.search(r":(\d+):\d+: error: ", log)
+    above = source.splitlines()[: int(line[1])] if line else []
+    heads = re.findall(r"(?m)^(?:KERNEL\(\d+\) |SORT\()(\w+)", "\n".join(above))
+    return f"kernel {heads[-1]}" if heads else "the prelude"
+
+
 class MetalProgram:
-    """The pipelines and the launches of a program. Raises CompileError, with the line, when
-    Metal refuses its source."""
+    """The pipelines and the launches of a program. Raises CompileError, with the line and the
+    kernel, when Metal refuses its source."""
 
     def __init__(self, source: str, launches: Sequence[Launch], options: Options) -> None:
         device = heap_of(options.device)

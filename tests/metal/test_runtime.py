@@ -159,10 +159,10 @@ def test_a_complaint_of_the_compiler_says_where(device: metal.Device) -> None:
     (Tensor([1.0]) + 1.0).realize()
     source = device.gpu._built[-1][0]
     broken = source.replace("const u32 worker = (u32)BLOCK", "const u32 worker = (u33)BLOCK")
-    with pytest.raises(CompileError, match=r"(?s)metal: .*:\d+:.*error: .*u33.*\(u33\)B"):
+    with pytest.raises(CompileError, match=r"(?s)metal: kernel map0_1: .*:\d+:.*u33.*\(u33\)B"):
         device.library(broken)
     broken = source.replace("typedef float f32;", "typedef flat f32;")
-    with pytest.raises(CompileError, match=r"(?s)metal: .*:\d+:.*error: .*flat"):
+    with pytest.raises(CompileError, match=r"(?s)metal: the prelude: .*:\d+:.*flat"):
         device.library(broken)
 
 
@@ -331,5 +331,5 @@ def test_without_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "Metal", None)
     rows = {item: rest for item, *rest in doctor()}
     assert rows["metal"] == [
-        "PyObjC is not installed", False, "on a Mac, pip install 'lamina[metal]'"
+        "emulator: yes, hardware: no", False, "on a Mac, pip install 'lamina[metal]'"
     ]  # fmt: skip
