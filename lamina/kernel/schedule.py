@@ -148,8 +148,8 @@ class Fuse(Move):
         self.require(all(pair in pairwise(axes) for axes in loops), "they are not neighbours")
         whole = all(nest.chain(one).pieces == (one,) for one in pair)
         self.require(whole, "an axis is split already")
-        size = max(second.arg.size, 1)
-        into = ix.axis(self.into, first.arg.size * size, reduce=first.arg.reduce)
+        into = ix.axis(self.into, points(pair), reduce=first.arg.reduce)
+        size = max(second.arg.size, 1)  # of none, nothing is divided
         index = {first: ix.floordiv(into, size), second: ix.mod(into, size)}
         fused = _rewalked(self, nest, index, (into,))
         parts = {one for one in index.values() if one.op in (Op.IDIV, Op.MOD)}
