@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lamina.codegen import c, gpu
+from lamina.codegen.cuda import CudaPrinter
 from lamina.codegen.legalize import legalize
 from lamina.codegen.metal import MetalPrinter
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
@@ -118,7 +119,8 @@ def _legalize(planned: Planned, options: Options) -> Planned:
             fills = replace(nest.kernel, stores=tuple(store for _, store in nest.fills))
             stores = zip(nest.fills, legalize(fills).stores, strict=True)
             legal = tuple(fill._replace(store=store) for fill, store in stores)
-            legal_nest = replace(nest, kernel=legalize(nest.kernel), fills=legal)
+            tiles = legalize(replace(nest.kernel, stores=nest.tiles)).stores
+            legal_nest = replace(nest, kernel=legalize(nest.kernel), fills=legal, tiles=tiles)
             plans[kernel] = plan._replace(nest=legal_nest)
     return planned._replace(plans=plans)
 
@@ -157,10 +159,10 @@ CPU = Backend(
     lambda program, nests: (c.print_program(program, nests), ()),
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
-CUDA = Backend(
-    False, lambda kernel, options: schedule_for_gpu(kernel), gpu.print_program, CudaProgram
-)
-METAL = CUDA._replace(print=partial(gpu.print_program, printer=MetalPrinter), load=MetalProgram)
+CUDA = Backend(False, lambda kernel, options: schedule_for_gpu(kernel, True),
+               partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
+METAL = Backend(False, lambda kernel, options: schedule_for_gpu(kernel),
+                partial(gpu.print_program, MetalPrinter), MetalProgram)  # fmt: skip
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from lamina.codegen.base import Accumulation, Point, Value
 from lamina.codegen.c import ELEMENTS, KERNELS, CPrinter, prelude
@@ -27,7 +28,7 @@ from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import WARP, Nest
-from lamina.runtime.buffer import Launch
+from lamina.runtime.buffer import Launch, Map
 
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 512  # threads that share a long loop
@@ -37,7 +38,7 @@ SORT_BLOCK = 1024
 class GpuPrinter(CPrinter):
     """One kernel; `threads` is the size of its blocks."""
 
-    prelude = Path(__file__).with_name("prelude.cu")
+    preludes: ClassVar[tuple[str, ...]]  # beside this file
 
     def __init__(self, nest: Nest, name: str) -> None:
         tiles = {axis: "unroll" for axis in nest.order if nest.bound(axis) == "vector"}
@@ -50,6 +51,8 @@ class GpuPrinter(CPrinter):
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
         self.threads = _power(longest, LONGEST_BLOCK) if self.cooperates else BLOCK
+        self.room = 0  # bytes that a block shares
+        self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
 
     def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
         if axis not in self.shared:
@@ -77,13 +80,13 @@ class GpuPrinter(CPrinter):
         super().store(store, value, point)
         own = self.nest.kernel.parameters[store.parameter].memory == "scratch"  # of each thread
         loops = any(axis in self.depth_of for axis in self.shared)
-        if self.cooperates and not own and not loops:
+        if self.cooperates and self.threads > self.width and not own and not loops:
             line = self.scopes[-1].lines.pop()
             self.line("BARRIER;")  # the others have read what is overwritten
             self.line(f"if (THREAD < {self.width}) {{ {line} }}")
 
-    def print_kernel(self) -> tuple[str, int]:
-        """The kernel's function, and the number of its blocks."""
+    def print_kernel(self) -> tuple[str, Launch]:
+        """The kernel's function, and how to launch it but for its arguments."""
         grid = [axis for axis in self.nest.order if axis in self.given - set(self.rows_inside)]
         workers, word = points(grid), "u32" if points(grid) < 1 << 32 else "u64"
         pointers, lines = [], []
@@ -102,9 +105,12 @@ class GpuPrinter(CPrinter):
                       f"if (worker >= {workers}) return;"]  # fmt: skip
         lines += [*self.indices(grid, "worker"), *self.indices(self.rows_inside, "THREAD")]
         arguments, first = self.head(pointers)
+        body = self.body([*first, *lines])
+        arguments += map("MAP({})".format, self.maps)
         head = f"KERNEL({self.threads}) {self.function}({', '.join(arguments)} PLACE)"
-        text = f"{head} {{\n{self.body([*first, *lines])}}}"
-        return text, workers if self.cooperates else -(-workers // BLOCK)
+        blocks = workers if self.cooperates else -(-workers // BLOCK)
+        extra = self.room, tuple(self.maps.values())
+        return f"{head} {{\n{body}}}", Launch(self.function, blocks, self.threads, (), *extra)
 
     def head(self, pointers: list[str]) -> tuple[list[str], list[str]]:
         """The arguments of a kernel with these arrays, and the first lines of its body."""
@@ -117,30 +123,29 @@ def _power(threads: int, most: int) -> int:
 
 
 def print_program(
+    printer: type[GpuPrinter],
     program: Program,
     nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]],
-    printer: type[GpuPrinter] = GpuPrinter,
 ) -> tuple[str, tuple[Launch, ...]]:
     """The translation unit of a program in the dialect of a printer, and its launches; `nests` has
     a name and a nest for each of its kernels."""
-    functions, shapes = [], {}
+    functions, shapes = list[str](), dict[AnyKernel, Launch]()
     for kernel, (name, nest) in nests.items():
         if isinstance(nest, SortKernel):
-            threads, blocks = _power(nest.length, SORT_BLOCK), nest.rows
+            threads = _power(nest.length, SORT_BLOCK)
+            shapes[kernel] = Launch(name, nest.rows, threads, ())
             kind = ELEMENTS[nest.parameters[0].dtype]
             turns = (nest.length - 1).bit_length() % 2  # from one array to the other
             first, second = ("p2", "p1") if turns else ("p1", "p2")
             text = f"SORT({name}, {kind}, {nest.length}, {threads}, {first}, {second})"
         else:
-            printed = printer(nest, name)
-            (text, blocks), threads = printed.print_kernel(), printed.threads
+            text, shapes[kernel] = printer(nest, name).print_kernel()
         functions.append(text)
-        shapes[kernel] = name, blocks, threads
     places = [(program.place(slot), slot.offset) for slot in program.slots]
     launches = (
-        Launch(*shapes[launch.kernel], tuple(places[slot] for slot in launch.slots))
+        shapes[launch.kernel]._replace(arguments=tuple(places[slot] for slot in launch.slots))
         for launch in program.launches
     )
-    own = printer.prelude.read_text(encoding="utf-8")
-    preludes = [own, prelude("arithmetic"), prelude("gpu"), KERNELS]
+    own = (Path(__file__).with_name(one).read_text(encoding="utf-8") for one in printer.preludes)
+    preludes = [*own, prelude("arithmetic"), prelude("gpu"), KERNELS]
     return "\n".join([*preludes, *functions]), tuple(launches)

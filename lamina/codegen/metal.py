@@ -6,8 +6,6 @@ instructions, so an index has 32 bits wherever all that it is computed from fits
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lamina.codegen.base import Point, Value
 from lamina.codegen.gpu import GpuPrinter
 from lamina.dtypes import float64
@@ -22,7 +20,7 @@ from lamina.runtime.metal import MOST_BUFFERS, TABLE
 class MetalPrinter(GpuPrinter):
     """One kernel."""
 
-    prelude = Path(__file__).with_name("prelude.metal")
+    preludes = ("prelude.metal",)
 
     def __init__(self, nest: Nest, name: str) -> None:
         super().__init__(nest, name)

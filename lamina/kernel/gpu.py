@@ -18,6 +18,7 @@ from lamina.ir.ops import Op
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import Planner, reads, reusing, score, store_score, suits, turned
 from lamina.kernel.schedule import WARP
+from lamina.kernel.tiles import Multiply, best_product
 from lamina.simplify import index as ix
 
 ACCESS = 16  # bytes that a thread reads or writes at once
@@ -26,11 +27,13 @@ TILE, LANES = 8, 4  # rows and columns of the register tile of a contraction, an
 SIDE = 8  # threads side by side along rows that a reduction or a transpose reads across
 
 
-def schedule_for_gpu(kernel: Kernel) -> moves.Schedule:
-    """The heuristic's schedule."""
+def schedule_for_gpu(kernel: Kernel, tiles: bool = False) -> moves.Schedule:
+    """The heuristic's schedule; with `tiles`, blocks share those of products."""
     plan = Planner(kernel, ACCESS)
     plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in kernel.parameters))
     plan.fuse_all()
+    if tiles and (atom := best_product(plan.kernel)):
+        return (*plan.moves, Multiply(atom))
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
     fold = contraction((store.value for store in kernel.stores), rows)
     scores = {axis: (score(kernel, axis), store_score(kernel, axis)) for axis in rows}

@@ -17,7 +17,6 @@ from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
-from lamina.shape import strides_of
 from lamina.simplify import index as ix
 
 SCRATCH = 4 << 20  # bytes of a thread's stack that a kernel may fill
@@ -55,6 +54,10 @@ class Nest:
     binding: Mapping[Node, str]
     chains: tuple[Chain, ...] = ()
     fills: tuple[Fill, ...] = ()
+    # The atom of a product of tiles that a block shares, and what these hold, rows and columns, as
+    # stores along whole axes. Their index is the row, or column, with which those of a block begin.
+    product: str = ""
+    tiles: tuple[Store, ...] = ()
 
     def chain(self, axis: Node) -> Chain:
         """The chain that `axis` is a piece of; an axis never split is its own."""
@@ -127,10 +130,10 @@ class Split(Move):
         self.require(even, f"a piece of {size} is not split evenly")
         outer = ix.axis(self.outer, -(-size // factor), reduce=axis.arg.reduce)
         inner = ix.axis(self.inner, factor, reduce=axis.arg.reduce)
-        index = {axis: ix.add(ix.scale(outer, factor), inner)}
+        index = {axis: ix.walk((outer, inner))}
         longer = chain._replace(pieces=_swapped(chain.pieces, (axis,), (outer, inner)))
         others = (one for one in nest.chains if one != chain)
-        return replace(_rewalked(self, nest, index, (outer, inner)), chains=(*others, longer))
+        return replace(rewalked(self, nest, index, (outer, inner)), chains=(*others, longer))
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ class Fuse(Move):
         into = ix.axis(self.into, points(pair), reduce=first.arg.reduce)
         size = max(second.arg.size, 1)  # of none, nothing is divided
         index = {first: ix.floordiv(into, size), second: ix.mod(into, size)}
-        fused = _rewalked(self, nest, index, (into,))
+        fused = rewalked(self, nest, index, (into,))
         parts = {one for one in index.values() if one.op in (Op.IDIV, Op.MOD)}
         as_one = parts.isdisjoint(fused.kernel.nodes)
         self.require(as_one, "some index does not walk the two as one")
@@ -203,7 +206,6 @@ class Stage(Move):
         axes = tuple(axis for axis in inside if axis in free_axes(value))
         self.require(bool(axes), f"no loop inside a{self.axis} walks it")
         number = len(kernel.parameters)
-        index = ix.add(*map(ix.scale, axes, strides_of([axis.arg.size for axis in axes])))
         below = toposort([value])
         reduced, running = (any(one.op is op for one in below) for op in (Op.FOLD, Op.PREFIX))
         again = any(store.value in below for _, store in nest.fills)
@@ -211,7 +213,7 @@ class Stage(Move):
         late = reduced and at is not nest.row_loops[-1]
         self.require(not late, f"a{self.axis} is not the last loop over rows, as reductions need")
         room = Parameter(value.dtype, points(axes), memory="scratch")
-        parameters, store = (*kernel.parameters, room), Store(number, index, value, axes)
+        parameters, store = (*kernel.parameters, room), Store(number, ix.walk(axes), value, axes)
         used = sum(one.nbytes for one in parameters if one.memory == "scratch")
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
         kernel = replace(kernel, parameters=parameters)
@@ -231,7 +233,7 @@ class Carry(Move):
         fits = can_carry(nest.kernel) and {axis} < set(bound_axes(fold))
         self.require(fits, "the kernel is no plain reduction over it and other axes")
         loop = ix.axis(self.axis, axis.arg.size)
-        nest = _rewalked(self, nest, {axis: loop}, (loop,))
+        nest = rewalked(self, nest, {axis: loop}, (loop,))
         (store,) = nest.kernel.stores
         before = nest.order[: nest.order.index(loop)]
         rows = sorted(nest.kernel.row_axes, key=lambda row: row not in before)
@@ -247,7 +249,6 @@ class Carry(Move):
         return replace(nest, kernel=kernel, chains=ragged)
 
 
-MOVES: dict[str, Any] = {kind.__name__.lower(): kind for kind in Move.__subclasses__()}
 Schedule = tuple[Move, ...]
 
 
@@ -255,6 +256,7 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
     """The loop nest of `kernel` under `schedule`; raises FormatError if a move does not fit."""
     nest = Nest(kernel, tuple(axes_of(kernel)), {})
     for move in schedule:
+        move.require(not nest.product, "multiply comes last")
         nest = move.apply(nest)
     return nest
 
@@ -283,8 +285,9 @@ def _parse_move(number: int, line: str) -> Any:
     """The move that prints as `line`, up to spaces."""
     name, *words = re.findall(r"\w+", line) or [""]
     given = [int(word.lstrip("ap")) if re.fullmatch(r"[ap]?\d+", word) else word for word in words]
+    kinds: dict[str, Any] = {kind.__name__.lower(): kind for kind in Move.__subclasses__()}
     try:
-        move = Reorder(tuple(given)) if name == "reorder" else MOVES[name](*given)
+        move = Reorder(tuple(given)) if name == "reorder" else kinds[name](*given)
         if given and "".join(str(move).split()) == "".join(line.split()):
             return move
     except (KeyError, TypeError, ValueError):
@@ -329,8 +332,11 @@ def operands_of(node: Node) -> Axes:
     return node.src[: len(node.src) - len(bound_axes(node))]
 
 
-def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nest:
-    """`nest` with the adjacent axes of `index` written as it says over the axes `new`."""
+def rewalked(
+    move: Move, nest: Nest, index: dict[Node, Node], new: Axes, end: Node = ix.TRUE
+) -> Nest:
+    """`nest` with the adjacent axes of `index` written as it says over the axes `new`, along which
+    nothing is read or stored where `end` does not hold."""
     old, kernel = tuple(index), nest.kernel
     kept = {axis.arg.number for axis in nest.order if axis not in old}
     fresh = {axis.arg.number for axis in new} - kept
@@ -340,10 +346,14 @@ def _rewalked(move: Move, nest: Nest, index: dict[Node, Node], new: Axes) -> Nes
     memo: dict[Node, Node] = {}
     for node in kernel.nodes:
         operands = tuple(memo[one] for one in operands_of(node))
+        if node.op is Op.LOAD and end is not ix.TRUE and not free_axes(node).isdisjoint(old):
+            operands = (operands[0], ix.both(*operands[1:], end))
         memo[node] = ix.rebuild(node, operands + _swapped(bound_axes(node), old, new), index)
     stores = tuple(
         replace(store.rebuilt(memo), axes=_swapped(store.axes, old, new)) for store in kernel.stores
     )
+    if end is not ix.TRUE:
+        stores = tuple(replace(one, condition=ix.both(one.condition, end)) for one in stores)
     is_row = bool(stores) and old[0] in kernel.stores[0].axes[: kernel.rows]
     rows = kernel.rows + (len(new) - len(old) if is_row else 0)
     kernel = replace(kernel, stores=stores, rows=rows)

@@ -7,10 +7,10 @@
 4.  Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
 5.  Bindings are among those of `lamina.kernel.schedule`, and of axes of the order. A parallel
     axis is a row axis and the outermost of its chain; an axis of the grid is a row axis; a
-    thread axis is the outermost of its chain, or one of 2, 4, 8, ... up to 32 rows in a chain
-    without a remainder; a vector axis is the innermost of its chain, with 2, 4, 8, ... lanes. In a
-    chain of kernels exactly the axes that number blocks are parallel, so that all its kernels have
-    the same chunks.
+    thread axis is the outermost of its chain, or one of 2, 4, 8, ... up to 32 rows, or of those of
+    shared tiles, in a chain without a remainder; a vector axis is the innermost of its chain, with
+    2, 4, 8, ... lanes. In a chain of kernels exactly the axes that number blocks are parallel, so
+    that all its kernels have the same chunks.
 6.  No value depends on two vector axes.
 7.  Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
     indices from data or with a monoid, are whole, serial, and in the order of the store.
@@ -118,7 +118,7 @@ def _threads(nest: Nest) -> None:
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
     for pieces, extent in map(nest.chain, threads & rows):
-        whole = extent == points(pieces) and WARP % points(threads & rows) == 0
+        whole = extent == points(pieces) and (nest.product or WARP % points(threads & rows) == 0)
         require(whole, f"the rows of {names_of(threads & rows)} divide no warp, or not their chain")
     for axes in axis_lists(nest.kernel):
         both = (threads - rows).intersection(axes)

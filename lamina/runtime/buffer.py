@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lamina.errors import DeviceError, OutOfMemoryError, UnknownDeviceError
+from lamina.shape import Shape
 
 ALIGNMENT = 64  # one cache line, and one AVX-512 vector
 HOST_DEVICES = ("cpu", "interp")
@@ -106,14 +107,21 @@ _heaps = {name: Heap(_limit, name) for name in HOST_DEVICES}  # by the full name
 _opening = threading.Lock()
 
 
+# An array that a GPU's copy engine reads: the number of its argument, the bytes of an element, in
+# bytes where it starts, its sizes, neighbours first, its other steps in bytes, and a box.
+Map = tuple[int, int, int, Shape, Shape, Shape]
+
+
 class Launch(NamedTuple):
     """How such a device runs one kernel: for each argument the number of a buffer and an offset
-    in bytes."""
+    in bytes; the bytes that a block shares; and what the copy engine reads, as more arguments."""
 
     name: str
     blocks: int
     threads: int
     arguments: tuple[tuple[int, int], ...]
+    shared: int = 0
+    maps: tuple[Map, ...] = ()
 
     def __str__(self) -> str:
         return f"kernel {self.name}, {self.blocks} blocks of {self.threads} threads"

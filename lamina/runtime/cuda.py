@@ -18,13 +18,14 @@ from typing import Any
 
 from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
 from lamina.options import Options
-from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
+from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
 from lamina.runtime.cache import digest
 from lamina.runtime.compiler import complaint
 from lamina.runtime.cpu import disk_cache
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
+_BARRIERS = 1024  # bytes of what blocks may share, which barriers lie in
 _GRAPHS = 32  # of one program, each for buffers in other places
 _PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
 _DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"
@@ -66,6 +67,9 @@ class Device(Heap):
         kinds, prefix = driver.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY"
         sides = (getattr(kinds, f"{prefix}_{side}") for side in ("MAJOR", "MINOR"))
         major, minor = (self.call("cuDeviceGetAttribute", one, self.handle) for one in sides)
+        most = kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        room = self.call("cuDeviceGetAttribute", most, self.handle)
+        self.room, self.engine = room - _BARRIERS, major >= 9
         self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
         super().__init__(self.total // 2, self.name, self.allocate, self.free)
         host = (partial(self.allocate, function="cuMemAllocHost"),
@@ -127,12 +131,17 @@ class CudaProgram:
     def __init__(self, source: str, launches: Sequence[Launch], options: Options) -> None:
         device = heap_of(options.device)
         assert isinstance(device, Device)
-        self.device, self.launches = device, launches
+        self.device = device
+        self.launches = [one._replace(shared=min(one.shared, device.room)) for one in launches]
         device.enter()
         module = device.call("cuModuleLoadData", build(source, device.arch, options))
         get = functools.cache(partial(device.call, "cuModuleGetFunction", module))
         self._functions = [get(one.name.encode()) for one in launches]
         self._places = [place for one in launches for place in one.arguments]
+        most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        for function, one in zip(self._functions, self.launches, strict=True):
+            if one.shared:
+                device.call("cuFuncSetAttribute", function, most, one.shared)
         self._last = [one.name for one in launches[-_REMEMBERED:]]
         self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers, the latest last
         self._lock = threading.Lock()  # graphs are for one thread at a time
@@ -153,15 +162,17 @@ class CudaProgram:
     def _arguments(self, places: Sequence[int]) -> Iterator[tuple[Any, Launch, int]]:
         """Each kernel, and where pointers to its arguments lie until the next one is asked for."""
         values = array("Q", [places[number] + offset for number, offset in self._places])
-        start, count = values.buffer_info()
-        table = array("Q", range(start, start + 8 * count, 8))
-        address, _ = table.buffer_info()
+        (start, _), first = values.buffer_info(), 0
         for function, one in zip(self._functions, self.launches, strict=True):
-            yield function, one, address
-            address += 8 * len(one.arguments)
+            stop = first + len(one.arguments)
+            maps = [_tensor_map(self.device, values[first + it[0]], it) for it in one.maps]
+            table = array("Q", range(start + 8 * first, start + 8 * stop, 8))
+            table.extend(it.getPtr() for it in maps)
+            yield function, one, table.buffer_info()[0]
+            first = stop
 
     def _launch(self, function: Any, one: Launch, address: int) -> None:
-        shape = one.blocks, 1, 1, one.threads, 1, 1, 0, self.device.stream
+        shape = one.blocks, 1, 1, one.threads, 1, 1, one.shared, self.device.stream
         self.device.call("cuLaunchKernel", function, *shape, address, 0, about=one)
 
     def _timed(self, places: Sequence[int]) -> list[float]:
@@ -194,13 +205,32 @@ class CudaProgram:
         graph = call("cuGraphCreate", 0)
         for function, one, address in self._arguments(places):
             node = self.device.driver.CUDA_KERNEL_NODE_PARAMS()
-            node.func, node.kernelParams = function, address
+            node.func, node.kernelParams, node.sharedMemBytes = function, address, one.shared
             node.gridDimX, node.gridDimY, node.gridDimZ = one.blocks, 1, 1
             node.blockDimX, node.blockDimY, node.blockDimZ = one.threads, 1, 1
             last = [call("cuGraphAddKernelNode", graph, last, len(last), node, about=one)]
         ready = call("cuGraphInstantiate", graph, 0)
         call("cuGraphDestroy", graph)
         return ready
+
+
+@functools.lru_cache(maxsize=4096)
+def _tensor_map(device: Device, pointer: int, array: Map) -> Any:
+    """The driver's description of an array of the argument at `pointer`."""
+    driver, (_, size, offset, sizes, steps, box) = device.driver, array
+    longs, words = driver.cuuint64_t, driver.cuuint32_t
+    if not device.engine:
+        return driver.CUtensorMap()  # nothing reads it
+    return device.call(
+        "cuTensorMapEncodeTiled",
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_UINT{8 * size}"),
+        len(sizes), pointer + offset, [*map(longs, sizes)], [*map(longs, steps)],
+        [*map(words, box)], [words(1)] * len(sizes),
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )  # fmt: skip
 
 
 def build(source: str, arch: str, options: Options) -> bytes:

@@ -15,7 +15,7 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from math import inf
 
@@ -24,6 +24,7 @@ from lamina.ir.kernel import Terms, bounds, divisor_of
 from lamina.ir.kernel import terms_of as terms_of
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Affine, Axis, Op
+from lamina.shape import strides_of
 
 ZERO = const(0, int64)
 TRUE = const(True, bool_)
@@ -69,6 +70,11 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
         return index
     terms, constant = terms_of(index)
     return affine({term: one * factor for term, one in terms.items()}, constant * factor + offset)
+
+
+def walk(axes: Sequence[Node]) -> Node:
+    """The index that loops over `axes` count together, the last the fastest."""
+    return add(*map(scale, axes, strides_of([axis.arg.size for axis in axes])))
 
 
 def _divide(index: Node, divisor: int) -> tuple[Node, Node, bool]:

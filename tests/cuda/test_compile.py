@@ -99,7 +99,7 @@ def test_kernels_compile(family: str) -> None:
 def test_random_schedules_compile(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(number)
     if number % 2:
-        schedule = lambda kernel: random_schedule(rng, kernel)  # noqa: E731
+        schedule = lambda kernel, *_: random_schedule(rng, kernel)  # noqa: E731
         monkeypatch.setattr(pipeline, "schedule_for_gpu", schedule)
     programs = [random_program(rng, 12, 1000 * copy) for copy in range(4)]
     sinks = [sink.src[-1] if sink.op is Op.ASSIGN else sink

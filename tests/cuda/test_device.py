@@ -48,7 +48,7 @@ def test_random_programs(number: int) -> None:
 @pytest.mark.parametrize("number", range(6))
 def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(number)
-    schedule = lambda kernel: random_schedule(rng, kernel)  # noqa: E731
+    schedule = lambda kernel, *_: random_schedule(rng, kernel)  # noqa: E731
     monkeypatch.setattr(pipeline, "schedule_for_gpu", schedule)
     assert disagreement(batch(40_000 + 4 * number, 4, 12), options.current()) is None
 

@@ -1,0 +1,159 @@
+"""A move for sums of products whose factors lie, tile by tile, in memory that a block shares.
+
+A tile lies in lines of 128 bytes, along its steps or, where that is how its factor lies in memory,
+turned: along its rows or columns. The 16-byte chunks of a line are permuted by its number, so that
+neither lines nor columns of chunks meet in one bank. What is longer makes panels of such lines. The
+tensor cores and the copy engine of a GPU know this layout as the swizzle of 128 bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
+
+from lamina.dtypes import SHORT, DType, bfloat16, float16, float32
+from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.kernel.heuristic import store_score
+from lamina.kernel.schedule import Axes, Move, Nest, rewalked
+from lamina.shape import Shape
+from lamina.simplify import index as ix
+
+LINE = 128  # bytes
+UNITS = 132  # multiprocessors that share the tiles of a product
+LEAST = 16  # rows, columns and steps that are worth a tile
+FEW = 24  # blocks that are worth tiles in float32, for which there are no units
+BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
+
+
+class Product(NamedTuple):
+    """What the threads of a block multiply at once, `m` rows and `n` columns over a line of steps,
+    64 rows by 128 threads; they hold the sums in float32. Rows and columns are split in one of two
+    ways, the second for a tile that is turned, and the pieces, rows first, number the threads and
+    the registers of each, the last the fastest. A ring has `depth` tiles, if there is room."""
+
+    m: int
+    n: int
+    dtype: DType
+    depth: int
+    rate: float  # how near to that of the units it comes
+    rows: tuple[Shape, Shape]
+    columns: tuple[Shape, Shape]
+    lanes: Shape
+    registers: Shape
+
+
+# With tensor cores, each of four warps has 16 rows: lane 4 * i + j has two neighbours from column
+# 2 * j on, in rows i and i + 8, and that every 8 columns. In float32 threads read chunks of four
+# neighbours, or of four steps in different banks.
+TILES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (64, 64): 0.5}
+PRODUCTS = {
+    f"mma_{SHORT[dtype]}_{m}x{n}": Product(
+        m, n, dtype, 4, rate, ((m // 64, 4, 2, 8),) * 2, ((n // 8, 4, 2),) * 2,
+        (0, 1, 3, 5), (4, 2, 6),
+    )
+    for dtype in (bfloat16, float16)
+    for (m, n), rate in TILES.items()
+} | {
+    f"fma_f32_{m}x{n}": Product(
+        m, n, float32, 3, rate, ((m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)),
+        ((n // 16, 2, 8, 1), (n // 64, 2, 8, 4)), (0, 2, 6, 3, 7), (1, 4, 5, 8),
+    )
+    for (m, n), rate in TILES.items()
+    if n < 256
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Multiply(Move):
+    """Compute a kernel's only reduction, a sum of products, with an atom of the table, in blocks of
+    rows and columns beyond whose ends nothing is read or stored. Only fuse comes before."""
+
+    atom: str
+    text = "multiply({atom})"
+
+    def apply(self, nest: Nest) -> Nest:
+        self.require(self.atom in PRODUCTS, f"an atom is one of {', '.join(PRODUCTS)}")
+        self.require(not (nest.chains or nest.binding), "an axis is split or bound already")
+        atom, found = PRODUCTS[self.atom], factors(nest.kernel)
+        known = {one.dtype for one in found[:2]} == {atom.dtype}
+        self.require(known, f"that is no sum of products of {atom.dtype.name}")
+        *pair, row, column, step = found
+        others = [axis for axis in nest.kernel.row_axes if axis not in (row, column)]
+        sides = zip(pair, (row, column), atom[:2], (atom.rows, atom.columns), strict=True)
+        number = count(1 + max(one.arg.number for one in nest.order))
+        parts, tiles = list[Axes](), list[Store]()
+        for value, axis, size, splits in sides:
+            turned = is_minor(value, axis) and not is_minor(value, step)
+            blocks = -(-axis.arg.size // size)
+            band = BAND if axis is row and blocks % BAND == 0 else blocks
+            lengths = (blocks // band, band, *splits[turned])
+            new = tuple(ix.axis(next(number), one) for one in lengths)
+            index, first = ix.walk(new), ix.scale(ix.walk(new[:2]), size)
+            nest = rewalked(self, nest, {axis: index}, new, ix.inside(index, axis.arg.size))
+            tiles.append(Store(-1, first, value, (step, axis) if turned else (axis, step)))
+            parts.append(new)
+        (outer, inner, *rows), (far, near, *columns) = parts
+        grid, pieces = (*others, outer, far, near, inner), (*rows, *columns)
+        lanes, registers = ([pieces[i] for i in some] for some in (atom.lanes, atom.registers))
+        bound = dict.fromkeys(grid, "grid") | dict.fromkeys(lanes, "thread")
+        steps = (axis for axis in nest.order if axis.arg.reduce)
+        return replace(
+            nest, order=(*grid, *steps, *lanes, *registers), tiles=tuple(tiles),
+            product=self.atom, binding=bound | dict.fromkeys(registers, "unroll"),
+        )  # fmt: skip
+
+
+def factors(kernel: Kernel) -> tuple[Node, ...]:
+    """The two factors, of a dtype in the table, whose products a kernel's only reduction adds up
+    for single elements, and the axes of rows, the first one's, of columns, and of steps; nothing if
+    it does not. Factors of 16 bits may be cast: their product is exact."""
+    folds = [one for one in kernel.nodes if bound_axes(one)]
+    single = all(len(one.axes) == kernel.rows and one.monoid is None for one in kernel.stores)
+    if not single or [(one.op, one.arg.monoid) for one in folds] != [(Op.FOLD, ADD)]:
+        return ()
+    product, *_ = folds[0].src
+    parts = product.src if product.op is Op.MUL else ()
+    casts = all(one.op is Op.CAST and one.dtype is float32 for one in parts)
+    if casts and all(one.src[0].dtype.bits == 16 for one in parts):
+        parts = tuple(one.src[0] for one in parts)
+    if {one.dtype for one in parts} not in ({bfloat16}, {float16}, {float32}):
+        return ()
+
+    def worth(axis: Node) -> Shape:  # results lie along columns
+        minor = sum(is_minor(one, axis) for one in parts)
+        return store_score(kernel, axis), minor, axis.arg.size, axis.arg.number
+
+    left, right = map(free_axes, parts)
+    found = [
+        [one for one in axes if one.arg.reduce is reduced and one.arg.size >= LEAST]
+        for axes, reduced in ((left - right, False), (right - left, False), (left & right, True))
+    ]
+    if not all(found):
+        return ()
+    *sides, step = (max(axes, key=worth) for axes in found)
+    row, column = sorted(sides, key=worth)
+    return (*(parts if row is sides[0] else reversed(parts)), row, column, step)
+
+
+def is_minor(value: Node, axis: Node) -> bool:
+    """Are neighbours along `axis` neighbours in the memory that `value` comes from?"""
+    loads = (one for one in toposort([value]) if one.op is Op.LOAD)
+    return any(ix.terms_of(one.src[0])[0].get(axis) == 1 for one in loads)
+
+
+def best_product(kernel: Kernel) -> str:
+    """The atom whose last block ends first; "" where none is worth its while."""
+    if not (found := factors(kernel)):
+        return ""
+    first, _, row, column, _ = found
+    others, times = points(kernel.row_axes) // points((row, column)), list[tuple[float, int, str]]()
+    for name, atom in PRODUCTS.items():
+        if atom.dtype is first.dtype:
+            blocks = -(-row.arg.size // atom.m) * -(-column.arg.size // atom.n) * others
+            times.append((-(-blocks // UNITS) * atom.m * atom.n / atom.rate, blocks, name))
+    _, blocks, name = min(times)
+    return name if blocks >= (FEW if first.dtype is float32 else 1) else ""

@@ -1,0 +1,157 @@
+"""Sums of products from tiles that the threads of a block share: what they compute on a GPU, what
+compiles, and where the elements of a tile and the sums of a thread are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, options, pipeline
+from lamina.codegen.cuda import CudaPrinter
+from lamina.errors import FormatError
+from lamina.ir import build
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.kernel.schedule import parse, to_text
+from lamina.kernel.tiles import PRODUCTS, Multiply
+from lamina.runtime import cuda
+from tests.generators import leaf
+
+GPU = "cuda:0"
+TOLERANCE = {lm.bfloat16: 2e-2, lm.float16: 2e-3, lm.float32: 2e-5}
+SIZES = [(64, 64, 64), (129, 65, 257), (200, 304, 408), (17, 33, 31), (256, 512, 1024)]
+FORMS: dict[str, tuple[Callable[..., object], list[tuple[int, ...]]]] = {
+    "batch": (lambda a, b: a @ b, [(3, 100, 96), (3, 96, 136)]),
+    "broadcast": (lambda a, b: a @ b, [(3, 100, 96), (96, 136)]),
+    "turned result": (lambda a, b: (a @ b).T + 1, [(200, 96), (96, 136)]),
+    "axes apart": (lambda a, b: (a[:, :, :, None] * b).sum((1, 2)), [(70, 6, 50), (6, 50, 90)]),
+    "epilogue": (lambda a, b, c: (a @ b + c) * c, [(300, 200), (200, 264), (264,)]),
+    "rest": (lambda a, b, c: a @ b + c, [(300, 200), (200, 264), (300, 264)]),
+    "window": (lambda a, b: a[:, 8:] @ b[8:], [(300, 200), (200, 264)]),
+}
+
+
+def run(
+    form: Callable[..., object], shapes: list[tuple[int, ...]], dtype: lm.DType, device: str = GPU
+) -> None:
+    """Compare `form` of random arrays with NumPy in float64."""
+    rng = np.random.default_rng(len(shapes))
+    arrays = [rng.standard_normal(shape).astype(dtype.numpy) for shape in shapes]
+    want = form(*(one.astype(np.float64) for one in arrays))
+    with options.using(device=device):
+        got = form(*map(Tensor, arrays))
+    assert isinstance(got, Tensor)
+    found = got.cast(lm.float32).numpy()
+    scale = np.abs(np.asarray(want)).max()
+    np.testing.assert_allclose(found, want, TOLERANCE[dtype], TOLERANCE[dtype] * scale)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.usefixtures("device")
+def test_sizes_and_orders(size: tuple[int, int, int], dtype: lm.DType) -> None:
+    m, k, n = size
+    run(lambda a, b: a @ b, [(m, k), (k, n)], dtype)
+    run(lambda a, b: a @ b.T, [(m, k), (n, k)], dtype)
+    run(lambda a, b: a.T @ b, [(k, m), (k, n)], dtype)
+    run(lambda a, b: a.T @ b.T, [(k, m), (n, k)], dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.usefixtures("device")
+def test_forms(name: str, dtype: lm.DType) -> None:
+    run(*FORMS[name], dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.usefixtures("device")
+def test_windows_beyond_the_ends(dtype: lm.DType) -> None:
+    rng, found = np.random.default_rng(0), []
+    arrays = [rng.standard_normal(shape) for shape in ((2, 32, 20, 20), (48, 32, 3, 3))]
+    for device in (GPU, "cpu"):
+        with options.using(device=device):
+            x, w = (Tensor(one).cast(dtype) for one in arrays)
+            found.append(lm.conv2d(x, w, padding=1).cast(lm.float32).numpy())
+    tolerance = TOLERANCE[dtype] * np.abs(found[1]).max()
+    np.testing.assert_allclose(*found, TOLERANCE[dtype], tolerance)
+
+
+@pytest.mark.usefixtures("device")
+def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CudaPrinter, "_map", lambda *_: None)
+    pipeline.compile_sinks.cache_clear()
+    for dtype, size in product(TOLERANCE, SIZES):
+        run(lambda a, b: a @ b, [size[:2], size[1:]], dtype)
+    pipeline.compile_sinks.cache_clear()
+
+
+def planned(m: int, k: int, n: int, dtype: lm.DType, schedule: str = "") -> pipeline.Planned:
+    """The program of a product of two matrices."""
+    a, b = leaf(0, (m, k), dtype), leaf(1, (k, n), dtype)
+    wide = [build.reshape(a, (m, k, 1)), build.reshape(b, (1, k, n))]
+    left, right = (build.expand(one, (m, k, n)) for one in wide)
+    result: Node = build.reduce(ADD, [1], left * right)
+    chosen = replace(options.current(), device=GPU, schedule=schedule)
+    return pipeline.compile_source([result], chosen)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.usefixtures("nvrtc")
+def test_programs_compile(size: tuple[int, int, int], dtype: lm.DType) -> None:
+    older = ["sm_75"] * (dtype is not lm.bfloat16)
+    for arch in (*older, "sm_80", "sm_86", "sm_90a", "sm_100"):
+        assert cuda.compile_source(planned(*size, dtype).text, arch)[:4] == b"\x7fELF"
+
+
+def test_a_schedule_is_text_and_is_kept_to() -> None:
+    ours = planned(256, 512, 1024, lm.bfloat16)
+    (plan,) = ours.plans.values()
+    moves = plan.moves
+    assert parse(to_text(moves)) == {"": moves}
+    assert planned(256, 512, 1024, lm.bfloat16, to_text(moves)).text == ours.text
+    assert any(isinstance(one, Multiply) for one in moves)
+
+
+@pytest.mark.parametrize("change", ["mma_bf16_256", "mma_f16_64", "mma_f16_1"])
+def test_a_product_that_does_not_fit_is_refused(change: str) -> None:
+    (plan,) = planned(256, 512, 1024, lm.bfloat16).plans.values()
+    text = to_text(plan.moves).replace("mma_bf16_64x64", change)
+    with pytest.raises(FormatError, match="multiply"):
+        planned(256, 512, 1024, lm.bfloat16, text)
+
+
+@pytest.mark.parametrize("move", ["bind(a0, grid)", "split(a0, 8) -> a8, a9", "stage(%0, a0)"])
+def test_nothing_but_fuse_goes_with_a_product(move: str) -> None:
+    both = [move, "multiply(mma_bf16_64x64)"]
+    for text in ("\n".join(both), "\n".join(reversed(both))):
+        with pytest.raises(FormatError):
+            planned(256, 512, 1024, lm.bfloat16, text)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("size", SIZES[1:4], ids=str)
+def test_a_nest_without_its_tiles_computes_the_same(
+    size: tuple[int, int, int], dtype: lm.DType
+) -> None:
+    name = next(name for name, atom in PRODUCTS.items() if (atom.dtype, atom.n) == (dtype, 64))
+    m, k, n = size
+    with options.using(schedule=f"multiply({name})"):
+        run(lambda a, b: a @ b, [(m, k), (k, n)], dtype, "cpu")
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_every_element_of_an_atom_is_in_one_register(name: str) -> None:
+    atom = PRODUCTS[name]
+    for rows, columns in product(atom.rows, atom.columns):
+        pieces = (*rows, *columns)
+        assert (np.prod(rows), np.prod(columns)) == (atom.m, atom.n)
+        assert sorted((*atom.lanes, *atom.registers)) == list(range(len(pieces)))
+        assert np.prod([pieces[one] for one in atom.lanes]) == 2 * atom.m
