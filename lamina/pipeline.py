@@ -72,6 +72,7 @@ class Backend(NamedTuple):
     """What differs from one kind of device to another."""
 
     in_blocks: bool  # chains of kernels run block by block
+    pitch: int  # bytes, multiples of which the rows of what kernels pass on are apart, or 0
     schedule: Callable[[Kernel, Options], Schedule]
     print: Callable[..., tuple[str, tuple[Launch, ...]]]
     load: Callable[[str, Sequence[Launch], Options], Code]
@@ -135,7 +136,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("split_complex", lambda sinks, options: split_complex(sinks), "graph", "graph"),
     Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
     Pass("prepare", lambda sinks, options: rewrite(sinks, PREPARE), "graph", "graph"),
-    Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).in_blocks),
+    Pass("fuse", lambda sinks, options: build_program(sinks, *backend(options)[:2]),
          "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
     Pass("legalize", _legalize, "nests", "nests"),
@@ -154,14 +155,14 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 
 
 CPU = Backend(
-    True,
+    True, 0,
     lambda kernel, options: schedule_kernel(kernel, compiler.find(options).vector_bytes),
     lambda program, nests: (c.print_program(program, nests), ()),
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
-CUDA = Backend(False, lambda kernel, options: schedule_for_gpu(kernel, True),
+CUDA = Backend(False, 128, lambda kernel, options: schedule_for_gpu(kernel, True),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
-METAL = Backend(False, lambda kernel, options: schedule_for_gpu(kernel),
+METAL = Backend(False, 128, lambda kernel, options: schedule_for_gpu(kernel),
                 partial(gpu.print_program, MetalPrinter), MetalProgram)  # fmt: skip
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 

@@ -47,6 +47,7 @@ UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
 Users = dict[Node, list[Node]]
 MIN_ROWS = 16  # fewer rows than this leave threads idle, unless
 SMALL = 1 << 16  # the whole kernel touches no more elements than this
+WORD = 16  # bytes that a GPU reads at once
 ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 
 
@@ -78,7 +79,7 @@ class KernelGroup:
     """The values of one kernel, and how each is computed at the kernel's axes. It begins with
     `first`; a scan or scatter is serial along its axis."""
 
-    def __init__(self, first: Node, values: frozenset[Node], number: int = 0) -> None:
+    def __init__(self, first: Node, values: Mapping[Node, Shape], number: int = 0) -> None:
         serial: tuple[int, ...] = ()
         if first.op is Op.SCAN or first.op is Op.SCATTER:
             serial = first.arg.axes if first.op is Op.SCAN else (first.arg.axis,)
@@ -173,7 +174,8 @@ class KernelGroup:
             self.first, (self.sums, rest) = self.members[-1], parts
             self.members = [self.first]
             start = rest or full(self.first.shape, 0, self.first.dtype)
-            self.base = KernelGroup(Node(Op.CONTIGUOUS, (start,)), frozenset(self.operands))
+            operands = {one: self.values[one] for one in self.operands}
+            self.base = KernelGroup(Node(Op.CONTIGUOUS, (start,)), operands)
         self._restart({last: (size // block.size, block.size)})
 
     def _block_axes(self, number: int) -> Index:
@@ -191,7 +193,7 @@ class KernelGroup:
         """Where ``node[index]`` lies in memory, or in that of a block."""
         shape = self.block.shape(node)
         if shape is None:
-            return flat_index(node.shape, index)
+            return flat_index(self.values.get(node, node.shape), index)
         rows = self.block.inside[node]
         rest = (one for axis, one in enumerate(index) if axis not in rows)
         inner = ix.add(index[rows[-1]], ix.scale(self.blocks[-1], -self.block.size))
@@ -302,6 +304,16 @@ def _columns(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
     return frozenset(place for place, axis in enumerate(sizes) if axis in axes)
 
 
+def _in_memory(node: Node, pitch: int) -> Shape:
+    """The shape of the memory of a value: where rows are long and begin at bytes that GPUs read
+    slowly from, they are as many multiples of `pitch` bytes apart."""
+    *outer, row = node.shape or (1,)
+    size, ragged = node.dtype.itemsize, row * node.dtype.itemsize % WORD
+    if pitch and ragged and row * size >= pitch and prod(outer) > 1:
+        return (*outer, -(-row * size // pitch) * pitch // size)
+    return node.shape
+
+
 def readers_of(groups: Iterable[KernelGroup]) -> Readers:
     """The kernels that read each value of another, or the storage of each input, in memory."""
     readers: Readers = {}
@@ -311,11 +323,14 @@ def readers_of(groups: Iterable[KernelGroup]) -> Readers:
     return readers
 
 
-def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
-    """Kernels for everything that `sinks` need, in an order in which they can run."""
+def group_values(sinks: Sequence[Node], pitch: int) -> list[KernelGroup]:
+    """Kernels for everything that `sinks` need, in an order in which they can run; `pitch` is that
+    of the rows of what they pass on, see `_in_memory`."""
     users = users_of(sinks)
     chosen = choose_values(sinks, users)
-    values = frozenset(chosen)
+    alone = {one for node in users if node.op in ALONE for one in (node, *node.src)}
+    whole = alone.union(sinks)
+    values = {one: one.shape if one in whole else _in_memory(one, pitch) for one in chosen}
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
     # Those with a value of an extent that reads the same parts of an array or serves a user.
@@ -324,7 +339,7 @@ def group_values(sinks: Sequence[Node]) -> list[KernelGroup]:
     for node, region in chosen.items():
         written, operands = written_of(region), {one for inner in region for one in inner.src}
         arrays = {one for one in operands if one in values or one.op is Op.BUFFER}
-        needed = {homes[one] for one in arrays & values}
+        needed = {homes[one] for one in arrays & values.keys()}
         extent = (node.src[0].shape, node.arg.axes) if node.op is Op.REDUCE else node.shape
         parts = frozenset(inner.arg for inner in region if inner.op is Op.SHRINK)
         kin = [(extent, parts, one) for one in arrays.union(users[node])]

@@ -71,7 +71,7 @@ class Program:
 class _Builder:
     """Collects slots and launches; every array has one home slot."""
 
-    def __init__(self, sinks: Sequence[Node], in_blocks: bool) -> None:
+    def __init__(self, sinks: Sequence[Node], in_blocks: bool, pitch: int) -> None:
         self.wanted: list[tuple[Node | None, Node]] = []  # targets, and the values they get
         for sink in sinks:
             target, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
@@ -82,11 +82,12 @@ class _Builder:
         self.slot_of: dict[object, int] = {}
         self.chain = 0
         values = [value for _, value in self.wanted]
-        groups = group_values(values)
+        groups = group_values(values, pitch)
         self.chains = chained(groups, values, in_blocks)
         self.readers = readers_of(one for chain in self.chains for one in chain.groups)
         self.chain_of = {group: chain for chain in self.chains for group in chain.groups}
         self.group_of = {node: group for group in groups for node in group.members}
+        self.shapes = {node: shape for one in groups[:1] for node, shape in one.values.items()}
 
     def build(self) -> Program:
         results, late = self._place_outputs()
@@ -102,7 +103,7 @@ class _Builder:
                 self._launch(group, used)
         for value, slot in late:
             self.chain += 1
-            copy = KernelGroup(Node(Op.CONTIGUOUS, (value,)), frozenset((value,)))
+            copy = KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape})
             self._launch(copy, copy.members, slot)
         sizes = self._place("scratch"), self._place("block")
         return Program(tuple(self.launches), tuple(self.slots), tuple(results), *sizes)
@@ -120,7 +121,8 @@ class _Builder:
             if node.op is Op.BUFFER:
                 self.slot_of[key] = self.slot("input", node, node.arg.storage)
             else:
-                self.slot_of[key] = self.slot("block" if shape else "scratch", node, 0, shape)
+                kind, held = ("block", shape) if shape else ("scratch", self.shapes.get(node))
+                self.slot_of[key] = self.slot(kind, node, 0, held)
         return self.slot_of[key]
 
     def _place_outputs(self) -> tuple[list[int], list[tuple[Node, int]]]:
@@ -203,8 +205,9 @@ class _Builder:
         return max((end for _, end, _ in placed), default=0)
 
 
-def build_program(sinks: Sequence[Node], in_blocks: bool = True) -> Program:
+def build_program(sinks: Sequence[Node], in_blocks: bool = True, pitch: int = 0) -> Program:
     """Fuse, order and plan. An ASSIGN writes into the input buffer that is its target, any other
     sink into a fresh one; BUFFER leaves hold the number of a program input as storage. Without
-    `in_blocks`, each kernel runs as a whole."""
-    return _Builder(sinks, in_blocks).build()
+    `in_blocks`, each kernel runs as a whole. pitch: bytes of which the rows of large scratch are
+    multiples apart, or 0."""
+    return _Builder(sinks, in_blocks, pitch).build()

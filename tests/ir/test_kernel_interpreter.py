@@ -11,8 +11,10 @@ from lamina.dtypes import bfloat16, float32
 from lamina.errors import VerifyError
 from lamina.explain.check import run_kernel
 from lamina.fuse.program import build_program
+from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Kernel, Parameter, Store
+from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op
 from lamina.simplify import index as ix
@@ -20,7 +22,7 @@ from tests.generators import Array, leaf
 from tests.programs import RandomProgram, differing, random_program, reference
 
 
-def run_kernels(program: RandomProgram) -> list[Array]:
+def run_kernels(program: RandomProgram, pitch: int) -> list[Array]:
     """The sinks of `program`, its kernels run one after the other."""
     inputs = list(program.leaves)
     memo: dict[Node, Node] = {}
@@ -28,7 +30,7 @@ def run_kernels(program: RandomProgram) -> list[Array]:
         src = tuple(memo[one] for one in node.src)
         arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
         memo[node] = Node(node.op, src, arg)
-    built = build_program([memo[one] for one in program.sinks])
+    built = build_program([memo[one] for one in program.sinks], pitch == 0, pitch)
     arena = np.zeros(built.arena, np.uint8)
     arrays = []
     for slot in built.slots:
@@ -46,15 +48,25 @@ def run_kernels(program: RandomProgram) -> list[Array]:
     ]
 
 
+@pytest.mark.parametrize("pitch", [0, 16])
 @pytest.mark.parametrize("first", range(0, 120, 20))
-def test_kernels_of_random_programs(first: int) -> None:
+def test_kernels_of_random_programs(first: int, pitch: int) -> None:
     for seed in range(first, first + 20):
         program = random_program(random.Random(f"kernels{seed}"), 16)
         wanted, comparable = reference(program)
-        got = run_kernels(program)
+        got = run_kernels(program, pitch)
         for sink, one, want, fits in zip(program.sinks, got, wanted, comparable, strict=True):
             wrong = differing(sink, one, want, sink in program.loose) if fits else None
             assert wrong is None, f"seed {seed}: {wrong}"
+
+
+def test_long_ragged_rows_that_kernels_pass_on_begin_at_multiples() -> None:
+    x = build.reduce(ADD, [1], leaf(0, (5, 3, 7), float32))
+    turned = build.reduce(ADD, [0], build.permute(Node(Op.CONTIGUOUS, (x,)), (1, 0)))
+    built = build_program([turned], False, 16)
+    assert {slot.kind: slot.size for slot in built.slots} == {
+        "input": 105, "scratch": 40, "output": 5,
+    }  # fmt: skip
 
 
 def test_an_index_outside_is_an_error() -> None:
