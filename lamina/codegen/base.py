@@ -91,6 +91,7 @@ class NestPrinter(Target):
     """Prints one nest in what a subclass spells."""
 
     index = "i64"  # the type of an index
+    together = 1 << 16  # points of a tile that are computed before they are stored
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -483,14 +484,16 @@ class NestPrinter(Target):
                 self._pass(axes[kernel.rows :], (), stores)
 
     def stores(self, stores: Sequence[Store]) -> None:
-        """Every value first, then every store, at every point of the open tile."""
-        ready = [
-            (store, self.result(store.value, point), point)
-            for point in self.points(stores[0].axes if stores else ())
-            for store in stores
-        ]
-        for store, value, point in ready:
-            self.store(store, value, point)
+        """At the points of the open tile, some at once, every value first, then every store."""
+        every = list(self.points(stores[0].axes if stores else ()))
+        for at in range(0, len(every), self.together):
+            ready = [
+                (store, self.result(store.value, point), point)
+                for point in every[at : at + self.together]
+                for store in stores
+            ]
+            for store, value, point in ready:
+                self.store(store, value, point)
 
 
 @lru_cache(maxsize=4096)

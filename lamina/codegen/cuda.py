@@ -23,6 +23,8 @@ from lamina.simplify import index as ix
 
 CHUNK, DIMENSIONS = 16, 5  # bytes, and axes of an array, that the copy engine knows
 
+FEW = 8  # sums whose results are computed before they are stored: registers are full
+
 
 class CudaPrinter(GpuPrinter):
     """One kernel."""
@@ -49,6 +51,7 @@ class CudaPrinter(GpuPrinter):
         step = max(tiles[0].axes, key=lambda axis: axis.arg.reduce)
         others = [axis for axis in bound_axes(node) if axis is not step]
         blocks = -(-step.arg.size // width)
+        self.together = FEW
         self.room = atom.depth * LINE * (atom.m + atom.n)
         self._names += 1
         sums = f"t{self._names}"

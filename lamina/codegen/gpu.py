@@ -61,7 +61,8 @@ class GpuPrinter(CPrinter):
         return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
 
     def value(self, node: Node, point: Point) -> Value:
-        if node.op is Op.LOAD and self.key(node, point) not in self.scopes[self.home(node)].cache:
+        ahead = node.op is Op.LOAD and not self.nest.product  # whose sums fill the registers
+        if ahead and self.key(node, point) not in self.scopes[self.home(node)].cache:
             for other in self.points(free_axes(node)):  # of the tile, so that they are read at once
                 super().value(node, point | other)
         return super().value(node, point)

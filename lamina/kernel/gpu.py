@@ -91,10 +91,11 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
             tall //= 2
     last, tile = [best], list[Node]()
     if across is not None and min(across.arg.size, best.arg.size) >= WARP:
+        side = SIDE if fold is not None else SIDE // 2
         blocks, upper = plan.split(across, tall)
-        far, near = plan.split(blocks, WARP // SIDE)
+        far, near = plan.split(blocks, WARP // side)
         outer, lower = plan.split(best, lanes if fold is not None else tall)
-        outer, inner = plan.split(outer, SIDE)
+        outer, inner = plan.split(outer, side)
         last, tile = [far, outer, near, inner], [upper, lower]
     elif lanes > 1 and fold is None:
         outer, inner = plan.split(best, lanes)
