@@ -18,7 +18,7 @@ from lamina.ir.ops import Op
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import Planner, reads, reusing, score, store_score, suits, turned
 from lamina.kernel.schedule import WARP
-from lamina.kernel.tiles import Multiply, best_product
+from lamina.kernel.tiles import Tensorize, best_product
 from lamina.simplify import index as ix
 
 ACCESS = 16  # bytes that a thread reads or writes at once
@@ -33,7 +33,7 @@ def schedule_for_gpu(kernel: Kernel, tiles: bool = False) -> moves.Schedule:
     plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in kernel.parameters))
     plan.fuse_all()
     if tiles and (atom := best_product(plan.kernel)):
-        return (*plan.moves, Multiply(atom))
+        return (*plan.moves, Tensorize(atom))
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
     fold = contraction((store.value for store in kernel.stores), rows)
     scores = {axis: (score(kernel, axis), store_score(kernel, axis)) for axis in rows}

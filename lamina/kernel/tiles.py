@@ -68,12 +68,12 @@ PRODUCTS = {
 
 
 @dataclass(frozen=True)
-class Multiply(Move):
+class Tensorize(Move):
     """Compute a kernel's only reduction, a sum of products, with an atom of the table, in blocks of
     rows and columns beyond whose ends nothing is read or stored. Only fuse comes before."""
 
     atom: str
-    text = "multiply({atom})"
+    text = "tensorize({atom})"
 
     def apply(self, nest: Nest) -> Nest:
         self.require(self.atom in PRODUCTS, f"an atom is one of {', '.join(PRODUCTS)}")

@@ -18,7 +18,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.kernel.schedule import parse, to_text
-from lamina.kernel.tiles import PRODUCTS, Multiply
+from lamina.kernel.tiles import PRODUCTS, Tensorize
 from lamina.runtime import cuda
 from tests.generators import leaf
 
@@ -116,20 +116,20 @@ def test_a_schedule_is_text_and_is_kept_to() -> None:
     moves = plan.moves
     assert parse(to_text(moves)) == {"": moves}
     assert planned(256, 512, 1024, lm.bfloat16, to_text(moves)).text == ours.text
-    assert any(isinstance(one, Multiply) for one in moves)
+    assert any(isinstance(one, Tensorize) for one in moves)
 
 
 @pytest.mark.parametrize("change", ["mma_bf16_256", "mma_f16_64", "mma_f16_1"])
 def test_a_product_that_does_not_fit_is_refused(change: str) -> None:
     (plan,) = planned(256, 512, 1024, lm.bfloat16).plans.values()
     text = to_text(plan.moves).replace("mma_bf16_64x64", change)
-    with pytest.raises(FormatError, match="multiply"):
+    with pytest.raises(FormatError, match="tensorize"):
         planned(256, 512, 1024, lm.bfloat16, text)
 
 
 @pytest.mark.parametrize("move", ["bind(a0, grid)", "split(a0, 8) -> a8, a9", "stage(%0, a0)"])
 def test_nothing_but_fuse_goes_with_a_product(move: str) -> None:
-    both = [move, "multiply(mma_bf16_64x64)"]
+    both = [move, "tensorize(mma_bf16_64x64)"]
     for text in ("\n".join(both), "\n".join(reversed(both))):
         with pytest.raises(FormatError):
             planned(256, 512, 1024, lm.bfloat16, text)
@@ -143,7 +143,7 @@ def test_a_nest_without_its_tiles_computes_the_same(
 ) -> None:
     name = next(name for name, atom in PRODUCTS.items() if (atom.dtype, atom.n) == (dtype, 64))
     m, k, n = size
-    with options.using(schedule=f"multiply({name})"):
+    with options.using(schedule=f"tensorize({name})"):
         run(lambda a, b: a @ b, [(m, k), (k, n)], dtype, "cpu")
 
 
