@@ -113,7 +113,8 @@ class Planner:
         return outer
 
     def vectorize(self, axis: Node) -> None:
-        self.tile(axis, self.lanes(axis.arg.size), "vector")
+        if (lanes := self.lanes(axis.arg.size)) > 1:
+            self.bind(axis if lanes == axis.arg.size else self.split(axis, lanes)[1], "vector")
 
     def stage(self, values: Iterable[Node], at: Node) -> None:
         for value in values:
