@@ -43,7 +43,7 @@ UNSIGNED(POWER)
         if (r == 0) return BUILTIN(copysign##F)(r, b); \
         return (r < 0) != (b < 0) ? r + b : r; \
     } \
-    INLINE T pow_##T(T a, T b) { return BUILTIN(pow##F)(a, b); }
+    INLINE T pow_##T(T a, T b) { return b == 1 ? a : BUILTIN(pow##F)(a, b); } /* exactly */
 REMAINDER(f32, f)
 
 /* A shift by the width or more gives what endless shifting would. */

@@ -238,8 +238,9 @@ def _run(batch: list[Tensor], device: str) -> None:
     buffers = execute(distinct, list(inputs), device) if distinct else []
     results = dict(zip(distinct, buffers, strict=True))
     if targets:  # what was stored there is stored nowhere
-        for entry in [one for one, place in list(_places.items()) if place in targets]:
-            _places.pop(entry, None)
+        lost = [one for one, place in list(_places.items()) if place in targets]
+        while lost:  # and no reference stays, which would outlive its entry
+            _places.pop(lost.pop(), None)
         for target in targets:
             _place(target, None)
     for tensor, value, sink in zip(batch, values, sinks, strict=True):

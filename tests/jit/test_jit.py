@@ -436,3 +436,12 @@ def test_another_thread_draws_while_a_function_is_traced() -> None:
 
     function(lm.ones((2,)))
     assert len(drawn[0]) == 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_assignment_leaves_no_reference_to_a_place_behind() -> None:
+    x = lm.Tensor([1.0, 2.0, 3.0]).realize()
+    for _ in range(3):
+        x[1] = x.sum()
+        x.realize()
+    np.testing.assert_array_equal(x.numpy(), [1.0, 18.0, 3.0])
