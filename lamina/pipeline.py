@@ -24,6 +24,7 @@ from lamina.codegen.cuda import CudaPrinter
 from lamina.codegen.legalize import legalize
 from lamina.codegen.metal import MetalPrinter
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
+from lamina.fuse.group import ON_CPU, Memory
 from lamina.fuse.program import Program, build_program
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
@@ -71,8 +72,7 @@ class Plan(NamedTuple):
 class Backend(NamedTuple):
     """What differs from one kind of device to another."""
 
-    in_blocks: bool  # chains of kernels run block by block
-    pitch: int  # bytes, multiples of which the rows of what kernels pass on are apart, or 0
+    memory: Memory
     schedule: Callable[[Kernel, Options], Schedule]
     print: Callable[..., tuple[str, tuple[Launch, ...]]]
     load: Callable[[str, Sequence[Launch], Options], Code]
@@ -136,7 +136,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("split_complex", lambda sinks, options: split_complex(sinks), "graph", "graph"),
     Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
     Pass("prepare", lambda sinks, options: rewrite(sinks, PREPARE), "graph", "graph"),
-    Pass("fuse", lambda sinks, options: build_program(sinks, *backend(options)[:2]),
+    Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).memory),
          "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
     Pass("legalize", _legalize, "nests", "nests"),
@@ -155,14 +155,15 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 
 
 CPU = Backend(
-    True, 0,
+    ON_CPU,
     lambda kernel, options: schedule_kernel(kernel, compiler.find(options).vector_bytes),
     lambda program, nests: (c.print_program(program, nests), ()),
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
-CUDA = Backend(False, 128, lambda kernel, options: schedule_for_gpu(kernel, True),
+OF_GPUS = Memory(in_blocks=False, cost=32, pitch=128)
+CUDA = Backend(OF_GPUS, lambda kernel, options: schedule_for_gpu(kernel, True),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
-METAL = Backend(False, 128, lambda kernel, options: schedule_for_gpu(kernel),
+METAL = Backend(OF_GPUS, lambda kernel, options: schedule_for_gpu(kernel),
                 partial(gpu.print_program, MetalPrinter), MetalProgram)  # fmt: skip
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 

@@ -34,11 +34,9 @@ WEIGHT: dict[Op, int] = (
     | dict.fromkeys((Op.DIV, Op.IDIV, Op.MOD, Op.SQRT), 3)
     | {Op.CAST: 0, Op.BITCAST: 0, Op.GATHER: 1}
 )
-SHARED_COST = 12  # recomputing more than this for a second user costs more than a buffer
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
 MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
-MAX_COST = 1000  # costs saturate here
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.FLIP})
@@ -52,6 +50,19 @@ ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 
 
 Readers = dict[object, list["KernelGroup"]]
+
+
+class Memory(NamedTuple):
+    """What placement depends on of a device."""
+
+    in_blocks: bool = True  # chains of kernels run in blocks of rows
+    cost: int = 12  # of what a second user reads rather than computes again
+    pitch: int = (
+        0  # bytes, multiples of which the rows of large scratch are apart; see `_in_memory`
+    )
+
+
+ON_CPU = Memory()
 
 
 class Block(NamedTuple):
@@ -323,14 +334,13 @@ def readers_of(groups: Iterable[KernelGroup]) -> Readers:
     return readers
 
 
-def group_values(sinks: Sequence[Node], pitch: int) -> list[KernelGroup]:
-    """Kernels for everything that `sinks` need, in an order in which they can run; `pitch` is that
-    of the rows of what they pass on, see `_in_memory`."""
+def group_values(sinks: Sequence[Node], memory: Memory) -> list[KernelGroup]:
+    """Kernels for everything that `sinks` need, in an order in which they can run."""
     users = users_of(sinks)
-    chosen = choose_values(sinks, users)
+    chosen = choose_values(sinks, users, memory.cost)
     alone = {one for node in users if node.op in ALONE for one in (node, *node.src)}
     whole = alone.union(sinks)
-    values = {one: one.shape if one in whole else _in_memory(one, pitch) for one in chosen}
+    values = {one: one.shape if one in whole else _in_memory(one, memory.pitch) for one in chosen}
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
     # Those with a value of an extent that reads the same parts of an array or serves a user.
@@ -363,15 +373,15 @@ def group_values(sinks: Sequence[Node], pitch: int) -> list[KernelGroup]:
 # Which values.
 
 
-def choose_values(sinks: Sequence[Node], users: Users) -> dict[Node, frozenset[Node]]:
+def choose_values(sinks: Sequence[Node], users: Users, most: int) -> dict[Node, frozenset[Node]]:
     """The nodes that get a buffer if anything outside their kernel reads them, in order, each with
-    the nodes that computing it takes."""
+    the nodes that computing it takes; what costs `most` is not computed twice."""
     values = {node for node in users if node.op in ALWAYS}.union(sinks)
     values.update(node.src[0] for node in users if node.op in (Op.ARGSORT, Op.COPY))
     ends, absorbed = _epilogues(users, values)
     values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(users, values)
-    values |= _shared(users, values)
+    values |= _shared(users, values, most)
     chosen: dict[Node, frozenset[Node]] = {}
     regions: dict[Node, frozenset[Node]] = {}
     for node in users:
@@ -435,12 +445,14 @@ def _following(node: Node, users: Users, position: Mapping[Node, int]) -> Node |
 
 
 def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
-    """What one element costs to compute inline, shared operands counted at each use."""
-    cost: dict[Node, int] = {}
+    """What one element costs to compute inline: each operation, and each value read, once."""
+    regions: dict[Node, frozenset[Node]] = {}
     for node in order:
-        inner = sum(1 if operand in values else cost[operand] for operand in node.src)
-        cost[node] = min(inner + WEIGHT.get(node.op, 0), MAX_COST)
-    return cost
+        parts = (regions[one] if one not in values else {one} for one in node.src)
+        regions[node] = frozenset((node,)).union(*parts)
+    weights = {node: 1 if node in values else WEIGHT.get(node.op, 0) for node in regions}
+    return {node: sum(map(weights.__getitem__, region)) - weights[node] + WEIGHT.get(node.op, 0)
+            for node, region in regions.items()}  # fmt: skip
 
 
 def _repeated(users: Users, values: set[Node]) -> set[Node]:
@@ -467,14 +479,14 @@ def _resizes(node: Node) -> int:
     return node.dtype.bits - node.src[0].dtype.bits
 
 
-def _shared(users: Users, values: set[Node]) -> set[Node]:
+def _shared(users: Users, values: set[Node], most: int) -> set[Node]:
     """Expensive values with users in more than one other value, nearest to the users first."""
     cost, ends = costs(users, values), set(values)
     owners: dict[Node, frozenset[Node]] = {}
     for node in reversed(users):
         parts = ({user} if user in ends else owners[user] for user in users[node])
         owners[node] = frozenset[Node]().union(*parts)
-        dear = node.op in Group.ELEMENTWISE and cost[node] >= SHARED_COST
+        dear = node.op in Group.ELEMENTWISE and cost[node] >= most
         if len(owners[node]) > 1 and dear and _resizes(node) <= 0:
             ends.add(node)
     return ends - values

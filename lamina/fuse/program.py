@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from lamina.dtypes import DType
 from lamina.fuse.chain import chained
-from lamina.fuse.group import KernelGroup, array_of, group_values, readers_of
+from lamina.fuse.group import ON_CPU, KernelGroup, Memory, array_of, group_values, readers_of
 from lamina.fuse.lower import flat_index
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, points
 from lamina.ir.node import Node, toposort
@@ -71,7 +71,7 @@ class Program:
 class _Builder:
     """Collects slots and launches; every array has one home slot."""
 
-    def __init__(self, sinks: Sequence[Node], in_blocks: bool, pitch: int) -> None:
+    def __init__(self, sinks: Sequence[Node], memory: Memory) -> None:
         self.wanted: list[tuple[Node | None, Node]] = []  # targets, and the values they get
         for sink in sinks:
             target, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
@@ -82,8 +82,8 @@ class _Builder:
         self.slot_of: dict[object, int] = {}
         self.chain = 0
         values = [value for _, value in self.wanted]
-        groups = group_values(values, pitch)
-        self.chains = chained(groups, values, in_blocks)
+        groups = group_values(values, memory)
+        self.chains = chained(groups, values, memory.in_blocks)
         self.readers = readers_of(one for chain in self.chains for one in chain.groups)
         self.chain_of = {group: chain for chain in self.chains for group in chain.groups}
         self.group_of = {node: group for group in groups for node in group.members}
@@ -205,9 +205,7 @@ class _Builder:
         return max((end for _, end, _ in placed), default=0)
 
 
-def build_program(sinks: Sequence[Node], in_blocks: bool = True, pitch: int = 0) -> Program:
+def build_program(sinks: Sequence[Node], memory: Memory = ON_CPU) -> Program:
     """Fuse, order and plan. An ASSIGN writes into the input buffer that is its target, any other
-    sink into a fresh one; BUFFER leaves hold the number of a program input as storage. Without
-    `in_blocks`, each kernel runs as a whole. pitch: bytes of which the rows of large scratch are
-    multiples apart, or 0."""
-    return _Builder(sinks, in_blocks, pitch).build()
+    sink into a fresh one; BUFFER leaves hold the number of a program input as storage."""
+    return _Builder(sinks, memory).build()

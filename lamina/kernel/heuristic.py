@@ -34,6 +34,7 @@ MAX_CHUNKS = 256
 OUTER_TILES = {64: (14, 2), 32: (6, 2)}
 DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
 CACHED = 1 << 17  # elements that stay in the second-level cache
+FEW = 64  # times as few accesses as others have do not matter
 ROWS = 8  # rows that are reduced at once, or kept in registers when they are short
 FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
 STRIP = 8  # vectors of a row that a reduction across rows reads together
@@ -148,8 +149,11 @@ def reads(kernel: Kernel) -> list[Node]:
 
 
 def score(kernel: Kernel, axis: Node) -> int:
-    """The sum over the loads and stores that vary along `axis`."""
-    return sum(suits(axis, *load.src) for load in reads(kernel)) + store_score(kernel, axis)
+    """The sum over the loads and stores that vary along `axis`, but for those that are few."""
+    loads = [(one.src, points(free_axes(one))) for one in reads(kernel)]
+    stores = [((one.index, one.condition), points(one.axes)) for one in kernel.stores]
+    most = max(count for _, count in loads + stores)
+    return sum(suits(axis, *at) for at, count in loads + stores if count * FEW >= most)
 
 
 def store_score(kernel: Kernel, axis: Node) -> int:

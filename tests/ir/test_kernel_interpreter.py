@@ -10,6 +10,7 @@ import pytest
 from lamina.dtypes import bfloat16, float32
 from lamina.errors import VerifyError
 from lamina.explain.check import run_kernel
+from lamina.fuse.group import Memory
 from lamina.fuse.program import build_program
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
@@ -30,7 +31,7 @@ def run_kernels(program: RandomProgram, pitch: int) -> list[Array]:
         src = tuple(memo[one] for one in node.src)
         arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
         memo[node] = Node(node.op, src, arg)
-    built = build_program([memo[one] for one in program.sinks], pitch == 0, pitch)
+    built = build_program([memo[one] for one in program.sinks], Memory(pitch == 0, pitch=pitch))
     arena = np.zeros(built.arena, np.uint8)
     arrays = []
     for slot in built.slots:
@@ -63,7 +64,7 @@ def test_kernels_of_random_programs(first: int, pitch: int) -> None:
 def test_long_ragged_rows_that_kernels_pass_on_begin_at_multiples() -> None:
     x = build.reduce(ADD, [1], leaf(0, (5, 3, 7), float32))
     turned = build.reduce(ADD, [0], build.permute(Node(Op.CONTIGUOUS, (x,)), (1, 0)))
-    built = build_program([turned], False, 16)
+    built = build_program([turned], Memory(False, pitch=16))
     assert {slot.kind: slot.size for slot in built.slots} == {
         "input": 105, "scratch": 40, "output": 5,
     }  # fmt: skip
