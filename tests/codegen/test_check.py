@@ -14,13 +14,13 @@ import pytest
 from lamina import pipeline
 from lamina.codegen import c
 from lamina.codegen.c import CPrinter
-from lamina.dtypes import DType, bool_, float32, float64, int64
+from lamina.dtypes import DType, bool_, float16, float32, float64, int64
 from lamina.errors import VerifyError
 from lamina.explain import check, report
 from lamina.fuse.program import Launch
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op
 from lamina.kernel.schedule import Chain, Nest, apply
@@ -96,6 +96,13 @@ def replace_leaf(program: RandomProgram, number: int) -> RandomProgram:
     array = np.resize(program.leaves[X], x.shape)
     sinks = [build.reduce(ADD, [1], x), Node(Op.ARGSORT, (x,))]
     return RandomProgram(sinks, {x: array}, frozenset())
+
+
+def test_rows_without_elements_write_nothing() -> None:
+    x = leaf(0, (33, 4, 0), float64)
+    copy = build.cast(x, float16)
+    sinks = [build.reduce(MAX, [1, 2], copy), copy]
+    run_checked(RandomProgram(sinks, {x: np.zeros(x.shape)}, frozenset()))
 
 
 def test_verification_runs_in_check_mode(monkeypatch: pytest.MonkeyPatch) -> None:
