@@ -81,7 +81,7 @@ def _console() -> Console:
     from rich.console import Console
 
     # Away from a terminal, lines are for files and other programs: never wrap them.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
 
 
 def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **settings: Any) -> None:
@@ -96,12 +96,8 @@ def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **setting
 def _passes(options: argparse.Namespace) -> None:
     from lamina.pipeline import PASSES
 
-    rows = [
-        (str(number), one.name, one.reads, one.writes,
-         f"{one.function.__module__}.{one.function.__qualname__.partition('.')[0]}")
-        for number, one in enumerate(PASSES, 1)
-    ]  # fmt: skip
-    _print_table(("", "pass", "reads", "writes", "function"), rows)
+    rows = [(str(number), one.name, one.reads, one.writes) for number, one in enumerate(PASSES, 1)]
+    _print_table(("", "pass", "reads", "writes"), rows)
 
 
 def _ops(options: argparse.Namespace) -> None:
@@ -112,9 +108,11 @@ def _ops(options: argparse.Namespace) -> None:
 
 def _doctor(options: argparse.Namespace) -> int:
     """The status is 1 when nothing can compile here."""
+    from rich.markup import escape  # the remedies have brackets of their own
+
     rows = doctor()
     marks = {True: "[green]ok[/]", False: "[yellow]--[/]"}
-    table = [(item, marks[fine], finding, remedy) for item, finding, fine, remedy in rows]
+    table = [(item, marks[fine], escape(said), escape(how)) for item, said, fine, how in rows]
     _print_table(("item", "", "finding", "remedy"), table)
     return 0 if any(fine for item, _, fine, _ in rows if item == "compiler") else FAILED
 
@@ -139,7 +137,7 @@ def _demo(options: argparse.Namespace) -> None:
     safetensors.save(output, nn.state_dict(model), {"format": "pt"})
     console.print(f"trained in {seconds:.1f} s, compilation included")
     console.print(f"test accuracy: [bold]{(found == labels).mean():.2%}[/]")
-    console.print(f"saved the model to {output}", soft_wrap=True)
+    console.print(f"saved the model to {output}", soft_wrap=True, markup=False)
 
 
 def _writable(output: Path | None) -> Path:

@@ -96,6 +96,18 @@ def test_the_doctor_reports_the_compiler(capsys: pytest.CaptureFixture[str]) -> 
     assert "numpy" in text
 
 
+def test_remedies_are_printed_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "/" + 150 * "x"
+    rows = [("compiler", long, True, ""), ("metal", "none", False, "pip install 'lamina[metal]'")]
+    monkeypatch.setattr(cli, "doctor", lambda: rows)
+    assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert f" {long} " in text
+    assert " pip install 'lamina[metal]' " in text
+
+
 def test_the_doctor_fails_where_nothing_compiles() -> None:
     done = lamina("doctor", LAMINA_CC="/nonexistent/cc", PATH="")
     assert done.returncode == 1
