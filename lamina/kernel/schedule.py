@@ -256,7 +256,7 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
     """The loop nest of `kernel` under `schedule`; raises FormatError if a move does not fit."""
     nest = Nest(kernel, tuple(axes_of(kernel)), {})
     for move in schedule:
-        move.require(not nest.product, "multiply comes last")
+        move.require(not nest.product, "tensorize comes last")
         nest = move.apply(nest)
     return nest
 
