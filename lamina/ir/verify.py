@@ -223,9 +223,9 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
     summed = kernel.block_axes[-1:] if kernel.carries else ()
     still = rows.difference(free_axes(store.index), summed)
-    private = kernel.parameters[number].memory != "device"
-    empty = not all(axis.arg.size for axis in store.axes)
-    require(private or empty or not still, f"rows along {names_of(still)} write one element")
+    own = kernel.parameters[number].memory != "device"
+    empty = any(axis.arg.size == 0 for axis in store.axes)
+    require(own or empty or not still, f"rows along {names_of(still)} write one element")
 
 
 def _check_access(

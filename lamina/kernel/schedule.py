@@ -212,6 +212,9 @@ class Stage(Move):
         self.require(not (again or running), "it is in scratch already, or a running value")
         late = reduced and at is not nest.row_loops[-1]
         self.require(not late, f"a{self.axis} is not the last loop over rows, as reductions need")
+        outer = (one for one in kernel.nodes if free_axes(one).isdisjoint((at, *inside)))
+        early = any(value in toposort(operands_of(one)) for one in outer if bound_axes(one))
+        self.require(not early, f"what reduces it is computed outside a{self.axis}")
         room = Parameter(value.dtype, points(axes), memory="scratch")
         parameters, store = (*kernel.parameters, room), Store(number, ix.walk(axes), value, axes)
         used = sum(one.nbytes for one in parameters if one.memory == "scratch")
@@ -319,12 +322,13 @@ def serial_axes(kernel: Kernel) -> frozenset[Node]:
 
 
 def can_carry(kernel: Kernel) -> bool:
-    """Is the kernel one reduction, to memory that can hold what is added up so far?"""
+    """Is the kernel one reduction, to memory where more can be added to what is there so far?"""
     store, fold = kernel.stores[0], kernel.stores[0].value
     unread = all(one.op is not Op.LOAD or one.arg.parameter != store.parameter
                  for one in kernel.nodes)  # fmt: skip
     plain = store.condition is None and store.monoid is None and len(kernel.stores) == 1
-    return plain and unread and fold.op is Op.FOLD and fold.arg.monoid.op is not None
+    known = fold.op is Op.FOLD and fold.arg.monoid.op is not None
+    return plain and unread and known and not fold.dtype.is_small  # which are bits in memory
 
 
 def operands_of(node: Node) -> Axes:

@@ -13,9 +13,10 @@ from lamina import pipeline
 from lamina.dtypes import float32
 from lamina.errors import FormatError
 from lamina.ir import build
+from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Fold, Load, Op
 from lamina.kernel.heuristic import schedule_kernel
 from lamina.kernel.schedule import (
     BINDINGS,
@@ -30,6 +31,7 @@ from lamina.kernel.schedule import (
     to_text,
 )
 from lamina.options import current, using
+from lamina.simplify import index as ix
 from tests.generators import leaf
 from tests.programs import RandomProgram, disagreement, reference, run
 from tests.schedules import random_schedule
@@ -168,6 +170,15 @@ def test_sums_are_carried_in_the_result(rest: str) -> None:
     for axis in (SUM, ROW):
         with using(schedule=f"carry(a{axis})") as options, pytest.raises(FormatError, match="over"):
             run(program, options)
+
+
+def test_nothing_is_staged_inside_rows_for_a_reduction_outside_them() -> None:
+    row, step = ix.axis(0, 31), ix.axis(1, 50, reduce=True)
+    total = Node(Op.FOLD, (Node(Op.LOAD, (step,), Load(0, float32)), step), Fold(ADD, 0))
+    parameters = Parameter(float32, 50), Parameter(float32, 31, True)
+    kernel = Kernel(parameters, (Store(1, row, total, (row,)),), 1)
+    with pytest.raises(FormatError, match="outside a0"):
+        apply(kernel, parse("stage(%0, a0)")[""])
 
 
 def test_a_section_of_a_schedule_is_for_the_kernel_it_names() -> None:

@@ -314,3 +314,11 @@ def test_extremes_begin_with_a_number_that_the_dtype_has(dtype: DType, device: s
     for monoid, extreme in ((monoids.MAX, np.max), (monoids.MIN, np.min)):
         (found,) = run([build.reduce(monoid, (1,), leaf(a))], device)
         same(found, extreme(a.astype(np.float32), 1).astype(dtype.numpy))
+
+
+@small_dtypes
+def test_extremes_down_the_columns_of_long_rows(dtype: DType) -> None:
+    a = (np.random.default_rng(5).integers(-9, 9, (64, 4096)) * 0.5).astype(dtype.numpy)
+    for monoid, extreme in ((monoids.MAX, np.max), (monoids.MIN, np.min)):
+        (found,) = run([build.reduce(monoid, (0,), leaf(a))])
+        same(found, extreme(a.astype(np.float32), 0).astype(dtype.numpy))
