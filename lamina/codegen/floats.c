@@ -33,11 +33,21 @@
     }
 
 /* Where the processor casts float16 itself, Clang needs no more than a cast. GCC 12 makes one of
-   each lane, so it is told which instruction to take. */
-#if defined(__F16C__) && (__clang_major__ > 14 || (__GNUC__ > 11 && N == 1))
+   each lane, so it is told which instruction to take. Where the processor also computes in float16,
+   compilers would leave out roundings between casts, and are told so too, or not to use them. */
+#if defined(__F16C__) && __clang_major__ > 14 && !defined(__AVX512FP16__)
 typedef _Float16 halfxN __attribute__((vector_size(2 * N)));
 INLINE f32xN f16_to_f32xN(u16xN bits) { return __builtin_convertvector((halfxN)bits, f32xN); }
 INLINE u16xN f32_to_f16xN(f32xN x) { return (u16xN)__builtin_convertvector(x, halfxN); }
+#elif defined(__F16C__) && !defined(__clang__) && N == 1
+typedef i16 halves __attribute__((vector_size(16)));
+typedef f32 floats __attribute__((vector_size(16)));
+INLINE f32xN f16_to_f32xN(u16xN bits) {
+    return (f32xN){__builtin_ia32_vcvtph2ps((halves){(i16)bits[0]})[0]};
+}
+INLINE u16xN f32_to_f16xN(f32xN x) {
+    return (u16xN){(u16)__builtin_ia32_vcvtps2ph((floats){x[0]}, 4)[0]};
+}
 #elif defined(__AVX512F__) && !defined(__clang__) && N == 16
 INLINE f32xN f16_to_f32xN(u16xN bits) {
     return __builtin_ia32_vcvtph2ps512_mask((i16xN)bits, (f32xN){0}, -1, 4);

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,9 +21,12 @@ from lamina.ir.build import select
 from lamina.ir.interpreter import fold
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
-from lamina.options import using
-from lamina.runtime.compiler import Compiler
+from lamina.options import current, using
+from lamina.pipeline import compile_source
+from lamina.runtime.compiler import Compiler, survey
+from lamina.runtime.compiler import run as compile_c
 from tests.codegen.running import leaf, run
+from tests.generators import leaf as numbered
 
 SMALL = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
 small_dtypes = pytest.mark.parametrize("dtype", SMALL, ids=lambda dtype: dtype.name)
@@ -132,6 +137,28 @@ def test_float16_with_and_without_the_processors_casts(
         ])  # fmt: skip
     same(wide, every.astype(np.float32))
     same(narrow, cast_by_numpy(x, dtypes.float16))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other names")
+@pytest.mark.parametrize("name", ["gcc", "clang-19"])
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_halves_are_rounded_where_the_processor_computes_with_them(
+    lanes: int, name: str, tmp_path: Path
+) -> None:
+    """Compilers know what is one instruction, and join it with the next, without the rounding."""
+    if not isinstance(compiler := dict(survey(name))[name], Compiler):
+        pytest.skip(f"{name} is not installed")
+    vectors = f"split(a0, {lanes}) -> a1, a2; bind(a2, vector)" if lanes > 1 else "bind(a0, serial)"
+    x, y = (numbered(number, (64,), dtypes.float16) for number in range(2))
+    text = compile_source([x * y + x], replace(current(), schedule=vectors)).text
+    source, output = tmp_path / "a.c", tmp_path / "a.s"
+    source.write_text(text, encoding="utf-8")
+    flags = ["-S", "-march=sapphirerapids"]
+    done = compile_c([*compiler.command(source, output), *flags])
+    if done.returncode:
+        pytest.skip(f"{name} does not know that processor")
+    arithmetic = r"\tv(mul|add|sub|div|fn?m(add|sub)\d+)[ps]h\b"
+    assert not re.search(arithmetic, output.read_text(encoding="utf-8"))
 
 
 @small_dtypes
