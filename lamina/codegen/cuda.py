@@ -17,7 +17,7 @@ from lamina.dtypes import float32
 from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.kernel.tiles import LINE, PRODUCTS
+from lamina.kernel.tiles import LINE, PRODUCTS, Product
 from lamina.runtime.buffer import Map
 from lamina.simplify import index as ix
 
@@ -70,6 +70,46 @@ class CudaPrinter(GpuPrinter):
         self.line(f"{loop}({sums}, fill, [&](const u32 slot) {{ {call} }});")
         for number, point in enumerate(mine):
             self._keep(node, point, (Value(f"{sums}[{number}]", float32),))
+        if atom.dtype is not float32:
+            self._store_rows(atom)
+
+    def _store_rows(self, atom: Product) -> None:
+        """Print functions that store results of tensor cores by whole rows: of stores whose rows
+        are 16-byte chunks and end as the factors do, as many as a step's tiles have lines for."""
+        own, split = self.nest.order[-len(atom.lanes + atom.registers) :], len(atom.rows[0])
+        pieces = sorted(own, key=lambda axis: axis.arg.number)
+        rows, columns, ends, left = pieces[:split], pieces[split:], ix.TRUE, ""
+        for tile, side in zip(self.nest.tiles, (rows, columns), strict=True):
+            (size,) = (axis.arg.size for axis in tile.axes if not axis.arg.reduce)
+            ends = ix.both(ends, ix.inside(ix.add(tile.index, ix.walk(side)), size))
+            left += f", {size} - ({self.index_text(tile.index, {})})"
+        for number, store in enumerate(self.nest.kernel.stores):
+            dtype, used = store.value.dtype, len(self.results) * atom.m
+            pitch = ix.terms_of(store.index)[0].get(rows[-1], 0)
+            inner = ix.add(ix.scale(ix.walk(rows), pitch), ix.walk(columns))
+            corner = ix.add(store.index, ix.scale(inner, -1))
+            terms, offset = ix.terms_of(corner)
+            steps = (offset, pitch, size, *terms.values())  # the size is that of columns
+            if (
+                used <= atom.n and dtype.itemsize in (2, 4)
+                and ix.both(store.condition) is ends and free_axes(corner).isdisjoint(pieces)
+                and not any(step * dtype.itemsize % CHUNK for step in steps)
+            ):  # fmt: skip
+                self.results[store] = []
+                place = f"p{store.parameter} + {self.index_text(corner, {})}, {pitch}{left}"
+                head = f"auto store{number} = [&](int at, const {ELEMENTS[dtype]} (&few)[{FEW}])"
+                self.line(f"{head} {{ store_results({place}, shared + {LINE * used}, at, few); }};")
+        if self.results:
+            self.line("free_rings();")
+
+    def store(self, store: Store, value: Value, point: Point) -> None:
+        if (ready := self.results.get(store)) is None:
+            super().store(store, value, point)
+        else:
+            ready.append(value.text)
+            if len(ready) % FEW == 0:
+                number, few = self.nest.kernel.stores.index(store), ", ".join(ready[-FEW:])
+                self.line(f"store{number}({len(ready) - FEW}, {{{few}}});")
 
     def _fill_tile(self, side: str, store: Store, size: int, width: int) -> None:
         """Print what fills a tile of `size` rows or columns and `width` steps: the copy engine, if

@@ -53,6 +53,7 @@ class GpuPrinter(CPrinter):
         self.threads = _power(longest, LONGEST_BLOCK) if self.cooperates else BLOCK
         self.room = 0  # bytes that a block shares
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
+        self.results: dict[Store, list[str]] = {}  # so far, of what is stored by whole rows
 
     def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
         if axis not in self.shared:

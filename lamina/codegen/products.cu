@@ -282,3 +282,48 @@ INLINE void pipeline(f32 (&sums)[count], Fill fill, Multiply multiply) {
     }
     wait_for_products<0>(sums);
 }
+
+/* Results, stored by whole rows. Once all threads are done with the rings, a row has a line of 128
+   bytes there, whose 16-byte chunks are permuted by the number of the row so that neither threads
+   with two neighbours nor threads with a chunk meet in one bank. A warp fills its own lines with the
+   results of its sums, then writes these lines to memory, and goes on with the next columns. */
+
+INLINE void free_rings() {
+    publish();
+    __syncthreads();
+}
+template <class T> INLINE int in_lines(int row, int place) {
+    return row * 128 + (place ^ row * (int)sizeof(T) / 2 % 8 << 4);
+}
+INLINE void store_chunk(void *to, uint4 chunk) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(__cvta_generic_to_global(to)), "r"(chunk.x), "r"(chunk.y), "r"(chunk.z),
+                    "r"(chunk.w) : "memory");
+}
+/* Those of the sums from number `at` on, `pitch` from row to row. Beyond `rows` and `columns`
+   nothing is written. */
+template <class T, int count>
+INLINE void store_results(T *to, i64 pitch, i64 rows, i64 columns, u8 *lines, int at,
+                          const T (&values)[count]) {
+    constexpr int lanes = 16 / sizeof(T), width = 128 / sizeof(T);
+    struct __align__(2 * sizeof(T)) Pair { T first, second; };
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u8 *own = lines + warp * 2048;
+    _Pragma("unroll") for (int i = 0; i < count; i += 2) {
+        const int place = ((at + i) / 4 * 8 + lane % 4 * 2) % width * sizeof(T);
+        *(Pair *)(own + in_lines<T>((at + i) / 2 % 2 * 8 + lane / 4, place))
+            = Pair{values[i], values[i + 1]};
+    }
+    if ((at + count) % (width / 2)) return;
+    __syncwarp();
+    const int row = warp * 16 + lane / 8, column = lane % 8 * lanes, first = at / (width / 2) * width;
+    const int last = min(rows, (i64)1024), end = min(columns, (i64)1024);
+    T *start = to + row * pitch + column;
+    uint4 chunks[4];
+    _Pragma("unroll") for (int i = 0; i < 4; i++)
+        chunks[i] = *(const uint4 *)(own + in_lines<T>(i * 4 + lane / 8, lane % 8 * 16));
+    _Pragma("unroll") for (int i = 0; i < 4; i++)
+        if (row + i * 4 < last && column + first < end)
+            store_chunk(start + i * 4 * pitch + first, chunks[i]);
+    __syncwarp();
+}

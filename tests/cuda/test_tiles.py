@@ -1,17 +1,21 @@
 """Sums of products from tiles that the threads of a block share: what they compute on a GPU, what
-compiles, and where the elements of a tile and the sums of a thread are."""
+compiles, and where the elements of a tile, the sums of a thread and the results of a warp are."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lamina as lm
 from lamina import Tensor, options, pipeline
+from lamina.codegen import cuda as printer
 from lamina.codegen.cuda import CudaPrinter
 from lamina.errors import FormatError
 from lamina.ir import build
@@ -25,6 +29,13 @@ from tests.generators import leaf
 GPU = "cuda:0"
 TOLERANCE = {lm.bfloat16: 2e-2, lm.float16: 2e-3, lm.float32: 2e-5}
 SIZES = [(64, 64, 64), (129, 65, 257), (200, 304, 408), (17, 33, 31), (256, 512, 1024)]
+WARP, BANKS = 32, 32
+
+
+def wide(x: Tensor) -> Tensor:
+    return x.cast(lm.float32) if isinstance(x, Tensor) else x
+
+
 FORMS: dict[str, tuple[Callable[..., object], list[tuple[int, ...]]]] = {
     "batch": (lambda a, b: a @ b, [(3, 100, 96), (3, 96, 136)]),
     "broadcast": (lambda a, b: a @ b, [(3, 100, 96), (96, 136)]),
@@ -33,6 +44,10 @@ FORMS: dict[str, tuple[Callable[..., object], list[tuple[int, ...]]]] = {
     "epilogue": (lambda a, b, c: (a @ b + c) * c, [(300, 200), (200, 264), (264,)]),
     "rest": (lambda a, b, c: a @ b + c, [(300, 200), (200, 264), (300, 264)]),
     "window": (lambda a, b: a[:, 8:] @ b[8:], [(300, 200), (200, 264)]),
+    "wide results": (lambda a, b: wide(a) @ wide(b), [(300, 96), (96, 132)]),
+    "two results": (lambda a, b: (a @ b, abs(a @ b)), [(300, 200), (200, 264)]),
+    "more results": (lambda a, b: (a @ b, -(a @ b), a @ b + 1), [(300, 200), (200, 264)]),
+    "of two widths": (lambda a, b: (a @ b, wide(a @ b) + 1), [(300, 200), (200, 264)]),
 }
 
 
@@ -42,13 +57,17 @@ def run(
     """Compare `form` of random arrays with NumPy in float64."""
     rng = np.random.default_rng(len(shapes))
     arrays = [rng.standard_normal(shape).astype(dtype.numpy) for shape in shapes]
-    want = form(*(one.astype(np.float64) for one in arrays))
+    wanted = several(form(*(one.astype(np.float64) for one in arrays)))
     with options.using(device=device):
-        got = form(*map(Tensor, arrays))
-    assert isinstance(got, Tensor)
-    found = got.cast(lm.float32).numpy()
-    scale = np.abs(np.asarray(want)).max()
-    np.testing.assert_allclose(found, want, TOLERANCE[dtype], TOLERANCE[dtype] * scale)
+        got = several(form(*map(Tensor, arrays)))
+    lm.realize(*got)
+    for one, want in zip(got, wanted, strict=True):
+        found, scale = one.numpy().astype(np.float64), np.abs(want).max()
+        np.testing.assert_allclose(found, want, TOLERANCE[dtype], TOLERANCE[dtype] * scale)
+
+
+def several(results: object) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -108,6 +127,99 @@ def test_programs_compile(size: tuple[int, int, int], dtype: lm.DType) -> None:
     older = ["sm_75"] * (dtype is not lm.bfloat16)
     for arch in (*older, "sm_80", "sm_86", "sm_90a", "sm_100"):
         assert cuda.compile_source(planned(*size, dtype).text, arch)[:4] == b"\x7fELF"
+
+
+def text_of(form: Callable[..., object], shapes: list[tuple[int, ...]], dtype: lm.DType) -> str:
+    """The program of a form on a GPU."""
+    given = (Tensor.of(leaf(number, one, dtype), "cpu") for number, one in enumerate(shapes))
+    sinks = [one.node for one in several(form(*given))]
+    return pipeline.compile_source(sinks, replace(options.current(), device=GPU)).text
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.usefixtures("nvrtc")
+def test_forms_compile(name: str) -> None:
+    text = text_of(*FORMS[name], lm.bfloat16)
+    for arch in ("sm_80", "sm_90a", "sm_100"):
+        assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize(("name", "stores"), [
+    ("batch", 1), ("epilogue", 1), ("wide results", 1), ("two results", 2), ("of two widths", 2),
+    ("more results", 2),  # for which a block of 64 rows and 64 columns surely has lines
+])  # fmt: skip
+def test_rows_are_stored_whole(name: str, stores: int) -> None:
+    assert text_of(*FORMS[name], lm.bfloat16).count("{ store_results(") == stores
+    assert "{ store_results(" not in text_of(*FORMS[name], lm.float32)
+
+
+@pytest.mark.parametrize("form", [
+    lambda a, b: a[:, :100] @ b[:100, :132],  # rows begin within chunks
+    lambda a, b: wide(a) @ wide(b[:, :130]),
+    lambda a, b: (a @ b[:, :128]) > 0,  # of single bytes
+    lambda a, b: (a @ b[:, :128]).cast(lm.float64),
+])  # fmt: skip
+def test_what_is_not_of_chunks_is_stored_by_elements(form: Callable[..., object]) -> None:
+    text = text_of(form, [(300, 200), (200, 264)], lm.bfloat16)
+    assert "pipeline<" in text.partition("/* The kernels")[2]
+    assert "{ store_results(" not in text
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", [name for name in PRODUCTS if name.startswith("mma_bf16")])
+def test_lines_of_results(name: str, size: int) -> None:
+    """Where `store_results` writes and reads the lines of a warp: every element once, in the order
+    of rows, and no two lanes in one bank."""
+    text = Path(printer.__file__).with_name("products.cu").read_text(encoding="utf-8")
+    found = re.search(r"int in_lines\(int row, int place\) {\s*return (.*);", text)
+    assert found
+    place_of = found[1].replace("(int)sizeof(T)", str(size)).replace("/", "//")
+    atom, width = PRODUCTS[name], 128 // size
+    pieces, split = (*atom.rows[0], *atom.columns[0]), len(atom.rows[0])
+    sums = [pieces[one] for one in atom.registers]
+    held = {}  # of a lane of the first warp and the number of a sum, its row and its column
+    for lane, number in product(range(WARP), range(int(np.prod(sums)))):
+        at = dict(zip(atom.lanes, (0, 0, lane // 4, lane % 4), strict=True))
+        at |= dict(zip(atom.registers, np.unravel_index(number, sums), strict=True))
+        where = [at[one] for one in range(len(pieces))]
+        row, column = (
+            int(np.ravel_multi_index(where[part], pieces[part]))
+            for part in (slice(split), slice(split, None))
+        )
+        held[lane, number] = row, column
+
+    def apart(places: list[int], bytes_each: int) -> bool:
+        words = range(0, bytes_each, 4)
+        step = 128 // bytes_each  # lanes that memory serves at once
+        groups = (places[at : at + step] for at in range(0, WARP, step))
+        banks = [[(one + word) // 4 % BANKS for one in few for word in words] for few in groups]
+        return all(len(set(few)) == BANKS for few in banks)
+
+    seen = set()
+    for first in range(0, len(held) // WARP, width // 2):
+        lines = {}
+        for number in range(first, first + width // 2, 2):
+            places = []
+            for lane in range(WARP):
+                row, column = held[lane, number]
+                assert held[lane, number + 1] == (row, column + 1)
+                assert row == number // 2 % 2 * 8 + lane // 4
+                assert column == number // 4 * 8 + lane % 4 * 2
+                places.append(eval(place_of, {"row": row, "place": column % width * size}))
+                lines |= {places[-1]: (row, column), places[-1] + size: (row, column + 1)}
+            assert apart(places, 2 * size)
+        assert sorted(lines) == list(range(0, 2048, size))
+        for part in range(4):
+            rows = [part * 4 + lane // 8 for lane in range(WARP)]
+            places = [eval(place_of, {"row": row, "place": lane % 8 * 16})
+                      for lane, row in enumerate(rows)]  # fmt: skip
+            assert apart(places, 16)
+            for (lane, row), place in zip(enumerate(rows), places, strict=True):
+                column = first // (width // 2) * width + lane % 8 * 16 // size
+                for i in range(16 // size):
+                    assert lines[place + i * size] == (row, column + i)
+                    seen.add((row, column + i))
+    assert len(seen) == len(held) == 16 * atom.n
 
 
 def test_a_schedule_is_text_and_is_kept_to() -> None:
