@@ -22,7 +22,7 @@ from lamina.tensor import reduction as over
 from lamina.tensor.arguments import broadcast_shapes
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.creation import arange
-from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt, sqrt, where
+from lamina.tensor.elementwise import clip, exp, isfinite, log, maximum, named, rsqrt, sqrt, where
 from lamina.tensor.indexing import as_index
 from lamina.tensor.inspection import finfo
 from lamina.tensor.linalg import matmul
@@ -453,7 +453,8 @@ def _attend(
     wide = query.dtype
     scores = matmul(query, movement.matrix_transpose(key))
     if dtype.is_small:  # as are the other factors of the products that their derivatives go into
-        scores = scores.detach() + (scores - scores.detach()).cast(dtype).cast(wide)
+        near = clip(scores.detach(), finfo(wide).min, finfo(wide).max)  # infinities stay
+        scores = scores.detach() + (scores - near).cast(dtype).cast(wide)
     scores = scores * factor
     if first is not None:
         box = scores.shape[-2:]

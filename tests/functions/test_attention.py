@@ -75,6 +75,19 @@ def test_halves() -> None:
     np.testing.assert_allclose(result.numpy().astype(np.float64), exact, atol=0.01, rtol=0.02)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float16, dtypes.float32])
+def test_a_key_of_infinite_distance_has_no_weight(dtype: dtypes.DType) -> None:
+    q, k, v = inputs()
+    far = k.copy()
+    far[:, 1] = -np.inf
+    left = [np.delete(one, 1, axis=1) for one in (k, v)]
+    got, want = (
+        attention(*(Tensor(one, dtype) for one in (np.abs(q), *rest))).numpy().astype(np.float64)
+        for rest in ((far, v), left)
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
+
+
 def test_dropout_drops_weights() -> None:
     q, k = Tensor(np.zeros((1, 50, 4))), Tensor(np.zeros((1, 40, 4)))
     v = Tensor(np.eye(40)[None])
