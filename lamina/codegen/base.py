@@ -110,6 +110,8 @@ class NestPrinter(Target):
         self.read = {one.arg.parameter for one in nest.kernel.nodes if one.op is Op.LOAD}
         rows = nest.kernel.row_axes  # those whose index is given where the nest runs
         self.given = {axis for axis in rows if nest.bound(axis) not in LOCAL}
+        self.batch: list[Point] = []  # those that are computed before they are stored
+        self.guard = ""  # before what the open loops add up and store
         self._names = 0
 
     # Lines, scopes and axes.
@@ -138,9 +140,11 @@ class NestPrinter(Target):
         ordered = [axis for axis in order or self.nest.order if axis in segment]
         ordered.sort(key=lambda axis: segment[axis].how in ("unroll", "vector"))
         tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
-        headers: list[str] = []
+        headers, guard = list[str](), self.guard
         for axis in ordered:
-            how, extent, _, start = segment[axis]
+            how, extent, condition, start = segment[axis]
+            if condition and axis not in self.given:
+                self.guard = f"if ({condition}) "
             self.starts[axis] = start
             if how == "loop":
                 name = f"a{axis.arg.number}"
@@ -156,6 +160,7 @@ class NestPrinter(Target):
                 if at is axis and not late and free_axes(store.value) <= known:
                     self._fill(store, segment)
         yield
+        self.guard = guard
         for axis in ordered:
             del self.depth_of[axis], tables.get(segment[axis].how, self.text_of)[axis]
         for header in reversed(headers):
@@ -451,7 +456,7 @@ class NestPrinter(Target):
     def update(self, monoid: Monoid, running: Values, operands: Values) -> None:
         """``running = combine(running, operands)``."""
         for target, value in zip(running, self.combined(monoid, running, operands), strict=True):
-            self.line(f"{target.text} = {self.widened(value, target)};")
+            self.line(f"{self.guard}{target.text} = {self.widened(value, target)};")
 
     def combined(self, monoid: Monoid, left: Values, right: Values) -> Values:
         """The monoid's combine of two tuples of values."""
@@ -487,13 +492,15 @@ class NestPrinter(Target):
         """At the points of the open tile, some at once, every value first, then every store."""
         every = list(self.points(stores[0].axes if stores else ()))
         for at in range(0, len(every), self.together):
+            self.batch = every[at : at + self.together]
             ready = [
                 (store, self.result(store.value, point), point)
-                for point in every[at : at + self.together]
+                for point in self.batch
                 for store in stores
             ]
             for store, value, point in ready:
                 self.store(store, value, point)
+        self.batch = []
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from math import gcd
 
 from lamina.codegen.base import Point, Run, Scope, Value
 from lamina.codegen.c import ELEMENTS
-from lamina.codegen.gpu import GpuPrinter
+from lamina.codegen.gpu import FEW, GpuPrinter
 from lamina.dtypes import float32
 from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.node import Node
@@ -22,8 +22,6 @@ from lamina.runtime.buffer import Map
 from lamina.simplify import index as ix
 
 CHUNK, DIMENSIONS = 16, 5  # bytes, and axes of an array, that the copy engine knows
-
-FEW = 8  # sums whose results are computed before they are stored: registers are full
 
 
 class CudaPrinter(GpuPrinter):

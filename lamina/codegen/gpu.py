@@ -16,12 +16,12 @@ Neighbouring elements are unrolled: the compiler reads and writes them 16 bytes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from lamina.codegen.base import Accumulation, Point, Value
+from lamina.codegen.base import Accumulation, Point, Run, Segment, Value
 from lamina.codegen.c import ELEMENTS, KERNELS, CPrinter, prelude
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes, points
@@ -33,6 +33,7 @@ from lamina.runtime.buffer import Launch, Map
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 512  # threads that share a long loop
 SORT_BLOCK = 1024
+FEW = 8  # results that are computed before they are stored: registers are full
 
 
 class GpuPrinter(CPrinter):
@@ -51,6 +52,8 @@ class GpuPrinter(CPrinter):
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
         self.threads = _power(longest, LONGEST_BLOCK) if self.cooperates else BLOCK
+        if not all(map(nest.is_head, self.shared)):
+            self.together = FEW  # whose passes keep most registers
         self.room = 0  # bytes that a block shares
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         self.results: dict[Store, list[str]] = {}  # so far, of what is stored by whole rows
@@ -58,13 +61,26 @@ class GpuPrinter(CPrinter):
     def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
         if axis not in self.shared:
             return super().loop(axis, name, start, stop)
-        step, first = self.threads // self.width, f"{start} + THREAD / {self.width}"
+        step, first = self.threads // self.width, f"{start} + own"
         return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
+
+    def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
+        """A loop without a second step is none: what one pass over a row has computed is there in
+        the next. Threads beyond its end go along with the last one, but add and store nothing."""
+        found, step = super().segments(pieces, extent), self.threads // self.width
+        for segment in found:
+            for axis, (how, count, _, start) in segment.items():
+                if axis in self.shared and how == "loop" and not start and int(count) <= step:
+                    last = f"min(own, ({self.index}){int(count) - 1})"
+                    some = Run("fixed", last, f"own < {count}")
+                    segment[axis] = Run("fixed", "own") if count == step else some
+        return found
 
     def value(self, node: Node, point: Point) -> Value:
         ahead = node.op is Op.LOAD and not self.nest.product  # whose sums fill the registers
         if ahead and self.key(node, point) not in self.scopes[self.home(node)].cache:
-            for other in self.points(free_axes(node)):  # of the tile, so that they are read at once
+            # Of the tile, or of what is stored before the rest is computed, all are read at once.
+            for other in self.batch or self.points(free_axes(node)):
                 super().value(node, point | other)
         return super().value(node, point)
 
@@ -81,11 +97,13 @@ class GpuPrinter(CPrinter):
     def store(self, store: Store, value: Value, point: Point) -> None:
         super().store(store, value, point)
         own = self.nest.kernel.parameters[store.parameter].memory == "scratch"  # of each thread
-        loops = any(axis in self.depth_of for axis in self.shared)
-        if self.cooperates and self.threads > self.width and not own and not loops:
+        inside = any(axis in self.depth_of for axis in self.shared)
+        alone = self.cooperates and self.threads > self.width and not inside
+        if not own and (alone or self.guard):
             line = self.scopes[-1].lines.pop()
-            self.line("BARRIER;")  # the others have read what is overwritten
-            self.line(f"if (THREAD < {self.width}) {{ {line} }}")
+            if alone:
+                self.line("BARRIER;")  # the others have read what is overwritten
+            self.line(f"{self.guard or f'if (THREAD < {self.width}) '}{{ {line} }}")
 
     def print_kernel(self) -> tuple[str, Launch]:
         """The kernel's function, and how to launch it but for its arguments."""
@@ -106,6 +124,8 @@ class GpuPrinter(CPrinter):
             lines += [f"const {word} worker = ({word})BLOCK * {BLOCK} + THREAD;",
                       f"if (worker >= {workers}) return;"]  # fmt: skip
         lines += [*self.indices(grid, "worker"), *self.indices(self.rows_inside, "THREAD")]
+        if self.shared:
+            lines.append(f"const {self.index} own = THREAD / {self.width};")
         arguments, first = self.head(pointers)
         body = self.body([*first, *lines])
         arguments += map("MAP({})".format, self.maps)

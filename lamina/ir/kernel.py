@@ -6,7 +6,7 @@ parallel. `lamina.ir.verify` lists the invariants.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
@@ -160,6 +160,21 @@ def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
             if any(a - b and b - a for a in vary for b in vary):
                 return fold
     return None
+
+
+def needed_again(kernel: Kernel, ops: Set[Op]) -> list[Node]:
+    """Values of `ops` that several passes over a row need: each round of reductions is one, and a
+    store is done with the round after those it depends on."""
+    rounds: dict[Node, int] = {}
+    for node in kernel.nodes:
+        rounds[node] = max(map(rounds.__getitem__, node.src), default=0) + (node.op is Op.FOLD)
+    needed = {node: set[int]() for node in kernel.nodes}
+    for store in kernel.stores:
+        needed[store.value].add(rounds[store.value] + 1)
+    for node in reversed(kernel.nodes):
+        for one in node.src:
+            needed[one] |= {rounds[node]} if node.op is Op.FOLD else needed[node]
+    return [one for one in kernel.nodes if one.op in ops and len(needed[one]) > 1]
 
 
 def points(axes: Iterable[Node]) -> int:

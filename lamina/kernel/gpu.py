@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from math import gcd
 
-from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points
+from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import Planner, reads, reusing, score, store_score, suits, turned
 from lamina.kernel.schedule import WARP
@@ -24,6 +24,9 @@ from lamina.simplify import index as ix
 ACCESS = 16  # bytes that a thread reads or writes at once
 ENOUGH = 1 << 15  # threads that keep a GPU busy
 TILE, LANES = 8, 4  # rows and columns of the register tile of a contraction, and its steps
+SHARING = (256, 512)  # threads that share a row which they keep in registers
+REGISTERS = 64  # of a thread for what several passes over a row need
+KEPT = Group.TRANSCENDENTAL | {Op.LOAD}  # what costs more than a register
 SIDE = 8  # threads side by side along rows that a reduction or a transpose reads across
 
 
@@ -70,11 +73,20 @@ def _shared(plan: Planner) -> list[Node]:
 def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> None:
     """A block for each row, or for a few whose neighbours in memory are along `across`."""
     lanes = _lanes(plan, across, SIDE) if across is not None else 1
+    side, room = 1, REGISTERS
     if across is not None and across.arg.size % (SIDE * lanes) == 0:
-        _, inner = plan.split(across, SIDE * lanes)
+        side, room, (_, inner) = SIDE, REGISTERS // lanes, plan.split(across, SIDE * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
+    again = needed_again(plan.kernel, KEPT)
     for axis in shared:
-        plan.bind(plan.tile(axis, _lanes(plan, axis, WARP), "unroll"), "thread")
+        lanes, size = _lanes(plan, axis, WARP), axis.arg.size
+        kept = sum(max(one.dtype.itemsize // 4, 1) for one in again if axis in free_axes(one))
+        most = room // max(kept, 2)  # elements of a thread
+        threads = next((one // side for one in SHARING if size <= one // side * most), 0)
+        if kept and 0 < threads * lanes < size:
+            steps, axis = plan.split(axis, threads * lanes)
+            plan.bind(steps, "unroll")
+        plan.bind(plan.tile(axis, lanes, "unroll"), "thread")
 
 
 def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:

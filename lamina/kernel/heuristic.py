@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from lamina.dtypes import float32, float64
 from lamina.errors import FormatError
-from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, points
+from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.kernel import schedule as moves
@@ -201,7 +201,7 @@ def schedule_kernel(kernel: Kernel, vector_bytes: int) -> moves.Schedule:
     for parameter, at in plan.staged:
         plan.stage(_computed_from(plan.kernel, parameter), at)
     for last in plan.nest.row_loops[-1:]:
-        plan.stage(_recomputed(plan.kernel), last)
+        plan.stage(needed_again(plan.kernel, Group.TRANSCENDENTAL), last)
     return tuple(plan.moves)
 
 
@@ -450,19 +450,3 @@ def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
     used = {one for node in kernel.nodes if node not in found for one in node.src}
     used.update(store.value for store in kernel.stores)
     return [node for node in found if node in used]
-
-
-def _recomputed(kernel: Kernel) -> list[Node]:
-    """Costly values along the columns that several passes over a row need: each round of
-    reductions is one, and a store is done with the round after those it depends on."""
-    rounds: dict[Node, int] = {}
-    for node in kernel.nodes:
-        rounds[node] = max(map(rounds.__getitem__, node.src), default=0) + (node.op is Op.FOLD)
-    needed = {node: set[int]() for node in kernel.nodes}
-    for store in kernel.stores:
-        needed[store.value].add(rounds[store.value] + 1)
-    for node in reversed(kernel.nodes):
-        for one in node.src:
-            needed[one] |= {rounds[node]} if node.op is Op.FOLD else needed[node]
-    costly = [node for node in kernel.nodes if node.op in Group.TRANSCENDENTAL]
-    return [one for one in costly if len(needed[one]) > 1]

@@ -78,7 +78,7 @@ def _bindings(nest: Nest) -> None:
         require(to in BINDINGS, f"{name} is bound to {to!r}")
         if to in ("parallel", "grid"):
             require(axis in rows, f"the {to} axis {name} is no row axis")
-        if to == "parallel" or (to == "thread" and axis not in rows):
+        if to == "parallel":
             outermost = nest.is_head(axis)
             require(outermost, f"the {to} axis {name} is not the outermost of its chain")
         if to == "vector":

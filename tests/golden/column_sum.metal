@@ -12,12 +12,11 @@ KERNEL(64) fold0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(p1);
     const u32 worker = BLOCK;
     const i32 a0 = worker % 100;
+    const i32 own = THREAD / 1;
     {
+        const f32 t1 = p0[a0 + 100 * own];
         f32 t2 = 0.0f;
-        UNROLL for (i32 a1 = 0 + THREAD / 1; a1 < 64; a1 += 64) {
-            const f32 t1 = p0[a0 + 100 * a1];
-            t2 = (t2 + t1);
-        }
+        t2 = (t2 + t1);
         f32 t3 = t2;
         for (int s = 32; s >= 1; s /= 2) {
         const f32 t4 = exchange(t3, s);

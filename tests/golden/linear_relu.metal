@@ -16,14 +16,13 @@ KERNEL(128) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(co
     const u32 worker = BLOCK;
     const i32 a1 = worker % 70;
     const i32 a0 = (worker / 70) % 60;
+    const i32 own = THREAD / 1;
     {
+        const f32 t1 = p0[100 * a0 + min(own, (i32)99)];
+        const f32 t2 = p1[a1 + 70 * min(own, (i32)99)];
+        const f32 t3 = (t1 * t2);
         f32 t4 = 0.0f;
-        UNROLL for (i32 a2 = 0 + THREAD / 1; a2 < 100; a2 += 128) {
-            const f32 t1 = p0[100 * a0 + a2];
-            const f32 t2 = p1[a1 + 70 * a2];
-            const f32 t3 = (t1 * t2);
-            t4 = (t4 + t3);
-        }
+        if (own < 100) t4 = (t4 + t3);
         f32 t5 = t4;
         for (int s = 64; s >= 1; s /= 2) {
         const f32 t6 = exchange(t5, s);

@@ -14,15 +14,14 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(p1);
     const u32 worker = BLOCK;
     const i32 a0 = worker % 64;
+    const i32 own = THREAD / 1;
     {
+        const f32 t1 = p0[100 * a0 + 2 * min(own, (i32)49)];
+        const f32 t2 = p0[100 * a0 + 2 * min(own, (i32)49) + 1];
         f32 t3 = -inf_f32;
+        if (own < 50) t3 = max_f32(t3, t1);
         f32 t4 = -inf_f32;
-        UNROLL for (i32 a2 = 0 + THREAD / 1; a2 < 50; a2 += 64) {
-            const f32 t1 = p0[100 * a0 + 2 * a2];
-            const f32 t2 = p0[100 * a0 + 2 * a2 + 1];
-            t3 = max_f32(t3, t1);
-            t4 = max_f32(t4, t2);
-        }
+        if (own < 50) t4 = max_f32(t4, t2);
         const f32 t5 = max_f32(t3, t4);
         f32 t6 = t5;
         for (int s = 32; s >= 1; s /= 2) {
@@ -30,35 +29,23 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         t6 = max_f32(t6, t7);
         }
         const f32 t8 = (- t6);
-        f32 t13 = 0.0f;
-        f32 t16 = 0.0f;
-        UNROLL for (i32 a2 = 0 + THREAD / 1; a2 < 50; a2 += 64) {
-            const f32 t9 = p0[100 * a0 + 2 * a2];
-            const f32 t10 = p0[100 * a0 + 2 * a2 + 1];
-            const f32 t11 = (t9 + t8);
-            const f32 t12 = exp_f32(t11);
-            t13 = (t13 + t12);
-            const f32 t14 = (t10 + t8);
-            const f32 t15 = exp_f32(t14);
-            t16 = (t16 + t15);
-        }
-        const f32 t17 = (t13 + t16);
-        f32 t18 = t17;
+        const f32 t9 = (t1 + t8);
+        const f32 t10 = exp_f32(t9);
+        f32 t11 = 0.0f;
+        if (own < 50) t11 = (t11 + t10);
+        const f32 t12 = (t2 + t8);
+        const f32 t13 = exp_f32(t12);
+        f32 t14 = 0.0f;
+        if (own < 50) t14 = (t14 + t13);
+        const f32 t15 = (t11 + t14);
+        f32 t16 = t15;
         for (int s = 32; s >= 1; s /= 2) {
-        const f32 t19 = exchange(t18, s);
-        t18 = (t18 + t19);
+        const f32 t17 = exchange(t16, s);
+        t16 = (t16 + t17);
         }
-        UNROLL for (i32 a2 = 0 + THREAD / 1; a2 < 50; a2 += 64) {
-            const f32 t20 = p0[100 * a0 + 2 * a2];
-            const f32 t21 = p0[100 * a0 + 2 * a2 + 1];
-            const f32 t22 = (t20 + t8);
-            const f32 t23 = exp_f32(t22);
-            const f32 t24 = (t23 / t18);
-            const f32 t25 = (t21 + t8);
-            const f32 t26 = exp_f32(t25);
-            const f32 t27 = (t26 / t18);
-            p1[100 * a0 + 2 * a2] = t24;
-            p1[100 * a0 + 2 * a2 + 1] = t27;
-        }
+        const f32 t18 = (t10 / t16);
+        const f32 t19 = (t13 / t16);
+        if (own < 50) { p1[100 * a0 + 2 * min(own, (i32)49)] = t18; }
+        if (own < 50) { p1[100 * a0 + 2 * min(own, (i32)49) + 1] = t19; }
     }
 }
