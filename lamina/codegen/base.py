@@ -493,11 +493,8 @@ class NestPrinter(Target):
         every = list(self.points(stores[0].axes if stores else ()))
         for at in range(0, len(every), self.together):
             self.batch = every[at : at + self.together]
-            ready = [
-                (store, self.result(store.value, point), point)
-                for point in self.batch
-                for store in stores
-            ]
+            ready = [(store, self.result(store.value, point), point)
+                     for point in self.batch for store in stores]  # fmt: skip
             for store, value, point in ready:
                 self.store(store, value, point)
         self.batch = []

@@ -8,8 +8,10 @@ block has whose number differs in one bit.
 
 Rows bound to the grid are run by a thread each or, where a loop inside them is bound to threads,
 by a block each, in which neighbouring threads take the rows bound to threads. Such a loop goes in
-steps of the threads a row has, and a reduction over it ends with a butterfly of exchanges. What is
-outside of all of these loops, every thread of a row computes, and its first one stores.
+steps of the threads a row has, or is none if one step is enough: what a pass over the row reads and
+computes then stays in registers for the next. A reduction over it ends with a butterfly of
+exchanges. What is outside of all of these loops, every thread of a row computes, and its first one
+stores.
 
 Neighbouring elements are unrolled: the compiler reads and writes them 16 bytes at a time.
 """
@@ -65,8 +67,8 @@ class GpuPrinter(CPrinter):
         return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
 
     def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
-        """A loop without a second step is none: what one pass over a row has computed is there in
-        the next. Threads beyond its end go along with the last one, but add and store nothing."""
+        """In place of a loop of one step its index, which threads beyond the end have of the last
+        one, to add and store nothing."""
         found, step = super().segments(pieces, extent), self.threads // self.width
         for segment in found:
             for axis, (how, count, _, start) in segment.items():

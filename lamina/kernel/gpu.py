@@ -2,7 +2,8 @@
 
 1. Axes that every index walks together become one.
 2. Rows with long reductions or columns inside get a block each, whose threads share those; all
-   other rows get a thread each. Neighbouring threads take neighbours in memory.
+   other rows get a thread each. Neighbouring threads take neighbours in memory. A row that is
+   needed again stays in registers, if they hold it.
 3. A thread takes as many neighbours as fill one access, where they are aligned and enough threads
    are left to hide the latency of memory.
 4. A contraction gets a register tile; a transpose small blocks, whole in both directions.

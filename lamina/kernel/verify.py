@@ -6,11 +6,11 @@
     extent as the outermost counts it, and a store's index walks them as one.
 4.  Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
 5.  Bindings are among those of `lamina.kernel.schedule`, and of axes of the order. A parallel
-    axis is a row axis and the outermost of its chain; an axis of the grid is a row axis; a
-    thread axis is the outermost of its chain, or one of 2, 4, 8, ... up to 32 rows, or of those of
-    shared tiles, in a chain without a remainder; a vector axis is the innermost of its chain, with
-    2, 4, 8, ... lanes. In a chain of kernels exactly the axes that number blocks are parallel, so
-    that all its kernels have the same chunks.
+    axis is a row axis and the outermost of its chain; an axis of the grid is a row axis; thread
+    axes that are rows are 2, 4, 8, ... up to 32 of them, or those of shared tiles, in a chain
+    without a remainder; a vector axis is the innermost of its chain, with 2, 4, 8, ... lanes. In a
+    chain of kernels exactly the axes that number blocks are parallel, so that all its kernels have
+    the same chunks.
 6.  No value depends on two vector axes.
 7.  Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
     indices from data or with a monoid, are whole, serial, and in the order of the store.
@@ -79,8 +79,7 @@ def _bindings(nest: Nest) -> None:
         if to in ("parallel", "grid"):
             require(axis in rows, f"the {to} axis {name} is no row axis")
         if to == "parallel":
-            outermost = nest.is_head(axis)
-            require(outermost, f"the {to} axis {name} is not the outermost of its chain")
+            require(nest.is_head(axis), f"the {to} axis {name} is not the outermost of its chain")
         if to == "vector":
             require(innermost is axis, f"the vector axis {name} is not the innermost of its chain")
             fits = lanes.bit_count() == 1 and lanes > 1

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lamina import dtypes, pipeline
+from lamina.codegen.c import KERNELS
 from lamina.dtypes import DType
 from lamina.errors import CompileError
 from lamina.ir import build
@@ -20,7 +21,7 @@ from lamina.options import current
 from lamina.runtime.cuda import compile_source
 from tests.fuse.graphs import PROGRAMS
 from tests.generators import leaf
-from tests.programs import random_program
+from tests.programs import random_program, softmax
 from tests.schedules import random_schedule
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
@@ -138,6 +139,22 @@ def test_neighbouring_threads_take_neighbouring_columns() -> None:
 
 def test_much_is_reduced_to_little_in_parts_that_fill_a_gpu() -> None:
     assert launches(sum_along(0, (1 << 24,)))[0] == (512, 512)
+
+
+@pytest.mark.parametrize(
+    ("length", "threads", "each"),
+    [(1000, 256, 4), (4096, 256, 16), (5000, 256, 20), (9000, 512, 20)],
+)
+def test_rows_that_registers_hold_are_read_once(length: int, threads: int, each: int) -> None:
+    rows = softmax(leaf(0, (64, length), dtypes.float32), 1)
+    source = compiled(rows).text.partition(KERNELS)[2]
+    assert launches(rows) == [(64, threads)]
+    assert [source.count(text) for text in ("= p0[", "exp_f32(", "for (i64")] == [each, each, 0]
+
+
+def test_longer_rows_are_read_again() -> None:
+    rows = softmax(leaf(0, (64, 50_000), dtypes.float32), 1)
+    assert compiled(rows).text.count("UNROLL for (i64") == 3
 
 
 def test_elements_are_read_16_bytes_at_a_time_where_they_are_aligned() -> None:

@@ -57,6 +57,7 @@ def nest(kernel: Kernel, text: str) -> Nest:
         f"{SPLIT}; split(a4, 4) -> a5, a6; split(a2, 16) -> a7, a8; bind(a8, vector)",
         "bind(a1, vector); split(a2, 16) -> a3, a4; bind(a4, vector)",
         "reorder(a2, a1, a0)",
+        "split(a2, 32) -> a3, a4; split(a4, 4) -> a5, a6; bind(a3, unroll); bind(a5, thread)",
     ],
 )
 def test_good_nests_pass(text: str) -> None:

@@ -147,6 +147,29 @@ def test_cross_entropy_forward_and_backward() -> None:
     on_both(run, values(20, 6))
 
 
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 1000, 4096, 5000, 50_257])
+def test_rows_of_any_length(length: int) -> None:
+    pairs = []
+    for dtype in (np.float32, np.float16):
+        x, weight = values(3, length).astype(dtype), values(length).astype(dtype)
+        exact = x.astype(np.float64)
+        shares = np.exp(exact - exact.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        from_mean = exact - exact.mean(1, keepdims=True)
+        norm = from_mean / np.sqrt(exact.var(1, keepdims=True) + 1e-5) * weight
+        mine = Tensor(x)
+        pairs += [
+            (lm.softmax(mine), shares),
+            (lm.log_softmax(mine), np.log(shares)),
+            (lm.layer_norm(mine, length, Tensor(weight)), norm),
+            (lm.var(mine, axis=1), exact.var(1)),
+            (lm.argmax(mine, axis=1), exact.argmax(1)),
+        ]
+    realize(*(got for got, _ in pairs))  # in one program
+    for got, want in pairs:
+        same(got, want, 1e-2 if got.dtype is dtypes.float16 else 1e-4)
+
+
 def test_the_branch_not_taken_leaks_no_nan() -> None:
     def run(x: Tensor) -> list[Tensor]:
         root = lm.where(x > 0.0, lm.sqrt(x), x * 0.0)
