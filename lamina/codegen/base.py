@@ -92,6 +92,7 @@ class NestPrinter(Target):
 
     index = "i64"  # the type of an index
     together = 1 << 16  # points of a tile that are computed before they are stored
+    batch: Sequence[Point] = ()  # those
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -110,7 +111,6 @@ class NestPrinter(Target):
         self.read = {one.arg.parameter for one in nest.kernel.nodes if one.op is Op.LOAD}
         rows = nest.kernel.row_axes  # those whose index is given where the nest runs
         self.given = {axis for axis in rows if nest.bound(axis) not in LOCAL}
-        self.batch: list[Point] = []  # those that are computed before they are stored
         self.guard = ""  # before what the open loops add up and store
         self._names = 0
 
@@ -497,24 +497,14 @@ class NestPrinter(Target):
                      for point in self.batch for store in stores]  # fmt: skip
             for store, value, point in ready:
                 self.store(store, value, point)
-        self.batch = []
+        self.batch = ()
 
 
 @lru_cache(maxsize=4096)
 def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
     """The elementwise nodes beneath `root`, operands first, down to loads, reductions and what is
     `filled`."""
-    order: list[Node] = []
-    stack = [root] if root.op in Group.ELEMENTWISE and root not in filled else []
-    seen = filled.union(stack)
-    while stack:
-        fresh = dict.fromkeys(one for one in stack[-1].src if one.op in Group.ELEMENTWISE)
-        if not fresh.keys() <= seen:
-            stack += [one for one in fresh if one not in seen]
-            seen |= fresh.keys()
-        else:
-            order.append(stack.pop())
-    return order
+    return toposort([root], lambda one: one.op in Group.ELEMENTWISE and one not in filled)
 
 
 def _lanes(segment: Segment) -> int:

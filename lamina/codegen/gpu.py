@@ -81,8 +81,7 @@ class GpuPrinter(CPrinter):
     def value(self, node: Node, point: Point) -> Value:
         ahead = node.op is Op.LOAD and not self.nest.product  # whose sums fill the registers
         if ahead and self.key(node, point) not in self.scopes[self.home(node)].cache:
-            # Of the tile, or of what is stored before the rest is computed, all are read at once.
-            for other in self.batch or self.points(free_axes(node)):
+            for other in self.batch or self.points(free_axes(node)):  # of the tile, read at once
                 super().value(node, point | other)
         return super().value(node, point)
 

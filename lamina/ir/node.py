@@ -137,8 +137,9 @@ def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
     return Node(Op.EXPAND, (scalar,), shape) if shape else scalar
 
 
-def toposort(sinks: Iterable[T]) -> list[T]:
-    """`sinks` and all nodes, or whatever has a `src`, below them, operands first, in one order."""
+def toposort(sinks: Iterable[T], within: Callable[[T], bool] | None = None) -> list[T]:
+    """`sinks` and all nodes, or whatever has a `src`, below them, operands first, in one order;
+    nothing that is not `within`, and nothing below that alone."""
     order: list[T] = []
     seen: set[T] = set()
     stack: list[Any] = list(sinks)[::-1]
@@ -146,7 +147,7 @@ def toposort(sinks: Iterable[T]) -> list[T]:
         node = stack.pop()
         if node is None:  # the operands of what lies below are done
             order.append(stack.pop())
-        elif node not in seen:
+        elif node not in seen and (within is None or within(node)):
             seen.add(node)
             if node.src:
                 stack += (node, None, *node.src[::-1])

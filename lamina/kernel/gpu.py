@@ -15,7 +15,7 @@ from math import gcd
 
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Op
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import Planner, reads, reusing, score, store_score, suits, turned
 from lamina.kernel.schedule import WARP
@@ -27,7 +27,6 @@ ENOUGH = 1 << 15  # threads that keep a GPU busy
 TILE, LANES = 8, 4  # rows and columns of the register tile of a contraction, and its steps
 SHARING = (256, 512)  # threads that share a row which they keep in registers
 REGISTERS = 64  # of a thread for what several passes over a row need
-KEPT = Group.TRANSCENDENTAL | {Op.LOAD}  # what costs more than a register
 SIDE = 8  # threads side by side along rows that a reduction or a transpose reads across
 
 
@@ -65,10 +64,9 @@ def _shared(plan: Planner) -> list[Node]:
     if max(map(points, loops), default=0) < WARP or any(serial & set(axes) for axes in every):
         return []
 
-    def worth(axis: Node) -> tuple[int, int, int]:  # enough of them, neighbours, many
-        return min(axis.arg.size, WARP), score(kernel, axis), axis.arg.size
-
-    return list(dict.fromkeys(max(axes, key=worth) for axes in loops))
+    worth = {axis: (min(axis.arg.size, WARP), score(kernel, axis), axis.arg.size)
+             for axes in loops for axis in axes}  # fmt: skip
+    return list(dict.fromkeys(max(axes, key=worth.__getitem__) for axes in loops))
 
 
 def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> None:
@@ -78,7 +76,7 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
     if across is not None and across.arg.size % (SIDE * lanes) == 0:
         side, room, (_, inner) = SIDE, REGISTERS // lanes, plan.split(across, SIDE * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
-    again = needed_again(plan.kernel, KEPT)
+    again = needed_again(plan.kernel, {Op.LOAD})
     for axis in shared:
         lanes, size = _lanes(plan, axis, WARP), axis.arg.size
         kept = sum(max(one.dtype.itemsize // 4, 1) for one in again if axis in free_axes(one))

@@ -15,13 +15,13 @@ KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     const i32 a2 = worker % 6400;
     {
         const f32 t1 = p0[a2];
-        const f32 t2 = (t1 * t1);
-        const f32 t3 = (t2 + 1.0f);
-        const f32 t4 = sqrt_f32(t3);
-        const f32 t5 = (t4 * 0.5f);
-        const f32 t6 = (t5 + t1);
-        const _Bool t7 = (t1 < 0.0f);
-        const f32 t8 = (t7 ? t5 : t6);
+        const _Bool t2 = (t1 < 0.0f);
+        const f32 t3 = (t1 * t1);
+        const f32 t4 = (t3 + 1.0f);
+        const f32 t5 = sqrt_f32(t4);
+        const f32 t6 = (t5 * 0.5f);
+        const f32 t7 = (t6 + t1);
+        const f32 t8 = (t2 ? t6 : t7);
         p1[a2] = t8;
     }
 }

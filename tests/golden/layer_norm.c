@@ -115,32 +115,32 @@ KERNEL(fold0_64x100) {
         const f32 t83 = (t81 + t82);
         const f32 t84 = (t74 + t83);
         f32 t85 = t84;
-        const f32 t86 = (t85 * 0.009999999776482582f);
-        const f32 t87 = (t86 + 0.0010000000474974513f);
-        const f32 t88 = sqrt_f32(t87);
+        const f32 t88 = (t85 * 0.009999999776482582f);
+        const f32 t89 = (t88 + 0.0010000000474974513f);
+        const f32 t90 = sqrt_f32(t89);
         for (i64 a2 = 0; a2 < 1; a2++) {
-            const f32x16 t89 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
-            const f32x16 t90 = (t89 + t38);
-            const f32x16 t91 = (t90 / t88);
+            const f32x16 t86 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2);
+            const f32x16 t87 = (t86 + t38);
+            const f32x16 t91 = (t87 / t90);
             const f32x16 t92 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 16);
             const f32x16 t93 = (t92 + t38);
-            const f32x16 t94 = (t93 / t88);
+            const f32x16 t94 = (t93 / t90);
             const f32x16 t95 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 32);
             const f32x16 t96 = (t95 + t38);
-            const f32x16 t97 = (t96 / t88);
+            const f32x16 t97 = (t96 / t90);
             const f32x16 t98 = *(const f32x16u *)(p0 + 100 * a0 + 64 * a2 + 48);
             const f32x16 t99 = (t98 + t38);
-            const f32x16 t100 = (t99 / t88);
+            const f32x16 t100 = (t99 / t90);
             *(f32x16u *)(p1 + 100 * a0 + 64 * a2) = t91;
             *(f32x16u *)(p1 + 100 * a0 + 64 * a2 + 16) = t94;
             *(f32x16u *)(p1 + 100 * a0 + 64 * a2 + 32) = t97;
             *(f32x16u *)(p1 + 100 * a0 + 64 * a2 + 48) = t100;
         }
-        const f32x16 t101 = (t55 / t88);
-        const f32x16 t102 = (t57 / t88);
+        const f32x16 t101 = (t55 / t90);
+        const f32x16 t102 = (t57 / t90);
         *(f32x16u *)(p1 + 100 * a0 + 64 * 1) = t101;
         *(f32x16u *)(p1 + 100 * a0 + 64 * 1 + 16) = t102;
-        const f32x4 t103 = (t75 / t88);
+        const f32x4 t103 = (t75 / t90);
         *(f32x4u *)(p1 + 100 * a0 + 64 * 1 + 16 * 2) = t103;
     }
 }
