@@ -49,7 +49,6 @@ class CudaPrinter(GpuPrinter):
         step = max(tiles[0].axes, key=lambda axis: axis.arg.reduce)
         others = [axis for axis in bound_axes(node) if axis is not step]
         blocks = -(-step.arg.size // width)
-        self.together = FEW
         self.room = atom.depth * LINE * (atom.m + atom.n)
         self._names += 1
         sums = f"t{self._names}"

@@ -54,8 +54,8 @@ class GpuPrinter(CPrinter):
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
         self.threads = _power(longest, LONGEST_BLOCK) if self.cooperates else BLOCK
-        if not all(map(nest.is_head, self.shared)):
-            self.together = FEW  # whose passes keep most registers
+        if nest.product or not all(map(nest.is_head, self.shared)):
+            self.together = FEW
         self.room = 0  # bytes that a block shares
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         self.results: dict[Store, list[str]] = {}  # so far, of what is stored by whole rows
