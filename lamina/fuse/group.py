@@ -57,9 +57,7 @@ class Memory(NamedTuple):
 
     in_blocks: bool = True  # chains of kernels run in blocks of rows
     cost: int = 12  # of what a second user reads rather than computes again
-    pitch: int = (
-        0  # bytes, multiples of which the rows of large scratch are apart; see `_in_memory`
-    )
+    pitch: int = 0  # bytes; the rows of large scratch are multiples apart, see `_in_memory`
 
 
 ON_CPU = Memory()

@@ -42,6 +42,11 @@ SCAN = Kernel(
     (Store(1, FLAT, Node(Op.PREFIX, (load(FLAT), COLUMN), Fold(ADD)), (ROW, COLUMN)),),
     1,
 )
+AGAIN = Kernel(  # the same number along a2
+    PARAMETERS,
+    (Store(1, FLAT, Node(Op.FOLD, (load(FLAT), SUM), Fold(ADD)), (ROW, COLUMN)),),
+    1,
+)
 SPLIT = "split(a0, 16) -> a3, a4"
 
 
@@ -91,6 +96,7 @@ A3, A4 = PIECES.order[0], PIECES.order[1]
         (nest(SUMS, "split(a0, 1) -> a3, a4; bind(a4, vector)"), "a4 has 1 lanes"),
         (nest(SUMS, f"{SPLIT}; bind(a4, vector); bind(a2, vector)"), "lanes along a2, a4"),
         (nest(SUMS, f"{SPLIT}; bind(a4, vector); bind(a1, vector)"), "lanes along a1, a4"),
+        (nest(AGAIN, "bind(a1, vector); bind(a2, vector)"), "lanes along a1, a2"),
         (nest(SCAN, "bind(a1, vector)"), "a1 runs in order, and is bound to vector"),
         (nest(SCAN, "bind(a1, unroll)"), "a1 runs in order, and is bound to unroll"),
         (nest(SCAN, "split(a1, 4) -> a3, a4"), "runs in order, and is split"),
