@@ -6,21 +6,12 @@
     extent as the outermost counts it, and a store's index walks them as one.
 4.  Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
 5.  Bindings are among those of `lamina.kernel.schedule`, and of axes of the order. A parallel
-<<<<<<< HEAD
     axis is a row axis and the outermost of its chain; an axis of the grid is a row axis; thread
     axes that are rows are 2, 4, 8, ... up to 32 of them, or those of shared tiles, in a chain
     without a remainder; a vector axis is the innermost of its chain, with 2, 4, 8, ... lanes. In a
     chain of kernels exactly the axes that number blocks are parallel, so that all its kernels have
     the same chunks.
-6.  No value depends on two vector axes.
-=======
-    axis is a row axis and the outermost of its chain; an axis of the grid is a row axis; a
-    thread axis is the outermost of its chain, or one of 2, 4, 8, ... up to 32 rows, or of those of
-    shared tiles, in a chain without a remainder; a vector axis is the innermost of its chain, with
-    2, 4, 8, ... lanes. In a chain of kernels exactly the axes that number blocks are parallel, so
-    that all its kernels have the same chunks.
 6.  No value depends on two vector axes, or on one and reduces another.
->>>>>>> f4622e9 (Let no reduction with lanes have operands with others)
 7.  Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
     indices from data or with a monoid, are whole, serial, and in the order of the store.
 8.  What is staged is filled outside all loops that it is laid out along.
