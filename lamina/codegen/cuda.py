@@ -50,54 +50,44 @@ class CudaPrinter(GpuPrinter):
         others = [axis for axis in bound_axes(node) if axis is not step]
         blocks = -(-step.arg.size // width)
         self.room = atom.depth * LINE * (atom.m + atom.n)
-        self._names += 1
-        sums = f"t{self._names}"
-        self.line(f"f32 {sums}[{len(mine)}] = {{}};")
+        corner = dict.fromkeys((*self.rows_inside, *self.unrolled), 0)  # of the block
         self.line(f"RINGS({ELEMENTS[atom.dtype]}, {atom.depth}, {atom.m}, {atom.n});")
-        head = "const auto fill = [&](const u32 number, const u32 slot, u64 *full) {"
-        with self._function(head, others, "};"):
+        with self._function("FILL(number, slot, full) {", others, "};"):
             self.scopes[-1].lines += self.indices(others, f"number / {blocks}")
             self.line(f"const i64 a{step.arg.number} = {width} * (number % {blocks});")
-            self._fill_tile("left", tiles[0], atom.m, width)
-            self._fill_tile("right", tiles[1], atom.n, width)
+            self._fill_tile("left", tiles[0], atom.m, width, corner)
+            self._fill_tile("right", tiles[1], atom.n, width, corner)
         turned = ", ".join(f"{store.axes[0] is step:d}" for store in tiles)
-        call = f"{self.nest.product.rpartition('_')[0]}<{turned}>"
-        call += f"({sums}, own_rows(left[slot]), right[slot]);"
-        loop = f"pipeline<{blocks * points(others)}, depth, {len(self.maps)}>"
-        self.line(f"{loop}({sums}, fill, [&](const u32 slot) {{ {call} }});")
+        name, steps = self.nest.product.rpartition("_")[0], blocks * points(others)
+        self.line(f"PIPELINE({steps}, {len(self.maps)}, {name}, {turned});")
         for number, point in enumerate(mine):
-            self._keep(node, point, (Value(f"{sums}[{number}]", float32),))
-        if atom.dtype is not float32:
-            self._store_rows(atom)
+            self._keep(node, point, (Value(f"sums[{number}]", float32),))
+        self._store_rows(atom, corner)
 
-    def _store_rows(self, atom: Product) -> None:
+    def _store_rows(self, atom: Product, corner: Point) -> None:
         """Print functions that store results of tensor cores by whole rows: of stores whose rows
         are 16-byte chunks and end as the factors do, as many as a step's tiles have lines for."""
-        own, split = self.nest.order[-len(atom.lanes + atom.registers) :], len(atom.rows[0])
-        pieces = sorted(own, key=lambda axis: axis.arg.number)
-        rows, columns, ends, left = pieces[:split], pieces[split:], ix.TRUE, ""
-        for tile, side in zip(self.nest.tiles, (rows, columns), strict=True):
-            (size,) = (axis.arg.size for axis in tile.axes if not axis.arg.reduce)
-            ends = ix.both(ends, ix.inside(ix.add(tile.index, ix.walk(side)), size))
-            left += f", {size} - ({self.index_text(tile.index, {})})"
+        (row, _), (column, size) = sides = [
+            (tile.index, axis.arg.size)
+            for tile in self.nest.tiles for axis in tile.axes if not axis.arg.reduce
+        ]  # fmt: skip
+        ends = ix.both(*(ix.inside(*side) for side in sides))
+        left = ", ".join(f"{end} - ({self.index_text(at, corner)})" for at, end in sides)
+        *_, nearest = ix.terms_of(row)[0]
         for number, store in enumerate(self.nest.kernel.stores):
-            dtype, used = store.value.dtype, len(self.results) * atom.m
-            pitch = ix.terms_of(store.index)[0].get(rows[-1], 0)
-            inner = ix.add(ix.scale(ix.walk(rows), pitch), ix.walk(columns))
-            corner = ix.add(store.index, ix.scale(inner, -1))
-            terms, offset = ix.terms_of(corner)
-            steps = (offset, pitch, size, *terms.values())  # the size is that of columns
+            width, used = store.value.dtype.itemsize, len(self.results) * atom.m
+            pitch = ix.terms_of(store.index)[0].get(nearest, 0)
+            others = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
+            terms, offset = ix.terms_of(others)
+            steps = (offset, pitch, size, *terms.values())
             if (
-                used <= atom.n and dtype.itemsize in (2, 4)
-                and ix.both(store.condition) is ends and free_axes(corner).isdisjoint(pieces)
-                and not any(step * dtype.itemsize % CHUNK for step in steps)
+                atom.dtype is not float32 and width in (2, 4) and used <= atom.n
+                and ix.both(store.condition) is ends and free_axes(others).isdisjoint(corner)
+                and not any(step * width % CHUNK for step in steps)
             ):  # fmt: skip
                 self.results[store] = []
-                place = f"p{store.parameter} + {self.index_text(corner, {})}, {pitch}{left}"
-                head = f"auto store{number} = [&](int at, const {ELEMENTS[dtype]} (&few)[{FEW}])"
-                self.line(f"{head} {{ store_results({place}, shared + {LINE * used}, at, few); }};")
-        if self.results:
-            self.line("free_rings();")
+                place = f"p{store.parameter} + {self.index_text(store.index, corner)}, {pitch}"
+                self.line(f"ROWS(store{number}, {LINE * used}, {place}, {left});")
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         if (ready := self.results.get(store)) is None:
@@ -106,23 +96,21 @@ class CudaPrinter(GpuPrinter):
             ready.append(value.text)
             if len(ready) % FEW == 0:
                 number, few = self.nest.kernel.stores.index(store), ", ".join(ready[-FEW:])
-                self.line(f"store{number}({len(ready) - FEW}, {{{few}}});")
+                self.line(f"store{number}({len(ready) - FEW}, {few});")
 
-    def _fill_tile(self, side: str, store: Store, size: int, width: int) -> None:
+    def _fill_tile(self, side: str, store: Store, size: int, width: int, corner: Point) -> None:
         """Print what fills a tile of `size` rows or columns and `width` steps: the copy engine, if
         the GPU has one and it can, or threads."""
         row, step = sorted(store.axes, key=lambda axis: axis.arg.reduce)
         names, turned = [f"a{axis.arg.number}" for axis in (row, step)], store.axes[0] is step
-        self.line(f"const i64 {names[0]} = {self.index_text(store.index, {})};")
+        self.line(f"const i64 {names[0]} = {self.index_text(store.index, corner)};")
         ends = (one.arg.size % part and one.arg.size for one, part in ((row, size), (step, width)))
         flags = ", ".join(map(str, (int(turned), self.threads, *ends)))
-        head = f"fill_tile<{flags}>({side}[slot], {', '.join(names)}, "
-        head += f"[&](const i64 {names[0]}, const i64 {names[1]}) {{"
+        head = f"FILL_TILE({side}, {', '.join(names)}, {flags}) {{"
         if found := self._map(store, width if turned else size, width):
             self.maps[f"{side}_map"], axes = found
             places = ", ".join(f"a{axis.arg.number}" for axis in axes)
-            tile = f"{side}[slot], &{side}_map, full + slot"
-            head = f"if (!copy_tile<{turned:d}>({tile}, {places})) {head}"
+            head = f"COPY_TILE({side}, {turned:d}, {places}) {head}"
         with self._function(head, (row, step), "});"):
             self.line(f"return {self.result(store.value, {}).text};")
 
@@ -135,12 +123,11 @@ class CudaPrinter(GpuPrinter):
         terms, offset = ix.terms_of(value.src[0])
         axes = [*reversed(store.axes), *(one for one in terms if one not in store.axes)]
         nearest, *steps = (terms.get(axis, 0) * size for axis in axes)
-        fits = (
+        if not (
             nearest == size and offset >= 0 and min(steps) > 0 and len(value.src) == 1
             and not any(by % CHUNK for by in (offset * size, *steps))
             and len(axes) <= DIMENSIONS and all(one.op is Op.AXIS for one in axes)
-        )  # fmt: skip
-        if not fits:
+        ):  # fmt: skip
             return None
         sizes, box = (axis.arg.size for axis in axes), (width, lines, *[1] * (len(axes) - 2))
         return (value.arg.parameter, size, offset * size, tuple(sizes), tuple(steps), box), axes

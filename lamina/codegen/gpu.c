@@ -33,10 +33,13 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
    the place of an element in two merged runs is its place in its own and the number of elements
    before it in the other. NaN comes last. */
 
-#define SORT(name, kind, n, threads, first, second) \
+#define SORT(name, kind, n, threads) \
     KERNEL(threads) name(POINTER(const kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
         GLOBAL const kind *keys = p0 + BLOCK * (i64)n; \
-        GLOBAL i64 *from = first + BLOCK * (i64)n, *to = second + BLOCK * (i64)n; \
+        GLOBAL i64 *from = p1 + BLOCK * (i64)n, *to = p2 + BLOCK * (i64)n; \
+        for (i64 width = 1; width < n; width *= 2) { /* so that the last one writes p1 */ \
+            GLOBAL i64 *swap = from; from = to; to = swap; \
+        } \
         for (i64 i = THREAD; i < n; i += threads) from[i] = i; \
         BARRIER; \
         for (i64 width = 1; width < n; width *= 2) { \

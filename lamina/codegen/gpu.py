@@ -158,9 +158,7 @@ def print_program(
             threads = _power(nest.length, SORT_BLOCK)
             shapes[kernel] = Launch(name, nest.rows, threads, ())
             kind = ELEMENTS[nest.parameters[0].dtype]
-            turns = (nest.length - 1).bit_length() % 2  # from one array to the other
-            first, second = ("p2", "p1") if turns else ("p1", "p2")
-            text = f"SORT({name}, {kind}, {nest.length}, {threads}, {first}, {second})"
+            text = f"SORT({name}, {kind}, {nest.length}, {threads})"
         else:
             text, shapes[kernel] = printer(nest, name).print_kernel()
         functions.append(text)

@@ -4,8 +4,8 @@
 
 INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
-/* The rings of two factors: `depth` tiles of rows, then as many of columns, as far as blocks of
-   this GPU may share memory, but for some to align it and for barriers. */
+/* The sums of a thread, and the rings of two factors: `depth` tiles of rows, then as many of
+   columns, as far as blocks of this GPU may share memory, but for some to align it and for barriers. */
 #if __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030
 #define ROOM (226 << 10)
 #elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
@@ -16,6 +16,7 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 #define ROOM (63 << 10)
 #endif
 #define RINGS(kind, most, rows, columns) \
+    f32 sums[columns / 2] = {}; \
     constexpr int fit = ROOM / ((rows + columns) * 128), depth = fit < most ? fit : most; \
     extern __shared__ __align__(1024) u8 shared[]; \
     kind (*const left)[rows * 128 / sizeof(kind)] = (kind (*)[rows * 128 / sizeof(kind)])shared; \
@@ -40,6 +41,8 @@ INLINE void fill_tile(T (&tile)[size], i64 row, i64 step, Element element) {
         *(uint4 *)(tile + (chunk / 8 * lines + line) * width + (chunk % 8 ^ line % 8) * lanes) = whole.all;
     }
 }
+#define FILL_TILE(side, row, step, ...) \
+    fill_tile<__VA_ARGS__>(side[slot], row, step, [&](const i64 row, const i64 step)
 /* Makes what the threads have written fit to be read by tensor cores after a barrier. */
 INLINE void publish() {
 #if __CUDA_ARCH__ >= 900
@@ -108,6 +111,9 @@ INLINE bool copy_tile(T (&tile)[size], const Map *map, u64 *full, int column, Pl
     return true;
 }
 #endif
+
+#define COPY_TILE(side, turned, ...) \
+    if (!copy_tile<turned>(side[slot], &side##_map, full + slot, __VA_ARGS__))
 
 /* Products: 64 rows and 64 steps by four warps. The number of a thread's sums tells the columns. */
 
@@ -281,17 +287,21 @@ INLINE void pipeline(f32 (&sums)[count], Fill fill, Multiply multiply) {
         if (ahead && step + ahead < steps) fill(step + ahead, (step + ahead) % depth, full);
     }
     wait_for_products<0>(sums);
+    publish();  // The rings are free for results.
+    __syncthreads();
 }
+#define FILL(number, slot, full) \
+    const auto fill = [&](const u32 number, const u32 slot, u64 *full)
+#define PIPELINE(steps, copied, multiply, ...) \
+    pipeline<steps, depth, copied>(sums, fill, [&](const u32 slot) { \
+        multiply<__VA_ARGS__>(sums, own_rows(left[slot]), right[slot]); \
+    })
 
 /* Results, stored by whole rows. Once all threads are done with the rings, a row has a line of 128
    bytes there, whose 16-byte chunks are permuted by the number of the row so that neither threads
    with two neighbours nor threads with a chunk meet in one bank. A warp fills its own lines with the
    results of its sums, then writes these lines to memory, and goes on with the next columns. */
 
-INLINE void free_rings() {
-    publish();
-    __syncthreads();
-}
 template <class T> INLINE int in_lines(int row, int place) {
     return row * 128 + (place ^ row * (int)sizeof(T) / 2 % 8 << 4);
 }
@@ -327,3 +337,7 @@ INLINE void store_results(T *to, i64 pitch, i64 rows, i64 columns, u8 *lines, in
             store_chunk(start + i * 4 * pitch + first, chunks[i]);
     __syncwarp();
 }
+#define ROWS(name, offset, ...) \
+    const auto name = [&](int at, auto... few) { \
+        store_results(__VA_ARGS__, shared + offset, at, {few...}); \
+    }

@@ -55,7 +55,7 @@ class Nest:
     chains: tuple[Chain, ...] = ()
     fills: tuple[Fill, ...] = ()
     # The atom of a product of tiles that a block shares, and what these hold, rows and columns, as
-    # stores along whole axes. Their index is the row, or column, with which those of a block begin.
+    # stores along whole axes. Their index is the row, or the column.
     product: str = ""
     tiles: tuple[Store, ...] = ()
 

@@ -92,9 +92,9 @@ class Tensorize(Move):
             band = BAND if axis is row and blocks % BAND == 0 else blocks
             lengths = (blocks // band, band, *splits[turned])
             new = tuple(ix.axis(next(number), one) for one in lengths)
-            index, first = ix.walk(new), ix.scale(ix.walk(new[:2]), size)
+            index = ix.walk(new)
             nest = rewalked(self, nest, {axis: index}, new, ix.inside(index, axis.arg.size))
-            tiles.append(Store(-1, first, value, (step, axis) if turned else (axis, step)))
+            tiles.append(Store(-1, index, value, (step, axis) if turned else (axis, step)))
             parts.append(new)
         (outer, inner, *rows), (far, near, *columns) = parts
         grid, pieces = (*others, outer, far, near, inner), (*rows, *columns)

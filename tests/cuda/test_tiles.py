@@ -149,8 +149,8 @@ def test_forms_compile(name: str) -> None:
     ("more results", 2),  # for which a block of 64 rows and 64 columns surely has lines
 ])  # fmt: skip
 def test_rows_are_stored_whole(name: str, stores: int) -> None:
-    assert text_of(*FORMS[name], lm.bfloat16).count("{ store_results(") == stores
-    assert "{ store_results(" not in text_of(*FORMS[name], lm.float32)
+    assert text_of(*FORMS[name], lm.bfloat16).count("    ROWS(") == stores
+    assert "    ROWS(" not in text_of(*FORMS[name], lm.float32)
 
 
 @pytest.mark.parametrize("form", [
@@ -161,8 +161,8 @@ def test_rows_are_stored_whole(name: str, stores: int) -> None:
 ])  # fmt: skip
 def test_what_is_not_of_chunks_is_stored_by_elements(form: Callable[..., object]) -> None:
     text = text_of(form, [(300, 200), (200, 264)], lm.bfloat16)
-    assert "pipeline<" in text.partition("/* The kernels")[2]
-    assert "{ store_results(" not in text
+    assert "PIPELINE(" in text.partition("/* The kernels")[2]
+    assert "    ROWS(" not in text
 
 
 @pytest.mark.parametrize("size", [2, 4])

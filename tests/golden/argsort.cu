@@ -24,4 +24,4 @@ KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         p1[a2] = t2;
     }
 }
-SORT(sort1_64x100, f32, 100, 128, p2, p1)
+SORT(sort1_64x100, f32, 100, 128)
