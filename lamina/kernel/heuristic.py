@@ -310,8 +310,9 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         outside = [panel, *outside]
     outer_n, block = plan.split(vector, min(tile[1], vector.arg.size // lanes) * lanes)
     repeat, lane = plan.split(block, lanes)
-    blocks = -(-column.arg.size // tile[0])
-    outer_m, height = plan.split(column, -(-column.arg.size // blocks))
+    size = column.arg.size
+    even = (one for one in range(tile[0], ROWS - 1, -1) if size % one == 0)
+    outer_m, height = plan.split(column, next(even, -(-size // -(-size // tile[0]))))
     if packed:
         plan.staged += [(one.arg.parameter, outside[-1]) for one in wide]
         if columns >= TALL:
