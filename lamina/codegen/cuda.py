@@ -66,8 +66,9 @@ class CudaPrinter(GpuPrinter):
 
     def _store_rows(self, atom: Product, corner: Point) -> None:
         """Print functions that store results of tensor cores by whole rows: of stores whose rows
-        are 16-byte chunks and end as the factors do, as many as a step's tiles have lines for."""
-        (row, _), (column, size) = sides = [
+        begin with a 16-byte chunk and end as the factors do, as many as a step's tiles have lines
+        for. The last chunk of a row may have what pads it: nothing else begins within a chunk."""
+        (row, _), (column, _) = sides = [
             (tile.index, axis.arg.size)
             for tile in self.nest.tiles for axis in tile.axes if not axis.arg.reduce
         ]  # fmt: skip
@@ -79,7 +80,8 @@ class CudaPrinter(GpuPrinter):
             pitch = ix.terms_of(store.index)[0].get(nearest, 0)
             others = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
             terms, offset = ix.terms_of(others)
-            steps = (offset, pitch, size, *terms.values())
+            room = self.nest.kernel.parameters[store.parameter].size
+            steps = (offset, pitch, room, *terms.values())
             if (
                 atom.dtype is not float32 and width in (2, 4) and used <= atom.n
                 and ix.both(store.condition) is ends and free_axes(others).isdisjoint(corner)

@@ -47,6 +47,7 @@ FORMS: dict[str, tuple[Callable[..., object], list[tuple[int, ...]]]] = {
     "wide results": (lambda a, b: wide(a) @ wide(b), [(300, 96), (96, 132)]),
     "two results": (lambda a, b: (a @ b, abs(a @ b)), [(300, 200), (200, 264)]),
     "more results": (lambda a, b: (a @ b, -(a @ b), a @ b + 1), [(300, 200), (200, 264)]),
+    "padded": (lambda a, b, c: (a @ b) @ c, [(300, 200), (200, 133), (133, 264)]),
     "of two widths": (lambda a, b: (a @ b, wide(a @ b) + 1), [(300, 200), (200, 264)]),
 }
 
@@ -146,6 +147,7 @@ def test_forms_compile(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "stores"), [
     ("batch", 1), ("epilogue", 1), ("wide results", 1), ("two results", 2), ("of two widths", 2),
+    ("padded", 2),
     ("more results", 2),  # for which a block of 64 rows and 64 columns surely has lines
 ])  # fmt: skip
 def test_rows_are_stored_whole(name: str, stores: int) -> None:
