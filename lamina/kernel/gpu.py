@@ -17,7 +17,7 @@ from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel import schedule as moves
-from lamina.kernel.heuristic import Planner, reads, reusing, score, store_score, suits, turned
+from lamina.kernel.heuristic import FEW, Planner, reads, reusing, score, store_score, suits, turned
 from lamina.kernel.schedule import WARP
 from lamina.kernel.tiles import Tensorize, best_product
 from lamina.simplify import index as ix
@@ -33,7 +33,9 @@ SIDE = 8  # threads side by side along rows that a reduction or a transpose read
 def schedule_for_gpu(kernel: Kernel, tiles: bool = False) -> moves.Schedule:
     """The heuristic's schedule; with `tiles`, blocks share those of products."""
     plan = Planner(kernel, ACCESS)
-    plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in kernel.parameters))
+    many = max(one.size for one in kernel.parameters) // FEW  # fewer indices do not count
+    held = (one for one in kernel.parameters if one.dtype.is_float or one.size >= many)
+    plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in held))
     plan.fuse_all()
     if tiles and (atom := best_product(plan.kernel)):
         return (*plan.moves, Tensorize(atom))

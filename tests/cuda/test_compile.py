@@ -161,6 +161,10 @@ def test_elements_are_read_16_bytes_at_a_time_where_they_are_aligned() -> None:
     for dtype, lanes in ((dtypes.float32, 4), (dtypes.bfloat16, 8), (dtypes.float64, 2)):
         (plan,) = compiled(leaf(0, (1 << 20,), dtype) + 1.0).plans.values()
         assert [move.factor for move in plan.moves if isinstance(move, Split)] == [lanes]
+    table, rows = leaf(0, (512, 768), dtypes.bfloat16), leaf(1, (1000, 1), dtypes.int64)
+    taken = Node(Op.GATHER, (table, build.expand(rows, (1000, 768))), 0)
+    (plan,) = compiled(taken).plans.values()
+    assert [move.factor for move in plan.moves if isinstance(move, Split)] == [8]
     odd = build.shrink(leaf(0, (1 << 10, 1025), dtypes.float32), (0, 1), (1 << 10, 1025))
     (plan,) = compiled(odd + 1.0).plans.values()
     assert not any(isinstance(move, Split) for move in plan.moves)
