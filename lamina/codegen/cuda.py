@@ -35,7 +35,7 @@ class CudaPrinter(GpuPrinter):
         offset = constant + sum(terms[axis] * at for axis, at in point.items() if axis in terms)
         rest = {term: by for term, by in terms.items() if term not in point}
         common = gcd(*rest.values())
-        if not self.nest.product or common < 2 or len(rest) < 2:
+        if common < 2 or len(rest) < 2:
             return super().index_text(index, point)
         inner = super().index_text(ix.affine({one: rest[one] // common for one in rest}, 0), point)
         return f"{common} * ({inner}) + {offset}"

@@ -15,8 +15,8 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     const i64 a0 = worker % 64;
     const i64 own = THREAD / 1;
     {
-        const f32 t1 = p0[100 * a0 + 2 * min(own, (i64)49)];
-        const f32 t2 = p0[100 * a0 + 2 * min(own, (i64)49) + 1];
+        const f32 t1 = p0[2 * (50 * a0 + min(own, (i64)49)) + 0];
+        const f32 t2 = p0[2 * (50 * a0 + min(own, (i64)49)) + 1];
         f32 t3 = -inf_f32;
         if (own < 50) t3 = max_f32(t3, t1);
         f32 t4 = -inf_f32;
@@ -44,7 +44,7 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         }
         const f32 t18 = (t10 / t16);
         const f32 t19 = (t13 / t16);
-        if (own < 50) { p1[100 * a0 + 2 * min(own, (i64)49)] = t18; }
-        if (own < 50) { p1[100 * a0 + 2 * min(own, (i64)49) + 1] = t19; }
+        if (own < 50) { p1[2 * (50 * a0 + min(own, (i64)49)) + 0] = t18; }
+        if (own < 50) { p1[2 * (50 * a0 + min(own, (i64)49)) + 1] = t19; }
     }
 }
