@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.metadata
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -219,9 +220,9 @@ def _micro(samples: dict[str, list[float]]) -> dict[str, list[float]]:
 
 
 SECTIONS: dict[str, Callable[[int], Section]] = {
-    **{name: functools.partial(_section, group) for name, group in GROUPS.items()},
     "launches": _launches,
     "training": lambda seed: training(seed, DEVICE),
+    **{name: functools.partial(_section, group) for name, group in GROUPS.items()},
 }
 
 
@@ -237,7 +238,7 @@ def run(output: Path | None, only: Sequence[str] = ()) -> str:
     facts = {
         "commit": commit(), "GPU": str(heap_of(DEVICE)), "torch": torch.__version__,
         "CUDA of torch": str(torch.version.cuda), "triton": version("triton") or "not installed",
-        "cuda-bindings": version("cuda-bindings") or "not installed", "seed": str(seed),
+        "cuda-bindings": importlib.metadata.version("cuda-bindings"), "seed": str(seed),
     }  # fmt: skip
     report = Report("lamina on a GPU", facts, INTRODUCTION)
     for name in only or SECTIONS:
