@@ -248,7 +248,7 @@ def compile_source(source: str, arch: str) -> bytes:
     from cuda.bindings import nvrtc
 
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", 0, [], [])
-    flags = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
+    flags = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"-default-device"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
     size, read = (
         (nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog) if code
