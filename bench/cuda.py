@@ -111,6 +111,7 @@ def _torch_step(case: GpuCase, column: str, arrays: list[Any]) -> Step:
     if way == "channels_last":
         arrays = [one.contiguous(memory_format=torch.channels_last) for one in arrays]
     if way == "compile":
+        torch._dynamo.reset()  # else it stops compiling after some
         function = torch.compile(function)
     backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
     if way not in backends:
