@@ -26,6 +26,7 @@ class Options:
     # Moves in place of the heuristic's, one a line or with ";" between: those after a line
     # ``[name]`` are for the kernel of that name, those before any such line for all others.
     schedule: str = ""
+    search: int = 0  # schedules to measure for each kernel; the best one is kept on disk
     threads: int = 0  # workers of the CPU device; 0: one a core
     cc: str = ""  # the C compiler; empty: clang, gcc, then the ziglang package
     cache_dir: str = ""  # where compiled kernels are kept; empty: the platform's cache folder

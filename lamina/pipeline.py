@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,20 +26,22 @@ from lamina.codegen.legalize import legalize
 from lamina.codegen.metal import MetalPrinter
 from lamina.errors import CompilerNotFoundError, FormatError, VerifyError
 from lamina.fuse.group import ON_CPU, Memory
-from lamina.fuse.program import Program, build_program
+from lamina.fuse.program import Launch, Program, Slot, build_program
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.kernel.gpu import schedule_for_gpu
-from lamina.kernel.heuristic import schedule_kernel
+from lamina.kernel.heuristic import Knobs, schedule_kernel, search
 from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
 from lamina.rewrite.engine import rewrite
 from lamina.runtime import compiler
-from lamina.runtime.buffer import Buffer, Launch
-from lamina.runtime.cpu import CpuProgram
+from lamina.runtime.buffer import Buffer, heap_of
+from lamina.runtime.buffer import Launch as GpuLaunch
+from lamina.runtime.cache import digest
+from lamina.runtime.cpu import CpuProgram, disk_cache
 from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.metal import MetalProgram
 from lamina.runtime.profile import checker, counter, passes, runs
@@ -73,9 +76,9 @@ class Backend(NamedTuple):
     """What differs from one kind of device to another."""
 
     memory: Memory
-    schedule: Callable[[Kernel, Options], Schedule]
-    print: Callable[..., tuple[str, tuple[Launch, ...]]]
-    load: Callable[[str, Sequence[Launch], Options], Code]
+    schedule: Callable[[Kernel, Options, Knobs], Schedule]
+    print: Callable[..., tuple[str, tuple[GpuLaunch, ...]]]
+    load: Callable[[str, Sequence[GpuLaunch], Options], Code]
 
 
 class Planned(NamedTuple):
@@ -86,7 +89,7 @@ class Planned(NamedTuple):
     program: Program
     plans: dict[AnyKernel, Plan]
     text: str = ""
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[GpuLaunch, ...] = ()
     code: Code | None = None
 
 
@@ -101,7 +104,8 @@ def _schedule(program: Program, options: Options) -> Planned:
             continue
         moves = given.get(name, given.get(""))
         if moves is None:
-            moves = schedule(kernel, options)
+            searches = options.search and not kernel.blocks
+            moves = _searched(kernel, options) if searches else schedule(kernel, options, Knobs())
         nest = apply(kernel, moves)
         plans[kernel] = Plan(name, moves, nest)
         if given:  # a schedule from outside must keep what the heuristic's keep
@@ -110,6 +114,38 @@ def _schedule(program: Program, options: Options) -> Planned:
             except VerifyError as error:
                 raise FormatError(f"schedule: {str(error).splitlines()[0]}") from None
     return Planned(program, plans)
+
+
+def _searched(kernel: Kernel, options: Options) -> Schedule:
+    """The best of as many schedules as `options` says, measured on arrays of ones. It is kept on
+    disk, by the machine and by the source of the heuristic's own one, until more are asked for."""
+    target, device, table = backend(options), options.device, [_NO_ARENA]
+    slots = tuple(Slot("input", i, one.dtype, one.size) for i, one in enumerate(kernel.parameters))
+    program = Program((Launch(kernel, tuple(range(len(slots)))),), slots, (), 0, 0)
+
+    def planned(moves: str) -> Planned:
+        given = replace(options, schedule=moves, search=0)
+        return _print(_legalize(_schedule(program, given), given), given)
+
+    def seconds(moves: Schedule) -> float:
+        one = planned(f"#\n{to_text(moves)}")
+        code = target.load(one.text, one.launches, options)
+        repeats = 4 + int(0.05 / max(code.run(table, 1)[0], 1e-5))  # some, and for a while
+        return min(code.run(table, 1)[0] for _ in range(repeats))
+
+    machine = compiler.find(options).macros if target is CPU else str(heap_of(device))
+    disk, name = disk_cache(options), digest(planned("").text, machine, str(options.threads))
+    with contextlib.suppress(OSError, ValueError, LookupError):  # it is damaged
+        kept = path.read_text() if (path := disk.load(name)) else ""
+        if int(kept.split()[1]) >= options.search:
+            return planned(kept).plans[kernel].moves
+    for one in slots:
+        ones = Buffer.staging(one.nbytes, device)
+        np.frombuffer(ones.view(), one.dtype.numpy)[:] = 1
+        table.append(ones.to(device))
+    best = search(partial(target.schedule, kernel, options), options.search, seconds)
+    disk.store(name, f"# {options.search} schedules\n{to_text(best)}\n".encode())
+    return best
 
 
 def _legalize(planned: Planned, options: Options) -> Planned:
@@ -156,14 +192,15 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 
 CPU = Backend(
     ON_CPU,
-    lambda kernel, options: schedule_kernel(kernel, compiler.find(options).vector_bytes),
+    lambda kernel, options, knobs:
+        schedule_kernel(kernel, compiler.find(options).vector_bytes, knobs),
     lambda program, nests: (c.print_program(program, nests), ()),
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
 OF_GPUS = Memory(in_blocks=False, cost=32, pitch=128)
-CUDA = Backend(OF_GPUS, lambda kernel, options: schedule_for_gpu(kernel, True),
+CUDA = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, True, knobs),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
-METAL = Backend(OF_GPUS, lambda kernel, options: schedule_for_gpu(kernel),
+METAL = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, False, knobs),
                 partial(gpu.print_program, MetalPrinter), MetalProgram)  # fmt: skip
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 

@@ -16,6 +16,7 @@ from math import gcd
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.kernel import heuristic
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import FEW, Planner, reads, reusing, score, store_score, suits, turned
 from lamina.kernel.schedule import WARP
@@ -23,21 +24,17 @@ from lamina.kernel.tiles import Tensorize, best_product
 from lamina.simplify import index as ix
 
 ACCESS = 16  # bytes that a thread reads or writes at once
-ENOUGH = 1 << 15  # threads that keep a GPU busy
-TILE, LANES = 8, 4  # rows and columns of the register tile of a contraction, and its steps
 SHARING = (256, 512)  # threads that share a row which they keep in registers
-REGISTERS = 64  # of a thread for what several passes over a row need
-SIDE = 8  # threads side by side along rows that a reduction or a transpose reads across
 
 
-def schedule_for_gpu(kernel: Kernel, tiles: bool = False) -> moves.Schedule:
+def schedule_for_gpu(kernel: Kernel, tiles: bool, knobs: heuristic.Knobs) -> moves.Schedule:
     """The heuristic's schedule; with `tiles`, blocks share those of products."""
-    plan = Planner(kernel, ACCESS)
+    plan = Planner(kernel, ACCESS, knobs)
     many = max(one.size for one in kernel.parameters) // FEW  # fewer indices do not count
     held = (one for one in kernel.parameters if one.dtype.is_float or one.size >= many)
     plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in held))
     plan.fuse_all()
-    if tiles and (atom := best_product(plan.kernel)):
+    if tiles and (atom := best_product(plan.kernel, knobs.atom)):
         return (*plan.moves, Tensorize(atom))
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
     fold = contraction((store.value for store in kernel.stores), rows)
@@ -45,7 +42,7 @@ def schedule_for_gpu(kernel: Kernel, tiles: bool = False) -> moves.Schedule:
     best = max(rows, key=lambda axis: scores[axis], default=None)
     gain = max((score(kernel, axis) for axis in shared), default=-1)
     across = best if best is not None and scores[best][0] >= max(gain, 1) else None
-    busy = points(rows) >= ENOUGH
+    busy = points(rows) >= knobs.enough
     if shared and not (busy and (across or fold)):
         _block_per_row(plan, shared, across)
     elif best is not None:
@@ -73,10 +70,11 @@ def _shared(plan: Planner) -> list[Node]:
 
 def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> None:
     """A block for each row, or for a few whose neighbours in memory are along `across`."""
-    lanes = _lanes(plan, across, SIDE) if across is not None else 1
-    side, room = 1, REGISTERS
-    if across is not None and across.arg.size % (SIDE * lanes) == 0:
-        side, room, (_, inner) = SIDE, REGISTERS // lanes, plan.split(across, SIDE * lanes)
+    lanes = _lanes(plan, across, plan.knobs.side) if across is not None else 1
+    side, room = 1, plan.knobs.registers
+    if across is not None and across.arg.size % (plan.knobs.side * lanes) == 0:
+        side, room = plan.knobs.side, room // lanes
+        _, inner = plan.split(across, side * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
     again = needed_again(plan.kernel, {Op.LOAD})
     for axis in shared:
@@ -93,18 +91,18 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
 def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     """A thread for each row, or for a tile of rows along two axes that operands vary along in
     different ways; a warp then has a block of tiles."""
-    rows = plan.kernel.row_axes
+    rows, knobs = plan.kernel.row_axes, plan.knobs
     around = max(points(rows) // best.arg.size, 1)
-    lanes, tall = _lanes(plan, best, max(ENOUGH // around, 1)), plan.width
+    lanes, tall = _lanes(plan, best, max(knobs.enough // around, 1)), plan.width
     across = None if plan.inner() else next(iter(turned(plan, best, WARP).values()), None)
     if fold is not None:
         *_, across = None, *reusing(plan, fold, best)
-        lanes, tall = max(lanes, LANES), TILE
-        while tall > 1 and points(rows) < ENOUGH * tall * lanes:
+        lanes, tall = max(lanes, knobs.steps), knobs.tile
+        while tall > 1 and points(rows) < knobs.enough * tall * lanes:
             tall //= 2
     last, tile = [best], list[Node]()
     if across is not None and min(across.arg.size, best.arg.size) >= WARP:
-        side = SIDE if fold is not None else SIDE // 2
+        side = knobs.side if fold is not None else max(1, knobs.side // 2)
         blocks, upper = plan.split(across, tall)
         far, near = plan.split(blocks, WARP // side)
         outer, lower = plan.split(best, lanes if fold is not None else tall)
@@ -118,8 +116,8 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     plan.reorder([*last, *tile])
     for axis in bound_axes(fold)[-1:] if fold is not None else ():
         beside = any(suits(axis, *load.src) == 1 for load in reads(plan.kernel))
-        if beside and axis.arg.size % LANES == 0:
-            plan.tile(axis, LANES, "unroll")  # several steps are read at once
+        if beside and axis.arg.size % knobs.steps == 0:
+            plan.tile(axis, knobs.steps, "unroll")  # several steps are read at once
 
 
 def _lanes(plan: Planner, axis: Node, threads: int) -> int:

@@ -13,51 +13,66 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple, TypeVar
 
 from lamina.dtypes import float32, float64
-from lamina.errors import FormatError
+from lamina.errors import CompileError, FormatError
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.kernel import schedule as moves
 from lamina.simplify import index as ix
 
-CHUNK = 1 << 15  # operations that are worth handing to a thread
-MAX_CHUNKS = 256
 # Register tiles of products, by bytes of a vector: a column of scalars times a row of vectors, and
 # dot products along two axes. m * n accumulators stay in registers, m + n loads feed m * n fused
 # multiply-adds. Of 32 registers of 64 bytes 14 x 2 leaves two for the row and two for broadcasts;
 # of 16 of 32 bytes 6 x 2 does.
 OUTER_TILES = {64: (14, 2), 32: (6, 2)}
 DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
-CACHED = 1 << 17  # elements that stay in the second-level cache
 FEW = 64  # times as few accesses as others have do not matter
-ROWS = 8  # rows that are reduced at once, or kept in registers when they are short
-FOLD_UNROLL = 4  # independent accumulators hide the latency of an addition
-STRIP = 8  # vectors of a row that a reduction across rows reads together
-LINES = 64  # of a large array, that a block of a reduction walks along together
-CARRIED = (2048, 1024, 512, 256)  # columns whose sums are carried from some rows to the next
-PANEL = 256  # columns of a product whose operand is staged with all of its rows
-DEEP = (512, 384, 256)  # steps of a long reduction that panels hold, where sums can be carried
-PACKED = 512  # rows that make up for packing what they share
-RAGGED = 48  # elements of a row that wastes lanes unless vectors divide it
-TALL = 128  # rows that pay for staging an operand that lies across
-FAR = 1024  # elements between rows that compete for the same lines of a cache
-TURN = 16  # rows and columns of the block that a transpose stages
-PAGES = 512  # rows that transposed blocks keep to, so that the processor finds their pages
+T = TypeVar("T")
+FASTER, SURE = 0.97, 3  # of the best's time, as often in a row, so that noise is not progress
+
+
+class Knobs(NamedTuple):
+    """What a machine decides; other numbers make schedules that are slower or faster there."""
+
+    chunk: int = 1 << 15  # operations that are worth handing to a thread
+    chunks: int = 256  # at most
+    height: int = 0  # at most, of a register tile, where it is not that of the table
+    cached: int = 1 << 17  # elements that stay in the second-level cache
+    rows: int = 8  # rows that are reduced at once, or kept in registers when they are short
+    unroll: int = 4  # independent accumulators hide the latency of an addition
+    strip: int = 8  # vectors of a row that a reduction across rows reads together
+    lines: int = 64  # of a large array, that a block of a reduction walks along together
+    carried: int = 2048  # columns, or to 1/8 of them, whose sums are carried from row to row
+    panel: int = 256  # columns of a product whose operand is staged with all of its rows
+    deep: int = 512  # steps, or to 1/2 of them, of a reduction whose sums panels carry
+    packed: int = 512  # rows that make up for packing what they share
+    ragged: int = 48  # elements of a row that wastes lanes unless vectors divide it
+    tall: int = 128  # rows that pay for staging an operand that lies across
+    far: int = 1024  # elements between rows that compete for the same lines of a cache
+    turn: int = 16  # rows and columns of the block that a transpose stages
+    pages: int = 512  # rows that transposed blocks keep to, so that the processor finds their pages
+    enough: int = 1 << 15  # threads that keep a GPU busy
+    tile: int = 8  # rows there of the register tile of a contraction
+    steps: int = 4  # its columns and its steps
+    registers: int = 64  # of a thread for what several passes over a row need
+    side: int = 8  # threads side by side along rows that a reduction or a transpose reads across
+    atom: int = 0  # of those for a product, best first
 
 
 class Planner:
     """Builds a schedule move by move on the nest it has made so far."""
 
-    def __init__(self, kernel: Kernel, vector_bytes: int) -> None:
-        self.vector_bytes = vector_bytes
+    def __init__(self, kernel: Kernel, vector_bytes: int, knobs: Knobs) -> None:
+        self.vector_bytes, self.knobs = vector_bytes, knobs
         self.moves: list[moves.Move] = []
         self.nest = moves.apply(kernel, ())
-        self.next_axis = 1 + max((axis.arg.number for axis in self.nest.order), default=0)
         floats = [one.dtype for one in kernel.nodes if one.dtype.is_float]
         held = (one.itemsize for one in (*floats, *(own.dtype for own in kernel.parameters)))
         self.staged: list[tuple[int, Node]] = []  # parameters, and the loops they are filled in
@@ -87,6 +102,9 @@ class Planner:
         lanes = self.lanes(axis.arg.size)
         return score(self.kernel, axis) * lanes if lanes > 1 else -1
 
+    def next_axis(self) -> int:
+        return max(int(axis.arg.number) for axis in self.nest.order) + 1
+
     def do(self, move: moves.Move) -> None:
         self.nest = move.apply(self.nest)
         self.moves.append(move)
@@ -100,10 +118,9 @@ class Planner:
         self.do(moves.Bind(axis.arg.number, to))
 
     def split(self, axis: Node, factor: int) -> tuple[Node, Node]:
-        outer, inner = self.next_axis, self.next_axis + 1
-        self.next_axis += 2
-        self.do(moves.Split(axis.arg.number, factor, outer, inner))
-        return self.nest.axis(outer), self.nest.axis(inner)
+        outer = self.next_axis()
+        self.do(moves.Split(axis.arg.number, factor, outer, outer + 1))
+        return self.nest.axis(outer), self.nest.axis(outer + 1)
 
     def tile(self, axis: Node, size: int, to: str) -> Node:
         """Bind `size` iterations of `axis`, if several, and return what is left outside them."""
@@ -128,8 +145,7 @@ class Planner:
         for axes in (self.rows, *self.inner()):
             for first, second in pairwise(axes):
                 with contextlib.suppress(FormatError):
-                    self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis))
-                    self.next_axis += 1
+                    self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis()))
                     self.fuse_all()
                     return
 
@@ -174,22 +190,23 @@ def turned(plan: Planner, row: Node, least: int) -> dict[int, Node]:
 
 def _work(kernel: Kernel) -> int:
     """Operations of the whole kernel, roughly."""
-    return sum(
-        points(store.axes) * (1 + sum(points(bound_axes(node)) for node in toposort([store.value])
-                                      if node.op is Op.FOLD))
-        for store in kernel.stores
-    )  # fmt: skip
+    work = 0
+    for store in kernel.stores:
+        folds = (one for one in toposort([store.value]) if one.op is Op.FOLD)
+        work += points(store.axes) * (1 + sum(points(bound_axes(fold)) for fold in folds))
+    return work
 
 
-def schedule_kernel(kernel: Kernel, vector_bytes: int) -> moves.Schedule:
+def schedule_kernel(kernel: Kernel, vector_bytes: int, knobs: Knobs) -> moves.Schedule:
     """The heuristic's schedule for a CPU with vectors of so many bytes."""
-    plan = Planner(kernel, vector_bytes)
+    plan = Planner(kernel, vector_bytes, knobs)
     for axis in kernel.block_axes:
         plan.bind(axis, "parallel")
     plan.fuse_all()
     fold = contraction((store.value for store in plan.kernel.stores), plan.rows)
     row = _vector_row(plan, fold)
-    if fold is not None and (row is None or (row.arg.size < RAGGED and row.arg.size % plan.width)):
+    ragged = row is None or (row.arg.size < knobs.ragged and row.arg.size % plan.width)
+    if fold is not None and ragged:
         row = _packed_row(plan, fold) or row
     if row is None:
         _vector_inner(plan, _dot_tile(plan, fold))
@@ -197,7 +214,8 @@ def schedule_kernel(kernel: Kernel, vector_bytes: int) -> moves.Schedule:
         _vector_strip(plan, row)
     else:
         _outer_product(plan, fold, row)
-    _parallel(plan, _work(kernel))
+    if not kernel.blocks:
+        _parallel(plan, _work(kernel))
     for parameter, at in plan.staged:
         plan.stage(_computed_from(plan.kernel, parameter), at)
     for last in plan.nest.row_loops[-1:]:
@@ -223,10 +241,8 @@ def _packed_row(plan: Planner, fold: Node) -> Node | None:
     axis, only where results lie along it: dot products need no packing."""
     several, stored = len(bound_axes(fold)) > 1, partial(store_score, plan.kernel)
     rows = (axis for axis in plan.rows if several or stored(axis) > 0)
-    packed = {
-        axis: points(reusing(plan, fold, axis)) for axis in rows if _panel(plan, fold, axis)[0]
-    }
-    return max(packed, key=lambda axis: (packed[axis], stored(axis)), default=None)
+    fit = [axis for axis in rows if _panel(plan, fold, axis)[0]]
+    return max(fit, key=lambda one: (points(reusing(plan, fold, one)), stored(one)), default=None)
 
 
 def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
@@ -234,13 +250,13 @@ def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
     that fills the height of a tile."""
     wide = {vector}.union(*map(free_axes, _loads(fold, vector)))
     rows = (axis for axis in plan.rows if axis not in wide and _loads(fold, axis))
-    return sorted(rows, key=lambda axis: min(axis.arg.size, ROWS - 1))
+    return sorted(rows, key=lambda axis: min(axis.arg.size, plan.knobs.rows - 1))
 
 
 def _vector_strip(plan: Planner, row: Node) -> None:
     """Vectors along a row; several of them where a reduction reads one row after the other, and
     blocks where an operand lies across."""
-    across = turned(plan, row, TURN)
+    across = turned(plan, row, plan.knobs.turn)
     folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
     columns, steps = _carried(plan, folds[0], row, 1) if folds else (0, 0)
     if across and not plan.inner():
@@ -252,8 +268,8 @@ def _vector_strip(plan: Planner, row: Node) -> None:
         plan.vectorize(row)
         plan.bind(step, "unroll")
         plan.do(moves.Carry(loop.arg.number))
-    elif folds and row.arg.size >= 2 * STRIP * plan.width:
-        _, strip = plan.split(row, STRIP // min(len(folds), STRIP) * plan.width)
+    elif folds and row.arg.size >= 2 * plan.knobs.strip * plan.width:
+        _, strip = plan.split(row, max(1, plan.knobs.strip // len(folds)) * plan.width)
         plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     else:
         plan.vectorize(row)
@@ -263,19 +279,22 @@ def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, in
     """Columns of `row` in a panel and steps in a block of the reduction, where each of its steps
     goes to a distant line of a large operand: longer pieces of some lines are read at once, and
     more lines where each element is `reused` often. Zeros where no such panels fit."""
-    steps = max(ROWS, min(4 * ROWS, 1 << reused.bit_length() >> 1))
-    columns = next((size for size in CARRIED if row.arg.size % (2 * size) == 0), 0)
+    rows = plan.knobs.rows
+    steps = max(rows, min(4 * rows, 1 << reused.bit_length() >> 1))
+    sizes = (plan.knobs.carried >> halved or 1 for halved in range(4))
+    columns = next((size for size in sizes if row.arg.size % (2 * size) == 0), 0)
     return (columns, steps) if columns and _is_distant(plan, fold, row, steps) else (0, 0)
 
 
 def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
     """Read blocks along the axis where an operand's neighbours lie, write them along `row`."""
     across, far = next(iter(turned.values())), list[Node]()
+    pages, side = plan.knobs.pages, plan.knobs.turn
     numbers = [number for number, axis in turned.items() if axis is across]
-    if min(row.arg.size, across.arg.size) >= 2 * PAGES:
-        (outer, across), (outer_row, row) = (plan.split(axis, PAGES) for axis in (across, row))
+    if min(row.arg.size, across.arg.size) >= 2 * pages:
+        (outer, across), (outer_row, row) = (plan.split(axis, pages) for axis in (across, row))
         far = [outer, outer_row]
-    (outer, inner), (outer_row, inner_row) = (plan.split(axis, TURN) for axis in (across, row))
+    (outer, inner), (outer_row, inner_row) = (plan.split(axis, side) for axis in (across, row))
     plan.reorder([*far, outer, outer_row, inner, inner_row])
     plan.vectorize(inner_row)
     plan.staged += [(number, outer_row) for number in numbers]
@@ -289,17 +308,17 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     tile = OUTER_TILES.get(plan.vector_bytes) if fold.dtype in (float32, float64) else None
     if column is None or tile is None or vector.arg.size < lanes:
         plan.vectorize(vector)
-        if column is not None and column.arg.size >= ROWS:
-            plan.tile(column, ROWS, "unroll")
+        if column is not None and column.arg.size >= plan.knobs.rows:
+            plan.tile(column, plan.knobs.rows, "unroll")
         return
     wide, tall = (_loads(fold, axis) for axis in (vector, column))
-    cached = max(points(free_axes(one)) for one in tall) <= CACHED
+    cached = max(points(free_axes(one)) for one in tall) <= plan.knobs.cached
     columns, steps, inside = _panel(plan, fold, vector)
     packed, innermost, outside = columns > 0, bound_axes(fold)[-1], list[Node]()
     if not packed:
         columns, steps = _carried(plan, fold, vector, column.arg.size)
-        if not steps and _is_distant(plan, fold, column, LINES):
-            steps = LINES
+        if not steps and _is_distant(plan, fold, column, plan.knobs.lines):
+            steps = plan.knobs.lines
     if steps:
         loop, innermost = plan.split(bound_axes(fold)[0], steps)
         outside = [loop]
@@ -310,13 +329,13 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         outside = [panel, *outside]
     outer_n, block = plan.split(vector, min(tile[1], vector.arg.size // lanes) * lanes)
     repeat, lane = plan.split(block, lanes)
-    size = column.arg.size
-    even = (one for one in range(tile[0], ROWS - 1, -1) if size % one == 0)
-    outer_m, height = plan.split(column, next(even, -(-size // -(-size // tile[0]))))
+    size, most = column.arg.size, plan.knobs.height or tile[0]
+    even = (one for one in range(most, plan.knobs.rows - 1, -1) if size % one == 0)
+    outer_m, height = plan.split(column, next(even, -(-size // -(-size // most))))
     if packed:
         plan.staged += [(one.arg.parameter, outside[-1]) for one in wide]
-        if columns >= TALL:
-            plan.staged += [(one.arg.parameter, outer_m) for one in tall if _is_far(one, column)]
+        if columns >= plan.knobs.tall:
+            plan.staged += [(one.arg.parameter, outer_m) for one in _far(plan, tall, column)]
     around = [outer_n, outer_m] if cached and not columns else [outer_m, outer_n]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     plan.reorder([*outside, *inside, *around, *reduced, height, repeat, lane])
@@ -330,9 +349,9 @@ def _is_distant(plan: Planner, fold: Node, axis: Node, steps: int) -> bool:
     """Does a reduction, which blocks of so many steps can cut, go from line to distant line of a
     large array that varies along `axis`?"""
     reduced = bound_axes(fold)[0]
-    large = (one for one in _loads(fold, axis) if points(free_axes(one)) > CACHED)
-    far = any(_is_far(one, reduced) for one in large) and reduced.arg.size % steps == 0
-    return far and moves.can_carry(plan.kernel)
+    large = [one for one in _loads(fold, axis) if points(free_axes(one)) > plan.knobs.cached]
+    even = reduced.arg.size % steps == 0
+    return even and bool(_far(plan, large, reduced)) and moves.can_carry(plan.kernel)
 
 
 def _loads(fold: Node, axis: Node) -> list[Node]:
@@ -340,8 +359,9 @@ def _loads(fold: Node, axis: Node) -> list[Node]:
     return [one for one in toposort(fold.src) if one.op is Op.LOAD and axis in free_axes(one)]
 
 
-def _is_far(load: Node, axis: Node) -> bool:
-    return abs(ix.terms_of(load.src[0])[0].get(axis, 0)) >= FAR
+def _far(plan: Planner, loads: list[Node], axis: Node) -> list[Node]:
+    far = plan.knobs.far
+    return [one for one in loads if abs(ix.terms_of(one.src[0])[0].get(axis, 0)) >= far]
 
 
 def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node]]:
@@ -354,20 +374,20 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node
     wide, tall = _loads(fold, vector), _loads(fold, rows[-1])
     if {one.arg.parameter for one in wide} & {one.arg.parameter for one in tall}:
         return none  # it would be staged as a whole
-    while points(rows[1:]) >= PACKED:
+    while points(rows[1:]) >= plan.knobs.packed:
         rows = rows[1:]
     across = any(suits(vector, *one.src) < 1 for one in wide)
-    far = any(_is_far(one, rows[-1]) for one in tall)
+    far = _far(plan, tall, rows[-1])
     # Half of the scratch memory is for the other operand.
     room = moves.SCRATCH // (2 * fold.dtype.itemsize * max(points(bound_axes(fold)), 1))
-    columns = PANEL if far else PANEL // 2
+    columns = plan.knobs.panel if far else plan.knobs.panel // 2
     least = 2 * plan.width
     while columns > room or (columns > least and 2 * columns > vector.arg.size):
         columns //= 2
     steps, fewer = _cut(plan, fold, vector)
     columns = fewer or columns
     fits = columns >= least and vector.arg.size >= plan.width
-    pays = (across or far) and points(rows) >= TALL
+    pays = (across or bool(far)) and points(rows) >= plan.knobs.tall
     return (columns, steps, rows[:-1]) if fits and pays else none
 
 
@@ -375,25 +395,27 @@ def _cut(plan: Planner, fold: Node, vector: Node) -> tuple[int, int]:
     """Steps of a long reduction that go with one panel, and the columns of that: fewer steps leave
     room for more columns. Zeros where the sums cannot be carried over even pieces."""
     depth, *others = (axis.arg.size for axis in bound_axes(fold))
-    steps = next((steps for steps in DEEP if depth % steps == 0), 0)
+    deep = plan.knobs.deep
+    steps = next((one for one in (deep, deep * 3 // 4, deep // 2) if depth % one == 0), 0)
     size, least = vector.arg.size, 2 * plan.width
-    widths = range(2 * PANEL, least, -least)
+    widths = range(2 * plan.knobs.panel, least, -least)
     columns = next((one for one in widths if size % one == 0 and size > one), 0)
-    pays = not others and depth > 4 * DEEP[0] and moves.can_carry(plan.kernel)
-    return (steps, columns) if pays and steps and columns else (0, 0)
+    fits = steps and columns and not others and depth > 4 * deep
+    return (steps, columns) if fits and moves.can_carry(plan.kernel) else (0, 0)
 
 
 def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     """A block of dot products whose vectors run along the reduction, or of rows where nothing is
     reused; the larger operand is read once, in the outer loop. False where rows do not fit."""
     rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)[:2]
-    heights: tuple[int, ...] = DOT_TILES[plan.vector_bytes]
+    height, *heights = DOT_TILES[plan.vector_bytes]
+    heights = [plan.knobs.height or height, *heights]
     if fold is None:
         folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
         again = any(len(one.axes) > plan.kernel.rows for one in plan.kernel.stores)
-        if len(plan.inner()) != 1 or again or not rows or rows[0].arg.size < ROWS * ROWS:
+        if len(plan.inner()) != 1 or again or not rows or rows[0].arg.size < plan.knobs.rows**2:
             return False
-        rows, heights = rows[:1], (max(1, ROWS // len(folds)),)
+        rows, heights = rows[:1], [max(1, plan.knobs.rows // len(folds))]
     outer = [
         plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
         for axis, height in zip(rows, heights, strict=False)
@@ -415,8 +437,8 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
             continue
         done.add(axis)
         lanes = plan.lanes(axis.arg.size)
-        if axis.arg.reduce and not tiled and axis.arg.size >= FOLD_UNROLL * lanes:
-            _, axis = plan.split(axis, FOLD_UNROLL * lanes)
+        if axis.arg.reduce and not tiled and axis.arg.size >= plan.knobs.unroll * lanes:
+            _, axis = plan.split(axis, plan.knobs.unroll * lanes)
             plan.bind(plan.tile(axis, lanes, "vector"), "unroll")
         else:
             plan.vectorize(axis)
@@ -424,9 +446,7 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
 
 def _parallel(plan: Planner, work: int) -> None:
     """Bind row axes from the outside in until there are chunks for every thread."""
-    if plan.kernel.blocks:
-        return
-    wanted, have, nest = min(work // CHUNK, MAX_CHUNKS), 1, plan.nest
+    wanted, have, nest = min(work // plan.knobs.chunk, plan.knobs.chunks), 1, plan.nest
     filled = [axis for _, axis in plan.staged]  # its loops share what is staged in it
     for axis in [one for one in nest.row_loops if one in plan.rows and nest.is_head(one)]:
         if have < wanted:
@@ -451,3 +471,22 @@ def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
     used = {one for node in kernel.nodes if node not in found for one in node.src}
     used.update(store.value for store in kernel.stores)
     return [node for node in found if node in used]
+
+
+def search(scheduled: Callable[[Knobs], T], count: int, seconds: Callable[[T], float]) -> T:
+    """The fastest of up to `count` schedules, each measured beside the best so far, of which it has
+    a few numbers doubled or halved, once or twice. The order is the same each time."""
+    best, order = Knobs(), random.Random(0)
+    tried = {fastest := scheduled(best)}
+    for few in range(20 * count):
+        knobs = best
+        for name in order.choices(Knobs._fields, k=1 + few % 4):
+            value = getattr(knobs, name)
+            other = order.choice((value // 4, value // 2, 2 * value, 4 * value))
+            knobs = knobs._replace(**{name: other or order.randint(1, 16)})
+        with contextlib.suppress(FormatError, CompileError):  # it does not fit
+            if len(tried) < count and (schedule := scheduled(knobs)) not in tried:
+                faster = all(seconds(schedule) < FASTER * seconds(fastest) for _ in range(SURE))
+                tried.add(schedule)
+                best, fastest = (knobs, schedule) if faster else (best, fastest)
+    return fastest

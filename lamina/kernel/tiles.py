@@ -145,8 +145,8 @@ def is_minor(value: Node, axis: Node) -> bool:
     return any(ix.terms_of(one.src[0])[0].get(axis) == 1 for one in loads)
 
 
-def best_product(kernel: Kernel) -> str:
-    """The atom whose last block ends first; "" where none is worth its while."""
+def best_product(kernel: Kernel, rank: int) -> str:
+    """The atom whose last block ends first, or next; "" where none is worth its while."""
     if not (found := factors(kernel)):
         return ""
     first, _, row, column, _ = found
@@ -155,5 +155,5 @@ def best_product(kernel: Kernel) -> str:
         if atom.dtype is first.dtype:
             blocks = -(-row.arg.size // atom.m) * -(-column.arg.size // atom.n) * others
             times.append((-(-blocks // UNITS) * atom.m * atom.n / atom.rate, blocks, name))
-    _, blocks, name = min(times)
-    return name if blocks >= (FEW if first.dtype is float32 else 1) else ""
+    least = FEW if first.dtype is float32 else 1
+    return next((name for _, blocks, name in sorted(times)[rank:] if blocks >= least), "")

@@ -16,7 +16,7 @@ from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
-from lamina.kernel import heuristic
+from lamina.kernel.heuristic import Knobs, schedule_kernel
 from lamina.kernel.schedule import apply
 from lamina.options import current
 from lamina.runtime.buffer import Buffer
@@ -48,14 +48,13 @@ def batch(first_seed: int, size: int, max_nodes: int) -> RandomProgram:
 def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small thresholds let small arrays run in parallel and in kernels of their own.
     rng = random.Random(number)
-    monkeypatch.setattr(heuristic, "CHUNK", rng.choice([1, 8, 64, 1 << 15]))
+    knobs = Knobs(chunk=rng.choice([1, 8, 64, 1 << 15]))
     monkeypatch.setattr(group, "SMALL", rng.choice([64, 1 << 16]))
     if rng.random() < 0.5:  # and be staged
-        for name, small in {"TALL": 2, "FAR": 2, "PANEL": 16, "TURN": 4, "STRIP": 2}.items():
-            monkeypatch.setattr(heuristic, name, small)
+        knobs = knobs._replace(tall=2, far=2, panel=16, turn=4, strip=2)
     width = rng.choice([16, 32, 64])
     monkeypatch.setattr(
-        pipeline, "schedule_kernel", lambda kernel, _: heuristic.schedule_kernel(kernel, width)
+        pipeline, "schedule_kernel", lambda kernel, *_: schedule_kernel(kernel, width, knobs)
     )
     assert disagreement(batch(BATCH * number, BATCH, 18), current()) is None
 

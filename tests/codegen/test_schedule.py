@@ -17,7 +17,7 @@ from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Fold, Load, Op
-from lamina.kernel.heuristic import schedule_kernel
+from lamina.kernel.heuristic import Knobs, schedule_kernel
 from lamina.kernel.schedule import (
     BINDINGS,
     Bind,
@@ -207,7 +207,7 @@ def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_the_heuristic_tiles_a_matmul(width: int) -> None:
     """With 32 registers of 64 bytes and with 16 of 32: a column of scalars, a row of vectors."""
-    nest = apply(KERNEL, schedule_kernel(KERNEL, width))
+    nest = apply(KERNEL, schedule_kernel(KERNEL, width, Knobs()))
     bound = [(to, axis.arg.size) for axis, to in nest.binding.items() if to != "parallel"]
     lanes = width // 4
     wanted = {

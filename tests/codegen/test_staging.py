@@ -10,6 +10,7 @@ import pytest
 import lamina as lm
 from lamina.ir.kernel import Kernel
 from lamina.kernel import heuristic
+from lamina.kernel.heuristic import Knobs
 from lamina.kernel.schedule import Carry, Nest, Stage
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -25,8 +26,8 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     original = heuristic.schedule_kernel
 
-    def counting(kernel: Kernel, vector_bytes: int) -> tuple[object, ...]:
-        moves = original(kernel, VECTOR_BYTES)
+    def counting(kernel: Kernel, vector_bytes: int, knobs: Knobs) -> tuple[object, ...]:
+        moves = original(kernel, VECTOR_BYTES, knobs)
         counts.append(sum(isinstance(move, Stage) for move in moves))
         return moves
 

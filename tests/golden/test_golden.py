@@ -28,7 +28,9 @@ def test_generated_code(
     name: str, device: str, suffix: str, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        pipeline, "schedule_kernel", lambda kernel, _: schedule_kernel(kernel, VECTOR_BYTES)
+        pipeline,
+        "schedule_kernel",
+        lambda kernel, _, knobs: schedule_kernel(kernel, VECTOR_BYTES, knobs),
     )
     settings = replace(current(), device=device)
     source = pipeline.compile_source([PROGRAMS[name]()], settings)
