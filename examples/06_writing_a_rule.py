@@ -9,15 +9,15 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.rewrite.engine import RuleSet, rewrite
-from lamina.rewrite.rules import Kinds, equation, hole, text
+from lamina.rewrite.rules import Kinds, equation, hole
 
 # The greater and the smaller of two integers add up to their sum. x and y are holes, which say
 # what they stand for. A float has no such rule: NaN wins in both, but the sum may differ in -0.0.
 x, y = hole("x", Kinds.INTEGER), hole("y", Kinds.INTEGER)
 extremes_add_up = equation("extremes_add_up", Node(Op.MAX, (x, y)) + Node(Op.MIN, (x, y)), x + y)
 
-print(extremes_add_up.equation)
-print("matched as well:", *map(text, extremes_add_up.forms[1:3]), sep="\n  ")
+first, second, *_ = extremes_add_up.forms
+print(f"matched:\n{to_text([first])}\nand as well:\n{to_text([second])}")
 
 
 def leaf(number: int) -> Node:

@@ -65,7 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--seed", type=int, default=0, help="of the weights and the order")
     demo.add_argument("--output", type=Path, help="the model's file, in the user's data by default")
     command("passes", _passes, "list the passes of the compiler, in order")
-    command("ops", _ops, "list the operations of the compiler's programs")
     command("doctor", _doctor, "look for what lamina needs on this machine")
     return parser
 
@@ -98,12 +97,6 @@ def _passes(options: argparse.Namespace) -> None:
 
     rows = [(str(number), one.name, one.reads, one.writes) for number, one in enumerate(PASSES, 1)]
     _print_table(("", "pass", "reads", "writes"), rows)
-
-
-def _ops(options: argparse.Namespace) -> None:
-    from lamina.explain.ops import ops_markdown
-
-    print(ops_markdown())
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lamina.explain.ops import ops_markdown
 from lamina.ir.ops import Op
 from tests.conftest import Golden
+from tests.ops_page import ops_markdown
 from tests.test_layers import PACKAGE, ROOT
 
 

@@ -47,7 +47,6 @@ class Rule(NamedTuple):
     ops: tuple[Op, ...]
     apply: Callable[..., Node | None]
     forms: tuple[Node, ...] = ()
-    equation: str = ""
 
 
 def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], Rule]:
@@ -63,23 +62,14 @@ def equation(
     is no operation or lacks a hole of `right`."""
     right = left.lift(right)
     if left.op is Op.HOLE:
-        raise VerifyError(f"rule {name}: the left side {text(left)} is not an operation")
+        raise VerifyError(f"rule {name}: the left side {left.arg.name} is not an operation")
     if missing := _names(right) - _names(left):
         raise VerifyError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
 
     def apply(node: Node, /, **holes: Node) -> Node | None:
         return filled(right, holes, node) if not guard or guard(**holes) else None
 
-    condition = f", {guard.__name__}" if guard else ""
-    forms = tuple(dict.fromkeys(_commuted(left)))
-    return Rule(name, (left.op,), apply, forms, f"{text(left)} = {text(right)}{condition}")
-
-
-def text(term: Node) -> str:
-    """A side of an equation, to read: ``add(x, 0)``."""
-    if not term.src:
-        return term.arg.name if term.op is Op.HOLE else repr(term.arg.value)
-    return f"{term.op.name.lower()}({', '.join(map(text, term.src))})"
+    return Rule(name, (left.op,), apply, tuple(dict.fromkeys(_commuted(left))))
 
 
 def _names(term: Node) -> set[str]:

@@ -11,11 +11,11 @@ import pytest
 from lamina import dtypes
 from lamina.dtypes import DType
 from lamina.errors import DTypeError
+from lamina.explain.check import verify
 from lamina.ir import build, monoids
 from lamina.ir.build import const, full, select
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter, Shear
-from lamina.ir.verify import verify
 from lamina.runtime.buffer import Buffer
 from lamina.simplify.complex import split_complex
 from tests.codegen.running import leaf, run

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from lamina.dtypes import SHORT, DType
 from lamina.errors import FormatError, LaminaError
+from lamina.explain.check import check_parts
 from lamina.explain.text import line_of
 from lamina.ir import monoids
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.ir.verify import check_parts
 from lamina.shape import prod
 
 T = TypeVar("T")

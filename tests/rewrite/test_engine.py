@@ -158,8 +158,3 @@ def test_detach_is_dropped() -> None:
     detached = Node(Op.DETACH, (X,))
     assert simplified(detached) is X
     assert rewrite([detached + Y], SIMPLIFY) == [X + Y]
-
-
-def test_rules_print_as_equations() -> None:
-    assert ADD_ZERO.equation == "add(x, 0) = x"
-    assert GUARDED.equation == "mod(x, a) = x, fails"

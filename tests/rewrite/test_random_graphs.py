@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from lamina.dtypes import float32, int32
+from lamina.explain.check import verify
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op, Scatter
-from lamina.ir.verify import verify
 from lamina.rewrite.engine import Applied, RuleSet, rewrite
 from lamina.rewrite.rules import on
 from lamina.simplify.algebra import SIMPLIFY
