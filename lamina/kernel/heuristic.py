@@ -330,7 +330,9 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     outer_n, block = plan.split(vector, min(tile[1], vector.arg.size // lanes) * lanes)
     repeat, lane = plan.split(block, lanes)
     size, most = column.arg.size, plan.knobs.height or tile[0]
-    even = (one for one in range(most, plan.knobs.rows - 1, -1) if size % one == 0)
+    # Lower tiles read more, which costs several reduced axes more than a last one of other height.
+    least = plan.knobs.rows if len(bound_axes(fold)) == 1 else most
+    even = (one for one in range(most, least - 1, -1) if size % one == 0)
     outer_m, height = plan.split(column, next(even, -(-size // -(-size // most))))
     if packed:
         plan.staged += [(one.arg.parameter, outside[-1]) for one in wide]
