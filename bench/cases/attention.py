@@ -16,15 +16,14 @@ def _jax_attention(jax: Any, causal: bool, q: Any, k: Any, v: Any) -> Any:
     return jax.nn.dot_product_attention(q, k, v, is_causal=causal).transpose(0, 2, 1, 3)
 
 
-def _cases(causal: bool) -> list[Case]:
+def functions(causal: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attention in lamina and in PyTorch, and with its gradients."""
+
     def lamina(lm: Any, q: Any, k: Any, v: Any) -> Any:
         return lm.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
     def torch(torch: Any, q: Any, k: Any, v: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    def jax(jax: Any, q: Any, k: Any, v: Any) -> Any:
-        return _jax_attention(jax, causal, q, k, v)
 
     def lamina_both(lm: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
         y = lamina(lm, q, k, v)
@@ -35,13 +34,20 @@ def _cases(causal: bool) -> list[Case]:
         y = torch(torch_, *inputs)
         return y.detach(), *torch_.autograd.grad(y, inputs, dy)
 
+    return {"lamina": lamina, "torch": torch}, {"lamina": lamina_both, "torch": torch_both}
+
+
+def _cases(causal: bool) -> list[Case]:
+    def jax(jax: Any, q: Any, k: Any, v: Any) -> Any:
+        return _jax_attention(jax, causal, q, k, v)
+
     def jax_both(jax_: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
         y, pull = jax_.vjp(lambda *inputs: jax(jax_, *inputs), q, k, v)
         return y, *pull(dy)
 
     flops = 4.0 * HEADS * LENGTH * LENGTH * WIDTH / (2 if causal else 1)
-    forward = {"lamina": lamina, "torch": torch, "jax": jax}
-    both = {"lamina": lamina_both, "torch": torch_both, "jax": jax_both}
+    forward, both = functions(causal)
+    forward, both = {**forward, "jax": jax}, {**both, "jax": jax_both}
     name = "causal" if causal else "full"
     return [
         Case(f"{name}, forward", (SHAPE,) * 3, forward, PEERS, ("fma", flops), quick=True),

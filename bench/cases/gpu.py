@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import ANY, Array, Case, Group
+from bench.cases import ANY, Array, Case, Group, attention
 from bench.report import BEST, SHARE, Target
 
 ROWS, WIDTH = 16384, 8192
@@ -108,31 +108,15 @@ def _attention(
 ) -> list[GpuCase]:
     batch, heads, length, width = shape
     flops = 4.0 * batch * heads * length * length * width / (2 if causal else 1)
-    peers = ("torch.cudnn", "torch.flash")
-
-    def lamina(lm: Any, q: Any, k: Any, v: Any) -> Any:
-        return lm.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    def torch(torch: Any, q: Any, k: Any, v: Any) -> Any:
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    def lamina_both(lm: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
-        y = lamina(lm, q, k, v)
-        return y, *lm.gradient(y, [q, k, v], dy)
-
-    def torch_both(torch_: Any, q: Any, k: Any, v: Any, dy: Any) -> Any:
-        inputs = [one.detach().requires_grad_() for one in (q, k, v)]
-        y = torch(torch_, *inputs)
-        return y.detach(), *torch_.autograd.grad(y, inputs, dy)
+    peers, (alone, both) = ("torch.cudnn", "torch.flash"), attention.functions(causal)
 
     def case(what: str, functions: Any, count: int, work: float, goal: float) -> GpuCase:
         return GpuCase(f"{name}, {what}", (shape,) * count, functions, peers, ("fma", work),
                        (Target(goal, BEST),), tolerance=1e-2, kind="bfloat16")  # fmt: skip
 
     return [
-        case("forward", {"lamina": lamina, "torch": torch}, 3, flops, forward),
-        case("forward and backward", {"lamina": lamina_both, "torch": torch_both}, 4, 3.5 * flops,
-             backward),
+        case("forward", alone, 3, flops, forward),
+        case("forward and backward", both, 4, 3.5 * flops, backward),
     ]  # fmt: skip
 
 
