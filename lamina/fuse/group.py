@@ -443,13 +443,15 @@ def _following(node: Node, users: Users, position: Mapping[Node, int]) -> Node |
 
 
 def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
-    """What one element costs to compute inline: each operation, and each value read, once."""
+    """What one element costs to compute inline: each operation, and each value read, once; of more
+    than a kernel may have, as much as of part of them."""
     regions: dict[Node, frozenset[Node]] = {}
     for node in order:
-        parts = (regions[one] if one not in values else {one} for one in node.src)
-        regions[node] = frozenset((node,)).union(*parts)
+        parts = [frozenset((one,)) if one in values else regions[one] for one in node.src]
+        whole = frozenset((node,)).union(*parts)
+        regions[node] = whole if len(whole) <= MAX_WRITTEN else max(parts, key=len)
     weights = {node: 1 if node in values else WEIGHT.get(node.op, 0) for node in regions}
-    return {node: sum(map(weights.__getitem__, region)) - weights[node] + WEIGHT.get(node.op, 0)
+    return {node: sum(map(weights.__getitem__, region - {node})) + WEIGHT.get(node.op, 0)
             for node, region in regions.items()}  # fmt: skip
 
 

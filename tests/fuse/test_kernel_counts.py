@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from lamina.dtypes import bfloat16, float32, int64
+from lamina.fuse.group import choose_values, users_of
 from lamina.fuse.program import Program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
@@ -84,3 +87,16 @@ def test_a_value_is_kept_as_narrow_as_it_is_computed() -> None:
     left, right = (build.expand(one, (64, 96, 48)) for one in wide)
     found = program(build.reduce(ADD, [1], left * right))
     assert [slot.dtype for slot in found.slots if slot.kind == "scratch"] == [bfloat16] * 2
+
+
+def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:
+    peaks = []
+    for length in (500, 4000):
+        x = y = leaf(0, (64,), float32)
+        for _ in range(length):
+            y = y * x + x
+        tracemalloc.start()
+        assert choose_values([y], users_of([y]), 12)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 2 * 8 * peaks[0]
