@@ -63,15 +63,11 @@ def _ours(array: Any) -> Any:
 
 def _numpy(value: Any) -> Array:
     """A result, or each of several in one line, as float32."""
-    parts = value if isinstance(value, (list, tuple)) else [value]
-    host = [one.cast(_float32()) if hasattr(one, "cast") else one.float().cpu() for one in parts]
-    return np.concatenate([one.numpy().reshape(-1) for one in host])
-
-
-def _float32() -> Any:
     import lamina as lm
 
-    return lm.float32
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    host = [one.cast(lm.float32) if isinstance(one, lm.Tensor) else one.float().cpu() for one in parts]
+    return np.concatenate([one.numpy().reshape(-1) for one in host])
 
 
 def _synchronize() -> None:
