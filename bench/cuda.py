@@ -66,7 +66,9 @@ def _numpy(value: Any) -> Array:
     import lamina as lm
 
     parts = value if isinstance(value, (list, tuple)) else [value]
-    host = [one.cast(lm.float32) if isinstance(one, lm.Tensor) else one.float().cpu() for one in parts]
+    host = (
+        one.cast(lm.float32) if isinstance(one, lm.Tensor) else one.float().cpu() for one in parts
+    )
     return np.concatenate([one.numpy().reshape(-1) for one in host])
 
 
