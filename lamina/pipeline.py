@@ -150,15 +150,10 @@ def _searched(kernel: Kernel, options: Options) -> Schedule:
 
 def _legalize(planned: Planned, options: Options) -> Planned:
     """After scheduling, which looks at memory alone and is quicker on short expressions."""
-    plans = dict(planned.plans)
-    for kernel, plan in plans.items():
-        if isinstance(nest := plan.nest, Nest):
-            fills = replace(nest.kernel, stores=tuple(store for _, store in nest.fills))
-            stores = zip(nest.fills, legalize(fills).stores, strict=True)
-            legal = tuple(fill._replace(store=store) for fill, store in stores)
-            tiles = legalize(replace(nest.kernel, stores=nest.tiles)).stores
-            legal_nest = replace(nest, kernel=legalize(nest.kernel), fills=legal, tiles=tiles)
-            plans[kernel] = plan._replace(nest=legal_nest)
+    plans = {
+        kernel: plan._replace(nest=legalize(plan.nest)) if isinstance(plan.nest, Nest) else plan
+        for kernel, plan in planned.plans.items()
+    }
     return planned._replace(plans=plans)
 
 

@@ -102,7 +102,7 @@ class NestPrinter(Target):
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self.starts: dict[Node, int] = {}  # axis -> index of the first lane
-        self.staged = {store.value: store for _, store in nest.fills}
+        self.staged = {fill.value: fill for fill in nest.fills}
         # What reductions come before is stored where it is computed first.
         self.late = {one for one in self.staged if any(n.op is Op.FOLD for n in toposort([one]))}
         self.filled = frozenset[Node]()  # what can be read from scratch memory in the open loops
@@ -154,11 +154,11 @@ class NestPrinter(Target):
                 extent = name
             tables.get(how, self.text_of)[axis] = extent
             self.depth_of[axis] = len(self.scopes) - 1
-            for at, store in () if order else self.nest.fills:
-                known = self.depth_of.keys() | set(store.axes)
-                late = store.value in self.late
-                if at is axis and not late and free_axes(store.value) <= known:
-                    self._fill(store, segment)
+            for fill in () if order else self.nest.fills:
+                known = self.depth_of.keys() | set(fill.axes)
+                late = fill.value in self.late
+                if fill.at is axis and not late and free_axes(fill.value) <= known:
+                    self._fill(fill, segment)
         yield
         self.guard = guard
         for axis in ordered:

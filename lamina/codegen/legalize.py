@@ -7,25 +7,29 @@ at once stays float32, as does the sum until its end. Values that are only moved
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 from lamina.dtypes import BY_NAME, DType, float32, float64
 from lamina.ir.build import bitcast, cast
 from lamina.ir.interpreter import fold
-from lamina.ir.kernel import Kernel
+from lamina.ir.kernel import roots_of
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+from lamina.kernel.schedule import Nest
 
 MOVES = (Op.LOAD, Op.CONST, Op.WHERE, Op.BITCAST)
 EXACT = (Op.MAX, Op.MIN, Op.TRUNC, Op.NEG)  # the result is representable as the operands are
 
 
-def legalize(kernel: Kernel) -> Kernel:
-    """`kernel` with no arithmetic on small floats, which are cast to and from larger floats."""
+def legalize(nest: Nest) -> Nest:
+    """`nest` with no arithmetic on small floats, which are cast to and from larger floats."""
     legalizer = _Legalizer()
-    for node in kernel.nodes:
+    every = nest.kernel.stores, nest.fills, nest.tiles
+    for node in toposort(root for one in chain(*every) for root in roots_of(one)):
         legalizer.done[node] = legalizer.visit(node)
-    return replace(kernel, stores=tuple(one.rebuilt(legalizer.done) for one in kernel.stores))
+    stores, fills, tiles = (tuple(one.rebuilt(legalizer.done) for one in some) for some in every)
+    return replace(nest, kernel=replace(nest.kernel, stores=stores), fills=fills, tiles=tiles)
 
 
 def carrier(dtype: DType) -> DType:

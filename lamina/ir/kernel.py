@@ -42,6 +42,9 @@ class Store:
     axes: tuple[Node, ...]
     condition: Node | None = None  # of this store to happen
     monoid: Monoid | None = None  # combines the value with what is there, in the order of the axes
+    # Of what is staged, the loop in whose body this happens; of what reductions come before, it
+    # happens where that is computed first.
+    at: Node | None = None
 
     def rebuilt(self, done: Mapping[Node, Node]) -> Store:
         """The store of what its expressions have become."""

@@ -36,14 +36,6 @@ class Chain(NamedTuple):
     extent: int
 
 
-class Fill(NamedTuple):
-    """What fills scratch memory, one of the last parameters, in the body of the loop over `at`; of
-    what reductions come before, where it is computed first."""
-
-    at: Node
-    store: Store
-
-
 @dataclass(frozen=True)
 class Nest:
     """A kernel with its schedule applied: every axis, outermost first, the bindings of those that
@@ -53,7 +45,7 @@ class Nest:
     order: Axes
     binding: Mapping[Node, str]
     chains: tuple[Chain, ...] = ()
-    fills: tuple[Fill, ...] = ()
+    fills: tuple[Store, ...] = ()  # of scratch memory, the last parameters
     # The atom of a product of tiles that a block shares, and what these hold, rows and columns, as
     # stores along whole axes. Their index is the row, or the column.
     product: str = ""
@@ -205,10 +197,9 @@ class Stage(Move):
         value, inside = kernel.values[self.value], nest.inside(at)
         axes = tuple(axis for axis in inside if axis in free_axes(value))
         self.require(bool(axes), f"no loop inside a{self.axis} walks it")
-        number = len(kernel.parameters)
         below = toposort([value])
         reduced, running = (any(one.op is op for one in below) for op in (Op.FOLD, Op.PREFIX))
-        again = any(store.value in below for _, store in nest.fills)
+        again = any(fill.value in below for fill in nest.fills)
         self.require(not (again or running), "it is in scratch already, or a running value")
         late = reduced and at is not nest.row_loops[-1]
         self.require(not late, f"a{self.axis} is not the last loop over rows, as reductions need")
@@ -216,11 +207,12 @@ class Stage(Move):
         early = any(value in toposort(operands_of(one)) for one in outer if bound_axes(one))
         self.require(not early, f"what reduces it is computed outside a{self.axis}")
         room = Parameter(value.dtype, points(axes), memory="scratch")
-        parameters, store = (*kernel.parameters, room), Store(number, ix.walk(axes), value, axes)
+        parameters = (*kernel.parameters, room)
         used = sum(one.nbytes for one in parameters if one.memory == "scratch")
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
+        fill = Store(len(kernel.parameters), ix.walk(axes), value, axes, at=at)
         kernel = replace(kernel, parameters=parameters)
-        return replace(nest, kernel=kernel, fills=(*nest.fills, Fill(at, store)))
+        return replace(nest, kernel=kernel, fills=(*nest.fills, fill))
 
 
 @dataclass(frozen=True)

@@ -108,10 +108,9 @@ def _serial(nest: Nest) -> None:
 
 
 def _fills(nest: Nest) -> None:
-    for at, store in nest.fills:
-        outside = set(store.axes) - set(nest.inside(at))
-        place = f"at {names_of([at])}, inside {names_of(outside)}"
-        require(not outside, f"parameter {store.parameter} is filled {place}")
+    for fill in nest.fills:
+        outside = set(fill.axes).difference(nest.inside(fill.at) if fill.at else ())
+        require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")
 
 
 def _threads(nest: Nest) -> None:
