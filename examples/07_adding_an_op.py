@@ -9,7 +9,7 @@ import numpy as np
 import lamina as lm
 from lamina import Tensor
 from lamina.autodiff.rules import VJP
-from lamina.codegen.spell_c import OPERATIONS
+from lamina.codegen.c import OPERATIONS
 from lamina.explain.report import profile
 from lamina.ir.interpreter import EVALUATE
 from lamina.ir.ops import Group, Op
@@ -48,7 +48,7 @@ ROWS = {
     "dtypes it takes (ir/ops.py)": Op.ERF.value.kinds,
     "NumPy evaluation, the reference (ir/interpreter.py)": EVALUATE[Op.ERF],
     "derivative (autodiff/rules.py)": VJP[Op.ERF],
-    "spelling in C (codegen/spell_c.py)": OPERATIONS[Op.ERF],
+    "spelling in C (codegen/c.py)": OPERATIONS[Op.ERF],
 }
 for table, row in ROWS.items():
     print(f"{table}: {getattr(row, '__name__', row)}")

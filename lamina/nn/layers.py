@@ -21,6 +21,13 @@ from lamina.tensor.elementwise import where
 from lamina.tensor.movement import concat, stack
 from lamina.tensor.spatial import Sizes, per_axis
 
+__all__ = [
+    "GRU", "LSTM", "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d",
+    "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Dropout", "Embedding",
+    "GroupNorm", "InstanceNorm", "LayerNorm", "Linear", "MultiheadAttention", "RMSNorm",
+    "Sequential",
+]  # fmt: skip
+
 Maybe = Tensor | None
 
 

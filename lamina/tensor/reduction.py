@@ -251,23 +251,6 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-class UniqueAll(NamedTuple):
-    values: Tensor
-    indices: Tensor
-    inverse_indices: Tensor
-    counts: Tensor
-
-
-class UniqueCounts(NamedTuple):
-    values: Tensor
-    counts: Tensor
-
-
-class UniqueInverse(NamedTuple):
-    values: Tensor
-    inverse_indices: Tensor
-
-
 def argsort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
@@ -339,19 +322,39 @@ def _precedes(a: Node, b: Node) -> Node:
     return (a < b) | (a.eq(a) & ~b.eq(b)) if a.dtype.is_float else a < b
 
 
+# Sets. Their shapes depend on the values, so these functions run at once, in NumPy: what they find
+# has the names of the standard. All but the values is int64.
+
+
+def _unique(what: str, x: Tensor) -> Any:
+    import numpy as np
+
+    values, *places = found = getattr(np, what)(memory.native(x))
+    tensors = (Tensor(one, int64, x.device) for one in places)
+    return type(found)(Tensor(values, x.dtype, x.device), *tensors)
+
+
+def unique_all(x: Tensor, /) -> Any:
+    """The `values` of `x` without repetitions, ascending, each NaN for itself; `indices`, in the
+    flat array, of the first of each; for each element of `x` the index of its value,
+    `inverse_indices`; and how often each occurs, `counts`."""
+    return _unique("unique_all", x)
+
+
+def unique_counts(x: Tensor, /) -> Any:
+    """The `values` of `x` and how often each occurs, `counts`."""
+    return _unique("unique_counts", x)
+
+
+def unique_inverse(x: Tensor, /) -> Any:
+    """The `values` of `x` and for each element the index of its value, `inverse_indices`."""
+    return _unique("unique_inverse", x)
+
+
 def unique_values(x: Tensor, /) -> Tensor:
     """The values of `x` without repetitions, ascending; each NaN counts as different."""
-    return unique_all(x).values
-
-
-def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The values of `x` and how often each occurs (int64)."""
-    return UniqueCounts(*unique(x, return_counts=True))
-
-
-def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The values of `x` and for each element of `x` the index of its value (int64)."""
-    return UniqueInverse(*unique(x, return_inverse=True))
+    values: Tensor = unique_all(x).values
+    return values
 
 
 def unique(
@@ -361,16 +364,3 @@ def unique(
     values, _, inverse, counts = unique_all(x)
     found = (values, *[inverse] * return_inverse, *[counts] * return_counts)
     return found if len(found) > 1 else values
-
-
-def unique_all(x: Tensor, /) -> UniqueAll:
-    """The values of `x` ascending, the flat index of the first occurrence of each, for each
-    element of `x` the index of its value, and how often each occurs (all int64). The shapes depend
-    on the values, so this runs at once."""
-    import numpy as np
-
-    found = np.unique_all(memory.native(x))
-    return UniqueAll(
-        Tensor(found.values, x.dtype, x.device),
-        *(Tensor(one, int64, x.device) for one in found[1:]),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
-from lamina.codegen.spell_c import OPERATIONS
+from lamina.codegen.c import OPERATIONS
 from lamina.ir.infer import INFER
 from lamina.ir.interpreter import EVALUATE
 from lamina.ir.ops import Group, Op
