@@ -7,6 +7,7 @@ import random
 from itertools import pairwise
 
 from lamina.errors import FormatError, VerifyError
+from lamina.explain.verify import verify_kernel
 from lamina.ir.kernel import Kernel
 from lamina.kernel.schedule import (
     BINDINGS,
@@ -38,6 +39,7 @@ def random_schedule(rng: random.Random, kernel: Kernel, moves: int = 12) -> Sche
             verify_nest(after)
         except (FormatError, VerifyError):
             continue
+        verify_kernel(after.kernel, exact=False)  # what fits leaves it well formed
         if _unrolled(after) <= MOST_UNROLLED:
             nest = after
             made.append(move)

@@ -1,37 +1,53 @@
 """The verifier of loop nests. Its invariants, in the order they are checked:
 
-1.  The kernel is well formed (`lamina.ir.verify`); split axes may cover more than they run.
-2.  The order holds every axis of the kernel once, and nothing else.
-3.  No axis is in two chains. The pieces inside the outermost one, together a block, fill the
-    extent as the outermost counts it, and a store's index walks them as one.
-4.  Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
-5.  Bindings are among those of `lamina.kernel.schedule`, and of axes of the order. A parallel
-    axis is a row axis and the outermost of its chain; an axis of the grid is a row axis; thread
-    axes that are rows are 2, 4, 8, ... up to 32 of them, or those of shared tiles, in a chain
-    without a remainder; a vector axis is the innermost of its chain, with 2, 4, 8, ... lanes. In a
-    chain of kernels exactly the axes that number blocks are parallel, so that all its kernels have
-    the same chunks.
-6.  No value depends on two vector axes, or on one and reduces another.
-7.  Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
-    indices from data or with a monoid, are whole, serial, and in the order of the store.
-8.  What is staged is filled outside all loops that it is laid out along.
-9.  No loop over a thread axis is inside another one: the columns of a store or a reduction have
-    one at most, and a reduction that has one depends on rows alone.
+1. The order holds every axis of the kernel once, and nothing else.
+2. No axis is in two chains. The pieces inside the outermost one, together a block, fill the
+   extent as the outermost counts it, and a store's index walks them as one.
+3. Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
+4. Bindings are among those of `lamina.kernel.schedule`, and of axes of the order. A parallel
+   axis is a row axis and the outermost of its chain; an axis of the grid is a row axis; thread
+   axes that are rows are 2, 4, 8, ... up to 32 of them, or those of shared tiles, in a chain
+   without a remainder; a vector axis is the innermost of its chain, with 2, 4, 8, ... lanes. In a
+   chain of kernels exactly the axes that number blocks are parallel, so that all its kernels have
+   the same chunks.
+5. No value depends on two vector axes, or on one and reduces another.
+6. Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
+   indices from data or with a monoid, are whole, serial, and in the order of the store.
+7. What is staged is filled outside all loops that it is laid out along.
+8. No loop over a thread axis is inside another one: the columns of a store or a reduction have
+   one at most, and a reduction that has one depends on rows alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from lamina.errors import LaminaError, VerifyError
 from lamina.ir.kernel import bound_axes, free_axes, points
-from lamina.ir.verify import located, names_of, require, verify_kernel
+from lamina.ir.node import Node
 from lamina.kernel.schedule import BINDINGS, WARP, Nest, axes_of, axis_lists, serial_axes
 from lamina.simplify.index import terms_of
 
 
+def require(holds: object, problem: str) -> None:
+    """Raise VerifyError unless an invariant holds."""
+    if not holds:
+        raise VerifyError(problem)
+
+
+@contextlib.contextmanager
+def located(place: str) -> Iterator[None]:
+    """Say where an invariant failed."""
+    try:
+        yield
+    except LaminaError as error:
+        raise VerifyError(f"{place}: {str(error).splitlines()[0]}") from None
+
+
 def verify_nest(nest: Nest) -> None:
     """Raise VerifyError, naming the axis, if an invariant fails."""
-    verify_kernel(nest.kernel, exact=False)
     with located("verify: nest"):
         for check in (_order, _chains, _places, _bindings, _vectors, _serial, _fills, _threads):
             check(nest)
@@ -127,3 +143,8 @@ def _threads(nest: Nest) -> None:
             beside = free_axes(node) - rows
             text = f"the reduction over {names_of(shared)} depends on {names_of(beside)}, no rows"
             require(not beside, text)
+
+
+def names_of(axes: Iterable[Node]) -> str:
+    """Axes as schedules name them, to read."""
+    return ", ".join(sorted(f"a{axis.arg.number}" for axis in axes))

@@ -11,7 +11,7 @@ import pytest
 from lamina import dtypes
 from lamina.dtypes import DType
 from lamina.errors import DTypeError
-from lamina.explain.check import verify
+from lamina.explain.verify import verify
 from lamina.ir import build, monoids
 from lamina.ir.build import const, full, select
 from lamina.ir.node import Node, toposort

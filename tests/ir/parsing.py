@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from lamina.dtypes import SHORT, DType
 from lamina.errors import FormatError, LaminaError
-from lamina.explain.check import check_parts
 from lamina.explain.text import line_of
+from lamina.explain.verify import check_parts
 from lamina.ir import monoids
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op

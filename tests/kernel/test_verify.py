@@ -79,7 +79,6 @@ A3, A4 = PIECES.order[0], PIECES.order[1]
         (replace(PLAIN, order=(ROW, COLUMN, SUM, ROW)), "an axis is twice"),
         (replace(PLAIN, order=(ROW, COLUMN)), "a2 is not in the order"),
         (replace(PLAIN, order=(*PLAIN.order, ix.axis(9, 2))), "a9 is in the order"),
-        (replace(PLAIN, kernel=replace(SUMS, rows=3)), "3 rows"),
         (replace(PIECES, chains=(Chain((A3, A4), 40), Chain((A4,), 16))), "in two chains"),
         (replace(PIECES, chains=(Chain((A4, A3), 40),)), "a4 has 16 blocks of 3"),
         (replace(PIECES, chains=(Chain((A3, A4), 90),)), "a3 has 3 blocks of 16"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lamina.dtypes import float32, int32
-from lamina.explain.check import verify
+from lamina.explain.verify import verify
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, Monoid
