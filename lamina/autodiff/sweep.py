@@ -25,7 +25,7 @@ from lamina.autodiff.rules import MOVES, NOT_DIFFERENTIABLE, VJP, VJP_OF
 from lamina.errors import GradientError
 from lamina.ir.build import select
 from lamina.ir.monoids import ADD, MUL
-from lamina.ir.node import Node, const, toposort, type_text
+from lamina.ir.node import Node, const, constant_of, toposort, type_text
 from lamina.ir.ops import Group, Op
 
 Mask = Node | None  # None is everywhere
@@ -33,7 +33,6 @@ Contribution = tuple[Node, Mask]  # what a consumer adds to a node's adjoint, an
 
 _NONLINEAR = Group.TRANSCENDENTAL | {Op.MUL, Op.DIV, Op.POW, Op.MOD}
 _VIEWS = Group.MOVEMENT | {Op.CAST, Op.CONTIGUOUS}
-_UNIFORM = _VIEWS - {Op.PAD, Op.SHEAR}  # of a constant they make a constant
 
 
 def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Node | None]:
@@ -142,8 +141,8 @@ def _is_contraction(node: Node) -> bool:
 
 def _constant(node: Node) -> float:
     """The one value of every element of `node`; NaN if there is none."""
-    node = _behind(node, _UNIFORM)
-    return float(node.arg.value) if node.op is Op.CONST else math.nan
+    value = constant_of(node)
+    return math.nan if value is None else float(value.real)
 
 
 def _behind(node: Node, views: AbstractSet[Op]) -> Node:

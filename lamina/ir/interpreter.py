@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from lamina import dtypes
-from lamina.dtypes import DType, Scalar
+from lamina.dtypes import DType
 from lamina.errors import VerifyError
 from lamina.ir.monoids import Monoid
-from lamina.ir.node import Node, full, toposort
+from lamina.ir.node import Node, const, constant_of, full, toposort
 from lamina.ir.ops import Op, Reduce
 
 Array = Any  # numpy.ndarray
@@ -162,15 +162,9 @@ EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
 }  # fmt: skip
 
 
-def constant_of(node: Node) -> Scalar | None:
-    """The value of a constant, CONST or EXPAND of CONST, or None for any other node."""
-    scalar = node.src[0] if node.op is Op.EXPAND else node
-    return scalar.arg.value if scalar.op is Op.CONST else None
-
-
 def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node:
     """The constant that `op` makes of constants, at compile time."""
-    src = tuple(one.src[0] if one.op is Op.EXPAND else one for one in operands)
+    src = tuple(const(constant_of(one), one.dtype) for one in operands)  # type: ignore[arg-type]
     scalar = Node(op, src, arg)
     (value,) = evaluate([scalar])
     return full(operands[0].shape, value.item(), scalar.dtype)

@@ -13,11 +13,12 @@ from weakref import ref
 
 from lamina.dtypes import SHORT, DType, Scalar
 from lamina.ir.infer import INFER
-from lamina.ir.ops import Const, Op
+from lamina.ir.ops import Const, Group, Op
 from lamina.shape import Shape
 
 T = TypeVar("T")
 _BY_TEXT = {Op.CONST, Op.PAD}
+_MOVES = Group.MOVEMENT - {Op.PAD, Op.SHEAR}  # which add no zeros
 
 
 def _binary(op: Op, *, reflected: bool = False) -> Callable[[Node, Node | Scalar], Node]:
@@ -135,6 +136,13 @@ def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
     """A constant expanded to `shape`."""
     scalar = const(value, dtype)
     return Node(Op.EXPAND, (scalar,), shape) if shape else scalar
+
+
+def constant_of(node: Node) -> Scalar | None:
+    """The value of a constant, however it is moved, or None for any other node."""
+    while node.op in _MOVES:
+        node = node.src[0]
+    return node.arg.value if node.op is Op.CONST else None
 
 
 def toposort(sinks: Iterable[T], within: Callable[[T], bool] | None = None) -> list[T]:

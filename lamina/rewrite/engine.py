@@ -14,8 +14,7 @@ from math import inf
 from typing import Any, NoReturn
 
 from lamina.errors import VerifyError
-from lamina.ir.interpreter import constant_of
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node, constant_of, toposort
 from lamina.ir.ops import Op
 from lamina.rewrite.rules import Kinds, Rule
 

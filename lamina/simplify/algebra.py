@@ -16,8 +16,8 @@ import math
 
 from lamina.dtypes import DType, bool_
 from lamina.ir.build import select as where
-from lamina.ir.interpreter import constant_of, fold
-from lamina.ir.node import Node
+from lamina.ir.interpreter import fold
+from lamina.ir.node import Node, constant_of
 from lamina.ir.ops import Kinds, Op
 from lamina.rewrite.engine import RuleSet
 from lamina.rewrite.rules import equation, hole, on

@@ -1,8 +1,5 @@
 """Rules of movement operations and reductions: functions, as they calculate with shapes. Kernels
-have indices in place of movement: here is only what changes how kernels are made.
-
-Constants are kept as CONST or EXPAND of CONST, whatever moves them.
-"""
+have indices in place of movement: here is only what changes how kernels are made."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from math import gcd
 
 from lamina.dtypes import accumulator, bool_, float32, int64, uint8
 from lamina.ir import build
-from lamina.ir.interpreter import constant_of
 from lamina.ir.monoids import ADD, COMPLEX_MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
@@ -22,15 +18,6 @@ LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how 
 LONGEST, MOST = 1 << 20, 512  # elements that one result is reduced from in as many parts
 FEW = 16  # running values beside each other that are fewer than a vector has lanes
 DEEP, HELD = 1 << 13, 1 << 10  # products in a sum that is taken in parts, and at least in a part
-
-
-@on(Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.SHRINK)
-def move_constant(node: Node) -> Node | None:
-    """A constant moved is the same constant in another shape."""
-    x = node.src[0]
-    if constant_of(x) is None:
-        return None
-    return build.expand(x.src[0] if x.op is Op.EXPAND else x, node.shape)
 
 
 @on(Op.RESHAPE)
@@ -63,16 +50,6 @@ def permute(node: Node) -> Node | None:
     return build.reshape(x, node.shape) if large == sorted(large) else None
 
 
-@on(Op.FLIP)
-def flip(node: Node) -> Node | None:
-    """No flip of axes of size 1, one instead of two."""
-    x = node.src[0]
-    axes = {axis for axis in node.arg if x.shape[axis] > 1}
-    if x.op is Op.FLIP:
-        x, axes = x.src[0], axes ^ set(x.arg)
-    return build.flip(x, sorted(axes))
-
-
 @on(Op.REDUCE)
 def reduce_single(node: Node) -> Node | None:
     """Axes of size 1 need no reduction; they are reshaped away."""
@@ -103,9 +80,7 @@ def scatter_one(node: Node) -> Node | None:
     return build.select(hit, new if monoid is None else monoid.combine((base,), (new,))[0], base)
 
 
-MOVEMENT = RuleSet(
-    "movement", [move_constant, reshape, pad, permute, flip, reduce_single, scatter_one]
-)
+MOVEMENT = RuleSet("movement", [reshape, pad, permute, reduce_single, scatter_one])
 
 
 # Rules that come last, before kernels are made.
