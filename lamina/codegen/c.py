@@ -27,7 +27,8 @@ from lamina.ir.ops import Group, Op
 from lamina.kernel.schedule import Nest
 from lamina.simplify import index as ix
 
-TEXTS = ("prelude", "arithmetic", "vectors", "floats", "math")  # beside this file, in order
+# Beside this file, in order.
+TEXTS = ("prelude.c", "arithmetic.c", "vectors.c", "floats.c", "math.c")
 TYPES = SHORT | {bool_: "_Bool"}
 TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
@@ -63,7 +64,7 @@ def _call(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> s
     """A function of vectors where there is one, else of scalars, lane by lane."""
     name, whole = node.op.name.lower(), node.op in (Op.MAX, Op.MIN, Op.TRUNC)
     if out.dtype is float32 and node.op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
-        printer.need("math", out.lanes)
+        printer.need("math.c", out.lanes)
         whole = True
     if whole or out.lanes == 1:
         arguments = (printer.widened(one, out) for one in operands)
@@ -103,7 +104,7 @@ def _cast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> s
     if out.dtype is bool_:
         return f"({text} != 0)"
     if value.dtype.is_small or out.dtype.is_small:
-        printer.need("floats", out.lanes)
+        printer.need("floats.c", out.lanes)
         lanes = f"x{out.lanes}" if out.lanes > 1 else ""
         return f"{SHORT[value.dtype]}_to_{SHORT[out.dtype]}{lanes}({text})"
     kind = printer.type(out)
@@ -160,12 +161,12 @@ class CPrinter(NestPrinter):
         return name if value.lanes == 1 else self._vector(name, value.lanes)
 
     def _vector(self, name: str, lanes: int) -> str:
-        self.need("vectors", lanes)
+        self.need("vectors.c", lanes)
         return f"{name}x{lanes}"
 
     def need(self, text: str, lanes: int) -> None:
         """The program needs one of `TEXTS` about vectors."""
-        self.needed |= {("vectors", lanes), (text, lanes)}
+        self.needed |= {("vectors.c", lanes), (text, lanes)}
 
     def literal(self, node: Node) -> Value:
         value, dtype = node.arg
@@ -285,15 +286,21 @@ class CPrinter(NestPrinter):
 
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
-        kernel, lines = self.nest.kernel, list[str]()
-        for number, parameter in enumerate(kernel.parameters):
-            const, kind = "" if parameter.written else "const ", ELEMENTS[parameter.dtype]
-            name = f"{const}{kind} *restrict p{number} = b[{number}];"
-            scratch = f"{kind} p{number}[{parameter.size}] SCRATCH;"
-            lines.append(scratch if parameter.memory == "scratch" else name)
-        parallel = [axis for axis in kernel.row_axes if axis in self.given]
-        lines += self.indices(parallel, "chunk")
+        pointers, lines = self.arrays()
+        parallel = [axis for axis in self.nest.kernel.row_axes if axis in self.given]
+        lines = [*map("POINTER({});".format, pointers), *lines, *self.indices(parallel, "chunk")]
         return f"KERNEL({self.function}) {{\n{self.body(lines)}}}", points(parallel)
+
+    def arrays(self) -> tuple[list[str], list[str]]:
+        """What macros take of each array in device memory, and the definitions of other arrays."""
+        pointers, own = list[str](), list[str]()
+        for number, parameter in enumerate(self.nest.kernel.parameters):
+            const, kind = "" if parameter.written else "const ", ELEMENTS[parameter.dtype]
+            if parameter.memory == "scratch":
+                own.append(f"{kind} p{number}[{parameter.size}] SCRATCH;")
+            else:
+                pointers.append(f"{const}{kind}, {number}")
+        return pointers, own
 
     def indices(self, axes: Sequence[Node], chunk: str) -> Iterator[str]:
         """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for."""
@@ -315,8 +322,8 @@ class CPrinter(NestPrinter):
 
 
 def prelude(name: str, lanes: int = 0) -> str:
-    """A C text beside this file; one about vectors for a number of lanes."""
-    text = Path(__file__).with_name(f"{name}.c").read_text(encoding="utf-8")
+    """A text beside this file; one about vectors for a number of lanes."""
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     return re.sub(r"\bN\b|(?<=x)N", str(lanes), text) if lanes else text
 
 
@@ -338,10 +345,6 @@ def print_program(
             text, chunks = CPrinter(nest, name, needed).print()
         functions[text] = name
         entries[kernel] = name, chunks
-    pointers = [
-        f"buffers[{program.place(slot)}]" if slot.kind in ("input", "output")
-        else f"(u8 *)buffers[0] + {slot.offset}" for slot in program.slots
-    ]  # fmt: skip
     body = []
     for number, chain in enumerate(program.chains):
         slots = list(dict.fromkeys(slot for launch in chain for slot in launch.slots))
@@ -353,7 +356,8 @@ def print_program(
             chunks //= steps
             text = _print_chain(program, chain, slots, entries, steps)
             name = functions.setdefault(text, f"chain{len(functions)}")
-        arguments = ", ".join(pointers[slot] for slot in slots)
+        held = map(program.slots.__getitem__, slots)
+        arguments = ", ".join(f"AT({program.place(one)}, {one.offset})" for one in held)
         call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
         body.append(f"    LAUNCH({number}, {call}, {arguments})")
     texts = sorted(needed, key=lambda one: (TEXTS.index(one[0]), one[1]))

@@ -1,5 +1,11 @@
 /* What programs for GPUs have, whatever the dialect. */
 
+#define SCRATCH /* of each thread */
+#define EACH_BLOCK(word, threads, workers) const word worker = BLOCK
+#define EACH_THREAD(word, threads, workers) \
+    const word worker = (word)BLOCK * threads + THREAD; \
+    if (worker >= workers) return
+
 #define LIBRARY32(name) INLINE f32 name##_f32(f32 x) { return BUILTIN(name##f)(x); }
 LIBRARY32(exp) LIBRARY32(exp2) LIBRARY32(log) LIBRARY32(log2) LIBRARY32(sin) LIBRARY32(cos)
 LIBRARY32(atan) LIBRARY32(erf)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 from lamina.codegen.base import Accumulation, Point, Run, Segment, Value
@@ -110,21 +109,11 @@ class GpuPrinter(CPrinter):
         """The kernel's function, and how to launch it but for its arguments."""
         grid = [axis for axis in self.nest.order if axis in self.given - set(self.rows_inside)]
         workers, word = points(grid), "u32" if points(grid) < 1 << 32 else "u64"
-        pointers, lines = [], []
-        for number, parameter in enumerate(self.nest.kernel.parameters):
-            kind = ELEMENTS[parameter.dtype]
-            if parameter.memory == "scratch":  # of each thread
-                lines.append(f"{kind} p{number}[{parameter.size}];")
-            else:
-                const = "" if parameter.written else "const "
-                pointers.append(f"{const}{kind}, {number}")
-                lines.append(f"ALIGNED(p{number});")
-        if self.cooperates:
-            lines.append(f"const {word} worker = BLOCK;")
-        else:
-            lines += [f"const {word} worker = ({word})BLOCK * {BLOCK} + THREAD;",
-                      f"if (worker >= {workers}) return;"]  # fmt: skip
-        lines += [*self.indices(grid, "worker"), *self.indices(self.rows_inside, "THREAD")]
+        pointers, lines = self.arrays()
+        lines = [*map("ALIGNED({});".format, pointers), *lines]
+        each = "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
+        lines += [f"{each}({word}, {self.threads}, {workers});", *self.indices(grid, "worker"),
+                  *self.indices(self.rows_inside, "THREAD")]  # fmt: skip
         if self.shared:
             lines.append(f"const {self.index} own = THREAD / {self.width};")
         arguments, first = self.head(pointers)
@@ -167,6 +156,5 @@ def print_program(
         shapes[launch.kernel]._replace(arguments=tuple(places[slot] for slot in launch.slots))
         for launch in program.launches
     )
-    own = (Path(__file__).with_name(one).read_text(encoding="utf-8") for one in printer.preludes)
-    preludes = [*own, prelude("arithmetic"), prelude("gpu"), KERNELS]
-    return "\n".join([*preludes, *functions]), tuple(launches)
+    preludes = map(prelude, (*printer.preludes, "arithmetic.c", "gpu.c"))
+    return "\n".join([*preludes, KERNELS, *functions]), tuple(launches)

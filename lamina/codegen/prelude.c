@@ -23,7 +23,9 @@ static double lamina_clock(void) {
 
 #define RUN void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds)
 #define KERNEL(name) static void name(void **b, long chunk)
+#define POINTER(kind, number) kind *restrict p##number = b[number]
 #define SCRATCH __attribute__((aligned(64)))
+#define AT(number, offset) ((u8 *)buffers[number] + offset)
 #define LINK(kernel, ...) { void *c[] = {__VA_ARGS__}; kernel(c, chunk); }
 #define CHAIN(name, bytes, steps, ...) \
     KERNEL(name) { \

@@ -12,7 +12,7 @@ typedef unsigned long long u64; typedef float f32; typedef double f64; typedef b
 #define BLOCK blockIdx.x
 #define BARRIER __syncthreads()
 #define UNROLL _Pragma("unroll 4")
-#define ALIGNED(p) __builtin_assume(((u64)p & 15) == 0)
+#define ALIGNED(kind, number) __builtin_assume(((u64)p##number & 15) == 0)
 #define inff() __int_as_float(0x7F800000)
 #define inf() __longlong_as_double(0x7FF0000000000000LL)
 template <class To, class From> INLINE To bits(From from) {

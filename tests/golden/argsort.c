@@ -9,8 +9,8 @@ sort1_64x100:
 */
 
 KERNEL(map0_64x100) {
-    const f32 *restrict p0 = b[0];
-    f32 *restrict p1 = b[1];
+    POINTER(const f32, 0);
+    POINTER(f32, 1);
     {
         for (i64 a3 = 0; a3 < 400; a3++) {
             const f32x16 t1 = *(const f32x16u *)(p0 + 16 * a3);
@@ -21,6 +21,6 @@ KERNEL(map0_64x100) {
 }
 SORT(sort1_64x100, f32, 100)
 RUN {
-    LAUNCH(0, map0_64x100(b, 0), buffers[2], (u8 *)buffers[0] + 51200)
-    LAUNCH(1, parallel(64, sort1_64x100, b), (u8 *)buffers[0] + 51200, buffers[1], (u8 *)buffers[0] + 0)
+    LAUNCH(0, map0_64x100(b, 0), AT(2, 0), AT(0, 51200))
+    LAUNCH(1, parallel(64, sort1_64x100, b), AT(0, 51200), AT(1, 0), AT(0, 0))
 }

@@ -5,8 +5,8 @@ bind(a3, vector)
 */
 
 KERNEL(fold0_100) {
-    const f32 *restrict p0 = b[0];
-    f32 *restrict p1 = b[1];
+    POINTER(const f32, 0);
+    POINTER(f32, 1);
     {
         for (i64 a2 = 0; a2 < 6; a2++) {
             f32x16 t2 = splat_f32x16(0.0f);
@@ -29,5 +29,5 @@ KERNEL(fold0_100) {
     }
 }
 RUN {
-    LAUNCH(0, fold0_100(b, 0), buffers[2], buffers[1])
+    LAUNCH(0, fold0_100(b, 0), AT(2, 0), AT(1, 0))
 }

@@ -6,8 +6,8 @@ bind(a4, vector)
 */
 
 KERNEL(map0_64x100) {
-    const f32 *restrict p0 = b[0];
-    f32 *restrict p1 = b[1];
+    POINTER(const f32, 0);
+    POINTER(f32, 1);
     {
         for (i64 a3 = 0; a3 < 400; a3++) {
             const f32x16 t1 = *(const f32x16u *)(p0 + 16 * a3);
@@ -23,5 +23,5 @@ KERNEL(map0_64x100) {
     }
 }
 RUN {
-    LAUNCH(0, map0_64x100(b, 0), buffers[2], buffers[1])
+    LAUNCH(0, map0_64x100(b, 0), AT(2, 0), AT(1, 0))
 }

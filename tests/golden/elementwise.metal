@@ -8,10 +8,9 @@ map0_64x100<<<25, 256>>>
 */
 
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    ALIGNED(p0);
-    ALIGNED(p1);
-    const u32 worker = (u32)BLOCK * 256 + THREAD;
-    if (worker >= 6400) return;
+    ALIGNED(const f32, 0);
+    ALIGNED(f32, 1);
+    EACH_THREAD(u32, 256, 6400);
     const i32 a2 = worker % 6400;
     {
         const f32 t1 = p0[a2];

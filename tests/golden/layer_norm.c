@@ -8,8 +8,8 @@ bind(a0, parallel)
 */
 
 KERNEL(fold0_64x100) {
-    const f32 *restrict p0 = b[0];
-    f32 *restrict p1 = b[1];
+    POINTER(const f32, 0);
+    POINTER(f32, 1);
     const i64 a0 = chunk % 64;
     {
         f32x16 t2 = splat_f32x16(0.0f);
@@ -145,5 +145,5 @@ KERNEL(fold0_64x100) {
     }
 }
 RUN {
-    LAUNCH(0, parallel(64, fold0_64x100, b), buffers[2], buffers[1])
+    LAUNCH(0, parallel(64, fold0_64x100, b), AT(2, 0), AT(1, 0))
 }

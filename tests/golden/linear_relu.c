@@ -12,10 +12,10 @@ bind(a7, parallel)
 */
 
 KERNEL(fold0_60x70) {
-    const f32 *restrict p0 = b[0];
-    const f32 *restrict p1 = b[1];
-    const f32 *restrict p2 = b[2];
-    f32 *restrict p3 = b[3];
+    POINTER(const f32, 0);
+    POINTER(const f32, 1);
+    POINTER(const f32, 2);
+    POINTER(f32, 3);
     const i64 a3 = chunk % 3;
     const i64 a7 = (chunk / 3) % 5;
     if (a3 < 2) {
@@ -412,5 +412,5 @@ KERNEL(fold0_60x70) {
     }
 }
 RUN {
-    LAUNCH(0, parallel(15, fold0_60x70, b), buffers[2], buffers[3], buffers[4], buffers[1])
+    LAUNCH(0, parallel(15, fold0_60x70, b), AT(2, 0), AT(3, 0), AT(4, 0), AT(1, 0))
 }

@@ -4,8 +4,8 @@ scan0_64x100:
 */
 
 KERNEL(scan0_64x100) {
-    const f32 *restrict p0 = b[0];
-    f32 *restrict p1 = b[1];
+    POINTER(const f32, 0);
+    POINTER(f32, 1);
     {
         for (i64 a0 = 0; a0 < 64; a0++) {
             f32 t2 = 0.0f;
@@ -19,5 +19,5 @@ KERNEL(scan0_64x100) {
     }
 }
 RUN {
-    LAUNCH(0, scan0_64x100(b, 0), buffers[2], buffers[1])
+    LAUNCH(0, scan0_64x100(b, 0), AT(2, 0), AT(1, 0))
 }

@@ -7,10 +7,9 @@ scan0_64x100<<<1, 256>>>
 */
 
 KERNEL(256) scan0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    ALIGNED(p0);
-    ALIGNED(p1);
-    const u32 worker = (u32)BLOCK * 256 + THREAD;
-    if (worker >= 64) return;
+    ALIGNED(const f32, 0);
+    ALIGNED(f32, 1);
+    EACH_THREAD(u32, 256, 64);
     const i64 a0 = worker % 64;
     {
         f32 t2 = 0.0f;

@@ -9,7 +9,7 @@ scatter1_16x50:
 */
 
 KERNEL(map0_20x16) {
-    f32 *restrict p0 = b[0];
+    POINTER(f32, 0);
     {
         for (i64 a3 = 0; a3 < 20; a3++) {
             *(f32x16u *)(p0 + 16 * a3) = splat_f32x16(0.0f);
@@ -17,9 +17,9 @@ KERNEL(map0_20x16) {
     }
 }
 KERNEL(scatter1_16x50) {
-    const i64 *restrict p0 = b[0];
-    const f32 *restrict p1 = b[1];
-    f32 *restrict p2 = b[2];
+    POINTER(const i64, 0);
+    POINTER(const f32, 1);
+    POINTER(f32, 2);
     {
         for (i64 a0 = 0; a0 < 16; a0++) {
             for (i64 a1 = 0; a1 < 50; a1++) {
@@ -34,6 +34,6 @@ KERNEL(scatter1_16x50) {
     }
 }
 RUN {
-    LAUNCH(0, map0_20x16(b, 0), buffers[1])
-    LAUNCH(1, scatter1_16x50(b, 0), buffers[3], buffers[2], buffers[1])
+    LAUNCH(0, map0_20x16(b, 0), AT(1, 0))
+    LAUNCH(1, scatter1_16x50(b, 0), AT(3, 0), AT(2, 0), AT(1, 0))
 }

@@ -14,20 +14,18 @@ scatter1_16x50<<<1, 256>>>
 */
 
 KERNEL(256) map0_20x16(POINTER(f32, 0) PLACE) {
-    ALIGNED(p0);
-    const u32 worker = (u32)BLOCK * 256 + THREAD;
-    if (worker >= 320) return;
+    ALIGNED(f32, 0);
+    EACH_THREAD(u32, 256, 320);
     const i64 a2 = worker % 320;
     {
         p0[a2] = 0.0f;
     }
 }
 KERNEL(256) scatter1_16x50(POINTER(const i64, 0), POINTER(const f32, 1), POINTER(f32, 2) PLACE) {
-    ALIGNED(p0);
-    ALIGNED(p1);
-    ALIGNED(p2);
-    const u32 worker = (u32)BLOCK * 256 + THREAD;
-    if (worker >= 16) return;
+    ALIGNED(const i64, 0);
+    ALIGNED(const f32, 1);
+    ALIGNED(f32, 2);
+    EACH_THREAD(u32, 256, 16);
     const i64 a0 = worker % 16;
     {
         for (i64 a1 = 0; a1 < 50; a1++) {

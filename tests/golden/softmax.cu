@@ -9,9 +9,9 @@ fold0_64x100<<<64, 64>>>
 */
 
 KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    ALIGNED(p0);
-    ALIGNED(p1);
-    const u32 worker = BLOCK;
+    ALIGNED(const f32, 0);
+    ALIGNED(f32, 1);
+    EACH_BLOCK(u32, 64, 64);
     const i64 a0 = worker % 64;
     const i64 own = THREAD / 1;
     {

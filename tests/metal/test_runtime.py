@@ -158,7 +158,7 @@ def test_each_source_is_compiled_once_and_as_it_must_be(device: metal.Device) ->
 def test_a_complaint_of_the_compiler_says_where(device: metal.Device) -> None:
     (Tensor([1.0]) + 1.0).realize()
     source = device.gpu._built[-1][0]
-    broken = source.replace("const u32 worker = (u32)BLOCK", "const u32 worker = (u33)BLOCK")
+    broken = source.replace("EACH_THREAD(u32", "EACH_THREAD(u33")
     with pytest.raises(CompileError, match=r"(?s)metal: kernel map0_1: .*:\d+:.*u33.*\(u33\)B"):
         device.library(broken)
     broken = source.replace("typedef float f32;", "typedef flat f32;")
