@@ -7,6 +7,7 @@ operation only changes the index; padding adds a condition; a reduction opens ax
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from operator import mul
 
@@ -36,10 +37,10 @@ class Lowering:
 
     def __init__(self, place_of: PlaceOf, plan: AxisPlan) -> None:
         self.place_of, self.plan = place_of, plan
+        self.value = cache(self._value)
         self.given = -1  # the axis of a reduction, by number, that is a loop around the kernel
         self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
-        self._memo: dict[tuple[Node, Index, Node], Node] = {}
         self._inner: dict[tuple[Shape, Index, Node], tuple[Index, Index]] = {}
 
     def new_axes(self, shape: Sequence[int], *, reduce: bool = False) -> tuple[Index, Index]:
@@ -82,15 +83,8 @@ class Lowering:
         pieces, two = self.plan.get(logical, (axis.arg.size,)), (axis.arg.size // factor, factor)
         return {**self.plan, logical: (*pieces[:position], *two, *pieces[position + 1 :])}
 
-    def value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:
+    def _value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:
         """The scalar `node[index]`; LOADs beneath happen only where `condition` holds."""
-        key = (node, index, condition)
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = self._value(node, index, condition)
-        return found
-
-    def _value(self, node: Node, index: Index, condition: Node) -> Node:
         op = node.op
         if op is Op.CONST:
             return node
