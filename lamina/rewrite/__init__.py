@@ -1,1 +1,1 @@
-"""Rewriting by rules: equations as data, compiled to Python, applied to a fixed point."""
+"""Rewriting by rules: equations as data, applied to a fixed point."""

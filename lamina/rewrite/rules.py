@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lamina.dtypes import Scalar, bool_, float32, int64
 from lamina.errors import VerifyError
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node, constant_of, toposort
 from lamina.ir.ops import Group, Hole, Op
 from lamina.ir.ops import Kinds as Kinds
 
@@ -40,12 +40,12 @@ def filled(term: Node, holes: dict[str, Node], like: Node) -> Node:
 
 
 class Rule(NamedTuple):
-    """A function from a node of `ops`, and from what holes match, to an equal node; to None or
-    itself means not to apply. An equation has forms of its left side that are matched."""
+    """A function from a node of `ops` to an equal node; to None or itself means not to apply. An
+    equation has forms of its left side that are matched."""
 
     name: str
     ops: tuple[Op, ...]
-    apply: Callable[..., Node | None]
+    apply: Callable[[Node], Node | None]
     forms: tuple[Node, ...] = ()
 
 
@@ -65,11 +65,29 @@ def equation(
         raise VerifyError(f"rule {name}: the left side {left.arg.name} is not an operation")
     if missing := _names(right) - _names(left):
         raise VerifyError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
+    forms = tuple(dict.fromkeys(_commuted(left)))
 
-    def apply(node: Node, /, **holes: Node) -> Node | None:
-        return filled(right, holes, node) if not guard or guard(**holes) else None
+    def apply(node: Node) -> Node | None:
+        for form in forms:
+            holes: dict[str, Node] = {}
+            if _fits(form, node, holes) and (guard is None or guard(**holes)):
+                return filled(right, holes, node)
+        return None
 
-    return Rule(name, (left.op,), apply, tuple(dict.fromkeys(_commuted(left))))
+    return Rule(name, (left.op,), apply, forms)
+
+
+def _fits(term: Node, node: Node, holes: dict[str, Node]) -> bool:
+    """Whether `node` is of the form `term`; `holes` gets what they match."""
+    if term.op is Op.HOLE:
+        name, _, kinds, constant = term.arg
+        known = holes.setdefault(name, node) is node and node.dtype.kind in kinds
+        return known and not (constant and constant_of(node) is None)
+    if term.op is Op.CONST:  # 0 and 0.0 are not -0.0
+        found, value = constant_of(node), term.arg.value
+        return found == value and str(found).removesuffix(".0") == str(value).removesuffix(".0")
+    operands = reversed(term.src), reversed(node.src)  # a constant tells most, and is the last
+    return node.op is term.op and all(map(_fits, *operands, itertools.repeat(holes)))
 
 
 def _names(term: Node) -> set[str]:

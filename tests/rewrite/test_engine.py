@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-
 import pytest
 
 from lamina.dtypes import bool_, float32, int32
@@ -29,10 +27,6 @@ f = hole("f", Kinds.FLOAT)
 a, b = hole("a", Kinds.INTEGER, constant=True), hole("b", Kinds.INTEGER, constant=True)
 
 
-def fails(x: Node, a: Node) -> bool:
-    raise ZeroDivisionError("on purpose")
-
-
 ADD_ZERO = equation("add_zero", x + 0, x)
 ADD_SAME = equation("add_same", x + x, x * 2)
 SWAP = equation("swap", x // y, y // x)
@@ -40,7 +34,6 @@ GROW = equation("grow", f / 2, (f + 1) / 2)
 TIMES_TO_SHIFT = equation("times_to_shift", x * 8, x << 3)
 SHIFT_TO_TIMES = equation("shift_to_times", x << 3, x * 8)
 ADD_CONSTANTS = equation("add_constants", (x + a) + b, x + a * b)
-GUARDED = equation("guarded", x % a, x, fails)
 
 
 def test_unchanged_nodes_keep_identity() -> None:
@@ -126,14 +119,6 @@ def test_a_rule_must_keep_shape_and_dtype() -> None:
 
     with pytest.raises(VerifyError, match="to_scalar"):
         rewrite([-X], RuleSet("wrong", [to_scalar]))
-
-
-def test_traceback_shows_generated_source() -> None:
-    with pytest.raises(ZeroDivisionError) as caught:
-        rewrite([X % 5], RuleSet("test", [GUARDED]))
-    shown = "".join(traceback.format_exception(caught.value))
-    assert "rule_guarded(n, a=n1, x=n0)" in shown
-    assert "rules test" in shown
 
 
 def test_rules_apply_in_their_order() -> None:
