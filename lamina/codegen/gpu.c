@@ -1,4 +1,8 @@
-/* What programs for GPUs have, whatever the dialect. */
+/* What programs for GPUs have, whatever the dialect. Before it come `arithmetic.c` and the prelude of
+   the dialect, which has types (`i8` to `f64`) and casts of halves; KERNEL, POINTER and PLACE, of which
+   the head of a kernel consists; THREAD, BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, INLINE, BITS and
+   BUILTIN, as they are used here, in kernels and in `arithmetic.c`; and `exchange`, which gives what
+   that thread of the block has whose number differs in one bit. */
 
 #define SCRATCH /* of each thread */
 #define EACH_BLOCK(word, threads, workers) const word worker = BLOCK

@@ -1,10 +1,7 @@
 """GPUs: a program is one translation unit in a C++ without headers, and a launch for each kernel.
 
-What dialects of that language do not share is in preludes: `prelude.cu` is that of CUDA. It has
-types (`i8` to `f64`) and casts of halves; KERNEL, POINTER and PLACE, of which the head of a kernel
-consists; THREAD, BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, INLINE, BITS and BUILTIN, as they are
-used below, in `arithmetic.c` and in `gpu.c`; and `exchange`, which gives what that thread of the
-block has whose number differs in one bit.
+What dialects of that language do not share is in preludes, of which `gpu.c` says what they have:
+`prelude.cu` is that of CUDA.
 
 Rows bound to the grid are run by a thread each or, where a loop inside them is bound to threads,
 by a block each, in which neighbouring threads take the rows bound to threads. Such a loop goes in

@@ -1,12 +1,6 @@
 """C source to running code: compile once, load with ctypes, call with as little as possible.
 
-A program is one translation unit that exports
-
-    void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds);
-
-`seconds` is null, or has room for the time of each kernel. `parallel(n, body, arg)` calls
-``body(arg, i)`` for every i below n on the pool of `pool.c`; its type is
-``void (*)(long n, void (*body)(void *arg, long i), void *arg)``.
+A program is one translation unit that exports `lamina_run`, which `pool.c` defines and calls.
 """
 
 from __future__ import annotations

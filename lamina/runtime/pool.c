@@ -37,6 +37,8 @@
 #define BLOCKS_A_THREAD 32
 #define STACK_BYTES (8u << 20)   /* bodies keep scratch arrays there; macOS gives 512 KiB */
 
+/* What a program exports as `lamina_run`. `seconds` is null, or has room for the time of each of its
+   kernels; parallel(n, body, arg) calls body(arg, i) for every i below n. */
 typedef void (*lamina_body)(void *arg, long i);
 typedef void (*lamina_parallel_fn)(long n, lamina_body body, void *arg);
 typedef void (*lamina_program)(void **buffers, lamina_parallel_fn parallel, double *seconds);
