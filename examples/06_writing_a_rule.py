@@ -7,9 +7,8 @@ from lamina.errors import VerifyError
 from lamina.explain.text import to_text
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
-from lamina.ir.ops import BufferRef, Op
-from lamina.rewrite.engine import RuleSet, rewrite
-from lamina.rewrite.rules import Kinds, equation, hole
+from lamina.ir.ops import BufferRef, Kinds, Op
+from lamina.rewrite import RuleSet, equation, hole, rewrite
 
 # The greater and the smaller of two integers add up to their sum. x and y are holes, which say
 # what they stand for. A float has no such rule: NaN wins in both, but the sum may differ in -0.0.

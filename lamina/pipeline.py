@@ -36,7 +36,7 @@ from lamina.kernel.heuristic import Knobs, schedule_kernel, search
 from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
-from lamina.rewrite.engine import rewrite
+from lamina.rewrite import rewrite
 from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer, heap_of
 from lamina.runtime.buffer import Launch as GpuLaunch

@@ -18,9 +18,8 @@ from lamina.dtypes import DType, bool_
 from lamina.ir.build import select as where
 from lamina.ir.interpreter import fold
 from lamina.ir.node import Node, constant_of
-from lamina.ir.ops import Kinds, Op
-from lamina.rewrite.engine import RuleSet
-from lamina.rewrite.rules import equation, hole, on
+from lamina.ir.ops import Group, Kinds, Op
+from lamina.rewrite import RuleSet, equation, hole, on
 from lamina.simplify.movement import MOVEMENT
 
 
@@ -30,17 +29,12 @@ def has_exact_reciprocal(f: Node, d: Node) -> bool:
     return abs(significand) == 0.5 and f.dtype.least <= exponent - 1 <= -f.dtype.least
 
 
-# Transcendental functions are left out, since every target may round them in its own way.
-@on(
-    Op.NEG, Op.NOT, Op.ADD, Op.MUL, Op.DIV, Op.IDIV, Op.MOD, Op.MAX, Op.MIN, Op.LT, Op.EQ, Op.AND,
-    Op.OR, Op.XOR, Op.CAST,
-)  # fmt: skip
+# Left out is what every target may round in its own way, and bits: those of a NaN are not kept.
+@on(*(Group.ELEMENTWISE - Group.TRANSCENDENTAL - {Op.POW, Op.BITCAST}))
 def fold_constants(node: Node) -> Node | None:
     """An operation on constants is a constant."""
-    for one in node.src:
-        if constant_of(one) is None:
-            return None
-    return fold(node.op, node.src, node.arg)
+    known = all(constant_of(one) is not None for one in node.src)
+    return fold(node.op, node.src, node.arg) if known else None
 
 
 # In MAX and MIN the order of operands shows in the zero that they make of 0.0 and -0.0.

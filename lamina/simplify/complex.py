@@ -60,8 +60,6 @@ def _joined(node: Node, parts: Parts) -> Node:
     """`node` as one real array: complex parts alternate along a new last axis."""
     if len(parts) == 1:
         return parts[0]
-    if node.op is Op.BUFFER:
-        return _stored(node)
     shape = (*node.shape, 2)
     re, im = (expand(reshape(part, (*node.shape, 1)), shape) for part in parts)
     joined = select(expand(iota(2, int64).eq(0), shape), re, im)

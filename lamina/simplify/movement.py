@@ -10,8 +10,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD, COMPLEX_MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
-from lamina.rewrite.engine import RuleSet
-from lamina.rewrite.rules import on
+from lamina.rewrite import RuleSet, on
 from lamina.shape import prod
 
 LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many at least

@@ -15,8 +15,6 @@ from lamina.tensor import real_math as real
 
 Parts = tuple[Node, Node]
 
-_INF = math.inf
-
 
 def parts(z: Node) -> Parts:
     """The real and the imaginary part."""
@@ -37,8 +35,8 @@ def _zero_keeping(factor: Node, other: Node) -> Node:
 
 
 def exp(re: Node, im: Node) -> Parts:
-    gone = re.eq(-_INF) & ~real.is_finite(im)
-    lost = re.eq(_INF) & ~real.is_finite(im)
+    gone = re.eq(-math.inf) & ~real.is_finite(im)
+    lost = re.eq(math.inf) & ~real.is_finite(im)
     size, turn = unary(Op.EXP, re), select(gone, im.lift(0), im)
     value_re = select(lost, re, _zero_keeping(size, unary(Op.COS, turn)))
     return value_re, select(turn.eq(0), turn, _zero_keeping(size, unary(Op.SIN, turn)))
@@ -49,7 +47,7 @@ def expm1(re: Node, im: Node) -> Parts:
     level = real.expm1(re)
     value = select(im.eq(0), level, level * unary(Op.COS, im) - half * half * 2)
     plain_re, plain_im = exp(re, im)
-    value = select(re.eq(_INF), plain_re, select(re.eq(-_INF), re.lift(-1), value))
+    value = select(re.eq(math.inf), plain_re, select(re.eq(-math.inf), re.lift(-1), value))
     return select(re.eq(0) & im.eq(0), re.lift(0), value), plain_im
 
 
@@ -70,7 +68,7 @@ def sqrt(re: Node, im: Node) -> Parts:
     endless = real.is_inf(im)
     size = unary(Op.SQRT, real.absolute(re) * 0.5 + real.hypot(re, im) * 0.5)
     other = real.absolute(im) * 0.5 / select(size.eq(0), re.lift(1), size)
-    size, other = (select(endless, re.lift(_INF), one) for one in (size, other))
+    size, other = (select(endless, re.lift(math.inf), one) for one in (size, other))
     left = real.signbit(re)
     return select(left, other, size), real.copysign(select(left, size, other), im)
 
@@ -87,7 +85,7 @@ def cosh(re: Node, im: Node) -> Parts:
     value_re = real.cosh(re) * unary(Op.COS, im)
     flat = real.copysign(re.lift(0), re) * real.copysign(re.lift(1), im)
     value_im = select(re.eq(0) | im.eq(0), flat, real.sinh(re) * unary(Op.SIN, im))
-    return select(endless, re.lift(_INF), value_re), value_im
+    return select(endless, re.lift(math.inf), value_re), value_im
 
 
 def tanh(re: Node, im: Node) -> Parts:
@@ -120,7 +118,7 @@ def acosh(re: Node, im: Node) -> Parts:
 def asinh(re: Node, im: Node) -> Parts:
     (a, b), (c, d) = sqrt(im + 1, -re), sqrt(1 - im, re)
     endless = real.is_inf(re) | real.is_inf(im)
-    size = select(endless, real.copysign(re.lift(_INF), re), real.asinh(a * d - b * c))
+    size = select(endless, real.copysign(re.lift(math.inf), re), real.asinh(a * d - b * c))
     far = real.atan2(im, real.absolute(re))
     angle = select(endless, far, real.atan2(im, a * c - b * d))
     return size, select(im.eq(0), im, angle)

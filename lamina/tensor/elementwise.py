@@ -15,7 +15,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from lamina.dtypes import DType, bool_, default_float, default_int, float32
 from lamina.errors import ArgumentError, DTypeError
 from lamina.ir.build import cast, expand, full, select, unary
-from lamina.ir.node import Node
+from lamina.ir.node import Node, constant_of
 from lamina.ir.ops import Op
 from lamina.tensor import complex_math as cx
 from lamina.tensor import real_math as rm
@@ -171,8 +171,7 @@ def _remainder(a: Node, b: Node) -> Node:
 
 
 def _power(a: Node, b: Node) -> Node:
-    exponent = b.src[0] if b.op is Op.EXPAND else b
-    if exponent.op is Op.CONST and exponent.arg.value == 2:
+    if constant_of(b) == 2:
         return a * a
     return cx.power(a, b) if a.dtype.is_complex else Node(Op.POW, (a, b))
 

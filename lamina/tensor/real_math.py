@@ -14,19 +14,17 @@ from lamina.ir.build import bitcast, select, unary
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
-_INF = math.inf
-
 
 def is_nan(x: Node) -> Node:
     return ~x.eq(x)
 
 
 def is_finite(x: Node) -> Node:
-    return (x < _INF) & (x > -_INF)
+    return (x < math.inf) & (x > -math.inf)
 
 
 def is_inf(x: Node) -> Node:
-    return x.eq(_INF) | x.eq(-_INF)
+    return x.eq(math.inf) | x.eq(-math.inf)
 
 
 def bits(x: Node) -> Node:
@@ -83,7 +81,7 @@ def expm1(x: Node) -> Node:
 def log1p(x: Node) -> Node:
     """log(1 + x), corrected for what the sum 1 + x lost."""
     total = x + 1
-    usable = (total > 0) & (total < _INF)
+    usable = (total > 0) & (total < math.inf)
     safe = select(usable, total, x.lift(1))
     lost = select(usable, (safe - 1) - select(usable, x, x.lift(0)), x.lift(0))
     exact = unary(Op.LOG, total) - lost / safe
@@ -148,7 +146,7 @@ def atan2(y: Node, x: Node) -> Node:
     coordinates, and ratios stay below 1: both keep the derivatives on the axes."""
     up, right = select(signbit(y), -y, y), select(signbit(x), -x, x)
     steep = up > right
-    same = up.eq(right) & (up.eq(0) | up.eq(_INF))
+    same = up.eq(right) & (up.eq(0) | up.eq(math.inf))
     low, high = select(steep, right, up), select(steep, up, right)
     level = select(up.eq(0), x.lift(0), x.lift(1))
     angle = unary(Op.ATAN, select(same, level, low) / select(same, x.lift(1), high))
@@ -169,11 +167,11 @@ def hypot(x: Node, y: Node) -> Node:
     """sqrt(x*x + y*y) without overflow."""
     a, b = absolute(x), absolute(y)
     high, low = Node(Op.MAX, (a, b)), Node(Op.MIN, (a, b))
-    plain = (high > 0) & (high < _INF)
+    plain = (high > 0) & (high < math.inf)
     ratio = select(plain, low, x.lift(0)) / select(plain, high, x.lift(1))
     value = select(plain, high, x.lift(1)) * unary(Op.SQRT, ratio * ratio + 1)
-    infinite = a.eq(_INF) | b.eq(_INF)
-    return select(infinite, x.lift(_INF), select(plain, value, high))
+    infinite = a.eq(math.inf) | b.eq(math.inf)
+    return select(infinite, x.lift(math.inf), select(plain, value, high))
 
 
 def logaddexp(x: Node, y: Node) -> Node:

@@ -16,7 +16,7 @@ from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Reduce
-from lamina.rewrite.engine import rewrite
+from lamina.rewrite import rewrite
 from lamina.simplify.movement import PREPARE
 from tests.codegen.running import leaf, run
 

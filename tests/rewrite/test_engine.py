@@ -7,9 +7,8 @@ import pytest
 from lamina.dtypes import bool_, float32, int32
 from lamina.errors import VerifyError
 from lamina.ir.node import Node, const, full
-from lamina.ir.ops import Op
-from lamina.rewrite.engine import Applied, RuleSet, rewrite
-from lamina.rewrite.rules import Kinds, equation, hole, on
+from lamina.ir.ops import Kinds, Op
+from lamina.rewrite import Applied, RuleSet, equation, hole, on, rewrite
 from lamina.simplify.algebra import SIMPLIFY, fold_constants
 from tests.generators import leaf
 

@@ -14,8 +14,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Scatter
-from lamina.rewrite.engine import Applied, RuleSet, rewrite
-from lamina.rewrite.rules import on
+from lamina.rewrite import Applied, RuleSet, on, rewrite
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.movement import PREPARE
 from tests.generators import Style, leaf, random_graph

@@ -15,9 +15,8 @@ from lamina.dtypes import ALL, STORAGE_ONLY, bool_
 from lamina.errors import DTypeError
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, full, toposort
-from lamina.ir.ops import Hole, Op
-from lamina.rewrite.engine import rewrite
-from lamina.rewrite.rules import Kinds, Rule, equation, hole
+from lamina.ir.ops import Hole, Kinds, Op
+from lamina.rewrite import Rule, equation, hole, rewrite
 from lamina.shape import Shape
 from lamina.simplify.algebra import SIMPLIFY
 from tests.generators import leaf, special_value, special_values

@@ -1,1 +1,0 @@
-"""Rewriting by rules: equations as data, applied to a fixed point."""
