@@ -193,7 +193,8 @@ CPU = Backend(
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
 OF_GPUS = Memory(in_blocks=False, cost=32, pitch=128)
-CUDA = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, True, knobs),
+CUDA = Backend(OF_GPUS._replace(pads=False),
+               lambda kernel, _, knobs: schedule_for_gpu(kernel, True, knobs),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
 METAL = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, False, knobs),
                 partial(gpu.print_program, MetalPrinter), MetalProgram)  # fmt: skip

@@ -68,7 +68,7 @@ INLINE void start_barriers(u64 *full, int count, int tiles) {
 #if __CUDA_ARCH__ < 900
 #define HAS_ENGINE 0
 INLINE void wait_for_engine(u64 *, u32) {}
-template <int turned, class... Arguments> INLINE bool copy_tile(Arguments...) { return false; }
+template <int turned, bool pixels, class... Arguments> INLINE bool copy_tile(Arguments...) { return false; }
 #else
 #define HAS_ENGINE 1
 INLINE void expect_bytes(u64 *full, u32 bytes) {
@@ -100,20 +100,40 @@ INLINE void copy_box(void *to, const Map *map, u64 *full, int a, int b, int c, i
 INLINE void copy_box(void *to, const Map *map, u64 *full, int a, int b, int c, int d, int e) {
     COPY_BOX("5d", "%3, %4, %5, %6, %7", "r"(a), "r"(b), "r"(c), "r"(d), "r"(e));
 }
-template <int turned, class T, int size, class... Places>
+/* Pixels of images of one to three axes: where the first one's window begins, and where in it. */
+#define COPY_PIXELS(rank, places, offsets, ...) \
+    asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.im2col.mbarrier::complete_tx" \
+                 "::bytes [%0], [%1, {" places "}], [%2], {" offsets "};" \
+                 :: "r"(shared_address(to)), "l"(map), "r"(shared_address(full)), __VA_ARGS__ \
+                 : "memory")
+INLINE void copy_pixels(void *to, const Map *map, u64 *full, int a, int b, int c, u16 x) {
+    COPY_PIXELS("3d", "%3, %4, %5", "%6", "r"(a), "r"(b), "r"(c), "h"(x));
+}
+INLINE void copy_pixels(void *to, const Map *map, u64 *full, int a, int b, int c, int d, u16 x, u16 y) {
+    COPY_PIXELS("4d", "%3, %4, %5, %6", "%7, %8", "r"(a), "r"(b), "r"(c), "r"(d), "h"(x), "h"(y));
+}
+INLINE void copy_pixels(void *to, const Map *map, u64 *full, int a, int b, int c, int d, int e,
+                        u16 x, u16 y, u16 z) {
+    COPY_PIXELS("5d", "%3, %4, %5, %6, %7", "%8, %9, %10", "r"(a), "r"(b), "r"(c), "r"(d), "r"(e),
+                "h"(x), "h"(y), "h"(z));
+}
+template <int turned, bool pixels, class T, int size, class... Places>
 INLINE bool copy_tile(T (&tile)[size], const Map *map, u64 *full, int column, Places... places) {
     constexpr int width = 128 / sizeof(T), lines = turned ? width : size / width;
     if (threadIdx.x == 0) {
         expect_bytes(full, sizeof(tile));
         for (int i = 0; i < size / (lines * width); i++)
-            copy_box(tile + i * lines * width, map, full, column + i * width, (int)places...);
+            if constexpr (pixels)
+                copy_pixels(tile + i * lines * width, map, full, column + i * width, places...);
+            else
+                copy_box(tile + i * lines * width, map, full, column + i * width, places...);
     }
     return true;
 }
 #endif
 
-#define COPY_TILE(side, turned, ...) \
-    if (!copy_tile<turned>(side[slot], &side##_map, full + slot, __VA_ARGS__))
+#define COPY_TILE(side, turned, pixels, ...) \
+    if (!copy_tile<turned, pixels>(side[slot], &side##_map, full + slot, __VA_ARGS__))
 
 /* Products: 64 rows and 64 steps by four warps. The number of a thread's sums tells the columns. */
 

@@ -56,6 +56,7 @@ class Memory(NamedTuple):
     """What placement depends on of a device."""
 
     in_blocks: bool = True  # chains of kernels run in blocks of rows
+    pads: bool = True  # what is repeated is padded once: testing bounds again costs more
     cost: int = 12  # of what a second user reads rather than computes again
     pitch: int = 0  # bytes; the rows of large scratch are multiples apart, see `_in_memory`
 
@@ -335,7 +336,7 @@ def readers_of(groups: Iterable[KernelGroup]) -> Readers:
 def group_values(sinks: Sequence[Node], memory: Memory) -> list[KernelGroup]:
     """Kernels for everything that `sinks` need, in an order in which they can run."""
     users = users_of(sinks)
-    chosen = choose_values(sinks, users, memory.cost)
+    chosen = choose_values(sinks, users, memory)
     alone = {one for node in users if node.op in ALONE for one in (node, *node.src)}
     whole = alone.union(sinks)
     values = {one: one.shape if one in whole else _in_memory(one, memory.pitch) for one in chosen}
@@ -371,15 +372,15 @@ def group_values(sinks: Sequence[Node], memory: Memory) -> list[KernelGroup]:
 # Which values.
 
 
-def choose_values(sinks: Sequence[Node], users: Users, most: int) -> dict[Node, frozenset[Node]]:
+def choose_values(sinks: Sequence[Node], users: Users, on: Memory) -> dict[Node, frozenset[Node]]:
     """The nodes that get a buffer if anything outside their kernel reads them, in order, each with
-    the nodes that computing it takes; what costs `most` is not computed twice."""
+    the nodes that computing it takes."""
     values = {node for node in users if node.op in ALWAYS}.union(sinks)
     values.update(node.src[0] for node in users if node.op in (Op.ARGSORT, Op.COPY))
     ends, absorbed = _epilogues(users, values)
     values = (values | ends) - (absorbed - set(sinks))
-    values |= _repeated(users, values)
-    values |= _shared(users, values, most)
+    values |= _repeated(users, values, on.pads)
+    values |= _shared(users, values, on.cost)
     chosen: dict[Node, frozenset[Node]] = {}
     regions: dict[Node, frozenset[Node]] = {}
     for node in users:
@@ -455,14 +456,12 @@ def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
             for node, region in regions.items()}  # fmt: skip
 
 
-def _repeated(users: Users, values: set[Node]) -> set[Node]:
+def _repeated(users: Users, values: set[Node], pads: bool) -> set[Node]:
     """Values that an EXPAND would have computed once for each copy."""
-    cost, found = costs(users, values), set()
+    cost, found, moved = costs(users, values), set(), Group.MOVEMENT - {Op.PAD if pads else None}
     for source in (one.src[0] for one in users if one.op is Op.EXPAND):
         if prod(source.shape) > 1:
-            while source not in values and (
-                _resizes(source) > 0 or (source.op in Group.MOVEMENT and source.op is not Op.PAD)
-            ):
+            while source not in values and (_resizes(source) > 0 or source.op in moved):
                 source = source.src[0]
             # Testing the bounds of a PAD again costs more than the copy; so does reading twice as
             # many bytes.

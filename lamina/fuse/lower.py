@@ -120,7 +120,8 @@ class Lowering:
         if holds is ix.TRUE:
             return self.value(node, index, condition)
         value = self.value(node, index, ix.both(condition, holds))
-        guard = value.src[1] if value.op is Op.LOAD and len(value.src) > 1 else ix.TRUE
+        read = value.src[0] if value.op is Op.CAST else value
+        guard = read.src[1] if read.op is Op.LOAD and len(read.src) > 1 else ix.TRUE
         if ix.both(guard, holds) is guard and fill is const(0, fill.dtype):
             return value
         return Node(Op.WHERE, (holds, value, fill))

@@ -8,8 +8,9 @@ tensor cores and the copy engine of a GPU know this layout as the swizzle of 128
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from lamina.dtypes import SHORT, DType, bfloat16, float16, float32
@@ -49,7 +50,7 @@ class Product(NamedTuple):
 # With tensor cores, each of four warps has 16 rows: lane 4 * i + j has two neighbours from column
 # 2 * j on, in rows i and i + 8, and that every 8 columns. In float32 threads read chunks of four
 # neighbours, or of four steps in different banks.
-TILES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (64, 64): 0.5}
+TILES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
 PRODUCTS = {
     f"mma_{SHORT[dtype]}_{m}x{n}": Product(
         m, n, dtype, 4, rate, ((m // 64, 4, 2, 8),) * 2, ((n // 8, 4, 2),) * 2,
@@ -79,22 +80,26 @@ class Tensorize(Move):
         self.require(self.atom in PRODUCTS, f"an atom is one of {', '.join(PRODUCTS)}")
         self.require(not (nest.chains or nest.binding), "an axis is split or bound already")
         atom, found = PRODUCTS[self.atom], factors(nest.kernel)
-        known = {one.dtype for one in found[:2]} == {atom.dtype}
+        known = bool(found) and {one.dtype for one in found[0]} == {atom.dtype}
         self.require(known, f"that is no sum of products of {atom.dtype.name}")
-        *pair, row, column, step = found
-        others = [axis for axis in nest.kernel.row_axes if axis not in (row, column)]
+        pair, row, column, step = found
+        others = [axis for axis in nest.kernel.row_axes if axis not in (*row, *column)]
         sides = zip(pair, (row, column), atom[:2], (atom.rows, atom.columns), strict=True)
         number = count(1 + max(one.arg.number for one in nest.order))
         parts, tiles = list[Axes](), list[Store]()
-        for value, axis, size, splits in sides:
-            turned = is_minor(value, axis) and not is_minor(value, step)
-            blocks = -(-axis.arg.size // size)
-            band = BAND if axis is row and blocks % BAND == 0 else blocks
+        for value, axes, size, splits in sides:
+            turned = is_minor(value, axes[-1]) and not is_minor(value, step[-1])
+            blocks = -(-points(axes) // size)
+            band = BAND if axes is row and blocks % BAND == 0 else blocks
             lengths = (blocks // band, band, *splits[turned])
             new = tuple(ix.axis(next(number), one) for one in lengths)
-            index = ix.walk(new)
-            nest = rewalked(self, nest, {axis: index}, new, ix.inside(index, axis.arg.size))
-            tiles.append(Store(-1, index, value, (step, axis) if turned else (axis, step)))
+            rest = whole = ix.axis(next(number), points(axes))
+            places = dict.fromkeys(axes, rest)
+            for axis in reversed(axes):
+                places[axis], rest = ix.mod(rest, axis.arg.size), ix.floordiv(rest, axis.arg.size)
+            nest, index = rewalked(self, nest, places, (whole,)), ix.walk(new)
+            nest = rewalked(self, nest, {whole: index}, new, ix.inside(index, points(axes)))
+            tiles.append(Store(-1, index, value, (*step, *axes) if turned else (*axes, *step)))
             parts.append(new)
         (outer, inner, *rows), (far, near, *columns) = parts
         grid, pieces = (*others, outer, far, near, inner), (*rows, *columns)
@@ -107,10 +112,11 @@ class Tensorize(Move):
         )  # fmt: skip
 
 
-def factors(kernel: Kernel) -> tuple[Node, ...]:
+def factors(kernel: Kernel) -> tuple[Axes, ...]:
     """The two factors, of a dtype in the table, whose products a kernel's only reduction adds up
     for single elements, and the axes of rows, the first one's, of columns, and of steps; nothing if
-    it does not. Factors of 16 bits may be cast: their product is exact."""
+    it does not. Factors of 16 bits may be cast: their product is exact. Tiles walk several axes as
+    one: of steps if these are nowhere neighbours; of rows if results walk them so and steps are."""
     folds = [one for one in kernel.nodes if bound_axes(one)]
     single = all(len(one.axes) == kernel.rows and one.monoid is None for one in kernel.stores)
     if not single or [(one.op, one.arg.monoid) for one in folds] != [(Op.FOLD, ADD)]:
@@ -123,20 +129,28 @@ def factors(kernel: Kernel) -> tuple[Node, ...]:
     if {one.dtype for one in parts} not in ({bfloat16}, {float16}, {float32}):
         return ()
 
-    def worth(axis: Node) -> Shape:  # results lie along columns
-        minor = sum(is_minor(one, axis) for one in parts)
-        return store_score(kernel, axis), minor, axis.arg.size, axis.arg.number
+    def worth(axes: Axes) -> Shape:  # results lie along columns
+        minor = sum(is_minor(one, axes[-1]) for one in parts)
+        return store_score(kernel, axes[-1]), minor, points(axes), axes[-1].arg.number
+
+    def best(found: Iterable[Axes]) -> Axes:
+        return max((axes for axes in found if points(axes) >= LEAST), key=worth, default=())
 
     left, right = map(free_axes, parts)
-    found = [
-        [one for one in axes if one.arg.reduce is reduced and one.arg.size >= LEAST]
-        for axes, reduced in ((left - right, False), (right - left, False), (left & right, True))
-    ]
-    if not all(found):
+    strides = [ix.terms_of(store.index)[0] for store in kernel.stores]
+    shared = tuple(one for one in bound_axes(folds[0]) if one in left & right)
+    apart = any(is_minor(value, axis) for value in parts for axis in shared)
+    step, sides = best([(one,) for one in shared] if apart else [shared]), list[Axes]()
+    for value, axes in (parts[0], left - right), (parts[1], right - left):
+        found = tuple(one for one in kernel.row_axes if one in axes)
+        joint = all(by.get(one, 0) == by.get(other, 0) * other.arg.size
+                    for one, other in pairwise(found) for by in strides)  # fmt: skip
+        joint &= bool(step) and is_minor(value, step[-1])
+        sides.append(best([found] if joint else [(one,) for one in found]))
+    if not (step and all(sides)):
         return ()
-    *sides, step = (max(axes, key=worth) for axes in found)
     row, column = sorted(sides, key=worth)
-    return (*(parts if row is sides[0] else reversed(parts)), row, column, step)
+    return parts if row is sides[0] else parts[::-1], row, column, step
 
 
 def is_minor(value: Node, axis: Node) -> bool:
@@ -149,11 +163,11 @@ def best_product(kernel: Kernel, rank: int) -> str:
     """The atom whose last block ends first, or next; "" where none is worth its while."""
     if not (found := factors(kernel)):
         return ""
-    first, _, row, column, _ = found
-    others, times = points(kernel.row_axes) // points((row, column)), list[tuple[float, int, str]]()
+    (first, _), row, column, _ = found
+    others, times = points(kernel.row_axes) // points(row + column), list[tuple[float, int, str]]()
     for name, atom in PRODUCTS.items():
         if atom.dtype is first.dtype:
-            blocks = -(-row.arg.size // atom.m) * -(-column.arg.size // atom.n) * others
+            blocks = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
             times.append((-(-blocks // UNITS) * atom.m * atom.n / atom.rate, blocks, name))
     least = FEW if first.dtype is float32 else 1
     return next((name for _, blocks, name in sorted(times)[rank:] if blocks >= least), "")

@@ -4,7 +4,7 @@ compiles, and where the elements of a tile, the sums of a thread and the results
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -19,11 +19,16 @@ from lamina.codegen import cuda as printer
 from lamina.codegen.cuda import CudaPrinter
 from lamina.errors import FormatError
 from lamina.ir import build
+from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.kernel.schedule import parse, to_text
 from lamina.kernel.tiles import PRODUCTS, Tensorize
 from lamina.runtime import cuda
+from lamina.runtime.buffer import Map
+from lamina.shape import Shape
+from lamina.simplify import index as ix
 from tests.generators import leaf
 
 GPU = "cuda:0"
@@ -100,6 +105,132 @@ def test_windows_beyond_the_ends(dtype: lm.DType) -> None:
             found.append(lm.conv2d(x, w, padding=1).cast(lm.float32).numpy())
     tolerance = TOLERANCE[dtype] * np.abs(found[1]).max()
     np.testing.assert_allclose(*found, TOLERANCE[dtype], tolerance)
+
+
+def channels_last(function: Callable[..., Tensor], *given: Tensor, **how: Any) -> Tensor:
+    """`function` of images and filters whose channels are the last axis, as in its result."""
+    x, w = (lm.permute_dims(one, (0, 3, 1, 2)) for one in given)
+    return lm.permute_dims(function(x, w, **how), (0, 2, 3, 1))
+
+
+Convolution = tuple[Shape, Shape, Shape, dict[str, Any]]
+# Images, height and width; channels, filters; the filter's sides; and the options.
+CONVOLUTIONS: list[Convolution] = [
+    ((3, 12, 10), (64, 72), (3, 3), {"padding": 1}),
+    ((2, 15, 9), (64, 64), (3, 5), {"padding": (1, 2)}),
+    ((2, 16, 16), (64, 64), (3, 3), {}),
+    ((2, 16, 15), (64, 40), (3, 3), {"padding": 1, "stride": 2}),
+    ((3, 16, 14), (72, 64), (1, 1), {"stride": 2}),
+    ((2, 17, 16), (64, 64), (3, 3), {"padding": 2, "dilation": 2}),
+    ((1, 20, 24), (24, 64), (3, 3), {"padding": 1}),
+    ((2, 24, 24), (3, 64), (7, 7), {"padding": 3, "stride": 2}),
+    ((2, 12, 12), (64, 64), (3, 3), {"padding": 1, "groups": 2}),
+]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+@pytest.mark.parametrize("engine", [True, False])
+@pytest.mark.usefixtures("device")
+def test_convolutions(
+    case: Convolution, dtype: lm.DType, engine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    (n, *sides), (channels, filters), window, how = case
+    if not engine:
+        monkeypatch.setattr(CudaPrinter, "_map", lambda *_: None)
+    pipeline.compile_sinks.cache_clear()
+    rng = np.random.default_rng(0)
+    shapes = (n, *sides, channels), (filters, *window, channels // how.get("groups", 1))
+    with options.using(device=GPU):
+        x, w = (Tensor(rng.standard_normal(one)).cast(dtype) for one in shapes)
+        y = channels_last(lm.conv2d, x, w, **how)
+        dy = Tensor(rng.standard_normal(y.shape)).cast(dtype)
+        got = [y, *lm.gradient(y, [x, w], dy)]
+    pipeline.compile_sinks.cache_clear()
+    exact = [torch.from_numpy(one.cast(lm.float64).numpy()).movedim(3, 1) for one in (x, w, dy)]
+    left, right, seed = (one.requires_grad_() for one in exact)
+    result = torch.nn.functional.conv2d(left, right, **how)
+    wanted = [result.detach(), *torch.autograd.grad(result, [left, right], seed)]
+    for one, want in zip(got, wanted, strict=True):
+        scale = TOLERANCE[dtype] * float(want.abs().max())
+        found = one.cast(lm.float64).numpy()
+        np.testing.assert_allclose(found, want.movedim(1, 3), TOLERANCE[dtype], scale)
+
+
+def elements(index: Node, at: Mapping[Node, Any]) -> Any:
+    """An index, or a condition that bounds some, at these places of its axes."""
+    if index.op in (Op.AND, Op.LT):
+        left, right = (elements(one, at) for one in index.src)
+        return left & right if index.op is Op.AND else left < right
+    terms, constant = ix.terms_of(index)
+    return sum((by * at[axis] for axis, by in terms.items()), constant)
+
+
+def copied(array: Map, start: Sequence[int], lines: int) -> Any:
+    """Which element of an array the engine copies to each place of each line; -1 for zeros."""
+    _, size, offset, extents, steps, box, corners = array
+    flat, where = np.arange(lines)[:, None], [start[0] + np.arange(box[0])]
+    if not corners:
+        where += [start[1] + flat, *start[2:]]
+    more = start[len(extents) :]
+    for place, by, extent, corner in zip(start[1:], more, extents[1:], corners, strict=False):
+        low, high, step = corner
+        count = (extent + high - low - 1) // step + 1
+        flat = flat + (place - low) // step
+        where.append(flat % count * step + low + by)
+        flat = flat // count
+    if corners:
+        where.append(start[len(extents) - 1] + flat)
+    number = (
+        offset // size
+        + where[0]
+        + sum(one * by // size for one, by in zip(where[1:], steps, strict=True))
+    )
+    for one, extent in zip(where, extents, strict=True):
+        number = np.where((one >= 0) & (one < extent), number, -1)
+    return number
+
+
+@pytest.mark.parametrize("case", [CONVOLUTIONS[at] for at in (0, 1, 3, 4, 5, 6)], ids=str)
+def test_what_the_engine_copies(case: Convolution, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of images, of filters, and of their derivatives, element by element."""
+    (n, *sides), (channels, filters), window, how = case
+    calls, ours, rng = list[Any](), CudaPrinter._map, np.random.default_rng(0)
+
+    def spied(self: CudaPrinter, *given: Any) -> Any:
+        calls.append((*given, found := ours(self, *given)))
+        return found
+
+    monkeypatch.setattr(CudaPrinter, "_map", spied)
+    given = (n, *sides, channels), (filters, *window, channels)
+    x, w = (Tensor.of(leaf(at, one, lm.bfloat16), "cpu") for at, one in enumerate(given))
+    y = channels_last(lm.conv2d, x, w, **how)
+    dy = Tensor.of(leaf(2, y.shape, lm.bfloat16), "cpu")
+    wanted = [y, *lm.gradient(y, [x, w], dy)] if "stride" not in how else [y]
+    for one in wanted:
+        pipeline.compile_source([one.node], replace(options.current(), device=GPU))
+    assert len(calls) == 2 * len(wanted)
+    for store, lines, width, found in calls:
+        array, places = found
+        index, *guard = store.value.src
+        *outer, inner = store.axes
+        shape, end = [axis.arg.size for axis in outer], inner.arg.size
+        for _ in range(8):
+            at = {axis: int(rng.integers(axis.arg.size)) for axis in free_axes(store.value)}
+            first = lines * int(rng.integers(-(-points(outer) // lines)))
+            at[inner] = width * int(rng.integers(-(-end // width)))
+            at |= zip(outer, map(int, np.unravel_index(first, shape)), strict=True)
+            got = copied(array, [elements(one, at) for one in places], lines)
+            number, along = first + np.arange(lines)[:, None], at[inner] + np.arange(width)
+            line = np.unravel_index(np.minimum(number, points(outer) - 1), shape)
+            every = {**at, inner: np.minimum(along, end - 1), **dict(zip(outer, line, strict=True))}
+            want = elements(index, every)
+            want = np.where(elements(guard[0], every), want, -1) if guard else want
+            known = (number < points(outer)) & (along < end)
+            np.testing.assert_array_equal(np.where(known, got, 0), np.where(known, want, 0))
+            beyond = along >= end if inner.arg.reduce else number >= points(outer)
+            assert (np.where(beyond, got, -1) == -1).all()
 
 
 @pytest.mark.usefixtures("device")
@@ -259,6 +390,25 @@ def test_a_nest_without_its_tiles_computes_the_same(
     m, k, n = size
     with options.using(schedule=f"tensorize({name})"):
         run(lambda a, b: a @ b, [(m, k), (k, n)], dtype, "cpu")
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("case", [CONVOLUTIONS[at] for at in (2, 4)], ids=str)
+def test_rows_of_several_axes_are_divided_from_one(
+    case: Convolution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (n, *sides), (channels, filters), window, how = case
+    rng, found = np.random.default_rng(0), []
+    shapes = (n, *sides, channels), (filters, *window, channels)
+    arrays = [rng.standard_normal(one).astype(np.float32) for one in shapes]
+    nests, ours = [], Tensorize.apply
+    monkeypatch.setattr(Tensorize, "apply", lambda *given: nests.append(ours(*given)) or nests[-1])
+    for moves in ("", "tensorize(fma_f32_64x64)"):
+        result = channels_last(lm.conv2d, *map(Tensor, arrays), **how)
+        with options.using(schedule=moves):
+            found.append(result.numpy())
+    assert [len(one.tiles[0].axes) for one in nests] == [4]
+    np.testing.assert_allclose(*found, 1e-5, 1e-4)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -116,6 +116,15 @@ def test_inside(index: Node, size: int) -> None:
     assert [bool(one) for one in values(condition)] == [0 <= one < size for one in values(index)]
 
 
+@given(INDICES, st.integers(1, 20))
+def test_extents_say_what_inside_did(index: Node, size: int) -> None:
+    condition = ix.inside(index, size)
+    found = ix.extents(condition)
+    assert found is not None or condition is ix.FALSE
+    assert ix.both(*(ix.inside(*one) for one in (found or {}).items())) in (condition, ix.TRUE)
+    assert not found or ix.extents(ix.both(condition, condition.eq(condition))) is None
+
+
 @given(INDICES, INDICES)
 def test_both_and_implies(left: Node, right: Node) -> None:
     first, second = ix.inside(left, 5), ix.inside(right, 5)
