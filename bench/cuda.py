@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import Array, Group, way_of
+from bench.cases import Array, Group, module_of, way_of
 from bench.cases.gpu import GROUPS, GpuCase
 from bench.machine import commit, version
 from bench.report import LAMINA, VALUE, Report, Row, Section, Target
@@ -136,13 +136,18 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
 
     import lamina as lm
 
+    def laid(array: Any) -> Any:
+        return array.movedim(1, -1).contiguous() if case.channels_last else array
+
+    def own(column: str, given: list[Any]) -> Step:
+        function = lm.jit(functools.partial(case.function(column), lm))
+        return functools.partial(function, *map(_ours, given))
+
     arrays = _drawn(case, seed)
-    own = [_ours(one) for one in arrays]
-    steps: dict[str, Step] = {
-        LAMINA: functools.partial(lm.jit(functools.partial(case.function(LAMINA), lm)), *own)
-    }
+    steps: dict[str, Step] = {LAMINA: own(LAMINA, [laid(one) for one in arrays])}
     for column in case.columns:
-        steps[column] = _torch_step(case, column, arrays)
+        module = own if module_of(column) == LAMINA else functools.partial(_torch_step, case)
+        steps[column] = module(column, arrays)
     turns: dict[str, Callable[[], float]] = {}
     for column, step in steps.items():
         try:
@@ -158,7 +163,7 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
     again, bound = samples.pop(AGAIN, None), samples.pop(LIMIT, ())
     if LAMINA in samples:
         exact = [one.float() if one.is_floating_point() else one for one in arrays]
-        want = _numpy(case.function("torch")(torch, *exact))
+        want = _numpy(laid(case.function("torch")(torch, *exact)))
         got = _numpy(steps[LAMINA]())
         error = float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30))
         if not error <= case.tolerance:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +15,16 @@ ROWS, WIDTH = 16384, 8192
 TOKENS, VOCABULARY, EMBEDDING = 65536, 50257, 768
 SHORT = {"float32": "f32", "bfloat16": "bf16"}
 BOTH = ("torch", "torch.compile")
+CHANNELS_SECOND = "lamina.channels_second"
 
 
 @dataclass(frozen=True)
 class GpuCase(Case):
-    """A case whose floats are of the dtype `kind`."""
+    """A case whose floats are of the dtype `kind`. channels_last: lamina's own arrays have the
+    second axis of PyTorch's as their last one, so has its result."""
 
     kind: str = "float32"
+    channels_last: bool = False
 
 
 def _memory(kind: str) -> list[GpuCase]:
@@ -123,18 +125,21 @@ def _attention(
 def _convolution(channels: int, filters: int, side: int, window: int) -> GpuCase:
     padding = window // 2
 
-    def of(conv2d: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda x, w: conv2d(x, w, padding=padding)
+    def turned(lm: Any, x: Any, w: Any) -> Any:
+        x, w = (lm.permute_dims(one, (0, 3, 1, 2)) for one in (x, w))
+        return lm.permute_dims(lm.conv2d(x, w, padding=padding), (0, 2, 3, 1))
 
     functions = {
-        "lamina": lambda lm, x, w: of(lm.conv2d)(x, w),
-        "torch": lambda torch, x, w: of(torch.nn.functional.conv2d)(x, w),
+        "lamina": turned,
+        CHANNELS_SECOND: lambda lm, x, w: lm.conv2d(x, w, padding=padding),
+        "torch": lambda torch, x, w: torch.nn.functional.conv2d(x, w, padding=padding),
     }
     name = f"{window}x{window}, {channels} to {filters} channels, {side} x {side}, bf16"
     shapes = (64, channels, side, side), (filters, channels, window, window)
     flops = 2.0 * 64 * side * side * filters * channels * window * window
-    return GpuCase(name, shapes, functions, ("torch", "torch.channels_last"), ("fma", flops),
-                   (Target(0.8, BEST),), tolerance=1e-2, kind="bfloat16")  # fmt: skip
+    columns = ("torch", "torch.channels_last", CHANNELS_SECOND)
+    return GpuCase(name, shapes, functions, columns, ("fma", flops), (Target(0.8, BEST),),
+                   tolerance=1e-2, kind="bfloat16", channels_last=True)  # fmt: skip
 
 
 GROUPS = {
@@ -168,5 +173,7 @@ GROUPS = {
             (64, 64, 56, 3), (128, 128, 28, 3), (256, 256, 14, 3), (512, 512, 7, 3),
             (64, 256, 56, 1), (512, 128, 28, 1), (256, 1024, 14, 1), (2048, 512, 7, 1),
         )),
+        ("Channels are the last axis in lamina's images, filters and results, as in memory they "
+         "are for torch.channels_last; they are the second one for lamina.channels_second.",),
     ),
 }  # fmt: skip
