@@ -465,9 +465,7 @@ class NestPrinter(Target):
             return (self.operation(results[0], [*left, *right]),)
         known = dict(zip(first + second, left + right, strict=True))
         for node in toposort(results):
-            if node.op is Op.CONST:
-                known[node] = self.literal(node)
-            elif node not in known:
+            if node not in known:
                 operands = [known[operand] for operand in node.src]
                 known[node] = self.declare(self.operation(node, operands))
         return tuple(known[result] for result in results)

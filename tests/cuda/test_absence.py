@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import lamina as lm
+from lamina.cli import doctor
 from lamina.errors import UnknownDeviceError
-from lamina.explain.doctor import doctor
 from lamina.runtime import buffer, cuda, device_names
 from lamina.runtime.buffer import KINDS, heap_of
 

@@ -11,8 +11,8 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, options, pipeline
+from lamina.cli import doctor
 from lamina.errors import DeviceError, JitError, OutOfMemoryError, UnknownDeviceError
-from lamina.explain.doctor import doctor
 from lamina.explain.report import profile
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Buffer, Launch

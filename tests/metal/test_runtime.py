@@ -12,13 +12,13 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, options
+from lamina.cli import doctor
 from lamina.errors import (
     CompileError,
     DeviceError,
     OutOfMemoryError,
     UnknownDeviceError,
 )
-from lamina.explain.doctor import doctor
 from lamina.explain.report import profile
 from lamina.runtime import device_names, metal
 from lamina.runtime.buffer import Buffer, Launch, heap_of

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lamina.cli import doctor
 from lamina.errors import CompileError, CompilerNotFoundError, DeviceError
-from lamina.explain.doctor import doctor
 from lamina.options import Options
 from lamina.runtime import compiler, cpu
 from lamina.runtime.buffer import Buffer
