@@ -65,9 +65,10 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         options = current()
         found: dict[int, Tensor] = {}
-        given = [_signature(value, found) for value in args]
-        key = options, *given, _signature(kwargs, found) if kwargs else ()
-        tensors = list(found.values())
+        parts = [options, _signature(kwargs, found) if kwargs else ()]
+        for value in args:  # a loop, because this is what calls wait for
+            parts.append(_signature(value, found))
+        key, tensors = tuple(parts), list(found.values())
         if memory.is_tracing() or memory.differentiating.get():
             return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
         program = self._programs.get(key)
@@ -107,7 +108,9 @@ def _signature(value: Any, tensors: dict[int, Tensor]) -> Hashable:
         if id(value) in tensors:
             return "again", list(tensors).index(id(value))
         one = tensors[id(value)] = value if isinstance(value, Tensor) else Tensor(value)
-        return _kind(one) if one.grad is None else (_kind(one), _signature(one.grad, tensors))
+        node, grad = one.node, one.grad
+        own = node.shape, node.dtype, one.device, one._requires_grad
+        return own if grad is None else (own, _signature(grad, tensors))
     if isinstance(value, dict):
         return dict, tuple((key, _signature(one, tensors)) for key, one in value.items())
     if isinstance(value, (list, tuple)):
@@ -283,8 +286,7 @@ class _Program:
         self.result, self.grads = trace.result, trace.grads
         results = [one for one in trace.sinks if one.op is not Op.ASSIGN]
         self.results = [sinks.index(one) for one in results]
-        self.likes = [BufferRef(None, one.shape, one.dtype, self.device)
-                      for one in dict.fromkeys(results)]  # fmt: skip
+        self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
         numbers = trace.inputs
         owners: dict[Buffer, Tensor | None] = dict.fromkeys(trace.storages)
         for one in trace.known:
@@ -323,7 +325,8 @@ class _Program:
             if buffer.pointer in written:
                 inputs[number] = memory.memory_of(tensors[place].clone())  # as it was before
         buffers = self.run(self.compiled, inputs, self.options)
-        nodes = list(map(_fresh_node, buffers, self.likes))
+        pairs = zip(buffers, self.likes, strict=False)  # what was assigned comes after the results
+        nodes = [Node.unique(BufferRef(buffer, *like)) for buffer, like in pairs]
         values = [Tensor.of(nodes[number], self.device) for number in self.results]
         for owner, which in self.grads:
             grad = None if which is None else values[which]
@@ -343,12 +346,6 @@ def _own_memory(tensor: Tensor) -> Buffer:
         return buffer
     del node
     return memory.memory_of(tensor.assign(tensor))
-
-
-def _fresh_node(buffer: Buffer, like: BufferRef) -> Node:
-    """The BUFFER node over `buffer`, which no other node names."""
-    _, shape, dtype, device = like
-    return Node.unique(Op.BUFFER, BufferRef(buffer, shape, dtype, device), dtype, shape)
 
 
 class _Place(int):

@@ -56,7 +56,7 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
             continue
         pieces, masks = zip(*pending.pop(node), strict=True)
         found[node] = adjoint = reduce(operator.add, pieces)
-        if any(operand in cone for operand in node.src):
+        if not cone.isdisjoint(node.src):
             live = None if None in masks else reduce(operator.or_, dict.fromkeys(masks))
             for operand, contribution in _contributions(node, adjoint, live, cone):
                 pending.setdefault(operand, []).append(contribution)
@@ -85,7 +85,7 @@ def _depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
     cone = set(wrt)
     for node in order:
         continuous = node.dtype.is_float or node.dtype.is_complex
-        if continuous and node.op is not Op.DETACH and any(one in cone for one in node.src):
+        if continuous and node.op is not Op.DETACH and not cone.isdisjoint(node.src):
             cone.add(node)
     return cone
 

@@ -62,6 +62,12 @@ class Program:
         """The launches that run one after the other, those of a chain together."""
         return [tuple(group) for _, group in groupby(self.launches, attrgetter("chain"))]
 
+    @cached_property
+    def results(self) -> list[tuple[int, int]]:
+        """Of each output its number and its bytes, or -1 where it is the input of that number."""
+        slots = [self.slots[one] for one in self.outputs]
+        return [(one.number, -1 if one.kind == "input" else one.nbytes) for one in slots]
+
     def place(self, slot: Slot) -> int:
         """Where in the table the memory of `slot` is."""
         first = {"scratch": 0, "output": 1, "input": 1 + len(self.outputs)}

@@ -7,13 +7,13 @@ node is made, so that a wrong program fails on the line that builds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, TypeVar, cast
+from functools import lru_cache
+from typing import Any, TypeVar
 from weakref import ref
 
 from lamina.dtypes import SHORT, DType, Scalar
 from lamina.ir.infer import INFER
-from lamina.ir.ops import Const, Group, Op
+from lamina.ir.ops import BufferRef, Const, Group, Op
 from lamina.shape import Shape
 
 T = TypeVar("T")
@@ -33,9 +33,15 @@ Key = tuple[Any, ...]
 _table: dict[Key, ref[Node]] = {}
 
 
-def _forget(key: Key, entry: ref[Node], table: dict[Key, ref[Node]] = _table) -> None:
-    if table.get(key) is entry:
-        del table[key]
+class _Entry(ref["Node"]):
+    __slots__ = ("key",)
+
+    key: Key
+
+
+def _forget(entry: _Entry, table: dict[Key, ref[Node]] = _table) -> None:
+    if table.get(entry.key) is entry:
+        del table[entry.key]
 
 
 class _Draft:
@@ -62,20 +68,20 @@ class Node(_Draft):
         if entry is not None and (found := entry()) is not None:
             return found
         dtype, shape = INFER[op](src, arg)
-        draft = _Draft()
-        draft.op, draft.src, draft.arg, draft.dtype, draft.shape = op, src, arg, dtype, shape
-        draft.__class__ = cls
-        node = cast(Node, draft)
-        _table[key] = ref(node, partial(_forget, key))
-        return node
+        node = _Draft()
+        node.op, node.src, node.arg, node.dtype, node.shape = op, src, arg, dtype, shape
+        node.__class__ = cls
+        entry = _table[key] = _Entry(node, _forget)  # type: ignore[arg-type]
+        entry.key = key
+        return node  # type: ignore[return-value]
 
     @classmethod
-    def unique(cls, op: Op, arg: Any, dtype: DType, shape: Shape) -> Node:
-        """A leaf over memory that no other node names, so that none can equal it: not interned."""
-        draft = _Draft()
-        draft.op, draft.src, draft.arg, draft.dtype, draft.shape = op, (), arg, dtype, shape
-        draft.__class__ = cls
-        return cast(Node, draft)
+    def unique(cls, arg: BufferRef) -> Node:
+        """A BUFFER that no other node names, so that none can equal it: it is not interned."""
+        node = _Draft()
+        node.op, node.src, node.arg, (_, node.shape, node.dtype, _) = Op.BUFFER, (), arg, arg
+        node.__class__ = cls
+        return node  # type: ignore[return-value]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Node never changes; build another one")
@@ -134,6 +140,12 @@ def const(value: Scalar, dtype: DType) -> Node:
 
 def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
     """A constant expanded to `shape`."""
+    known = value if value and type(value) is not complex else repr(value)  # tells zeros apart
+    return _full(shape, value, dtype, known)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _full(shape: Shape, value: Scalar, dtype: DType, _: object) -> Node:
     scalar = const(value, dtype)
     return Node(Op.EXPAND, (scalar,), shape) if shape else scalar
 

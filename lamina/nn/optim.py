@@ -115,12 +115,13 @@ class Optimizer:
             self._set_rate(self._wanted_rate())
         for counter in self._counters.values():
             counter.assign(counter + 1.0)
-        for index, (one, gradient) in enumerate(zip(self.parameters, given, strict=True)):
-            if gradient is not None:
+        for index, one in enumerate(self.parameters):
+            if (gradient := given.pop(0)) is not None:
                 kind = accumulator(one.dtype)
                 # Nothing here may outlive its use: the run would store whatever is still held.
                 exact = (x.detach().cast(kind) for x in (one, gradient, self._rates[one.device]))
                 one.assign(self._update(index, *exact))
+        gradients = gradient = None
         self._shares.clear()
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
         realize(*(one for one in live_tensors() if one.assigned))

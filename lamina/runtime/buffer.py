@@ -26,6 +26,8 @@ _libc = ctypes.CDLL(None)
 @lru_cache(maxsize=4096)
 def _block_size(nbytes: int) -> int:
     """The size of the block that holds `nbytes`: a multiple of 64, `_STEPS` an octave."""
+    if nbytes < 0:
+        raise ValueError(f"Buffer: nbytes is {nbytes}; it cannot be negative")
     size = max(nbytes, ALIGNMENT)
     step = max(ALIGNMENT, 1 << max(0, (size - 1).bit_length() - _STEPS.bit_length()))
     return -(-size // step) * step
@@ -172,9 +174,7 @@ class Buffer:
 
     def __init__(self, nbytes: int, device: str = "cpu", heap: Heap | None = None) -> None:
         self._block = 0  # first, so that the finaliser of a failed construction finds it
-        heap = heap or heap_of(device)
-        if nbytes < 0:
-            raise ValueError(f"Buffer: nbytes is {nbytes}; it cannot be negative")
+        heap = heap or _heaps.get(device) or heap_of(device)
         size = _block_size(nbytes)
         pointer = heap.take(size)
         if not pointer:

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import struct
 import subprocess
 import tempfile
 from array import array
@@ -49,17 +50,17 @@ class CpuProgram:
 
     def __init__(self, source: str, options: Options) -> None:
         entry = ctypes.cast(build(source, options).lamina_run, ctypes.c_void_p).value
-        self._head = entry or 0, thread_count(options), usable_cores(), 0
+        self._head = entry or 0, thread_count(options), usable_cores()
         self._call = build(_POOL.read_text(encoding="utf-8"), options).lamina_call
         self._call.restype, self._call.argtypes = None, (ctypes.c_void_p,)  # a lamina_job
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Run the program once; the seconds of each of its kernels, if `timed` is their number."""
-        job = array("Q", [*self._head, *[buffer.pointer for buffer in buffers]])
-        seconds = array("d", bytes(8 * timed))
-        job[3] = seconds.buffer_info()[0] if timed else 0
-        self._call(job.buffer_info()[0])
-        return seconds.tolist()
+        seconds = array("d", bytes(8 * timed)) if timed else None
+        times = seconds.buffer_info()[0] if seconds else 0
+        job = *self._head, times, *[buffer.pointer for buffer in buffers]
+        self._call(struct.pack(f"{len(job)}Q", *job))
+        return seconds.tolist() if seconds else []
 
 
 @functools.cache

@@ -26,7 +26,7 @@ def _operator(function: Binary, reflected: bool = False) -> Binary:
     """`function`, leaving operands of unknown classes to their own operators."""
 
     def operator(self: Tensor, other: Any) -> Any:
-        if not (is_scalar(other) or hasattr(other, "__array__")):
+        if not (isinstance(other, Tensor) or is_scalar(other) or hasattr(other, "__array__")):
             return NotImplemented
         return function(other, self) if reflected else function(self, other)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, SupportsIndex
 
 from lamina import dtypes
@@ -33,10 +33,9 @@ def sizes_of(what: str, *shape: Any, signed: bool = False) -> Shape:
     return sizes
 
 
+@lru_cache(maxsize=4096)
 def broadcast_shapes(what: str, *shapes: Shape) -> Shape:
     """The common shape of `shapes` under NumPy's rule; raises ShapeError when there is none."""
-    if shapes and shapes.count(shapes[0]) == len(shapes):
-        return shapes[0]
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:

@@ -312,13 +312,12 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
     return Tensor(value, device=None if like is None else like.device)
 
 
-def common_device(what: str, *tensors: Tensor) -> str:
-    """The device of all `tensors`; raises DeviceError when they are on two."""
-    device = tensors[0].device
-    for tensor in tensors:
-        if tensor.device != device:
-            raise DeviceError(f"{what}: operands on {device} and {tensor.device}; move one by to()")
-    return device
+def common_device(what: str, *tensors: Tensor | str) -> str:
+    """The device of all `tensors`, or of those named; raises DeviceError when they are two."""
+    devices = list(dict.fromkeys(one if isinstance(one, str) else one.device for one in tensors))
+    if len(devices) > 1:
+        raise DeviceError(f"{what}: operands on {' and '.join(devices)}; move one by to()")
+    return devices[0]
 
 
 def common_dtype(what: str, *values: Any) -> DType:

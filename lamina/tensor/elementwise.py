@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
+from operator import attrgetter
 from types import FunctionType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -17,6 +18,7 @@ from lamina.errors import ArgumentError, DTypeError
 from lamina.ir.build import cast, expand, full, select, unary
 from lamina.ir.node import Node, constant_of
 from lamina.ir.ops import Op
+from lamina.shape import Shape
 from lamina.tensor import complex_math as cx
 from lamina.tensor import real_math as rm
 from lamina.tensor.arguments import broadcast_shapes
@@ -38,11 +40,12 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_SCALARS = (bool, int, float, complex)
+_OPERANDS = (Tensor, *_SCALARS)
+_kind = attrgetter("node.shape", "node.dtype", "device")  # of a tensor
 F = TypeVar("F", bound=Callable[..., Any])
 Rule = Callable[..., Node]
 ComplexRule = Callable[[Node, Node], Node | cx.Parts]
-Unary = Callable[[Any], Tensor]
-Binary = Callable[[Any, Any], Tensor]
 
 
 def public(function: F, name: str, doc: str | None) -> F:
@@ -75,18 +78,35 @@ def operands(
     """`values` as nodes of one shape, `beside`'s included, and one dtype, what `dtype` makes of the
     promoted one; and their device. Python scalars are constants without a buffer; anything else
     that is not a tensor goes through `asarray`."""
-    like = next((one for one in (beside, *values) if isinstance(one, Tensor)), None)
-    if like is None:
-        values = (as_tensor(values[0]), *values[1:])
-    values = [one if is_scalar(one) else as_tensor(one, like) for one in values]
-    tensors = [one for one in (beside, *values) if isinstance(one, Tensor)]
-    shape = broadcast_shapes(what, *[one.node.shape for one in tensors])
-    target = dtype(common_dtype(what, *values))
-    nodes = [
-        expand(cast(one.node, target), shape) if isinstance(one, Tensor)
-        else full(shape, one, target) for one in values
-    ]  # fmt: skip
-    return nodes, common_device(what, *tensors)
+    kinds: list[Any] = [None if beside is None else _kind(beside)]
+    nodes: list[Any] = []
+    like = beside
+    for one in values:
+        like = one if isinstance(one, Tensor) else like
+    for one in values:
+        if like is None or not isinstance(one, _OPERANDS):
+            like = one = as_tensor(one, like)
+        kinds.append(_kind(one) if isinstance(one, Tensor) else type(one))
+        nodes.append(one.node if isinstance(one, Tensor) else one)
+    shape, target, device = _agreed(what, *kinds)
+    target = dtype(target)
+    for at, node in enumerate(nodes):
+        if not isinstance(node, Node):
+            nodes[at] = full(shape, node, target)
+        elif node.dtype is not target or node.shape != shape:
+            nodes[at] = expand(cast(node, target), shape)
+    return nodes, device
+
+
+@lru_cache(maxsize=4096)
+def _agreed(what: str, *kinds: Any) -> tuple[Shape, DType, str]:
+    """The shape, dtype and device of operands: of tensors, `kinds` are these; of scalars, types."""
+    shapes, _, devices = zip(*(one for one in kinds if isinstance(one, tuple)), strict=True)
+    shape, values = broadcast_shapes(what, *shapes), []
+    for one in kinds[1:]:  # what is beside the values has no say in the dtype
+        python = [own for own in _SCALARS if isinstance(one, type) and issubclass(one, own)]
+        values.append(python[0]() if python else one[1])
+    return shape, common_dtype(what, *values), common_device(what, *devices)
 
 
 class Family(NamedTuple):
@@ -117,21 +137,15 @@ class Family(NamedTuple):
 
     def unary(
         self, name: str, doc: str, rule: Op | Rule, of_complex: ComplexRule | None = None
-    ) -> Unary:
+    ) -> Callable[[Any], Tensor]:
         """A public function of one tensor, array or number."""
+        call = Family.__call__  # quicker than an instance's
+        return public(lambda x: call(self, name, rule, x, of_complex=of_complex), name, doc)
 
-        def function(x: Any) -> Tensor:
-            return self(name, rule, x, of_complex=of_complex)
-
-        return public(function, name, doc)
-
-    def binary(self, name: str, doc: str, rule: Op | Rule) -> Binary:
+    def binary(self, name: str, doc: str, rule: Op | Rule) -> Callable[[Any, Any], Tensor]:
         """A public function of two tensors, arrays or numbers, which broadcast."""
-
-        def function(x1: Any, x2: Any) -> Tensor:
-            return self(name, rule, x1, x2)
-
-        return public(function, name, doc)
+        call = Family.__call__  # quicker than an instance's
+        return public(lambda x1, x2: call(self, name, rule, x1, x2), name, doc)
 
 
 def float_dtype(dtype: DType) -> DType:

@@ -33,6 +33,9 @@ class Leaf:
     node: Node
 
 
+_BUFFER = Op.BUFFER  # members of an enumeration are slow to look up
+_SILENT = (_BUFFER, Op.DETACH)
+
 # The stand-ins of the function that this thread traces, and whether it differentiates one.
 _stand_ins: ContextVar[frozenset[Node] | None] = ContextVar("stand_ins", default=None)
 differentiating: ContextVar[bool] = ContextVar("differentiating", default=False)
@@ -95,7 +98,7 @@ def stored(node: Node) -> Node | None:
     place = _places.get(ref(node), node)
     if place is not node:
         return place
-    return node if node.op is Op.BUFFER and type(node.arg.storage) is not Leaf else None
+    return node if node.op is _BUFFER and type(node.arg.storage) is not Leaf else None
 
 
 def _place(node: Node, place: Node | None) -> None:
@@ -119,22 +122,24 @@ def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
     """What `sinks` have to be computed from, operands first, down to the nodes that a BUFFER
     holds; each with that BUFFER."""
     order: dict[Node, Node | None] = {}
-    seen: set[Node] = set()
-    stack: list[Any] = list(sinks)[::-1]
-    buffer, find = Op.BUFFER, _places.get
-    while stack:
-        node = stack.pop()
-        if node is None:  # the operands of what lies below are done
-            order[stack.pop()] = None
-        elif node not in seen:
-            seen.add(node)
-            inner = node.op is not buffer
+    above: list[tuple[Node, Iterator[Node]]] = []  # what comes after its operands, and then
+    rest, find = iter(sinks), _places.get
+    while True:
+        for node in rest:
+            if node in order:
+                continue
+            inner = node.op is not _BUFFER
             place = find(ref(node)) if inner else stored(node)
             if place is None:
-                stack += (node, None, *(node.src if inner else _operands(node))[::-1])
-            else:
-                order[node] = place
-    return order
+                above.append((node, rest))
+                rest = iter(node.src if inner else _operands(node))
+                break
+            order[node] = place
+        else:
+            if not above:
+                return order
+            node, rest = above.pop()
+            order[node] = None
 
 
 def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
@@ -152,8 +157,8 @@ def cut(sinks: Sequence[Node], inputs: dict[Buffer, int]) -> list[Node]:
     for node, place in pending(sinks).items():
         if place is not None:
             done[node] = numbered(place, inputs)
-        elif node.op not in (Op.BUFFER, Op.DETACH):
-            new = tuple(map(done.__getitem__, node.src))
+        elif node.op not in _SILENT:
+            new = tuple([done[one] for one in node.src])
             done[node] = node if new == node.src else Node(node.op, new, node.arg)
         elif below := _operands(node):
             done[node] = done[below[0]]
