@@ -34,29 +34,21 @@ class Split(NamedTuple):
     test_labels: Tensor
 
 
-class Download(NamedTuple):
-    """A file of a data set: its name at every mirror, bytes and SHA-256."""
-
-    name: str
-    size: int
-    sha256: str
-
-
 DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
 MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
-MNIST = (
-    Download("train-images-idx3-ubyte.gz", 9_912_422,
-             "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-    Download("train-labels-idx1-ubyte.gz", 28_881,
-             "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
-    Download("t10k-images-idx3-ubyte.gz", 1_648_877,
-             "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-    Download("t10k-labels-idx1-ubyte.gz", 4_542,
-             "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
-)  # fmt: skip
+MNIST = {  # bytes and SHA-256 of each file, whose name is that at every mirror
+    "train-images-idx3-ubyte.gz":
+        (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    "train-labels-idx1-ubyte.gz":
+        (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    "t10k-images-idx3-ubyte.gz":
+        (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    "t10k-labels-idx1-ubyte.gz":
+        (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+}  # fmt: skip
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = 30.0
 
@@ -91,7 +83,7 @@ def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -
     Source: LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document
     recognition"."""
     place = cache_folder(current()) / "datasets" / "mnist" if folder is None else Path(folder)
-    files = (_fetched(one, place, progress) for one in MNIST)
+    files = (_fetched(place / name, *whole, progress) for name, whole in MNIST.items())
     return Split(*(Tensor(_read_idx(file)) for file in files))
 
 
@@ -107,33 +99,33 @@ def _read_idx(path: Path) -> Any:
     return values.astype("int64") if rank == 1 else (values[:, None] / 255.0).astype("float32")
 
 
-def _fetched(wanted: Download, folder: Path, progress: bool) -> Path:
-    """The checked file in `folder`, downloaded when it is not there."""
-    path, part = folder / wanted.name, folder / f"{wanted.name}.part"
-    if _is_file(path, wanted.sha256):
+def _fetched(path: Path, size: int, sha256: str, progress: bool) -> Path:
+    """The checked file at `path`, downloaded when it is not there."""
+    if _is_file(path, sha256):
         return path
-    folder.mkdir(parents=True, exist_ok=True)
-    problems = []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part, problems = path.with_name(f"{path.name}.part"), []
     for mirror in MNIST_MIRRORS:
         try:
-            _download(mirror + wanted.name, part, wanted, progress)
+            _download(mirror + path.name, part, size, sha256, progress)
             return part.replace(path)
         except OSError as error:
             problems.append(f"{mirror}: {getattr(error, 'reason', error)}")
-    raise DataError(f"{wanted.name}: {'; '.join(problems)}; connect, or put the file into {folder}")
+    place = f"connect, or put the file into {path.parent}"
+    raise DataError(f"{path.name}: {'; '.join(problems)}; {place}")
 
 
-def _download(url: str, part: Path, wanted: Download, progress: bool) -> None:
+def _download(url: str, part: Path, size: int, sha256: str, progress: bool) -> None:
     """Append what `part` lacks; a server that ignores ranges starts it afresh."""
     from rich.console import Console
     from rich.progress import wrap_file
 
-    have, size = part.stat().st_size if part.exists() else 0, wanted.size
+    have = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={have}-"} if 0 < have < size else {}
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
         have = have if answer.status == 206 else 0
-        bar = wrap_file(answer, size - have, description=wanted.name, disable=not progress,
+        bar = wrap_file(answer, size - have, description=part.stem, disable=not progress,
                         console=Console(stderr=True))  # fmt: skip
         with bar as reader, open(part, "ab" if have else "wb") as file:
             while have <= size and (chunk := reader.read(_CHUNK)):
@@ -142,7 +134,7 @@ def _download(url: str, part: Path, wanted: Download, progress: bool) -> None:
         raise OSError(f"more than the {size:,} bytes it should have")
     if have < size:
         raise OSError(f"the connection ended after {have:,} of {size:,} bytes")
-    if not _is_file(part, wanted.sha256):
+    if not _is_file(part, sha256):
         part.unlink()
         raise OSError("the checksum differs")
 

@@ -27,9 +27,7 @@ class Tensor:
     Two tensors never share a changing value: `assign` and item assignment rebind this handle only.
     """
 
-    __slots__ = (
-        "__weakref__", "_requires_grad", "assigned", "device", "grad", "node", "target",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "_requires_grad", "assigned", "device", "grad", "node", "target")
 
     __array_ufunc__ = None  # NumPy's operators leave tensors to ours
 

@@ -220,8 +220,7 @@ minimum = REALS.binary("minimum", "The smaller one; NaN wins.", Op.MIN)
 # Rounding.
 floor = REALS.unary("floor", "Rounded towards -infinity.", _of_floats(rm.floor))
 ceil = REALS.unary("ceil", "Rounded towards +infinity.", _of_floats(lambda a: -rm.floor(-a)))
-trunc = REALS.unary("trunc", "Rounded towards zero.",
-                   _of_floats(lambda a: Node(Op.TRUNC, (a,))))  # fmt: skip
+trunc = REALS.unary("trunc", "Rounded towards zero.", _of_floats(lambda a: Node(Op.TRUNC, (a,))))
 round = REALS.unary(
     "round", "Rounded to the nearest integer, halves to the even one.",
     _of_floats(rm.round_even), lambda re, im: (rm.round_even(re), rm.round_even(im)),

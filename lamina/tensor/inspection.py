@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
-from typing import Any, NamedTuple
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType
@@ -22,28 +22,13 @@ _KINDS = {
 }  # fmt: skip
 
 
-class FloatInfo(NamedTuple):
-    bits: int
-    eps: float
-    max: float
-    min: float
-    smallest_normal: float
-    dtype: DType
-
-
-class IntInfo(NamedTuple):
-    bits: int
-    max: int
-    min: int
-    dtype: DType
-
-
 def _dtype_of(type: Any) -> DType:
     return type.dtype if isinstance(type, Tensor) else as_dtype(type)
 
 
-def finfo(type: Any) -> FloatInfo:
-    """The limits of a float dtype, of the parts of a complex one, or of a tensor's dtype."""
+def finfo(type: Any) -> SimpleNamespace:
+    """The limits of a float dtype, of the parts of a complex one, or of a tensor's dtype: `bits`,
+    `eps`, `max`, `min`, `smallest_normal` and the `dtype`."""
     import ml_dtypes
 
     dtype = dtypes.real_of(_dtype_of(type))
@@ -51,15 +36,17 @@ def finfo(type: Any) -> FloatInfo:
         raise DTypeError(f"finfo: {dtype.name} is no float; iinfo is for integers")
     info = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
     eps, most, normal = map(float, (info.eps, info.max, info.smallest_normal))
-    return FloatInfo(dtype.bits, eps, most, -most, normal, dtype)
+    return SimpleNamespace(
+        bits=dtype.bits, eps=eps, max=most, min=-most, smallest_normal=normal, dtype=dtype
+    )
 
 
-def iinfo(type: Any) -> IntInfo:
-    """The limits of an integer dtype or of a tensor's dtype."""
+def iinfo(type: Any) -> SimpleNamespace:
+    """The limits of an integer dtype or of a tensor's dtype: `bits`, `max`, `min`, the `dtype`."""
     dtype = _dtype_of(type)
     if not dtype.is_int:
         raise DTypeError(f"iinfo: {dtype.name} is no integer; finfo is for floats")
-    return IntInfo(dtype.bits, int(dtype.max), int(dtype.min), dtype)  # type: ignore[arg-type]
+    return SimpleNamespace(bits=dtype.bits, max=dtype.max, min=dtype.min, dtype=dtype)
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:

@@ -49,8 +49,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """The inner products of vectors along `axis`; the first operand is conjugated."""
     a, b = _pair("vecdot", x1, x2)
-    if not -min(a.ndim, b.ndim) <= axis < 0:
-        normalize_axis("vecdot", axis, min(a.ndim, b.ndim))
+    normalize_axis("vecdot", axis, min(a.ndim, b.ndim))
     if a.shape[axis] != b.shape[axis]:
         raise ShapeError(f"vecdot: {a.shape} and {b.shape} differ in size along axis {axis}")
     broadcast_shapes("vecdot", a.shape, b.shape)

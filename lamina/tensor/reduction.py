@@ -211,8 +211,7 @@ count_nonzero = named(
     "count_nonzero", "How many elements over `axis` are not 0.",
     _reduced, (SAME, lambda axes, x: build.reduce(ADD, axes, build.cast(~x.eq(0), default_int))),
 )  # fmt: skip
-mean = named("mean", "The arithmetic mean over `axis`; NaN of nothing.",
-             _reduced, (_MEANS, _mean))  # fmt: skip
+mean = named("mean", "The arithmetic mean over `axis`; NaN of nothing.", _reduced, (_MEANS, _mean))
 var = named(
     "var", "The variance over `axis`: squared distances from the mean over count - correction.",
     _deviation, False,

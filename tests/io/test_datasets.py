@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from lamina import datasets
-from lamina.datasets import DataError, Download
+from lamina.datasets import DataError
 
 
 def test_digits_are_those_of_scikit_learn() -> None:
@@ -130,8 +130,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     mirror = Server(("127.0.0.1", 0), Handler)
     mirror.files = {name: idx(array) for name, array in arrays.items()}
     mirror.requests = []
-    table = tuple(Download(name, len(body), hashlib.sha256(body).hexdigest())
-                  for name, body in mirror.files.items())  # fmt: skip
+    table = {name: (len(body), hashlib.sha256(body).hexdigest())
+             for name, body in mirror.files.items()}  # fmt: skip
     monkeypatch.setattr(datasets, "MNIST", table)
     monkeypatch.setattr(datasets, "MNIST_MIRRORS", (mirror.url,))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -211,6 +211,6 @@ def test_without_a_network_the_error_says_what_to_do(
 
 
 def test_the_published_checksums_are_pinned() -> None:
-    assert [one.name[:5] for one in datasets.MNIST] == ["train", "train", "t10k-", "t10k-"]
-    assert {len(one.sha256) for one in datasets.MNIST} == {64}
-    assert sum(one.size for one in datasets.MNIST) == 11_594_722
+    assert [name[:5] for name in datasets.MNIST] == ["train", "train", "t10k-", "t10k-"]
+    assert {len(sha256) for _, sha256 in datasets.MNIST.values()} == {64}
+    assert sum(size for size, _ in datasets.MNIST.values()) == 11_594_722
