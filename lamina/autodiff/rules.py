@@ -150,13 +150,9 @@ def _pad(g: Node, z: Node, x: Node) -> Contributions:
 
 
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:
-    """dx = g at the places that were read, ``start + step * i``, and zeros elsewhere."""
-    start, _, step = z.arg
-    apart = build.spread_apart(g, step)
-    ends = zip(x.shape, start, apart.shape, strict=True)
-    after = [max(0, whole - first - size) for whole, first, size in ends]
+    """dx = g at the places that were read, and zeros elsewhere."""
     grow = _pad_windows if x.op is Op.SHEAR else build.pad
-    return (build.shrink(grow(apart, start, after), (0,) * len(start), x.shape),)
+    return (build.placed(g, z.arg, x.shape, grow),)
 
 
 def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:
@@ -219,7 +215,6 @@ MOVES: dict[Op, Rule] = {
     Op.PERMUTE: lambda g, z, x: (permute(g, inverse(z.arg)),),
     Op.PAD: _pad,
     Op.SHRINK: _shrink,
-    Op.FLIP: lambda g, z, x: (flip(g, z.arg),),
     Op.SHEAR: _shear,
     Op.GATHER: lambda g, z, x, index: (put(g, index, x.shape, z.arg), None),
     Op.SCATTER: lambda g, z, base, index, x: (g, None, take(g, index, z.arg.axis)),

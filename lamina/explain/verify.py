@@ -57,6 +57,7 @@ _INDEX = (Op.AXIS, Op.AFFINE, Op.CONST)
 _INTS = tuple[int, ...]
 _SINGLE = {  # the types of arguments that are no named tuples
     "": type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str,
+    "ranges": tuple[range, ...],
 }  # fmt: skip
 _OPERANDS = (
     dict.fromkeys(Group.LEAF, 0)
@@ -122,8 +123,9 @@ def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
 
 def _fits(value: object, hint: Any) -> bool:
     """Whether `value` is of an annotated type. Integers are never bools or another library's."""
-    if hint == _INTS:
-        return type(value) is tuple and all(type(one) is int for one in value)
+    if typing.get_origin(hint) is tuple:
+        kind, _ = typing.get_args(hint)
+        return type(value) is tuple and all(type(one) is kind for one in value)
     return type(value) is int if hint is int else isinstance(value, hint)
 
 

@@ -39,7 +39,6 @@ MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time f
 MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
-BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE, Op.FLIP})
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
 Users = dict[Node, list[Node]]
@@ -165,7 +164,7 @@ class KernelGroup:
             return None
         if node.op is Op.REDUCE and node.arg.monoid is ADD:
             return node, None
-        if node.op in BIJECTIVE and (parts := self._addends(node.src[0])):
+        if _bijective(node) and (parts := self._addends(node.src[0])):
             total, rest = parts
             return Node(node.op, (total,), node.arg), rest and Node(node.op, (rest,), node.arg)
         for one, other in (node.src, node.src[::-1]) if node.op is Op.ADD else ():
@@ -412,7 +411,7 @@ def _epilogues(users: Users, values: set[Node]) -> tuple[set[Node], set[Node]]:
     for node in (one for one in values if one.op is Op.REDUCE):
         end, moved, last = node, False, _following(node, users, position)
         while last is not None:
-            moved |= last.op in (Op.PERMUTE, Op.FLIP)
+            moved |= last.op in (Op.PERMUTE, Op.SHRINK)
             moved |= squeezed(last.src[0].shape) != squeezed(last.shape)
             if (last.op is not Op.RESHAPE or moved) and _resizes(last) <= 0:
                 end = last
@@ -423,13 +422,20 @@ def _epilogues(users: Users, values: set[Node]) -> tuple[set[Node], set[Node]]:
     return ends, absorbed
 
 
+def _bijective(node: Node) -> bool:
+    """Does a movement put every element of its operand in a place of its own?"""
+    reverses = node.op is Op.SHRINK and node.shape == node.src[0].shape
+    return reverses or node.op in (Op.RESHAPE, Op.PERMUTE)
+
+
 def _following(node: Node, users: Users, position: Mapping[Node, int]) -> Node | None:
     """The one-to-one movement that alone uses `node`, if arithmetic or nothing follows it; or the
     elementwise node through which every use passes, if it is near."""
     frontier = set(users[node])
-    if len(frontier) == 1 and users[node][0].op in BIJECTIVE:
-        after = {one.op for one in users[users[node][0]]}
-        return users[node][0] if not after or after & (Group.ELEMENTWISE | BIJECTIVE) else None
+    if len(frontier) == 1 and _bijective(users[node][0]):
+        after = users[users[node][0]]
+        fits = any(one.op in Group.ELEMENTWISE or _bijective(one) for one in after)
+        return users[node][0] if fits or not after else None
     for _ in range(MEETING_STEPS):
         if not frontier or any(one.op not in Group.ELEMENTWISE for one in frontier):
             return None

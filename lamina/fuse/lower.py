@@ -192,10 +192,7 @@ def moved_index(node: Node, index: Index) -> Index:
         case Op.PAD:
             return tuple(ix.scale(one, 1, -low) for one, low in zip(index, arg.before, strict=True))
         case Op.SHRINK:
-            return tuple(map(ix.scale, index, arg.step, arg.start))
-        case Op.FLIP:
-            turned = [ix.scale(one, -1, size - 1) for one, size in zip(index, shape, strict=True)]
-            return tuple(turned[axis] if axis in arg else one for axis, one in enumerate(index))
+            return tuple(ix.scale(i, by.step, by.start) for i, by in zip(index, arg, strict=True))
         case _:  # SHEAR
             axis, by, step = arg
             offset = 0 if step > 0 else (node.shape[by] - 1) * step

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lamina.dtypes import DType, Scalar, int64
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.node import const as const
 from lamina.ir.node import full as full
-from lamina.ir.ops import Iota, Op, Pad, Reduce, Shear, Shrink
+from lamina.ir.ops import Iota, Op, Pad, Reduce, Shear
 from lamina.shape import Shape
 
 
@@ -54,11 +54,6 @@ def permute(x: Node, axes: Sequence[int]) -> Node:
     return x if axes == tuple(range(len(axes))) else Node(Op.PERMUTE, (x,), axes)
 
 
-def flip(x: Node, axes: Sequence[int]) -> Node:
-    """Reverse `axes`."""
-    return Node(Op.FLIP, (x,), tuple(sorted(axes))) if axes else x
-
-
 def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:
     """Add elements of `value` at the ends of each axis."""
     if not any(before) and not any(after):
@@ -68,10 +63,31 @@ def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0)
 
 
 def shrink(x: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int] = ()) -> Node:
-    """The box ``start:stop:step`` of each axis; steps are positive, bounds inside the shape."""
-    box = Shrink(tuple(start), tuple(stop), tuple(step) or (1,) * len(x.shape))
-    whole = Shrink((0,) * len(x.shape), x.shape, (1,) * len(x.shape))
-    return x if box == whole else Node(Op.SHRINK, (x,), box)
+    """The box ``start:stop:step`` of each axis, inside the shape."""
+    return sliced(x, [*map(range, start, stop, step or (1,) * len(x.shape))])
+
+
+def flip(x: Node, axes: Sequence[int]) -> Node:
+    """Reverse `axes`."""
+    whole = map(range, x.shape)
+    return sliced(x, [one[::-1] if axis in axes else one for axis, one in enumerate(whole)])
+
+
+def sliced(x: Node, ranges: Sequence[range]) -> Node:
+    """The elements of `x` at a range of each axis."""
+    ranges = tuple(one or range(0) for one in ranges)
+    return x if ranges == tuple(map(range, x.shape)) else Node(Op.SHRINK, (x,), ranges)
+
+
+def placed(x: Node, ranges: Sequence[range], shape: Shape, grow: Callable[..., Node] = pad) -> Node:
+    """Zeros of `shape`, and `x` at a range of each axis: the adjoint of `sliced`."""
+    upwards = [one if one.step > 0 else one[::-1] for one in ranges]
+    turned = flip(x, [axis for axis, one in enumerate(ranges) if one.step < 0])
+    apart = spread_apart(turned, [one.step for one in upwards])
+    start = [one.start for one in upwards]
+    ends = zip(shape, start, apart.shape, strict=True)
+    after = [max(0, whole - first - size) for whole, first, size in ends]
+    return shrink(grow(apart, start, after), (0,) * len(start), shape)
 
 
 def shear(x: Node, axis: int, by: int, step: int) -> Node:

@@ -105,18 +105,10 @@ def _pad(src: Operands, arg: Any) -> Inferred:
 
 
 def _shrink(src: Operands, arg: Any) -> Inferred:
-    _need({len(one) for one in arg} == {len(src[0].shape)}, Op.SHRINK, src, arg)
-    sizes = []
-    for size, start, stop, step in zip(src[0].shape, *arg, strict=True):
-        _need(0 <= start <= stop <= size and step >= 1, Op.SHRINK, src, f"{start}:{stop}:{step}")
-        sizes.append(-(-(stop - start) // step))
-    return src[0].dtype, tuple(sizes)
-
-
-def _flip(src: Operands, arg: Any) -> Inferred:
-    in_order = [axis for axis in range(len(src[0].shape)) if axis in arg]
-    _need([*arg] == in_order, Op.FLIP, src, arg, AxisError)
-    return _same(src, arg)
+    _need(len(arg) == len(src[0].shape), Op.SHRINK, src, arg)
+    for size, one in zip(src[0].shape, arg, strict=True):
+        _need(all(0 <= at < size for at in (*one[:1], *one[-1:])), Op.SHRINK, src, one)
+    return src[0].dtype, tuple(map(len, arg))
 
 
 def _shear(src: Operands, arg: Any) -> Inferred:
@@ -174,7 +166,7 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
     Op.CAST: lambda src, arg: (arg, src[0].shape),
     Op.SCAN: lambda src, arg: (_reduce(src, arg)[0], src[0].shape),
     Op.BITCAST: _bitcast, Op.WHERE: _where, Op.REDUCE: _reduce, Op.RESHAPE: _reshape,
-    Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink, Op.FLIP: _flip,
+    Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink,
     Op.SHEAR: _shear, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.ARGSORT: _argsort,
     Op.ASSIGN: _assign,
     **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), _same),

@@ -150,8 +150,7 @@ EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
     Op.PERMUTE: lambda node, x: np.transpose(x, node.arg),
     Op.PAD: lambda node, x: np.pad(
         x, list(zip(*node.arg[:2], strict=True)), constant_values=node.arg.value),
-    Op.SHRINK: lambda node, x: x[tuple(map(slice, *node.arg))],
-    Op.FLIP: lambda node, x: np.flip(x, node.arg),
+    Op.SHRINK: lambda node, x: x[np.ix_(*node.arg)],
     Op.SHEAR: _shear,
     Op.GATHER: lambda node, x, index: _take(x, index, node.arg),
     Op.SCATTER: _scatter,

@@ -71,12 +71,6 @@ class Pad(NamedTuple):
     value: Scalar = 0
 
 
-class Shrink(NamedTuple):
-    start: tuple[int, ...]
-    stop: tuple[int, ...]
-    step: tuple[int, ...]  # positive
-
-
 class Shear(NamedTuple):
     """Along `axis` the output has ``n + (size of axis by - 1) * abs(step)`` elements. With k the
     index along `by`, output element i is input element ``i - k * step`` for a positive step and
@@ -168,8 +162,7 @@ class Op(enum.Enum):
     EXPAND = Row("movement", argument="shape")  # NumPy's broadcast_to
     PERMUTE = Row("movement", argument="axes")
     PAD = Row("movement", argument=Pad)
-    SHRINK = Row("movement", argument=Shrink)  # a box, with a positive step along each axis
-    FLIP = Row("movement", argument="axes")
+    SHRINK = Row("movement", argument="ranges")  # the elements at a range of each axis
     SHEAR = Row("movement", argument=Shear)  # one axis shifted by a multiple of another's index
     GATHER = Row("indexed", argument="axis")  # take_along_axis; 0 where the index is out of range
     SCATTER = Row("indexed", argument=Scatter)  # its inverse into a copy of a base

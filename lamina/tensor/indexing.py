@@ -14,7 +14,7 @@ from lamina.shape import Shape, prod, strides_of
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import broadcast_shapes, normalize_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, is_scalar
-from lamina.tensor.spatial import pad_spatial, resized
+from lamina.tensor.spatial import resized
 
 __all__ = ["argwhere", "gather", "nonzero", "scatter", "take", "take_along_axis"]
 
@@ -127,21 +127,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     return Tensor.of(_select(x.node, _parse(x, key)), x.device)
 
 
-def _ascending(ranges: list[range]) -> tuple[list[range], list[int]]:
-    """The same numbers upwards, and the axes where they went downwards."""
-    upwards = [one if one.step > 0 else one[::-1] for one in ranges]
-    return (
-        [one if one else range(0) for one in upwards],
-        [axis for axis, one in enumerate(ranges) if one.step < 0],
-    )
-
-
 def _select(node: Node, selection: Selection) -> Node:
-    ranges, backwards = _ascending(selection.ranges)
-    starts = [one.start for one in ranges]
-    stops = [one.start + (len(one) - 1) * one.step + 1 for one in ranges]
-    box = build.shrink(node, starts, stops, [one.step for one in ranges])
-    box = build.reshape(build.flip(box, backwards), selection.shape)
+    box = build.reshape(build.sliced(node, selection.ranges), selection.shape)
     return _select_places(box, selection.arrays) if selection.arrays else box
 
 
@@ -190,9 +177,10 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         # The new values spread to their places, chosen by position: no index array is needed.
         sizes = tuple(map(len, selection.ranges))
         update = build.reshape(_fitted(filling, selection.shape), sizes)
-        new = x.node if 0 in sizes else _spread(update, selection.ranges, x.shape)
+        new = x.node if 0 in sizes else build.placed(update, selection.ranges, x.shape)
         if sizes != x.shape and new is not x.node:
-            inside = _spread(build.full(sizes, True, bool_), selection.ranges, x.shape)
+            everywhere = build.full(sizes, True, bool_)
+            inside = build.placed(everywhere, selection.ranges, x.shape)
             new = build.select(inside, new, x.node)
     x.rebind(Tensor.of(new, x.device))
 
@@ -205,16 +193,6 @@ def _fitted(filling: Node, shape: Shape) -> Node:
     if broadcast_shapes("setitem", sizes, shape) != shape:
         raise ShapeError(f"setitem: {filling.shape} does not broadcast to the selection {shape}")
     return build.expand(build.reshape(filling, sizes), shape)
-
-
-def _spread(node: Node, ranges: list[range], shape: Shape) -> Node:
-    """The inverse of taking ranges: elements at their places, zeros between them."""
-    upwards, backwards = _ascending(ranges)
-    node = build.spread_apart(build.flip(node, backwards), [one.step for one in upwards])
-    starts = [one.start for one in upwards]
-    left = [size - start - have
-            for size, start, have in zip(shape, starts, node.shape, strict=True)]  # fmt: skip
-    return pad_spatial(node, starts, left)
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:

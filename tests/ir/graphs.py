@@ -14,7 +14,7 @@ from lamina.explain.verify import check_monoid
 from lamina.ir import build
 from lamina.ir.monoids import MAX, Monoid
 from lamina.ir.node import Node
-from lamina.ir.ops import BufferRef, Iota, Op, Pad, Reduce, Scatter, Shear, Shrink
+from lamina.ir.ops import BufferRef, Iota, Op, Pad, Reduce, Scatter, Shear
 from tests.ir.parsing import MONOIDS
 
 Draw = Callable[..., int]
@@ -98,18 +98,18 @@ class _Builder:
     def movement(self, x: Node) -> Node:
         rank = len(x.shape)
         axes = self.draw(st.permutations(range(rank)))
-        some = tuple(sorted(axes[: self.number(0, rank)]))
         low = tuple(self.number(0, 2) for _ in x.shape)
         high = tuple(self.number(0, 2) for _ in x.shape)
         start = tuple(self.number(0, size) for size in x.shape)
         stop = tuple(self.number(a, size) for a, size in zip(start, x.shape, strict=True))
+        steps = [self.number(1, 3) * (1 - 2 * self.number(0, 1)) for _ in x.shape]
+        ranges = tuple(range(a, b)[::by] for a, b, by in zip(start, stop, steps, strict=True))
         choices = [
             Node(Op.RESHAPE, (x,), (1, math.prod(x.shape))),
             Node(Op.EXPAND, (x,), (self.number(0, 3), *x.shape)),
             Node(Op.PERMUTE, (x,), tuple(axes)),
-            Node(Op.FLIP, (x,), some),
             Node(Op.PAD, (x,), Pad(low, high, self.draw(scalars(x.dtype)))),
-            Node(Op.SHRINK, (x,), Shrink(start, stop, tuple(self.number(1, 3) for _ in start))),
+            Node(Op.SHRINK, (x,), ranges),
         ]
         if rank > 1:
             choices.append(Node(Op.SHEAR, (x,), Shear(axes[0], axes[1], self.number(-2, 2))))

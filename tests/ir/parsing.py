@@ -83,6 +83,8 @@ def _read(field: str, word: str, dtype: DType) -> Any:
         return word
     if field == "monoid":
         return _known("a monoid", word, MONOIDS | {"None": None})
+    if field == "ranges":
+        return tuple(range(*ast.literal_eval(one)) for one in re.findall(r"range(\(.*?\))", word))
     typed = field == "value" and dtype.python in (float, complex)  # no literal is inf or nan
     try:
         return dtype.python(word) if typed else ast.literal_eval(word)

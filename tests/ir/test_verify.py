@@ -31,7 +31,6 @@ from lamina.ir.ops import (
     Reduce,
     Scatter,
     Shear,
-    Shrink,
 )
 from tests.ir.graphs import graphs
 
@@ -68,7 +67,7 @@ def test_what_builders_make_is_accepted(sinks: list[Node]) -> None:
 
 def test_movement_that_moves_nothing_and_used_assignments_are_accepted() -> None:
     stay = Node(Op.PERMUTE, (Node(Op.RESHAPE, (X,), (2, 3)),), (0, 1))
-    assigned = Node(Op.ASSIGN, (X, Node(Op.FLIP, (stay,), ())))
+    assigned = Node(Op.ASSIGN, (X, Node(Op.SHRINK, (stay,), (range(2), range(3)))))
     verify([assigned + stay])
 
 
@@ -98,17 +97,15 @@ VIOLATIONS = {
         (Op.RESHAPE, (X,), (np.int64(6),), float32, (6,)), "not tuple[int, ...]"),
     "list as axes": ((Op.PERMUTE, (X,), [1, 0], float32, (3, 2)), "not tuple[int, ...]"),
     "repeated axis": ((Op.PERMUTE, (X,), (0, 0), float32, (2, 2)), "do not fit: (0, 0)"),
-    "unsorted flip": ((Op.FLIP, (X,), (1, 0), float32, (2, 3)), "do not fit"),
-    "repeated flip": ((Op.FLIP, (X,), (1, 1), float32, (2, 3)), "do not fit"),
-    "bool flip": ((Op.FLIP, (X,), (True,), float32, (2, 3)), "not tuple[int, ...]"),
-    "flip out of range": ((Op.FLIP, (X,), (2,), float32, (2, 3)), "do not fit: (2,)"),
     "plain tuple for pad": ((Op.PAD, (X,), ((1, 0), (0, 0), 0.0), float32, (3, 3)), "ir.ops.Pad"),
     "negative pad": (
         (Op.PAD, (X,), Pad((-1, 0), (0, 0), 0.0), float32, (1, 3)), "(2, 3) do not fit: Pad("),
-    "bool bound": (
-        (Op.SHRINK, (X,), Shrink((0, False), (2, 3), (1, 1)), float32, (2, 3)), "start="),
-    "zero step": (
-        (Op.SHRINK, (X,), Shrink((0, 0), (2, 3), (1, 0)), float32, (2, 3)), "do not fit: 0:3:0"),
+    "size for a range": ((Op.SHRINK, (X,), (2, 3), float32, (2, 3)), "not tuple[range, ...]"),
+    "too few ranges": ((Op.SHRINK, (X,), (range(2),), float32, (2,)), "(2, 3) do not fit: (range("),
+    "range beyond the end": (
+        (Op.SHRINK, (X,), (range(2), range(4)), float32, (2, 4)), "do not fit: range(0, 4)"),
+    "range before the start": (
+        (Op.SHRINK, (X,), (range(2), range(2, -2, -1)), float32, (2, 4)), "fit: range(2, -2"),
     "bool shear": (
         (Op.SHEAR, (X,), Shear(0, 1, True), float32, (4, 3)), "step=True is not int"),
     "shear by itself": ((Op.SHEAR, (X,), Shear(0, 0, 1), float32, (3, 3)), "do not fit: Shear("),
