@@ -61,7 +61,9 @@ UNSIGNED(SHIFTS)
     INLINE T min_##T(T a, T b) { return a < b || a != a ? a : b; }
 SIGNED(EXTREMES)
 UNSIGNED(EXTREMES)
+#ifndef HAS_EXTREMES
 EXTREMES(f32)
+#endif
 
 INLINE f32 sqrt_f32(f32 x) { return BUILTIN(sqrtf)(x); }
 INLINE f32 trunc_f32(f32 x) { return BUILTIN(truncf)(x); }

@@ -31,6 +31,9 @@ class CudaPrinter(GpuPrinter):
 
     preludes = ("prelude.cu", "products.cu")
 
+    def type(self, value: Value) -> str:
+        return "auto" if value.text.startswith("f32_to_bf16(") else super().type(value)
+
     def index_text(self, index: Node, point: Point) -> str:
         """The common factor apart: compilers see the alignment of no long sum."""
         terms, constant = ix.terms_of(index)
@@ -97,7 +100,7 @@ class CudaPrinter(GpuPrinter):
         if (ready := self.results.get(store)) is None:
             super().store(store, value, point)
         else:
-            ready.append(value.text)
+            ready.append(f"({ELEMENTS[value.dtype]}){value.text}")
             if len(ready) % FEW == 0:
                 number, few = self.nest.kernel.stores.index(store), ", ".join(ready[-FEW:])
                 self.line(f"store{number}({len(ready) - FEW}, {few});")

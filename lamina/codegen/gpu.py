@@ -6,7 +6,7 @@ What dialects of that language do not share is in preludes, of which `gpu.c` say
 Rows bound to the grid are run by a thread each or, where a loop inside them is bound to threads,
 by a block each, in which neighbouring threads take the rows bound to threads. Such a loop goes in
 steps of the threads a row has, or is none if one step is enough: what a pass over the row reads and
-computes then stays in registers for the next. A reduction over it ends with a butterfly of
+computes then stays in registers for the next. A reduction over it ends with
 exchanges. What is outside of all of these loops, every thread of a row computes, and its first one
 stores.
 
@@ -85,7 +85,7 @@ class GpuPrinter(CPrinter):
         ready = list(sums)
         super()._join(ready)
         if ready and not set(self.shared).isdisjoint(bound_axes(ready[0].fold)):
-            self.line(f"for (int s = {self.threads // 2}; s >= {self.width}; s /= 2) {{")
+            self.line(f"REDUCE({self.threads}, {self.width}) {{")
             for one in ready:  # with the total of another of the row's threads
                 others = (value._replace(text=f"exchange({value.text}, s)") for value in one.total)
                 self.update(one.fold.arg.monoid, one.total, tuple(map(self.declare, others)))
@@ -98,7 +98,7 @@ class GpuPrinter(CPrinter):
         alone = self.cooperates and self.threads > self.width and not inside
         if not own and (alone or self.guard):
             line = self.scopes[-1].lines.pop()
-            if alone:
+            if alone and store.parameter in self.read:
                 self.line("BARRIER;")  # the others have read what is overwritten
             self.line(f"{self.guard or f'if (THREAD < {self.width}) '}{{ {line} }}")
 

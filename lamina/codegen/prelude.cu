@@ -23,10 +23,19 @@ template <class To, class From> INLINE To bits(From from) {
 
 INLINE u16 f32_to_f16(f32 x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 INLINE f32 f16_to_f32(u16 x) { f32 y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
-INLINE u16 f32_to_bf16(f32 x) {
-    u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y;
+INLINE f32 bf16_to_f32(u16 x) {
+    u32 y; asm("mov.b32 %0, {%1, %2};" : "=r"(y) : "h"((u16)0), "h"(x)); return bits<f32>(y);
 }
-INLINE f32 bf16_to_f32(u16 x) { return bits<f32>((u32)x << 16); }
+
+/* A float that is rounded to be stored, where the compiler rounds two at once, and to be computed
+   with, where rounding it into the upper half of a word is all. */
+struct Rounded { u16 stored; f32 read; __device__ operator u16() const { return stored; } };
+INLINE Rounded f32_to_bf16(f32 x) {
+    u16 half; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    u32 word; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(x), "f"(0.0f));
+    return {half, bits<f32>(word)};
+}
+INLINE f32 bf16_to_f32(Rounded x) { return x.read; }
 INLINE f32 f64_to_odd(f64 x) { /* so that rounding once more rounds correctly: see `floats.c` */
     const f32 y = __double2float_rz(x);
     return bits<f32>(bits<u32>(y) | (y != x));
@@ -36,12 +45,48 @@ INLINE f32 f64_to_odd(f64 x) { /* so that rounding once more rounds correctly: s
 #define f64_to_f8_e4m3fn(x) f32_to_f8_e4m3fn(f64_to_odd(x))
 #define f64_to_f8_e5m2(x) f32_to_f8_e5m2(f64_to_odd(x))
 
-/* What the thread has whose number differs by the power of two `step`. */
-template <class T> INLINE T exchange(T mine, int step) {
+#if __CUDA_ARCH__ >= 800
+#define HAS_EXTREMES
+#define EXTREME(name) \
+    INLINE f32 name##_f32(f32 a, f32 b) { \
+        f32 y; asm(#name ".NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; \
+    }
+EXTREME(max) EXTREME(min)
+#else
+INLINE f32 min_f32(f32 a, f32 b);
+#endif
+
+/* The error function of positive numbers is 1 - (1 - u)**8, with a polynomial u up to 3.95, where it
+   rounds to 1. A square of 1 - u makes 2 * u - u * u of u, where nothing cancels; y is eight, four and
+   two times u, then u. Less than 3 units of the last place. */
+#define erff error
+INLINE f32 error(f32 x) {
+    const f32 a = min_f32(fabsf(x), 3.95f);
+    f32 y = a + a * (0.128379166f + a * (0.557042778f + a * (0.0167132951f + a * (-0.0527164191f
+        + a * (-0.00148931064f + a * (0.00410114555f + a * (-0.000710541848f
+        + a * 3.83562256e-05f)))))));
+    y += y * (y * -0.0625f);
+    y += y * (y * -0.125f);
+    y += y * (y * -0.25f);
+    return copysignf(y, x);
+}
+
+/* What threads have whose numbers differ by multiples of `width`: within a warp a butterfly's; then
+   what the first warp has takes the place of one's own, and each step gives what the next one has. */
+#define REDUCE(threads, width) \
+    if constexpr (constexpr int block = threads, apart = width; true) \
+        _Pragma("unroll") for (int s = apart; s < block; s += s < 32 ? s : apart > 32 ? apart : 32)
+#define exchange(mine, step) exchanged<__LINE__, block, apart>(mine, step)
+template <int place, int threads, int width, class T> INLINE T exchanged(T &mine, int step) {
     if (step < 32) return __shfl_xor_sync(~0u, mine, step);
-    __shared__ T all[1024];
-    __syncthreads();
-    all[threadIdx.x] = mine;
-    __syncthreads();
-    return all[threadIdx.x ^ step];
+    constexpr int group = width < 32 ? 32 : width;
+    __shared__ T all[threads / group * width];
+    const int own = threadIdx.x % width;
+    if (step == group) {
+        __syncthreads();
+        if (threadIdx.x % group < width) all[threadIdx.x / group * width + own] = mine;
+        __syncthreads();
+        mine = all[own];
+    }
+    return all[step / group * width + own];
 }

@@ -31,6 +31,7 @@ INLINE f32 bf16_to_f32(u16 x) { return as_type<bfloat>(x); }
    where a kernel begins. */
 
 #define SHARED(threads) threadgroup u64 shared[threads];
+#define REDUCE(threads, width) for (int s = threads / 2; s >= width; s /= 2)
 #define exchange(mine, step) exchanged(mine, step, THREAD, shared)
 template <class T> INLINE T shuffled(T mine, u16 step) { return simd_shuffle_xor(mine, step); }
 INLINE u64 shuffled(u64 mine, u16 step) {

@@ -398,7 +398,7 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"gelu: approximate={approximate!r}; it is 'none' or 'tanh'")
     if approximate == "none":
-        return WIDE("gelu", lambda a: a * 0.5 * (Node(Op.ERF, (a * math.sqrt(0.5),)) + 1), x)
+        return WIDE("gelu", lambda a: a * 0.5 * Node(Op.ERF, (a * math.sqrt(0.5),)) + a * 0.5, x)
     slope = math.sqrt(2 / math.pi) * 2
     return WIDE("gelu", lambda a: a * _sigmoid((a + a * a * a * 0.044715) * slope), x)
 

@@ -59,8 +59,8 @@ def test_a_removed_barrier(rows: Prepared, which: str) -> None:
 
 
 def test_an_index_one_too_far(rows: Prepared) -> None:
-    (head,) = re.findall(r"a\d+ < \d+; a\d+ \+= \d+", rows.source)
-    source = changed(rows.source, head, head.replace(" < ", " <= "))
+    end, last = re.search(r"\(own, (\(i32\)(\d+))\)", rows.source).groups()
+    source = rows.source.replace(end, f"(i32){int(last) + 1}")
     with pytest.raises(MslError, match="heap-buffer-overflow"):
         run_apart(source, rows.arrays, rows.jobs, "address")
 
