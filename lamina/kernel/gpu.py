@@ -15,7 +15,7 @@ from math import gcd
 
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import Group, Op
 from lamina.kernel import heuristic
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import FEW, Planner, reads, reusing, score, store_score, suits, turned
@@ -24,7 +24,7 @@ from lamina.kernel.tiles import Tensorize, best_product
 from lamina.simplify import index as ix
 
 ACCESS = 16  # bytes that a thread reads or writes at once
-SHARING = (256, 512)  # threads that share a row which they keep in registers
+SHARING = (256, 512)  # threads that share a row: those of few elements each, and of more
 
 
 def schedule_for_gpu(kernel: Kernel, tiles: bool, knobs: heuristic.Knobs) -> moves.Schedule:
@@ -76,15 +76,18 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
         side, room = plan.knobs.side, room // lanes
         _, inner = plan.split(across, side * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
-    again = needed_again(plan.kernel, {Op.LOAD})
+    again = needed_again(plan.kernel, {Op.LOAD}) or reads(plan.kernel)
     for axis in shared:
         lanes, size = _lanes(plan, axis, WARP), axis.arg.size
         kept = sum(max(one.dtype.itemsize // 4, 1) for one in again if axis in free_axes(one))
         most = room // max(kept, 2)  # elements of a thread
-        threads = next((one // side for one in SHARING if size <= one // side * most), 0)
+        few = zip(SHARING, (min(plan.knobs.steps * lanes, most), most), strict=True)
+        threads = next((one // side for one, each in few if size <= one // side * each), 0)
         if kept and 0 < threads * lanes < size:
             steps, axis = plan.split(axis, threads * lanes)
             plan.bind(steps, "unroll")
+        elif across is not None and not threads:
+            lanes = gcd(size, 2)  # rows at once, so that enough is under way
         plan.bind(plan.tile(axis, lanes, "unroll"), "thread")
 
 
@@ -104,13 +107,21 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     if across is not None and min(across.arg.size, best.arg.size) >= WARP:
         side = knobs.side if fold is not None else max(1, knobs.side // 2)
         blocks, upper = plan.split(across, tall)
-        far, near = plan.split(blocks, WARP // side)
         outer, lower = plan.split(best, lanes if fold is not None else tall)
-        outer, inner = plan.split(outer, side)
-        last, tile = [far, outer, near, inner], [upper, lower]
+        last, tile = [], [upper, lower]
+        square = fold is None and min(blocks.arg.size, outer.arg.size) >= knobs.turn
+        for high, wide in [(knobs.turn, knobs.turn)] * square + [(WARP // side, side)]:
+            (far, blocks), (wide_far, outer) = plan.split(blocks, high), plan.split(outer, wide)
+            last += [far, wide_far]
+        last += [blocks, outer]
     elif lanes > 1 and fold is None:
         outer, inner = plan.split(best, lanes)
         last, tile = [outer], [inner]
+        ops, both = {one.op for one in plan.kernel.nodes}, 2 * SHARING[0]
+        if lanes > ACCESS // 4 and outer.arg.size % both == 0 and ops & Group.TRANSCENDENTAL:
+            far, near = plan.split(outer, both)
+            steps, near = plan.split(near, SHARING[0])
+            last, tile = [far, near], [steps, inner]  # it reads more while it computes
     for axis in tile:
         plan.bind(axis, "unroll")
     plan.reorder([*last, *tile])
