@@ -143,19 +143,21 @@ class CudaProgram:
             if one.shared:
                 device.call("cuFuncSetAttribute", function, most, one.shared)
         self._last = [one.name for one in launches[-_REMEMBERED:]]
-        self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers, the latest last
+        self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers
         self._lock = threading.Lock()  # graphs are for one thread at a time
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""
         self.device.enter()
-        places = tuple(one.pointer for one in buffers)
+        places = tuple([one.pointer for one in buffers])
         if timed:
             return self._timed(places)
         with self._lock:
-            if len(self.launches) == 1 or not self._replayed(places):
-                for function, one, address in self._arguments(places):
-                    self._launch(function, one, address)
+            if graph := self._graphs.get(places) or self._graph(places):
+                self.device.call("cuGraphLaunch", graph, self.device.stream)
+            else:
+                for kernel in self._arguments(places):
+                    self._launch(*kernel)
         self.device.launched.extend(self._last)
         return []
 
@@ -188,20 +190,15 @@ class CudaProgram:
             call("cuEventDestroy", event)
         return seconds
 
-    def _replayed(self, places: tuple[int, ...]) -> bool:
-        """Whether all kernels were launched at once, as a graph: buffers that come back to the same
-        places make one worth its while. The last few are kept."""
-        known = places in self._graphs
-        graph = self._graphs.pop(places, None) or (self._graph(places) if known else None)
-        self._graphs[places] = graph
-        if len(self._graphs) > _GRAPHS and (old := self._graphs.pop(next(iter(self._graphs)))):
-            self.device.call("cuGraphExecDestroy", old)
-        if graph:
-            self.device.call("cuGraphLaunch", graph, self.device.stream)
-        return known
-
     def _graph(self, places: tuple[int, ...]) -> Any:
-        call, last = self.device.call, list[Any]()
+        """All kernels as a graph, which is quicker to launch than one of them, if buffers came back
+        to the same places: that makes it worth its while. The last few are kept."""
+        call, last, known = self.device.call, list[Any](), places in self._graphs
+        self._graphs[places] = None
+        if len(self._graphs) > _GRAPHS and (old := self._graphs.pop(next(iter(self._graphs)))):
+            call("cuGraphExecDestroy", old)
+        if not known:
+            return None
         graph = call("cuGraphCreate", 0)
         for function, one, address in self._arguments(places):
             node = self.device.driver.CUDA_KERNEL_NODE_PARAMS()
@@ -209,9 +206,9 @@ class CudaProgram:
             node.gridDimX, node.gridDimY, node.gridDimZ = one.blocks, 1, 1
             node.blockDimX, node.blockDimY, node.blockDimZ = one.threads, 1, 1
             last = [call("cuGraphAddKernelNode", graph, last, len(last), node, about=one)]
-        ready = call("cuGraphInstantiate", graph, 0)
+        self._graphs[places] = call("cuGraphInstantiate", graph, 0)
         call("cuGraphDestroy", graph)
-        return ready
+        return self._graphs[places]
 
 
 @functools.lru_cache(maxsize=4096)
