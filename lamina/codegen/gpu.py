@@ -6,9 +6,8 @@ What dialects of that language do not share is in preludes, of which `gpu.c` say
 Rows bound to the grid are run by a thread each or, where a loop inside them is bound to threads,
 by a block each, in which neighbouring threads take the rows bound to threads. Such a loop goes in
 steps of the threads a row has, or is none if one step is enough: what a pass over the row reads and
-computes then stays in registers for the next. A reduction over it ends with
-exchanges. What is outside of all of these loops, every thread of a row computes, and its first one
-stores.
+computes then stays in registers for the next. A reduction over it ends with exchanges. What is
+outside of all of these loops, every thread of a row computes, and its first one stores.
 
 Neighbouring elements are unrolled: the compiler reads and writes them 16 bytes at a time.
 """
