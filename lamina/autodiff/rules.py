@@ -241,7 +241,7 @@ VJP: dict[Op, Rule] = MOVES | {
     Op.MIN: lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
     # `lamina.autodiff.sweep` says how these zeros stay zeros further down.
     Op.WHERE: lambda g, z, p, x, y: (None, select(p, g, g.lift(0.0)), select(p, g.lift(0.0), g)),
-    Op.ASSIGN: lambda g, z, old, new: (None, g),
+    **dict.fromkeys((Op.ASSIGN, Op.GRAFT), lambda g, z, x, y: (None, g)),
     Op.COPY: _copy,
     Op.CONTIGUOUS: lambda g, z, x: (g,),
     Op.DETACH: lambda g, z, x: (None,),

@@ -61,7 +61,7 @@ _SINGLE = {  # the types of arguments that are no named tuples
 }  # fmt: skip
 _OPERANDS = (
     dict.fromkeys(Group.LEAF, 0)
-    | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN}, 2)
+    | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN, Op.GRAFT}, 2)
     | dict.fromkeys((Op.WHERE, Op.SCATTER), 3)
 )
 _hints = functools.cache(functools.partial(typing.get_type_hints, localns={"Monoid": Monoid}))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamina.dtypes import DType, bool_, complex_of, int64, real_of
 from lamina.errors import AxisError, DTypeError, LaminaError, ShapeError
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Group, Kinds, Op
 from lamina.shape import Shape, prod
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _RESULT: dict[Op, Callable[[DType], DType]] = {
 
 
 def _elementwise(op: Op) -> Row:
-    kinds, result = op.value.kinds, _RESULT.get(op)
+    kinds, result = op.value.kinds or Kinds.ANY, _RESULT.get(op)
 
     def infer(src: Operands, arg: Any) -> Inferred:
         dtype, shape = src[0].dtype, src[0].shape
@@ -168,7 +168,7 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
     Op.BITCAST: _bitcast, Op.WHERE: _where, Op.REDUCE: _reduce, Op.RESHAPE: _reshape,
     Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink,
     Op.SHEAR: _shear, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.ARGSORT: _argsort,
-    Op.ASSIGN: _assign,
+    Op.ASSIGN: _assign, Op.GRAFT: _elementwise(Op.GRAFT),
     **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), _same),
     **dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ())),
     **dict.fromkeys((Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),

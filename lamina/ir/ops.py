@@ -171,6 +171,7 @@ class Op(enum.Enum):
     COPY = Row("effect", argument="device")  # to another device
     CONTIGUOUS = Row("effect")  # must own a buffer
     DETACH = Row("effect")  # derivatives stop here
+    GRAFT = Row("effect")  # the value of the first operand, with the derivative of the second
     HOLE = Row("kernel", argument=Hole)  # a variable in a formula, of a monoid or a rule
     AXIS = Row("kernel", argument=Axis)  # the index of a loop
     AFFINE = Row("kernel", argument=Affine)  # constant + sum of coefficient * operand

@@ -131,5 +131,6 @@ ALGEBRA = RuleSet("algebra", [
     equation("where_else_false", where(p, q, false), p & q),
     # Derivatives, which stop at DETACH, have been taken.
     equation("detach", Node(Op.DETACH, (x,)), x),
+    equation("graft", Node(Op.GRAFT, (x, y)), x),
 ])  # fmt: skip
 SIMPLIFY = RuleSet("simplify", ALGEBRA.rules + MOVEMENT.rules)

@@ -22,7 +22,7 @@ from lamina.tensor import reduction as over
 from lamina.tensor.arguments import broadcast_shapes
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.creation import arange
-from lamina.tensor.elementwise import clip, exp, isfinite, log, maximum, named, rsqrt, sqrt, where
+from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt, sqrt, where
 from lamina.tensor.indexing import as_index
 from lamina.tensor.inspection import finfo
 from lamina.tensor.linalg import matmul
@@ -452,10 +452,7 @@ def _attend(
     a first one, that see all keys."""
     wide = query.dtype
     scores = matmul(query, movement.matrix_transpose(key))
-    if dtype.is_small:  # as are the other factors of the products that their derivatives go into
-        near = clip(scores.detach(), finfo(wide).min, finfo(wide).max)  # infinities stay
-        scores = scores.detach() + (scores - near).cast(dtype).cast(wide)
-    scores = scores * factor
+    scores = _rounded(scores, wide, dtype) * factor
     if first is not None:
         box = scores.shape[-2:]
         rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
@@ -468,13 +465,20 @@ def _attend(
         scores = where(attn_mask, scores, -math.inf) if allows else scores + attn_mask.cast(wide)
     top = over.max(scores, axis=-1, keepdims=True).detach()
     # A finite reference keeps rows of -inf, which have no key, away from NaN.
-    weights = exp(scores - where(top == -math.inf, 0.0, top))
+    top = where(top == -math.inf, 0.0, top)
+    if dtype.least > wide.least:  # neither weights nor what is divided by their sum gets too small
+        top = top + round(math.log2(scores.shape[-1]) / 2) * math.log(2.0)
+    weights = exp(scores - top)
     total = over.sum(weights, axis=-1, keepdims=True)
-    weights = dropout(weights, dropout_p, training=dropout_p > 0.0)
-    share = 1.0 / where(total == 0.0, 1.0, total)
-    if dtype.is_small:
-        return matmul((weights * share).cast(dtype), value.cast(dtype))
-    return matmul(weights, value) * share
+    weights = _rounded(dropout(weights, dropout_p, training=dropout_p > 0.0), dtype, wide)
+    mixed = _rounded(matmul(weights, value), wide, dtype)
+    return (mixed / where(total == 0.0, 1.0, total)).cast(dtype)
+
+
+def _rounded(x: Tensor, to: DType, back: DType) -> Tensor:
+    """`x` rounded to one dtype, and its derivative to another, as factors of products are."""
+    value, slope = (x.cast(one).cast(x.dtype).node for one in (to, back))
+    return Tensor.of(Node(Op.GRAFT, (value, slope)), x.device)
 
 
 def _for_heads(query: Tensor, x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from lamina import dtypes
 from lamina.autodiff import gradient
 from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
 from lamina.ir.build import cast, select, unary
+from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from tests.autodiff.finite_differences import SEEDS, SHAPES, apart, buffer, check, gradients
@@ -85,6 +86,16 @@ def test_steps_and_detach_are_symbolic_zeros() -> None:
     x = buffer("x", np.ones(()))
     for y in (unary(Op.TRUNC, x), unary(Op.DETACH, x * x), cast(x < 1.0, x.dtype)):
         assert gradient(y, [x]) == [None]
+
+
+def test_graft_has_the_value_of_one_and_the_derivative_of_the_other() -> None:
+    x, y = buffer("x", np.ones(2)), buffer("y", np.ones(2))
+    grafted = Node(Op.GRAFT, (x * x, y * y * y)) * x
+    seed = buffer("seed", np.ones(2))
+    found = [grafted, *(one for one in gradient(grafted, [x, y], seed) if one is not None)]
+    held = {x: np.array([2.0, 3.0]), y: np.array([4.0, 5.0]), seed: np.ones(2)}
+    for got, want in zip(evaluate(found, held), ([8, 27], [4, 9], [96, 225]), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float32])

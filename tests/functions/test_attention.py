@@ -75,6 +75,22 @@ def test_halves() -> None:
     np.testing.assert_allclose(result.numpy().astype(np.float64), exact, atol=0.01, rtol=0.02)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float16])
+def test_derivatives_of_halves(dtype: dtypes.DType) -> None:
+    """Also where what is small is divided by the sum of many weights."""
+    epsilon = {"bfloat16": 2**-8, "float16": 2**-11}[dtype.name]
+    for scale in (1.0, 2.0):
+        q, k, v = (scale * one for one in inputs((), 40, 300))
+        half = [Tensor(one, dtype) for one in (q, k, v / scale, normals(40, 2, seed=3) * 0.05)]
+        wide = [Tensor(one.numpy().astype(np.float64)) for one in half]
+        for got, want in zip(
+            *([y, *gradient(y, ins, dy)] for *ins, dy in (half, wide) for y in [attention(*ins)]),
+            strict=True,
+        ):
+            error = got.numpy().astype(np.float64) - want.numpy()
+            assert np.linalg.norm(error) < 4 * epsilon * np.linalg.norm(want.numpy())
+
+
 @pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float16, dtypes.float32])
 def test_a_key_of_infinite_distance_has_no_weight(dtype: dtypes.DType) -> None:
     q, k, v = inputs()

@@ -155,6 +155,7 @@ class _Builder:
             Node(Op.COPY, (x,), "cpu"),
             Node(Op.CONTIGUOUS, (x,)),
             Node(Op.DETACH, (x,)),
+            Node(Op.GRAFT, (x, x)),
         )
 
 

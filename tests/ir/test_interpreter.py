@@ -270,5 +270,6 @@ def test_argsort_is_stable() -> None:
 def test_effects_are_their_values() -> None:
     x, y = np.arange(3.0), np.ones(3)
     np.testing.assert_array_equal(value_of(Op.ASSIGN, x, y), y)
+    np.testing.assert_array_equal(value_of(Op.GRAFT, x, y), x)
     for op, arg in ((Op.COPY, "cpu"), (Op.CONTIGUOUS, None), (Op.DETACH, None)):
         np.testing.assert_array_equal(value_of(op, x, arg=arg), x)

@@ -138,6 +138,10 @@ def test_malformed_rules_are_refused() -> None:
         RuleSet("twice", [ADD_ZERO, ADD_ZERO])
 
 
+def test_graft_is_its_value() -> None:
+    assert simplified(Node(Op.GRAFT, (X, Y * Y))) is X
+
+
 def test_detach_is_dropped() -> None:
     detached = Node(Op.DETACH, (X,))
     assert simplified(detached) is X
