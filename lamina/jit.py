@@ -73,7 +73,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
         program = self._programs.get(key)
         if program is not None and program.is_pure:
-            return program(tensors)
+            return program.call(tensors)
         with self._lock:
             program = self._programs.get(key)
             try:
@@ -87,7 +87,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                     self._programs[key] = program
             except CompilerNotFoundError:
                 return self.function(*args, **kwargs)  # says why, or runs in the interpreter
-            return program(tensors)
+            return program.call(tensors)
 
     def _explain(self, args: Any, kwargs: Any, options: Options) -> None:
         """Say why a program is compiled."""
@@ -286,7 +286,7 @@ class _Program:
         self.result, self.grads = trace.result, trace.grads
         results = [one for one in trace.sinks if one.op is not Op.ASSIGN]
         self.results = [sinks.index(one) for one in results]
-        self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
+        self.likes = [(one.shape, one.dtype) for one in dict.fromkeys(results)]
         numbers = trace.inputs
         owners: dict[Buffer, Tensor | None] = dict.fromkeys(trace.storages)
         for one in trace.known:
@@ -311,7 +311,7 @@ class _Program:
         grads = all((one.tensor.grad is None) is (one.grad is None) for one in owners)
         return grads and all(_kind(tensor) == kind for tensor, kind in self.states)
 
-    def __call__(self, tensors: list[Tensor]) -> Any:
+    def call(self, tensors: list[Tensor]) -> Any:
         inputs = self.inputs.copy()
         if self.draws or self.states:
             key = random.next_key(self.device) if self.draws else self.states[0][0]
@@ -325,9 +325,12 @@ class _Program:
             if buffer.pointer in written:
                 inputs[number] = memory.memory_of(tensors[place].clone())  # as it was before
         buffers = self.run(self.compiled, inputs, self.options)
-        pairs = zip(buffers, self.likes, strict=False)  # what was assigned comes after the results
-        nodes = [Node.unique(BufferRef(buffer, *like)) for buffer, like in pairs]
-        values = [Tensor.of(nodes[number], self.device) for number in self.results]
+        nodes: list[Node] = []
+        values: list[Tensor] = []
+        for number, (shape, dtype) in enumerate(self.likes):
+            nodes.append(Node.unique(BufferRef(buffers[number], shape, dtype, self.device)))
+        for number in self.results:
+            values.append(Tensor.of(nodes[number], self.device))
         for owner, which in self.grads:
             grad = None if which is None else values[which]
             if isinstance(owner, _Handle):

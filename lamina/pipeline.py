@@ -256,8 +256,9 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     """Run a program on the buffers of its numbered inputs; one buffer an output."""
     program, code, device = planned.program, planned.code, options.device
     assert code is not None
-    results = [inputs[number] if nbytes < 0 else Buffer(nbytes, device)
-               for number, nbytes in program.results]  # fmt: skip
+    results = []
+    for number, nbytes in program.results:  # loops, because this is what every call waits for
+        results.append(inputs[number] if nbytes < 0 else Buffer(nbytes, device))
     arena, count = program.arena, len(program.chains)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count

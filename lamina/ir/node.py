@@ -18,6 +18,7 @@ from lamina.shape import Shape
 
 T = TypeVar("T")
 _BY_TEXT = {Op.CONST, Op.PAD}
+_BUFFER = Op.BUFFER
 _MOVES = Group.MOVEMENT - {Op.PAD, Op.SHEAR}  # which add no zeros
 
 
@@ -79,7 +80,7 @@ class Node(_Draft):
     def unique(cls, arg: BufferRef) -> Node:
         """A BUFFER that no other node names, so that none can equal it: it is not interned."""
         node = _Draft()
-        node.op, node.src, node.arg, (_, node.shape, node.dtype, _) = Op.BUFFER, (), arg, arg
+        node.op, node.src, node.arg, (_, node.shape, node.dtype, _) = _BUFFER, (), arg, arg
         node.__class__ = cls
         return node  # type: ignore[return-value]
 

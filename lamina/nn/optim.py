@@ -23,7 +23,7 @@ from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
 from lamina.nn.schedules import Schedule
 from lamina.nn.state import filled
 from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import clip, expm1, maximum, minimum, sqrt, where
+from lamina.tensor.elementwise import clip, exp, log, maximum, minimum, sqrt, where
 from lamina.tensor.movement import stack
 from lamina.tensor.realize import is_tracing, live_tensors, realize
 from lamina.tensor.reduction import norm
@@ -157,7 +157,10 @@ class Optimizer:
             return average
         key = (average.device, average.dtype, beta)
         if key not in self._shares:
-            self._shares[key] = -expm1(self._counter(average) * math.log(beta))
+            power = self._counter(average) * math.log(beta)
+            kept = minimum(exp(power), 1.0 - 0.5**power.dtype.precision)
+            # What exp loses near 1, log loses as well: expm1 in a few operations (Kahan).
+            self._shares[key] = (1.0 - kept) * where(power < -1.0, 1.0, power / log(kept))
         return average / self._shares[key]
 
 

@@ -57,8 +57,9 @@ class CpuProgram:
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Run the program once; the seconds of each of its kernels, if `timed` is their number."""
         seconds = array("d", bytes(8 * timed)) if timed else None
-        times = seconds.buffer_info()[0] if seconds else 0
-        job = *self._head, times, *[buffer.pointer for buffer in buffers]
+        job = [*self._head, seconds.buffer_info()[0] if seconds else 0]
+        for buffer in buffers:
+            job.append(buffer.pointer)
         self._call(struct.pack(f"{len(job)}Q", *job))
         return seconds.tolist() if seconds else []
 

@@ -202,7 +202,7 @@ class Tensor:
 
     def to(self, device: str) -> Tensor:
         """The same value on another device."""
-        where = check_device(device)
+        where = device if device == self.device else check_device(device)
         return self if where == self.device else Tensor.of(memory.copy_to(self, where), where)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
