@@ -339,6 +339,12 @@ class _Recurrent:
                 for name, shape in zip(_NAMES, shapes[: 4 if bias else 2], strict=False):
                     setattr(self, name + suffix, _uniform(shape, bound, dtype, device))
 
+    def __call__(self, x: Tensor, initial: Any = None) -> tuple[Tensor, Any]:
+        """The outputs, and the final states, zeros at first by default: h, or (h, c) of an LSTM."""
+        alone = self._states == 1
+        outputs, states = self._run(x, (initial,) if alone and initial is not None else initial)
+        return outputs, states[0] if alone else states
+
     def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
         """The next state from the gates' inputs, (N, gates * hidden) each."""
         raise NotImplementedError
@@ -387,13 +393,6 @@ class LSTM(_Recurrent):
 
     _gates, _states = 4, 2
 
-    def __call__(
-        self, x: Tensor, initial: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The outputs, and the final (h, c), both zeros at first by default."""
-        outputs, (hidden, cell) = self._run(x, initial)
-        return outputs, (hidden, cell)
-
     def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
         gates = (given + recurrent).chunk(4, axis=-1)
         into, forget, out = (gates[at].sigmoid() for at in (0, 1, 3))
@@ -407,11 +406,6 @@ class GRU(_Recurrent):
     Source: Cho et al. 2014, in the variant whose reset gate multiplies the product."""
 
     _gates, _states = 3, 1
-
-    def __call__(self, x: Tensor, initial: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The outputs, and the final states, zeros at first by default."""
-        outputs, (hidden,) = self._run(x, None if initial is None else (initial,))
-        return outputs, hidden
 
     def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
         a, b = given.chunk(3, axis=-1), recurrent.chunk(3, axis=-1)
