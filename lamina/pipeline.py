@@ -33,7 +33,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Knobs, schedule_kernel, search
-from lamina.kernel.schedule import Nest, Schedule, apply, parse, to_text
+from lamina.kernel.schedule import Nest, Plan, Schedule, apply, parse, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
 from lamina.rewrite import rewrite
@@ -59,17 +59,6 @@ class Pass(NamedTuple):
     function: Callable[[Any, Options], Any]
     reads: str
     writes: str
-
-
-class Plan(NamedTuple):
-    """How one kernel runs: its function's name, the moves of its schedule, and its nest."""
-
-    name: str
-    moves: Schedule
-    nest: Nest | SortKernel
-
-    def __str__(self) -> str:
-        return to_text(self.moves) or "(no move)"
 
 
 class Backend(NamedTuple):
@@ -158,8 +147,7 @@ def _legalize(planned: Planned, options: Options) -> Planned:
 
 
 def _print(planned: Planned, options: Options) -> Planned:
-    nests = {kernel: (plan.name, plan.nest) for kernel, plan in planned.plans.items()}
-    text, launches = backend(options).print(planned.program, nests)
+    text, launches = backend(options).print(planned.program, planned.plans)
     return planned._replace(text=text, launches=launches)
 
 
@@ -189,7 +177,7 @@ CPU = Backend(
     ON_CPU,
     lambda kernel, options, knobs:
         schedule_kernel(kernel, compiler.find(options).vector_bytes, knobs),
-    lambda program, nests: (c.print_program(program, nests), ()),
+    lambda program, plans: (c.print_program(program, plans), ()),
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
 OF_GPUS = Memory(in_blocks=False, cost=32, pitch=128)

@@ -24,7 +24,7 @@ from lamina.ir.interpreter import fold
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.kernel.schedule import Nest
+from lamina.kernel.schedule import Nest, Plan
 from lamina.simplify import index as ix
 
 # Beside this file, in order.
@@ -330,14 +330,12 @@ def prelude(name: str, lanes: int = 0) -> str:
 KERNELS = "/* The kernels. */\n"
 
 
-def print_program(
-    program: Program, nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]]
-) -> str:
-    """The translation unit of a program; `nests` has a name and a nest for each of its kernels."""
+def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
+    """The translation unit of a program, of which each kernel has a plan."""
     needed = {(text, 0) for text in TEXTS[:2]}
     functions: dict[str, str] = {}  # text -> name
     entries: dict[AnyKernel, tuple[str, int]] = {}  # a function, and its chunks
-    for kernel, (name, nest) in nests.items():
+    for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
             kind = ELEMENTS[nest.parameters[0].dtype]
             text, chunks = f"SORT({name}, {kind}, {nest.length})", nest.rows

@@ -24,7 +24,7 @@ from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.kernel.schedule import WARP, Nest
+from lamina.kernel.schedule import WARP, Nest, Plan
 from lamina.runtime.buffer import Launch, Map
 
 BLOCK = 256  # threads, each with a row
@@ -131,14 +131,11 @@ def _power(threads: int, most: int) -> int:
 
 
 def print_program(
-    printer: type[GpuPrinter],
-    program: Program,
-    nests: Mapping[AnyKernel, tuple[str, Nest | SortKernel]],
+    printer: type[GpuPrinter], program: Program, plans: Mapping[AnyKernel, Plan]
 ) -> tuple[str, tuple[Launch, ...]]:
-    """The translation unit of a program in the dialect of a printer, and its launches; `nests` has
-    a name and a nest for each of its kernels."""
+    """The translation unit of a program in the dialect of a printer, and its launches."""
     functions, shapes = list[str](), dict[AnyKernel, Launch]()
-    for kernel, (name, nest) in nests.items():
+    for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
             threads = _power(nest.length, SORT_BLOCK)
             shapes[kernel] = Launch(name, nest.rows, threads, ())

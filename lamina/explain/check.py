@@ -53,8 +53,7 @@ def run_checked(planned: Planned, table: Sequence[Buffer], options: Options) -> 
     program, target, seconds = planned.program, backend(options), []
     for chain in program.chains:
         plans = {one.kernel: planned.plans[one.kernel] for one in chain}
-        nests = {kernel: (plan.name, plan.nest) for kernel, plan in plans.items()}
-        text, launches = target.print(replace(program, launches=chain), nests)
+        text, launches = target.print(replace(program, launches=chain), plans)
         before = _arrays(program, chain, table)
         seconds += target.load(text, launches, options).run(table, 1)
         if wrong := difference(chain, before, _arrays(program, chain, table)):

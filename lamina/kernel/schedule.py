@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 from lamina.errors import FormatError
-from lamina.ir.kernel import Kernel, Parameter, Store, bound_axes, free_axes, points
+from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.simplify import index as ix
@@ -245,6 +245,17 @@ class Carry(Move):
 
 
 Schedule = tuple[Move, ...]
+
+
+class Plan(NamedTuple):
+    """How one kernel runs: its function's name, the moves of its schedule, and its nest."""
+
+    name: str
+    moves: Schedule
+    nest: Nest | SortKernel
+
+    def __str__(self) -> str:
+        return to_text(self.moves) or "(no move)"
 
 
 def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
