@@ -17,11 +17,10 @@ KERNEL(64) fold0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         f32 t2 = 0.0f;
         t2 = (t2 + t1);
         f32 t3 = t2;
-        for (int s = 32; s >= 1; s /= 2) {
+        REDUCE(64, 1) {
         const f32 t4 = exchange(t3, s);
         t3 = (t3 + t4);
         }
-        BARRIER;
         if (THREAD < 1) { p1[a0] = t3; }
     }
 }

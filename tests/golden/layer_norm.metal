@@ -24,7 +24,7 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         if (own < 50) t4 = (t4 + t2);
         const f32 t5 = (t3 + t4);
         f32 t6 = t5;
-        for (int s = 32; s >= 1; s /= 2) {
+        REDUCE(64, 1) {
         const f32 t7 = exchange(t6, s);
         t6 = (t6 + t7);
         }
@@ -40,7 +40,7 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         if (own < 50) t15 = (t15 + t14);
         const f32 t16 = (t12 + t15);
         f32 t17 = t16;
-        for (int s = 32; s >= 1; s /= 2) {
+        REDUCE(64, 1) {
         const f32 t18 = exchange(t17, s);
         t17 = (t17 + t18);
         }

@@ -23,14 +23,13 @@ KERNEL(128) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(co
         f32 t4 = 0.0f;
         if (own < 100) t4 = (t4 + t3);
         f32 t5 = t4;
-        for (int s = 64; s >= 1; s /= 2) {
+        REDUCE(128, 1) {
         const f32 t6 = exchange(t5, s);
         t5 = (t5 + t6);
         }
         const f32 t7 = p2[a1];
         const f32 t8 = (t5 + t7);
         const f32 t9 = max_f32(t8, 0.0f);
-        BARRIER;
         if (THREAD < 1) { p3[70 * a0 + a1] = t9; }
     }
 }

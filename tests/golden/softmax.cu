@@ -23,7 +23,7 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         if (own < 50) t4 = max_f32(t4, t2);
         const f32 t5 = max_f32(t3, t4);
         f32 t6 = t5;
-        for (int s = 32; s >= 1; s /= 2) {
+        REDUCE(64, 1) {
         const f32 t7 = exchange(t6, s);
         t6 = max_f32(t6, t7);
         }
@@ -38,7 +38,7 @@ KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         if (own < 50) t14 = (t14 + t13);
         const f32 t15 = (t11 + t14);
         f32 t16 = t15;
-        for (int s = 32; s >= 1; s /= 2) {
+        REDUCE(64, 1) {
         const f32 t17 = exchange(t16, s);
         t16 = (t16 + t17);
         }
