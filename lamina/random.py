@@ -93,7 +93,7 @@ def _choose_key(seed: int | None, given: Tensor | None, device: str | None) -> T
 def _key_words(key: Tensor) -> tuple[Node, Node]:
     if key.shape != (2,) or key.dtype is not dtypes.uint32:
         raise ShapeError(f"random: {key.dtype.name} of {key.shape} is no key; use random.key()")
-    high, low = (build.reshape(build.shrink(key.node, (at,), (at + 1,)), ()) for at in range(2))
+    high, low = (build.reshape(build.slice_axis(key.node, 0, at, at + 1), ()) for at in range(2))
     return high, low
 
 

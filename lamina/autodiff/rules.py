@@ -144,9 +144,8 @@ def _expand(g: Node, z: Node, x: Node) -> Contributions:
 
 def _pad(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g without the margins."""
-    before = z.arg.before
-    end = [low + size for low, size in zip(before, x.shape, strict=True)]
-    return (build.shrink(g, before, end),)
+    inside = zip(z.arg.before, x.shape, strict=True)
+    return (build.sliced(g, [range(low, low + size) for low, size in inside]),)
 
 
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:
@@ -174,9 +173,7 @@ def _shear(g: Node, z: Node, x: Node) -> Contributions:
     x's elements start at (K - 1) s; by symmetry the same holds for negative s with abs(s)."""
     axis, by, step = z.arg
     back = build.shear(g, axis, by, -step)
-    first = z.shape[axis] - x.shape[axis]
-    start = [first if one == axis else 0 for one in range(len(x.shape))]
-    return (build.shrink(back, start, [low + n for low, n in zip(start, x.shape, strict=True)]),)
+    return (build.slice_axis(back, axis, z.shape[axis] - x.shape[axis], z.shape[axis]),)
 
 
 def _overwrite(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:

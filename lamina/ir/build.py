@@ -69,14 +69,21 @@ def shrink(x: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[in
 
 def flip(x: Node, axes: Sequence[int]) -> Node:
     """Reverse `axes`."""
-    whole = map(range, x.shape)
-    return sliced(x, [one[::-1] if axis in axes else one for axis, one in enumerate(whole)])
+    whole = enumerate(map(range, x.shape))
+    return sliced(x, [one[::-1] if one and axis in axes else one for axis, one in whole])
 
 
 def sliced(x: Node, ranges: Sequence[range]) -> Node:
     """The elements of `x` at a range of each axis."""
-    ranges = tuple(one or range(0) for one in ranges)
-    return x if ranges == tuple(map(range, x.shape)) else Node(Op.SHRINK, (x,), ranges)
+    chosen, whole = tuple(ranges), tuple(map(range, x.shape))
+    return x if chosen == whole else Node(Op.SHRINK, (x,), chosen)
+
+
+def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:
+    """``start:stop:step`` along `axis`."""
+    ranges = [*map(range, x.shape)]
+    ranges[axis] = range(start, stop, step)
+    return sliced(x, ranges)
 
 
 def placed(x: Node, ranges: Sequence[range], shape: Shape, grow: Callable[..., Node] = pad) -> Node:
@@ -97,9 +104,8 @@ def shear(x: Node, axis: int, by: int, step: int) -> Node:
 
 def shifted(x: Node, axis: int, first: Scalar) -> Node:
     """`x` one place further along `axis`, where it begins with `first`."""
-    start = [0] * len(x.shape)
     ahead = [int(one == axis) for one in range(len(x.shape))]
-    return shrink(pad(x, ahead, start, first), start, x.shape)
+    return slice_axis(pad(x, ahead, [0] * len(ahead), first), axis, 0, x.shape[axis])
 
 
 def reduce(monoid: Monoid, axes: Sequence[int], *parts: Node, part: int = 0) -> Node:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from lamina.dtypes import int64, real_of, uint32, uint64
 from lamina.errors import DTypeError
-from lamina.ir.build import bitcast, cast, const, expand, iota, pad, reshape, select, shrink
+from lamina.ir.build import bitcast, cast, const, expand, iota, pad, reshape, select, slice_axis
 from lamina.ir.monoids import ADD, COMPLEX_MUL, MUL
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
@@ -50,10 +50,9 @@ def _stored(buffer: Node) -> Node:
 
 def _loaded(buffer: Node) -> Parts:
     """The parts that lie interleaved in a complex buffer."""
-    stored, shape, start = _stored(buffer), buffer.shape, (0,) * len(buffer.shape)
-    return tuple(
-        reshape(shrink(stored, (*start, part), (*shape, part + 1)), shape) for part in (0, 1)
-    )
+    stored, last = _stored(buffer), len(buffer.shape)
+    parts = (slice_axis(stored, last, part, part + 1) for part in (0, 1))
+    return tuple(reshape(part, buffer.shape) for part in parts)
 
 
 def _joined(node: Node, parts: Parts) -> Node:

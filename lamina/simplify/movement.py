@@ -136,9 +136,8 @@ def scan_in_parts(node: Node) -> Node | None:
         return None
     split = (*around, parts, shape[axis] // parts, *after)
     inner = Node(Op.SCAN, (build.reshape(x, split),), Reduce(monoid, (axis + 1,)))
-    last = [0] * len(split)
-    last[axis + 1] = split[axis + 1] - 1
-    ends = build.reshape(build.shrink(inner, last, split), (*around, parts, *after))
+    last = build.slice_axis(inner, axis + 1, split[axis + 1] - 1, split[axis + 1])
+    ends = build.reshape(last, (*around, parts, *after))
     (first,) = monoid.identity((node.dtype,))
     before = Node(Op.SCAN, (build.shifted(ends, axis, first),), Reduce(monoid, (axis,)))
     return build.reshape(Node(monoid.op, (build.spread(before, (axis + 1,), split), inner)), shape)

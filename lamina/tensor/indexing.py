@@ -84,7 +84,7 @@ def _parse(x: Tensor, key: Any) -> Selection:
         if entry is None:
             shape.append(1)
         elif isinstance(entry, slice):
-            ranges.append(range(x.shape[axis])[entry])
+            ranges.append(range(x.shape[axis])[entry] or range(0))
             shape.append(len(ranges[-1]))
         elif isinstance(entry, int):
             size = x.shape[axis]

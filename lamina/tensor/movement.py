@@ -14,7 +14,7 @@ from lamina.shape import prod as product
 from lamina.tensor.arguments import Axis, broadcast_shapes, normalize_axes, normalize_axis, sizes_of
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
-from lamina.tensor.spatial import pad_spatial, resized, slice_axis
+from lamina.tensor.spatial import pad_spatial, resized
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",
@@ -174,10 +174,8 @@ def shrink(x: Any, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     x = as_tensor(x)
     if len(bounds) != x.ndim:
         raise ShapeError(f"shrink: {len(bounds)} bounds for {x.shape}")
-    node = x.node
-    for axis, pair in enumerate(bounds):
-        node = node if pair is None else slice_axis(node, axis, *pair)
-    return Tensor.of(node, x.device)
+    ranges = [range(*pair or (size,)) for pair, size in zip(bounds, x.shape, strict=True)]
+    return Tensor.of(build.sliced(x.node, ranges), x.device)
 
 
 def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
@@ -237,7 +235,7 @@ def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ..
     if sum(sizes) != size:
         raise ShapeError(f"split: {tuple(sizes)} does not add up to axis {along} of {x.shape}")
     ends = list(itertools.accumulate(sizes, initial=0))
-    parts = (slice_axis(x.node, along, *pair) for pair in itertools.pairwise(ends))
+    parts = (build.slice_axis(x.node, along, *pair) for pair in itertools.pairwise(ends))
     return tuple(Tensor.of(part, x.device) for part in parts)
 
 
@@ -311,14 +309,15 @@ def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) ->
     rows, columns = node.shape[-2:]
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
     row, column = (max(0, -offset), max(0, offset)) if count else (0, 0)
-    node = slice_axis(node, x.ndim - 2, row, row + count)
-    return Tensor.of(main_diagonal(slice_axis(node, x.ndim - 1, column, column + count)), x.device)
+    node = build.slice_axis(node, x.ndim - 2, row, row + count)
+    square = build.slice_axis(node, x.ndim - 1, column, column + count)
+    return Tensor.of(main_diagonal(square), x.device)
 
 
 def main_diagonal(x: Node) -> Node:
     """(..., n, n) to (..., n): every (n + 1)-th element of a flat matrix."""
     *outer, n, _ = x.shape
-    return slice_axis(build.reshape(x, (*outer, n * n)), len(outer), 0, n * n, n + 1)
+    return build.slice_axis(build.reshape(x, (*outer, n * n)), len(outer), 0, n * n, n + 1)
 
 
 def diag(x: Any, /, *, offset: int = 0) -> Tensor:

@@ -27,7 +27,7 @@ from lamina.tensor.arguments import Axis, as_dtype, normalize_axes, normalize_ax
 from lamina.tensor.core import Tensor, as_tensor, common_device
 from lamina.tensor.elementwise import REALS, SAME, WIDE, Family, float_dtype, named
 from lamina.tensor.movement import concat, transpose
-from lamina.tensor.spatial import resized, slice_axis
+from lamina.tensor.spatial import resized
 
 __all__ = [
     "all", "any", "argmax", "argmin", "argsort", "count_nonzero", "cummax", "cummin",
@@ -187,8 +187,8 @@ def diff(
     node = concat(ends, axis=along).node
     for _ in range(n):
         size = node.shape[along]
-        later = slice_axis(node, along, builtins.min(1, size), size)
-        earlier = slice_axis(node, along, 0, builtins.max(0, size - 1))
+        later = build.slice_axis(node, along, builtins.min(1, size), size)
+        earlier = build.slice_axis(node, along, 0, builtins.max(0, size - 1))
         node = later ^ earlier if node.dtype is bool_ else later - earlier
     return Tensor.of(node, x.device)
 
@@ -282,7 +282,7 @@ def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None
     order = build.flip(build.unary(Op.ARGSORT, lines), turned)
     order = -order + (size - 1) if descending else order
     places = transpose(Tensor.of(order, x.device), axis, -1)
-    first = slice_axis(places.node, axis, 0, k)
+    first = build.slice_axis(places.node, axis, 0, k)
     values = Node(Op.GATHER, (x.node, first), axis)
     return TopK(Tensor.of(values, x.device), Tensor.of(first, x.device))
 

@@ -48,13 +48,6 @@ def resized(shape: Shape, axis: int, *sizes: int) -> Shape:
     return (*shape[:axis], *sizes, *shape[axis + 1 :])
 
 
-def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:
-    """``start:stop:step`` along `axis`."""
-    starts, steps = (0,) * len(x.shape), (1,) * len(x.shape)
-    box = resized(starts, axis, start), resized(x.shape, axis, stop), resized(steps, axis, step)
-    return build.shrink(x, *box)
-
-
 def for_ranks(function: Callable[Concatenate[str, int, P], Tensor]) -> list[Callable[P, Tensor]]:
     """`function` of a name and a number of spatial axes for one, two and three of them."""
     name, doc = function.__name__, function.__doc__

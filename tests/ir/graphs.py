@@ -103,7 +103,8 @@ class _Builder:
         start = tuple(self.number(0, size) for size in x.shape)
         stop = tuple(self.number(a, size) for a, size in zip(start, x.shape, strict=True))
         steps = [self.number(1, 3) * (1 - 2 * self.number(0, 1)) for _ in x.shape]
-        ranges = tuple(range(a, b)[::by] for a, b, by in zip(start, stop, steps, strict=True))
+        boxes = zip(start, stop, steps, strict=True)
+        ranges = tuple(range(a, b)[::by] or range(a, a) for a, b, by in boxes)
         choices = [
             Node(Op.RESHAPE, (x,), (1, math.prod(x.shape))),
             Node(Op.EXPAND, (x,), (self.number(0, 3), *x.shape)),

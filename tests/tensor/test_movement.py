@@ -98,7 +98,9 @@ def test_sizes_that_make_no_sense() -> None:
     t = lm.ones((2, 3))
     for refused in (
         lambda: t.split(0), lambda: t.chunk(0), lambda: t.repeat(-1, axis=0),
-        lambda: t.tile((-1,)), lambda: t.shrink([(0, 5), None]), lambda: t[:0].reshape(-1, 0),
+        lambda: t.tile((-1,)), lambda: t.shrink([(0, 5), None]),
+        lambda: t.shrink([(2, 1), None]), lambda: t.split((2, -1, 2), 1),
+        lambda: t[:0].reshape(-1, 0),
     ):  # fmt: skip
         with pytest.raises(ShapeError):
             refused()
