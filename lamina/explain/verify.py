@@ -29,9 +29,9 @@ Those of a kernel:
     PREFIX the last ones of its store, in their order.
 8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
     on no axis but the store's own. Its monoid has one component.
-9.  Every row axis of more than one element moves a store's index, unless it writes memory of the
-    thread, and a parameter that is written is read only at the element that its store writes: rows
-    are independent.
+9.  Every row axis of more than one element moves a store's index, unless its condition lets only
+    the first store, or it writes memory of the thread; a parameter that is written is read only at
+    the element that its store writes: rows are independent.
 10. An index of axes alone stays inside its parameter, unless a condition guards it.
 """
 
@@ -210,7 +210,8 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     require(combined, f"it combines with {store.monoid}, which is no operation")
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
     summed = kernel.block_axes[-1:] if kernel.carries else ()
-    still = rows.difference(free_axes(store.index), summed)
+    first = {axis for axis in rows if Node(Op.LT, (axis, const(1, int64))) in toposort(condition)}
+    still = rows.difference(free_axes(store.index), summed, first)
     own = kernel.parameters[number].memory != "device"
     empty = any(axis.arg.size == 0 for axis in store.axes)
     require(own or empty or not still, f"rows along {names_of(still)} write one element")

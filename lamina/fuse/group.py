@@ -12,15 +12,15 @@ hand, and when no other kernel stands between the two.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lamina.dtypes import int64
 from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, flat_index
 from lamina.ir.build import cast
-from lamina.ir.kernel import Store, bound_axes, contraction
+from lamina.ir.kernel import Store, bound_axes, contraction, free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Group, Op
@@ -36,9 +36,11 @@ WEIGHT: dict[Op, int] = (
 )
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
+FEW_STEPS = 256  # of a sum of products that is worth computing again
 MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
+POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
 Users = dict[Node, list[Node]]
@@ -58,6 +60,7 @@ class Memory(NamedTuple):
     pads: bool = True  # what is repeated is padded once: testing bounds again costs more
     cost: int = 12  # of what a second user reads rather than computes again
     pitch: int = 0  # bytes; the rows of large scratch are multiples apart, see `_in_memory`
+    nested: Callable[[Any], object] | None = None  # does a kernel gain by products inside sums?
 
 
 ON_CPU = Memory()
@@ -103,6 +106,8 @@ class KernelGroup:
         # What must run before: kernels are a graph like nodes, which `toposort` puts in order.
         self.src: tuple[KernelGroup, ...] = ()
         self.contracts: Node | None = None  # the reduction whose operands are reused across rows
+        self.inner = frozenset[Node]()  # products that it computes, by steps, inside its sums
+        self.shared: dict[Shape, Index] = {}  # where members are that several rows share, by shape
         self.block = Block((), 0, {})  # none, unless a chain says so
         self.sums: Node | None = None  # what is added up block by block in place of the member
         self.base: KernelGroup | None = None  # stores what a scatter, or each block, changes
@@ -226,7 +231,10 @@ class KernelGroup:
     def _index(self, shape: Shape) -> tuple[Index, Index]:
         """Where an array of `shape` is computed: its index, and the axes of its loops."""
         full = squeezed(shape)
-        index, opened = self.lowering.loops_in(self.row_index, full, self.layouts[full])
+        opened: Index = ()
+        index = self.shared.get(full, opened)
+        if full in self.layouts:
+            index, opened = self.lowering.loops_in(self.row_index, full, self.layouts[full])
         rest = iter(index)
         placed = tuple(ix.ZERO if size == 1 else next(rest) for size in shape)
         return placed, (*self.row_axes, *opened)
@@ -241,12 +249,15 @@ class KernelGroup:
             self._restart(self.lowering.split(request))
 
     def _stored(self, node: Node) -> Store:
-        """A member, or the sums that are added up in its place."""
+        """A member, or the sums that are added up in its place; what several rows share is stored
+        by the first of them."""
         index, axes = self._index(node.shape)
         what = self.sums or node
         self.index_of |= {node: index, what: index}
         value = self.lowering.value(what, index)
-        return Store(0, self._place(node, index), value, axes, None, ADD if self.sums else None)
+        still = set(self.row_axes).difference(*map(free_axes, index)) if self.shared else ()
+        first = ix.both(*(ix.inside(one, 1) for one in axes if one in still)) if still else None
+        return Store(0, self._place(node, index), value, axes, first, ADD if self.sums else None)
 
     def _scattered(self, node: Node) -> Store:
         """The updates, combined with what lies at their places."""
@@ -264,29 +275,53 @@ class KernelGroup:
         self.members.append(node)
         self._lower([node])
 
-    def try_add(self, node: Node) -> bool:
-        """Add `node` if it fits; otherwise leave the group as it was."""
-        shapes, plan = (self.rows, self.layouts), self.plan
-        if node.op in ALONE or self.first.op in ALONE or not self._admit(node):
+    def try_add(self, node: Node, inner: Set[Node] = frozenset()) -> bool:
+        """Add `node`, whose sums have products `inner` inside, if it fits; else change nothing."""
+        before, again = (self.rows, self.layouts, self.shared, self.plan), self.inner & inner
+        alone = node.op in ALONE or self.first.op in ALONE
+        if alone or not (self._admit(node) or (again and self._widen(node))):
             return False
         try:
             self.add(node)
-            store = self.stores[node]
-            if contraction([store.value], store.axes) in (None, self.contracts):
+            store, *others = (self.stores[one] for one in reversed(self.members))
+            found = contraction([store.value], store.axes)
+            known = toposort(one.value for one in others if again)
+            same = any(one.op is Op.FOLD for one in {*toposort([store.value])}.intersection(known))
+            if found in (None, self.contracts) or same:
+                self.contracts = self.contracts or found
                 return True
         except NotFusableError:
             pass
-        self.members.pop()
-        self.rows, self.layouts = shapes
+        self.members.remove(node)
+        self.rows, self.layouts, self.shared, plan = before
         self._restart(plan)
         return False
+
+    def _widen(self, node: Node) -> bool:
+        """Take the rows of `node` if each of this kernel's serves several of them; or has it those
+        that are taken already?"""
+        if self.contracts:
+            return squeezed(node.shape) in (self.rows, *self.shared)
+        wide = KernelGroup(node, self.values)
+        found = {tuple(one for one in index if one is not ix.ZERO)
+                 for member in self.members for index in wide.read_at.get(member, ())}  # fmt: skip
+        axes = {axis for index in found for one in index for axis in ix.terms_of(one)[0]}
+        sizes = tuple(points(free_axes(one)) for index in found for one in index)
+        shapes = {squeezed(one.shape) for one in self.members}
+        within = found and axes < set(wide.row_axes)
+        if not within or shapes != {sizes} or points(axes) != prod(sizes):
+            return False
+        self.rows, self.layouts, self.shared = wide.rows, wide.layouts, {sizes: found.pop()}
+        self._restart({row: wide.plan[row] for row in wide.plan.keys() & range(len(self.rows))})
+        return True
 
     def _admit(self, node: Node) -> bool:
         """The cheap conditions, on shapes alone. The operands of a reduction may become full
         members, or the rows its own."""
         rows = squeezed(node.shape)
         if node.op is not Op.REDUCE:
-            return rows == self.rows or (rows in self.layouts and not self.contracts)
+            held = self.shared if self.contracts else self.layouts
+            return rows == self.rows or rows in held
         shape, axes = node.src[0].shape, node.arg.axes
         full, columns = squeezed(shape), _columns(shape, axes)
         # Do rows lie together in memory, so that passing over one twice finds it in the cache?
@@ -332,10 +367,12 @@ def readers_of(groups: Iterable[KernelGroup]) -> Readers:
     return readers
 
 
-def group_values(sinks: Sequence[Node], memory: Memory) -> list[KernelGroup]:
-    """Kernels for everything that `sinks` need, in an order in which they can run."""
+def group_values(sinks: Sequence[Node], memory: Memory, kept: Set[Node]) -> list[KernelGroup]:
+    """Kernels for everything that `sinks` need, in an order in which they can run; the products
+    `kept` are inside of none."""
     users = users_of(sinks)
-    chosen = choose_values(sinks, users, memory)
+    inside = _inside(set(sinks), users, kept) if memory.nested else set()
+    chosen = choose_values(sinks, users, memory, inside)
     alone = {one for node in users if node.op in ALONE for one in (node, *node.src)}
     whole = alone.union(sinks)
     values = {one: one.shape if one in whole else _in_memory(one, memory.pitch) for one in chosen}
@@ -350,18 +387,20 @@ def group_values(sinks: Sequence[Node], memory: Memory) -> list[KernelGroup]:
         needed = {homes[one] for one in arrays & values.keys()}
         extent = (node.src[0].shape, node.arg.axes) if node.op is Op.REDUCE else node.shape
         parts = frozenset(inner.arg for inner in region if inner.op is Op.SHRINK)
-        kin = [(extent, parts, one) for one in arrays.union(users[node])]
+        products = {one for one in inside & region if one.op is Op.REDUCE}
+        kin = [*products, *((extent, parts, one) for one in arrays.union(users[node]))]
         candidates = needed.union(*(related[one] for one in kin))
         if len(candidates) > 1:  # nothing may stand between
             candidates -= set(toposort(one for group in needed for one in group.src))
         for group in sorted(candidates, key=by_number, reverse=True):
-            if len(group.written | written) <= MAX_WRITTEN and group.try_add(node):
+            if len(group.written | written) <= MAX_WRITTEN and group.try_add(node, products):
                 break
         else:
             group = KernelGroup(node, values, len(groups))
             groups.append(group)
         homes[node] = group
         group.written |= written
+        group.inner |= products
         group.src = tuple(sorted({*group.src, *needed} - {group}, key=by_number))
         for one in kin:
             related[one].add(group)
@@ -371,15 +410,17 @@ def group_values(sinks: Sequence[Node], memory: Memory) -> list[KernelGroup]:
 # Which values.
 
 
-def choose_values(sinks: Sequence[Node], users: Users, on: Memory) -> dict[Node, frozenset[Node]]:
+def choose_values(
+    sinks: Sequence[Node], users: Users, on: Memory, inside: Set[Node] = frozenset()
+) -> dict[Node, frozenset[Node]]:
     """The nodes that get a buffer if anything outside their kernel reads them, in order, each with
-    the nodes that computing it takes."""
+    the nodes that computing it takes; none of those `inside` kernels."""
     values = {node for node in users if node.op in ALWAYS}.union(sinks)
     values.update(node.src[0] for node in users if node.op in (Op.ARGSORT, Op.COPY))
     ends, absorbed = _epilogues(users, values)
     values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(users, values, on.pads)
-    values |= _shared(users, values, on.cost)
+    values = (values | _shared(users, values, on.cost)) - inside
     chosen: dict[Node, frozenset[Node]] = {}
     regions: dict[Node, frozenset[Node]] = {}
     for node in users:
@@ -391,6 +432,27 @@ def choose_values(sinks: Sequence[Node], users: Users, on: Memory) -> dict[Node,
         if node in values and node.op is not Op.BUFFER:
             chosen[node] = region
     return chosen
+
+
+def _inside(sinks: Set[Node], users: Users, kept: Set[Node]) -> set[Node]:
+    """Sums of a few products each, in an array larger than what it comes from, and what arithmetic
+    makes of them, where reductions alone need that. Those `kept` are none."""
+    needed, found = set[Node](), set[Node]()
+    for node in reversed(users):
+        ends = (one.op is Op.REDUCE or (one in needed and one.op in POINTWISE)
+                for one in users[node])  # fmt: skip
+        if users[node] and node not in sinks and all(ends):
+            needed.add(node)
+    for node in (one for one in users if one in needed):
+        if node.op is Op.REDUCE and node.arg.monoid is ADD and node.src[0].op is Op.MUL:
+            (product,), size = node.src, prod(node.shape)
+            sizes = [prod(one.src[0].shape) for one in product.src if one.op is Op.EXPAND]
+            few = len(sizes) == 2 and prod(product.shape) <= FEW_STEPS * size
+            if few and max(sizes) < size and node not in kept:
+                found.add(node)
+        elif node.op in POINTWISE and not found.isdisjoint(node.src):
+            found.add(node)
+    return found
 
 
 def users_of(sinks: Iterable[Node]) -> Users:

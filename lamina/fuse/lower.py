@@ -13,6 +13,7 @@ from operator import mul
 
 from lamina.dtypes import int64
 from lamina.ir.build import cast
+from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Fold, Group, Load, Op
 from lamina.shape import Shape, squeezed, strides_of
@@ -67,7 +68,8 @@ class Lowering:
         that what two passes over a row compute is one node. A reduction under a condition has its
         own, as the condition may be of the columns."""
         sizes = squeezed(tuple(size for axis, size in enumerate(shape) if axis in axes))
-        key = sizes, tuple(one for one in index if one is not ix.ZERO), condition
+        within = (one for one in index if any(axis.arg.reduce for axis in free_axes(one)))
+        key = sizes, tuple(within), condition
         if key not in self._inner:
             self._inner[key] = self.new_axes(sizes, reduce=True)
         inner, opened = self._inner[key]

@@ -77,7 +77,7 @@ class Program:
 class _Builder:
     """Collects slots and launches; every array has one home slot."""
 
-    def __init__(self, sinks: Sequence[Node], memory: Memory) -> None:
+    def __init__(self, sinks: Sequence[Node], memory: Memory, kept: set[Node]) -> None:
         self.wanted: list[tuple[Node | None, Node]] = []  # targets, and the values they get
         for sink in sinks:
             target, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
@@ -86,9 +86,10 @@ class _Builder:
         self.slots: list[Slot] = []
         self.launches: list[Launch] = []
         self.slot_of: dict[object, int] = {}
-        self.chain = 0
+        self.chain, self.memory = 0, memory
+        self.kept = kept  # products that kernels gain nothing by computing inside their sums
         values = [value for _, value in self.wanted]
-        groups = group_values(values, memory)
+        groups = group_values(values, memory, kept)
         self.chains = chained(groups, values, memory.in_blocks)
         self.readers = readers_of(one for chain in self.chains for one in chain.groups)
         self.chain_of = {group: chain for chain in self.chains for group in chain.groups}
@@ -186,6 +187,8 @@ class _Builder:
             if sorts:
                 *around, length = group.first.shape
                 kernel = SortKernel(parameters, prod(around), length)
+            elif group.inner and self.memory.nested and not self.memory.nested(kernel):
+                self.kept |= group.inner
             self.launches.append(Launch(kernel, slots, self.chain))
 
     def _place(self, kind: str) -> int:
@@ -214,4 +217,8 @@ class _Builder:
 def build_program(sinks: Sequence[Node], memory: Memory = ON_CPU) -> Program:
     """Fuse, order and plan. An ASSIGN writes into the input buffer that is its target, any other
     sink into a fresh one; BUFFER leaves hold the number of a program input as storage."""
-    return _Builder(sinks, memory).build()
+    kept, known = set[Node](), -1
+    while known < len(kept):
+        known = len(kept)
+        program = _Builder(sinks, memory, kept).build()
+    return program

@@ -41,6 +41,7 @@ def test_a_good_kernel_passes() -> None:
     verify_kernel(kernel(value=fold(load(FLAT), COLUMN, op=Op.PREFIX)))
     verify_kernel(kernel(value=load(FLAT, parameter=1)))
     verify_kernel(kernel(index=ix.scale(FLAT, 1, 1), condition=ix.inside(ix.scale(FLAT, 1, 1), 32)))
+    verify_kernel(kernel(index=COLUMN, condition=ix.inside(ROW, 1)))
     verify_kernel(SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4))
 
 
@@ -101,6 +102,7 @@ SORT = SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 
         (kernel(value=load(SUM)), "depends on a2"),
         (kernel(monoid=ARGMAX), "it combines with ARGMAX"),
         (kernel(index=COLUMN), "rows along a0 write one element"),
+        (kernel(index=COLUMN, condition=ix.inside(ROW, 2)), "rows along a0 write one element"),
         (kernel(index=ix.scale(FLAT, 1, 1)), "indices 1 to 32 of parameter 1"),
         (kernel(value=load(ix.scale(FLAT, -1))), "indices -31 to 0 of parameter 0"),
     ],

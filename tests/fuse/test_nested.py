@@ -1,0 +1,153 @@
+"""Products inside sums: which arrays then need no memory, and that kernels compute the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina.dtypes import DType, bfloat16, float16, float32
+from lamina.explain.check import run_kernel
+from lamina.explain.text import kernel_text
+from lamina.explain.verify import verify_kernel
+from lamina.fuse.group import Memory
+from lamina.fuse.program import Program, build_program
+from lamina.ir.interpreter import evaluate
+from lamina.ir.kernel import Kernel, bound_axes
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.pipeline import OF_GPUS
+from lamina.rewrite import rewrite
+from lamina.simplify.algebra import SIMPLIFY
+from lamina.simplify.movement import PREPARE
+from lamina.tensor.realize import cut
+from tests.conftest import Golden
+from tests.generators import Array
+
+RNG = np.random.default_rng(5)
+BATCH, HEADS, LENGTH, KEYS, WIDTH = 2, 3, 20, 36, 8
+Inputs = dict[Any, Array]
+
+
+def nested(kernel: Kernel) -> bool:
+    return any(inner.op is Op.FOLD for fold in kernel.nodes if fold.op is Op.FOLD
+               for inner in toposort(fold.src) if bound_axes(inner))  # fmt: skip
+
+
+def graph(*results: lm.Tensor) -> tuple[list[Node], Inputs]:
+    """The nodes of some results over numbered inputs, and what these hold."""
+    numbers: dict[Any, int] = {}
+    sinks = rewrite(rewrite(cut([one.node for one in results], numbers), SIMPLIFY), PREPARE)
+    flat = {number: buffer.on_host().view() for buffer, number in numbers.items()}
+    leaves = (one for one in toposort(sinks) if one.op is Op.BUFFER)
+    return sinks, {
+        one: np.frombuffer(flat[one.arg.storage], one.dtype.numpy).reshape(one.shape)
+        for one in leaves
+    }
+
+
+def run(program: Program, inputs: Inputs) -> list[Array]:
+    """What the reference of kernels makes of a program."""
+    held = {one.arg.storage: array for one, array in inputs.items()}
+    arrays = [held[slot.number].ravel() if slot.kind == "input"
+              else np.full(slot.size, 7, slot.dtype.numpy) for slot in program.slots]  # fmt: skip
+    for launch in program.launches:
+        verify_kernel(launch.kernel)
+        run_kernel(launch.kernel, [arrays[slot] for slot in launch.slots])
+    return [arrays[slot] for slot in program.outputs]
+
+
+def agrees(program: Program, sinks: list[Node], inputs: Inputs) -> None:
+    for got, want in zip(run(program, inputs), evaluate(sinks, inputs), strict=True):
+        reach = float(np.abs(want.astype(np.float64)).max()) * (
+            1e-5 if want.dtype == np.float32 else 2e-2
+        )
+        np.testing.assert_allclose(
+            got.astype(np.float64), want.ravel().astype(np.float64), atol=reach
+        )
+
+
+def tensor(*shape: int, dtype: DType = float32) -> lm.Tensor:
+    return lm.Tensor(RNG.standard_normal(shape), dtype).contiguous().realize()
+
+
+def attention(dtype: DType, *, heads: int = HEADS, mask: str = "", **how: Any) -> list[lm.Tensor]:
+    """Attention and its derivatives."""
+    query, seed = (tensor(BATCH, HEADS, LENGTH, WIDTH, dtype=dtype) for _ in range(2))
+    key, value = (tensor(BATCH, heads, KEYS, WIDTH, dtype=dtype) for _ in range(2))
+    if mask:
+        scores = tensor(LENGTH, KEYS)
+        how["attn_mask"] = (scores > 0.0).realize() if mask == "bool" else scores
+    result = lm.scaled_dot_product_attention(query, key, value, **how)
+    return [result, *lm.gradient(result, [query, key, value], seed)]
+
+
+CASES = {
+    "plain": {}, "causal": {"is_causal": True}, "groups": {"heads": 1, "enable_gqa": True},
+    "bool": {"mask": "bool"}, "float": {"mask": "float"}, "scaled": {"scale": 0.5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16, float16])
+@pytest.mark.parametrize("case", CASES)
+def test_no_array_of_all_pairs(case: str, dtype: DType) -> None:
+    sinks, inputs = graph(*attention(dtype, **CASES[case]))
+    program = build_program(sinks, OF_GPUS._replace(nested=nested))
+    agrees(program, sinks, inputs)
+    scratch = [slot.size for slot in program.slots if slot.kind == "scratch"]
+    assert max(scratch) < BATCH * HEADS * LENGTH * KEYS
+    if case == "plain":  # the forward, a sum for each row, and two for the derivatives
+        assert len(program.launches) == 4
+
+
+def test_what_a_row_sums_to_is_stored_once(golden: Golden) -> None:
+    sinks, _ = graph(*attention(bfloat16, is_causal=True))
+    program = build_program(sinks, OF_GPUS._replace(nested=nested))
+    texts = [kernel_text(launch.kernel) for launch in program.launches]
+    golden(Path(__file__).parents[1] / "golden" / "nested.txt", "\n\n".join(texts) + "\n")
+
+
+def test_heads_side_by_side() -> None:
+    """Rows of the result in another order than those that the sums are over."""
+    width, part = HEADS * WIDTH, (BATCH, LENGTH, HEADS, WIDTH)
+    every = tensor(BATCH, LENGTH, 3 * width)
+    query, key, value = (
+        every[..., at * width : (at + 1) * width].reshape(part).transpose(1, 2) for at in range(3)
+    )
+    mixed = lm.scaled_dot_product_attention(query, key, value, is_causal=True)
+    result = mixed.transpose(1, 2).reshape((BATCH, LENGTH, width))
+    derivative = lm.gradient(result, [every], tensor(BATCH, LENGTH, width))
+    sinks, inputs = graph(*derivative)
+    program = build_program(sinks, OF_GPUS._replace(nested=nested))
+    agrees(program, sinks, inputs)
+    assert len(program.launches) == 5  # the last one lays the three derivatives side by side
+
+
+@pytest.mark.parametrize("refuses", [lambda kernel: True, lambda kernel: len(kernel.stores) > 1])
+def test_what_gains_nothing_stays_in_memory(refuses: Any) -> None:
+    sinks, inputs = graph(*attention(float32))
+    asked: list[Kernel] = []
+
+    def picky(kernel: Kernel) -> bool:
+        asked.append(kernel)
+        return not refuses(kernel)
+
+    program = build_program(sinks, OF_GPUS._replace(nested=picky))
+    assert program == build_program(sinks, OF_GPUS)
+    assert all(map(nested, asked))
+    agrees(program, sinks, inputs)
+
+
+def test_an_array_that_others_need_stays_in_memory() -> None:
+    a, b = tensor(40, 8), tensor(8, 50)
+    product = a @ b
+    memory = Memory(nested=lambda kernel: True)
+    for result in ([product, lm.sum(product)], [lm.sort(product)], [lm.sum(product[1:])]):
+        sinks, inputs = graph(*result)
+        program = build_program(sinks, memory)
+        assert not any(map(nested, (one.kernel for one in program.launches
+                                    if isinstance(one.kernel, Kernel))))  # fmt: skip
+        agrees(program, sinks, inputs)
