@@ -107,9 +107,7 @@ def _pad(src: Operands, arg: Any) -> Inferred:
 def _shrink(src: Operands, arg: Any) -> Inferred:
     _need(len(arg) == len(src[0].shape), Op.SHRINK, src, arg)
     for size, one in zip(src[0].shape, arg, strict=True):
-        inside = all(0 <= at < size for at in (one[0], one[-1])) if one else (
-            0 <= one.start == one.stop <= size)  # fmt: skip
-        _need(inside, Op.SHRINK, src, one)
+        _need(all(0 <= at < size for at in (*one[:1], *one[-1:])), Op.SHRINK, src, one)
     return src[0].dtype, tuple(map(len, arg))
 
 

@@ -174,8 +174,10 @@ def shrink(x: Any, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     x = as_tensor(x)
     if len(bounds) != x.ndim:
         raise ShapeError(f"shrink: {len(bounds)} bounds for {x.shape}")
-    ranges = [range(*pair or (size,)) for pair, size in zip(bounds, x.shape, strict=True)]
-    return Tensor.of(build.sliced(x.node, ranges), x.device)
+    pairs = [(0, n) if pair is None else pair for pair, n in zip(bounds, x.shape, strict=True)]
+    if any(not 0 <= start <= stop <= n for (start, stop), n in zip(pairs, x.shape, strict=True)):
+        raise ShapeError(f"shrink: {pairs} is no box in {x.shape}")
+    return Tensor.of(build.sliced(x.node, [range(*pair) for pair in pairs]), x.device)
 
 
 def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
@@ -232,7 +234,7 @@ def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ..
     size = x.shape[along]
     if isinstance(sizes, int):
         sizes = [min(sizes, size - start) for start in range(0, size, sizes or -1)]  # none of 0
-    if sum(sizes) != size:
+    if sum(sizes) != size or min(sizes, default=0) < 0:
         raise ShapeError(f"split: {tuple(sizes)} does not add up to axis {along} of {x.shape}")
     ends = list(itertools.accumulate(sizes, initial=0))
     parts = (build.slice_axis(x.node, along, *pair) for pair in itertools.pairwise(ends))
