@@ -245,8 +245,9 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     program, code, device = planned.program, planned.code, options.device
     assert code is not None
     results = []
-    for number, nbytes in program.results:  # loops, because this is what every call waits for
-        results.append(inputs[number] if nbytes < 0 else Buffer(nbytes, device))
+    for number in program.outputs:  # in a loop, because this is what every call waits for
+        one = program.slots[number]
+        results.append(inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device))
     arena, count = program.arena, len(program.chains)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count

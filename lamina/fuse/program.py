@@ -32,7 +32,7 @@ class Slot:
     size: int
     offset: int = 0
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
@@ -61,12 +61,6 @@ class Program:
     def chains(self) -> list[tuple[Launch, ...]]:
         """The launches that run one after the other, those of a chain together."""
         return [tuple(group) for _, group in groupby(self.launches, attrgetter("chain"))]
-
-    @cached_property
-    def results(self) -> list[tuple[int, int]]:
-        """Of each output its number and its bytes, or -1 where it is the input of that number."""
-        slots = [self.slots[one] for one in self.outputs]
-        return [(one.number, -1 if one.kind == "input" else one.nbytes) for one in slots]
 
     def place(self, slot: Slot) -> int:
         """Where in the table the memory of `slot` is."""

@@ -141,7 +141,7 @@ def const(value: Scalar, dtype: DType) -> Node:
 
 def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
     """A constant expanded to `shape`."""
-    known = value if value and type(value) is not complex else repr(value)  # tells zeros apart
+    known = value if value and not isinstance(value, complex) else repr(value)  # has the sign of 0
     return _full(shape, value, dtype, known)
 
 
