@@ -89,6 +89,13 @@ def test_signed_zeros_are_different_padding() -> None:
     assert plus is not minus
 
 
+def test_constants_that_compare_equal_are_told_apart() -> None:
+    pairs = (0.0, -0.0, dtypes.float32), (1 + 0j, complex(1, -0.0), dtypes.complex64)
+    for one, other, dtype in pairs:
+        assert build.full((2,), one, dtype) is build.full((2,), one, dtype)
+        assert build.full((2,), one, dtype) is not build.full((2,), other, dtype)
+
+
 def test_the_last_line_names_the_sinks() -> None:
     x = _buffer((3,))
     y = -x

@@ -202,7 +202,8 @@ def test_a_parameter_without_a_gradient_stays() -> None:
 def test_a_step_stores_parameters_and_state_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    optimizer = getattr(optim, name)([Tensor([1.0, 2.0], requires_grad=True)])
+    parameter = Tensor([1.0, 2.0], requires_grad=True)
+    optimizer = getattr(optim, name)([parameter])
     gradient, sinks, execute = Tensor([0.5, -1.0]), [], pipeline.execute
 
     def watched(wanted: Any, *rest: Any) -> Any:
@@ -211,6 +212,7 @@ def test_a_step_stores_parameters_and_state_alone(
 
     monkeypatch.setattr(pipeline, "execute", watched)
     optimizer.step([gradient])
+    optimizer.step(lm.gradient((parameter * parameter).sum(), [parameter]))  # which nobody keeps
     assert {one.op for one in sinks} == {Op.ASSIGN}
 
 
