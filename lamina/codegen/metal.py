@@ -6,7 +6,6 @@ instructions, so an index has 32 bits wherever all that it is computed from fits
 
 from __future__ import annotations
 
-from lamina.codegen.base import Point, Value
 from lamina.codegen.gpu import GpuPrinter
 from lamina.dtypes import float64
 from lamina.errors import DTypeError
@@ -34,10 +33,6 @@ class MetalPrinter(GpuPrinter):
         rest = [f"FROM_TABLE({one}, {at})" for at, one in enumerate(pointers[len(bound) :])]
         arguments = [f"POINTER({one})" for one in bound] + [f"TABLE({TABLE})"] * bool(rest)
         return arguments, [f"SHARED({self.threads})"] * self.cooperates + rest
-
-    def _index_value(self, node: Node, point: Point) -> Value:
-        value = super()._index_value(node, point)
-        return value._replace(text=f"(i64){value.text}")
 
 
 def _is_short(node: Node) -> bool:
