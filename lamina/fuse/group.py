@@ -277,7 +277,8 @@ class KernelGroup:
 
     def try_add(self, node: Node, inner: Set[Node] = frozenset()) -> bool:
         """Add `node`, whose sums have products `inner` inside, if it fits; else change nothing."""
-        before, again = (self.rows, self.layouts, self.shared, self.plan), self.inner & inner
+        before = self.rows, self.layouts, self.shared, self.contracts, self.plan
+        again = self.inner & inner
         alone = node.op in ALONE or self.first.op in ALONE
         if alone or not (self._admit(node) or (again and self._widen(node))):
             return False
@@ -293,14 +294,14 @@ class KernelGroup:
         except NotFusableError:
             pass
         self.members.remove(node)
-        self.rows, self.layouts, self.shared, plan = before
+        self.rows, self.layouts, self.shared, self.contracts, plan = before
         self._restart(plan)
         return False
 
     def _widen(self, node: Node) -> bool:
         """Take the rows of `node` if each of this kernel's serves several of them; or has it those
         that are taken already?"""
-        if self.contracts:
+        if self.shared or squeezed(node.shape) == self.rows:
             return squeezed(node.shape) in (self.rows, *self.shared)
         wide = KernelGroup(node, self.values)
         found = {tuple(one for one in index if one is not ix.ZERO)
@@ -311,7 +312,8 @@ class KernelGroup:
         within = found and axes < set(wide.row_axes)
         if not within or shapes != {sizes} or points(axes) != prod(sizes):
             return False
-        self.rows, self.layouts, self.shared = wide.rows, wide.layouts, {sizes: found.pop()}
+        self.rows, self.layouts, self.contracts = wide.rows, wide.layouts, None
+        self.shared = {sizes: found.pop()}
         self._restart({row: wide.plan[row] for row in wide.plan.keys() & range(len(self.rows))})
         return True
 
