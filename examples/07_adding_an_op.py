@@ -8,7 +8,7 @@ import numpy as np
 
 import lamina as lm
 from lamina import Tensor
-from lamina.autodiff.rules import VJP
+from lamina.autodiff import VJP
 from lamina.codegen.c import OPERATIONS
 from lamina.explain.report import profile
 from lamina.ir.interpreter import EVALUATE
@@ -47,7 +47,7 @@ ROWS = {
     "member of the enumeration and of its group": Op.ERF in Group.TRANSCENDENTAL,
     "dtypes it takes (ir/ops.py)": Op.ERF.value.kinds,
     "NumPy evaluation, the reference (ir/interpreter.py)": EVALUATE[Op.ERF],
-    "derivative (autodiff/rules.py)": VJP[Op.ERF],
+    "derivative (autodiff.py)": VJP[Op.ERF],
     "spelling in C (codegen/c.py)": OPERATIONS[Op.ERF],
 }
 for table, row in ROWS.items():

@@ -45,7 +45,6 @@ Size = int | Sequence[int]
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _WORD = 0xFFFFFFFF
-_FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 
 _generator = Random(0)  # of the process's keys
 _traced: ContextVar[list[Tensor] | None] = ContextVar("traced", default=None)  # of `using`
@@ -140,9 +139,8 @@ def _fraction(words: tuple[Node, Node], dtype: DType) -> Node:
 def _float(what: str, dtype: Any) -> tuple[DType, DType]:
     """The dtype of a result, and the one to compute it in."""
     kind = as_dtype(dtype)
-    if kind not in _FLOATS:
-        names = ", ".join(one.name for one in _FLOATS)
-        raise DTypeError(f"{what}: {kind.name} is not one of {names}")
+    if not kind.is_float or kind in dtypes.STORAGE_ONLY:
+        raise DTypeError(f"{what}: {kind.name} is no float to compute with; cast the result to it")
     return kind, dtypes.float32 if kind.is_small else kind
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 
 from lamina import dtypes
-from lamina.autodiff import gradient
-from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
+from lamina.autodiff import NOT_DIFFERENTIABLE, VJP, gradient
 from lamina.ir.build import cast, select, unary
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node

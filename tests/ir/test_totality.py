@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamina.autodiff.rules import NOT_DIFFERENTIABLE, VJP
+from lamina.autodiff import NOT_DIFFERENTIABLE, VJP
 from lamina.codegen.c import OPERATIONS
 from lamina.ir.infer import INFER
 from lamina.ir.interpreter import EVALUATE
