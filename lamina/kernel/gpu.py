@@ -70,10 +70,10 @@ def _shared(plan: Planner) -> list[Node]:
 
 def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> None:
     """A block for each row, or for a few whose neighbours in memory are along `across`."""
-    lanes = _lanes(plan, across, plan.knobs.side) if across is not None else 1
+    lanes = _lanes(plan, across, plan.knobs.strip) if across is not None else 1
     side, room = 1, plan.knobs.registers
-    if across is not None and across.arg.size % (plan.knobs.side * lanes) == 0:
-        side, room = plan.knobs.side, room // lanes
+    if across is not None and across.arg.size % (plan.knobs.strip * lanes) == 0:
+        side, room = plan.knobs.strip, room // lanes
         _, inner = plan.split(across, side * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
     again = needed_again(plan.kernel, {Op.LOAD}) or reads(plan.kernel)
@@ -81,7 +81,7 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
         lanes, size = _lanes(plan, axis, WARP), axis.arg.size
         kept = sum(max(one.dtype.itemsize // 4, 1) for one in again if axis in free_axes(one))
         most = room // max(kept, 2)  # elements of a thread
-        few = zip(SHARING, (min(plan.knobs.steps * lanes, most), most), strict=True)
+        few = zip(SHARING, (min(plan.knobs.unroll * lanes, most), most), strict=True)
         threads = next((one // side for one, each in few if size <= one // side * each), 0)
         if kept and 0 < threads * lanes < size:
             steps, axis = plan.split(axis, threads * lanes)
@@ -100,12 +100,12 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     across = None if plan.inner() else next(iter(turned(plan, best, WARP).values()), None)
     if fold is not None:
         *_, across = None, *reusing(plan, fold, best)
-        lanes, tall = max(lanes, knobs.steps), knobs.tile
+        lanes, tall = max(lanes, knobs.unroll), knobs.rows
         while tall > 1 and points(rows) < knobs.enough * tall * lanes:
             tall //= 2
     last, tile = [best], list[Node]()
     if across is not None and min(across.arg.size, best.arg.size) >= WARP:
-        side = knobs.side if fold is not None else max(1, knobs.side // 2)
+        side = knobs.strip if fold is not None else max(1, knobs.strip // 2)
         blocks, upper = plan.split(across, tall)
         outer, lower = plan.split(best, lanes if fold is not None else tall)
         last, tile = [], [upper, lower]
@@ -127,8 +127,8 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     plan.reorder([*last, *tile])
     for axis in bound_axes(fold)[-1:] if fold is not None else ():
         beside = any(suits(axis, *load.src) == 1 for load in reads(plan.kernel))
-        if beside and axis.arg.size % knobs.steps == 0:
-            plan.tile(axis, knobs.steps, "unroll")  # several steps are read at once
+        if beside and axis.arg.size % knobs.unroll == 0:
+            plan.tile(axis, knobs.unroll, "unroll")  # several steps are read at once
 
 
 def _lanes(plan: Planner, axis: Node, threads: int) -> int:

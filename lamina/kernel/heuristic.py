@@ -45,9 +45,9 @@ class Knobs(NamedTuple):
     chunks: int = 256  # at most
     height: int = 0  # at most, of a register tile, where it is not that of the table
     cached: int = 1 << 17  # elements that stay in the second-level cache
-    rows: int = 8  # rows that are reduced at once, or kept in registers when they are short
-    unroll: int = 4  # independent accumulators hide the latency of an addition
-    strip: int = 8  # vectors of a row that a reduction across rows reads together
+    rows: int = 8  # rows that are reduced at once, or kept in registers; those of a GPU's tile
+    unroll: int = 4  # accumulators that hide the latency of additions; a GPU's columns and steps
+    strip: int = 8  # vectors, or a GPU's threads, side by side along rows that are read across
     lines: int = 64  # of a large array, that a block of a reduction walks along together
     carried: int = 2048  # columns, or to 1/8 of them, whose sums are carried from row to row
     panel: int = 256  # columns of a product whose operand is staged with all of its rows
@@ -59,10 +59,7 @@ class Knobs(NamedTuple):
     turn: int = 16  # rows and columns of the block that a transpose stages
     pages: int = 512  # rows that transposed blocks keep to, so that the processor finds their pages
     enough: int = 1 << 15  # threads that keep a GPU busy
-    tile: int = 8  # rows there of the register tile of a contraction
-    steps: int = 4  # its columns and its steps
     registers: int = 64  # of a thread for what several passes over a row need
-    side: int = 8  # threads side by side along rows that a reduction or a transpose reads across
     atom: int = 0  # of those for a product, best first
 
 
