@@ -44,6 +44,7 @@ POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
 Users = dict[Node, list[Node]]
+Regions = dict[Node, frozenset[Node]]
 MIN_ROWS = 16  # fewer rows than this leave threads idle, unless
 SMALL = 1 << 16  # the whole kernel touches no more elements than this
 WORD = 16  # bytes that a GPU reads at once
@@ -107,7 +108,7 @@ class KernelGroup:
         self.src: tuple[KernelGroup, ...] = ()
         self.contracts: Node | None = None  # the reduction whose operands are reused across rows
         self.inner = frozenset[Node]()  # products that it computes, by steps, inside its sums
-        self.shared: dict[Shape, Index] = {}  # where members are that several rows share, by shape
+        self.shared: dict[Shape, tuple[Index, Index]] = {}  # members that several rows share: where
         self.block = Block((), 0, {})  # none, unless a chain says so
         self.sums: Node | None = None  # what is added up block by block in place of the member
         self.base: KernelGroup | None = None  # stores what a scatter, or each block, changes
@@ -231,10 +232,8 @@ class KernelGroup:
     def _index(self, shape: Shape) -> tuple[Index, Index]:
         """Where an array of `shape` is computed: its index, and the axes of its loops."""
         full = squeezed(shape)
-        opened: Index = ()
-        index = self.shared.get(full, opened)
-        if full in self.layouts:
-            index, opened = self.lowering.loops_in(self.row_index, full, self.layouts[full])
+        index, opened = self.shared.get(full) or self.lowering.loops_in(
+            self.row_index, full, self.layouts[full])  # fmt: skip
         rest = iter(index)
         placed = tuple(ix.ZERO if size == 1 else next(rest) for size in shape)
         return placed, (*self.row_axes, *opened)
@@ -286,9 +285,9 @@ class KernelGroup:
             self.add(node)
             store, *others = (self.stores[one] for one in reversed(self.members))
             found = contraction([store.value], store.axes)
-            known = toposort(one.value for one in others if again)
-            same = any(one.op is Op.FOLD for one in {*toposort([store.value])}.intersection(known))
-            if found in (None, self.contracts) or same:
+            same = again and {*toposort([store.value])}.intersection(
+                toposort(one.value for one in others))  # fmt: skip
+            if found in (None, self.contracts) or any(one.op is Op.FOLD for one in same):
                 self.contracts = self.contracts or found
                 return True
         except NotFusableError:
@@ -307,13 +306,11 @@ class KernelGroup:
         found = {tuple(one for one in index if one is not ix.ZERO)
                  for member in self.members for index in wide.read_at.get(member, ())}  # fmt: skip
         axes = {axis for index in found for one in index for axis in ix.terms_of(one)[0]}
-        sizes = tuple(points(free_axes(one)) for index in found for one in index)
-        shapes = {squeezed(one.shape) for one in self.members}
-        within = found and axes < set(wide.row_axes)
-        if not within or shapes != {sizes} or points(axes) != prod(sizes):
+        plain = found and {squeezed(one.shape) for one in self.members} == {self.rows}
+        if not plain or not axes < {*wide.row_axes} or points(axes) != prod(self.rows):
             return False
+        self.shared = {self.rows: (found.pop(), ())}
         self.rows, self.layouts, self.contracts = wide.rows, wide.layouts, None
-        self.shared = {sizes: found.pop()}
         self._restart({row: wide.plan[row] for row in wide.plan.keys() & range(len(self.rows))})
         return True
 
@@ -412,9 +409,7 @@ def group_values(sinks: Sequence[Node], memory: Memory, kept: Set[Node]) -> list
 # Which values.
 
 
-def choose_values(
-    sinks: Sequence[Node], users: Users, on: Memory, inside: Set[Node] = frozenset()
-) -> dict[Node, frozenset[Node]]:
+def choose_values(sinks: Sequence[Node], users: Users, on: Memory, inside: Set[Node]) -> Regions:
     """The nodes that get a buffer if anything outside their kernel reads them, in order, each with
     the nodes that computing it takes; none of those `inside` kernels."""
     values = {node for node in users if node.op in ALWAYS}.union(sinks)
