@@ -103,6 +103,30 @@ class Move:
         if not holds:
             raise FormatError(f"{self}: {why}")
 
+    def rewalked(self, nest: Nest, index: dict[Node, Node], new: Axes, end: Node = ix.TRUE) -> Nest:
+        """`nest` with the adjacent axes of `index` written as it says over the axes `new`, along
+        which nothing is read or stored where `end` does not hold."""
+        old, kernel = tuple(index), nest.kernel
+        kept = {axis.arg.number for axis in nest.order if axis not in old}
+        fresh = {axis.arg.number for axis in new} - kept
+        self.require(len(fresh) == len(new), "the new axes are new")
+        self.require(not set(old) & set(nest.binding), "the axis is bound; bind its pieces")
+        self.require(not nest.fills, "stage comes last")
+        memo: dict[Node, Node] = {}
+        for node in kernel.nodes:
+            operands = tuple(memo[one] for one in operands_of(node))
+            if node.op is Op.LOAD and end is not ix.TRUE and not free_axes(node).isdisjoint(old):
+                operands = (operands[0], ix.both(*operands[1:], end))
+            memo[node] = ix.rebuild(node, operands + _swapped(bound_axes(node), old, new), index)
+        moved = (replace(one, axes=_swapped(one.axes, old, new)) for one in kernel.stores)
+        stores = tuple(one.rebuilt(memo) for one in moved)
+        if end is not ix.TRUE:
+            stores = tuple(replace(one, condition=ix.both(one.condition, end)) for one in stores)
+        is_row = old[0] in kernel.row_axes
+        rows = kernel.rows + (len(new) - len(old) if is_row else 0)
+        kernel = replace(kernel, stores=stores, rows=rows)
+        return replace(nest, kernel=kernel, order=_swapped(nest.order, old, new))
+
 
 @dataclass(frozen=True)
 class Split(Move):
@@ -125,7 +149,7 @@ class Split(Move):
         index = {axis: ix.walk((outer, inner))}
         longer = chain._replace(pieces=_swapped(chain.pieces, (axis,), (outer, inner)))
         others = (one for one in nest.chains if one != chain)
-        return replace(rewalked(self, nest, index, (outer, inner)), chains=(*others, longer))
+        return replace(self.rewalked(nest, index, (outer, inner)), chains=(*others, longer))
 
 
 @dataclass(frozen=True)
@@ -146,7 +170,7 @@ class Fuse(Move):
         into = ix.axis(self.into, points(pair), reduce=first.arg.reduce)
         size = max(second.arg.size, 1)  # of none, nothing is divided
         index = {first: ix.floordiv(into, size), second: ix.mod(into, size)}
-        fused = rewalked(self, nest, index, (into,))
+        fused = self.rewalked(nest, index, (into,))
         parts = {one for one in index.values() if one.op in (Op.IDIV, Op.MOD)}
         as_one = parts.isdisjoint(fused.kernel.nodes)
         self.require(as_one, "some index does not walk the two as one")
@@ -228,7 +252,7 @@ class Carry(Move):
         fits = can_carry(nest.kernel) and {axis} < set(bound_axes(fold))
         self.require(fits, "the kernel is no plain reduction over it and other axes")
         loop = ix.axis(self.axis, axis.arg.size)
-        nest = rewalked(self, nest, {axis: loop}, (loop,))
+        nest = self.rewalked(nest, {axis: loop}, (loop,))
         (store,) = nest.kernel.stores
         before = nest.order[: nest.order.index(loop)]
         rows = sorted(nest.kernel.row_axes, key=lambda row: row not in before)
@@ -337,34 +361,6 @@ def can_carry(kernel: Kernel) -> bool:
 def operands_of(node: Node) -> Axes:
     """The operands of `node` but for the axes that it binds."""
     return node.src[: len(node.src) - len(bound_axes(node))]
-
-
-def rewalked(
-    move: Move, nest: Nest, index: dict[Node, Node], new: Axes, end: Node = ix.TRUE
-) -> Nest:
-    """`nest` with the adjacent axes of `index` written as it says over the axes `new`, along which
-    nothing is read or stored where `end` does not hold."""
-    old, kernel = tuple(index), nest.kernel
-    kept = {axis.arg.number for axis in nest.order if axis not in old}
-    fresh = {axis.arg.number for axis in new} - kept
-    move.require(len(fresh) == len(new), "the new axes are new")
-    move.require(not set(old) & set(nest.binding), "the axis is bound; bind its pieces")
-    move.require(not nest.fills, "stage comes last")
-    memo: dict[Node, Node] = {}
-    for node in kernel.nodes:
-        operands = tuple(memo[one] for one in operands_of(node))
-        if node.op is Op.LOAD and end is not ix.TRUE and not free_axes(node).isdisjoint(old):
-            operands = (operands[0], ix.both(*operands[1:], end))
-        memo[node] = ix.rebuild(node, operands + _swapped(bound_axes(node), old, new), index)
-    stores = tuple(
-        replace(store.rebuilt(memo), axes=_swapped(store.axes, old, new)) for store in kernel.stores
-    )
-    if end is not ix.TRUE:
-        stores = tuple(replace(one, condition=ix.both(one.condition, end)) for one in stores)
-    is_row = bool(stores) and old[0] in kernel.stores[0].axes[: kernel.rows]
-    rows = kernel.rows + (len(new) - len(old) if is_row else 0)
-    kernel = replace(kernel, stores=stores, rows=rows)
-    return replace(nest, kernel=kernel, order=_swapped(nest.order, old, new))
 
 
 def _swapped(axes: Axes, old: Axes, new: Axes) -> Axes:

@@ -19,7 +19,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.kernel.heuristic import store_score
-from lamina.kernel.schedule import Axes, Move, Nest, rewalked
+from lamina.kernel.schedule import Axes, Move, Nest
 from lamina.shape import Shape
 from lamina.simplify import index as ix
 
@@ -97,8 +97,8 @@ class Tensorize(Move):
             places = dict.fromkeys(axes, rest)
             for axis in reversed(axes):
                 places[axis], rest = ix.mod(rest, axis.arg.size), ix.floordiv(rest, axis.arg.size)
-            nest, index = rewalked(self, nest, places, (whole,)), ix.walk(new)
-            nest = rewalked(self, nest, {whole: index}, new, ix.inside(index, points(axes)))
+            nest, index = self.rewalked(nest, places, (whole,)), ix.walk(new)
+            nest = self.rewalked(nest, {whole: index}, new, ix.inside(index, points(axes)))
             tiles.append(Store(-1, index, value, (*step, *axes) if turned else (*axes, *step)))
             parts.append(new)
         (outer, inner, *rows), (far, near, *columns) = parts
