@@ -132,9 +132,8 @@ def _fits(value: object, hint: Any) -> bool:
 def check_monoid(monoid: Monoid, parts: Sequence[Node], part: int = 0) -> None:
     """Raise a LaminaError unless `monoid` combines `parts` and has component `part`."""
     kinds = tuple(one.dtype for one in parts)
-    fits = len(kinds) == monoid.arity and kinds == tuple(
-        one.dtype for one in monoid.formula(kinds)[2]
-    )
+    made = monoid.formula(kinds)[2] if len(kinds) == monoid.arity else ()
+    fits = made and [one.dtype for one in made] == [*kinds]
     require(fits, f"{monoid} does not combine {', '.join(one.name for one in kinds)}")
     require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid}")
 

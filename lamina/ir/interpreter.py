@@ -45,12 +45,6 @@ def _dtypes(arrays: Arrays) -> tuple[DType, ...]:
     return tuple(dtypes.BY_NAME[one.dtype.name] for one in arrays)
 
 
-def combine(monoid: Monoid, left: Arrays, right: Arrays) -> list[Array]:
-    """One application of `monoid`'s combine to arrays."""
-    a, b, joined = monoid.formula(_dtypes(left))
-    return evaluate(joined, dict(zip(a + b, (*left, *right), strict=True)))
-
-
 def reduce(arg: Reduce, operands: Arrays) -> Array:
     """One part of a reduction over some axes, which vanish."""
     if arg.monoid.op is None:
@@ -70,15 +64,16 @@ def _prefixes(arg: Reduce, operands: Arrays) -> Array:
     """The reduced axes as one in front, and the prefixes along it, the empty one first, in rounds
     that double how far they reach (Hillis and Steele 1986, "Data parallel algorithms")."""
     count = math.prod(operands[0].shape[axis] for axis in arg.axes)
+    a, b, combined = arg.monoid.formula(_dtypes(operands))
     rows = []
     for operand, start in zip(operands, arg.monoid.identity(_dtypes(operands)), strict=True):
         moved = np.moveaxis(operand, arg.axes, range(len(arg.axes)))
         rows.append(np.insert(moved.reshape(count, *moved.shape[len(arg.axes) :]), 0, start, 0))
     reach = 1
     while reach <= count:
-        earlier, later = [row[:-reach] for row in rows], [row[reach:] for row in rows]
-        joined = combine(arg.monoid, earlier, later)
-        rows = [np.concatenate([a[:reach], b]) for a, b in zip(rows, joined, strict=True)]
+        halves = [row[:-reach] for row in rows] + [row[reach:] for row in rows]
+        joined = evaluate(combined, dict(zip(a + b, halves, strict=True)))
+        rows = [np.concatenate([old[:reach], new]) for old, new in zip(rows, joined, strict=True)]
         reach *= 2
     return rows[arg.part]
 

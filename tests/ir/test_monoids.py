@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lamina import dtypes
 from lamina.dtypes import DType, float32, float64, int8, int64
-from lamina.ir.interpreter import combine, evaluate
+from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import (
     ADD,
     ARGMAX,
@@ -64,11 +64,12 @@ def elements(monoid: Monoid) -> st.SearchStrategy[tuple[Any, ...]]:
 
 def join(monoid: Monoid, *items: tuple[Any, ...]) -> tuple[Any, ...]:
     kinds = COMPONENTS[monoid.name]
+    a, b, formula = monoid.formula(kinds)
     total, *rest = [
         [np.array(x, one.numpy) for x, one in zip(item, kinds, strict=True)] for item in items
     ]
     for item in rest:
-        total = combine(monoid, total, item)
+        total = evaluate(formula, dict(zip(a + b, (*total, *item), strict=True)))
     return tuple(part.item() for part in total)
 
 
