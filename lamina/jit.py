@@ -69,7 +69,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         for value in args:  # a loop, because this is what calls wait for
             parts.append(_signature(value, found))
         key, tensors = tuple(parts), list(found.values())
-        if memory.is_tracing() or memory.differentiating.get():
+        if memory.stand_ins.get() or memory.differentiating.get():
             return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
         program = self._programs.get(key)
         if program is not None and program.is_pure:
@@ -231,7 +231,8 @@ class _Trace:
                 if owners.setdefault(handle.home, handle) is not handle:
                     handle.separate(leaves)
             before = [(one.tensor, one.tensor.node) for one in self.known]
-            with memory.tracing([*self.stand_ins.values(), self.key]), random.using(self.key):
+            nodes = {one.node for one in (*self.stand_ins.values(), self.key)}
+            with memory.during(memory.stand_ins, nodes), random.using(self.key):
                 result = function(*args, **kwargs)
             for one, node in before:
                 if one.node is not node and not one.assigned:  # by an item assignment

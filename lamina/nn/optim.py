@@ -25,7 +25,7 @@ from lamina.nn.state import filled
 from lamina.tensor.core import Tensor
 from lamina.tensor.elementwise import clip, exp, log, maximum, minimum, sqrt, where
 from lamina.tensor.movement import stack
-from lamina.tensor.realize import is_tracing, live_tensors, realize
+from lamina.tensor.realize import live_tensors, realize, stand_ins
 from lamina.tensor.reduction import norm
 
 __all__ = [
@@ -109,7 +109,7 @@ class Optimizer:
             if gradient is not None and gradient.shape != one.shape:
                 raise ShapeError(f"{what}: gradient {gradient.shape} of parameter {one.shape}")
         if callable(self.lr):
-            if is_tracing():
+            if stand_ins.get():
                 raise JitError("step: a schedule runs in Python, which jit leaves out: give the "
                                "optimizer a number, and set its lr between calls")  # fmt: skip
             self._set_rate(self._wanted_rate())

@@ -7,7 +7,7 @@ the node to a BUFFER node. At execution the graph is cut at the nodes of that ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,14 +36,10 @@ class Leaf:
 _BUFFER = Op.BUFFER  # members of an enumeration are slow to look up
 _SILENT = (_BUFFER, Op.DETACH)
 
-# The stand-ins of the function that this thread traces, and whether it differentiates one.
-_stand_ins: ContextVar[frozenset[Node] | None] = ContextVar("stand_ins", default=None)
+# The stand-ins of the function that this thread traces, if it does: what depends on them has no
+# value yet, and no assignment runs. And whether it differentiates a function.
+stand_ins: ContextVar[Set[Node]] = ContextVar("stand_ins", default=frozenset())
 differentiating: ContextVar[bool] = ContextVar("differentiating", default=False)
-
-
-def is_tracing() -> bool:
-    """Whether a function is being traced, so that nothing it computes has a value yet."""
-    return _stand_ins.get() is not None
 
 
 @contextmanager
@@ -54,11 +50,6 @@ def during(variable: ContextVar[Any], value: object) -> Iterator[None]:
         yield
     finally:
         variable.reset(token)
-
-
-def tracing(stand_ins: Iterable[Tensor]) -> AbstractContextManager[None]:
-    """Inside the ``with`` block nothing runs that depends on `stand_ins`, and no assignment."""
-    return during(_stand_ins, frozenset(one.node for one in stand_ins))
 
 
 def not_yet() -> JitError:
@@ -177,7 +168,7 @@ def realize(*tensors: Tensor) -> None:
         first.clear()
         realize(*waiting)
     batch = {tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None}
-    if batch and is_tracing():
+    if batch and stand_ins.get():
         batch = _computable(batch)
     if not batch:
         return
@@ -214,7 +205,7 @@ def _readers(tensors: Iterable[Tensor], targets: Set[Node | None]) -> set[Node]:
 def _computable(batch: dict[Tensor, None]) -> dict[Tensor, None]:
     """Those of `batch` that do not depend on what is being traced."""
     written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
-    readers = _readers(batch, written.union(_stand_ins.get() or ()))
+    readers = _readers(batch, written.union(stand_ins.get()))
     return {one: None for one in batch if not (one.assigned or one.node in readers)}
 
 
