@@ -78,6 +78,8 @@ def test_a_figure_of_a_gpu_replays(case: gpu.GpuCase, monkeypatch: pytest.Monkey
         shapes = [(one.shape, getattr(lm, one.dtype.name)) for one in case.arrays(1)]
     else:
         shapes = [(shape, kind) for shape in case.inputs]
+    if case.channels_last:
+        shapes = [((n, *sizes, c), kind) for (n, c, *sizes), kind in shapes]
     arrays = [lm.empty(shape, dtype=dtype).contiguous().realize() for shape, dtype in shapes]
     step = lm.jit(partial(case.function("lamina"), lm))
     sinks, options = _traced(partial(step, *arrays), monkeypatch)
