@@ -19,7 +19,7 @@ from pathlib import Path
 from lamina.codegen.base import NestPrinter, Point, Scope, Value
 from lamina.codegen.legalize import carrier
 from lamina.dtypes import SHORT, DType, bool_, float32, int32, int64
-from lamina.fuse.program import Launch, Program
+from lamina.fuse.program import Program
 from lamina.ir.interpreter import fold
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node
@@ -349,10 +349,18 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
         slots = [slot for slot in slots if program.slots[slot].kind != "block"]
         name, chunks = entries[chain[0].kernel]
         if len(chain) > 1:
+            # A function, its name still open, that runs every kernel for one block of rows, or for
+            # `steps` blocks after each other, through which sums are carried.
             carries = any(one.kernel.carries for one in chain)
             steps = chain[0].kernel.block_axes[-1].arg.size if carries else 1
             chunks //= steps
-            text = _print_chain(program, chain, slots, entries, steps)
+            places = {at: f"block + {one.offset}" for at, one in enumerate(program.slots)}
+            places |= {slot: f"b[{at}]" for at, slot in enumerate(slots)}
+            links = "".join(
+                f"    LINK({entries[one.kernel][0]}, {', '.join(places[at] for at in one.slots)})\n"
+                for one in chain
+            )
+            text = f"CHAIN({{name}}, {program.block}, {steps},\n{links})"
             name = functions.setdefault(text, f"chain{len(functions)}")
         held = map(program.slots.__getitem__, slots)
         arguments = ", ".join(f"AT({program.place(one)}, {one.offset})" for one in held)
@@ -362,19 +370,3 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
     preludes = [*(prelude(*one) for one in texts), KERNELS]
     named = [text.replace("{name}", name) for text, name in functions.items()]
     return "\n".join([*preludes, *named, "RUN {", *body, "}\n"])
-
-
-def _print_chain(
-    program: Program, chain: Sequence[Launch], slots: Sequence[int],
-    entries: Mapping[AnyKernel, tuple[str, int]], steps: int,
-) -> str:  # fmt: skip
-    """A function, its name still open, that runs every kernel of a chain for one block of rows, or
-    for `steps` blocks after each other, through which sums are carried."""
-    links = []
-    for launch in chain:
-        places = (
-            f"b[{slots.index(slot)}]" if slot in slots else f"block + {program.slots[slot].offset}"
-            for slot in launch.slots
-        )
-        links.append(f"    LINK({entries[launch.kernel][0]}, {', '.join(places)})")
-    return "\n".join([f"CHAIN({{name}}, {program.block}, {steps},", *links, ")"])
