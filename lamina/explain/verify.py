@@ -30,8 +30,8 @@ Those of a kernel:
 8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
     on no axis but the store's own. Its monoid has one component.
 9.  Every row axis of more than one element moves a store's index, unless its condition lets only
-    the first store, or it writes memory of the thread; a parameter that is written is read only at
-    the element that its store writes: rows are independent.
+    the first store, or the one that data say, or it writes memory of the thread; a parameter that
+    is written is read only at the element that its store writes: rows are independent.
 10. An index of axes alone stays inside its parameter, unless a condition guards it.
 """
 
@@ -209,8 +209,10 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     require(combined, f"it combines with {store.monoid}, which is no operation")
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
     summed = kernel.block_axes[-1:] if kernel.carries else ()
-    first = {axis for axis in rows if Node(Op.LT, (axis, const(1, int64))) in toposort(condition)}
-    still = rows.difference(free_axes(store.index), summed, first)
+    parts = toposort(condition)
+    first = {axis for axis in rows if Node(Op.LT, (axis, const(1, int64))) in parts}
+    dealt = {one.src[1] for one in parts if one.op is Op.EQ}
+    still = rows.difference(free_axes(store.index), summed, first, dealt)
     own = kernel.parameters[number].memory != "device"
     empty = any(axis.arg.size == 0 for axis in store.axes)
     require(own or empty or not still, f"rows along {names_of(still)} write one element")

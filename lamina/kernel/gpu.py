@@ -15,7 +15,7 @@ from math import gcd
 
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Op
 from lamina.kernel import heuristic
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import FEW, Planner, reads, reusing, score, store_score, suits, turned
@@ -34,6 +34,9 @@ def schedule_for_gpu(kernel: Kernel, tiles: bool, knobs: heuristic.Knobs) -> mov
     held = (one for one in kernel.parameters if one.dtype.is_float or one.size >= many)
     plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in held))
     plan.fuse_all()
+    few = knobs.enough // max(points(plan.rows), 1)
+    if few > 1 and len(moves.places_of(plan.kernel)) == 1:
+        plan.do(moves.Deal(1 << few.bit_length(), plan.next_axis()))
     if tiles and (atom := best_product(plan.kernel, knobs.atom)):
         return (*plan.moves, Tensorize(atom))
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
@@ -117,8 +120,8 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     elif lanes > 1 and fold is None:
         outer, inner = plan.split(best, lanes)
         last, tile = [outer], [inner]
-        ops, both = {one.op for one in plan.kernel.nodes}, 2 * SHARING[0]
-        if lanes > ACCESS // 4 and outer.arg.size % both == 0 and ops & Group.TRANSCENDENTAL:
+        both = 2 * SHARING[0]
+        if len(plan.kernel.values) >= lanes > ACCESS // 4 and outer.arg.size % both == 0:
             far, near = plan.split(outer, both)
             steps, near = plan.split(near, SHARING[0])
             last, tile = [far, near], [steps, inner]  # it reads more while it computes

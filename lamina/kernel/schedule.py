@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
+from lamina.dtypes import int64
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node, const, toposort
@@ -268,6 +269,28 @@ class Carry(Move):
         return replace(nest, kernel=kernel, chains=ragged)
 
 
+@dataclass(frozen=True)
+class Deal(Move):
+    """Deal what is added at places that data say to workers, a power of two of them along a new
+    row axis, by the place: each takes its own, in their order."""
+
+    workers: int
+    into: int
+    text = "deal({workers:d}) -> a{into}"
+
+    def apply(self, nest: Nest) -> Nest:
+        store, worker = nest.kernel.stores[0], ix.axis(self.into, self.workers)
+        places, value = places_of(nest.kernel), store.value
+        self.require(len(places) == 1, "no store adds at one place that data say")
+        own = Node(Op.EQ, (Node(Op.AND, (*places, const(self.workers - 1, int64))), worker))
+        if value.op is Op.LOAD:  # by its worker alone
+            value = Node(Op.LOAD, (value.src[0], ix.both(*value.src[1:], own)), value.arg)
+        axes, own = (worker, *store.axes), ix.both(store.condition, own)
+        dealt = replace(store, value=value, axes=axes, condition=own)
+        kernel = replace(nest.kernel, stores=(dealt,), rows=nest.kernel.rows + 1)
+        return replace(nest, kernel=kernel, order=(worker, *nest.order))
+
+
 Schedule = tuple[Move, ...]
 
 
@@ -356,6 +379,12 @@ def can_carry(kernel: Kernel) -> bool:
     plain = store.condition is None and store.monoid is None and len(kernel.stores) == 1
     known = fold.op is Op.FOLD and fold.arg.monoid.op is not None
     return plain and unread and known and not fold.dtype.is_small  # which are bits in memory
+
+
+def places_of(kernel: Kernel) -> list[Node]:
+    """Where data say that the kernel adds, if it has one store, and that does."""
+    (store, *others), is_data = kernel.stores, lambda term: term.op is not Op.AXIS
+    return [*filter(is_data, ix.terms_of(store.index)[0])] if store.monoid and not others else []
 
 
 def operands_of(node: Node) -> Axes:

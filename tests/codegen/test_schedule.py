@@ -10,18 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamina import pipeline
-from lamina.dtypes import float32
+from lamina.dtypes import float32, int64
 from lamina.errors import FormatError
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.ir.ops import Fold, Load, Op
+from lamina.ir.ops import Fold, Load, Op, Scatter
 from lamina.kernel.heuristic import Knobs, schedule_kernel
 from lamina.kernel.schedule import (
     BINDINGS,
     Bind,
     Carry,
+    Deal,
     Fuse,
     Reorder,
     Split,
@@ -44,6 +45,7 @@ MOVES = st.one_of(
     st.builds(Bind, NUMBER, st.sampled_from(BINDINGS)),
     st.builds(Stage, NUMBER, NUMBER),
     st.builds(Carry, NUMBER),
+    st.builds(Deal, NUMBER, NUMBER),
 )
 
 
@@ -122,6 +124,7 @@ A_READ, B_READ, C_READ = (
         (f"fuse(a{ROW}, a{COLUMN}) -> a7", "walk the two as one"),
         (f"reorder(a{ROW}, a{ROW})", "twice in the order"),
         (f"carry(a{SUM})", "no plain reduction"),
+        ("deal(4) -> a7", "no store adds"),
         (f"bind(a{SUM}, parallel)", "no row axis"),
         (f"bind(a{COLUMN}, vector)", "45 lanes"),
     ],
@@ -170,6 +173,23 @@ def test_sums_are_carried_in_the_result(rest: str) -> None:
     for axis in (SUM, ROW):
         with using(schedule=f"carry(a{axis})") as options, pytest.raises(FormatError, match="over"):
             run(program, options)
+
+
+@pytest.mark.parametrize("workers", [1, 4, 64])
+def test_what_is_added_is_dealt_by_its_place(workers: int) -> None:
+    rng = np.random.default_rng(0)
+    base, place, update = (leaf(0, (40, 6), float32), leaf(1, (90,), int64),
+                           leaf(2, (90, 6), float32))  # fmt: skip
+    places = build.expand(build.reshape(place, (90, 1)), (90, 6))
+    sums = Node(Op.SCATTER, (base, places, update), Scatter(0, ADD))
+    leaves = {one: rng.standard_normal(one.shape, dtype=np.float32) for one in (base, update)}
+    program = RandomProgram([sums], leaves | {place: rng.integers(0, 40, 90)}, frozenset())
+    kernel = pipeline.compile_source([sums], current()).program.launches[-1].kernel
+    name = pipeline.kernel_name(kernel, 1)
+    with using(schedule=f"[{name}]; deal({workers}) -> a77") as options:
+        plans = pipeline.compile_source([sums], options).plans
+        assert plans[kernel].moves == (Deal(workers, 77),)
+        assert disagreement(program, options) is None
 
 
 def test_nothing_is_staged_inside_rows_for_a_reduction_outside_them() -> None:
