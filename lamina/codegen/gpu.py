@@ -106,7 +106,8 @@ class GpuPrinter(CPrinter):
         grid = [axis for axis in self.nest.order if axis in self.given - set(self.rows_inside)]
         workers, word = points(grid), "u32" if points(grid) < 1 << 32 else "u64"
         pointers, lines = self.arrays()
-        lines = [*map("ALIGNED({});".format, pointers), *lines]
+        wide = pointers if "unroll" in self.nest.binding.values() else []  # else it is in the way
+        lines = [*map("ALIGNED({});".format, wide), *lines]
         each = "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
         lines += [f"{each}({word}, {self.threads}, {workers});", *self.indices(grid, "worker"),
                   *self.indices(self.rows_inside, "THREAD")]  # fmt: skip
