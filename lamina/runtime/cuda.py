@@ -137,7 +137,6 @@ class CudaProgram:
         module = device.call("cuModuleLoadData", build(source, device.arch, options))
         get = functools.cache(partial(device.call, "cuModuleGetFunction", module))
         self._functions = [get(one.name.encode()) for one in launches]
-        self._places = [place for one in launches for place in one.arguments]
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         for function, one in zip(self._functions, self.launches, strict=True):
             if one.shared:
@@ -163,15 +162,13 @@ class CudaProgram:
 
     def _arguments(self, places: Sequence[int]) -> Iterator[tuple[Any, Launch, int]]:
         """Each kernel, and where pointers to its arguments lie until the next one is asked for."""
-        values = array("Q", [places[number] + offset for number, offset in self._places])
-        (start, _), first = values.buffer_info(), 0
         for function, one in zip(self._functions, self.launches, strict=True):
-            stop = first + len(one.arguments)
-            maps = [_tensor_map(self.device, values[first + it[0]], it) for it in one.maps]
-            table = array("Q", range(start + 8 * first, start + 8 * stop, 8))
+            values = array("Q", [places[number] + offset for number, offset in one.arguments])
+            maps = [_tensor_map(self.device, values[it[0]], it) for it in one.maps]
+            start, count = values.buffer_info()
+            table = array("Q", range(start, start + 8 * count, 8))
             table.extend(it.getPtr() for it in maps)
             yield function, one, table.buffer_info()[0]
-            first = stop
 
     def _launch(self, function: Any, one: Launch, address: int) -> None:
         shape = one.blocks, 1, 1, one.threads, 1, 1, one.shared, self.device.stream
