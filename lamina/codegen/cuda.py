@@ -54,19 +54,23 @@ class CudaPrinter(GpuPrinter):
         steps = [axis for axis in tiles[0].axes if axis.arg.reduce]
         others = [axis for axis in bound_axes(node) if axis not in steps]
         blocks = -(-points(steps) // width)
-        self.room = atom.depth * LINE * (atom.m + atom.n)
+        self.steps = blocks * points(others)
+        lines = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
+        self.room = atom.depth * LINE * (atom.m + atom.n) + lines
         corner = dict.fromkeys((*self.rows_inside, *self.unrolled), 0)  # of the block
-        self.line(f"RINGS({ELEMENTS[atom.dtype]}, {atom.depth}, {atom.m}, {atom.n});")
-        with self._function("FILL(number, slot, full) {", others, "};"):
+        sizes = f"{atom.depth}, {atom.m}, {atom.n}, {lines}"
+        self.line(f"RINGS({ELEMENTS[atom.dtype]}, {sizes});")
+        with self._function("FILL(tile, number, slot, full) {", [*self.grid, *others], "};"):
+            self.scopes[-1].lines += self.indices(self.grid, "tile")
             self.scopes[-1].lines += self.indices(others, f"number / {blocks}")
             name = self._walk(steps, f"{width} * (number % {blocks})")
             self._fill_tile("left", tiles[0], name, (atom.m, width), corner)
             self._fill_tile("right", tiles[1], name, (atom.n, width), corner)
         turned = ", ".join(f"{store.axes[0] in steps:d}" for store in tiles)
-        name, number = self.nest.product.rpartition("_")[0], blocks * points(others)
-        self.line(f"PIPELINE({number}, {len(self.maps)}, {name}, {turned});")
-        for at, point in enumerate(mine):
-            self._keep(node, point, (Value(f"sums[{at}]", float32),))
+        name = self.nest.product.rpartition("_")[0]
+        self.line(f"PIPELINE({self.threads}, {len(self.maps)}, {name}, {turned});")
+        for number, point in enumerate(mine):
+            self._keep(node, point, (Value(f"sums[{number}]", float32),))
         self._store_rows(atom, corner)
 
     def _store_rows(self, atom: Product, corner: Point) -> None:
@@ -88,7 +92,7 @@ class CudaPrinter(GpuPrinter):
             room = self.nest.kernel.parameters[store.parameter].size
             steps = (offset, pitch, room, *terms.values())
             if (
-                atom.dtype is not float32 and width in (2, 4) and used <= atom.n
+                atom.dtype is not float32 and width in (2, 4) and len(self.results) < 2
                 and ix.both(store.condition) is ends and free_axes(others).isdisjoint(corner)
                 and not any(step * width % CHUNK for step in steps)
             ):  # fmt: skip
@@ -185,7 +189,9 @@ class CudaPrinter(GpuPrinter):
     def _function(self, head: str, axes: Sequence[Node], tail: str) -> Iterator[None]:
         """Print a function that knows the indices of `axes`."""
         self.scopes.append(Scope())
+        outside = dict(self.text_of), dict(self.depth_of)
         with self.opened({axis: Run("fixed", f"a{axis.arg.number}") for axis in axes}, axes):
             yield
+        self.text_of, self.depth_of = outside
         lines = self.scopes.pop().lines
         self.scopes[-1].lines += [head, *("    " + text for text in lines), tail]

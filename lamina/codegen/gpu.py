@@ -25,6 +25,7 @@ from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import WARP, Nest, Plan
+from lamina.kernel.tiles import PRODUCTS, share
 from lamina.runtime.buffer import Launch, Map
 
 BLOCK = 256  # threads, each with a row
@@ -45,6 +46,7 @@ class GpuPrinter(CPrinter):
         threads = [axis for axis in nest.order if nest.bound(axis) == "thread"]
         self.rows_inside = [axis for axis in threads if axis in self.given]
         self.shared = [axis for axis in threads if axis not in self.given]
+        self.grid = [one for one in nest.order if one in self.given - set(self.rows_inside)]
         self.width = points(self.rows_inside)  # threads side by side with a row each
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
@@ -52,6 +54,7 @@ class GpuPrinter(CPrinter):
         if nest.product or not all(map(nest.is_head, self.shared)):
             self.together = FEW
         self.room = 0  # bytes that a block shares
+        self.steps = 0  # of each tile of a product, which blocks share
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         self.results: dict[Store, list[str]] = {}  # so far, of what is stored by whole rows
 
@@ -103,13 +106,13 @@ class GpuPrinter(CPrinter):
 
     def print_kernel(self) -> tuple[str, Launch]:
         """The kernel's function, and how to launch it but for its arguments."""
-        grid = [axis for axis in self.nest.order if axis in self.given - set(self.rows_inside)]
-        workers, word = points(grid), "u32" if points(grid) < 1 << 32 else "u64"
+        workers, word = points(self.grid), "u32" if points(self.grid) < 1 << 32 else "u64"
         pointers, lines = self.arrays()
         wide = pointers if "unroll" in self.nest.binding.values() else []  # else it is in the way
         lines = [*map("ALIGNED({});".format, wide), *lines]
         each = "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
-        lines += [f"{each}({word}, {self.threads}, {workers});", *self.indices(grid, "worker"),
+        each = "EACH_TILE" if self.nest.product else each
+        lines += [f"{each}({word}, {self.threads}, {workers});", *self.indices(self.grid, "worker"),
                   *self.indices(self.rows_inside, "THREAD")]  # fmt: skip
         if self.shared:
             lines.append(f"const {self.index} own = THREAD / {self.width};")
@@ -118,6 +121,9 @@ class GpuPrinter(CPrinter):
         arguments += map("MAP({})".format, self.maps)
         head = f"KERNEL({self.threads}) {self.function}({', '.join(arguments)} PLACE)"
         blocks = workers if self.cooperates else -(-workers // BLOCK)
+        if self.steps:
+            _, part, blocks = share(PRODUCTS[self.nest.product], workers, self.steps)
+            body = f"    TILES({workers}, {self.steps}, {part}, {blocks}) {{\n{body}    }}\n"
         extra = self.room, tuple(self.maps.values())
         return f"{head} {{\n{body}}}", Launch(self.function, blocks, self.threads, (), *extra)
 

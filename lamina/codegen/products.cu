@@ -4,8 +4,9 @@
 
 INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
-/* The sums of a thread, and the rings of two factors: `depth` tiles of rows, then as many of
-   columns, as far as blocks of this GPU may share memory, but for some to align it and for barriers. */
+/* The sums of a thread, lines for results, and the rings of two factors: `depth` tiles of rows, then
+   as many of columns, as far as blocks of this GPU may share memory, but for some to align it and for
+   barriers. Where no engine fills the rings while results are stored, they have the lines. */
 #if __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030
 #define ROOM (226 << 10)
 #elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
@@ -15,11 +16,18 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 #else
 #define ROOM (63 << 10)
 #endif
-#define RINGS(kind, most, rows, columns) \
-    f32 sums[columns / 2] = {}; \
-    constexpr int fit = ROOM / ((rows + columns) * 128), depth = fit < most ? fit : most; \
+#if __CUDA_ARCH__ < 900
+#define HAS_ENGINE 0
+#else
+#define HAS_ENGINE 1
+#endif
+#define RINGS(kind, most, rows, columns, lines) \
+    f32 sums[columns / 2]; \
+    constexpr int apart = HAS_ENGINE ? lines : 0, fit = (ROOM - apart) / ((rows + columns) * 128); \
+    constexpr int depth = fit < most ? fit : most; \
     extern __shared__ __align__(1024) u8 shared[]; \
-    kind (*const left)[rows * 128 / sizeof(kind)] = (kind (*)[rows * 128 / sizeof(kind)])shared; \
+    kind (*const left)[rows * 128 / sizeof(kind)] \
+        = (kind (*)[rows * 128 / sizeof(kind)])(shared + apart); \
     kind (*const right)[columns * 128 / sizeof(kind)] \
         = (kind (*)[columns * 128 / sizeof(kind)])(left + depth)
 
@@ -65,12 +73,10 @@ INLINE void start_barriers(u64 *full, int count, int tiles) {
     }
     __syncthreads();
 }
-#if __CUDA_ARCH__ < 900
-#define HAS_ENGINE 0
+#if !HAS_ENGINE
 INLINE void wait_for_engine(u64 *, u32) {}
 template <int turned, bool pixels, class... Arguments> INLINE bool copy_tile(Arguments...) { return false; }
 #else
-#define HAS_ENGINE 1
 INLINE void expect_bytes(u64 *full, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(shared_address(full)), "r"(bytes) : "memory");
@@ -135,17 +141,25 @@ INLINE bool copy_tile(T (&tile)[size], const Map *map, u64 *full, int column, Pl
 #define COPY_TILE(side, turned, pixels, ...) \
     if (!copy_tile<turned, pixels>(side[slot], &side##_map, full + slot, __VA_ARGS__))
 
-/* Products: 64 rows and 64 steps by four warps. The number of a thread's sums tells the columns. */
+/* Products: 64 rows and 64 steps by four warps. The number of a thread's sums tells the columns. Are
+   there `more` steps that the sums already have? */
 
-template <class T, int size> INLINE const u8 *own_rows(T (&tile)[size]) {
-    return (const u8 *)tile + (sizeof(tile) > 8192 ? threadIdx.x / 128 * 8192 : 0);
+template <int count> INLINE void start(f32 (&sums)[count], bool more) {
+    if (!more)
+        _Pragma("unroll") for (int i = 0; i < count; i++) sums[i] = 0;
+}
+
+/* Where a tile of a ring lies, or the rows of it that four warps have. */
+template <class T, int size> INLINE u32 tile_of(T (*ring)[size], u32 slot, u32 four = 0) {
+    return shared_address(ring) + slot * (u32)sizeof(*ring) + (sizeof(*ring) > 8192 ? four * 8192 : 0);
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 /* Where a tile lies: its address, the bytes from panel to panel, those from group to group. */
-INLINE u64 descriptor(const void *tile) {
-    return (u64)(shared_address(tile) >> 4) | (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32
-        | 1ull << 62;
+INLINE u64 descriptor(u32 chunk) {
+    u64 where;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(where) : "r"(chunk | 8192 >> 4 << 16), "n"(1024 >> 4 | 1 << 30));
+    return where;
 }
 #define OUT8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                 "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -161,18 +175,18 @@ INLINE u64 descriptor(const void *tile) {
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define MULTIPLY(type, n, A, B, TA, TB) \
+#define MULTIPLY(type, n, A, B, TA, TB, MORE) \
     template <int turned_a, int turned_b> \
-    INLINE void mma_##type(f32 (&d)[n / 2], const void *a, const void *b) { \
-        const u64 first = descriptor(a), second = descriptor(b); \
+    INLINE void mma_##type(f32 (&d)[n / 2], u32 a, u32 b, bool more) { \
+        const u32 first = a >> 4, second = b >> 4; \
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); \
         _Pragma("unroll") for (int step = 0; step < 4; step++) \
-            asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 1, 0;\n" \
+            asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " MORE ", 0;\n" \
                          " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
                          " {" IN_##n "}, " A ", " B ", p, 1, 1, " TA ", " TB ";\n}" \
-                         : OUT_##n : "l"(first + step * (turned_a ? 128 : 2)), \
-                           "l"(second + step * (turned_b ? 128 : 2)), \
-                           "n"(turned_a), "n"(turned_b)); \
+                         : OUT_##n : "l"(descriptor(first + step * (turned_a ? 128 : 2))), \
+                           "l"(descriptor(second + step * (turned_b ? 128 : 2))), \
+                           "n"(turned_a), "n"(turned_b), "r"((int)(step || more))); \
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); \
     }
 /* All products but the last N are done, and the sums may be used if N is 0. To their first users,
@@ -181,7 +195,7 @@ template <int N, int count> INLINE void wait_for_products(f32 (&d)[count]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
     if (N == 0)
         _Pragma("unroll") for (int i = 0; i < count; i++)
-            asm volatile("add.f32 %0, %0, 0f00000000;" : "+f"(d[i]) :: "memory");
+            asm volatile("" : "+f"(d[i]) :: "memory");
 }
 #elif __CUDA_ARCH__ >= 800
 INLINE void load_4(u32 (&to)[4], u32 from) {
@@ -202,15 +216,15 @@ template <int turned> INLINE void load_pieces(u32 (&to)[4], u32 tile, int start,
     const u32 from = tile + along / 64 * 8192 + line * 128 + ((along % 64 / 8 ^ line % 8) << 4);
     if (turned) load_4_turned(to, from); else load_4(to, from);
 }
-#define MULTIPLY(type, n, A, B, TA, TB) \
+#define MULTIPLY(type, n, A, B, TA, TB, MORE) \
     template <int turned_a, int turned_b> \
-    INLINE void mma_##type(f32 (&d)[n / 2], const void *a, const void *b) { \
-        const u32 first = shared_address(a), second = shared_address(b); \
+    INLINE void mma_##type(f32 (&d)[n / 2], u32 a, u32 b, bool more) { \
+        start(d, more); \
         _Pragma("unroll") for (int step = 0; step < 4; step++) { \
             u32 x[4], y[4]; \
-            load_pieces<turned_a>(x, first, threadIdx.x / 32 % 4 * 16, step, false); \
+            load_pieces<turned_a>(x, a, threadIdx.x / 32 % 4 * 16, step, false); \
             _Pragma("unroll") for (int j = 0; j < n / 8; j += 2) { \
-                load_pieces<turned_b>(y, second, j * 8, step, true); \
+                load_pieces<turned_b>(y, b, j * 8, step, true); \
                 _Pragma("unroll") for (int i = 0; i < 2; i++) { \
                     f32 *to = d + (j + i) * 4; \
                     asm("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type ".f32 " \
@@ -223,16 +237,20 @@ template <int turned> INLINE void load_pieces(u32 (&to)[4], u32 tile, int start,
         } \
     }
 #else
-template <int turned> INLINE u16 piece(const void *tile, int at, int step) {
+template <int turned> INLINE u16 piece(u32 tile, int at, int step) {
     const int line = turned ? step : at, along = turned ? at : step;
-    return *(const u16 *)((const u8 *)tile + along / 64 * 8192 + line * 128
-                          + ((along % 64 / 8 ^ line % 8) << 4) + along % 8 * 2);
+    u16 x;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x)
+                 : "r"(tile + along / 64 * 8192 + line * 128 + ((along % 64 / 8 ^ line % 8) << 4)
+                       + along % 8 * 2));
+    return x;
 }
-#define MULTIPLY(type, n, A, B, TA, TB) \
+#define MULTIPLY(type, n, A, B, TA, TB, MORE) \
     template <int turned_a, int turned_b> \
-    INLINE void mma_##type(f32 (&d)[n / 2], const void *a, const void *b) { \
+    INLINE void mma_##type(f32 (&d)[n / 2], u32 a, u32 b, bool more) { \
         const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; \
         const int column = threadIdx.x % 4 * 2; \
+        start(d, more); \
         _Pragma("unroll 1") for (int step = 0; step < 64; step++) { \
             const f32 x[2] = {type##_to_f32(piece<turned_a>(a, row, step)), \
                               type##_to_f32(piece<turned_a>(a, row + 8, step))}; \
@@ -246,76 +264,235 @@ template <int turned> INLINE u16 piece(const void *tile, int at, int step) {
 template <int N, int count> INLINE void wait_for_products(f32 (&)[count]) {}
 #endif
 #define SIZES(type) \
-    MULTIPLY(type, 64, "%32", "%33", "%34", "%35") \
-    MULTIPLY(type, 128, "%64", "%65", "%66", "%67") \
-    MULTIPLY(type, 256, "%128", "%129", "%130", "%131")
+    MULTIPLY(type, 64, "%32", "%33", "%34", "%35", "%36") \
+    MULTIPLY(type, 128, "%64", "%65", "%66", "%67", "%68") \
+    MULTIPLY(type, 256, "%128", "%129", "%130", "%131", "%132")
 SIZES(bf16)
 SIZES(f16)
 
-/* In float32, four steps at once. Of rows or columns, a turned tile has four neighbours in a chunk;
-   of one that is not, neighbouring threads read neighbouring lines. */
+/* In float32, two steps at once. Of rows or columns, a turned tile has four neighbours in a chunk; of
+   one that is not, neighbouring threads read neighbouring lines. */
 
-/* Four steps of `count` rows or columns from a tile of 32 steps: of `blocks` threads' the `block`th. */
+/* Where a thread begins to read, the `block`th of `blocks`; its chunk's place is changed by the lines
+   of a turned tile, or else by the steps. */
+template <int turned> INLINE u32 own_steps(u32 tile, int block) {
+    return tile + (turned ? block / 8 * 4096 : block * 128) + block % 8 * 16;
+}
+INLINE float4 load_four(u32 from) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(from));
+    return x;
+}
+INLINE float2 load_two(u32 from) {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from));
+    return x;
+}
+/* Of `count` rows or columns, the `pair`th two of the `group`th eight steps from a tile of 32. */
 template <int turned, int blocks, int count>
-INLINE void load_steps(f32 (&to)[count][4], const void *tile, int block, int step) {
-    _Pragma("unroll") for (int i = 0; i < count; i++) {
-        const int at = turned ? i / 4 * 4 * blocks + block * 4 : i * blocks + block;
-        const int line = turned ? step * 4 + i % 4 : at, chunk = turned ? at % 32 / 4 : step;
-        const int panel = turned ? at / 32 * 4096 : 0;
-        const float4 four = *(const float4 *)((const u8 *)tile + panel + line * 128
-                                              + ((chunk ^ line % 8) << 4));
-        const f32 values[4] = {four.x, four.y, four.z, four.w};
-        _Pragma("unroll") for (int j = 0; j < 4; j++)
-            (turned ? to[i / 4 * 4 + j][i % 4] : to[i][j]) = values[j];
-    }
+INLINE void load_steps(f32 (&to)[count][2], u32 own, int group, int pair) {
+    if constexpr (turned)
+        _Pragma("unroll") for (int i = 0; i < 2 * count / 4; i++) {
+            const int line = pair * 2 + i % 2, at = i / 2 * 4;
+            const float4 x = load_four((own + group * 1024 ^ line * 16) + line * 128 + at * blocks * 128);
+            to[at][i % 2] = x.x; to[at + 1][i % 2] = x.y;
+            to[at + 2][i % 2] = x.z; to[at + 3][i % 2] = x.w;
+        }
+    else
+        _Pragma("unroll") for (int i = 0; i < count; i++) {
+            const float2 x = load_two((own ^ (group * 2 + pair / 2) * 16) + pair % 2 * 8 + i * blocks * 128);
+            to[i][0] = x.x; to[i][1] = x.y;
+        }
 }
 template <int turned_a, int turned_b, int count>
-INLINE void fma_f32(f32 (&d)[count], const void *a, const void *b) {
+INLINE void fma_f32(f32 (&d)[count], u32 a, u32 b, bool more) {
     constexpr int columns = count / 8;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    _Pragma("unroll 1") for (int step = 0; step < 8; step++) {
-        f32 x[8][4], y[columns][4];
-        load_steps<turned_a, 8>(x, a, warp / 2 * 4 + lane / 8, step);
-        load_steps<turned_b, 16>(y, b, warp % 2 * 8 + lane % 8, step);
-        _Pragma("unroll") for (int k = 0; k < 4; k++)
-            _Pragma("unroll") for (int i = 0; i < 8; i++)
-                _Pragma("unroll") for (int j = 0; j < columns; j++)
-                    d[i * columns + j] += x[i][k] * y[j][k];
-    }
+    const u32 rows = own_steps<turned_a>(a, warp / 2 * 4 + lane / 8);
+    const u32 others = own_steps<turned_b>(b, warp % 2 * 8 + lane % 8);
+    f32 x[2][8][2], y[2][columns][2];
+    start(d, more);
+    load_steps<turned_a, 8>(x[0], rows, 0, 0);
+    load_steps<turned_b, 16>(y[0], others, 0, 0);
+    _Pragma("unroll 1") for (int group = 0; group < 4; group++)
+        _Pragma("unroll") for (int pair = 0; pair < 4; pair++) {
+            const int now = pair % 2, next = pair == 3 ? (group + 1) % 4 : group;
+            load_steps<turned_a, 8>(x[1 - now], rows, next, (pair + 1) % 4);
+            load_steps<turned_b, 16>(y[1 - now], others, next, (pair + 1) % 4);
+            _Pragma("unroll") for (int k = 0; k < 2; k++)
+                _Pragma("unroll") for (int i = 0; i < 8; i++)
+                    _Pragma("unroll") for (int j = 0; j < columns; j++)
+                        d[i * columns + j] += x[now][i][k] * y[now][j][k];
+        }
 }
 
-/* The loop over tiles. A step waits for its own tiles, starts their product and, once the one before
-   has ended for all threads, fills the places of that one for a later step. The engine, if there is
-   one, fills as many tiles as `copied` says. */
-template <int steps, int depth, int copied, int count, class Fill, class Multiply>
-INLINE void pipeline(f32 (&sums)[count], Fill fill, Multiply multiply) {
-    constexpr int engine = HAS_ENGINE ? copied : 0, ahead = depth - 1 < steps ? depth - 1 : steps;
-    constexpr bool threads = engine < 2;  // of the two tiles
+/* A product has tiles of results, each of which takes as many steps. A block has a share of all steps:
+   some tiles or, where there are fewer tiles than blocks, a part of one, as many parts of each tile
+   as are whole. What is left of the tiles others share, one tile after the other. So most blocks walk
+   along the same steps at the same time and find each other's operands cached. The block that has the
+   first step of a tile adds up what the others have. These have lower numbers and wait for nothing:
+   they run, whatever fits the GPU at once. */
+template <u32 tiles, u32 steps, u32 share, u32 blocks> struct Walk {
+    static constexpr u32 parts = steps / share, rest = steps % share, others = blocks - tiles * parts;
+    static constexpr u32 each
+        = others && share < steps ? (tiles * (u64)rest + others - 1) / others : share;
+    static constexpr u32 slots = parts + 1;  // for the others' sums of a tile
+    static constexpr u32 again = rest ? parts * share : 0;  // where the next tile begins
+    u32 tile, step, left;  // the next one, and how many steps are left
+    u32 later_tile, later_step, unfilled;  // the same for what is to be filled
+    u32 slot, parity, free;  // of the ring: that of the next step, and of what is filled next
+    bool fresh;
+    Walk() {
+        const u32 number = blocks - 1 - blockIdx.x;
+        if (number < tiles * parts) {
+            tile = number % tiles;
+            step = number / tiles * share;
+            left = share;
+        } else {
+            const u64 all = tiles * (u64)rest, first = min((number - tiles * parts) * (u64)each, all);
+            tile = first / max(rest, 1);
+            step = parts * share + first % max(rest, 1);
+            left = min(all - first, (u64)each);
+        }
+        later_tile = tile;
+        later_step = step;
+        unfilled = left;
+        slot = parity = free = 0;
+        fresh = true;
+    }
+    /* The number of the block that shares what is left, among those that do so for a tile. */
+    static u32 sharing(u32 tile, u32 step) {
+        const u64 begin = tile * (u64)rest;
+        return (begin + step - parts * share) / each - begin / each;
+    }
+};
+#define TILES(...) for (Walk<__VA_ARGS__> walk; walk.left;)
+#define EACH_TILE(word, threads, workers) const word worker = walk.tile
+
+/* Sums that blocks have for another one, and of each warp whether they are there. */
+template <int slots, int count, int threads> struct Parts {
+    float4 sums[slots][count / 4][threads];
+    u32 ready[slots][threads / 32];
+};
+template <int slots, int count, int threads> __device__ Parts<slots, count, threads> parts;
+template <int slots, int threads, int count> INLINE void give_sums(const f32 (&sums)[count], u32 slot) {
+    auto &all = parts<slots, count, threads>;
+    _Pragma("unroll") for (int i = 0; i < count; i += 4)
+        __stcg(&all.sums[slot][i / 4][threadIdx.x],
+               make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]));
+    __threadfence();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) *(volatile u32 *)&all.ready[slot][threadIdx.x / 32] = 1;
+}
+/* Adds what `others` blocks have given, from `slot` on, a fourth at a time while the next one comes. */
+template <int slots, int threads, int count>
+INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
+    constexpr int few = count / 16;
+    auto &all = parts<slots, count, threads>;
+    const u32 lane = threadIdx.x % 32;
+    for (u32 i = 0; i < others; i += 32) {
+        volatile u32 *ready = &all.ready[slot + min(i + lane, others - 1)][threadIdx.x / 32];
+        while (!__all_sync(~0u, *ready)) {}
+        *ready = 0;  // for the next launch
+    }
+    __threadfence();
+    __syncwarp();
+    float4 next[2][few];
+    const auto load = [&](float4 (&to)[few], u32 number, u32 part) {
+        _Pragma("unroll") for (int i = 0; i < few; i++)
+            to[i] = __ldcg(&all.sums[slot + min(number, others - 1)][part * few + i][threadIdx.x]);
+    };
+    load(next[0], 0, 0);
+    _Pragma("unroll 1") for (u32 number = 0; number < others; number++)
+        _Pragma("unroll") for (int part = 0; part < 4; part++) {
+            load(next[1 - part % 2], number + part / 3, (part + 1) % 4);
+            _Pragma("unroll") for (int i = 0; i < few; i++) {
+                f32 *to = sums + (part * few + i) * 4;
+                const float4 x = next[part % 2][i];
+                to[0] += x.x; to[1] += x.y; to[2] += x.z; to[3] += x.w;
+            }
+        }
+}
+
+/* The loop over the steps of a tile that a block has; is it the one that has the whole sums? A step
+   waits for what it reads, starts its product and, once the one before has ended for all threads,
+   fills the place of that one for a later step. The engine, if there is one, fills as many tiles as
+   `copied` says, and goes on with those of the next tile of results. */
+template <int threads, int depth, int copied, u32 tiles, u32 steps, u32 share, u32 blocks,
+          int count, class Fill, class Multiply>
+INLINE bool pipeline(f32 (&sums)[count], Walk<tiles, steps, share, blocks> &walk, Fill fill,
+                     Multiply multiply) {
+    using Way = Walk<tiles, steps, share, blocks>;
+    constexpr int engine = HAS_ENGINE ? copied : 0;
     __shared__ u64 full[depth];
-    if (engine) start_barriers(full, depth, engine);
-    for (u32 step = 0; step < ahead; step++) fill(step, step, full);
-    for (u32 step = 0; step < steps; step++) {
-        if (!ahead) fill(step, 0, full);
-        if (engine) wait_for_engine(full + step % depth, step / depth & 1);
-        if (threads) {
+    const auto fill_next = [&] {
+        fill(walk.later_tile, walk.later_step, walk.free, full);
+        if (++walk.later_step == steps) {
+            walk.later_step = Way::again;
+            walk.later_tile++;
+        }
+        if (++walk.free == depth) walk.free = 0;
+        walk.unfilled--;
+    };
+    const u32 first = walk.step, here = min(steps - first, walk.left);
+    const u32 last = HAS_ENGINE ? 0 : walk.left - here;
+    const auto release = [&] {
+        __syncthreads();
+        if (walk.unfilled > last) fill_next();
+    };
+    if (walk.fresh && engine) start_barriers(full, depth, engine);
+    if (!HAS_ENGINE) __syncthreads();  // The ring had results.
+    if (walk.fresh || !HAS_ENGINE)
+        _Pragma("unroll 1") for (int i = 0; i < depth && walk.unfilled > last; i++) fill_next();
+    // The threads of a warp know that these are the same for all of them: descriptors must be.
+    const u32 four = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    u32 slot = __shfl_sync(~0u, walk.slot, 0), parity = __shfl_sync(~0u, walk.parity, 0);
+    for (u32 i = 0; i < here; i++) {
+        if (engine) wait_for_engine(full + slot, parity);
+        if (engine < 2) {  // of the two tiles
             publish();
             __syncthreads();
         }
-        multiply(step % depth);
-        wait_for_products<1>(sums);
-        __syncthreads();
-        if (ahead && step + ahead < steps) fill(step + ahead, (step + ahead) % depth, full);
+        multiply(slot, four, i > 0);
+        if (depth > 1) {
+            wait_for_products<1>(sums);
+            if (i) release();
+        } else {
+            wait_for_products<0>(sums);
+            release();
+        }
+        if (++slot == depth) {
+            slot = 0;
+            parity ^= 1;
+        }
     }
+    walk.slot = slot;
+    walk.parity = parity;
     wait_for_products<0>(sums);
-    publish();  // The rings are free for results.
-    __syncthreads();
+    if (depth > 1) release();
+    walk.fresh = false;
+    walk.left -= here;
+    if constexpr (share < steps) {
+        constexpr u32 slots = Way::slots, parts = Way::parts;
+        if (first)
+            give_sums<slots * tiles, threads>(sums, walk.tile * slots + (first < parts * share
+                ? first / share - 1 : parts - 1 + Way::sharing(walk.tile, first)));
+        else {
+            const u32 others = Way::rest ? parts + Way::sharing(walk.tile, steps - 1) : parts - 1;
+            if (others) take_sums<slots * tiles, threads>(sums, walk.tile * slots, others);
+        }
+    }
+    walk.step = Way::again;
+    walk.tile++;
+    return !first;
 }
-#define FILL(number, slot, full) \
-    const auto fill = [&](const u32 number, const u32 slot, u64 *full)
-#define PIPELINE(steps, copied, multiply, ...) \
-    pipeline<steps, depth, copied>(sums, fill, [&](const u32 slot) { \
-        multiply<__VA_ARGS__>(sums, own_rows(left[slot]), right[slot]); \
-    })
+#define FILL(tile, number, slot, full) \
+    const auto fill = [&](const u32 tile, const u32 number, const u32 slot, u64 *full)
+#define PIPELINE(threads, copied, multiply, ...) \
+    if (!pipeline<threads, depth, copied>(sums, walk, fill, [&](u32 slot, u32 four, bool more) { \
+            multiply<__VA_ARGS__>(sums, tile_of(left, slot, four), tile_of(right, slot), more); \
+        })) continue
 
 /* Results, stored by whole rows. Once all threads are done with the rings, a row has a line of 128
    bytes there, whose 16-byte chunks are permuted by the number of the row so that neither threads
@@ -330,20 +507,32 @@ INLINE void store_chunk(void *to, uint4 chunk) {
                  :: "l"(__cvta_generic_to_global(to)), "r"(chunk.x), "r"(chunk.y), "r"(chunk.z),
                     "r"(chunk.w) : "memory");
 }
+/* Fills the lines of a warp with `values`, whose first one is in a column at `place`. */
+template <class T, int count> INLINE void fill_lines(u8 *own, int place, const T (&values)[count]) {
+    struct __align__(2 * sizeof(T)) Pair { T first, second; };
+    const int lane = threadIdx.x % 32;
+#if HAS_ENGINE
+    if constexpr (sizeof(T) == 2 && count == 8) {
+        const u32 to = shared_address(own) + in_lines<T>(lane % 16, place + lane / 16 * 16);
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     :: "r"(to), "r"(values[0] | values[1] << 16), "r"(values[2] | values[3] << 16),
+                        "r"(values[4] | values[5] << 16), "r"(values[6] | values[7] << 16) : "memory");
+        return;
+    }
+#endif
+    _Pragma("unroll") for (int i = 0; i < count; i += 2)
+        *(Pair *)(own + in_lines<T>(i / 2 % 2 * 8 + lane / 4, place + (i / 4 * 8 + lane % 4 * 2) * (int)sizeof(T)))
+            = Pair{values[i], values[i + 1]};
+}
 /* Those of the sums from number `at` on, `pitch` from row to row. Beyond `rows` and `columns`
    nothing is written. */
 template <class T, int count>
 INLINE void store_results(T *to, i64 pitch, i64 rows, i64 columns, u8 *lines, int at,
                           const T (&values)[count]) {
     constexpr int lanes = 16 / sizeof(T), width = 128 / sizeof(T);
-    struct __align__(2 * sizeof(T)) Pair { T first, second; };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u8 *own = lines + warp * 2048;
-    _Pragma("unroll") for (int i = 0; i < count; i += 2) {
-        const int place = ((at + i) / 4 * 8 + lane % 4 * 2) % width * sizeof(T);
-        *(Pair *)(own + in_lines<T>((at + i) / 2 % 2 * 8 + lane / 4, place))
-            = Pair{values[i], values[i + 1]};
-    }
+    fill_lines(own, at / 4 * 8 % width * (int)sizeof(T), values);
     if ((at + count) % (width / 2)) return;
     __syncwarp();
     const int row = warp * 16 + lane / 8, column = lane % 8 * lanes, first = at / (width / 2) * width;

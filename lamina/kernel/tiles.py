@@ -24,6 +24,8 @@ from lamina.shape import Shape
 from lamina.simplify import index as ix
 
 LINE = 128  # bytes
+PART = 2  # steps in whose time a block writes or reads the sums of a tile
+JOIN = 1 << 17  # products a step in whose time blocks find each other's sums
 UNITS = 132  # multiprocessors that share the tiles of a product
 LEAST = 16  # rows, columns and steps that are worth a tile
 FEW = 24  # blocks that are worth tiles in float32, for which there are no units
@@ -60,11 +62,10 @@ PRODUCTS = {
     for (m, n), rate in TILES.items()
 } | {
     f"fma_f32_{m}x{n}": Product(
-        m, n, float32, 3, rate, ((m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)),
+        m, n, float32, 3, rate / 8, ((m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)),
         ((n // 16, 2, 8, 1), (n // 64, 2, 8, 4)), (0, 2, 6, 3, 7), (1, 4, 5, 8),
     )
     for (m, n), rate in TILES.items()
-    if n < 256
 }  # fmt: skip
 
 
@@ -159,15 +160,31 @@ def is_minor(value: Node, axis: Node) -> bool:
     return any(ix.terms_of(one.src[0])[0].get(axis) == 1 for one in loads)
 
 
+def share(atom: Product, tiles: int, steps: int) -> tuple[float, int, int]:
+    """About how long `tiles` take that need `steps` each, the steps of a block, and how many blocks
+    there are: each has tiles as a whole or, where these are few, a part of one."""
+    size, whole = atom.m * atom.n, -(-tiles // UNITS)
+    found = [(whole * steps * size / atom.rate, whole * steps, -(-tiles // whole))]
+    for blocks in {UNITS // tiles * tiles, UNITS} if tiles < UNITS else ():
+        each = -(-tiles * steps // blocks)
+        parts, rest = divmod(steps, each)
+        sums = blocks // tiles - 1 if blocks % tiles == 0 else parts + 2 + each // max(rest, 1)
+        found.append((each * size / atom.rate + JOIN + PART * size * sums, each, blocks))
+    return min(found)
+
+
 def best_product(kernel: Kernel, rank: int) -> str:
     """The atom whose last block ends first, or next; "" where none is worth its while."""
     if not (found := factors(kernel)):
         return ""
-    (first, _), row, column, _ = found
-    others, times = points(kernel.row_axes) // points(row + column), list[tuple[float, int, str]]()
+    (first, _), row, column, step = found
+    others = points(kernel.row_axes) // points(row + column)
+    (inner,) = (points(axes) // points(step) for one in kernel.nodes if (axes := bound_axes(one)))
+    steps = -(-points(step) * first.dtype.itemsize // LINE) * inner
+    times = list[tuple[float, int, str]]()
     for name, atom in PRODUCTS.items():
         if atom.dtype is first.dtype:
-            blocks = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
-            times.append((-(-blocks // UNITS) * atom.m * atom.n / atom.rate, blocks, name))
+            tiles = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
+            times.append((share(atom, tiles, steps)[0], tiles, name))
     least = FEW if first.dtype is float32 else 1
-    return next((name for _, blocks, name in sorted(times)[rank:] if blocks >= least), "")
+    return next((name for _, tiles, name in sorted(times)[rank:] if tiles >= least), "")

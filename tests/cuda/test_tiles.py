@@ -24,7 +24,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import parse, to_text
-from lamina.kernel.tiles import PRODUCTS, Tensorize
+from lamina.kernel.tiles import PRODUCTS, UNITS, Tensorize, share
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Map
 from lamina.shape import Shape
@@ -233,6 +233,22 @@ def test_what_the_engine_copies(case: Convolution, monkeypatch: pytest.MonkeyPat
             assert (np.where(beyond, got, -1) == -1).all()
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("size", [(100, 8200, 200), (300, 5000, 700), (2000, 1100, 2100)], ids=str)
+@pytest.mark.usefixtures("device")
+def test_blocks_share_tiles(size: tuple[int, int, int], dtype: lm.DType) -> None:
+    m, k, n = size
+    (launch,) = planned(*size, dtype).launches
+    assert launch.blocks > 100  # of which several have parts of a tile, in an order that stays
+    run(lambda a, b: a @ b, [(m, k), (k, n)], dtype)
+    run(lambda a, b, c: (a.T @ b + c) * c, [(k, m), (k, n), (n,)], dtype)
+    rng = np.random.default_rng(0)
+    with options.using(device=GPU):
+        a, b = (Tensor(rng.standard_normal(one)).cast(dtype) for one in ((m, k), (k, n)))
+        first, again = ((a @ b).cast(lm.float32).numpy() for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+
+
 @pytest.mark.usefixtures("device")
 def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CudaPrinter, "_map", lambda *_: None)
@@ -353,6 +369,15 @@ def test_lines_of_results(name: str, size: int) -> None:
                     assert lines[place + i * size] == (row, column + i)
                     seen.add((row, column + i))
     assert len(seen) == len(held) == 16 * atom.n
+
+
+@pytest.mark.parametrize(("tiles", "steps"), [(1, 1), (1536, 12), (18, 256), (72, 256), (133, 40)])
+def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
+    for atom in PRODUCTS.values():
+        _, each, blocks = share(atom, tiles, steps)
+        assert blocks <= UNITS
+        assert tiles * steps <= blocks * each
+        assert each % steps == 0 if tiles >= UNITS else each <= steps
 
 
 def test_a_schedule_is_text_and_is_kept_to() -> None:
