@@ -71,22 +71,24 @@ INLINE f32 error(f32 x) {
     return copysignf(y, x);
 }
 
-/* What threads have whose numbers differ by multiples of `width`: within a warp a butterfly's; then
-   what the first warp has takes the place of one's own, and each step gives what the next one has. */
+/* What threads have whose numbers differ by multiples of `width`: within a warp a butterfly's, and
+   then that of what the warps have, if these are as many as its lanes; of more, what the first warp
+   has takes the place of one's own, and each step gives what the next one has. */
 #define REDUCE(threads, width) \
     if constexpr (constexpr int block = threads, apart = width; true) \
-        _Pragma("unroll") for (int s = apart; s < block; s += s < 32 ? s : apart > 32 ? apart : 32)
+        _Pragma("unroll") for (int s = apart; s < block; \
+                               s += s < 32 || block * apart <= 1024 ? s : apart < 32 ? 32 : apart)
 #define exchange(mine, step) exchanged<__LINE__, block, apart>(mine, step)
 template <int place, int threads, int width, class T> INLINE T exchanged(T &mine, int step) {
     if (step < 32) return __shfl_xor_sync(~0u, mine, step);
-    constexpr int group = width < 32 ? 32 : width;
-    __shared__ T all[threads / group * width];
+    constexpr int group = width < 32 ? 32 : width, count = threads / group * width;
+    __shared__ T all[count];
     const int own = threadIdx.x % width;
     if (step == group) {
         __syncthreads();
         if (threadIdx.x % group < width) all[threadIdx.x / group * width + own] = mine;
         __syncthreads();
-        mine = all[own];
+        mine = all[count <= 32 ? threadIdx.x % count : own];
     }
-    return all[step / group * width + own];
+    return count <= 32 ? __shfl_xor_sync(~0u, mine, step / 32 * width) : all[step / group * width + own];
 }
