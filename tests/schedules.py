@@ -24,6 +24,7 @@ from lamina.kernel.schedule import (
     axis_lists,
 )
 from lamina.kernel.verify import verify_nest
+from tests.nests import check_nest
 
 MOST_UNROLLED = 40
 
@@ -39,6 +40,7 @@ def random_schedule(rng: random.Random, kernel: Kernel, moves: int = 12) -> Sche
             verify_nest(after)
         except (FormatError, VerifyError):
             continue
+        check_nest(after)
         verify_kernel(after.kernel, exact=False)  # what fits leaves it well formed
         if _unrolled(after) <= MOST_UNROLLED:
             nest = after

@@ -112,7 +112,6 @@ class Move:
         fresh = {axis.arg.number for axis in new} - kept
         self.require(len(fresh) == len(new), "the new axes are new")
         self.require(not set(old) & set(nest.binding), "the axis is bound; bind its pieces")
-        self.require(not nest.fills, "stage comes last")
         memo: dict[Node, Node] = {}
         for node in kernel.nodes:
             operands = tuple(memo[one] for one in operands_of(node))
@@ -189,7 +188,8 @@ class Reorder(Move):
 
     def apply(self, nest: Nest) -> Nest:
         named = [nest.axis(number) for number in self.axes]
-        return replace(nest, order=(*named, *(one for one in nest.order if one not in named)))
+        self.require(len(set(named)) == len(named), "an axis is named twice")
+        return replace(nest, order=tuple(dict.fromkeys((*named, *nest.order))))
 
 
 @dataclass(frozen=True)
@@ -265,6 +265,9 @@ class Carry(Move):
         sums = replace(store, value=Node(Op.FOLD, parts, fold.arg), axes=axes, monoid=monoid)
         # The pieces of an axis that was split evenly are loops of their own.
         ragged = tuple(chain for chain in nest.chains if chain.extent != points(chain.pieces))
+        together = all(len({one in before for one in chain.pieces}) == 1 for chain in ragged)
+        whole = together and all(axis not in chain.pieces for chain in ragged)
+        self.require(whole, "it goes between the pieces of an uneven split, or is one of them")
         kernel = replace(nest.kernel, stores=(first, sums), rows=outer)
         return replace(nest, kernel=kernel, chains=ragged)
 
@@ -310,6 +313,7 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
     nest = Nest(kernel, tuple(axes_of(kernel)), {})
     for move in schedule:
         move.require(not nest.product, "tensorize comes last")
+        move.require(not nest.fills or isinstance(move, Stage), "stage comes last")
         nest = move.apply(nest)
     return nest
 
@@ -394,7 +398,5 @@ def operands_of(node: Node) -> Axes:
 
 def _swapped(axes: Axes, old: Axes, new: Axes) -> Axes:
     """`axes` with `new` in place of the first of `old`, and without the others."""
-    if old[0] not in axes:
-        return axes
-    start = axes.index(old[0])
-    return (*axes[:start], *new, *(axis for axis in axes[start:] if axis not in old))
+    found: dict[Node, Axes] = {**dict.fromkeys(old, ()), old[0]: new}
+    return tuple(one for axis in axes for one in found.get(axis, (axis,)))

@@ -115,14 +115,14 @@ A_READ, B_READ, C_READ = (
         (f"bind(a{ROW}, unroll); stage(%{A_READ}, a{ROW})", "no loop over rows"),
         (f"stage(%99, a{ROW})", "no value %99"),
         (f"stage(%{A_READ}, a{ROW}); split(a{ROW}, 4) -> a7, a8", "stage comes last"),
-        (f"stage(%{B_READ}, a{ROW}); reorder(a{COLUMN}, a{ROW})", "inside"),
+        (f"stage(%{B_READ}, a{ROW}); reorder(a{COLUMN}, a{ROW})", "stage comes last"),
         (f"split(a{ROW}, 0) -> a7, a8", "the factor is positive"),
         (f"split(a{ROW}, 4) -> a{COLUMN}, a8", "the new axes are new"),
         (f"split(a{ROW}, 4) -> a7, a7", "the new axes are new"),
         (f"bind(a{ROW}, unroll); split(a{ROW}, 4) -> a7, a8", "the axis is bound"),
         (f"split(a{ROW}, 10) -> a7, a8; split(a8, 4) -> a9, a10", "not split evenly"),
         (f"fuse(a{ROW}, a{COLUMN}) -> a7", "walk the two as one"),
-        (f"reorder(a{ROW}, a{ROW})", "twice in the order"),
+        (f"reorder(a{ROW}, a{ROW})", "named twice"),
         (f"carry(a{SUM})", "no plain reduction"),
         ("deal(4) -> a7", "no store adds"),
         (f"bind(a{SUM}, parallel)", "no row axis"),
@@ -166,7 +166,7 @@ def test_sums_are_carried_in_the_result(rest: str) -> None:
     )
     with using(schedule=text) as options:
         if "a10" in rest:  # whose lanes, of a ragged end, would be torn from it
-            with pytest.raises(FormatError, match="do not stand together"):
+            with pytest.raises(FormatError, match="between the pieces"):
                 run(program, options)
         else:
             assert disagreement(program, options) is None
