@@ -21,6 +21,8 @@ HOST_DEVICES = ("cpu", "interp")
 _STEPS = 8  # block sizes per power of two: at most 1/8 of a block is wasted
 _LEAST_CACHE = 256 << 20
 _libc = ctypes.CDLL(None)
+_libc.free.argtypes, _libc.aligned_alloc.restype = [ctypes.c_void_p], ctypes.c_void_p
+_libc.aligned_alloc.argtypes = [ctypes.c_size_t] * 2
 
 
 @lru_cache(maxsize=4096)
@@ -34,15 +36,8 @@ def _block_size(nbytes: int) -> int:
 
 
 def _allocate(size: int) -> int:
-    pointer = ctypes.c_void_p()
-    if size <= 1 << 62:  # above any address space; ctypes would cut larger numbers silently
-        sizes = map(ctypes.c_size_t, (ALIGNMENT, size))
-        _libc.posix_memalign(ctypes.byref(pointer), *sizes)
-    return pointer.value or 0
-
-
-def _free(pointer: int) -> None:
-    _libc.free(ctypes.c_void_p(pointer))
+    fits = size <= 1 << 62  # any address space; ctypes would cut larger numbers silently
+    return (_libc.aligned_alloc(ALIGNMENT, size) if fits else None) or 0
 
 
 class Heap:
@@ -55,7 +50,7 @@ class Heap:
 
     def __init__(
         self, limit: int, name: str, reserve: Callable[[int], int] = _allocate,
-        release: Callable[[int], None] = _free,
+        release: Callable[[int], None] = _libc.free,
     ) -> None:  # fmt: skip
         self.name = name  # of the device
         self.reserve, self.release = reserve, release
