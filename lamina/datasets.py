@@ -1,20 +1,28 @@
-"""A small data set of handwritten digits, checked by its published checksum."""
+"""Small data sets of handwritten digits, checked by their published checksums.
+
+`digits` reads a file that the package scikit-learn carries; `mnist` downloads four files once
+and keeps them in the user's cache folder.
+"""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import importlib.util
-from hashlib import sha256
+import os
+import urllib.request
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lamina.errors import ArgumentError, LaminaError
+from lamina.options import cache_folder, current
 from lamina.tensor.core import Tensor
 
-__all__ = ["DataError", "Split", "digits"]
+__all__ = ["DataError", "Split", "digits", "mnist"]
 
 
 class DataError(LaminaError, OSError):
-    """A data set that is not on this machine."""
+    """A data set that is not on this machine and could not be fetched."""
 
 
 class Split(NamedTuple):
@@ -27,6 +35,22 @@ class Split(NamedTuple):
 
 
 DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
+MNIST_MIRRORS = (
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+)
+MNIST = {  # bytes and SHA-256 of each file, whose name is that at every mirror
+    "train-images-idx3-ubyte.gz":
+        (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    "train-labels-idx1-ubyte.gz":
+        (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    "t10k-images-idx3-ubyte.gz":
+        (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    "t10k-labels-idx1-ubyte.gz":
+        (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+}  # fmt: skip
+_CHUNK = 1 << 16
+_TIMEOUT_SECONDS = 30.0
 
 
 def digits(test_share: float = 0.2, seed: int = 0) -> Split:
@@ -39,7 +63,7 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Split:
     if found is None or not found.submodule_search_locations:
         raise DataError("digits: the data comes with scikit-learn: pip install scikit-learn")
     path = Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
-    if not path.exists() or sha256(path.read_bytes()).hexdigest() != DIGITS_SHA256:
+    if not _is_file(path, DIGITS_SHA256):
         raise DataError(f"digits: {path} is not the file it should be; reinstall scikit-learn")
     if not 0.0 < test_share < 1.0:
         raise ArgumentError(f"digits: test_share is {test_share}; it lies between 0 and 1")
@@ -51,3 +75,69 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Split:
         members = np.flatnonzero(labels == label)
         test[state.permutation(members)[: round(test_share * len(members))]] = True
     return Split(*map(Tensor, (images[~test], labels[~test], images[test], labels[test])))
+
+
+def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -> Split:
+    """70,000 handwritten digits of 28 x 28 pixels, 10,000 of them for the test, in `folder` (the
+    user's cache folder by default); an interrupted download goes on where it stopped.
+    Source: LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document
+    recognition"."""
+    place = cache_folder(current()) / "datasets" / "mnist" if folder is None else Path(folder)
+    files = (_fetched(place / name, *whole, progress) for name, whole in MNIST.items())
+    return Split(*(Tensor(_read_idx(file)) for file in files))
+
+
+def _read_idx(path: Path) -> Any:
+    """Images or labels in the IDX format (zero, zero, 8 for uint8, rank, sizes, values); what is
+    read here has been checked."""
+    import numpy as np
+
+    content = gzip.decompress(path.read_bytes())
+    rank = content[3]
+    shape = np.frombuffer(content, ">i4", rank, offset=4)
+    values = np.frombuffer(content, np.uint8, offset=4 + shape.nbytes).reshape(shape)
+    return values.astype("int64") if rank == 1 else (values[:, None] / 255.0).astype("float32")
+
+
+def _fetched(path: Path, size: int, sha256: str, progress: bool) -> Path:
+    """The checked file at `path`, downloaded when it is not there."""
+    if _is_file(path, sha256):
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part, problems = path.with_name(f"{path.name}.part"), []
+    for mirror in MNIST_MIRRORS:
+        try:
+            _download(mirror + path.name, part, size, sha256, progress)
+            return part.replace(path)
+        except OSError as error:
+            problems.append(f"{mirror}: {getattr(error, 'reason', error)}")
+    place = f"connect, or put the file into {path.parent}"
+    raise DataError(f"{path.name}: {'; '.join(problems)}; {place}")
+
+
+def _download(url: str, part: Path, size: int, sha256: str, progress: bool) -> None:
+    """Append what `part` lacks; a server that ignores ranges starts it afresh."""
+    from rich.console import Console
+    from rich.progress import wrap_file
+
+    have = part.stat().st_size if part.exists() else 0
+    headers = {"Range": f"bytes={have}-"} if 0 < have < size else {}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+        have = have if answer.status == 206 else 0
+        bar = wrap_file(answer, size - have, description=part.stem, disable=not progress,
+                        console=Console(stderr=True))  # fmt: skip
+        with bar as reader, open(part, "ab" if have else "wb") as file:
+            while have <= size and (chunk := reader.read(_CHUNK)):
+                have += file.write(chunk)
+    if have > size:
+        raise OSError(f"more than the {size:,} bytes it should have")
+    if have < size:
+        raise OSError(f"the connection ended after {have:,} of {size:,} bytes")
+    if not _is_file(part, sha256):
+        part.unlink()
+        raise OSError("the checksum differs")
+
+
+def _is_file(path: Path, sha256: str) -> bool:
+    return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256

@@ -1,12 +1,16 @@
-"""Data sets: the digits that scikit-learn carries."""
+"""Data sets: the digits that scikit-learn carries, and downloads from a server of our own."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import http.server
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,3 +73,144 @@ def test_a_missing_or_changed_file_is_named(
     (tmp_path / "datasets" / "data" / "digits.csv.gz").write_bytes(gzip.compress(b"1,2\n"))
     with pytest.raises(DataError, match="not the file it should be"):
         datasets.digits()
+
+
+# Downloads.
+
+
+def idx(array: np.ndarray) -> bytes:
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return gzip.compress(b"\0\0\x08" + bytes([array.ndim]) + sizes + array.tobytes(), mtime=0)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `files`, understands ranges, counts requests; `cut` ends answers early."""
+
+    files: dict[str, bytes]
+    requests: list[tuple[str, str | None]]
+    cut: int | None = None
+    ranges = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.server.requests.append((self.path, wanted))
+        body = self.server.files.get(self.path.lstrip("/"))
+        if body is None:
+            self.send_error(404)
+            return
+        partial = wanted is not None and self.server.ranges
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and partial else 0
+        self.send_response(206 if partial else 200)
+        self.send_header("Content-Length", str(len(body) - start))
+        self.end_headers()
+        self.wfile.write(body[start:][: self.server.cut])
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A mirror with four made-up files, whose checksums take the place of the real ones."""
+    generator = np.random.default_rng(0)
+    arrays = {
+        "train-images": generator.integers(0, 256, (5, 28, 28)).astype(np.uint8),
+        "train-labels": np.array([3, 1, 4, 1, 5], np.uint8),
+        "test-images": generator.integers(0, 256, (2, 28, 28)).astype(np.uint8),
+        "test-labels": np.array([9, 2], np.uint8),
+    }
+    mirror = Server(("127.0.0.1", 0), Handler)
+    mirror.files = {name: idx(array) for name, array in arrays.items()}
+    mirror.requests = []
+    table = {name: (len(body), hashlib.sha256(body).hexdigest())
+             for name, body in mirror.files.items()}  # fmt: skip
+    monkeypatch.setattr(datasets, "MNIST", table)
+    monkeypatch.setattr(datasets, "MNIST_MIRRORS", (mirror.url,))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    thread = threading.Thread(target=mirror.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield mirror
+    mirror.shutdown()
+    mirror.server_close()
+    thread.join()
+
+
+def test_mnist_is_downloaded_once(server: Server, tmp_path: Path) -> None:
+    data = datasets.mnist(tmp_path, progress=False)
+    assert data.train_images.shape == (5, 1, 28, 28)
+    assert data.test_images.shape == (2, 1, 28, 28)
+    assert data.train_labels.tolist() == [3, 1, 4, 1, 5]
+    assert 0.99 < float(data.train_images.max()) <= 1.0
+    assert len(server.requests) == 4
+    datasets.mnist(tmp_path, progress=False)
+    assert len(server.requests) == 4
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_progress_goes_to_the_error_stream(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets.mnist(tmp_path)
+    captured = capsys.readouterr()
+    assert not captured.out
+    assert "train-images" in captured.err
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_an_interrupted_download_goes_on(server: Server, tmp_path: Path, ranges: bool) -> None:
+    server.cut, server.ranges = 100, ranges
+    with pytest.raises(DataError, match="connection"):
+        datasets.mnist(tmp_path, progress=False)
+    assert (tmp_path / "train-images.part").stat().st_size == 100
+    server.cut = None
+    server.requests.clear()
+    assert datasets.mnist(tmp_path, progress=False).test_labels.tolist() == [9, 2]
+    assert server.requests[0] == ("/train-images", "bytes=100-")
+
+
+def test_wrong_content_is_refused_and_not_kept(server: Server, tmp_path: Path) -> None:
+    name = "train-labels"
+    server.files[name] = server.files[name][:-1] + b"\xff"
+    with pytest.raises(DataError, match="checksum differs"):
+        datasets.mnist(tmp_path, progress=False)
+    assert not list(tmp_path.glob(f"{name}*"))
+    server.files[name] += b"more"
+    with pytest.raises(DataError, match="more than the"):
+        datasets.mnist(tmp_path, progress=False)
+
+
+def test_a_damaged_cache_is_fetched_again(server: Server, tmp_path: Path) -> None:
+    datasets.mnist(tmp_path, progress=False)
+    (tmp_path / "test-labels").write_bytes(b"damaged")
+    assert datasets.mnist(tmp_path, progress=False).test_labels.tolist() == [9, 2]
+
+
+def test_the_second_mirror_is_tried(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MNIST_MIRRORS", (f"{server.url}missing/", server.url))
+    assert datasets.mnist(tmp_path, progress=False).test_labels.tolist() == [9, 2]
+
+
+def test_without_a_network_the_error_says_what_to_do(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MNIST_MIRRORS", ("http://127.0.0.1:1/",))
+    with pytest.raises(DataError, match="put the file into") as caught:
+        datasets.mnist(tmp_path / "new", progress=False)
+    assert "train-images" in str(caught.value)
+    assert str(tmp_path / "new") in str(caught.value)
+
+
+def test_the_published_checksums_are_pinned() -> None:
+    assert [name[:5] for name in datasets.MNIST] == ["train", "train", "t10k-", "t10k-"]
+    assert {len(sha256) for _, sha256 in datasets.MNIST.values()} == {64}
+    assert sum(size for size, _ in datasets.MNIST.values()) == 11_594_722
