@@ -17,6 +17,7 @@ from lamina.nn.state import filled, parameter
 from lamina.tensor import neural, reduction, spatial
 from lamina.tensor.core import Tensor
 from lamina.tensor.creation import zeros
+from lamina.tensor.differentiate import map_tree
 from lamina.tensor.elementwise import where
 from lamina.tensor.movement import concat, stack
 from lamina.tensor.spatial import Sizes, per_axis
@@ -341,21 +342,12 @@ class _Recurrent:
 
     def __call__(self, x: Tensor, initial: Any = None) -> tuple[Tensor, Any]:
         """The outputs, and the final states, zeros at first by default: h, or (h, c) of an LSTM."""
-        alone = self._states == 1
-        outputs, states = self._run(x, (initial,) if alone and initial is not None else initial)
-        return outputs, states[0] if alone else states
-
-    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
-        """The next state from the gates' inputs, (N, gates * hidden) each."""
-        raise NotImplementedError
-
-    def _run(self, x: Tensor, initial: State | None) -> tuple[Tensor, State]:
-        """Outputs, in the layout of x, and final states (layers * directions, N, hidden)."""
         time = 1 if self.batch_first else 0
         if x.ndim == 2:
-            given = None if initial is None else tuple(one.unsqueeze(1) for one in initial)
-            result, states = self._run(x.unsqueeze(1 - time), given)
-            return result.squeeze(1 - time), tuple(one.squeeze(1) for one in states)
+            given = map_tree(lambda one: one.unsqueeze(1), initial)
+            result, states = self(x.unsqueeze(1 - time), given)
+            return result.squeeze(1 - time), map_tree(lambda one: one.squeeze(1), states)
+        firsts = (initial,) if isinstance(initial, Tensor) else initial
         steps: list[Tensor] = list(x.unstack(axis=time))
         if not steps:
             raise ShapeError(f"{type(self).__name__}: x of shape {x.shape} has no time steps")
@@ -367,13 +359,18 @@ class _Recurrent:
             directions = []
             for suffix, order in zip(suffixes, (1, -1), strict=False):
                 state = (nothing,) * self._states
-                if initial is not None:
-                    state = tuple(one[len(finals)] for one in initial)
+                if firsts is not None:
+                    state = tuple(one[len(finals)] for one in firsts)
                 outputs, final = self._layer(steps[::order], state, suffix)
                 directions.append(outputs[::order])
                 finals.append(final)
             steps = [concat(parts, axis=-1) for parts in zip(*directions, strict=True)]
-        return stack(steps, axis=time), tuple(map(stack, zip(*finals, strict=True)))
+        lasts = tuple(map(stack, zip(*finals, strict=True)))
+        return stack(steps, axis=time), lasts if self._states > 1 else lasts[0]
+
+    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
+        """The next state from the gates' inputs, (N, gates * hidden) each."""
+        raise NotImplementedError
 
     def _layer(self, steps: list[Tensor], state: State, suffix: str) -> tuple[list[Tensor], State]:
         weights: list[Any] = [getattr(self, name + suffix, None) for name in _NAMES]

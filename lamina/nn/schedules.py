@@ -10,14 +10,9 @@ from collections.abc import Callable
 
 from lamina.errors import ArgumentError
 
-__all__ = ["constant", "cosine", "exponential", "one_cycle", "step"]
+__all__ = ["cosine", "exponential", "one_cycle", "step"]
 
 Schedule = Callable[[int], float]
-
-
-def constant(rate: float) -> Schedule:
-    """Always `rate`."""
-    return lambda count: rate
 
 
 def step(rate: float, every: int, gamma: float = 0.1) -> Schedule:

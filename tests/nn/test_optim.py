@@ -252,7 +252,6 @@ def test_the_rate_can_be_set_and_follows_a_schedule() -> None:
         (schedules.cosine(0.5, 20, least=0.1),
          ("CosineAnnealingLR", {"T_max": 20, "eta_min": 0.1})),
         (schedules.one_cycle(0.5, 20), ("OneCycleLR", {"max_lr": 0.5, "total_steps": 20})),
-        (schedules.constant(0.5), ("ConstantLR", {"factor": 1.0})),
     ],
 )  # fmt: skip
 def test_schedules_agree_with_pytorch(
