@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from lamina.errors import ArgumentError
@@ -75,3 +76,10 @@ def using(**changes: Any) -> Iterator[Options]:
         yield _current
     finally:
         _current = before
+
+
+def cache_folder(options: Options) -> Path:
+    """The folder of the disk cache; it need not exist yet."""
+    import platformdirs
+
+    return Path(options.cache_dir or platformdirs.user_cache_dir("lamina")).expanduser()

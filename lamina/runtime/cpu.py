@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lamina.errors import CompileError, DeviceError
-from lamina.options import Options
+from lamina.options import Options, cache_folder
 from lamina.runtime import compiler as compilers
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import DiskCache, digest
@@ -42,10 +42,7 @@ _cache = functools.cache(DiskCache)
 
 def disk_cache(options: Options) -> DiskCache:
     """The cache of compiled programs: a folder inside the one the options name."""
-    import platformdirs
-
-    folder = Path(options.cache_dir or platformdirs.user_cache_dir("lamina")).expanduser()
-    return _cache(folder / "cpu")
+    return _cache(cache_folder(options) / "cpu")
 
 
 class CpuProgram:
