@@ -24,6 +24,7 @@ from lamina.kernel.tiles import Tensorize, best_product
 from lamina.simplify import index as ix
 
 ACCESS = 16  # bytes that a thread reads or writes at once
+BLOCKS = 1024  # that keep a GPU busy, though they end at different times
 SHARING = (256, 512)  # threads that share a row: those of few elements each, and of more
 
 
@@ -72,16 +73,22 @@ def _shared(plan: Planner) -> list[Node]:
 
 
 def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> None:
-    """A block for each row, or for a few whose neighbours in memory are along `across`."""
+    """A block for each row, or for a few: neighbours in memory along `across`, or short ones."""
     lanes = _lanes(plan, across, plan.knobs.strip) if across is not None else 1
-    side, room = 1, plan.knobs.registers
+    side, room, *beside = 1, plan.knobs.registers, *plan.kernel.row_axes[-1:]
     if across is not None and across.arg.size % (plan.knobs.strip * lanes) == 0:
-        side, room = plan.knobs.strip, room // lanes
-        _, inner = plan.split(across, side * lanes)
+        beside, side, room = [across], plan.knobs.strip, room // lanes
+    elif across is None and beside:
+        longest, rows = max(axis.arg.size for axis in shared), points(plan.kernel.row_axes)
+        most = min(2 * plan.knobs.strip, SHARING[0] * plan.width // longest, rows // BLOCKS)
+        side = gcd(1 << max(most, 1).bit_length() >> 1, beside[0].arg.size)
+    if side > 1:
+        _, inner = plan.split(beside[0], side * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
+    least = WARP if across is not None or side == 1 else 1
     again = needed_again(plan.kernel, {Op.LOAD}) or reads(plan.kernel)
     for axis in shared:
-        lanes, size = _lanes(plan, axis, WARP), axis.arg.size
+        lanes, size = _lanes(plan, axis, least), axis.arg.size
         kept = sum(max(one.dtype.itemsize // 4, 1) for one in again if axis in free_axes(one))
         most = room // max(kept, 2)  # elements of a thread
         few = zip(SHARING, (min(plan.knobs.unroll * lanes, most), most), strict=True)

@@ -133,6 +133,16 @@ def test_short_rows_get_a_thread_each() -> None:
     assert bindings(sum_along(1, (100_000, 7))) == ["grid"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "length", "blocks", "threads"),
+    [(196_608, 64, 12_288, 256), (196_608, 256, 49_152, 256), (196_607, 64, 196_607, 32)],
+)
+def test_rows_of_few_accesses_share_a_block(
+    rows: int, length: int, blocks: int, threads: int
+) -> None:
+    assert launches(sum_along(1, (rows, length))) == [(blocks, threads)]
+
+
 def test_neighbouring_threads_take_neighbouring_columns() -> None:
     assert bindings(sum_along(0)) == ["unroll", "thread", "unroll", "thread", "grid"]
 

@@ -13,8 +13,6 @@ sort1_64x100<<<64, 128>>>
 */
 
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    ALIGNED(const f32, 0);
-    ALIGNED(f32, 1);
     EACH_THREAD(u32, 256, 6400);
     const i64 a2 = worker % 6400;
     {

@@ -8,8 +8,6 @@ map0_64x100<<<25, 256>>>
 */
 
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    ALIGNED(const f32, 0);
-    ALIGNED(f32, 1);
     EACH_THREAD(u32, 256, 6400);
     const i32 a2 = worker % 6400;
     {

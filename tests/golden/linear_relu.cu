@@ -8,10 +8,6 @@ fold0_60x70<<<4200, 128>>>
 */
 
 KERNEL(128) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
-    ALIGNED(const f32, 0);
-    ALIGNED(const f32, 1);
-    ALIGNED(const f32, 2);
-    ALIGNED(f32, 3);
     EACH_BLOCK(u32, 128, 4200);
     const i64 a1 = worker % 70;
     const i64 a0 = (worker / 70) % 60;

@@ -9,10 +9,6 @@ fold0_60x70<<<4200, 128>>>
 
 KERNEL(128) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
     SHARED(128)
-    ALIGNED(const f32, 0);
-    ALIGNED(const f32, 1);
-    ALIGNED(const f32, 2);
-    ALIGNED(f32, 3);
     EACH_BLOCK(u32, 128, 4200);
     const i32 a1 = worker % 70;
     const i32 a0 = (worker / 70) % 60;

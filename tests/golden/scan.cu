@@ -7,8 +7,6 @@ scan0_64x100<<<1, 256>>>
 */
 
 KERNEL(256) scan0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    ALIGNED(const f32, 0);
-    ALIGNED(f32, 1);
     EACH_THREAD(u32, 256, 64);
     const i64 a0 = worker % 64;
     {

@@ -5,16 +5,17 @@ reorder(a2)
 bind(a2, grid)
 
 scatter1_16x50:
-reorder(a0)
+deal(4096) -> a2
+reorder(a0, a2)
+bind(a2, grid)
 bind(a0, grid)
 
 map0_20x16<<<2, 256>>>
 
-scatter1_16x50<<<1, 256>>>
+scatter1_16x50<<<256, 256>>>
 */
 
 KERNEL(256) map0_20x16(POINTER(f32, 0) PLACE) {
-    ALIGNED(f32, 0);
     EACH_THREAD(u32, 256, 320);
     const i32 a2 = worker % 320;
     {
@@ -22,19 +23,20 @@ KERNEL(256) map0_20x16(POINTER(f32, 0) PLACE) {
     }
 }
 KERNEL(256) scatter1_16x50(POINTER(const i64, 0), POINTER(const f32, 1), POINTER(f32, 2) PLACE) {
-    ALIGNED(const i64, 0);
-    ALIGNED(const f32, 1);
-    ALIGNED(f32, 2);
-    EACH_THREAD(u32, 256, 16);
-    const i32 a0 = worker % 16;
+    EACH_THREAD(u32, 256, 65536);
+    const i32 a2 = worker % 4096;
+    const i32 a0 = (worker / 4096) % 16;
     {
         for (i32 a1 = 0; a1 < 50; a1++) {
             const i64 t1 = p0[a0 + 16 * a1];
             const _Bool t2 = ((i64)-1 < t1);
             const _Bool t3 = (t1 < (i64)20);
             const _Bool t4 = (t2 & t3);
-            const f32 t5 = (t4 ? p1[a0 + 16 * a1] : 0);
-            if (t4) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t5); }
+            const i64 t5 = (t1 & (i64)4095);
+            const _Bool t6 = (t5 == (i64)(a2));
+            const _Bool t7 = (t4 & t6);
+            const f32 t8 = (t7 ? p1[a0 + 16 * a1] : 0);
+            if (t7) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t8); }
         }
     }
 }
