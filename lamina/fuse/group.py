@@ -306,8 +306,9 @@ class KernelGroup:
         found = {tuple(one for one in index if one is not ix.ZERO)
                  for member in self.members for index in wide.read_at.get(member, ())}  # fmt: skip
         axes = {axis for index in found for one in index for axis in ix.terms_of(one)[0]}
-        plain = found and {squeezed(one.shape) for one in self.members} == {self.rows}
-        if not plain or not axes < {*wide.row_axes} or points(axes) != prod(self.rows):
+        whole = not self.plan.keys() & range(len(self.rows))  # or they might be split again
+        plain = whole and {squeezed(one.shape) for one in self.members} == {self.rows}
+        if not (found and plain and axes < {*wide.row_axes} and points(axes) == prod(self.rows)):
             return False
         self.shared = {self.rows: (found.pop(), ())}
         self.rows, self.layouts, self.contracts = wide.rows, wide.layouts, None
