@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lamina as lm
 from lamina.dtypes import DType, bfloat16, float16, float32
@@ -151,3 +153,43 @@ def test_an_array_that_others_need_stays_in_memory() -> None:
         assert not any(map(nested, (one.kernel for one in program.launches
                                     if isinstance(one.kernel, Kernel))))  # fmt: skip
         agrees(program, sinks, inputs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_kernels_compute_the_same_whatever_else_is_wanted(data: Any) -> None:
+    """Operands and results in memory of any order, and other results that need the same sums."""
+    batch, heads, length = data.draw(st.sampled_from([(1, 1, 6), (2, 3, 8), (1, 2, 12)]))
+    keys, width = data.draw(st.sampled_from([(length, 4), (10, 2)]))
+    dtype = data.draw(st.sampled_from([float32, bfloat16]))
+
+    def operand(count: int) -> tuple[lm.Tensor, lm.Tensor]:
+        if data.draw(st.booleans()):
+            leaf = tensor(batch, count, heads * width, dtype=dtype)
+            return leaf, leaf.reshape((batch, count, heads, width)).transpose(1, 2)
+        leaf = tensor(heads, batch, count, width, dtype=dtype)
+        return leaf, leaf.transpose(0, 1)
+
+    leaves, (query, key, value) = zip(*map(operand, (length, keys, keys)), strict=True)
+    query, key, value = (one.cast(float32) for one in (query, key, value))
+    scores = query @ key.transpose(-1, -2)
+    top = lm.max(scores, axis=-1, keepdims=True)
+    weights = lm.exp(scores - top)
+    total = lm.sum(weights, axis=-1, keepdims=True)
+    result = weights @ value / total
+    others = {
+        "sum": lambda: (lm.log(total) + top).reshape((batch, heads * length)),
+        "turned": lambda: (top * 2.0).reshape((batch * heads, length)).T,
+        "some": lambda: total[:, :, ::2],
+        "less": lambda: lm.sum(total.reshape((batch, heads * length)), axis=1),
+        "beside": lambda: top + result,
+        "again": lambda: (weights * 2.0) @ value[..., :1],
+        "pieces": lambda: top + lm.max(
+            tensor(batch, heads, length // 2, 2 * keys).reshape(scores.shape), -1, keepdims=True),
+        "derivatives": lambda: lm.gradient(lm.sum(result * result), [leaves[0]])[0],
+    }  # fmt: skip
+    found = [others[name]() for name in data.draw(st.lists(st.sampled_from([*others]), max_size=3))]
+    place = data.draw(st.sampled_from([(0, 1, 2, 3), (0, 2, 1, 3), (1, 0, 3, 2)]))
+    sinks, inputs = graph(lm.permute_dims(result, place) * 2.0, *found)
+    for memory in (OF_GPUS._replace(nested=lambda kernel: True), OF_GPUS._replace(nested=nested)):
+        agrees(build_program(sinks, memory), sinks, inputs)
