@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from lamina import options
 from lamina.explain.check import verify_result
 from lamina.runtime.profile import passes
+from tests.ir.verifier import verify
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
@@ -52,6 +53,8 @@ def verification() -> Iterator[None]:
 
         def verified(done: tuple[Any, ...]) -> None:
             verify_result(done[3])
+            if isinstance(done[3], list):
+                verify(done[3])
             if watch is not None:
                 watch(done)
 

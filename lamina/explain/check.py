@@ -1,5 +1,6 @@
-"""What ``LAMINA_CHECK=1`` adds: what each pass returns is verified, and each kernel, or chain of
-such, runs alone and is compared with the reference of kernels, `run_kernel`: NumPy, slow and plain.
+"""What ``LAMINA_CHECK=1`` adds: the kernels and nests that passes return are verified, and each
+kernel, or chain of such, runs alone and is compared with the reference of kernels, `run_kernel`:
+NumPy, slow and plain.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lamina.errors import VerifyError
-from lamina.explain.verify import verify, verify_kernel
+from lamina.explain.verify import verify_kernel
 from lamina.fuse.program import Launch, Program
 from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce, scan
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
@@ -34,13 +35,11 @@ EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC
 
 
 def verify_result(value: Any) -> None:
-    """Check the invariants of what a pass returned. Raises VerifyError."""
-    if isinstance(value, list):
-        verify(value)
-    elif isinstance(value, Program):
+    """Check the invariants of the kernels and nests that a pass returned. Raises VerifyError."""
+    if isinstance(value, Program):
         for launch in value.launches:
             verify_kernel(launch.kernel)
-    elif not value.text:
+    elif isinstance(value, Planned) and not value.text:
         for plan in value.plans.values():
             if isinstance(plan.nest, Nest):  # which covers more points than it runs
                 verify_kernel(plan.nest.kernel, exact=False)

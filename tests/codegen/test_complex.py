@@ -11,7 +11,6 @@ import pytest
 from lamina import dtypes
 from lamina.dtypes import DType
 from lamina.errors import DTypeError
-from lamina.explain.verify import verify
 from lamina.ir import build, monoids
 from lamina.ir.build import const, full, select
 from lamina.ir.node import Node, toposort
@@ -19,6 +18,7 @@ from lamina.ir.ops import Op, Reduce, Scatter, Shear
 from lamina.runtime.buffer import Buffer
 from lamina.simplify.complex import split_complex
 from tests.codegen.running import leaf, run
+from tests.ir.verifier import verify
 
 DTYPES = (dtypes.complex64, dtypes.complex128)
 SHAPE = (3, 4)

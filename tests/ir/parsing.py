@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from lamina.dtypes import SHORT, DType
 from lamina.errors import FormatError, LaminaError
 from lamina.explain.text import line_of
-from lamina.explain.verify import check_parts
 from lamina.ir import monoids
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.shape import prod
+from tests.ir.verifier import check_parts
 
 T = TypeVar("T")
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from lamina import dtypes
 from lamina.dtypes import bool_, float32, float64, int8, int64, uint8
 from lamina.errors import VerifyError
-from lamina.explain.verify import verify
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, COMPLEX_MUL
 from lamina.ir.node import Node
@@ -33,6 +32,7 @@ from lamina.ir.ops import (
     Shear,
 )
 from tests.ir.graphs import graphs
+from tests.ir.verifier import verify
 
 
 def plant(op: Any, src: Any, arg: Any, dtype: Any, shape: Any) -> Node:

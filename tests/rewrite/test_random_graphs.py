@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from lamina.dtypes import float32, int32
-from lamina.explain.verify import verify
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, Monoid
@@ -18,6 +17,7 @@ from lamina.rewrite import Applied, RuleSet, on, rewrite
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.movement import PREPARE
 from tests.generators import Style, leaf, random_graph
+from tests.ir.verifier import verify
 from tests.rewrite.agreement import same_values
 
 GRAPHS = 500
