@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
+from lamina.autodiff import VJP
 from lamina.dtypes import Scalar, accumulator, bool_, float32, float64, int64
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
@@ -166,7 +167,8 @@ def conv(
     else:
         zeros = 0 if isinstance(padding, str) else padding
         before = after = list(per_axis(what, "padding", zeros, rank, least=0))
-    return _correlated(what, x, images, (before, after), weight.node, bias, steps, gaps, groups)
+    result = _correlated(what, images, (before, after), weight.node, steps, gaps, groups)
+    return _biased(unbatched(result, x), bias, rank)
 
 
 def conv_transpose(
@@ -179,7 +181,6 @@ def conv_transpose(
     x: (N, C, H, W) or (C, H, W). weight: (C, O / groups, KH, KW). bias: (O,). output_padding:
     rows added at the end, fewer than the stride or the dilation. Result: (N, O, OH, OW) with
     ``OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1``."""
-    # A correlation, with flipped kernels, of the input with zeros between its elements.
     images = _images(what, rank, x, weight, bias, groups, transposed=True)
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
@@ -188,18 +189,20 @@ def conv_transpose(
     if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
         raise ShapeError(f"{what}: output_padding {extra} must be less than stride {steps} or "
                          f"dilation {gaps}")  # fmt: skip
-    before = [d * (k - 1) - p for d, k, p in zip(gaps, weight.shape[2:], margins, strict=True)]
-    # `spread_apart` leaves stride - 1 zeros behind the last element.
-    after = [b + e - (s - 1) for b, e, s in zip(before, extra, steps, strict=True)]
-    apart = build.spread_apart(images, (1, 1, *steps))
-    if any(n + b + a < 1 for n, b, a in zip(apart.shape[2:], before, after, strict=True)):
+    batch, _, *sizes = images.shape
+    rows = zip(sizes, steps, margins, gaps, weight.shape[2:], extra, strict=True)
+    wanted = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in rows]
+    if min(wanted) < 1:
         raise ShapeError(f"{what}: padding {margins} leaves nothing of an input of {x.shape}")
-    inputs, outputs, *kernel = weight.shape
-    last = range(2, 2 + rank)
-    split = reshape(weight.node, (groups, inputs // groups, outputs, *kernel))
-    swapped = build.permute(split, (0, 2, 1, *(axis + 1 for axis in last)))
-    turned = build.flip(reshape(swapped, (groups * outputs, inputs // groups, *kernel)), last)
-    return _correlated(what, x, apart, (before, after), turned, bias, (1,) * rank, gaps, groups)
+    dtype = promote(what, x.dtype, weight.dtype)
+    like = full((batch, weight.shape[1] * groups, *wanted), 0, dtype)
+    result = _correlated(what, like, (margins, margins), weight.node, steps, gaps, groups)
+    # As many rows as the stride give one more window, which the input has not.
+    more = [e // s for e, s in zip(extra, steps, strict=True)]
+    adjoint: Any = pad_spatial(cast(images, dtype), (0,) * rank, more)
+    while result is not like:  # linear, by way of first operands
+        adjoint, result = VJP[result.op](adjoint, result, *result.src)[0], result.src[0]
+    return _biased(unbatched(adjoint, x), bias, rank)
 
 
 conv1d, conv2d, conv3d = for_ranks(conv)
@@ -228,10 +231,10 @@ def _images(
 
 
 def _correlated(
-    what: str, x: Tensor, images: Node, margins: tuple[Sequence[int], Sequence[int]], weight: Node,
-    bias: Tensor | None, stride: Shape, dilation: Shape, groups: int,
-) -> Tensor:  # fmt: skip
-    """(N, C, S...) with margins and (O, C / groups, K...) to (N, O, S'...), or without N like `x`.
+    what: str, images: Node, margins: tuple[Sequence[int], Sequence[int]], weight: Node,
+    stride: Shape, dilation: Shape, groups: int,
+) -> Node:  # fmt: skip
+    """(N, C, S...) with margins and (O, C / groups, K...) to (N, O, S'...).
 
     With stride 1 the input is repeated for every output channel before it is padded and windows
     are taken, so that its adjoint is one sum over channels and window, a convolution itself. Where
@@ -250,11 +253,11 @@ def _correlated(
     left = expand(view, (batch, groups, each, inputs, *kernel, *places))
     right = reshape(cast(weight, wide), (1, groups, each, inputs, *kernel, *ones))
     total = reduce(ADD, range(3, 4 + rank), left * expand(right, left.shape))
-    result = cast(reshape(total, (batch, outputs, *places)), dtype)
-    if bias is not None:
-        dtype = promote(what, dtype, bias.dtype)
-        result = cast(result, dtype) + build.along(cast(bias.node, dtype), 1, result.shape)
-    return unbatched(result, x)
+    return cast(reshape(total, (batch, outputs, *places)), dtype)
+
+
+def _biased(result: Tensor, bias: Tensor | None, rank: int) -> Tensor:
+    return result if bias is None else result + bias.reshape(-1, *(1,) * rank)
 
 
 # Pooling.
