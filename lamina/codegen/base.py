@@ -204,10 +204,9 @@ class NestPrinter(Target):
             full = Run("fixed", name, f"{name} < {count}" if count < axis.arg.size else "")
             last = Run("fixed", name, f"{name} == {count}")
         else:
-            fits = how == "unroll" or (how == "vector" and count == axis.arg.size)
-            if how == "vector" and not fits and (not axis.arg.reduce or count.bit_count() == 1):
-                return _shorter_vectors(axis, count)
-            full, last = Run(how if fits else "loop", count), Run("fixed", count)
+            if how == "vector" and (not axis.arg.reduce or count.bit_count() == 1):
+                return _vectors(axis, count)
+            full, last = Run("unroll" if how == "unroll" else "loop", count), Run("fixed", count)
             if how == "thread":  # one of them does what is left
                 last = Run("loop", 1, start=count)
         return [
@@ -246,8 +245,6 @@ class NestPrinter(Target):
 
     def key(self, node: Node, point: Point) -> Key:
         """What tells values of one scope apart: the point, and which lanes."""
-        if not (self.unrolled or self.vectors):
-            return node, ()
         free = free_axes(node)
         at = [(axis, point[axis], 1) for axis in self.unrolled if axis in free]
         at += [(axis, self.starts[axis], n) for axis, n in self.vectors.items() if axis in free]
@@ -511,8 +508,8 @@ def _lanes(segment: Segment) -> int:
     return -max((int(run.extent) for run in segment.values() if run.how == "vector"), default=1)
 
 
-def _shorter_vectors(axis: Node, count: int) -> list[Segment]:
-    """What is left of an axis of vectors: one for each power of two in its length."""
+def _vectors(axis: Node, count: int) -> list[Segment]:
+    """An axis of vectors, or what is left of it: one for each power of two in its length."""
     powers = [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
     starts = accumulate(powers, initial=0)
     return [

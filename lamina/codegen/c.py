@@ -37,15 +37,6 @@ ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
 
 
-def spell(printer: CPrinter, node: Node, operands: list[Value]) -> Value:
-    """One elementwise operation; a mask is as wide as the widest value it is made of."""
-    lanes = max([one.lanes for one in operands])
-    masked = lanes > 1 and node.dtype is bool_
-    mask = max(one.mask or one.dtype.bits for one in operands) if masked else 0
-    out = Value("", node.dtype, lanes, mask)
-    return out._replace(text=OPERATIONS[node.op](printer, node, operands, out))
-
-
 def mask_of(value: Value) -> Value:
     """A mask, with no text yet, that selects lanes of `value`."""
     return Value("", bool_, value.lanes, value.mask or value.dtype.bits)
@@ -61,7 +52,9 @@ def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> 
 
 
 def _call(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    """A function of vectors where there is one, else of scalars, lane by lane."""
+    """A function of vectors where there is one, else of scalars, lane by lane; of bools a sign."""
+    if out.dtype is bool_:
+        return _infix(printer, node, operands, out)
     name, whole = node.op.name.lower(), node.op in (Op.MAX, Op.MIN, Op.TRUNC)
     if out.dtype is float32 and node.op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
         printer.need("math.c", out.lanes)
@@ -84,10 +77,6 @@ def _where(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> 
     mask = printer.widened(condition, mask_of(out))
     arguments = f"{mask}, {printer.widened(yes, out)}, {printer.widened(no, out)}"
     return f"where_{printer.type(out)}({arguments})"
-
-
-def _extreme(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    return (_infix if out.dtype is bool_ else _call)(printer, node, operands, out)
 
 
 def _shift(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
@@ -118,10 +107,7 @@ def _cast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> s
 
 
 def _bitcast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
-    source, kind = operands[0], printer.type(out)
-    if out.lanes > 1:
-        return f"({kind}){source.text}"
-    return f"BITS({TYPES[source.dtype]}, {kind}, {source.text})"
+    return f"BITS({printer.type(operands[0])}, {printer.type(out)}, {operands[0].text})"
 
 
 SIGNS = {
@@ -130,14 +116,13 @@ SIGNS = {
 }  # fmt: skip
 OPERATIONS: dict[Op, Spelling] = {
     **dict.fromkeys(SIGNS, _infix),
-    **dict.fromkeys(Group.TRANSCENDENTAL | {Op.IDIV, Op.MOD, Op.POW, Op.TRUNC}, _call),
+    **dict.fromkeys(Group.TRANSCENDENTAL, _call),
+    **dict.fromkeys((Op.IDIV, Op.MOD, Op.POW, Op.TRUNC, Op.MAX, Op.MIN), _call),
     # A space, as -- before a literal would be a decrement.
     Op.NEG: lambda printer, node, operands, out: f"(- {operands[0].text})",
     Op.NOT: lambda printer, node, operands, out: (
         f"({'!' if out.dtype is bool_ and not out.mask else '~'}{operands[0].text})"
     ),
-    Op.MAX: _extreme,
-    Op.MIN: _extreme,
     Op.SHL: _shift,
     Op.SHR: _shift,
     Op.WHERE: _where,
@@ -181,7 +166,13 @@ class CPrinter(NestPrinter):
             text = f"({TYPES[dtype]}){int(value)}"
         return Value(text, node.dtype)
 
-    operation = spell
+    def operation(self, node: Node, operands: list[Value]) -> Value:
+        """One elementwise operation; a mask is as wide as the widest value it is made of."""
+        lanes = max([one.lanes for one in operands])
+        masked = lanes > 1 and node.dtype is bool_
+        mask = max(one.mask or one.dtype.bits for one in operands) if masked else 0
+        out = Value("", node.dtype, lanes, mask)
+        return out._replace(text=OPERATIONS[node.op](self, node, operands, out))
 
     def widened(self, value: Value, to: Value) -> str:
         if (value.lanes, value.mask) == (to.lanes, to.mask):

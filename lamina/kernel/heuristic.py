@@ -87,8 +87,7 @@ class Planner:
     def inner(self) -> list[tuple[Node, ...]]:
         """The axes of each column loop, then of each reduction."""
         columns = [store.axes[self.kernel.rows :] for store in self.kernel.stores]
-        reduced = [bound_axes(node) for node in self.kernel.nodes if node.op is Op.FOLD]
-        return [axes for axes in dict.fromkeys([*columns, *reduced]) if axes]
+        return [*filter(None, dict.fromkeys([*columns, *map(bound_axes, self.kernel.nodes)]))]
 
     def lanes(self, size: int) -> int:
         """The widest vector that fits `size`, as a power of two."""
@@ -415,11 +414,7 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
         if len(plan.inner()) != 1 or again or not rows or rows[0].arg.size < plan.knobs.rows**2:
             return False
         rows, heights = rows[:1], [max(1, plan.knobs.rows // len(folds))]
-    outer = [
-        plan.tile(axis, height, "unroll") if axis.arg.size >= height else axis
-        for axis, height in zip(rows, heights, strict=False)
-    ]
-    plan.reorder(outer)
+    plan.reorder([plan.tile(*one, "unroll") for one in zip(rows, heights, strict=False)])
     return True
 
 

@@ -163,12 +163,11 @@ class Buffer:
     whatever was there before. `exported`: a consumer outside lamina keeps this memory. Raises
     OutOfMemoryError when the machine has no such block, even after the cache was emptied."""
 
-    __slots__ = (
-        "__weakref__", "_block", "_heap", "device", "exported", "nbytes", "owner", "pointer",
-    )  # fmt: skip
+    owner: object = None  # of the memory, where that is wrapped
+    exported = False
+    _block = 0  # until there is one, so that the finaliser of a failed construction finds it
 
     def __init__(self, nbytes: int, device: str = "cpu", heap: Heap | None = None) -> None:
-        self._block = 0  # first, so that the finaliser of a failed construction finds it
         heap = heap or _heaps.get(device) or heap_of(device)
         size = _block_size(nbytes)
         pointer = heap.take(size)
@@ -179,17 +178,12 @@ class Buffer:
             )
         self.device, self.nbytes, self.pointer = device, nbytes, pointer
         self._block, self._heap = size, heap
-        self.owner: object = None
-        self.exported = False
 
     @classmethod
     def wrap(cls, pointer: int, nbytes: int, device: str, owner: object) -> Buffer:
         """A buffer over memory that `owner`, kept alive, holds; it need not be aligned."""
         self = cls.__new__(cls)
-        self.device, self.nbytes, self.pointer = device, nbytes, pointer
-        self._block = 0
-        self.owner = owner
-        self.exported = False
+        self.device, self.nbytes, self.pointer, self.owner = device, nbytes, pointer, owner
         return self
 
     def __del__(self) -> None:
