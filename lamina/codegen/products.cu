@@ -328,8 +328,8 @@ INLINE void fma_f32(f32 (&d)[count], u32 a, u32 b, bool more) {
 }
 
 /* A product has tiles of results, each of which takes as many steps. A block has a share of all steps:
-   some tiles or, where there are fewer tiles than blocks, a part of one, as many parts of each tile
-   as are whole. What is left of the tiles others share, one tile after the other. So most blocks walk
+   some tiles, neighbours of which blocks have at a time, or, where there are fewer tiles than blocks, a
+   part of one, as many parts of each tile as are whole. What is left of the tiles others share, one tile after the other. So most blocks walk
    along the same steps at the same time and find each other's operands cached. The block that has the
    first step of a tile adds up what the others have. These have lower numbers and wait for nothing:
    they run, whatever fits the GPU at once. */
@@ -338,14 +338,19 @@ template <u32 tiles, u32 steps, u32 share, u32 blocks> struct Walk {
     static constexpr u32 each
         = others && share < steps ? (tiles * (u64)rest + others - 1) / others : share;
     static constexpr u32 slots = parts + 1;  // for the others' sums of a tile
-    static constexpr u32 again = rest ? parts * share : 0;  // where the next tile begins
+    static constexpr u32 again = rest && share < steps ? parts * share : 0;  // the next tile's first one
+    static constexpr u32 stride = share < steps ? 1 : blocks;  // to the next tile
     u32 tile, step, left;  // the next one, and how many steps are left
     u32 later_tile, later_step, unfilled;  // the same for what is to be filled
     u32 slot, parity, free;  // of the ring: that of the next step, and of what is filled next
     bool fresh;
     Walk() {
         const u32 number = blocks - 1 - blockIdx.x;
-        if (number < tiles * parts) {
+        if (share >= steps) {
+            tile = number;
+            step = 0;
+            left = (tiles - number + blocks - 1) / blocks * steps;
+        } else if (number < tiles * parts) {
             tile = number % tiles;
             step = number / tiles * share;
             left = share;
@@ -430,7 +435,7 @@ INLINE bool pipeline(f32 (&sums)[count], Walk<tiles, steps, share, blocks> &walk
         fill(walk.later_tile, walk.later_step, walk.free, full);
         if (++walk.later_step == steps) {
             walk.later_step = Way::again;
-            walk.later_tile++;
+            walk.later_tile += Way::stride;
         }
         if (++walk.free == depth) walk.free = 0;
         walk.unfilled--;
@@ -484,7 +489,7 @@ INLINE bool pipeline(f32 (&sums)[count], Walk<tiles, steps, share, blocks> &walk
         }
     }
     walk.step = Way::again;
-    walk.tile++;
+    walk.tile += Way::stride;
     return !first;
 }
 #define FILL(tile, number, slot, full) \

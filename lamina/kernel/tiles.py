@@ -24,7 +24,8 @@ from lamina.shape import Shape
 from lamina.simplify import index as ix
 
 LINE = 128  # bytes
-PART = 2  # steps in whose time a block writes or reads the sums of a tile
+RING = 1536  # lines of a block's tiles, if there is room
+PART = 4  # steps in whose time a block writes or reads the sums of a tile
 JOIN = 1 << 17  # products a step in whose time blocks find each other's sums
 UNITS = 132  # multiprocessors that share the tiles of a product
 LEAST = 16  # rows, columns and steps that are worth a tile
@@ -55,15 +56,16 @@ class Product(NamedTuple):
 TILES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
 PRODUCTS = {
     f"mma_{SHORT[dtype]}_{m}x{n}": Product(
-        m, n, dtype, 4, rate, ((m // 64, 4, 2, 8),) * 2, ((n // 8, 4, 2),) * 2,
+        m, n, dtype, RING // (m + n), rate, ((m // 64, 4, 2, 8),) * 2, ((n // 8, 4, 2),) * 2,
         (0, 1, 3, 5), (4, 2, 6),
     )
     for dtype in (bfloat16, float16)
     for (m, n), rate in TILES.items()
 } | {
     f"fma_f32_{m}x{n}": Product(
-        m, n, float32, 3, rate / 8, ((m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)),
-        ((n // 16, 2, 8, 1), (n // 64, 2, 8, 4)), (0, 2, 6, 3, 7), (1, 4, 5, 8),
+        m, n, float32, RING // (m + n), rate / 8,
+        ((m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)), ((n // 16, 2, 8, 1), (n // 64, 2, 8, 4)),
+        (0, 2, 6, 3, 7), (1, 4, 5, 8),
     )
     for (m, n), rate in TILES.items()
 }  # fmt: skip
@@ -91,7 +93,7 @@ class Tensorize(Move):
         for value, axes, size, splits in sides:
             turned = is_minor(value, axes[-1]) and not is_minor(value, step[-1])
             blocks = -(-points(axes) // size)
-            band = BAND if axes is row and blocks % BAND == 0 else blocks
+            band = BAND if axes is row and blocks % BAND == 0 else 1
             lengths = (blocks // band, band, *splits[turned])
             new = tuple(ix.axis(next(number), one) for one in lengths)
             rest = whole = ix.axis(next(number), points(axes))
