@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 from lamina.autodiff import VJP
-from lamina.dtypes import Scalar, accumulator, bool_, float32, float64, int64
+from lamina.dtypes import Scalar, accumulator, float32, float64, int64
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.build import cast, expand, full, insert_axes, iota, reduce, reshape, select, unary
@@ -268,8 +268,7 @@ def max_pool(
     padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
     """The largest element of each window; padding, at most half a kernel, never wins."""
-    result, _ = _pooled(what, rank, x.node, MAX, _lowest(what, x), kernel_size, stride, padding,
-                        dilation, ceil_mode)  # fmt: skip
+    result, _ = _pooled(what, rank, x.node, MAX, kernel_size, stride, padding, dilation, ceil_mode)
     return unbatched(result, x)
 
 
@@ -280,8 +279,8 @@ def avg_pool(
 ) -> Tensor:  # fmt: skip
     """The mean of each window. `count_include_pad` counts the zeros of the padding as elements;
     `divisor_override` divides every sum by one number instead."""
-    result, axes = _pooled(what, rank, exact(what, x).node, ADD, 0, kernel_size, stride, padding,
-                           1, ceil_mode)  # fmt: skip
+    values = exact(what, x).node
+    result, axes = _pooled(what, rank, values, ADD, kernel_size, stride, padding, 1, ceil_mode)
     whole = all(not one.overhang and (count_include_pad or not one.padding) for one in axes)
     if divisor_override is not None or whole:
         result = result / float(divisor_override or prod(one.kernel for one in axes))
@@ -295,12 +294,12 @@ def avg_pool(
 def adaptive_avg_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
     """Means over a grid of `output_size` windows; None keeps the size of an axis. Window i of n
     along an axis of size s is ``floor(i s / n) : ceil((i + 1) s / n)``."""
-    return _adaptive(what, rank, x, exact(what, x).node, output_size, None)
+    return _adaptive(what, rank, x, exact(what, x).node, output_size, ADD)
 
 
 def adaptive_max_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
     """Maxima over a grid of `output_size` windows, those of `adaptive_avg_pool2d`."""
-    return _adaptive(what, rank, x, x.node, output_size, _lowest(what, x))
+    return _adaptive(what, rank, x, x.node, output_size, MAX)
 
 
 max_pool1d, max_pool2d, max_pool3d = for_ranks(max_pool)
@@ -337,10 +336,10 @@ class _Axis(NamedTuple):
 
 
 def _pooled(
-    what: str, rank: int, x: Node, monoid: Monoid, outside: float, kernel: Sizes,
-    stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool,
+    what: str, rank: int, x: Node, monoid: Monoid, kernel: Sizes, stride: Sizes | None,
+    padding: Sizes, dilation: Sizes, ceil_mode: bool,
 ) -> tuple[Node, list[_Axis]]:  # fmt: skip
-    """The reductions of all windows, and where these are; `outside` is around the input."""
+    """The reductions of all windows, and where these are; around the input is the identity."""
     images = batched(what, x, rank)
     kernels = per_axis(what, "kernel_size", kernel, rank)
     steps = per_axis(what, "stride", kernel if stride is None else stride, rank)
@@ -351,33 +350,27 @@ def _pooled(
     if any(2 * one.padding > one.kernel for one in axes):
         raise ShapeError(f"{what}: padding {margins} is over half of the kernel {kernels}")
     after = [one.padding + one.overhang for one in axes]
-    padded = pad_spatial(images, margins, after, outside)
+    padded = pad_spatial(images, margins, after, *monoid.identity((x.dtype,)))
     lead, sizes = padded.shape[:2], padded.shape[2:]
     view = views(what, reshape(padded, (*lead, *(1,) * rank, *sizes)), kernels, steps, gaps)
     return reduce(monoid, range(2, 2 + rank), view), axes
 
 
-def _lowest(what: str, x: Tensor) -> float:
-    if x.dtype.is_complex or x.dtype is bool_:
-        raise DTypeError(f"{what}: {x.dtype.name} has no order; floats and integers have")
-    return x.dtype.min  # type: ignore[return-value]
-
-
 def _adaptive(
-    what: str, rank: int, x: Tensor, node: Node, output_size: AdaptiveSizes, lowest: float | None
+    what: str, rank: int, x: Tensor, node: Node, output_size: AdaptiveSizes, monoid: Monoid
 ) -> Tensor:
-    """`node`, the values of `x`, reduced to maxima, which are `lowest` or more, or to means."""
+    """`node`, the values of `x`, reduced to maxima or to means."""
     result = batched(what, node, rank)
     given = (output_size,) * rank if isinstance(output_size, int | None) else tuple(output_size)
     if len(given) != rank or any(size is not None and size < 1 for size in given):
         raise ShapeError(f"{what}: output_size {output_size}; one or {rank} sizes are needed")
     for axis, size in enumerate(given, 2):
         if size is not None and size != result.shape[axis]:
-            result = _adapt_axis(result, axis, size, lowest)
+            result = _adapt_axis(result, axis, size, monoid)
     return unbatched(cast(result, x.dtype), x)
 
 
-def _adapt_axis(x: Node, axis: int, count: int, lowest: float | None) -> Node:
+def _adapt_axis(x: Node, axis: int, count: int, monoid: Monoid) -> Node:
     """Reduce stretches of `axis`, which gets size `count`."""
     size = x.shape[axis]
     if not size % count:
@@ -389,13 +382,12 @@ def _adapt_axis(x: Node, axis: int, count: int, lowest: float | None) -> Node:
         shape = resized(x.shape, axis, count, size)
         inner = build.places(shape, axis + 1)
         low, high = (build.along(one, axis, shape) for one in (first, last))
-        taken = ~(inner < low) & (inner < high)
+        taken, (outside,) = ~(inner < low) & (inner < high), monoid.identity((x.dtype,))
         repeated = expand(insert_axes(x, (axis,)), shape)
-        inside = select(taken, repeated, full(shape, lowest or 0, x.dtype))
+        inside = select(taken, repeated, full(shape, outside, x.dtype))
         length = build.along(cast(last - first, x.dtype), axis, resized(x.shape, axis, count))
-    if lowest is not None:
-        return reduce(MAX, (axis + 1,), inside)
-    return reduce(ADD, (axis + 1,), inside) / length
+    total = reduce(monoid, (axis + 1,), inside)
+    return total if monoid is MAX else total / length
 
 
 # Changing sizes by interpolation.
