@@ -29,6 +29,7 @@ from lamina.ir.ops import BufferRef, Op
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
 from lamina.tensor import realize as memory
+from lamina.tensor.complex_parts import split_complex
 from lamina.tensor.core import Tensor
 from lamina.tensor.differentiate import map_tree
 
@@ -282,7 +283,7 @@ class _Program:
             raise JitError(f"jit: one program would read tensors on {where}; move them to one")
         (self.device,) = devices
         self.options = replace(options, device=self.device)
-        self.compiled = pipeline.compile_sinks(tuple(sinks), self.options)
+        self.compiled = pipeline.compile_sinks(split_complex(tuple(sinks)), self.options)
         self.run = pipeline.run_compiled
         self.result, self.grads = trace.result, trace.grads
         results = [one for one in trace.sinks if one.op is not Op.ASSIGN]

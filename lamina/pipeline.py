@@ -46,7 +46,6 @@ from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.metal import MetalProgram
 from lamina.runtime.profile import checker, counter, passes, runs
 from lamina.simplify.algebra import SIMPLIFY
-from lamina.simplify.complex import split_complex
 from lamina.simplify.movement import PREPARE
 
 Code = CpuProgram | CudaProgram | MetalProgram
@@ -152,7 +151,6 @@ def _print(planned: Planned, options: Options) -> Planned:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("split_complex", lambda sinks, options: split_complex(sinks), "graph", "graph"),
     Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
     Pass("prepare", lambda sinks, options: rewrite(sinks, PREPARE), "graph", "graph"),
     Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).memory),

@@ -23,6 +23,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
+from lamina.tensor.complex_parts import split_complex
 from tests.msl import emulator, fake
 
 DEVICE = os.environ.get("LAMINA_DEVICE", "cpu")  # what the interpreter is compared with
@@ -94,7 +95,7 @@ def run_compiled(samples: Sequence[Sample], device: str) -> list[list[np.ndarray
     inputs: list[Buffer] = []
     sinks = [sink for sample in samples for sink in renamed(sample, inputs, device)]
     settings = replace(current(), device=device)
-    compiled = pipeline.compile_sinks(tuple(sinks), settings)
+    compiled = pipeline.compile_sinks(split_complex(tuple(sinks)), settings)
     results = iter(pipeline.run_compiled(compiled, inputs, settings))
     return [[array_of(sink, next(results)) for sink in sample.sinks] for sample in samples]
 

@@ -19,6 +19,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import Buffer
 from lamina.shape import Shape
+from lamina.tensor.complex_parts import split_complex
 
 if TYPE_CHECKING:
     from lamina.tensor.core import Tensor
@@ -231,7 +232,8 @@ def _run(batch: list[Tensor], device: str) -> None:
     values = cut([tensor.node for tensor in batch], inputs)
     sinks = [_sink(*pair, targets) for pair in zip(batch, values, strict=True)]
     distinct = list(dict.fromkeys(filter(None, sinks)))
-    buffers = execute(distinct, list(inputs), device) if distinct else []
+    program = distinct if device == "interp" else split_complex(tuple(distinct))
+    buffers = execute(program, list(inputs), device) if program else []
     results = dict(zip(distinct, buffers, strict=True))
     if targets:  # what was stored there is stored nowhere
         lost = [one for one, place in list(_places.items()) if place in targets]

@@ -16,7 +16,7 @@ from lamina.ir.build import const, full, select
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter, Shear
 from lamina.runtime.buffer import Buffer
-from lamina.simplify.complex import split_complex
+from lamina.tensor.complex_parts import split_complex
 from tests.codegen.running import leaf, run
 from tests.ir.verifier import verify
 
@@ -221,7 +221,7 @@ def test_empty_arrays_and_scalars() -> None:
 
 def test_nothing_complex_is_left() -> None:
     x = leaf(numbers(SHAPE, dtypes.complex64))
-    (split,) = split_complex([build.reduce(monoids.MUL, (0,), x / (x + x))])
+    (split,) = split_complex((build.reduce(monoids.MUL, (0,), x / (x + x)),))
     assert split.dtype is dtypes.float32
     assert split.shape == (4, 2)
     assert not any(node.dtype.is_complex for node in toposort([split]))
@@ -230,13 +230,13 @@ def test_nothing_complex_is_left() -> None:
 
 def test_a_real_graph_is_left_alone() -> None:
     x = leaf(np.ones(3)) + 1.0
-    assert split_complex([x]) == [x]
+    assert split_complex((x,)) == (x,)
 
 
 def test_a_graph_shares_its_real_part() -> None:
     real = leaf(np.ones(3)) * 2.0
     z = build.cast(real, dtypes.complex128)
-    first, second = split_complex([real, Node(Op.REAL, (z * z,))])
+    first, second = split_complex((real, Node(Op.REAL, (z * z,))))
     assert first is real
     assert real in toposort([second])
 
@@ -245,4 +245,4 @@ def test_a_product_scattered_is_refused() -> None:
     x = leaf(numbers((4,), dtypes.complex64))
     node = Node(Op.SCATTER, (x, leaf(np.arange(4)), x), Scatter(0, monoids.MUL))
     with pytest.raises(DTypeError, match="scatter: MUL does not combine complex64"):
-        split_complex([node])
+        split_complex((node,))

@@ -1,13 +1,15 @@
 """Complex numbers as pairs of real arrays.
 
-No target has complex scalars. Before anything else looks at a graph, every complex node becomes
-two real ones, its real and imaginary parts. In memory the parts alternate: a complex buffer of
-shape S is a real one of shape (*S, 2) over the same storage, and a complex result is written so.
+The compiler knows none, as no target has complex scalars: before it sees a graph, every complex
+node becomes two real ones, its real and imaginary parts. In memory the parts alternate: a complex
+buffer of shape S is a real one of shape (*S, 2) over the same storage, and a complex result is
+written so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import lru_cache
 
 from lamina.dtypes import int64, real_of, uint32, uint64
 from lamina.errors import DTypeError
@@ -20,20 +22,21 @@ from lamina.ir.ops import Op, Reduce
 Parts = tuple[Node, ...]
 
 
-def split_complex(nodes: Sequence[Node]) -> list[Node]:
+@lru_cache(maxsize=1024)
+def split_complex(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """`nodes` with no complex value beneath them: a complex node of shape S comes back as a real
     one of shape (*S, 2), a real node with its own shape and dtype. Raises DTypeError for a
     reduction that has no meaning for complex numbers."""
     order = toposort(nodes)
     if not any(node.dtype.is_complex for node in order):
-        return list(nodes)
+        return nodes
     done: dict[Node, Parts] = {}
     for node in order:
         mixed = any(one.dtype.is_complex for one in (node, *node.src))
         rule = _RULES.get(node.op, _each_part) if mixed else _each_part
         parts = rule(node, *(done[operand] for operand in node.src))
         done[node] = parts[: 2 if node.dtype.is_complex else 1]
-    return [_joined(node, done[node]) for node in nodes]
+    return tuple(_joined(node, done[node]) for node in nodes)
 
 
 def _each_part(node: Node, *src: Parts) -> Parts:
