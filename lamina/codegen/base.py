@@ -20,7 +20,7 @@ from lamina.ir.kernel import Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Load, Op
-from lamina.kernel.schedule import LOCAL, Axes, Nest, operands_of
+from lamina.kernel.schedule import LOCAL, TILES, Axes, Nest, operands_of
 from lamina.simplify import index as ix
 
 LONGEST_COPY = 16  # neighbours that are copied without a loop
@@ -138,7 +138,7 @@ class NestPrinter(Target):
         """Open the loops of `segment` in the nest's order, then its tile; what is staged in the
         body of a loop is filled there. With another `order`, nothing is."""
         ordered = [axis for axis in order or self.nest.order if axis in segment]
-        ordered.sort(key=lambda axis: segment[axis].how in ("unroll", "vector"))
+        ordered.sort(key=lambda axis: segment[axis].how in TILES)
         tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
         headers, guard = list[str](), self.guard
         for axis in ordered:
@@ -177,8 +177,7 @@ class NestPrinter(Target):
             if source in runs and runs[source].how == "loop":
                 # Memory is read in its order: the fastest axis innermost, tiles as loops.
                 order.sort(key=lambda axis: axis is source)
-                tiles = ("unroll", "vector")
-                runs = {axis: run._replace(how="loop") if run.how in tiles else run
+                runs = {axis: run._replace(how="loop") if run.how in TILES else run
                         for axis, run in runs.items()}  # fmt: skip
                 if runs[source].extent in range(LONGEST_COPY + 1):
                     runs[source] = runs[source]._replace(how="unroll")
@@ -318,9 +317,16 @@ class NestPrinter(Target):
     # Reductions.
 
     def _fold(self, node: Node) -> None:
-        """Print the loops of `node` and of every reduction that can share them."""
-        axes = bound_axes(node)
-        whole = dict.fromkeys(_component(mate, 0) for mate in self._mates(node))
+        """Print the loops of `node` and of every reduction that can share them: those over its
+        axes that are missing here, and whose own operands are there."""
+        axes, depth = bound_axes(node), len(self.scopes) - 1
+        self._folds_of(node.src)
+        mates = (
+            one for one in self._missing(self.nest.kernel.nodes)
+            if bound_axes(one) == axes and self.home(one) == depth
+            and not self._missing(toposort(one.src))
+        )  # fmt: skip
+        whole = dict.fromkeys(_component(mate, 0) for mate in mates)
         riders = [store for store in self.waiting if self._rides(store, axes)]
         sums = [Accumulation(one, at) for one in whole for at in self.points(free_axes(one))]
         self._pass(axes, sums, riders)
@@ -348,18 +354,6 @@ class NestPrinter(Target):
         here = all(self.depth_of[row] < len(self.scopes) for row in rows)
         fits = here and store.axes == (*rows, *axes) and store.parameter not in self.read
         return fits and not self._missing(toposort([store.value]))
-
-    def _mates(self, node: Node) -> list[Node]:
-        """`node` and the missing reductions over its axes whose own operands are there."""
-        self._folds_of(node.src)
-        depth = len(self.scopes) - 1
-        return [
-            fold
-            for fold in self._missing(self.nest.kernel.nodes)
-            if bound_axes(fold) == bound_axes(node)
-            and self.home(fold) == depth
-            and not self._missing(toposort(fold.src))
-        ]
 
     def _folds_of(self, nodes: Iterable[Node]) -> None:
         """Print the missing reductions beneath `nodes` that the open scopes can hold."""

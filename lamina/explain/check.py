@@ -19,7 +19,7 @@ from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
 from lamina.kernel.schedule import Nest
-from lamina.kernel.verify import verify_nest
+from lamina.kernel.verify import located, verify_nest
 from lamina.options import Options
 from lamina.pipeline import Planned, backend
 from lamina.runtime.buffer import Buffer
@@ -43,7 +43,8 @@ def verify_result(value: Any) -> None:
         for plan in value.plans.values():
             if isinstance(plan.nest, Nest):  # which covers more points than it runs
                 verify_kernel(plan.nest.kernel, exact=False)
-                verify_nest(plan.nest)
+                with located(f"verify: {plan.name}"):
+                    verify_nest(plan.nest)
 
 
 def run_checked(planned: Planned, table: Sequence[Buffer], options: Options) -> list[float]:

@@ -23,7 +23,8 @@ from lamina.simplify import index as ix
 SCRATCH = 4 << 20  # bytes of a thread's stack that a kernel may fill
 # Who runs an axis: the nest itself, the threads of the CPU's pool, and on a GPU those of a block
 # and the grid of blocks, or of threads where none is bound to those of a block.
-LOCAL = ("serial", "vector", "unroll")
+TILES = ("vector", "unroll")
+LOCAL = ("serial", *TILES)
 BINDINGS = (*LOCAL, "parallel", "grid", "thread")
 WARP = 32  # threads of a GPU that run in step
 Axes = tuple[Node, ...]
@@ -68,10 +69,9 @@ class Nest:
     def row_loops(self) -> list[Node]:
         """The row axes that are neither vectors nor unrolled, outermost first; where sums are
         carried, what they are carried over is one of them."""
-        tiles = ("vector", "unroll")
         sums = self.kernel.stores[-1]
         rows = sums.axes if sums.monoid and sums.value.op is Op.FOLD else self.kernel.row_axes
-        return [axis for axis in self.order if axis in rows and self.bound(axis) not in tiles]
+        return [axis for axis in self.order if axis in rows and self.bound(axis) not in TILES]
 
     def inside(self, row: Node) -> list[Node]:
         """The axes that open in the body of the loop over a row axis: later rows, and tiles,

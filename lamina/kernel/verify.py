@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 
-from lamina.errors import LaminaError, VerifyError
+from lamina.errors import FormatError, LaminaError, VerifyError
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.kernel.schedule import WARP, Nest, axis_lists, serial_axes
@@ -30,17 +30,17 @@ def require(holds: object, problem: str) -> None:
 
 
 @contextlib.contextmanager
-def located(place: str) -> Iterator[None]:
+def located(place: str, kind: type[LaminaError] = VerifyError) -> Iterator[None]:
     """Say where an invariant failed."""
     try:
         yield
     except LaminaError as error:
-        raise VerifyError(f"{place}: {str(error).splitlines()[0]}") from None
+        raise kind(f"{place}: {str(error).splitlines()[0]}") from None
 
 
 def verify_nest(nest: Nest) -> None:
-    """Raise VerifyError, naming the axis, if an invariant fails."""
-    with located("verify: nest"):
+    """Raise FormatError, naming the axis, if an invariant fails: the schedule is at fault."""
+    with located("schedule", FormatError):
         for check in (_bindings, _vectors, _serial, _threads):
             check(nest)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamina.dtypes import float32
-from lamina.errors import VerifyError
+from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -85,7 +85,7 @@ def test_good_nests_pass(text: str) -> None:
     ],
 )
 def test_broken_nests_are_caught(broken: Nest, message: str) -> None:
-    with pytest.raises(VerifyError, match=message):
+    with pytest.raises(FormatError, match=message):
         verify_nest(broken)
 
 
@@ -95,5 +95,5 @@ def test_ordered_loops_keep_their_order() -> None:
     value = Node(Op.PREFIX, (load(flat), first, second), Fold(ADD))
     kernel = Kernel(PARAMETERS, (Store(1, flat, value, (ROW, first, second)),), 1)
     verify_nest(nest(kernel, ""))
-    with pytest.raises(VerifyError, match="a1, a2 run in this order"):
+    with pytest.raises(FormatError, match="a1, a2 run in this order"):
         verify_nest(nest(kernel, "reorder(a2, a1)"))
