@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from lamina import options
-from lamina.explain.check import verify_result
 from lamina.runtime.profile import passes
+from tests.ir.kernel_verifier import verify_result
 from tests.ir.verifier import verify
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)

@@ -6,8 +6,12 @@ import contextlib
 import random
 from itertools import pairwise
 
+<<<<<<< HEAD
 from lamina.errors import FormatError
 from lamina.explain.verify import verify_kernel
+=======
+from lamina.errors import FormatError, VerifyError
+>>>>>>> 80d6e6d (Verify kernels in the tests, too, after every pass: LAMINA_CHECK compares what they compute)
 from lamina.ir.kernel import Kernel
 from lamina.kernel.schedule import (
     BINDINGS,
@@ -24,6 +28,7 @@ from lamina.kernel.schedule import (
     axis_lists,
 )
 from lamina.kernel.verify import verify_nest
+from tests.ir.kernel_verifier import verify_kernel
 from tests.nests import check_nest
 
 MOST_UNROLLED = 40

@@ -1,6 +1,5 @@
-"""What ``LAMINA_CHECK=1`` adds: the kernels and nests that passes return are verified, and each
-kernel, or chain of such, runs alone and is compared with the reference of kernels, `run_kernel`:
-NumPy, slow and plain.
+"""What ``LAMINA_CHECK=1`` adds: each kernel, or chain of such, runs alone and is compared with the
+reference of kernels, `run_kernel`: NumPy, slow and plain.
 """
 
 from __future__ import annotations
@@ -12,18 +11,14 @@ from typing import Any
 import numpy as np
 
 from lamina.errors import VerifyError
-from lamina.explain.verify import verify_kernel
 from lamina.fuse.program import Launch, Program
 from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce, scan
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
-from lamina.kernel.schedule import Nest
-from lamina.kernel.verify import located, verify_nest
 from lamina.options import Options
 from lamina.pipeline import Planned, backend
 from lamina.runtime.buffer import Buffer
-from lamina.runtime.profile import checker
 
 # How far floats may be apart, as a share of the largest number that the kernel reads or writes.
 TOLERANCE = {
@@ -32,19 +27,6 @@ TOLERANCE = {
 }  # fmt: skip
 ROUNDED = 0.01  # the share of integers or bools made from rounded floats that may differ
 EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
-
-
-def verify_result(value: Any) -> None:
-    """Check the invariants of the kernels and nests that a pass returned. Raises VerifyError."""
-    if isinstance(value, Program):
-        for launch in value.launches:
-            verify_kernel(launch.kernel)
-    elif isinstance(value, Planned) and not value.text:
-        for plan in value.plans.values():
-            if isinstance(plan.nest, Nest):  # which covers more points than it runs
-                verify_kernel(plan.nest.kernel, exact=False)
-                with located(f"verify: {plan.name}"):
-                    verify_nest(plan.nest)
 
 
 def run_checked(planned: Planned, table: Sequence[Buffer], options: Options) -> list[float]:
@@ -164,6 +146,3 @@ def _elements(store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Arr
     )
     kept = holds[0] if holds else slice(None)
     return inside(places[kept], store.parameter, "store to"), elements[kept]
-
-
-checker.run = run_checked

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lamina.options import Options
-from lamina.runtime.profile import passes, runs
+from lamina.runtime.profile import checker, passes, runs
 
 if TYPE_CHECKING:
     from lamina.ir.kernel import AnyKernel
@@ -81,9 +81,9 @@ def _watch_run(run: tuple[Planned, list[float], Options]) -> None:
 def _watch_pass(done: tuple[Pass, float, Any, Any, Options]) -> None:
     step, _, before, after, options = done
     if options.check:
-        from lamina.explain.check import verify_result  # from then on it runs programs, too
+        from lamina.explain.check import run_checked
 
-        verify_result(after)
+        checker.run = run_checked
     if options.debug < 3:
         return
     print(f"-- {step.name}{' (unchanged)' if after == before else ''}", file=sys.stderr)

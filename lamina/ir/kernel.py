@@ -1,7 +1,7 @@
 """The kernel dialect: what one kernel stores, as scalars over named loop axes.
 
 Rows, the axes that every store begins with, are independent of each other: any of them may run in
-parallel. `lamina.explain.verify` lists the invariants.
+parallel. `tests/ir/kernel_verifier.py` lists the invariants.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import lamina as lm
 from lamina.dtypes import DType, bfloat16, float16, float32
 from lamina.explain.check import run_kernel
 from lamina.explain.text import kernel_text
-from lamina.explain.verify import verify_kernel
 from lamina.fuse.group import Memory
 from lamina.fuse.program import Program, build_program
 from lamina.ir.interpreter import evaluate
@@ -28,6 +27,7 @@ from lamina.simplify.movement import PREPARE
 from lamina.tensor.realize import cut
 from tests.conftest import Golden
 from tests.generators import Array
+from tests.ir.kernel_verifier import verify_kernel
 
 RNG = np.random.default_rng(5)
 BATCH, HEADS, LENGTH, KEYS, WIDTH = 2, 3, 20, 36, 8

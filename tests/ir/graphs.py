@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar
 from lamina.errors import LaminaError
-from lamina.explain.verify import check_monoid
 from lamina.ir import build
 from lamina.ir.monoids import MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Iota, Op, Pad, Reduce, Scatter, Shear
+from tests.ir.kernel_verifier import check_monoid
 from tests.ir.parsing import MONOIDS
 
 Draw = Callable[..., int]

@@ -25,12 +25,12 @@ from typing import Any
 
 from lamina.dtypes import DType
 from lamina.errors import VerifyError
-from lamina.explain.verify import check_monoid
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Op
 from lamina.kernel.verify import located, require
 from lamina.shape import prod
+from tests.ir.kernel_verifier import check_monoid
 
 _INTS = tuple[int, ...]
 _SINGLE = {  # the types of arguments that are no named tuples

@@ -1,5 +1,5 @@
-"""The verifier of kernels; nests have theirs in `lamina.kernel.verify`. The invariants, in the
-order in which they are checked:
+"""The verifier of kernels, which all that passes return go through in every test; nests have theirs
+in `lamina.kernel.verify`. The invariants, in the order in which they are checked:
 
 1.  A sort has three parameters of rows * length elements: keys, the int64 order, int64 scratch.
 2.  Parameters are marked written exactly if a store writes them.
@@ -23,13 +23,17 @@ order in which they are checked:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from lamina.dtypes import DType, bool_, int64
+from lamina.fuse.program import Program
 from lamina.ir.kernel import Kernel, SortKernel, Store, bound_axes, bounds, free_axes, roots_of
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Op
-from lamina.kernel.verify import located, names_of, require
+from lamina.kernel.schedule import Nest
+from lamina.kernel.verify import located, names_of, require, verify_nest
+from lamina.pipeline import Planned
 
 SCALAR = Group.ELEMENTWISE | Group.KERNEL - {Op.HOLE} | {Op.CONST}
 _INDEX = (Op.AXIS, Op.AFFINE, Op.CONST)
@@ -42,6 +46,19 @@ def check_monoid(monoid: Monoid, parts: Sequence[Node], part: int = 0) -> None:
     fits = made and [one.dtype for one in made] == [*kinds]
     require(fits, f"{monoid} does not combine {', '.join(one.name for one in kinds)}")
     require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid}")
+
+
+def verify_result(value: Any) -> None:
+    """Check the invariants of the kernels and nests that a pass returned. Raises VerifyError."""
+    if isinstance(value, Program):
+        for launch in value.launches:
+            verify_kernel(launch.kernel)
+    elif isinstance(value, Planned) and not value.text:
+        for plan in value.plans.values():
+            if isinstance(plan.nest, Nest):  # which covers more points than it runs
+                verify_kernel(plan.nest.kernel, exact=False)
+                with located(f"verify: {plan.name}"):
+                    verify_nest(plan.nest)
 
 
 def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
