@@ -6,12 +6,7 @@ import contextlib
 import random
 from itertools import pairwise
 
-<<<<<<< HEAD
 from lamina.errors import FormatError
-from lamina.explain.verify import verify_kernel
-=======
-from lamina.errors import FormatError, VerifyError
->>>>>>> 80d6e6d (Verify kernels in the tests, too, after every pass: LAMINA_CHECK compares what they compute)
 from lamina.ir.kernel import Kernel
 from lamina.kernel.schedule import (
     BINDINGS,
