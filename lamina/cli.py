@@ -167,17 +167,25 @@ def _package_row(name: str) -> Row:
 
 
 def _demo(options: argparse.Namespace) -> None:
+    """Train with a line an epoch, and on a terminal with a progress bar below."""
+    from rich.progress import track
+
     from lamina import datasets, nn
     from lamina.io import safetensors
-    from lamina.models.digits import predictions
+    from lamina.models.digits import predictions, train
 
     console = _console()
     output = _writable(options.output)
     data = datasets.digits()
     count, tests = len(data.train_images), len(data.test_images)
     console.print(f"{count} handwritten digits of 8 x 8 pixels to learn from, {tests} for the test")
-    started = time.perf_counter()
-    model, records = _trained(console, data, options.epochs, options.seed)
+    started, epochs = time.perf_counter(), options.epochs
+    training = track(train(data, epochs, options.seed), "training", epochs, console=console,
+                     disable=not console.is_terminal)  # fmt: skip
+    with profile() as records:
+        for epoch, state in enumerate(training, 1):
+            model, loss, accuracy = state
+            console.print(f"epoch {epoch:2} of {epochs}: loss {loss:.3f}, accuracy {accuracy:.1%}")
     seconds = time.perf_counter() - started
     found, labels = predictions(model, data.test_images).numpy(), data.test_labels.numpy()
     _print_kernels(records)
@@ -200,23 +208,6 @@ def _writable(output: Path | None) -> Path:
     if not os.access(output.parent, os.W_OK):
         raise PermissionError(f"{output.parent} is not a folder that can be written to")
     return output
-
-
-def _trained(console: Console, data: Any, epochs: int, seed: int) -> tuple[Any, list[KernelRecord]]:
-    """Train with a line an epoch, and on a terminal with a progress bar below."""
-    from rich.progress import Progress
-
-    from lamina.models.digits import train
-
-    bar = Progress(console=console, disable=not console.is_terminal)
-    task = bar.add_task("training", total=epochs)
-
-    def report(epoch: int, loss: float, accuracy: float) -> None:
-        bar.advance(task)
-        console.print(f"epoch {epoch:2} of {epochs}: loss {loss:.3f}, accuracy {accuracy:.1%}")
-
-    with profile() as records, bar:
-        return train(data, epochs, seed, report), records
 
 
 def _print_kernels(records: Iterable[KernelRecord]) -> None:

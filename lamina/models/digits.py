@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from lamina import nn, random
@@ -31,11 +31,8 @@ class DigitsNet:
         return self.output(x.flatten(1))
 
 
-Report = Callable[[int, float, float], None]
-
-
-def train(data: Split, epochs: int, seed: int, report: Report) -> DigitsNet:
-    """A network trained on `data`; `report(epoch, mean loss, accuracy)` after each epoch."""
+def train(data: Split, epochs: int, seed: int) -> Iterator[tuple[DigitsNet, float, float]]:
+    """A network trained on `data`, its mean loss and its accuracy, after each epoch."""
     import numpy as np
 
     random.manual_seed(seed)
@@ -44,7 +41,7 @@ def train(data: Split, epochs: int, seed: int, report: Report) -> DigitsNet:
     images, labels = data.train_images.numpy(), data.train_labels.numpy()
     rate = nn.schedules.one_cycle(PEAK_RATE, epochs * (len(images) // BATCH))
     optimizer = nn.optim.AdamW(nn.parameters(model), lr=rate)
-    for epoch in range(1, epochs + 1):
+    for _ in range(epochs):
         order, figures = state.permutation(len(images)), []
         for start in range(0, len(order) - BATCH + 1, BATCH):
             chosen = order[start : start + BATCH]
@@ -55,8 +52,7 @@ def train(data: Split, epochs: int, seed: int, report: Report) -> DigitsNet:
             optimizer.zero_grad()
             right = (logits.numpy().argmax(axis=1) == labels[chosen]).mean()
             figures.append((float(loss), right))
-        report(epoch, *np.mean(figures, axis=0))
-    return model
+        yield model, *np.mean(figures, axis=0)
 
 
 def predictions(model: DigitsNet, images: Tensor) -> Tensor:
