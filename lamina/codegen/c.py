@@ -250,13 +250,10 @@ class CPrinter(NestPrinter):
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         axis, lanes, stride = self._lanes(store.index, store.condition)
-        if axis is None or stride == 1:
-            self._write(store, value, point, lanes)
+        if axis is not None and stride != 1:
+            for lane, one in enumerate(self._each_lane(axis, point)):
+                self.store(store, self.lane(value, lane), one)
             return
-        for lane, one in enumerate(self._each_lane(axis, point)):
-            self._write(store, self.lane(value, lane), one, 1)
-
-    def _write(self, store: Store, value: Value, point: Point, lanes: int) -> None:
         start, dtype = self.index_text(store.index, point), store.value.dtype
         target = f"p{store.parameter}[{start}]"
         if lanes > 1:

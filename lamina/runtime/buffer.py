@@ -71,8 +71,7 @@ class Heap:
                 pointer = self.reserve(size)
         if pointer:
             self.allocated += size
-            if self.allocated > self.peak:
-                self.peak = self.allocated
+            self.peak = max(self.peak, self.allocated)
         return pointer
 
     def give(self, pointer: int, size: int) -> None:
