@@ -9,12 +9,30 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from itertools import pairwise
 
+from lamina.errors import LaminaError, VerifyError
 from lamina.ir.kernel import points
 from lamina.kernel.schedule import Nest, axes_of, axis_lists
-from lamina.kernel.verify import names_of, require
+from lamina.kernel.verify import names_of
 from lamina.simplify.index import terms_of
+
+
+def require(holds: object, problem: str) -> None:
+    """Raise VerifyError unless an invariant holds."""
+    if not holds:
+        raise VerifyError(problem)
+
+
+@contextlib.contextmanager
+def located(place: str) -> Iterator[None]:
+    """Say where an invariant failed."""
+    try:
+        yield
+    except LaminaError as error:
+        raise VerifyError(f"{place}: {str(error).splitlines()[0]}") from None
 
 
 def check_nest(nest: Nest) -> None:

@@ -14,35 +14,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from lamina.errors import FormatError, LaminaError, VerifyError
+from lamina.errors import FormatError
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.kernel.schedule import WARP, Nest, axis_lists, serial_axes
 
 
 def require(holds: object, problem: str) -> None:
-    """Raise VerifyError unless an invariant holds."""
+    """Raise FormatError unless an invariant holds."""
     if not holds:
-        raise VerifyError(problem)
-
-
-@contextlib.contextmanager
-def located(place: str, kind: type[LaminaError] = VerifyError) -> Iterator[None]:
-    """Say where an invariant failed."""
-    try:
-        yield
-    except LaminaError as error:
-        raise kind(f"{place}: {str(error).splitlines()[0]}") from None
+        raise FormatError(f"schedule: {problem}")
 
 
 def verify_nest(nest: Nest) -> None:
     """Raise FormatError, naming the axis, if an invariant fails: the schedule is at fault."""
-    with located("schedule", FormatError):
-        for check in (_bindings, _vectors, _serial, _threads):
-            check(nest)
+    for check in (_bindings, _vectors, _serial, _threads):
+        check(nest)
 
 
 def _bindings(nest: Nest) -> None:

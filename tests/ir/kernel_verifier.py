@@ -32,8 +32,9 @@ from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Op
 from lamina.kernel.schedule import Nest
-from lamina.kernel.verify import located, names_of, require, verify_nest
+from lamina.kernel.verify import names_of, verify_nest
 from lamina.pipeline import Planned
+from tests.nests import located, require
 
 SCALAR = Group.ELEMENTWISE | Group.KERNEL - {Op.HOLE} | {Op.CONST}
 _INDEX = (Op.AXIS, Op.AFFINE, Op.CONST)

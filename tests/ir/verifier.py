@@ -28,9 +28,9 @@ from lamina.errors import VerifyError
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Op
-from lamina.kernel.verify import located, require
 from lamina.shape import prod
 from tests.ir.kernel_verifier import check_monoid
+from tests.nests import located, require
 
 _INTS = tuple[int, ...]
 _SINGLE = {  # the types of arguments that are no named tuples
