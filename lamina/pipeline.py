@@ -33,6 +33,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Knobs, schedule_kernel, search
+from lamina.kernel.nested import nested
 from lamina.kernel.schedule import Nest, Plan, Schedule, apply, parse, to_text
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
@@ -176,7 +177,7 @@ CPU = Backend(
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
 OF_GPUS = Memory(in_blocks=False, cost=32, pitch=128)
-CUDA = Backend(OF_GPUS._replace(pads=False),
+CUDA = Backend(OF_GPUS._replace(pads=False, nested=nested),
                lambda kernel, _, knobs: schedule_for_gpu(kernel, True, knobs),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
 METAL = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, False, knobs),

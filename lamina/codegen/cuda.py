@@ -1,22 +1,26 @@
 """CUDA C++: what a prelude of macros cannot say of it, sums of products of tiles.
 
 Such a sum is a pipeline of `products.cu`, which has all that is special to it but for what fills
-the tiles of a step: the copy engine, or threads with elements that are computed.
+the tiles of a step: the copy engine, or threads with elements that are computed. Nested ones are
+one of `nested.cu`, but for what is computed from the sums within.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import gcd
+from math import e, gcd, log2
 
-from lamina.codegen.base import Point, Run, Scope, Value
+from lamina.codegen.base import Point, Run, Scope, Value, Values
 from lamina.codegen.c import ELEMENTS
 from lamina.codegen.gpu import FEW, GpuPrinter
-from lamina.dtypes import float32
+from lamina.dtypes import bool_, float32
 from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points
-from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.monoids import ADD, MAX, Monoid
+from lamina.ir.node import Node, const
+from lamina.ir.ops import Fold, Op
+from lamina.kernel.nested import Weight, factors_of, masks_of, scaled, weight_of
+from lamina.kernel.schedule import WARP, Nest
 from lamina.kernel.tiles import LINE, PRODUCTS, Product
 from lamina.runtime.buffer import Map
 from lamina.shape import Shape
@@ -24,12 +28,29 @@ from lamina.simplify import index as ix
 
 # What the copy engine knows: bytes, axes of an array, and elements from a window to the next.
 CHUNK, DIMENSIONS, FURTHEST = 16, 5, 8
+PANEL = 64  # elements of 16 bits in a line
+SHARED = (226 << 10, 108 << 10)  # bytes that a block has, or each of two
+Known = dict[Node, Node]
+NARROW = 80  # sums and factors of a thread with which a multiprocessor has two blocks
 
 
 class CudaPrinter(GpuPrinter):
     """One kernel."""
 
-    preludes = ("prelude.cu", "products.cu")
+    preludes = ("prelude.cu", "products.cu", "nested.cu")
+
+    def __init__(self, nest: Nest, name: str) -> None:
+        super().__init__(nest, name)
+        self.nested = len(nest.tiles) > 2
+        if self.nested and all(one.size < 1 << 31 for one in nest.kernel.parameters):
+            self.index = "i32"  # which masks compare
+
+    def operation(self, node: Node, operands: list[Value]) -> Value:
+        if self.nested and node.op is Op.EXP2 and len(self.scopes) > 1:
+            return Value(f"near_exp2({operands[0].text})", float32)
+        if self.nested and node.op is Op.DIV:  # by what compilers see is of a row
+            return Value(f"({operands[0].text} * (1.0f / {operands[1].text}))", float32)
+        return super().operation(node, operands)
 
     def type(self, value: Value) -> str:
         return "auto" if value.text.startswith("f32_to_bf16(") else super().type(value)
@@ -46,8 +67,8 @@ class CudaPrinter(GpuPrinter):
         return f"{common} * ({inner}) + {offset}"
 
     def _fold(self, node: Node) -> None:
-        if not self.nest.product:
-            super()._fold(node)
+        if not self.nest.product or self.nested:
+            (self._nested if self.nested else super()._fold)(node)
             return
         atom, mine = PRODUCTS[self.nest.product], list(self.points(free_axes(node)))
         width, tiles = LINE // atom.dtype.itemsize, self.nest.tiles
@@ -71,16 +92,139 @@ class CudaPrinter(GpuPrinter):
         self.line(f"PIPELINE({self.threads}, {len(self.maps)}, {name}, {turned});")
         for number, point in enumerate(mine):
             self._keep(node, point, (Value(f"sums[{number}]", float32),))
-        self._store_rows(atom, corner)
+        sides = [(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
+                 for tile in tiles]  # fmt: skip
+        self._store_rows(atom, corner, sides)
 
-    def _store_rows(self, atom: Product, corner: Point) -> None:
+    def _nested(self, node: Node) -> None:
+        """Print the loop over tiles of nested folds, and keep what these add up to."""
+        nest, atom = self.nest, PRODUCTS[self.nest.product]
+        folds = [one for one in nest.kernel.nodes if one.op is Op.FOLD]
+        over = [one for one in folds if bound_axes(one) == bound_axes(node)]
+        inner = [one for one in folds if one not in over]
+        outer = [one for one in over if self.unrolled.keys() <= free_axes(one)]
+        weight, (block, far, lane, near) = weight_of(over), bound_axes(node)
+        assert weight
+        rows = [one for one in over if one not in (*outer, weight.top)]
+        (major, half, minor), size = self.unrolled, 8 * far.arg.size
+        tiles = sorted(dict.fromkeys(nest.tiles), key=lambda one: block in free_axes(one.index))
+        own = sum(block not in free_axes(one.index) for one in tiles)
+        sums = len(outer) * (atom.n // 2 + size // 4) + len(inner) * size // 2
+        two = sums <= NARROW
+        self.threads += 0 if two else 4 * WARP  # which bring tiles
+        self.room, self.share = SHARED[two], f", {1 + two}"
+        steps = [next(one for one in store.axes if one.arg.reduce) for store in tiles]
+        shapes = [(atom.m if at < own else size, -(-step.arg.size // PANEL) * PANEL)
+                  for at, step in enumerate(steps)]  # fmt: skip
+        for at, (store, shape) in enumerate(zip(tiles, shapes, strict=True)):
+            kind = int(at >= own), nest.product.split("_")[1], int(store.axes[0] is steps[at])
+            self.line(_call("TILE", at, at + 1, *kind, *shape))
+        counts = len(inner), len(outer), len(rows), size, atom.n
+        self.line(_call("NESTED", len(tiles), self.room, *counts))
+        self.scopes[-1].lines += [f"LIES({at});" for at in range(len(tiles))]
+        corner = dict.fromkeys((*self.rows_inside, *self.unrolled, far, lane, near), 0)
+        number = f"{self.index}, a{block.arg.number}"
+        self.line(f"const {self.index} a{lane.arg.number} = THREAD % 4;")
+        with self._function(f"FILL_TILES({number}) {{", (block,), "};"):
+            for at, (store, shape) in enumerate(zip(tiles, shapes, strict=True)):
+                with self._function(f"if (tile == {at}) {{", (), "}"):
+                    start = self._walk(steps[at : at + 1], "0")
+                    self._fill_tile(f"tile{at}", store, start, shape, corner)
+        order = [tiles.index(one) for one in nest.tiles]
+        within, beyond = order[: 2 * len(inner)], order[2 * len(inner) :]
+        with self._function("WITHIN {", (), "};"):
+            for at, (a, b) in enumerate(zip(within[::2], within[1::2], strict=True)):
+                self.line(f"multiply_tiles(sums[{at}], *tile{a}, tile{b}[slot]);")
+        with self._function("BEYOND {", (), "};"):
+            for at, b in enumerate(beyond):
+                self.line(f"multiply_parts(totals[{at}], left[{at}], tile{b}[slot]);")
+        with self._function(f"ELEMENTS({number}) {{", (), "};"):
+            for head, known in self._masked(weight.value, inner, block):
+                with self._function(head, (block, lane), "}", (far, near)):
+                    self._elements((inner, rows, outer), weight, known)
+        early, late = (
+            sum(1 << at - own for at in {*some} if at >= own) for some in (within, beyond)
+        )
+        flags = not two, atom.m // 64, own, len(tiles) - own, early, late, weight.top is not None
+        self.line(_call("NESTED_LOOP", *map(int, flags), int(len(self.maps) == len(tiles))))
+        if weight.top:
+            by = self.literal(const(scaled(weight.value)[0], float32)).text  # of what was compared
+            for at, point in enumerate(self.points((half,))):
+                self._keep(weight.top, point, (self.declare(Value(f"top[{at}] * {by}", float32)),))
+                self.line(_call("finish", at, self.result(weight.less, point).text))
+        self.line(_call("FINISH", int(weight.top is not None)))
+        for name, some in (("row", rows), ("totals", outer)):
+            for which, fold in enumerate(some):
+                for at, point in enumerate(self.points(free_axes(fold))):
+                    self._keep(fold, point, (Value(f"{name}[{which}][{at}]", float32),))
+        column = ix.walk((major, self.rows_inside[-1], minor))
+        ends = (points(axis for axis in one.axes if axis.arg.reduce is reduced)
+                for one, reduced in ((nest.tiles[0], False), (nest.tiles[-1], True)))  # fmt: skip
+        self._store_rows(atom, corner, [*zip((nest.tiles[0].index, column), ends, strict=True)])
+
+    def _masked(self, value: Node, inner: list[Node], block: Node) -> Iterator[tuple[str, Known]]:
+        """Print which tiles have values of more than -inf; how a tile with some at -inf begins, and
+        any other one, and which conditions are known there."""
+        some, known, lines = list[str](), {one: one for one in inner}, self.scopes[0].lines
+        lines.append(f"BOUNDS({block.arg.size});")
+        for condition, (holds, index) in masks_of(value).items():
+            terms, least = ix.terms_of(index)
+            if step := terms.pop(block, 0):
+                outside = self.text_of.keys() - {*self.rows_inside}
+                around = {term: by for term, by in terms.items() if term in outside}
+                inside = {term: by for term, by in terms.items() if term not in outside}
+                place = self.index_text(ix.affine(around, 0), {})
+                ends = *bounds(ix.affine(inside, least)), step, inside.get(self.rows_inside[0], 0)
+                lines.append(_call("MASK", len(some), place, *ends))
+                some.append(f"MASKED({len(some)}, a{block.arg.number})")
+                known[condition] = const(not holds, bool_)
+        lines.append("COUNT;")
+        if some:
+            yield f"if ({' || '.join(some)}) {{", {}
+        yield "else {" if some else "{", known
+
+    def _elements(self, folds: tuple[list[Node], ...], weight: Weight, known: Known) -> None:
+        """Print what is computed from the sums within for a tile of what is folded over."""
+        inner, rows, outer = folds
+        (block, far, _, near), (_, half, _, *_) = bound_axes(outer[0]), self.unrolled
+        for number, fold in enumerate(inner):
+            for point in self.points(free_axes(fold)):
+                place = 4 * point[far] + 2 * point[half] + point[near]
+                self._keep(fold, point, (Value(f"sums[{number}][{place}]", float32),))
+        self.line("ready();")
+        (by, rest), less = scaled(ix.replaced(weight.value, known)), weight.less
+        if weight.top:  # both so far
+            top, less = (Node(Op.PREFIX, (one, block), Fold(MAX)) for one in (weight.top, less))
+            for at, row in enumerate(self.points((half,))):
+                self.line(_call("rise", f"top[{at}]", self._joined(MAX, rest, row)))
+                text = f"top[{at}] * {self.literal(const(by, float32)).text}"
+                self._keep(top, row, (self.declare(Value(text, float32)),))
+                wanted = self.result(ix.replaced(weight.less, {weight.top: top}), row).text
+                text = f"follow(less[{at}], factor[{at}], top[{at}], {wanted})"
+                self._keep(less, row, (self.declare(Value(text, float32)),))
+        exp = Node(Op.EXP2, (rest * (by * log2(e)) + -(less * log2(e)),))
+        for number, fold in enumerate(rows):
+            term = ix.replaced(fold.src[0], {weight.exp: exp, **known})
+            for at, row in enumerate(self.points((half,))):
+                self.line(_call("add", number, at, self._joined(ADD, term, row)))
+        for number, fold in enumerate(outer):
+            (left,) = (one.src[0] for one in factors_of(fold.src[0]) if half in free_axes(one))
+            term = ix.replaced(left, {weight.exp: exp, **known})
+            for point in self.points((far, half, near)):
+                place = 4 * point[far] + 2 * point[half] + point[near]
+                self.line(f"parts[{number}][{place}] = {self.result(term, point).text};")
+
+    def _joined(self, monoid: Monoid, term: Node, row: Point) -> str:
+        """What a thread's terms of one tile and row come to."""
+        *_, far, near = self.unrolled
+        values: list[Values] = [(self.result(term, row | one),) for one in self.points((far, near))]
+        return self._tree(monoid, values)[0].text
+
+    def _store_rows(self, atom: Product, corner: Point, sides: Sequence[tuple[Node, int]]) -> None:
         """Print functions that store results of tensor cores by whole rows: of stores whose rows
         begin with a 16-byte chunk and end as the factors do, as many as a step's tiles have lines
         for. The last chunk of a row may have what pads it: nothing else begins within a chunk."""
-        (row, _), (column, _) = sides = [
-            (tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
-            for tile in self.nest.tiles
-        ]
+        (row, _), (column, _) = sides
         ends = ix.both(*(ix.inside(*side) for side in sides))
         left = ", ".join(f"{end} - ({self.index_text(at, corner)})" for at, end in sides)
         *_, nearest = ix.terms_of(row)[0]
@@ -118,7 +262,7 @@ class CudaPrinter(GpuPrinter):
         ends = [points(one) % part and points(one) for one, part in zip(sides, box, strict=True)]
         flags = ", ".join(map(str, (int(turned), self.threads, *ends)))
         head = f"FILL_TILE({side}, {row}, {step}, {flags}) {{"
-        if found := self._map(store, box[turned], box[1]):
+        if found := self._map(store, box[turned], LINE // store.value.dtype.itemsize):
             self.maps[f"{side}_map"], places = found
             self.text_of.update((axis, f"a{axis.arg.number}") for axis in store.axes)
             texts = ", ".join(f"(int)({self.index_text(one, {})})" for one in places)
@@ -186,12 +330,20 @@ class CudaPrinter(GpuPrinter):
         return array, places + more
 
     @contextmanager
-    def _function(self, head: str, axes: Sequence[Node], tail: str) -> Iterator[None]:
+    def _function(
+        self, head: str, axes: Sequence[Node], tail: str, unrolled: Sequence[Node] = ()
+    ) -> Iterator[None]:
         """Print a function that knows the indices of `axes`."""
         self.scopes.append(Scope())
         outside = dict(self.text_of), dict(self.depth_of)
-        with self.opened({axis: Run("fixed", f"a{axis.arg.number}") for axis in axes}, axes):
+        runs = {axis: Run("fixed", f"a{axis.arg.number}") for axis in axes}
+        runs |= {axis: Run("unroll", axis.arg.size) for axis in unrolled}
+        with self.opened(runs, (*axes, *unrolled)):
             yield
         self.text_of, self.depth_of = outside
         lines = self.scopes.pop().lines
         self.scopes[-1].lines += [head, *("    " + text for text in lines), tail]
+
+
+def _call(name: str, *arguments: object) -> str:
+    return f"{name}({', '.join(map(str, arguments))});"

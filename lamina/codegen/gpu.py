@@ -53,7 +53,7 @@ class GpuPrinter(CPrinter):
         self.threads = _power(longest, LONGEST_BLOCK) if self.cooperates else BLOCK
         if nest.product or not all(map(nest.is_head, self.shared)):
             self.together = FEW
-        self.room = 0  # bytes that a block shares
+        self.room, self.share = 0, ""  # bytes that a block shares, and how many share registers
         self.steps = 0  # of each tile of a product, which blocks share
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         self.results: dict[Store, list[str]] = {}  # so far, of what is stored by whole rows
@@ -111,7 +111,7 @@ class GpuPrinter(CPrinter):
         wide = pointers if "unroll" in self.nest.binding.values() else []  # else it is in the way
         lines = [*map("ALIGNED({});".format, wide), *lines]
         each = "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
-        each = "EACH_TILE" if self.nest.product else each
+        each = "EACH_TILE" if len(self.nest.tiles) == 2 else each
         lines += [f"{each}({word}, {self.threads}, {workers});", *self.indices(self.grid, "worker"),
                   *self.indices(self.rows_inside, "THREAD")]  # fmt: skip
         if self.shared:
@@ -119,7 +119,7 @@ class GpuPrinter(CPrinter):
         arguments, first = self.head(pointers)
         body = self.body([*first, *lines])
         arguments += map("MAP({})".format, self.maps)
-        head = f"KERNEL({self.threads}) {self.function}({', '.join(arguments)} PLACE)"
+        head = f"KERNEL({self.threads}{self.share}) {self.function}({', '.join(arguments)} PLACE)"
         blocks = workers if self.cooperates else -(-workers // BLOCK)
         if self.steps:
             _, part, blocks = share(PRODUCTS[self.nest.product], workers, self.steps)

@@ -5,7 +5,7 @@ typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
 typedef unsigned long long u64; typedef float f32; typedef double f64; typedef bool _Bool;
 #define INLINE static __device__ __forceinline__
 #define GLOBAL
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define POINTER(kind, number) kind *__restrict__ p##number
 #define PLACE
 #define THREAD threadIdx.x

@@ -120,9 +120,9 @@ class Move:
             memo[node] = ix.rebuild(node, operands + _swapped(bound_axes(node), old, new), index)
         moved = (replace(one, axes=_swapped(one.axes, old, new)) for one in kernel.stores)
         stores = tuple(one.rebuilt(memo) for one in moved)
-        if end is not ix.TRUE:
-            stores = tuple(replace(one, condition=ix.both(one.condition, end)) for one in stores)
         is_row = old[0] in kernel.row_axes
+        if is_row and end is not ix.TRUE:
+            stores = tuple(replace(one, condition=ix.both(one.condition, end)) for one in stores)
         rows = kernel.rows + (len(new) - len(old) if is_row else 0)
         kernel = replace(kernel, stores=stores, rows=rows)
         return replace(nest, kernel=kernel, order=_swapped(nest.order, old, new))

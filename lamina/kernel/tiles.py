@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from typing import NamedTuple
 
 from lamina.dtypes import SHORT, DType, bfloat16, float16, float32
@@ -19,6 +19,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.kernel.heuristic import store_score
+from lamina.kernel.nested import LEAST, Array, factors_of, nested
 from lamina.kernel.schedule import Axes, Move, Nest
 from lamina.shape import Shape
 from lamina.simplify import index as ix
@@ -28,7 +29,7 @@ RING = 1536  # lines of a block's tiles, if there is room
 PART = 4  # steps in whose time a block writes or reads the sums of a tile
 JOIN = 1 << 17  # products a step in whose time blocks find each other's sums
 UNITS = 132  # multiprocessors that share the tiles of a product
-LEAST = 16  # rows, columns and steps that are worth a tile
+GROUP = 128  # rows that nested folds have, and columns, if no fewer
 FEW = 24  # blocks that are worth tiles in float32, for which there are no units
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
 
@@ -73,8 +74,9 @@ PRODUCTS = {
 
 @dataclass(frozen=True)
 class Tensorize(Move):
-    """Compute a kernel's only reduction, a sum of products, with an atom of the table, in blocks of
-    rows and columns beyond whose ends nothing is read or stored. Only fuse comes before."""
+    """Compute a kernel's only reduction, a sum of products, or nested ones with an atom of the
+    table, in blocks of rows and columns beyond whose ends nothing is read or stored. What nested
+    ones are folded over passes by in tiles. Only fuse comes before."""
 
     atom: str
     text = "tensorize({atom})"
@@ -82,54 +84,65 @@ class Tensorize(Move):
     def apply(self, nest: Nest) -> Nest:
         self.require(self.atom in PRODUCTS, f"an atom is one of {', '.join(PRODUCTS)}")
         self.require(not (nest.chains or nest.binding), "an axis is split or bound already")
-        atom, found = PRODUCTS[self.atom], factors(nest.kernel)
-        known = bool(found) and {one.dtype for one in found[0]} == {atom.dtype}
-        self.require(known, f"that is no sum of products of {atom.dtype.name}")
-        pair, row, column, step = found
-        others = [axis for axis in nest.kernel.row_axes if axis not in (*row, *column)]
-        sides = zip(pair, (row, column), atom[:2], (atom.rows, atom.columns), strict=True)
-        number = count(1 + max(one.arg.number for one in nest.order))
-        parts, tiles = list[Axes](), list[Store]()
-        for value, axes, size, splits in sides:
-            turned = is_minor(value, axes[-1]) and not is_minor(value, step[-1])
-            blocks = -(-points(axes) // size)
-            band = BAND if axes is row and blocks % BAND == 0 else 1
-            lengths = (blocks // band, band, *splits[turned])
-            new = tuple(ix.axis(next(number), one) for one in lengths)
-            rest = whole = ix.axis(next(number), points(axes))
+        atom, inside = PRODUCTS[self.atom], nested(nest.kernel)
+        arrays = inside.arrays if inside else factors(nest.kernel)
+        known = {value.dtype for value, *_ in arrays} == {atom.dtype}
+        fits = not inside or (atom.m == GROUP and points(inside.column) <= atom.n <= GROUP)
+        self.require(known and fits, f"that is no sum of products of {atom.dtype.name}")
+        turned = [is_minor(value, axes[-1]) and not is_minor(value, steps[-1])
+                  for value, axes, steps in arrays]  # fmt: skip
+        splits = zip(arrays, turned, atom[:2], (atom.rows, atom.columns), strict=False)
+        sides = [(axes, size, split[turn]) for (_, axes, _), turn, size, split in splits]
+        number, fresh = count(1 + max(one.arg.number for one in nest.order)), dict[Node, Node]()
+        if inside:
+            nest, split = replace(nest, kernel=inside.guarded(nest.kernel)), atom.columns[0]
+            passing = (inside.size // 8, *split[1:])
+            sides[1:] = (inside.column, atom.n, split), (inside.step, inside.size, passing)
+            for (axis,), reduce in ((inside.column, True), (inside.step, False)):
+                fresh[axis] = ix.axis(next(number), axis.arg.size, reduce=reduce)  # of tiles
+        walks, parts = dict[Axes, Node](), list[Axes]()
+        for axes, size, split in sides:
+            blocks, reduce = -(-points(axes) // size), axes[0].arg.reduce
+            band = BAND if not parts and blocks % BAND == 0 else 1
+            lengths = (*((blocks,) if reduce else (blocks // band, band)), *split)
+            new = tuple(ix.axis(next(number), one, reduce=reduce) for one in lengths)
+            rest = whole = ix.axis(next(number), points(axes), reduce=reduce)
             places = dict.fromkeys(axes, rest)
             for axis in reversed(axes):
                 places[axis], rest = ix.mod(rest, axis.arg.size), ix.floordiv(rest, axis.arg.size)
-            nest, index = self.rewalked(nest, places, (whole,)), ix.walk(new)
-            nest = self.rewalked(nest, {whole: index}, new, ix.inside(index, points(axes)))
-            tiles.append(Store(-1, index, value, (*step, *axes) if turned else (*axes, *step)))
+            nest, walks[axes] = self.rewalked(nest, places, (whole,)), ix.walk(new)
+            end = ix.inside(walks[axes], points(axes))
+            nest = self.rewalked(nest, {whole: walks[axes]}, new, end)
             parts.append(new)
-        (outer, inner, *rows), (far, near, *columns) = parts
+        (outer, inner, *rows), (far, near, *columns), *more = parts
+        others = [axis for axis in nest.kernel.row_axes if axis not in chain(*parts)]
         grid, pieces = (*others, outer, far, near, inner), (*rows, *columns)
         lanes, registers = ([pieces[i] for i in some] for some in (atom.lanes, atom.registers))
+        registers += [one for *_, group, _, pair in more for one in (group, pair)]
         bound = dict.fromkeys(grid, "grid") | dict.fromkeys(lanes, "thread")
-        steps = (axis for axis in nest.order if axis.arg.reduce)
+        bound |= dict.fromkeys(registers, "unroll")
+        tiles = list[Store]()
+        for (value, axes, steps), turn in zip(arrays, turned, strict=True):
+            order = (*steps, *axes) if turn else (*axes, *steps)
+            within = tuple(fresh.get(axis, axis) for axis in order)
+            tiles.append(Store(-1, walks[axes], ix.replaced(value, fresh), within))
+        serial = (axis for axis in nest.order if axis not in bound)
         return replace(
-            nest, order=(*grid, *steps, *lanes, *registers), tiles=tuple(tiles),
-            product=self.atom, binding=bound | dict.fromkeys(registers, "unroll"),
+            nest, order=(*grid, *serial, *lanes, *registers), tiles=tuple(tiles),
+            product=self.atom, binding=bound,
         )  # fmt: skip
 
 
-def factors(kernel: Kernel) -> tuple[Axes, ...]:
+def factors(kernel: Kernel) -> tuple[Array, ...]:
     """The two factors, of a dtype in the table, whose products a kernel's only reduction adds up
-    for single elements, and the axes of rows, the first one's, of columns, and of steps; nothing if
-    it does not. Factors of 16 bits may be cast: their product is exact. Tiles walk several axes as
-    one: of steps if these are nowhere neighbours; of rows if results walk them so and steps are."""
+    for single elements, with the axes of rows, or of columns for the second, and of steps; nothing
+    if it does not. Factors of 16 bits may be cast: their product is exact. Tiles walk several axes
+    as one: of steps if these are nowhere neighbours; of rows if results do so and steps are."""
     folds = [one for one in kernel.nodes if bound_axes(one)]
     single = all(len(one.axes) == kernel.rows and one.monoid is None for one in kernel.stores)
     if not single or [(one.op, one.arg.monoid) for one in folds] != [(Op.FOLD, ADD)]:
         return ()
-    product, *_ = folds[0].src
-    parts = product.src if product.op is Op.MUL else ()
-    casts = all(one.op is Op.CAST and one.dtype is float32 for one in parts)
-    if casts and all(one.src[0].dtype.bits == 16 for one in parts):
-        parts = tuple(one.src[0] for one in parts)
-    if {one.dtype for one in parts} not in ({bfloat16}, {float16}, {float32}):
+    if not (parts := factors_of(folds[0].src[0])):
         return ()
 
     def worth(axes: Axes) -> Shape:  # results lie along columns
@@ -152,8 +165,8 @@ def factors(kernel: Kernel) -> tuple[Axes, ...]:
         sides.append(best([found] if joint else [(one,) for one in found]))
     if not (step and all(sides)):
         return ()
-    row, column = sorted(sides, key=worth)
-    return parts if row is sides[0] else parts[::-1], row, column, step
+    pairs = sorted(zip(parts, sides, strict=True), key=lambda one: worth(one[1]))
+    return tuple((value, axes, step) for value, axes in pairs)
 
 
 def is_minor(value: Node, axis: Node) -> bool:
@@ -177,9 +190,12 @@ def share(atom: Product, tiles: int, steps: int) -> tuple[float, int, int]:
 
 def best_product(kernel: Kernel, rank: int) -> str:
     """The atom whose last block ends first, or next; "" where none is worth its while."""
+    if inside := nested(kernel):
+        columns = GROUP if points(inside.column) > GROUP // 2 else GROUP // 2
+        return f"mma_{SHORT[inside.arrays[0][0].dtype]}_{GROUP}x{columns}"
     if not (found := factors(kernel)):
         return ""
-    (first, _), row, column, step = found
+    (first, row, _), (_, column, step) = found
     others = points(kernel.row_axes) // points(row + column)
     (inner,) = (points(axes) // points(step) for one in kernel.nodes if (axes := bound_axes(one)))
     steps = -(-points(step) * first.dtype.itemsize // LINE) * inner

@@ -22,7 +22,7 @@ from math import inf
 from lamina.dtypes import bool_, int64
 from lamina.ir.kernel import Terms, bounds, divisor_of
 from lamina.ir.kernel import terms_of as terms_of
-from lamina.ir.node import Node, const
+from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Affine, Axis, Op
 from lamina.shape import strides_of
 
@@ -154,3 +154,11 @@ def rebuild(node: Node, src: tuple[Node, ...], replacement: dict[Node, Node]) ->
     if divisor := divisor_of(node):
         return (floordiv if node.op is Op.IDIV else mod)(src[0], divisor)
     return Node(node.op, src, node.arg)
+
+
+def replaced(root: Node, replacement: dict[Node, Node]) -> Node:
+    """`root` with other nodes in place of some beneath it."""
+    done = dict[Node, Node]()
+    for node in toposort([root]):
+        done[node] = rebuild(node, tuple(done[one] for one in node.src), replacement)
+    return done[root]

@@ -134,9 +134,10 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
     summed = kernel.block_axes[-1:] if kernel.carries else ()
     parts = toposort(condition)
-    first = {axis for axis in rows if Node(Op.LT, (axis, const(1, int64))) in parts}
+    ends = (one.src for one in parts if one.op is Op.LT)
+    first = (free_axes(index) for index, end in ends if end is const(1, int64))
     dealt = {one.src[1] for one in parts if one.op is Op.EQ}
-    still = rows.difference(free_axes(store.index), summed, first, dealt)
+    still = rows.difference(free_axes(store.index), summed, dealt, *first)
     own = kernel.parameters[number].memory != "device"
     empty = any(axis.arg.size == 0 for axis in store.axes)
     require(own or empty or not still, f"rows along {names_of(still)} write one element")

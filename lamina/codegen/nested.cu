@@ -1,0 +1,412 @@
+/* Sums of products whose left factors are computed from other sums of products. A block has rows,
+   64 by four warps: their own tiles stay, those of what is summed over pass by. Where tensor cores
+   read shared memory, four more warps bring what passes; barriers tell them which places are free
+   and the others which are full, so that some warps compute while others multiply.
+
+   A tile has 16-bit elements in panels of lines of 128 bytes, as in `products.cu`. Along the lines
+   is its second axis or, if it is `turned`, the first: that of rows, or of what is summed over. */
+
+#if __CUDA_ARCH__ >= 800
+struct bf16; struct f16;
+template <class Kind, int turned_, int length, int width> struct Tile {
+    static constexpr int turned = turned_, lines = turned ? width : length;
+    static constexpr int panels = (turned ? length : width) / 64;
+    typedef Kind Element;
+    u16 values[panels][lines][64];
+};
+/* Where tiles lie: those of rows, and rings of those that pass by, as many as fit. */
+struct Room { int own, ring; };
+constexpr Room room0 = {0, 0};
+#define TILE(at, next, passes, ...) \
+    constexpr bool moves##at = passes; \
+    constexpr Room room##next = {room##at.own + (passes ? 0 : (int)sizeof(Tile<__VA_ARGS__>)), \
+                                 room##at.ring + (passes ? (int)sizeof(Tile<__VA_ARGS__>) : 0)}; \
+    typedef Tile<__VA_ARGS__> Tile##at
+#define LIES(at) Tile##at *const tile##at \
+    = (Tile##at *)(shared + (moves##at ? whole.own + depth * room##at.ring : room##at.own))
+
+/* Of a thread: the sums within, those of the products of what is computed from them, `parts`, as
+   far as this is 16-bit left factors already, and by what they are to be scaled; for both of its
+   rows the maximum, what is subtracted for it, and other sums. */
+#define NESTED(tiles, bytes, inner, outer, sides, size, columns) \
+    f32 sums[inner][size / 2], totals[outer][columns / 2] = {}, parts[outer][size / 2]; \
+    f32 top[2] = {-inff(), -inff()}, less[2] = {-inff(), -inff()}, factor[2] = {1, 1}; \
+    f32 row[sides + 1][2] = {}; \
+    u32 left[outer][size / 4]; \
+    constexpr Room whole = room##tiles; \
+    constexpr int fit = ((bytes < ROOM ? bytes : ROOM) - whole.own) / whole.ring; \
+    constexpr int depth = fit < 4 ? fit : 4; \
+    static_assert(fit > 0, "the tiles are too large for this GPU"); \
+    extern __shared__ __align__(1024) u8 shared[]
+
+/* As in `products.cu`, but that tiles have whole rows; threads fill where there is no barrier. */
+template <int turned, int threads, i64 rows, i64 steps, class Kind, int t, int length, int width,
+          class Element>
+INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Element element) {
+    for (int i = threadIdx.x; i < tile.lines * tile.panels * 8; i += threads) {
+        const int line = i % tile.lines, panel = i / tile.lines / 8, chunk = i / tile.lines % 8;
+        union { u16 values[8]; uint4 all; } whole;
+        _Pragma("unroll") for (int at = 0; at < 8; at++) {
+            const int along = panel * 64 + chunk * 8 + at;
+            const i64 r = row + (turned ? along : line), s = step + (turned ? line : along);
+            const u16 value = element(rows ? min(r, rows - 1) : r, steps ? min(s, steps - 1) : s);
+            whole.values[at] = steps && s >= steps ? 0 : value;
+        }
+        *(uint4 *)&tile.values[panel][line][(chunk ^ line % 8) * 8] = whole.all;
+    }
+}
+struct NoBarrier {};
+INLINE NoBarrier operator+(NoBarrier none, u32) { return none; }
+template <int turned, bool pixels, class Kind, int t, int length, int width, class... Places>
+INLINE bool copy_tile(Tile<Kind, t, length, width> &, const Map *, NoBarrier, Places...) {
+    return false;
+}
+#if HAS_ENGINE
+template <int turned, bool pixels, class Kind, int t, int length, int width, class... Places>
+INLINE bool copy_tile(Tile<Kind, t, length, width> &tile, const Map *map, u64 *full, int along,
+                      Places... places) {
+    expect_bytes(full, sizeof(tile));
+    for (int i = 0; i < tile.panels; i++)
+        copy_box(tile.values[i], map, full, along + i * 64, places...);
+    return true;
+}
+#endif
+
+/* Products by four warps: of 64 rows of a tile, or of values in registers as sums lie in them. */
+
+INLINE u32 pack(const bf16 *, f32 first, f32 second) {
+    u32 y; asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(y) : "f"(first), "f"(second)); return y;
+}
+INLINE u32 pack(const f16 *, f32 first, f32 second) {
+    u32 y; asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(y) : "f"(first), "f"(second)); return y;
+}
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define HAS_ROLES 1
+#define ATOMS(type, n, P0, P1, P2, P3, P4, P5) \
+    template <int turned_a, int turned_b> \
+    INLINE void multiply(const type *, f32 (&d)[n / 2], u64 a, u64 b, int more) { \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " P2 ", 0;\n" \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
+                     " {" IN_##n "}, " P0 ", " P1 ", p, 1, 1, " P3 ", " P4 ";\n}" \
+                     : OUT_##n : "l"(a), "l"(b), "r"(more), "n"(turned_a), "n"(turned_b)); \
+    } \
+    template <int turned_b> \
+    INLINE void multiply(const type *, f32 (&d)[n / 2], const u32 *a, u64 b) { \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 1, 0;\n" \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
+                     " {" IN_##n "}, {" P0 ", " P1 ", " P2 ", " P3 "}, " P4 ", p, 1, 1, " P5 ";\n}" \
+                     : OUT_##n : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(turned_b)); \
+    }
+#define ALL_ATOMS(type) \
+    ATOMS(type, 64, "%32", "%33", "%34", "%35", "%36", "%37") \
+    ATOMS(type, 128, "%64", "%65", "%66", "%67", "%68", "%69")
+ALL_ATOMS(bf16)
+ALL_ATOMS(f16)
+INLINE u64 panels_at(const void *tile, int lines) {
+    return (u64)(shared_address(tile) >> 4) | (u64)(lines * 8) << 16 | (u64)(1024 >> 4) << 32
+        | 1ull << 62;
+}
+/* Where 16 elements of what is summed over begin, across lines or along them, in units of 16 bytes. */
+INLINE constexpr int at_step(int across, int step, int lines) {
+    return across ? step * 128 : step / 4 * lines * 8 + step % 4 * 2;
+}
+template <class Kind, int turned_a, int rows, int turned_b, int columns, int width, int count>
+INLINE void multiply_tiles(f32 (&sums)[count], const Tile<Kind, turned_a, rows, width> &a,
+                           const Tile<Kind, turned_b, columns, width> &b) {
+    const int group = threadIdx.x / 128;
+    const u64 first = panels_at(&a.values[turned_a ? group : 0][turned_a ? 0 : group * 64], a.lines);
+    const u64 second = panels_at(&b, b.lines);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    _Pragma("unroll") for (int step = 0; step < width / 16; step++)
+        multiply<turned_a, turned_b>((Kind *)0, sums, first + at_step(turned_a, step, a.lines),
+                                     second + at_step(turned_b, step, b.lines), step);
+}
+template <class Kind, int turned, int length, int width, int size, int count>
+INLINE void multiply_parts(f32 (&sums)[count], const u32 (&a)[size],
+                           const Tile<Kind, turned, length, width> &b) {
+    const u64 second = panels_at(&b, b.lines);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    _Pragma("unroll") for (int step = 0; step < size / 4; step++)
+        multiply<!turned>((Kind *)0, sums, a + 4 * step, second + at_step(!turned, step, b.lines));
+}
+INLINE void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int running> INLINE void await() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(running) : "memory");
+}
+/* Nothing that uses these is moved before what was waited for. */
+template <int rows, int count> INLINE void hold(f32 (&d)[rows][count]) {
+    _Pragma("unroll") for (int i = 0; i < rows; i++)
+        _Pragma("unroll") for (int j = 0; j < count; j++) asm volatile("" : "+f"(d[i][j]) :: "memory");
+}
+/* Four warps that bring tiles leave 240 registers to the threads of eight. */
+INLINE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
+INLINE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
+#else
+#define HAS_ROLES 0
+/* Four 8 x 8 matrices: from row or column `start`, then 8 further on, where `inner` steps come
+   first, and from step 16 * `step`, then 8 further on. */
+template <int across, class T>
+INLINE void load_panels(u32 (&to)[4], const T &tile, int start, int step, bool inner) {
+    const int lane = threadIdx.x % 32, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
+    const int row = start + (inner ? high : low) + (across ? 0 : lane % 8);
+    const int at = step * 16 + (inner ? low : high) + (across ? lane % 8 : 0);
+    const int line = across ? at : row, along = across ? row : at;
+    const u32 from = shared_address(&tile.values[along / 64][line][(along % 64 / 8 ^ line % 8) * 8]);
+    if (across) load_4_turned(to, from); else load_4(to, from);
+}
+#define ATOM(type) \
+    INLINE void multiply(const type *, f32 *to, const u32 *x, const u32 *y) { \
+        asm("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type ".f32 " \
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+            : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3]) \
+            : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1])); \
+    }
+ATOM(bf16)
+ATOM(f16)
+template <int across, class Kind, int turned, int length, int width, int count>
+INLINE void multiply_columns(f32 (&sums)[count], const u32 *x,
+                             const Tile<Kind, turned, length, width> &b, int step) {
+    _Pragma("unroll") for (int j = 0; j < count / 4; j += 2) {
+        u32 y[4];
+        load_panels<across>(y, b, j * 8, step, true);
+        multiply((Kind *)0, sums + j * 4, x, y);
+        multiply((Kind *)0, sums + j * 4 + 4, x, y + 2);
+    }
+}
+template <class Kind, int turned_a, int rows, int turned_b, int columns, int width, int count>
+INLINE void multiply_tiles(f32 (&sums)[count], const Tile<Kind, turned_a, rows, width> &a,
+                           const Tile<Kind, turned_b, columns, width> &b) {
+    _Pragma("unroll") for (int i = 0; i < count; i++) sums[i] = 0;
+    _Pragma("unroll") for (int step = 0; step < width / 16; step++) {
+        u32 x[4];
+        load_panels<turned_a>(x, a, threadIdx.x / 32 * 16, step, false);
+        multiply_columns<turned_b>(sums, x, b, step);
+    }
+}
+template <class Kind, int turned, int length, int width, int size, int count>
+INLINE void multiply_parts(f32 (&sums)[count], const u32 (&a)[size],
+                           const Tile<Kind, turned, length, width> &b) {
+    _Pragma("unroll") for (int step = 0; step < size / 4; step++)
+        multiply_columns<!turned>(sums, a + 4 * step, b, step);
+}
+INLINE void commit() {}
+template <int running> INLINE void await() {}
+template <int rows, int count> INLINE void hold(f32 (&)[rows][count]) {}
+#endif
+
+/* What is known of a row, two of which a thread shares with its three neighbours. */
+
+#define LITTLE 6.0f
+INLINE f32 near_exp2(f32 x) { f32 y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+INLINE f32 near_exp(f32 x) { return near_exp2(x * 1.44269504f); }
+/* The maximum so far, with another `value`. */
+INLINE void rise(f32 &top, f32 value) {
+    _Pragma("unroll") for (int step = 1; step < 4; step *= 2)
+        value = max_f32(value, __shfl_xor_sync(~0u, value, step));
+    top = max_f32(top, value);
+}
+/* What is subtracted from now on, near `value` unless nothing but -inf has come, and by what sums of
+   exponentials of what was `less` before are to be scaled. It moves by more than a little alone. */
+INLINE f32 follow(f32 &less, f32 &factor, f32 top, f32 value) {
+    factor = 1;
+    if (top == -inff()) return 0;
+    if (!(value - less <= LITTLE && less - value <= LITTLE)) {
+        factor = near_exp(less - value);
+        less = value;
+    }
+    return less;
+}
+template <int outer, int count>
+INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
+    _Pragma("unroll") for (int i = 0; i < outer; i++)
+        _Pragma("unroll") for (int j = 0; j < count; j++) totals[i][j] *= factor[j / 2 % 2];
+}
+/* The sums of all that was folded, less what is wanted. */
+#define add(number, at, value) row[number][at] = row[number][at] * factor[at] + value
+#define finish(at, wanted) factor[at] = near_exp(less[at] - wanted)
+#define FINISH(scaled) \
+    if (scaled) scale_totals(totals, factor); \
+    for (int i = 0; i < sizeof(row) / sizeof(row[0]); i++) \
+        for (int j = 0; j < 2; j++) { \
+            row[i][j] *= factor[j]; \
+            for (int step = 1; step < 4; step *= 2) \
+                row[i][j] += __shfl_xor_sync(~0u, row[i][j], step); \
+        }
+
+/* The loop. Of the tiles, `own` stay; bit i of `early` says that the products within need the ith of
+   those that pass by, of `late` that the products of parts do. True for those who have the results.
+
+   Products within a tile run while those of the parts of the one before do, if registers hold all of
+   it. Without `helpers` the first thread brings tiles, when all are done with what lay there. */
+
+template <u32 which, int depth, int count> INLINE void wait_for(u64 (&full)[count][depth], u32 number) {
+    _Pragma("unroll") for (int i = 0; i < count; i++)
+        if (which >> i & 1) wait_for_engine(full[i] + number % depth, number / depth & 1);
+}
+template <u32 which, int depth, int count> INLINE void release(u64 (&empty)[count][depth], u32 number) {
+    _Pragma("unroll") for (int i = 0; i < count; i++)
+        if ((which >> i & 1) && threadIdx.x % 32 == 0)
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                         :: "r"(shared_address(empty[i] + number % depth)) : "memory");
+}
+template <class Kind, bool scaled, int outer, int count, int size, int quarter>
+INLINE void take_parts(f32 (&totals)[outer][count], u32 (&left)[outer][quarter],
+                       const f32 (&parts)[outer][size], const f32 (&factor)[2]) {
+    if (scaled && __any_sync(~0u, factor[0] != 1 || factor[1] != 1)) scale_totals(totals, factor);
+    _Pragma("unroll") for (int i = 0; i < outer; i++)
+        _Pragma("unroll") for (int j = 0; j < quarter; j++)
+            left[i][j] = pack((Kind *)0, parts[i][2 * j], parts[i][2 * j + 1]);
+}
+template <class Kind, bool helpers, int groups, int own, int passing, int depth, u32 early, u32 late,
+          bool scaled, bool engine, int inner, int outer, int columns, int size, int quarter,
+          class Fill, class Within, class Elements, class Beyond>
+INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 (&parts)[outer][size],
+                   u32 (&left)[outer][quarter], f32 (&factor)[2], u32 first, u32 count,
+                   u32 from, u32 to, Fill fill, Within within, Elements elements, Beyond beyond) {
+    constexpr bool ahead = inner * size + outer * (columns + quarter) <= 160;
+    const bool computes = threadIdx.x < groups * 128;
+    const auto take = [&] { take_parts<Kind, scaled>(totals, left, parts, factor); };
+#if HAS_ROLES
+    if (engine) {
+        __shared__ u64 ready[1], full[passing][depth], empty[passing][depth];
+        if (threadIdx.x == 0)
+            for (int i = 0; i < passing * depth; i++)
+                asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                             :: "r"(shared_address(&empty[0][0] + i)), "r"(groups * 4) : "memory");
+        start_barriers(&full[0][0], passing * depth, 1);
+        start_barriers(ready, 1, own);
+        const auto bring = [&](u32 number) {
+            _Pragma("unroll") for (int i = 0; i < passing; i++) {
+                wait_for_engine(empty[i] + number % depth, number / depth & 1 ^ 1);
+                fill(own + i, first + number, number % depth, full[i] + 0);
+            }
+        };
+        if (threadIdx.x == (helpers ? groups * 128 : 0)) {
+            _Pragma("unroll") for (int i = 0; i < own; i++) fill(i, 0, 0, ready + 0);
+            if (!helpers)
+                for (u32 number = 0; number < min(count, depth); number++) bring(number);
+        }
+        if (helpers && !computes) {
+            give_registers();
+            if (threadIdx.x == groups * 128)
+                for (u32 number = 0; number < count; number++) bring(number);
+            return false;
+        }
+        if (helpers) take_registers();
+        const auto replace = [&](u32 number) {
+            if (!helpers && threadIdx.x == 0 && number + depth < count) bring(number + depth);
+        };
+        wait_for_engine(ready, 0);
+        const auto start_within = [&](u32 number) {
+            wait_for<early>(full, number);
+            within(number % depth);
+            commit();
+        };
+        const auto start_beyond = [&](u32 number) {
+            wait_for<late & ~early>(full, number);
+            beyond(number % depth);
+            commit();
+        };
+        const auto end_within = [&](u32 number) {
+            hold(sums);
+            release<early & ~late>(empty, number);
+        };
+        const auto end_beyond = [&](u32 number) {
+            await<0>();
+            hold(totals);
+            release<late>(empty, number);
+        };
+        const auto skip = [&](u32 number) {
+            wait_for<early | late>(full, number);
+            release<early | late>(empty, number);
+            replace(number);
+        };
+        for (u32 number = 0; number < from; number++) skip(number);
+        if constexpr (ahead) {
+            start_within(from);
+            elements(first + from, [&] { await<0>(); end_within(from); });
+            take();
+            for (u32 number = from + 1; number < to; number++) {
+                start_within(number);
+                start_beyond(number - 1);
+                elements(first + number, [&] { await<1>(); end_within(number); });
+                hold(parts);
+                wait_for<late & ~early>(full, number); // which keeps arithmetic before the wait
+                end_beyond(number - 1);
+                replace(number - 1);
+                take();
+            }
+            start_beyond(to - 1);
+            end_beyond(to - 1);
+            replace(to - 1);
+        } else {
+            for (u32 number = from; number < to; number++) {
+                start_within(number);
+                elements(first + number, [&] { await<0>(); end_within(number); });
+                take();
+                start_beyond(number);
+                end_beyond(number);
+                replace(number);
+            }
+        }
+        for (u32 number = to; number < count; number++) skip(number);
+        publish();
+        asm volatile("bar.sync 1, %0;" :: "n"(groups * 128) : "memory");
+        return true;
+    }
+#endif
+    for (int i = 0; i < own; i++) fill(i, 0, 0, NoBarrier());
+    for (u32 number = first; number < first + count; number++) {
+        for (int i = 0; i < passing; i++) fill(own + i, number, 0, NoBarrier());
+        publish();
+        __syncthreads();
+        if (computes) {
+            within(0);
+            commit();
+            elements(number, [&] {
+                await<0>();
+                hold(sums);
+            });
+            take();
+            beyond(0);
+            commit();
+            await<0>();
+            hold(totals);
+        }
+        __syncthreads();
+    }
+    return computes;
+}
+#endif
+/* An index is `place` and `step` by tiles, `by` by 64 rows, and from `low` to `high` within a tile and
+   all rows: where it is positive are values of -inf. What is left are tiles from `first` on, at least
+   one, and for the rows of four warps those from `from` on. */
+#define BOUNDS(tiles) \
+    const int group = threadIdx.x / 128; \
+    constexpr i64 steps = tiles; \
+    i64 first = 0, stop = tiles, from = 0, to = tiles
+#define MASK(at, place, low, high, step, by) \
+    constexpr i64 pace##at = step; \
+    const i64 edge##at = (place) + (high), least##at = (place) + (low); \
+    const i64 own##at = least##at + (by < 0 ? by * (group - 1) : by * group); \
+    if (step > 0) { \
+        stop = min(stop, (step - least##at) / (step)); \
+        to = min(to, (step - own##at) / (step)); \
+    } else { \
+        first = max(first, (least##at - (step) - 1) / -(step)); \
+        from = max(from, (own##at - (step) - 1) / -(step)); \
+    }
+#define MASKED(at, number) edge##at + pace##at * number > 0
+#define COUNT \
+    first = min(first, steps - 1); \
+    const i64 count = max((i64)1, stop - first); \
+    from = min(max(from - first, (i64)0), count - 1); \
+    to = max(from + 1, min(to - first, count))
+#define WITHIN const auto within = [&](const u32 slot)
+#define BEYOND const auto beyond = [&](const u32 slot)
+#define FILL_TILES(index, number) \
+    const auto fill = [&](const int tile, const index number, const u32 slot, auto full)
+#define ELEMENTS(index, number) const auto elements = [&](const index number, auto ready)
+#define NESTED_LOOP(helpers, groups, own, passing, ...) \
+    if (!nested<Tile0::Element, helpers, groups, own, passing, depth, __VA_ARGS__>( \
+            sums, totals, parts, left, factor, first, count, from, to, fill, within, elements, beyond)) return

@@ -1,0 +1,167 @@
+"""Sums of products whose left factors are computed from other such sums: what they are on a GPU,
+what compiles, and what remains where tiles are left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, options, pipeline
+from lamina.codegen.cuda import CudaPrinter
+from lamina.errors import FormatError
+from lamina.explain.check import run_kernel
+from lamina.ir.kernel import Kernel
+from lamina.kernel.nested import nested
+from lamina.kernel.schedule import apply, parse, to_text
+from lamina.kernel.tiles import Tensorize
+from lamina.kernel.verify import verify_nest
+from lamina.runtime import cuda
+from tests.generators import leaf
+
+GPU = "cuda:0"
+TOLERANCE = {lm.bfloat16: 2e-2, lm.float16: 4e-3}
+# Heads, rows, columns that are summed over, and the lengths of what is multiplied.
+SIZES = [(2, 128, 256, 64, 64), (1, 200, 136, 128, 128), (3, 70, 300, 40, 72)]
+Form = Callable[..., tuple[Any, ...]]
+
+
+def attention(causal: bool) -> Form:
+    """Products weighted by exponentials, and their gradients."""
+
+    def form(q: Any, k: Any, v: Any, dy: Any) -> tuple[Any, ...]:
+        y = lm.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return y, *lm.gradient(y, [q, k, v], dy)
+
+    return form
+
+
+def shapes_of(size: tuple[int, ...]) -> list[tuple[int, ...]]:
+    heads, m, n, e, d = size
+    return [(heads, m, e), (heads, n, e), (heads, n, d), (heads, m, d)]
+
+
+def wanted(arrays: list[Any], causal: bool) -> list[Any]:
+    """The same in float64, by NumPy."""
+    q, k, v, dy = (one.astype(np.float64) for one in arrays)
+    s = q @ k.swapaxes(1, 2) * q.shape[-1] ** -0.5
+    rows, columns = np.indices(s.shape[1:])
+    s[:, causal & (rows < columns)] = -np.inf
+    p = np.exp(s - s.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    y = p @ v
+    ds = p * (dy @ v.swapaxes(1, 2) - (dy * y).sum(-1, keepdims=True)) * q.shape[-1] ** -0.5
+    return [y, ds @ k, ds.swapaxes(1, 2) @ q, p.swapaxes(1, 2) @ dy]
+
+
+def planned(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> pipeline.Planned:
+    """The program for a GPU."""
+    given = [Tensor.of(leaf(at, one, dtype), "cpu") for at, one in enumerate(shapes_of(size))]
+    sinks = [one.node for one in attention(causal)(*given)]
+    return pipeline.compile_source(sinks, replace(options.current(), device=GPU))
+
+
+def kernels(causal: bool, size: tuple[int, ...] = SIZES[0]) -> list[Kernel]:
+    """Those of which all or some folds are nested."""
+    plans = planned(size, lm.bfloat16, causal).plans
+    return [one for one in plans if isinstance(one, Kernel) and nested(one)]
+
+
+def check(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(one).astype(dtype.numpy) for one in shapes_of(size)]
+    with options.using(device=GPU):
+        got = attention(causal)(*map(Tensor, arrays))
+    lm.realize(*got)
+    for one, want in zip(got, wanted(arrays, causal), strict=True):
+        found, scale = one.numpy().astype(np.float64), np.abs(want).max()
+        np.testing.assert_allclose(found, want, TOLERANCE[dtype], TOLERANCE[dtype] * scale)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.usefixtures("device")
+def test_results(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> None:
+    check(size, dtype, causal)
+
+
+@pytest.mark.usefixtures("device")
+def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CudaPrinter, "_map", lambda *_: None)
+    pipeline.compile_sinks.cache_clear()
+    check(SIZES[1], lm.bfloat16, True)
+    pipeline.compile_sinks.cache_clear()
+
+
+@pytest.mark.parametrize(("size", "causal", "arch"), [
+    (SIZES[0], False, "sm_80"), (SIZES[1], True, "sm_86"), (SIZES[2], True, "sm_100"),
+], ids=str)  # fmt: skip
+@pytest.mark.usefixtures("nvrtc")
+def test_programs_compile(size: tuple[int, ...], causal: bool, arch: str) -> None:
+    text = planned(size, lm.float16 if causal else lm.bfloat16, causal).text
+    for one in (arch, "sm_90a"):
+        assert cuda.compile_source(text, one)[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_product_within_is_in_memory(causal: bool) -> None:
+    plans = planned(SIZES[0], lm.bfloat16, causal).plans
+    heads, m, n, *_ = SIZES[0]
+    assert all(one.size < heads * m * n for kernel in plans for one in kernel.parameters)
+    assert len(kernels(causal)) == 3
+    moves = [plan.moves[-1] for kernel, plan in plans.items() if kernel in kernels(causal)]
+    assert all(isinstance(one, Tensorize) for one in moves)
+    assert parse(to_text(moves[:1])) == {"": tuple(moves[:1])}
+
+
+def arrays_of(kernel: Kernel) -> list[Any]:
+    """Parameters of a kernel, random but for sums, which are positive."""
+    rng = np.random.default_rng(1)
+    made = [rng.standard_normal(one.size).astype(one.dtype.numpy) for one in kernel.parameters]
+    return [abs(one) + 1 if one.dtype == np.float32 else one for one in made]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("number", range(3))
+def test_a_nest_without_its_tiles_computes_the_same(number: int, causal: bool) -> None:
+    """By the reference of kernels: what the move has made of one, beyond its ends too."""
+    kernel = kernels(causal, (1, 20, 150, 16, 16))[number]
+    nest = apply(kernel, [Tensorize("mma_bf16_128x64")])
+    verify_nest(nest)
+    want, got = arrays_of(kernel), arrays_of(kernel)
+    run_kernel(kernel, want)
+    run_kernel(nest.kernel, got)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one.astype(np.float64), other.astype(np.float64), 1e-2, 1e-2)
+
+
+@pytest.mark.parametrize(("causal", "steps"), [(False, []), (True, [64, 128, -64])])
+def test_tiles_that_are_masked_throughout_are_left_out(causal: bool, steps: list[int]) -> None:
+    text = planned(SIZES[0], lm.bfloat16, causal).text.partition("/* The kernels")[2]
+    masks = re.findall(r" MASK\(0, .*, (-?\d+), -?\d+\);", text)
+    assert [*map(int, masks)] == steps
+
+
+@pytest.mark.parametrize("atom", ["mma_f16_128x64", "mma_bf16_64x64", "mma_bf16_128x256"])
+def test_an_atom_that_does_not_fit_is_refused(atom: str) -> None:
+    with pytest.raises(FormatError, match="tensorize"):
+        apply(kernels(False)[0], [Tensorize(atom)])
+    with pytest.raises(FormatError, match="tensorize"):
+        apply(kernels(False, SIZES[1])[0], [Tensorize("mma_bf16_128x64")])
+
+
+@pytest.mark.parametrize(("form", "shapes"), [
+    (lambda a, b, c: (lm.relu(a @ b.mT) @ c,), [(64, 64), (128, 64), (128, 64)]),  # no exponential
+    (attention(False), shapes_of((2, 128, 256, 64, 256))),  # columns that registers do not hold
+])  # fmt: skip
+def test_what_does_not_fit_goes_through_memory(form: Form, shapes: list[tuple[int, ...]]) -> None:
+    given = [Tensor.of(leaf(at, one, lm.bfloat16), "cpu") for at, one in enumerate(shapes)]
+    sinks = [form(*given)[0].node]
+    plans = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans
+    assert not any(nested(one) for one in plans if isinstance(one, Kernel))
