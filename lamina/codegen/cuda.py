@@ -305,7 +305,7 @@ class CudaPrinter(GpuPrinter):
         *_, last = along = [axis for axis in tile if axis.arg.reduce]
         zeros = {last, ix.ZERO} & {places[0], places[-1 if pixels else 1]}
         if (
-            rest or steps[0] != 1 or min(*steps, offset + 1) < 1
+            rest or places[0] is not tile[0] or steps[0] != 1 or min(*steps, offset + 1) < 1
             or any(axis.op is not Op.AXIS for axes in inner for axis in axes)
             or any(by * size % CHUNK for by in (offset, *steps[1:]))
             or len(places) > (min(len(tile) + 1, DIMENSIONS) if pixels else DIMENSIONS)
