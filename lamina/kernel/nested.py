@@ -115,7 +115,7 @@ def weight_of(folds: Sequence[Node]) -> Weight | None:
     if not exp or others or len(less) != 1 or len(tops) > 1 or len(tops + terms) < len(folds):
         return None
     (value,) = (one for one in parts if one.op is not Op.NEG)
-    free = toposort([value, *(ix.replaced(term, {exp: const(0.0, float32)}) for term in terms)])
+    free = toposort([value, *(ix.replaced(term, {exp: const(0.0, exp.dtype)}) for term in terms)])
     alone = {*folds}.isdisjoint(free) and {*folds} & {*toposort(less)} == {*tops}
     alone &= {one.src[0] for one in tops} <= {value}
     return Weight(exp, value, less[0], tops[0] if tops else None) if alone else None

@@ -165,3 +165,9 @@ def test_what_does_not_fit_goes_through_memory(form: Form, shapes: list[tuple[in
     sinks = [form(*given)[0].node]
     plans = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans
     assert not any(nested(one) for one in plans if isinstance(one, Kernel))
+
+
+@pytest.mark.parametrize("dtype", [lm.float32, lm.float64])
+def test_wider_numbers_go_through_memory(dtype: lm.DType) -> None:
+    plans = planned(SIZES[0], dtype, causal=True).plans
+    assert not any(isinstance(one, Kernel) and nested(one) for one in plans)
