@@ -42,9 +42,9 @@ def schedule_for_gpu(kernel: Kernel, tiles: bool, knobs: heuristic.Knobs) -> mov
         return (*plan.moves, Tensorize(atom))
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
     fold = contraction((store.value for store in kernel.stores), rows)
-    scores = {axis: (score(kernel, axis), store_score(kernel, axis)) for axis in rows}
+    scores = {axis: (score(kernel, axis, False), store_score(kernel, axis)) for axis in rows}
     best = max(rows, key=lambda axis: scores[axis], default=None)
-    gain = max((score(kernel, axis) for axis in shared), default=-1)
+    gain = max((score(kernel, axis, False) for axis in shared), default=-1)
     across = best if best is not None and scores[best][0] >= max(gain, 1) else None
     busy = points(rows) >= knobs.enough
     if shared and not (busy and (across or fold)):

@@ -160,12 +160,14 @@ def reads(kernel: Kernel) -> list[Node]:
     return [node for node in kernel.nodes if node.op is Op.LOAD]
 
 
-def score(kernel: Kernel, axis: Node) -> int:
-    """The sum over the loads and stores that vary along `axis`, but for those that are few."""
+def score(kernel: Kernel, axis: Node, masked: bool = True) -> int:
+    """The sum over the loads and stores that vary along `axis`, but for those that are few. Their
+    conditions do not count where lanes are threads, and not `masked`."""
     loads = [(one.src, points(free_axes(one))) for one in reads(kernel)]
     stores = [((one.index, one.condition), points(one.axes)) for one in kernel.stores]
     most = max(count for _, count in loads + stores)
-    return sum(suits(axis, *at) for at, count in loads + stores if count * FEW >= most)
+    each = (at[: 1 + masked] for at, count in loads + stores if count * FEW >= most)
+    return sum(suits(axis, *at) for at in each)
 
 
 def store_score(kernel: Kernel, axis: Node) -> int:
