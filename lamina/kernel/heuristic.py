@@ -166,8 +166,8 @@ def score(kernel: Kernel, axis: Node, masked: bool = True) -> int:
     loads = [(one.src, points(free_axes(one))) for one in reads(kernel)]
     stores = [((one.index, one.condition), points(one.axes)) for one in kernel.stores]
     most = max(count for _, count in loads + stores)
-    each = (at[: 1 + masked] for at, count in loads + stores if count * FEW >= most)
-    return sum(suits(axis, *at) for at in each)
+    each = [at for at, count in loads + stores if count * FEW >= most]
+    return sum(suits(axis, *at) if masked else suits(axis, at[0]) for at in each)
 
 
 def store_score(kernel: Kernel, axis: Node) -> int:
