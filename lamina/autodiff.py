@@ -138,7 +138,6 @@ def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
     return put(g, winner, x.shape, axis), *(None for _ in index)
 
 
-# Of REDUCE, and of SCAN.
 def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
     """dx = g y x^(y - 1) and dy = g z ln x; both are 0 where the limit is: x^0 and 0^y, y >= 0.
     Wider selections (y = 0, say) would make mixed second derivatives wrong."""

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from lamina.errors import LaminaError, VerifyError
 from lamina.ir.kernel import points
-from lamina.kernel.schedule import Nest, axes_of, axis_lists
+from lamina.kernel.schedule import Nest, axis_lists
 from lamina.kernel.verify import names_of
 from lamina.simplify.index import terms_of
 
@@ -42,7 +42,7 @@ def check_nest(nest: Nest) -> None:
 
 
 def _order(nest: Nest) -> None:
-    order, axes = set(nest.order), set(axes_of(nest.kernel))
+    order, axes = set(nest.order), {one for some in axis_lists(nest.kernel) for one in some}
     require(len(order) == len(nest.order), "an axis is twice in the order")
     require(axes <= order, f"{names_of(axes - order)} is not in the order")
     require(order <= axes, f"{names_of(order - axes)} is in the order, and in no loop")

@@ -21,6 +21,7 @@ from lamina.ir.monoids import ADD, MUL, Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.kernel.schedule import LOCAL, TILES, Axes, Nest, operands_of
+from lamina.kernel.tiles import is_minor
 from lamina.simplify import index as ix
 
 LONGEST_COPY = 16  # neighbours that are copied without a loop
@@ -127,13 +128,6 @@ class NestPrinter(Target):
         return Value(name, value.dtype, value.lanes, value.mask)
 
     @contextmanager
-    def at(self, depth: int) -> Iterator[None]:
-        """Print into an outer scope."""
-        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
-        yield
-        self.scopes = inner
-
-    @contextmanager
     def opened(self, segment: Segment, order: Sequence[Node] = ()) -> Iterator[None]:
         """Open the loops of `segment` in the nest's order, then its tile; what is staged in the
         body of a loop is filled there. With another `order`, nothing is."""
@@ -173,7 +167,7 @@ class NestPrinter(Target):
         for rest in self.segments_of([axis for axis in store.axes if axis not in segment]):
             order = [axis for axis in store.axes if axis not in self.depth_of]
             runs = {axis: (segment | rest)[axis] for axis in order}
-            source = _contiguous_axis(store)
+            source = next((axis for axis in store.axes if is_minor(store.value, axis)), None)
             if source in runs and runs[source].how == "loop":
                 # Memory is read in its order: the fastest axis innermost, tiles as loops.
                 order.sort(key=lambda axis: axis is source)
@@ -331,7 +325,7 @@ class NestPrinter(Target):
         sums = [Accumulation(one, at) for one in whole for at in self.points(free_axes(one))]
         self._pass(axes, sums, riders)
         for one in sums:  # the identity where the reduction was empty
-            self._keep(one.fold, one.point, one.total or self.start(one.fold, 1))
+            self._keep(one.fold, one.point, one.total or self.start(one.fold, 1, depth))
 
     def _pass(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
         """Print loops over `axes` that add to `sums` and do `stores`, which wait no longer."""
@@ -378,8 +372,7 @@ class NestPrinter(Target):
         if not total and key not in one.running:
             # A part that is the same in every lane still counts once for each.
             lanes = max(map(self.lanes_of, one.fold.src))
-            with self.at(self.home(one.fold)):
-                one.running[key] = self.start(one.fold, lanes)
+            one.running[key] = self.start(one.fold, lanes, self.home(one.fold))
         self.update(one.fold.arg.monoid, total or one.running[key], operands)
 
     def _join(self, sums: Iterable[Accumulation]) -> None:
@@ -425,8 +418,8 @@ class NestPrinter(Target):
     def _prefix(self, node: Node, point: Point) -> None:
         """A running value, declared outside the loops of its axes and updated inside."""
         operands = tuple(self.value(one, point) for one in operands_of(node))
-        with self.at(min(self.depth_of[axis] for axis in bound_axes(node)) - 1):
-            running = self.start(node, max(one.lanes for one in operands))
+        outside = min(self.depth_of[axis] for axis in bound_axes(node)) - 1
+        running = self.start(node, max(one.lanes for one in operands), outside)
         self.update(node.arg.monoid, running, operands)
         self._keep(node, point, tuple(map(self.declare, running)))
 
@@ -435,14 +428,16 @@ class NestPrinter(Target):
         for part, value in enumerate(values):
             self.scopes[-1].cache[self.key(_component(node, part), point)] = value
 
-    def start(self, node: Node, lanes: int) -> Values:
-        """Declare accumulators of a reduction that hold the identity."""
+    def start(self, node: Node, lanes: int, depth: int) -> Values:
+        """Declare accumulators of a reduction that hold the identity, in an open scope."""
+        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
         dtypes = tuple(part.dtype for part in operands_of(node))
         started = []
         for identity, dtype in zip(node.arg.monoid.identity(dtypes), dtypes, strict=True):
             wide = Value("", dtype, lanes, 8 if dtype is bool_ and lanes > 1 else 0)
             text = self.widened(self.literal(const(identity, dtype)), wide)
             started.append(self.declare(wide._replace(text=text), mutable=True))
+        self.scopes = inner
         return tuple(started)
 
     def update(self, monoid: Monoid, running: Values, operands: Values) -> None:
@@ -510,13 +505,6 @@ def _vectors(axis: Node, count: int) -> list[Segment]:
         {axis: Run("vector", lanes, start=start) if lanes > 1 else Run("fixed", start)}
         for lanes, start in zip(powers, starts, strict=False)
     ]
-
-
-def _contiguous_axis(store: Store) -> Node | None:
-    """The axis along which what is staged was read at neighbouring places."""
-    loads = [node for node in toposort([store.value]) if node.op is Op.LOAD]
-    strides = (pair for load in loads for pair in ix.terms_of(load.src[0])[0].items())
-    return next((axis for axis, stride in strides if stride == 1 and axis in store.axes), None)
 
 
 def _component(fold: Node, part: int) -> Node:

@@ -43,7 +43,6 @@ class _Legalizer:
     def __init__(self) -> None:
         self.done: dict[Node, Node] = {}
         self.wide: dict[Node, Node] = {}  # of a small dtype: the same value as float32
-        self.unrounded: dict[Node, Node] = {}  # products of a small dtype: before rounding
 
     def visit(self, node: Node) -> Node:
         """`node`, whose operands have been visited, in operations that targets have."""
@@ -59,9 +58,9 @@ class _Legalizer:
             return self._cast(node, *operands)
         op = node.op
         if op in (Op.FOLD, Op.PREFIX):
-            op = node.arg.monoid.op
-            if node.arg.monoid is ADD:
-                operands = (self.unrounded.get(node.src[0], operands[0]), *operands[1:])
+            op, term = node.arg.monoid.op, node.src[0]
+            if node.arg.monoid is ADD and term.op is Op.MUL:  # before its rounding
+                operands = (Node(Op.MUL, tuple(map(self.widened, term.src))), *operands[1:])
         value = Node(node.op, operands, node.arg)
         if not dtype.is_small:
             return value
@@ -69,8 +68,6 @@ class _Legalizer:
             self.wide[node] = value
         if op is Op.NEG:
             return bitcast(bitcast(src[0], carrier(dtype)) ^ (1 << (dtype.bits - 1)), dtype)
-        if node.op is Op.MUL:
-            self.unrounded[node] = value
         return cast(value, dtype)
 
     def widened(self, node: Node) -> Node:

@@ -310,7 +310,8 @@ class Plan(NamedTuple):
 
 def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
     """The loop nest of `kernel` under `schedule`; raises FormatError if a move does not fit."""
-    nest = Nest(kernel, tuple(axes_of(kernel)), {})
+    order = dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes)
+    nest = Nest(kernel, tuple(order), {})
     for move in schedule:
         move.require(not nest.product, "tensorize comes last")
         move.require(not nest.fills or isinstance(move, Stage), "stage comes last")
@@ -355,11 +356,6 @@ def _parse_move(number: int, line: str) -> Any:
 def axis_lists(kernel: Kernel) -> list[Axes]:
     """The axes of every store, FOLD and PREFIX."""
     return [*(store.axes for store in kernel.stores), *filter(None, map(bound_axes, kernel.nodes))]
-
-
-def axes_of(kernel: Kernel) -> list[Node]:
-    """Every axis of a kernel: those of its stores in their order, then those of its folds."""
-    return list(dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes))
 
 
 def serial_axes(kernel: Kernel) -> frozenset[Node]:

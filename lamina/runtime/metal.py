@@ -59,7 +59,8 @@ class Device(Heap):
         self.queue = self.gpu.newCommandQueue()
         self.blocks: dict[int, Any] = {}  # of memory, by address
         self.released = 0  # blocks, whose addresses others may have now
-        self.running = deque[tuple[Any, list[str], object]]()  # with names of kernels
+        # Command buffers, with the names of kernels, and what must stay until they have ended.
+        self.running = deque[tuple[Any, list[str], object]]()
         limit = self.gpu.recommendedMaxWorkingSetSize() // 2
         super().__init__(limit, "metal", self.allocate, self.free)
 
@@ -77,13 +78,6 @@ class Device(Heap):
     def free(self, pointer: int) -> None:
         self.released += 1
         del self.blocks[pointer]
-
-    def submit(self, commands: Any, kernels: list[str], held: object) -> None:
-        """Start a command buffer, and wait for old ones where there are many. What it uses is
-        `held` until it has ended."""
-        commands.commit()
-        self.running.append((commands, kernels, held))
-        self.synchronize(_IN_FLIGHT)
 
     def synchronize(self, left: int = 0) -> None:
         while len(self.running) > left:
@@ -166,7 +160,9 @@ class MetalProgram:
             encoder.useResource_usage_(block, both)
         encoder.executeCommandsInBuffer_withRange_(indirect, (first, len(launches)))
         encoder.endEncoding()
-        device.submit(commands, [one.name for one in launches], recorded)
+        commands.commit()
+        device.running.append((commands, [one.name for one in launches], recorded))
+        device.synchronize(_IN_FLIGHT)
         return commands
 
     def _record(self, released: int, *pointers: int) -> Recorded:
