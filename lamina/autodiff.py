@@ -346,10 +346,9 @@ def _contributions(
     node: Node, adjoint: Node, live: Mask, cone: set[Node]
 ) -> Iterable[tuple[Node, Contribution]]:
     """What `node` adds to the adjoint of each operand in the cone."""
-    kind, monoid = node.op, getattr(node.arg, "monoid", ADD)
-    if node.dtype.is_complex:
-        kind = Op.COMPLEX
-    rule = VJP.get(kind) if monoid is ADD else VJP_OF.get(kind, {}).get(monoid)
+    kind = Op.COMPLEX if node.dtype.is_complex else node.op
+    monoid = node.arg.monoid if kind in VJP_OF else ADD
+    rule = VJP.get(kind) if monoid is ADD else VJP_OF[kind].get(monoid)
     if rule is None:
         name, of = node.op.name.lower(), type_text(node.dtype, node.shape)
         reason = NOT_DIFFERENTIABLE.get(kind) or f"{name} with {monoid} has no rule"

@@ -64,11 +64,10 @@ class Device(Heap):
         self.enter()
         self.stream = self.call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self.total = self.call("cuDeviceTotalMem", self.handle)
-        kinds, prefix = driver.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY"
-        sides = (getattr(kinds, f"{prefix}_{side}") for side in ("MAJOR", "MINOR"))
-        major, minor = (self.call("cuDeviceGetAttribute", one, self.handle) for one in sides)
-        most = kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        room = self.call("cuDeviceGetAttribute", most, self.handle)
+        asked = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR",
+                 "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")  # fmt: skip
+        kinds = (getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{one}") for one in asked)
+        major, minor, room = (self.call("cuDeviceGetAttribute", one, self.handle) for one in kinds)
         self.room, self.engine = room - _BARRIERS, major >= 9
         self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
         super().__init__(self.total // 2, self.name, self.allocate, self.free)
@@ -246,12 +245,9 @@ def compile_source(source: str, arch: str) -> bytes:
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", 0, [], [])
     flags = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"-default-device"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
-    size, read = (
-        (nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog) if code
-        else (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
-    )  # fmt: skip
-    result = bytes(size(program)[1])
-    read(program, result)
+    getter = f"nvrtcGet{'ProgramLog' if code else 'CUBIN'}"
+    result = bytes(getattr(nvrtc, f"{getter}Size")(program)[1])
+    getattr(nvrtc, getter)(program, result)
     nvrtc.nvrtcDestroyProgram(program)
     if code:
         reason = complaint(result.decode(errors="replace")) or code.name
