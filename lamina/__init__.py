@@ -16,7 +16,6 @@ from lamina.errors import LaminaError
 from lamina.explain import report as _report  # noqa: F401 (LAMINA_DEBUG prints with it)
 from lamina.jit import jit
 from lamina.options import Options, set_options, using
-from lamina.runtime.buffer import empty_cache, memory_stats
 from lamina.tensor.core import Tensor, default_device
 from lamina.tensor.creation import *  # noqa: F403
 from lamina.tensor.differentiate import *  # noqa: F403
@@ -36,9 +35,9 @@ newaxis = None
 
 __all__ = [
     "DType", "LaminaError", "Options", "Tensor", "bfloat16", "bool", "complex64", "complex128",
-    "default_device", "e", "empty_cache", "float8_e4m3fn", "float8_e5m2", "float16", "float32",
-    "float64", "inf", "int8", "int16", "int32", "int64", "jit", "memory_stats", "nan", "newaxis",
-    "pi", "random", "realize", "set_options", "uint8", "uint16", "uint32", "uint64", "using",
+    "default_device", "e", "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64", "inf",
+    "int8", "int16", "int32", "int64", "jit", "nan", "newaxis", "pi", "random", "realize",
+    "set_options", "uint8", "uint16", "uint32", "uint64", "using",
 ]  # fmt: skip
 for _part in list(vars(tensor).values()):
     __all__ += getattr(_part, "__all__", [])

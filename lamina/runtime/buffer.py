@@ -146,17 +146,6 @@ def heap_of(device: str) -> Heap:
     return _heaps[name]
 
 
-def empty_cache(device: str = "cpu") -> None:
-    """Return the memory that is kept for reuse to the system."""
-    heap_of(device).empty()
-
-
-def memory_stats(device: str = "cpu") -> dict[str, int]:
-    """Memory in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak`` live."""
-    heap = heap_of(device)
-    return {"allocated": heap.allocated, "cached": heap.cached, "peak": heap.peak}
-
-
 class Buffer:
     """`nbytes` bytes on `device`, from the address `pointer`, a multiple of 64; the content is
     whatever was there before. `exported`: a consumer outside lamina keeps this memory. Raises

@@ -1,20 +1,22 @@
-"""What the namespace can do: dtypes, their limits and conversions (array API, "inspection")."""
+"""What the namespace can do: dtypes, their limits and conversions (array API, "inspection"), the
+devices that there are, and their memory."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from lamina import dtypes
 from lamina.dtypes import DType
-from lamina.errors import ArgumentError, DTypeError
-from lamina.runtime import device_names
+from lamina.errors import ArgumentError, DTypeError, UnknownDeviceError
+from lamina.runtime.buffer import HOST_DEVICES, KINDS, heap_of
 from lamina.tensor.arguments import as_dtype, promote
 from lamina.tensor.core import Tensor, as_tensor, common_dtype, default_device, is_scalar
 
-__all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype",
-           "result_type"]  # fmt: skip
+__all__ = ["__array_namespace_info__", "astype", "can_cast", "empty_cache", "finfo", "iinfo",
+           "isdtype", "memory_stats", "result_type"]  # fmt: skip
 
 _KINDS = {
     "bool": "bool", "signed integer": "int", "unsigned integer": "uint", "integral": "int uint",
@@ -93,7 +95,11 @@ class NamespaceInfo:
         return default_device()
 
     def devices(self) -> list[str]:
-        return list(device_names())
+        names = list(HOST_DEVICES)
+        for present, _ in KINDS.values():
+            with contextlib.suppress(UnknownDeviceError):
+                names += present()
+        return names
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
         return {"real floating": dtypes.default_float, "complex floating": dtypes.default_complex,
@@ -118,3 +124,14 @@ def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleTy
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
         raise ArgumentError(f"__array_namespace__: version {api_version!r} is not supported")
     return sys.modules["lamina"]
+
+
+def empty_cache(device: str = "cpu") -> None:
+    """Return the memory that is kept for reuse to the system."""
+    heap_of(device).empty()
+
+
+def memory_stats(device: str = "cpu") -> dict[str, int]:
+    """Memory in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak`` live."""
+    heap = heap_of(device)
+    return {"allocated": heap.allocated, "cached": heap.cached, "peak": heap.peak}

@@ -7,7 +7,7 @@ import pytest
 import lamina as lm
 from lamina.cli import doctor
 from lamina.errors import UnknownDeviceError
-from lamina.runtime import buffer, cuda, device_names
+from lamina.runtime import buffer, cuda
 from lamina.runtime.buffer import KINDS, heap_of
 
 
@@ -34,4 +34,4 @@ def test_a_tensor() -> None:
 def test_the_survey() -> None:
     rows = {item: rest for item, *rest in doctor()}
     assert rows["cuda"] == ["the driver does not work: it is not installed", False, "install it"]
-    assert device_names() == ["cpu", "interp"]
+    assert lm.__array_namespace_info__().devices() == ["cpu", "interp"]

@@ -13,8 +13,8 @@ from lamina.errors import DTypeError, ShapeError
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import const, toposort
 from lamina.ir.ops import Op
-from lamina.runtime import device_names
 from lamina.tensor.core import Tensor
+from lamina.tensor.inspection import NamespaceInfo
 
 N = 20_000
 
@@ -189,7 +189,7 @@ def test_draws_are_equal_on_every_device() -> None:
                 random.permutation(100, seed=1).numpy(),
             ]
 
-    for device in device_names():
+    for device in NamespaceInfo().devices():
         for ours, reference in zip(draws(device), draws("interp"), strict=True):
             np.testing.assert_array_equal(ours, reference, device)
 

@@ -20,7 +20,7 @@ from lamina.errors import (
     UnknownDeviceError,
 )
 from lamina.explain.report import profile
-from lamina.runtime import device_names, metal
+from lamina.runtime import metal
 from lamina.runtime.buffer import Buffer, Launch, heap_of
 from tests.msl import fake
 from tests.msl.emulator import MslError
@@ -182,7 +182,7 @@ def test_a_program_without_kernels() -> None:
 
 def test_the_survey(device: metal.Device) -> None:
     assert ("metal", "an emulated GPU, 8 GiB", True, "") in doctor()
-    assert "metal" in device_names()
+    assert "metal" in lm.__array_namespace_info__().devices()
     with pytest.raises(UnknownDeviceError, match="there are metal"):
         Tensor([1.0], device="metal:1")
 
