@@ -124,18 +124,12 @@ def _extreme(g: Node, z: Node, x: Node) -> Contributions:
     return (select(loses, x.lift(0.0), _spread(z, share)),)
 
 
-def _extreme_at(g: Node, z: Node, value: Node, index: Node) -> Contributions:
-    """d value_i = g where i is the index that won, else 0."""
-    winner = _spread(z, Node(z.op, z.src, z.arg._replace(part=1)))
-    return select(index.eq(winner), _spread(z, g), value.lift(0.0)), None
-
-
-def _running_extreme(g: Node, z: Node, x: Node, *index: Node) -> Contributions:
+def _running_extreme(g: Node, z: Node, x: Node) -> Contributions:
     """dx_i = sum of g_k over the prefixes k whose extreme is x_i (the first, among equals)."""
     (axis,) = z.arg.axes
-    monoid = ARGMAX if z.arg.monoid in (MAX, ARGMAX) else ARGMIN
+    monoid = ARGMAX if z.arg.monoid is MAX else ARGMIN
     winner = Node(Op.SCAN, (x, build.places(x.shape, axis)), Reduce(monoid, (axis,), 1))
-    return put(g, winner, x.shape, axis), *(None for _ in index)
+    return (put(g, winner, x.shape, axis),)
 
 
 def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
@@ -263,14 +257,10 @@ VJP: dict[Op, Rule] = MOVES | {
 }
 
 VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
-    Op.REDUCE: {
-        MUL: _product, MAX: _extreme, MIN: _extreme, ARGMAX: _extreme_at, ARGMIN: _extreme_at,
-    },
-    Op.SCAN: {
-        MUL: _running_product, **dict.fromkeys((MAX, MIN, ARGMAX, ARGMIN), _running_extreme),
-    },
+    Op.REDUCE: {MUL: _product, MAX: _extreme, MIN: _extreme},
+    Op.SCAN: {MUL: _running_product, MAX: _running_extreme, MIN: _running_extreme},
     Op.SCATTER: {None: _overwrite, MAX: _scatter_extreme, MIN: _scatter_extreme},
-}  # fmt: skip
+}
 _COMPLEX = (Op.REAL, Op.IMAG, Op.COMPLEX)
 _DISCRETE = (Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT)
 NOT_DIFFERENTIABLE: dict[Op, str] = {
