@@ -62,8 +62,8 @@ class FormatError(LaminaError, ValueError):
 
 
 class VerifyError(LaminaError):
-    """A program that breaks an invariant of its dialect, or a rewrite rule that is malformed or
-    leads to no end; never the fault of whoever called."""
+    """A program that breaks an invariant of its dialect, or rewrite rules that lead to no end;
+    never the fault of whoever called."""
 
 
 class DeviceError(LaminaError, RuntimeError):

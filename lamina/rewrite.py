@@ -60,14 +60,8 @@ def equation(
     name: str, left: Node, right: Node | Scalar, guard: Callable[..., bool] | None = None
 ) -> Rule:
     """The rule `left` = `right`, used from left to right where `guard` holds: a function whose
-    parameters are named as the holes, of the nodes that they match. Raises VerifyError when `left`
-    is no operation or lacks a hole of `right`."""
-    right = left.lift(right)
-    if left.op is Op.HOLE:
-        raise VerifyError(f"rule {name}: the left side {left.arg.name} is not an operation")
-    if missing := _names(right) - _names(left):
-        raise VerifyError(f"rule {name}: the left side lacks {', '.join(sorted(missing))}")
-    forms = tuple(dict.fromkeys(_commuted(left)))
+    parameters are named as the holes, of the nodes that they match."""
+    right, forms = left.lift(right), tuple(dict.fromkeys(_commuted(left)))
 
     def apply(node: Node) -> Node | None:
         for form in forms:
@@ -92,10 +86,6 @@ def _fits(term: Node, node: Node, holes: dict[str, Node]) -> bool:
     return node.op is term.op and all(map(_fits, *operands, itertools.repeat(holes)))
 
 
-def _names(term: Node) -> set[str]:
-    return {one.arg.name for one in toposort([term]) if one.op is Op.HOLE}
-
-
 def _commuted(term: Node) -> Iterator[Node]:
     """Every form of a term by the commutativity of operations in it."""
     for src in itertools.product(*map(_commuted, term.src)):
@@ -105,15 +95,11 @@ def _commuted(term: Node) -> Iterator[Node]:
 
 
 class RuleSet:
-    """Rules that are used together, tried in the order given. Raises VerifyError when two have one
-    name."""
+    """Rules that are used together, tried in the order given."""
 
     def __init__(self, name: str, content: Iterable[Rule]) -> None:
         self.name, self.rules = name, tuple(content)
         self.by_op = {op: [one for one in self.rules if op in one.ops] for op in Op}
-        for rule_name, count in Counter(one.name for one in self.rules).items():
-            if count > 1:
-                raise VerifyError(f"rules {name}: two rules are called {rule_name}")
 
 
 Applied = tuple[str, Node, Node]  # the rule's name, the node before and after
