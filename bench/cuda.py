@@ -31,8 +31,8 @@ INTRODUCTION = (
     "the rounds of a peer's time divided by lamina's: **above 1 lamina is faster**. The noise is "
     "how far from 1 the ratio of a peer to itself was, or may well be; a ratio within it, and "
     "within 5 %, counts as 1. Results are compared with PyTorch's in float32, and in "
-    "float64 where memory is the bound. Written by `python -m bench cuda`; the samples are in the "
-    "JSON file beside this page."
+    "float64 where memory is the bound and for tf32. Written by `python -m bench cuda`; the "
+    "samples are in the JSON file beside this page."
 )
 Step = Callable[[], Any]
 
@@ -164,7 +164,8 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
     again, bound = samples.pop(AGAIN, None), samples.pop(LIMIT, ())
     if LAMINA in samples:
         # A sum of numbers of both signs is far smaller than what float32 rounds on the way.
-        wide = torch.float64 if case.bound and case.bound[0] == "copy" else torch.float32
+        copies = bool(case.bound) and case.bound[0] == "copy"
+        wide = torch.float64 if copies or case.tf32 else torch.float32
         exact = [one.to(wide) if one.is_floating_point() else one for one in arrays]
         want = _numpy(laid(case.function("torch")(torch, *exact)))
         got = _numpy(steps[LAMINA]())
@@ -181,10 +182,14 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
 def _section(group: Group, seed: int) -> Section:
     import torch
 
+    from lamina import options
+
     section = Section(group.title, group.columns(), notes=list(group.notes))
     for case in group.cases:
         assert isinstance(case, GpuCase)
-        row = _row(case, seed, section.notes)
+        torch.backends.cuda.matmul.allow_tf32 = case.tf32
+        with options.using(tf32=case.tf32):
+            row = _row(case, seed, section.notes)
         section.rows.append(row)
         print("  " + " | ".join(row.cells(group.columns())), file=sys.stderr, flush=True)
         gc.collect()

@@ -27,6 +27,7 @@ class Options:
     # ``[name]`` are for the kernel of that name, those before any such line for all others.
     schedule: str = ""
     search: int = 0  # schedules to measure for each kernel; the best one is kept on disk
+    tf32: bool = False  # round factors of float32 to 11 bits where a GPU has units for these
     threads: int = 0  # workers of the CPU device; 0: one a core
     cc: str = ""  # the C compiler; empty: clang, gcc, then the ziglang package
     cache_dir: str = ""  # where compiled kernels are kept; empty: the platform's cache folder

@@ -178,9 +178,10 @@ CPU = Backend(
 )  # fmt: skip
 OF_GPUS = Memory(in_blocks=False, cost=32, pitch=128)
 CUDA = Backend(OF_GPUS._replace(pads=False, nested=nested),
-               lambda kernel, _, knobs: schedule_for_gpu(kernel, True, knobs),
+               lambda kernel, options, knobs:
+                   schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
-METAL = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, False, knobs),
+METAL = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, "", knobs),
                 partial(gpu.print_program, MetalPrinter), MetalProgram)  # fmt: skip
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 

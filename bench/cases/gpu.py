@@ -21,10 +21,12 @@ CHANNELS_SECOND = "lamina.channels_second"
 @dataclass(frozen=True)
 class GpuCase(Case):
     """A case whose floats are of the dtype `kind`. channels_last: lamina's own arrays have the
-    second axis of PyTorch's as their last one, so has its result."""
+    second axis of PyTorch's as their last one, so has its result. tf32: products of float32 may
+    round their factors to 11 bits, everybody's."""
 
     kind: str = "float32"
     channels_last: bool = False
+    tf32: bool = False
 
 
 def _memory(kind: str) -> list[GpuCase]:
@@ -68,15 +70,17 @@ def _memory(kind: str) -> list[GpuCase]:
 
 def _product(name: str, m: int, k: int, n: int, goal: float, kind: str = "bfloat16",
              turned: str = "") -> GpuCase:  # fmt: skip
-    """An (m, k) by (k, n) product; `turned` names operands that lie transposed, of "a" and "b"."""
+    """An (m, k) by (k, n) product; `turned` names operands that lie transposed, of "a" and "b".
+    The kind "tf32" is float32 with rounded factors."""
     shapes = (k, m) if "a" in turned else (m, k), (n, k) if "b" in turned else (k, n)
 
     def multiply(_: Any, a: Any, b: Any) -> Any:
         return (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
 
-    return GpuCase(f"{name} {SHORT[kind]}", shapes, {ANY: multiply}, ("torch",),
-                   ("fma", 2.0 * m * k * n), (Target(goal, "torch"),),
-                   tolerance=1e-5 if kind == "float32" else 1e-2, kind=kind)  # fmt: skip
+    tf32, tolerance = kind == "tf32", {"float32": 1e-5, "tf32": 2e-3}.get(kind, 1e-2)
+    return GpuCase(f"{name} {SHORT.get(kind, kind)}", shapes, {ANY: multiply}, ("torch",),
+                   ("fma", 2.0 * m * k * n), (Target(goal, "torch"),), tolerance=tolerance,
+                   kind="float32" if tf32 else kind, tf32=tf32)  # fmt: skip
 
 
 def _epilogue(size: int) -> GpuCase:
@@ -156,7 +160,8 @@ GROUPS = {
             _product("16 x 4096 x 4096", 16, 4096, 4096, 0.95),
             *_gpt2(),
             _epilogue(4096),
-            *(_product(f"{size}", size, size, size, 0.9, "float32") for size in (1024, 4096)),
+            *(_product(f"{size}", size, size, size, goal, kind)
+              for kind, goal in (("float32", 0.9), ("tf32", 0.95)) for size in (1024, 4096)),
         ),
     ),
     "attention": Group(

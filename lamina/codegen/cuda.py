@@ -21,7 +21,7 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import Fold, Op
 from lamina.kernel.nested import Weight, factors_of, masks_of, scaled, weight_of
 from lamina.kernel.schedule import WARP, Nest
-from lamina.kernel.tiles import LINE, PRODUCTS, Product
+from lamina.kernel.tiles import LINE, PRODUCTS, Product, is_turned
 from lamina.runtime.buffer import Map
 from lamina.shape import Shape
 from lamina.simplify import index as ix
@@ -80,7 +80,7 @@ class CudaPrinter(GpuPrinter):
         self.room = atom.depth * LINE * (atom.m + atom.n) + lines
         corner = dict.fromkeys((*self.rows_inside, *self.unrolled), 0)  # of the block
         sizes = f"{atom.depth}, {atom.m}, {atom.n}, {lines}"
-        self.line(f"RINGS({ELEMENTS[atom.dtype]}, {sizes});")
+        self.line(f"RINGS({self.nest.product.split('_')[1]}, {sizes});")
         with self._function("FILL(tile, number, slot, full) {", [*self.grid, *others], "};"):
             self.scopes[-1].lines += self.indices(self.grid, "tile")
             self.scopes[-1].lines += self.indices(others, f"number / {blocks}")
@@ -227,7 +227,7 @@ class CudaPrinter(GpuPrinter):
         (row, _), (column, _) = sides
         ends = ix.both(*(ix.inside(*side) for side in sides))
         left = ", ".join(f"{end} - ({self.index_text(at, corner)})" for at, end in sides)
-        *_, nearest = ix.terms_of(row)[0]
+        (*_, nearest), name = ix.terms_of(row)[0], self.nest.product
         for number, store in enumerate(self.nest.kernel.stores):
             width, used = store.value.dtype.itemsize, len(self.results) * atom.m
             pitch = ix.terms_of(store.index)[0].get(nearest, 0)
@@ -236,7 +236,7 @@ class CudaPrinter(GpuPrinter):
             room = self.nest.kernel.parameters[store.parameter].size
             steps = (offset, pitch, room, *terms.values())
             if (
-                atom.dtype is not float32 and width in (2, 4) and len(self.results) < 2
+                not name.startswith("fma") and width in (2, 4) and len(self.results) < 2
                 and ix.both(store.condition) is ends and free_axes(others).isdisjoint(corner)
                 and not any(step * width % CHUNK for step in steps)
             ):  # fmt: skip
@@ -259,8 +259,9 @@ class CudaPrinter(GpuPrinter):
         rows, steps = sides = [[axis for axis in store.axes if axis.arg.reduce is one]
                                for one in (False, True)]  # fmt: skip
         row, turned = self._walk(rows, self.index_text(store.index, corner)), store.axes[0] in steps
+        across = is_turned(store.value, rows, steps)
         ends = [points(one) % part and points(one) for one, part in zip(sides, box, strict=True)]
-        flags = ", ".join(map(str, (int(turned), self.threads, *ends)))
+        flags = ", ".join(map(str, (int(turned) or 2 * across, self.threads, *ends)))
         head = f"FILL_TILE({side}, {row}, {step}, {flags}) {{"
         if found := self._map(store, box[turned], LINE // store.value.dtype.itemsize):
             self.maps[f"{side}_map"], places = found
@@ -326,7 +327,8 @@ class CudaPrinter(GpuPrinter):
                 corners.append((low, far, by))
                 places[at], more = ix.scale(axis, by, low), [*more, ix.scale(window, 1, -low)]
         box, jumps = (width, lines, *[1] * (len(places) - 2)), tuple(by * size for by in steps[1:])
-        array = value.arg.parameter, size, offset * size, extents, jumps, box, tuple(corners)
+        kind = "TFLOAT32" if "tf32" in self.nest.product else f"UINT{8 * size}"
+        array = value.arg.parameter, kind, offset * size, extents, jumps, box, tuple(corners)
         return array, places + more
 
     @contextmanager

@@ -6,7 +6,8 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 
 /* The sums of a thread, lines for results, and the rings of two factors: `depth` tiles of rows, then
    as many of columns, as far as blocks of this GPU may share memory, but for some to align it and for
-   barriers. Where no engine fills the rings while results are stored, they have the lines. */
+   barriers. Where no engine fills the rings while results are stored, they have the lines. A kind of
+   elements has a type in tiles. */
 #if __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030
 #define ROOM (226 << 10)
 #elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
@@ -21,30 +22,46 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 #else
 #define HAS_ENGINE 1
 #endif
+typedef u16 In_bf16; typedef u16 In_f16; typedef f32 In_f32; struct In_tf32 { u32 word; };
 #define RINGS(kind, most, rows, columns, lines) \
     f32 sums[columns / 2]; \
     constexpr int apart = HAS_ENGINE ? lines : 0, fit = (ROOM - apart) / ((rows + columns) * 128); \
     constexpr int depth = fit < most ? fit : most; \
     extern __shared__ __align__(1024) u8 shared[]; \
-    kind (*const left)[rows * 128 / sizeof(kind)] \
-        = (kind (*)[rows * 128 / sizeof(kind)])(shared + apart); \
-    kind (*const right)[columns * 128 / sizeof(kind)] \
-        = (kind (*)[columns * 128 / sizeof(kind)])(left + depth)
+    typedef In_##kind Kind; \
+    Kind (*const left)[rows * 128 / sizeof(Kind)] \
+        = (Kind (*)[rows * 128 / sizeof(Kind)])(shared + apart); \
+    Kind (*const right)[columns * 128 / sizeof(Kind)] \
+        = (Kind (*)[columns * 128 / sizeof(Kind)])(left + depth)
+
+/* Elements as they are in a tile; the engine rounds in the same way. */
+INLINE void put(u16 &to, u16 x) { to = x; }
+INLINE void put(f32 &to, f32 x) { to = x; }
+INLINE void put(In_tf32 &to, f32 x) {
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to.word) : "f"(x));
+#else
+    to.word = bits<u32>(x);  // which no unit reads
+#endif
+}
 
 /* Fills a tile with elements that are computed, a chunk of 16 bytes at a time, from `row` and
-   `step` on. Beyond `rows` and `steps`, where these are ends, nothing is read, and steps are zeros. */
-template <int turned, int threads, i64 rows, i64 steps, class T, int size, class Element>
+   `step` on. Beyond `rows` and `steps`, where these are ends, nothing is read, and steps are zeros.
+   Of a tile that lies along its steps (way 0) neighbouring threads fill chunks of a line or, where
+   rows are what memory has side by side (2), lines; the other way (1) is turned. */
+template <int way, int threads, i64 rows, i64 steps, class T, int size, class Element>
 INLINE void fill_tile(T (&tile)[size], i64 row, i64 step, Element element) {
-    constexpr int lanes = 16 / sizeof(T), width = 8 * lanes, height = size / width;
+    constexpr int lanes = 16 / sizeof(T), width = 8 * lanes, height = size / width, turned = way == 1;
     constexpr int lines = turned ? width : height, chunks = (turned ? height : width) / lanes;
     _Pragma("unroll") for (int i = threadIdx.x; i < lines * chunks; i += threads) {
-        const int line = i / chunks, chunk = i % chunks, first = chunk * lanes;
+        const int line = way == 2 ? i % lines : i / chunks, chunk = way == 2 ? i / lines : i % chunks;
+        const int first = chunk * lanes;
         union { T values[lanes]; uint4 all; } whole;
         _Pragma("unroll") for (int at = 0; at < lanes; at++) {
             const i64 r = row + (turned ? first + at : line);
             const i64 s = step + (turned ? line : first + at);
-            const T value = element(rows ? min(r, rows - 1) : r, steps ? min(s, steps - 1) : s);
-            whole.values[at] = steps && s >= steps ? 0 : value;
+            const auto value = element(rows ? min(r, rows - 1) : r, steps ? min(s, steps - 1) : s);
+            if (steps && s >= steps) put(whole.values[at], 0); else put(whole.values[at], value);
         }
         *(uint4 *)(tile + (chunk / 8 * lines + line) * width + (chunk % 8 ^ line % 8) * lanes) = whole.all;
     }
@@ -269,6 +286,99 @@ template <int N, int count> INLINE void wait_for_products(f32 (&)[count]) {}
     MULTIPLY(type, 256, "%128", "%129", "%130", "%131", "%132")
 SIZES(bf16)
 SIZES(f16)
+
+/* Of tf32, 32 steps. Tensor cores read these along the lines: only the left tile may be turned, and
+   is read by threads. Of the 16 rows of a warp and eight steps from 8 * `step` on, lane 4 * i + j has
+   rows i and i + 8 and steps j and j + 4; lanes of the second chunk read the latter first, from banks
+   that others do not read from. */
+INLINE void load_turned(u32 (&to)[4], u32 tile, int step) {
+    const int i = threadIdx.x % 32 / 4, high = i / 4, warp = threadIdx.x / 32 % 4;
+    const int line = threadIdx.x % 4 + high * 4;
+    const u32 from = tile + warp / 2 * 4096 + line * 128
+        + (((warp % 2 * 4 + high) ^ line) << 4) + i % 4 * 4;
+    u32 x[4];
+    _Pragma("unroll") for (int k = 0; k < 4; k++)
+        asm volatile("ld.shared.b32 %0, [%1];"
+                     : "=r"(x[k]) : "r"((from ^ (k % 2 * 32 + k / 2 * 576)) + step * 1024) : "memory");
+    _Pragma("unroll") for (int k = 0; k < 4; k++) to[k] = high ? x[k ^ 2] : x[k];
+}
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define MULTIPLY_TF32(n, A, B, C, D, E, F) \
+    INLINE void tf32_step(f32 (&d)[n / 2], u64 a, u64 b, bool more) { \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " C ", 0;\n" \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32" \
+                     " {" IN_##n "}, " A ", " B ", p, 1, 1;\n}" \
+                     : OUT_##n : "l"(a), "l"(b), "r"((int)more)); \
+    } \
+    INLINE void tf32_step(f32 (&d)[n / 2], const u32 (&x)[4], u64 b, bool more) { \
+        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " F ", 0;\n" \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32" \
+                     " {" IN_##n "}, {" A ", " B ", " C ", " D "}, " E ", p, 1, 1;\n}" \
+                     : OUT_##n : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(b), "r"((int)more)); \
+    }
+MULTIPLY_TF32(64, "%32", "%33", "%34", "%35", "%36", "%37")
+MULTIPLY_TF32(128, "%64", "%65", "%66", "%67", "%68", "%69")
+MULTIPLY_TF32(256, "%128", "%129", "%130", "%131", "%132", "%133")
+/* From registers, half of the steps are loaded while products of the other half run. */
+template <int turned_a, int, int count>
+INLINE void mma_tf32(f32 (&d)[count], u32 a, u32 b, bool more) {
+    const u32 first = a >> 4, second = b >> 4;
+    u32 x[4][4];
+    _Pragma("unroll") for (int step = 0; step < 4; step++) {
+        if (turned_a && step % 2 == 0) {
+            if (step) wait_for_products<1>(d);
+            load_turned(x[step], a, step);
+            load_turned(x[step + 1], a, step + 1);
+        }
+        if (step == 0 || turned_a && step == 2) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        if constexpr (turned_a)
+            tf32_step(d, x[step], descriptor(second + step * 2), step || more);
+        else
+            tf32_step(d, descriptor(first + step * 2), descriptor(second + step * 2), step || more);
+        if (step == 3 || turned_a && step == 1)
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    }
+}
+#elif __CUDA_ARCH__ >= 800
+template <int turned_a, int, int count>
+INLINE void mma_tf32(f32 (&d)[count], u32 a, u32 b, bool more) {
+    start(d, more);
+    _Pragma("unroll") for (int step = 0; step < 4; step++) {
+        u32 x[4], y[4];
+        if (turned_a) load_turned(x, a, step);
+        else load_pieces<0>(x, a, threadIdx.x / 32 % 4 * 16, step, false);
+        _Pragma("unroll") for (int j = 0; j < count / 4; j += 2) {
+            load_pieces<0>(y, b, j * 8, step, true);
+            _Pragma("unroll") for (int i = 0; i < 2; i++) {
+                f32 *to = d + (j + i) * 4;
+                asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                    : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3])
+                    : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[2 * i]), "r"(y[2 * i + 1]));
+            }
+        }
+    }
+}
+#else
+template <int turned> INLINE f32 element_of(u32 tile, int at, int step) {
+    const int line = turned ? step : at, along = turned ? at : step;
+    f32 x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x)
+                 : "r"(tile + along / 32 * 4096 + line * 128 + ((along % 32 / 4 ^ line % 8) << 4)
+                       + along % 4 * 4));
+    return x;
+}
+template <int turned_a, int, int count>
+INLINE void mma_tf32(f32 (&d)[count], u32 a, u32 b, bool more) {
+    const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+    start(d, more);
+    _Pragma("unroll 1") for (int step = 0; step < 32; step++) {
+        const f32 x[2] = {element_of<turned_a>(a, row, step), element_of<turned_a>(a, row + 8, step)};
+        _Pragma("unroll") for (int i = 0; i < count; i++)
+            d[i] += x[i / 2 % 2] * element_of<0>(b, i / 4 * 8 + column + i % 2, step);
+    }
+}
+#endif
 
 /* In float32, two steps at once. Of rows or columns, a turned tile has four neighbours in a chunk; of
    one that is not, neighbouring threads read neighbouring lines. */

@@ -28,8 +28,8 @@ BLOCKS = 1024  # that keep a GPU busy, though they end at different times
 SHARING = (256, 512)  # threads that share a row: those of few elements each, and of more
 
 
-def schedule_for_gpu(kernel: Kernel, tiles: bool, knobs: heuristic.Knobs) -> moves.Schedule:
-    """The heuristic's schedule; with `tiles`, blocks share those of products."""
+def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves.Schedule:
+    """The heuristic's schedule; with `wide`, the kind for float32, blocks share tiles."""
     plan = Planner(kernel, ACCESS, knobs)
     many = max(one.size for one in kernel.parameters) // FEW  # fewer indices do not count
     held = (one for one in kernel.parameters if one.dtype.is_float or one.size >= many)
@@ -38,7 +38,7 @@ def schedule_for_gpu(kernel: Kernel, tiles: bool, knobs: heuristic.Knobs) -> mov
     few = knobs.enough // max(points(plan.rows), 1)
     if few > 1 and len(moves.places_of(plan.kernel)) == 1:
         plan.do(moves.Deal(1 << few.bit_length(), plan.next_axis()))
-    if tiles and (atom := best_product(plan.kernel, knobs.atom)):
+    if wide and (atom := best_product(plan.kernel, wide, knobs.atom)):
         return (*plan.moves, Tensorize(atom))
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
     fold = contraction((store.value for store in kernel.stores), rows)

@@ -8,7 +8,7 @@ tensor cores and the copy engine of a GPU know this layout as the swizzle of 128
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, pairwise
 from typing import NamedTuple
@@ -56,11 +56,11 @@ class Product(NamedTuple):
 # neighbours, or of four steps in different banks.
 TILES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
 PRODUCTS = {
-    f"mma_{SHORT[dtype]}_{m}x{n}": Product(
+    f"mma_{kind}_{m}x{n}": Product(
         m, n, dtype, RING // (m + n), rate, ((m // 64, 4, 2, 8),) * 2, ((n // 8, 4, 2),) * 2,
         (0, 1, 3, 5), (4, 2, 6),
     )
-    for dtype in (bfloat16, float16)
+    for kind, dtype in {"bf16": bfloat16, "f16": float16, "tf32": float32}.items()
     for (m, n), rate in TILES.items()
 } | {
     f"fma_f32_{m}x{n}": Product(
@@ -84,13 +84,12 @@ class Tensorize(Move):
     def apply(self, nest: Nest) -> Nest:
         self.require(self.atom in PRODUCTS, f"an atom is one of {', '.join(PRODUCTS)}")
         self.require(not (nest.chains or nest.binding), "an axis is split or bound already")
-        atom, inside = PRODUCTS[self.atom], nested(nest.kernel)
-        arrays = inside.arrays if inside else factors(nest.kernel)
+        atom, inside, kind = PRODUCTS[self.atom], nested(nest.kernel), self.atom.split("_")[1]
+        arrays = inside.arrays if inside else factors(nest.kernel, kind)
         known = {value.dtype for value, *_ in arrays} == {atom.dtype}
         fits = not inside or (atom.m == GROUP and points(inside.column) <= atom.n <= GROUP)
         self.require(known and fits, f"that is no sum of products of {atom.dtype.name}")
-        turned = [is_minor(value, axes[-1]) and not is_minor(value, steps[-1])
-                  for value, axes, steps in arrays]  # fmt: skip
+        turned = [is_turned(*one) and (kind != "tf32" or one is arrays[0]) for one in arrays]
         splits = zip(arrays, turned, atom[:2], (atom.rows, atom.columns), strict=False)
         sides = [(axes, size, split[turn]) for (_, axes, _), turn, size, split in splits]
         number, fresh = count(1 + max(one.arg.number for one in nest.order)), dict[Node, Node]()
@@ -133,11 +132,12 @@ class Tensorize(Move):
         )  # fmt: skip
 
 
-def factors(kernel: Kernel) -> tuple[Array, ...]:
+def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
     """The two factors, of a dtype in the table, whose products a kernel's only reduction adds up
     for single elements, with the axes of rows, or of columns for the second, and of steps; nothing
     if it does not. Factors of 16 bits may be cast: their product is exact. Tiles walk several axes
-    as one: of steps if these are nowhere neighbours; of rows if results do so and steps are."""
+    as one: of steps if these are nowhere neighbours; of rows if results do so and steps are. Tensor
+    cores read steps of tf32 that lie apart through registers, which have rows: these come first."""
     folds = [one for one in kernel.nodes if bound_axes(one)]
     single = all(len(one.axes) == kernel.rows and one.monoid is None for one in kernel.stores)
     if not single or [(one.op, one.arg.monoid) for one in folds] != [(Op.FOLD, ADD)]:
@@ -165,8 +165,14 @@ def factors(kernel: Kernel) -> tuple[Array, ...]:
         sides.append(best([found] if joint else [(one,) for one in found]))
     if not (step and all(sides)):
         return ()
-    pairs = sorted(zip(parts, sides, strict=True), key=lambda one: worth(one[1]))
-    return tuple((value, axes, step) for value, axes in pairs)
+    rounds = kind == "tf32" and parts[0].dtype is float32
+    arrays = [(value, axes, step) for value, axes in zip(parts, sides, strict=True)]
+    return tuple(sorted(arrays, key=lambda one: (rounds > is_turned(*one), worth(one[1]))))
+
+
+def is_turned(value: Node, axes: Sequence[Node], steps: Sequence[Node]) -> bool:
+    """Are neighbours in memory rows or columns, and not steps?"""
+    return is_minor(value, axes[-1]) and not is_minor(value, steps[-1])
 
 
 def is_minor(value: Node, axis: Node) -> bool:
@@ -188,21 +194,23 @@ def share(atom: Product, tiles: int, steps: int) -> tuple[float, int, int]:
     return min(found)
 
 
-def best_product(kernel: Kernel, rank: int) -> str:
-    """The atom whose last block ends first, or next; "" where none is worth its while."""
+def best_product(kernel: Kernel, wide: str, rank: int) -> str:
+    """The atom whose last block ends first, or next, of the kind `wide` for float32; "" where none
+    is worth its while."""
     if inside := nested(kernel):
         columns = GROUP if points(inside.column) > GROUP // 2 else GROUP // 2
         return f"mma_{SHORT[inside.arrays[0][0].dtype]}_{GROUP}x{columns}"
-    if not (found := factors(kernel)):
+    if not (found := factors(kernel, wide)):
         return ""
     (first, row, _), (_, column, step) = found
+    kind = wide if first.dtype is float32 else SHORT[first.dtype]
     others = points(kernel.row_axes) // points(row + column)
     (inner,) = (points(axes) // points(step) for one in kernel.nodes if (axes := bound_axes(one)))
     steps = -(-points(step) * first.dtype.itemsize // LINE) * inner
     times = list[tuple[float, int, str]]()
     for name, atom in PRODUCTS.items():
-        if atom.dtype is first.dtype:
+        if f"_{kind}_" in name:
             tiles = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
             times.append((share(atom, tiles, steps)[0], tiles, name))
-    least = FEW if first.dtype is float32 else 1
+    least = FEW if kind == "f32" else 1
     return next((name for _, tiles, name in sorted(times)[rank:] if tiles >= least), "")

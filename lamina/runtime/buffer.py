@@ -103,10 +103,10 @@ _heaps = {name: Heap(_limit, name) for name in HOST_DEVICES}  # by the full name
 _opening = threading.Lock()
 
 
-# An array that a GPU's copy engine reads: the number of its argument, the bytes of an element, in
+# An array that a GPU's copy engine reads: the number of its argument, the kind of elements, in
 # bytes where it starts, its sizes, neighbours first, its other steps in bytes, and a box; where it
 # has pixels of windows, the first place of these along each axis, the last from the end, and steps.
-Map = tuple[int, int, int, Shape, Shape, Shape, tuple[Shape, ...]]
+Map = tuple[int, str, int, Shape, Shape, Shape, tuple[Shape, ...]]
 
 
 class Launch(NamedTuple):

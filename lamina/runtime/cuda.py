@@ -210,14 +210,14 @@ class CudaProgram:
 @functools.lru_cache(maxsize=4096)
 def _tensor_map(device: Device, pointer: int, array: Map) -> Any:
     """The driver's description of an array of the argument at `pointer`."""
-    driver, (_, size, offset, sizes, steps, box, corners) = device.driver, array
+    driver, (_, kind, offset, sizes, steps, box, corners) = device.driver, array
     longs, words = driver.cuuint64_t, driver.cuuint32_t
     if not device.engine:
         return driver.CUtensorMap()  # nothing reads it
     low, high, far = map(list, zip(*corners, strict=True)) if corners else ([], [], [])
     return device.call(
         f"cuTensorMapEncode{'Im2col' if corners else 'Tiled'}",
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_UINT{8 * size}"),
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"),
         len(sizes), pointer + offset, [*map(longs, sizes)], [*map(longs, steps)],
         *((low, high, *map(words, box[:2])) if corners else [[*map(words, box)]]),
         [*map(words, (1, *(far or box[2:]), 1))],

@@ -88,7 +88,7 @@ def test_other_numbers_make_schedules_that_print_and_verify() -> None:
                     if width:
                         moves = schedule_kernel(kernel, width, knobs)
                     else:
-                        moves = schedule_for_gpu(kernel, True, knobs)
+                        moves = schedule_for_gpu(kernel, rng.choice(["f32", "tf32"]), knobs)
                 except FormatError:
                     refused += 1
                     continue

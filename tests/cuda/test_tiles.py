@@ -16,6 +16,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor, options, pipeline
 from lamina.codegen import cuda as printer
+from lamina.codegen.c import KERNELS
 from lamina.codegen.cuda import CudaPrinter
 from lamina.errors import FormatError
 from lamina.ir import build
@@ -23,7 +24,7 @@ from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.kernel.schedule import parse, to_text
+from lamina.kernel.schedule import Nest, parse, to_text
 from lamina.kernel.tiles import PRODUCTS, UNITS, Tensorize, share
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Map
@@ -33,6 +34,7 @@ from tests.generators import leaf
 
 GPU = "cuda:0"
 TOLERANCE = {lm.bfloat16: 2e-2, lm.float16: 2e-3, lm.float32: 2e-5}
+TF32 = 2e-3  # 11 bits of each factor
 SIZES = [(64, 64, 64), (129, 65, 257), (200, 304, 408), (17, 33, 31), (256, 512, 1024)]
 WARP, BANKS = 32, 32
 
@@ -67,9 +69,10 @@ def run(
     with options.using(device=device):
         got = several(form(*map(Tensor, arrays)))
     lm.realize(*got)
+    tolerance = max(TOLERANCE[dtype], TF32 * options.current().tf32)
     for one, want in zip(got, wanted, strict=True):
         found, scale = one.numpy().astype(np.float64), np.abs(want).max()
-        np.testing.assert_allclose(found, want, TOLERANCE[dtype], TOLERANCE[dtype] * scale)
+        np.testing.assert_allclose(found, want, tolerance, tolerance * scale)
 
 
 def several(results: object) -> tuple[Any, ...]:
@@ -169,7 +172,8 @@ def elements(index: Node, at: Mapping[Node, Any]) -> Any:
 
 def copied(array: Map, start: Sequence[int], lines: int) -> Any:
     """Which element of an array the engine copies to each place of each line; -1 for zeros."""
-    _, size, offset, extents, steps, box, corners = array
+    _, kind, offset, extents, steps, box, corners = array
+    size = int(kind[-2:]) // 8
     flat, where = np.arange(lines)[:, None], [start[0] + np.arange(box[0])]
     if not corners:
         where += [start[1] + flat, *start[2:]]
@@ -255,16 +259,68 @@ def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> 
     pipeline.compile_sinks.cache_clear()
     for dtype, size in product(TOLERANCE, SIZES):
         run(lambda a, b: a @ b, [size[:2], size[1:]], dtype)
+    with options.using(tf32=True):
+        run(lambda a, b: a @ b, [(200, 304), (304, 408)], lm.float32)
     pipeline.compile_sinks.cache_clear()
 
 
-def planned(m: int, k: int, n: int, dtype: lm.DType, schedule: str = "") -> pipeline.Planned:
+@pytest.mark.parametrize("size", [*SIZES, (300, 5000, 700)], ids=str)
+@pytest.mark.parametrize("arch", ["", "sm_90"])  # which has no instructions of a single kind of GPU
+@pytest.mark.usefixtures("device")
+def test_sizes_and_orders_of_tf32(
+    size: tuple[int, int, int], arch: str, device: cuda.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "arch", arch or device.arch)
+    pipeline.compile_sinks.cache_clear()
+    m, k, n = size
+    with options.using(tf32=True):
+        run(lambda a, b: a @ b, [(m, k), (k, n)], lm.float32)
+        run(lambda a, b: a @ b.T, [(m, k), (n, k)], lm.float32)
+        run(lambda a, b: a.T @ b, [(k, m), (k, n)], lm.float32)
+        run(lambda a, b: a.T @ b.T, [(k, m), (n, k)], lm.float32)
+    pipeline.compile_sinks.cache_clear()
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.usefixtures("device")
+def test_forms_of_tf32(name: str) -> None:
+    with options.using(tf32=True):
+        run(*FORMS[name], lm.float32)
+
+
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+def test_only_the_left_tile_of_tf32_is_turned(turned: str) -> None:
+    a, b = (leaf(at, (512, 512), lm.float32) for at in range(2))
+    left, right = (Tensor.of(one, "cpu") for one in (a, b))
+    given = left.T if "a" in turned else left, right.T if "b" in turned else right
+    chosen = replace(options.current(), device=GPU, tf32=True)
+    (plan,) = pipeline.compile_source([(given[0] @ given[1]).node], chosen).plans.values()
+    assert isinstance(plan.nest, Nest)
+    assert plan.nest.product.startswith("mma_tf32")
+    lies = [one.axes[0].arg.reduce for one in plan.nest.tiles]
+    assert lies == [turned != "b", False]
+
+
+def test_float32_is_exact_unless_tf32_is_asked_for() -> None:
+    given = replace(options.current(), device=GPU)
+    a, b = (Tensor.of(leaf(at, (512, 512), lm.float32), "cpu") for at in range(2))
+    exact, rounded = (
+        pipeline.compile_source([(a @ b).node], one).text.partition(KERNELS)[2]
+        for one in (given, replace(given, tf32=True))
+    )
+    assert ("fma_f32" in exact, "tf32" in exact) == (True, False)
+    assert ("fma_f32" in rounded, "mma_tf32" in rounded) == (False, True)
+
+
+def planned(
+    m: int, k: int, n: int, dtype: lm.DType, schedule: str = "", tf32: bool = False
+) -> pipeline.Planned:
     """The program of a product of two matrices."""
     a, b = leaf(0, (m, k), dtype), leaf(1, (k, n), dtype)
     wide = [build.reshape(a, (m, k, 1)), build.reshape(b, (1, k, n))]
     left, right = (build.expand(one, (m, k, n)) for one in wide)
     result: Node = build.reduce(ADD, [1], left * right)
-    chosen = replace(options.current(), device=GPU, schedule=schedule)
+    chosen = replace(options.current(), device=GPU, schedule=schedule, tf32=tf32)
     return pipeline.compile_source([result], chosen)
 
 
@@ -275,6 +331,17 @@ def test_programs_compile(size: tuple[int, int, int], dtype: lm.DType) -> None:
     older = ["sm_75"] * (dtype is not lm.bfloat16)
     for arch in (*older, "sm_80", "sm_86", "sm_90a", "sm_100"):
         assert cuda.compile_source(planned(*size, dtype).text, arch)[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("turned", ["", "a", "ab"])
+@pytest.mark.usefixtures("nvrtc")
+def test_programs_of_tf32_compile(turned: str) -> None:
+    a, b = (Tensor.of(leaf(at, (200, 200), lm.float32), "cpu") for at in range(2))
+    value = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+    chosen = replace(options.current(), device=GPU, tf32=True)
+    text = pipeline.compile_source([value.node], chosen).text
+    for arch in ("sm_75", "sm_80", "sm_90a", "sm_100"):
+        assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
 
 
 def text_of(form: Callable[..., object], shapes: list[tuple[int, ...]], dtype: lm.DType) -> str:
