@@ -138,6 +138,9 @@ class CPrinter(NestPrinter):
         super().__init__(nest)
         self.function = name
         self.needed = needed  # of `TEXTS`, and the lanes of vectors
+        first, sums = nest.kernel.stores[0], nest.kernel.stores[-1]
+        carries = sums.monoid and sums.value.op is Op.FOLD and not nest.fills
+        self.carried_over = {*sums.axes} - {*first.axes} if carries else set()
 
     # Spelling.
 
@@ -236,6 +239,8 @@ class CPrinter(NestPrinter):
         # GCC 12 would take what it only widens apart, lane by lane, were the load not volatile.
         volatile = "volatile " if dtype.itemsize < 4 else ""
         text = f"*(const {volatile}{kind}u *)({array} + {start})"
+        for step in self.carried_over & {*ix.terms_of(index)[0]}:
+            self.line(f"AHEAD({array} + {start}, {ix.terms_of(index)[0][step]});")
         if stride != 1:
             elements = (f"{array}[{start} + {lane * stride}]" for lane in range(lanes))
             text = f"({kind}){{{', '.join(elements)}}}"

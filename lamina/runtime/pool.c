@@ -1,8 +1,8 @@
 /* The thread pool: made once in a process, shared by every program.
 
-   A job is n calls of body(arg, i). The caller and the workers take blocks of calls from a
-   counter until none is left; which thread makes which call is open, so a body may write only
-   what belongs to its i.
+   A job is n calls of body(arg, i). The caller and the workers each have a share of the calls with
+   a counter, from which they take blocks, and from those of others once theirs has none left; which
+   thread makes which call is open, so a body may write only what belongs to its i.
 
    One 32-bit word says everything the workers need: a generation that counts jobs, a bit that
    is set while the job can be joined, and the number of workers inside. A worker joins by adding
@@ -54,7 +54,6 @@ typedef struct {
 
 static struct {
     _Alignas(64) _Atomic uint32_t word;
-    _Alignas(64) _Atomic long next;
     _Alignas(64) _Atomic int parked;
     _Alignas(64) lamina_body body;
     void *arg;
@@ -63,6 +62,9 @@ static struct {
     _Atomic int cores;
     int created;                 /* workers that exist */
 } pool;
+
+/* The first call of each thread's share that is not taken. */
+static struct { _Alignas(64) _Atomic long next; } shares[MOST_THREADS];
 
 static pthread_mutex_t job_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -119,15 +121,27 @@ static int64_t now(void) {
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-static void take_blocks(void) {
+/* The first call of a thread's share. */
+static long share(int number, int count) {
+    return pool.n / count * number + pool.n % count * number / count;
+}
+
+/* Take blocks of thread `number`'s own share, whose memory its caches may hold from the job before
+   and whose counter nobody else is at, and then of what is left of the others'. */
+static void take_blocks(int number) {
     lamina_body body = pool.body;
     void *arg = pool.arg;
-    long n = pool.n, block = pool.block;
-    for (;;) {
-        long first = atomic_fetch_add_explicit(&pool.next, block, memory_order_relaxed);
-        if (first >= n) return;
-        long last = n - first < block ? n : first + block;
-        for (long i = first; i < last; i++) body(arg, i);
+    long block = pool.block;
+    int count = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
+    for (int turn = 0; turn < count; turn++) {
+        int whose = (number + turn) % count;
+        long end = share(whose + 1, count);
+        for (;;) {
+            long first = atomic_fetch_add_explicit(&shares[whose].next, block, memory_order_relaxed);
+            if (first >= end) break;
+            long last = end - first < block ? end : first + block;
+            for (long i = first; i < last; i++) body(arg, i);
+        }
     }
 }
 
@@ -166,7 +180,7 @@ static void *work(void *argument) {
         while (word & OPEN) {
             if (!atomic_compare_exchange_weak(&pool.word, &word, word + 1)) continue;
             generation = word & GENERATION;
-            take_blocks();
+            take_blocks(number);
             atomic_fetch_sub_explicit(&pool.word, 1, memory_order_release);
             break;
         }
@@ -215,13 +229,14 @@ static void run_job(long n, lamina_body body, void *arg) {
     pool.arg = arg;
     pool.n = n;
     pool.block = block > 1 ? block : 1;
-    atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    for (int i = 0; i < threads; i++)
+        atomic_store_explicit(&shares[i].next, share(i, threads), memory_order_relaxed);
     atomic_store_explicit(&pool.wanted, threads, memory_order_relaxed);
     uint32_t word = (atomic_load(&pool.word) & GENERATION) + NEXT_GENERATION;
     if (!(word & GENERATION)) word = NEXT_GENERATION; /* 0 is what new workers have seen */
     atomic_store(&pool.word, word | OPEN);
     if (atomic_load(&pool.parked)) wake();
-    take_blocks();
+    take_blocks(0);
     uint32_t alone = word | OPEN;
     for (uint32_t spins = 1; !atomic_compare_exchange_weak(&pool.word, &alone, word); spins++) {
         alone = word | OPEN;
