@@ -197,6 +197,8 @@ class NestPrinter(Target):
             full = Run("fixed", name, f"{name} < {count}" if count < axis.arg.size else "")
             last = Run("fixed", name, f"{name} == {count}")
         else:
+            if how == "dot":  # all of it at once
+                return [{axis: Run("fixed", 0)}]
             if how == "vector" and (not axis.arg.reduce or count.bit_count() == 1):
                 return _vectors(axis, count)
             full, last = Run("unroll" if how == "unroll" else "loop", count), Run("fixed", count)

@@ -28,7 +28,7 @@ from lamina.kernel.schedule import Nest, Plan
 from lamina.simplify import index as ix
 
 # Beside this file, in order.
-TEXTS = ("prelude.c", "arithmetic.c", "vectors.c", "floats.c", "math.c")
+TEXTS = ("prelude.c", "arithmetic.c", "vectors.c", "floats.c", "math.c", "dots.c")
 TYPES = SHORT | {bool_: "_Bool"}
 TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
@@ -274,6 +274,30 @@ class CPrinter(NestPrinter):
         if store.condition is not None:
             line = f"if ({self.value(store.condition, point).text}) {{ {line} }}"
         self.line(line)
+
+    # Dot products of four neighbours in each lane.
+
+    def result(self, root: Node, point: Point) -> Value:
+        quad = next((one for one in free_axes(root) if self.nest.bound(one) == "dot"), None)
+        if quad is None:
+            return super().result(root, point)
+        rows, words = self.vectors, list[str]()
+        axis, lanes = next(((one, rows[one]) for one in rows if one in free_axes(root)), (quad, 1))
+        wide, out = ix.axis(-1, 4 * lanes), Value("", int32, lanes)
+        self.starts[wide], self.depth_of[wide] = 4 * self.starts[axis], self.depth_of[quad]
+        self.need("dots.c", lanes)
+        for factor in (cast.src[0] for cast in root.src):
+            self.vectors = {quad: 4}
+            if axis in free_axes(factor):
+                lane = {axis: ix.floordiv(wide, 4), quad: ix.mod(wide, 4)}
+                factor, self.vectors = ix.replaced(factor, lane), {wide: 4 * lanes}
+            side = super().result(factor, point)
+            bits = out._replace(lanes=side.lanes // 4)
+            bits = bits._replace(text=f"BITS({self.type(side)}, {self.type(bits)}, {side.text})")
+            words.append(self.widened(bits, out))
+        self.vectors = rows
+        name = "_".join(TYPES[cast.src[0].dtype] for cast in root.src)
+        return self.declare(out._replace(text=f"dot_{name}_{self.type(out)}({', '.join(words)})"))
 
     # The function.
 

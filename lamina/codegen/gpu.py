@@ -40,7 +40,8 @@ class GpuPrinter(CPrinter):
     preludes: ClassVar[tuple[str, ...]]  # beside this file
 
     def __init__(self, nest: Nest, name: str) -> None:
-        tiles = {axis: "unroll" for axis in nest.order if nest.bound(axis) == "vector"}
+        unrolled = ("vector", "dot")
+        tiles = {axis: "unroll" for axis in nest.order if nest.bound(axis) in unrolled}
         nest = replace(nest, binding={**nest.binding, **tiles})
         super().__init__(nest, name, set())
         threads = [axis for axis in nest.order if nest.bound(axis) == "thread"]

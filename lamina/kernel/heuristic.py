@@ -218,6 +218,8 @@ def schedule_kernel(kernel: Kernel, vector_bytes: int, knobs: Knobs) -> moves.Sc
         plan.stage(_computed_from(plan.kernel, parameter), at)
     for last in plan.nest.row_loops[-1:]:
         plan.stage(needed_again(plan.kernel, Group.TRANSCENDENTAL), last)
+    for axis in moves.dot_axes(plan.kernel):
+        plan.bind(axis, "dot")
     return tuple(plan.moves)
 
 

@@ -13,9 +13,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
-from lamina.dtypes import int64
+from lamina.dtypes import int8, int32, int64, uint8
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store, bound_axes, free_axes, points
+from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.simplify import index as ix
@@ -24,7 +25,7 @@ SCRATCH = 4 << 20  # bytes of a thread's stack that a kernel may fill
 # Who runs an axis: the nest itself, the threads of the CPU's pool, and on a GPU those of a block
 # and the grid of blocks, or of threads where none is bound to those of a block.
 TILES = ("vector", "unroll")
-LOCAL = ("serial", *TILES)
+LOCAL = ("serial", *TILES, "dot")
 BINDINGS = (*LOCAL, "parallel", "grid", "thread")
 WARP = 32  # threads of a GPU that run in step
 Axes = tuple[Node, ...]
@@ -390,6 +391,25 @@ def places_of(kernel: Kernel) -> list[Node]:
 def operands_of(node: Node) -> Axes:
     """The operands of `node` but for the axes that it binds."""
     return node.src[: len(node.src) - len(bound_axes(node))]
+
+
+def dot_axes(kernel: Kernel) -> list[Node]:
+    """The axes over which all that runs adds up int32 products of four integers of 8 bits."""
+    fit: dict[Node, bool] = {}
+    for node in kernel.nodes:
+        for axis in bound_axes(node):
+            fit[axis] = fit.get(axis, True) and axis is node.src[-1] and _is_dot(node)
+    return [axis for axis, fits in fit.items() if fits]
+
+
+def _is_dot(node: Node) -> bool:
+    part, quad = node.src[0], node.src[-1]
+    adds = node.op is Op.FOLD and node.arg.monoid is ADD and part.dtype is int32
+    narrow = (
+        one.op is Op.CAST and one.src[0].dtype in (int8, uint8) and quad in free_axes(one)
+        for one in part.src
+    )  # fmt: skip
+    return adds and part.op is Op.MUL and quad.arg.size == 4 and all(narrow)
 
 
 def _swapped(axes: Axes, old: Axes, new: Axes) -> Axes:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from lamina.errors import FormatError
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
-from lamina.kernel.schedule import WARP, Nest, axis_lists, serial_axes
+from lamina.kernel.schedule import WARP, Nest, axis_lists, dot_axes, serial_axes
 
 
 def require(holds: object, problem: str) -> None:
@@ -49,6 +49,9 @@ def _bindings(nest: Nest) -> None:
             require(innermost is axis, f"the vector axis {name} is not the innermost of its chain")
             fits = lanes.bit_count() == 1 and lanes > 1
             require(fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ...")
+        if to == "dot":
+            fits = axis in dot_axes(nest.kernel)
+            require(fits, f"along {name} it is not four products of 8 bits that are added up")
 
 
 def _vectors(nest: Nest) -> None:
