@@ -154,12 +154,12 @@ def free_axes(node: Node) -> frozenset[Node]:
 
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
     """The reduction beneath `values` whose operands are each reused along a row axis that the
-    other varies along: what a register tile is for."""
+    other varies along, but is not reduced: what a register tile is for."""
     known = frozenset(rows)
     for fold in toposort(values):
         if fold.op is Op.FOLD:
             loads = [one for one in toposort(fold.src) if one.op is Op.LOAD]
-            vary = {free_axes(one) & known for one in loads}
+            vary = {(free_axes(one) & known).difference(bound_axes(fold)) for one in loads}
             if any(a - b and b - a for a in vary for b in vary):
                 return fold
     return None
