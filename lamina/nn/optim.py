@@ -152,7 +152,8 @@ class Optimizer:
         return self._counters[like.device].cast(like.dtype)
 
     def _corrected(self, average: Tensor, beta: float) -> Tensor:
-        """An average that started at zero, freed of that start: divided by 1 - beta ** step."""
+        """An average that started at zero, freed of that start: divided by 1 - beta ** step, whose
+        reciprocal all elements share."""
         if beta == 0.0:
             return average
         key = (average.device, average.dtype, beta)
@@ -160,8 +161,8 @@ class Optimizer:
             power = self._counter(average) * math.log(beta)
             kept = minimum(exp(power), 1.0 - 0.5**power.dtype.precision)
             # What exp loses near 1, log loses as well: expm1 in a few operations (Kahan).
-            self._shares[key] = (1.0 - kept) * where(power < -1.0, 1.0, power / log(kept))
-        return average / self._shares[key]
+            self._shares[key] = where(power < -1.0, 1.0, log(kept) / power) / (1.0 - kept)
+        return average * self._shares[key]
 
 
 @dataclass(eq=False, repr=False)

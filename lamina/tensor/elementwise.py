@@ -400,7 +400,7 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     if approximate == "none":
         return WIDE("gelu", lambda a: a * 0.5 * Node(Op.ERF, (a * math.sqrt(0.5),)) + a * 0.5, x)
     slope = math.sqrt(2 / math.pi) * 2
-    return WIDE("gelu", lambda a: a * _sigmoid((a + a * a * a * 0.044715) * slope), x)
+    return WIDE("gelu", lambda a: a * _sigmoid(a * (a * a * (slope * 0.044715) + slope)), x)
 
 
 def softplus(x: Any, beta: float = 1.0) -> Tensor:
