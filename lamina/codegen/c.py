@@ -138,9 +138,8 @@ class CPrinter(NestPrinter):
         super().__init__(nest)
         self.function = name
         self.needed = needed  # of `TEXTS`, and the lanes of vectors
-        first, sums = nest.kernel.stores[0], nest.kernel.stores[-1]
-        carries = sums.monoid and sums.value.op is Op.FOLD and not nest.fills
-        self.carried_over = {*sums.axes} - {*first.axes} if carries else set()
+        loops = () if nest.fills else nest.row_loops
+        self.carried_over = {*loops} - {*nest.kernel.stores[0].axes}
 
     # Spelling.
 
