@@ -169,9 +169,11 @@ class NestPrinter(Target):
             runs = {axis: (segment | rest)[axis] for axis in order}
             source = next((axis for axis in store.axes if is_minor(store.value, axis)), None)
             if source in runs and runs[source].how == "loop":
-                # Memory is read in its order: the fastest axis innermost, tiles as loops.
+                # Memory is read in its order: the fastest axis innermost, tiles as loops, but for
+                # vectors as long as that.
                 order.sort(key=lambda axis: axis is source)
-                runs = {axis: run._replace(how="loop") if run.how in TILES else run
+                rows = Run("vector", runs[source].extent)
+                runs = {axis: run._replace(how="loop") if run.how in TILES and run != rows else run
                         for axis, run in runs.items()}  # fmt: skip
                 if runs[source].extent in range(LONGEST_COPY + 1):
                     runs[source] = runs[source]._replace(how="unroll")

@@ -24,14 +24,16 @@ from lamina.ir.interpreter import fold
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
+from lamina.kernel.heuristic import suits
 from lamina.kernel.schedule import Nest, Plan
 from lamina.simplify import index as ix
 
 # Beside this file, in order.
-TEXTS = ("prelude.c", "arithmetic.c", "vectors.c", "floats.c", "math.c", "dots.c")
+TEXTS = ("prelude.c", "arithmetic.c", "vectors.c", "squares.c", "floats.c", "math.c", "dots.c")
 TYPES = SHORT | {bool_: "_Bool"}
 TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
+UNCACHED = 1 << 25  # bytes of an array of which caches keep nothing until it is read
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
@@ -231,7 +233,18 @@ class CPrinter(NestPrinter):
                 text = f"({self.value(condition, point).text} ? {text} : 0)"
             return Value(text, dtype)
         kind = self._vector(ELEMENTS[dtype], lanes)
-        if stride is None:
+        for across, size in self.unrolled.items():
+            if size == lanes and stride not in (1, None) and suits(across, *node.src) == 1:
+                there = "1" if condition is None else self.value(condition, point).text
+                rows = f"{array} + {self.index_text(index, point | {across: 0})}, {stride}, {there}"
+                self._names += 1
+                self.need("squares.c", lanes)
+                self.line(f"SQUARE({kind}, t{self._names}, {lanes}, {rows})")
+                for place in range(lanes):
+                    column = self._loaded(f"t{self._names}[{place}]", dtype, lanes)
+                    self.scopes[-1].cache[self.key(node, point | {across: place})] = column
+                return self.scopes[-1].cache[self.key(node, point)]
+        if stride != 1:
             values = [self.value(node, one).text for one in self._each_lane(axis, point)]
             return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
         start = self.index_text(index, point)
@@ -240,9 +253,6 @@ class CPrinter(NestPrinter):
         text = f"*(const {volatile}{kind}u *)({array} + {start})"
         for step in self.carried_over & {*ix.terms_of(index)[0]}:
             self.line(f"AHEAD({array} + {start}, {ix.terms_of(index)[0][step]});")
-        if stride != 1:
-            elements = (f"{array}[{start} + {lane * stride}]" for lane in range(lanes))
-            text = f"({kind}){{{', '.join(elements)}}}"
         if condition is not None:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, dtype, lanes)
@@ -269,7 +279,10 @@ class CPrinter(NestPrinter):
         text = self.widened(value, old)
         if old.mask:
             text = f"({kind})({text}) & 1"
-        line = f"{target} = {text};"
+        kernel, used = self.nest.kernel, store.monoid or store.parameter in self.read
+        once = not (used or kernel.blocks or kernel.stores[1:])
+        large = kernel.parameters[store.parameter].nbytes >= UNCACHED
+        line = f"STREAM({target}, {text})" if once and large else f"{target} = {text};"
         if store.condition is not None:
             line = f"if ({self.value(store.condition, point).text}) {{ {line} }}"
         self.line(line)

@@ -10,6 +10,15 @@ typedef void (*lamina_parallel_fn)(long, void (*)(void **, long), void **);
 #define SCALAR(f, From, To) INLINE To f(From x) { return f##x1((From##x1){x})[0]; }
 #define BITS(From, To, x) ((union { From from; To to; }){x}).to
 
+/* A store of a whole line goes past the caches: what is in memory there need not be read before. */
+#ifdef __AVX512F__
+#define STREAM(target, ...) \
+    if (sizeof(target) < 64 || (u64)&target % 64) target = __VA_ARGS__; \
+    else __asm__("vmovntps %1, %0" : "=m"(target) : "v"(__VA_ARGS__));
+#else
+#define STREAM(target, ...) target = __VA_ARGS__;
+#endif
+
 struct lamina_time { long seconds, nanoseconds; };
 int clock_gettime(int, struct lamina_time *);
 static double lamina_clock(void) {
@@ -28,6 +37,7 @@ static double lamina_clock(void) {
    that end too soon to be worth following. Near the cores, but not among what this step uses. */
 #define AHEAD(place, by) __builtin_prefetch(place + (by), 0, 2)
 #define SCRATCH __attribute__((aligned(64)))
+#define SQUARE(kind, name, lanes, ...) kind name[lanes]; square_##kind(name, __VA_ARGS__);
 #define AT(number, offset) ((u8 *)buffers[number] + offset)
 #define LINK(kernel, ...) { void *c[] = {__VA_ARGS__}; kernel(c, chunk); }
 #define CHAIN(name, bytes, steps, ...) \

@@ -107,7 +107,7 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     rows, knobs = plan.kernel.row_axes, plan.knobs
     around = max(points(rows) // best.arg.size, 1)
     lanes, tall = _lanes(plan, best, max(knobs.enough // around, 1)), plan.width
-    across = None if plan.inner() else next(iter(turned(plan, best, WARP).values()), None)
+    across = None if plan.inner() else turned(plan, best, WARP)
     if fold is not None:
         *_, across = None, *reusing(plan, fold, best)
         lanes, tall = max(lanes, knobs.unroll), knobs.rows

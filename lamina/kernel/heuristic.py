@@ -6,7 +6,7 @@
 3. A contraction gets a register tile: an outer product where a row axis is vectorised, a block of
    dot products where the reduction is.
 4. An operand whose neighbours in memory are far apart in the order of the loops, or in the cache's
-   eyes the same place, is staged: panels of a product, blocks of a transpose.
+   eyes the same place, is staged in panels of a product, or read in squares that registers turn.
 5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
 """
 
@@ -56,8 +56,7 @@ class Knobs(NamedTuple):
     ragged: int = 48  # elements of a row that wastes lanes unless vectors divide it
     tall: int = 128  # rows that pay for staging an operand that lies across
     far: int = 1024  # elements between rows that compete for the same lines of a cache
-    turn: int = 16  # rows and columns of the block that a transpose stages
-    pages: int = 512  # rows that transposed blocks keep to, so that the processor finds their pages
+    turn: int = 16  # rows and columns that make reading squares of a transpose pay
     enough: int = 1 << 15  # threads that keep a GPU busy
     registers: int = 64  # of a thread for what several passes over a row need
     atom: int = 0  # of those for a product, best first
@@ -174,16 +173,15 @@ def store_score(kernel: Kernel, axis: Node) -> int:
     return sum(suits(axis, store.index, store.condition) for store in kernel.stores)
 
 
-def turned(plan: Planner, row: Node, least: int) -> dict[int, Node]:
-    """The parameters that lie along another row axis, not along `row`, and that axis, if both have
-    `least` elements."""
-    return {
-        load.arg.parameter: axis
-        for load in reads(plan.kernel)
-        for axis in plan.rows
+def turned(plan: Planner, row: Node, least: int) -> Node | None:
+    """The row axis along which a parameter lies that does not along `row`, if both have `least`
+    elements."""
+    found = (
+        axis for load in reads(plan.kernel) for axis in plan.rows
         if suits(row, *load.src) == -1 and suits(axis, *load.src) == 1
         and min(row.arg.size, axis.arg.size) >= least
-    }  # fmt: skip
+    )  # fmt: skip
+    return next(found, None)
 
 
 def _work(kernel: Kernel) -> int:
@@ -259,7 +257,7 @@ def _vector_strip(plan: Planner, row: Node) -> None:
     across = turned(plan, row, plan.knobs.turn)
     folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
     columns, steps = _carried(plan, folds[0], row, 1) if folds else (0, 0)
-    if across and not plan.inner():
+    if across is not None and not plan.inner():
         _turn(plan, row, across)
     elif steps:
         panel, row = plan.split(row, columns)
@@ -286,18 +284,16 @@ def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, in
     return (columns, steps) if columns and _is_distant(plan, fold, row, steps) else (0, 0)
 
 
-def _turn(plan: Planner, row: Node, turned: dict[int, Node]) -> None:
-    """Read blocks along the axis where an operand's neighbours lie, write them along `row`."""
-    across, far = next(iter(turned.values())), list[Node]()
-    pages, side = plan.knobs.pages, plan.knobs.turn
-    numbers = [number for number, axis in turned.items() if axis is across]
-    if min(row.arg.size, across.arg.size) >= 2 * pages:
-        (outer, across), (outer_row, row) = (plan.split(axis, pages) for axis in (across, row))
-        far = [outer, outer_row]
-    (outer, inner), (outer_row, inner_row) = (plan.split(axis, side) for axis in (across, row))
-    plan.reorder([*far, outer, outer_row, inner, inner_row])
+def _turn(plan: Planner, row: Node, across: Node) -> None:
+    """Read squares along `across`, where an operand's neighbours lie, and write lines along `row`;
+    registers turn them where there is little to compute."""
+    size = plan.kernel.stores[0].value.dtype.itemsize
+    outer_row, inner_row = plan.split(row, max(plan.width, plan.vector_bytes // size))
+    outer, inner = plan.split(across, plan.width)
+    plan.reorder([outer_row, outer, inner, inner_row])
     plan.vectorize(inner_row)
-    plan.staged += [(number, outer_row) for number in numbers]
+    if sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes) <= plan.knobs.unroll:
+        plan.bind(inner, "unroll")
 
 
 def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:

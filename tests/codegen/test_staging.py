@@ -73,14 +73,6 @@ def _noted(apply: Callable[[Carry, Nest], Nest], seen: list[str]) -> Callable[[C
     return noted
 
 
-@pytest.mark.parametrize("shape", [(1100, 1200), (2, 40, 33), (1024, 1025)])
-def test_blocks_of_a_transpose_are_staged(staged: list[int], shape: tuple[int, ...]) -> None:
-    a = _array(*shape)
-    found = lm.matrix_transpose(lm.asarray(a)).contiguous().numpy()
-    np.testing.assert_array_equal(found, np.swapaxes(a, -1, -2))
-    assert staged == [1]
-
-
 @pytest.mark.parametrize(("m", "wanted"), [(64, 0), (150, 1)])
 def test_a_transposed_operand_is_packed_for_many_rows(
     staged: list[int], m: int, wanted: int
@@ -142,16 +134,6 @@ def test_what_is_packed_already_is_not_packed_again(staged: list[int]) -> None:
     found = lm.asarray(a) @ (lm.asarray(b) * lm.asarray(mask)).T
     np.testing.assert_allclose(found.numpy(), a @ (b * mask).T, atol=2e-3)
     assert staged[-1] == 1
-
-
-def test_transposes_go_through_blocks(staged: list[int]) -> None:
-    a, b = _array(70, 90), _array(90, 70)
-    found = (lm.asarray(a).T.exp() + lm.asarray(b)).contiguous()
-    np.testing.assert_allclose(found.numpy(), np.exp(a.T) + b, rtol=1e-5, atol=1e-5)
-    c = _array(5, 33, 40)
-    moved = lm.asarray(c).permute((0, 2, 1)).contiguous()
-    np.testing.assert_array_equal(moved.numpy(), np.swapaxes(c, 1, 2))
-    assert staged == [1, 1]
 
 
 def test_sums_across_rows_read_wide_strips(staged: list[int]) -> None:

@@ -1,0 +1,156 @@
+"""What lies across is read in squares, and what no cache holds is written past the caches."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lamina as lm
+from lamina import pipeline
+from lamina.codegen import c
+from lamina.dtypes import float32
+from lamina.ir.node import Node
+from lamina.ir.ops import BufferRef, Op
+from lamina.kernel.heuristic import schedule_kernel
+from lamina.runtime.buffer import Buffer
+from tests.codegen.running import leaf
+from tests.programs import execute_on_buffers
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+VECTOR_BYTES = 64
+KINDS = ("float32", "float64", "float16", "bfloat16", "int8", "uint16", "int64", "bool")
+SIZES = (1, 5, 16, 17, 31, 40, 64, 77)
+RNG = np.random.default_rng(11)
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The source of each program that is compiled, for vectors of 64 bytes."""
+    found: list[str] = []
+    printed = c.print_program
+
+    def noted(*arguments: object) -> str:
+        found.append(printed(*arguments).partition(c.KERNELS)[2])  # type: ignore[arg-type]
+        return printed(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(c, "print_program", noted)
+    monkeypatch.setattr(
+        pipeline, "schedule_kernel",
+        lambda kernel, _, knobs: schedule_kernel(kernel, VECTOR_BYTES, knobs),
+    )  # fmt: skip
+    pipeline.compile_sinks.cache_clear()
+    return found
+
+
+def _array(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("shape", [(1100, 1200), (2, 40, 33), (1024, 1025), (70, 90)])
+def test_transposes_are_read_in_squares(texts: list[str], shape: tuple[int, ...]) -> None:
+    a = _array(*shape)
+    found = lm.matrix_transpose(lm.asarray(a)).contiguous().numpy()
+    np.testing.assert_array_equal(found, np.swapaxes(a, -1, -2))
+    assert all("SQUARE(f32x16, " in text for text in texts)
+
+
+def test_what_is_added_to_a_transpose_is_read_as_it_lies(texts: list[str]) -> None:
+    a, b = _array(70, 90), _array(90, 70)
+    found = (lm.asarray(a).T * 2 + lm.asarray(b)).numpy()
+    np.testing.assert_allclose(found, a.T * 2 + b, rtol=1e-6, atol=1e-6)
+    (text,) = texts
+    assert "SQUARE(f32x16, " in text
+
+
+def test_long_expressions_are_not_repeated_for_each_row_of_a_square(texts: list[str]) -> None:
+    a = _array(70, 90)
+    found = lm.asarray(a).T.tanh().sin().exp().cos().numpy()
+    np.testing.assert_allclose(found, np.cos(np.exp(np.sin(np.tanh(a.T)))), rtol=1e-5, atol=1e-5)
+    (text,) = texts
+    assert "SQUARE(" not in text
+
+
+def test_transposed_operands_of_products_are_packed_in_squares(texts: list[str]) -> None:
+    a, b = _array(150, 75), _array(301, 75)
+    found = (lm.asarray(a) @ lm.asarray(b).T).numpy()
+    np.testing.assert_allclose(found, a @ b.T, atol=2e-3)
+    (text,) = texts
+    assert "SQUARE(f32x16, " in text
+
+
+def test_what_is_padded_is_zero_in_a_square(texts: list[str]) -> None:
+    a = _array(2, 20, 33)
+    padded = lm.pad(lm.asarray(a), ((1, 1), (0, 0), (0, 0)))
+    found = lm.matrix_transpose(padded).contiguous().numpy()
+    right = np.swapaxes(np.pad(a, ((1, 1), (0, 0), (0, 0))), 1, 2)
+    np.testing.assert_array_equal(found, right)
+    (text,) = texts
+    assert "SQUARE(f32x16, " in text
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_permutations_of_slices(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(2, 4))
+    shape = [data.draw(st.sampled_from(SIZES if rank < 4 else SIZES[:5])) for _ in range(rank)]
+    order = data.draw(st.permutations(range(rank)))
+    cuts = tuple(slice(data.draw(st.integers(0, min(size - 1, 2))), None) for size in shape)
+    kind = data.draw(st.sampled_from(KINDS))
+    x = lm.asarray(_array(*shape) * 9).cast(getattr(lm, kind))
+    found = x[cuts].permute(tuple(order)).contiguous().cast(lm.float64)
+    right = x.cast(lm.float64).numpy()[cuts].transpose(order)
+    np.testing.assert_array_equal(found.numpy(), right)
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (40, 33), (7, 5)])
+def test_what_no_cache_holds_is_streamed(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(c, "UNCACHED", 64)
+    a = _array(*shape)
+    found = lm.asarray(a).T.contiguous(), lm.asarray(a) * 2
+    lm.realize(*found)
+    for one, right in zip(found, (a.T, a * 2), strict=True):
+        np.testing.assert_array_equal(one.numpy(), right)
+    assert any("STREAM(" in text for text in texts)
+
+
+def _unaligned(array: np.ndarray, shift: int, memory: object) -> Node:
+    """A BUFFER node over `memory`, so many bytes behind a line."""
+    start = -(-ctypes.addressof(memory) // 64) * 64 + shift  # type: ignore[arg-type]
+    storage = Buffer.wrap(start, array.nbytes, "cpu", memory)
+    return Node(Op.BUFFER, (), BufferRef(storage, array.shape, float32, "cpu"))
+
+
+@pytest.mark.parametrize("shift", [0, 4, 32, 60])
+def test_streams_need_no_alignment(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, shift: int
+) -> None:
+    monkeypatch.setattr(c, "UNCACHED", 64)
+    a = _array(96, 128)
+    memory = (ctypes.c_char * (a.nbytes + 128))()
+    target = _unaligned(a.T, shift, memory)
+    moved = Node(Op.PERMUTE, (leaf(a),), (1, 0))
+    (buffer,) = execute_on_buffers([Node(Op.ASSIGN, (target, moved))], "cpu")
+    found = np.frombuffer(buffer.view(), np.float32).reshape(a.T.shape)
+    np.testing.assert_array_equal(found, a.T)
+    (text,) = texts
+    assert "STREAM(" in text
+
+
+def test_what_is_read_in_place_is_not_streamed(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(c, "UNCACHED", 64)
+    a = _array(64, 64)
+    x = leaf(a)
+    doubled = Node(Op.ADD, (x, x))
+    (buffer,) = execute_on_buffers([Node(Op.ASSIGN, (x, doubled))], "cpu")
+    found = np.frombuffer(buffer.view(), np.float32).reshape(a.shape)
+    np.testing.assert_array_equal(found, 2 * a)
+    (text,) = texts
+    assert "STREAM(" not in text
