@@ -18,7 +18,7 @@ from lamina.explain.report import KernelRecord, profile
 from lamina.options import Options, current
 from lamina.runtime.buffer import KINDS, heap_of
 from lamina.runtime.compiler import REMEDY, Compiler, survey
-from lamina.runtime.cpu import disk_cache, thread_count, usable_cores
+from lamina.runtime.cpu import disk_cache, usable_cores
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,7 +119,7 @@ def doctor(options: Options | None = None) -> list[Row]:
     """What lamina finds on this machine: (item, finding, whether it is fine, a command that mends
     it if there is one)."""
     options = options or current()
-    threads = f"{thread_count(options)} on {usable_cores()} usable cores"
+    threads = f"{options.threads or usable_cores()} on {usable_cores()} usable cores"
     return [
         *_compiler_rows(options),
         _cache_row(options),

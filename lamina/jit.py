@@ -16,18 +16,21 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 from lamina import random
 from lamina.errors import CompilerNotFoundError, JitError
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import BufferRef, Op
+from lamina.ir.ops import Op
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
+from lamina.runtime.cpu import CpuProgram
+from lamina.runtime.profile import counter, runs
+from lamina.shape import prod
 from lamina.tensor import realize as memory
 from lamina.tensor.complex_parts import split_complex
 from lamina.tensor.core import Tensor
@@ -35,9 +38,9 @@ from lamina.tensor.differentiate import map_tree
 
 __all__ = ["jit"]
 
-_MOST_ATTEMPTS = 8
 _HOLDERS = 3  # references to a node that nobody else sees: its tensor's, ours, the counter's
 _kind = attrgetter("node.shape", "node.dtype", "device", "_requires_grad")  # of a tensor
+_kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "grad")
 
 
 class jit:  # noqa: N801  a decorator, written as a function's name
@@ -54,6 +57,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         functools.update_wrapper(self, function)
         self.function = function
         self._programs: dict[Hashable, _Program] = {}
+        self._quick: dict[Hashable, tuple[Options, Callable[..., Any]]] = {}
         self._last: dict[str, Hashable] = {}  # what each argument was when last compiled
         self._lock = threading.RLock()
 
@@ -65,15 +69,24 @@ class jit:  # noqa: N801  a decorator, written as a function's name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         options = current()
+        if memory.stand_ins.get() is not None:
+            return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
+        if self._quick and not runs:
+            try:  # what short programs wait for: of tensors alone, each given once
+                known, call = self._quick[len({*args}), len(kwargs), *map(_kind_and_grad, args)]
+            except (AttributeError, LookupError, TypeError):
+                known = None
+            if known is options:
+                return call(args)
         found: dict[int, Tensor] = {}
         parts = [options, _signature(kwargs, found) if kwargs else ()]
-        for value in args:  # a loop, because this is what calls wait for
+        for value in args:  # a loop, because this is what other calls wait for
             parts.append(_signature(value, found))
         key, tensors = tuple(parts), list(found.values())
-        if memory.stand_ins.get() or memory.differentiating.get():
-            return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
         program = self._programs.get(key)
         if program is not None and program.is_pure:
+            if program.quick and not kwargs and [*map(id, args)] == [*map(id, tensors)]:
+                self._quick[len(args), 0, *map(_kind_and_grad, args)] = options, program.quick
             return program.call(tensors)
         with self._lock:
             program = self._programs.get(key)
@@ -109,8 +122,7 @@ def _signature(value: Any, tensors: dict[int, Tensor]) -> Hashable:
         if id(value) in tensors:
             return "again", list(tensors).index(id(value))
         one = tensors[id(value)] = value if isinstance(value, Tensor) else Tensor(value)
-        node, grad = one.node, one.grad
-        own = node.shape, node.dtype, one.device, one._requires_grad
+        own, grad = _kind(one), one.grad
         return own if grad is None else (own, _signature(grad, tensors))
     if isinstance(value, dict):
         return dict, tuple((key, _signature(one, tensors)) for key, one in value.items())
@@ -141,10 +153,8 @@ def _is_lost(part: Hashable) -> bool:
 class _Traced(Buffer):
     """The memory of a stand-in: there is none."""
 
-    __slots__ = ()
-
     def __init__(self, nbytes: int, device: str) -> None:
-        self.device, self.nbytes, self._block = device, nbytes, 0
+        self.device, self.nbytes = device, nbytes
 
     @property
     def pointer(self) -> int:  # type: ignore[override]
@@ -163,8 +173,8 @@ class _Handle:
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
-        self.node, self.grad = tensor.node, tensor.grad
-        self.assigned, self.target = tensor.assigned, tensor.target
+        self.state = tensor.node, tensor.grad, tensor.assigned, tensor.target
+        self.node, self.grad, *_ = self.state
         self.home = memory.stored(tensor.node)
 
     def separate(self, leaves: set[Node]) -> None:
@@ -177,18 +187,6 @@ class _Handle:
             self.home = memory.buffer_node(buffer, self.home.shape, self.home.dtype)
             self.tensor.node = self.home
 
-    def restore(self) -> None:
-        tensor = self.tensor
-        tensor.node, tensor.grad = self.node, self.grad
-        tensor.assigned, tensor.target = self.assigned, self.target
-
-    def set_grad(self, grad: Tensor | None) -> None:
-        """A derivative that the program reads stays the object that it reads."""
-        if grad is not None and self.grad is not None:
-            self.grad.rebind(grad)
-            grad = self.grad
-        self.tensor.grad = grad
-
 
 def _compile(
     function: Callable[..., Any], arguments: Any, found: dict[int, Tensor], options: Options
@@ -196,7 +194,7 @@ def _compile(
     """Trace until everything that `function` captures or assigns has memory of its own."""
     memory.realize(*found.values(), *(one for one in memory.live_tensors() if one.assigned))
     device = next((one.device for one in found.values()), options.device)
-    for _ in range(_MOST_ATTEMPTS):
+    for _ in range(8):  # each may leave behind what the next one captures
         trace = _Trace(found, device)
         missing = trace.run(function, arguments)
         if not missing:
@@ -242,7 +240,8 @@ class _Trace:
             return self._gather(result)
         finally:
             for handle in self.known:
-                handle.restore()
+                one = handle.tensor
+                one.node, one.grad, one.assigned, one.target = handle.state
 
     def _gather(self, result: Any) -> list[Tensor]:
         places: dict[Tensor, int] = {}
@@ -288,7 +287,7 @@ class _Program:
         self.result, self.grads = trace.result, trace.grads
         results = [one for one in trace.sinks if one.op is not Op.ASSIGN]
         self.results = [sinks.index(one) for one in results]
-        self.likes = [(one.shape, one.dtype) for one in dict.fromkeys(results)]
+        self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
         numbers = trace.inputs
         owners: dict[Buffer, Tensor | None] = dict.fromkeys(trace.storages)
         for one in trace.known:
@@ -306,6 +305,7 @@ class _Program:
                 number = numbers.pop(storage)
                 (self.writes if number in written else self.reads).append((place, number))
         self.is_pure = not (self.states or self.writes or self.grads)
+        self.quick = _quick(self)
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
@@ -313,35 +313,65 @@ class _Program:
         grads = all((one.tensor.grad is None) is (one.grad is None) for one in owners)
         return grads and all(_kind(tensor) == kind for tensor, kind in self.states)
 
-    def call(self, tensors: list[Tensor]) -> Any:
+    def call(self, tensors: Sequence[Tensor]) -> Any:
         inputs = self.inputs.copy()
         if self.draws or self.states:
             key = random.next_key(self.device) if self.draws else self.states[0][0]
             tensors = [*tensors, key, *[tensor for tensor, _ in self.states]]
-        written: set[int] = set()  # the addresses
         for place, number in self.writes:
-            inputs[number] = buffer = _own_memory(tensors[place])
-            written.add(buffer.pointer)
+            inputs[number] = _own_memory(tensors[place])
+        written = {inputs[number].pointer for _, number in self.writes} if self.writes else ()
         for place, number in self.reads:
             inputs[number] = buffer = memory.memory_of(tensors[place])
             if buffer.pointer in written:
                 inputs[number] = memory.memory_of(tensors[place].clone())  # as it was before
         buffers = self.run(self.compiled, inputs, self.options)
-        nodes: list[Node] = []
-        values: list[Tensor] = []
-        for number, (shape, dtype) in enumerate(self.likes):
-            nodes.append(Node.unique(BufferRef(buffers[number], shape, dtype, self.device)))
-        for number in self.results:
-            values.append(Tensor.of(nodes[number], self.device))
+        nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
+        values = [Tensor.of(nodes[number], self.device) for number in self.results]
         for owner, which in self.grads:
             grad = None if which is None else values[which]
-            if isinstance(owner, _Handle):
-                owner.set_grad(grad)
-            else:
+            if isinstance(owner, int):
                 tensors[owner].grad = grad
+            elif grad is None or owner.grad is None:
+                owner.tensor.grad = grad
+            else:  # what the program reads stays the object that it reads
+                owner.grad.rebind(grad)
+                owner.tensor.grad = owner.grad
         if type(self.result) is _Place:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, _Place)
+
+
+def _quick(program: _Program) -> Callable[[Sequence[Tensor]], Tensor] | None:
+    """`call` in few steps, which take as long as a short kernel, for a program that only returns
+    one small tensor: the result goes over the last one, if nobody has that any more."""
+    planned, options = program.compiled, program.options
+    only_reads = program.is_pure and len(program.reads) == len(program.inputs)
+    watched = program.draws or options.debug or options.check
+    if program.device != "cpu" or watched or not only_reads or type(program.result) is not _Place:
+        return None
+    ((shape, dtype, device),), arena = program.likes, planned.program.arena
+    size, kernels = prod(shape) * dtype.itemsize, len(planned.program.chains)
+    code, memory_of = cast(CpuProgram, planned.code), memory.memory_of
+    places = [(place, number - len(program.reads)) for place, number in program.reads]
+    kept: dict[int, list[Any]] = {}  # what no call has now: a result, its job, its scratch memory
+
+    def call(tensors: Sequence[Tensor]) -> Tensor:
+        own = kept.pop(0, None)
+        if own is None:
+            own = [None, code.job([scratch := Buffer(arena)] * (2 + len(places))), scratch]
+        if sys.getrefcount(own[0]) > 2:  # somebody has it besides the list and the counter
+            own[0] = Buffer(size)
+            own[1][-1 - len(places)] = own[0].pointer
+        result, job, _ = own
+        for place, number in places:
+            job[number] = memory_of(tensors[place]).pointer
+        counter.kernels += kernels
+        code.call(job)
+        kept[0] = own
+        return Tensor.of(Node.unique(result, shape, dtype, device), device)
+
+    return call if size + arena <= 1 << 16 else None  # more bytes are not kept for the next call
 
 
 def _own_memory(tensor: Tensor) -> Buffer:

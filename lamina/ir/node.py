@@ -77,10 +77,11 @@ class Node(_Draft):
         return node  # type: ignore[return-value]
 
     @classmethod
-    def unique(cls, arg: BufferRef) -> Node:
+    def unique(cls, storage: object, shape: Shape, dtype: DType, device: str) -> Node:
         """A BUFFER that no other node names, so that none can equal it: it is not interned."""
         node = _Draft()
-        node.op, node.src, node.arg, (_, node.shape, node.dtype, _) = _BUFFER, (), arg, arg
+        node.op, node.src, node.shape, node.dtype = _BUFFER, (), shape, dtype
+        node.arg = tuple.__new__(BufferRef, (storage, shape, dtype, device))
         node.__class__ = cls
         return node  # type: ignore[return-value]
 

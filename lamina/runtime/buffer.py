@@ -184,9 +184,6 @@ class Buffer:
         if self._block:
             self._heap.give(self.pointer, self._block)
 
-    def __repr__(self) -> str:
-        return f"Buffer({self.nbytes}, {self.device!r}, at {self.pointer:#x})"
-
     @classmethod
     def staging(cls, nbytes: int, device: str) -> Buffer:
         """A buffer that the host can fill and from where `to` is quick to `device`."""

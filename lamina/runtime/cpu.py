@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import functools
 import os
-import struct
 import subprocess
 import tempfile
 from array import array
@@ -32,11 +31,6 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
 
 
-def thread_count(options: Options) -> int:
-    """The threads of a parallel loop: `options.threads`, or one a usable core."""
-    return options.threads if options.threads > 0 else usable_cores()
-
-
 _cache = functools.cache(DiskCache)
 
 
@@ -50,18 +44,20 @@ class CpuProgram:
 
     def __init__(self, source: str, options: Options) -> None:
         entry = ctypes.cast(build(source, options).lamina_run, ctypes.c_void_p).value
-        self._head = entry or 0, thread_count(options), usable_cores()
-        self._call = build(_POOL.read_text(encoding="utf-8"), options).lamina_call
-        self._call.restype, self._call.argtypes = None, (ctypes.c_void_p,)  # a lamina_job
+        self._head = entry or 0, options.threads or usable_cores(), usable_cores()
+        self.call = build(_POOL.read_text(encoding="utf-8"), options).lamina_call  # runs a job
+        self.call.restype = None
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Run the program once; the seconds of each of its kernels, if `timed` is their number."""
         seconds = array("d", bytes(8 * timed)) if timed else None
-        job = [*self._head, seconds.buffer_info()[0] if seconds else 0]
-        for buffer in buffers:
-            job.append(buffer.pointer)
-        self._call(struct.pack(f"{len(job)}Q", *job))
+        self.call(self.job(buffers, seconds.buffer_info()[0] if seconds else 0))
         return seconds.tolist() if seconds else []
+
+    def job(self, buffers: Sequence[Buffer], seconds: int = 0) -> ctypes.Array[ctypes.c_uint64]:
+        """A `lamina_job`; its last words are the addresses of `buffers`."""
+        words = array("Q", [*self._head, seconds, *[one.pointer for one in buffers]])
+        return (ctypes.c_uint64 * len(words)).from_buffer_copy(words)
 
 
 @functools.cache

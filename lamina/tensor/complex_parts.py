@@ -68,11 +68,6 @@ def _joined(node: Node, parts: Parts) -> Node:
     return Node(Op.ASSIGN, (_stored(node.src[0]), joined)) if node.op is Op.ASSIGN else joined
 
 
-def _const(node: Node) -> Parts:
-    dtype, value = real_of(node.dtype), node.arg.value
-    return const(value.real, dtype), const(value.imag, dtype)
-
-
 def _divide(node: Node, x: Parts, y: Parts) -> Parts:
     """Smith 1962, "Algorithm 116: Complex division": scale by the divisor's larger part, so that
     no square overflows. A zero divisor gives infinities and NaN, as for real numbers."""
@@ -124,7 +119,9 @@ def _combine(node: Node, *src: Parts) -> Parts:
 _RULES: dict[Op, Callable[..., Parts]] = {
     Op.BUFFER: _loaded,
     Op.ASSIGN: lambda node, target, value: value,
-    Op.CONST: _const,
+    Op.CONST: lambda node: tuple(
+        const(getattr(node.arg.value, part), real_of(node.dtype)) for part in ("real", "imag")
+    ),
     Op.MUL: lambda node, x, y: COMPLEX_MUL.combine(x, y),
     Op.DIV: _divide,
     Op.PAD: _pad,

@@ -15,25 +15,21 @@ from lamina.tensor.core import Tensor, as_tensor, common_device
 __all__ = ["grad", "gradient", "value_and_grad"]
 
 
-def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> list[Node | None]:
-    start = None if seed is None else seed.cast(y.dtype).node
-    return autodiff.gradient(y.node, [one.node for one in wrt], start)
-
-
 def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
     """The derivative of y for each tensor of `wrt`, in its shape; zeros where y ignores it. y is a
     single value, unless `seed` weighs its elements."""
     common_device("gradient", y, *wrt)
-    return [
-        Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
-        for one, node in zip(wrt, _adjoints(y, wrt, seed), strict=True)
-    ]
+    start = None if seed is None else seed.cast(y.dtype).node
+    found = autodiff.gradient(y.node, [one.node for one in wrt], start)
+    return [Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
+            for one, node in zip(wrt, found, strict=True)]  # fmt: skip
 
 
 def backward(y: Tensor, seed: Tensor | None = None) -> None:
     """Add the derivative of y to `grad` of every tensor that y needs and that requires it."""
     wanted = [one for one in memory.live_tensors() if one.requires_grad and one.device == y.device]
-    found = _adjoints(y, wanted, seed)
+    start = None if seed is None else seed.cast(y.dtype).node
+    found = autodiff.gradient(y.node, [one.node for one in wanted], start)
     if all(node is None for node in found):
         raise GradientError("backward: y needs no tensor that was made with requires_grad=True")
     for one, node in zip(wanted, found, strict=True):
@@ -68,7 +64,7 @@ def value_and_grad(
             given = args[place]
             is_tree = isinstance(given, (dict, list, tuple))
             inner[place] = map_tree(own_leaf, given if is_tree else as_tensor(given))
-        with memory.during(memory.differentiating, True):
+        with memory.during(memory.stand_ins, memory.stand_ins.get() or frozenset()):
             result = f(*inner, **kwargs)
         y = result[0] if has_aux else result
         if not isinstance(y, Tensor):

@@ -102,10 +102,9 @@ def operands(
 def _agreed(what: str, *kinds: Any) -> tuple[Shape, DType, str]:
     """The shape, dtype and device of operands: of tensors, `kinds` are these; of scalars, types."""
     shapes, _, devices = zip(*(one for one in kinds if isinstance(one, tuple)), strict=True)
-    shape, values = broadcast_shapes(what, *shapes), []
-    for one in kinds[1:]:  # what is beside the values has no say in the dtype
-        python = [own for own in _SCALARS if isinstance(one, type) and issubclass(one, own)]
-        values.append(python[0]() if python else one[1])
+    shape = broadcast_shapes(what, *shapes)
+    values = [next(own() for own in one.__mro__ if own in _SCALARS) if isinstance(one, type)
+              else one[1] for one in kinds[1:]]  # not what is beside them  # fmt: skip
     return shape, common_dtype(what, *values), common_device(what, *devices)
 
 

@@ -37,10 +37,9 @@ class Leaf:
 _BUFFER = Op.BUFFER  # members of an enumeration are slow to look up
 _SILENT = (_BUFFER, Op.DETACH)
 
-# The stand-ins of the function that this thread traces, if it does: what depends on them has no
-# value yet, and no assignment runs. And whether it differentiates a function.
-stand_ins: ContextVar[Set[Node]] = ContextVar("stand_ins", default=frozenset())
-differentiating: ContextVar[bool] = ContextVar("differentiating", default=False)
+# While this thread traces or differentiates a function, the stand-ins of the traced one: what
+# depends on them has no value yet, and no assignment runs.
+stand_ins: ContextVar[Set[Node] | None] = ContextVar("stand_ins", default=None)
 
 
 @contextmanager
@@ -169,8 +168,10 @@ def realize(*tensors: Tensor) -> None:
         first.clear()
         realize(*waiting)
     batch = {tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None}
-    if batch and stand_ins.get():
-        batch = _computable(batch)
+    if batch and (traced := stand_ins.get()):  # what does not depend on these
+        written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
+        readers = _readers(batch, written.union(traced))
+        batch = {one: None for one in batch if not (one.assigned or one.node in readers)}
     if not batch:
         return
     _protect(batch)
@@ -201,13 +202,6 @@ def _readers(tensors: Iterable[Tensor], targets: Set[Node | None]) -> set[Node]:
         if place in targets or (place is None and not readers.isdisjoint(_operands(node))):
             readers.add(node)
     return readers
-
-
-def _computable(batch: dict[Tensor, None]) -> dict[Tensor, None]:
-    """Those of `batch` that do not depend on what is being traced."""
-    written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
-    readers = _readers(batch, written.union(stand_ins.get()))
-    return {one: None for one in batch if not (one.assigned or one.node in readers)}
 
 
 def _claim_targets(batch: Iterable[Tensor], held: Set[Node | None]) -> set[Node]:
@@ -284,10 +278,9 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
     """A BUFFER node with a copy of the content of a NumPy array."""
     import numpy as np
 
-    source = np.asarray(array)
-    buffer = Buffer.staging(source.size * dtype.itemsize, device)
-    np.frombuffer(buffer.view(), dtype.numpy)[:] = source.reshape(-1)
-    return buffer_node(buffer.to(device), source.shape, dtype)
+    buffer = Buffer.staging(array.size * dtype.itemsize, device)
+    np.frombuffer(buffer.view(), dtype.numpy)[:] = array.reshape(-1)
+    return buffer_node(buffer.to(device), array.shape, dtype)
 
 
 def memory_of(tensor: Tensor) -> Buffer:

@@ -49,6 +49,50 @@ def test_a_call_is_one_program_and_results_are_not_overwritten() -> None:
     assert len(records) == 2
 
 
+def test_results_go_over_earlier_ones_only_when_nobody_has_them() -> None:
+    scale = lm.jit(lambda x, y: x * 2.0 + y)
+    zero, held = lm.zeros((8,)).realize(), []
+    for number in range(6):
+        result = scale(lm.full((8,), float(number)).realize(), zero)
+        held += [(number, part) for part in (result, result.numpy(), result[2:], result.detach())]
+        held.append((number, np.from_dlpack(result)))
+    del result
+    before = lm.memory_stats()["allocated"]
+    for _ in range(6):
+        assert scale(lm.full((8,), 3.0).realize(), zero).tolist() == [6.0] * 8
+    assert lm.memory_stats()["allocated"] <= before + 64  # of the last result
+    for number, part in held:
+        np.testing.assert_array_equal(np.asarray(part), 2.0 * number)
+    chained = scale(held[0][1], zero)
+    for _ in range(4):
+        chained = scale(chained, zero)
+    assert chained.tolist() == [0.0] * 8
+    written = scale(lm.ones((8,)).realize(), zero)
+    lm.jit(lambda one: one.assign(one + 1.0))(written)
+    assert scale(zero, zero.clone().realize()).tolist() == [0.0] * 8
+    assert written.tolist() == [3.0] * 8
+
+
+def test_equal_calls_are_told_from_those_that_only_look_alike() -> None:
+    slope = lm.jit(lambda a, b: lm.gradient((a * b).sum(), [a])[0])
+    x, y = lm.full((3,), 2.0).realize(), lm.full((3,), 5.0).realize()
+    for _ in range(3):
+        assert slope(x, y).tolist() == [5.0] * 3
+        assert slope(x, x).tolist() == [4.0] * 3
+        assert slope(y, np.full(3, 7.0, np.float32)).tolist() == [7.0] * 3
+        with lm.options.using(threads=1):
+            assert slope(x, y).tolist() == [5.0] * 3
+        assert lm.gradient(slope(x, y).sum(), [y])[0].tolist() == [0.0] * 3
+    y.requires_grad = True
+    assert slope(x, y).tolist() == [5.0] * 3
+    y.grad = lm.ones((3,))
+    assert slope(x, y).tolist() == [5.0] * 3
+    with profile() as records:
+        slope(y, x)
+        slope(y, x)
+    assert len(records) == 2
+
+
 def test_assigned_state_is_written_in_place_and_old_values_survive() -> None:
     state = lm.zeros((3,))
 
