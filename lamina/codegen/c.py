@@ -281,7 +281,7 @@ class CPrinter(NestPrinter):
             text = f"({kind})({text}) & 1"
         kernel, used = self.nest.kernel, store.monoid or store.parameter in self.read
         once = not (used or kernel.blocks or kernel.stores[1:])
-        large = kernel.parameters[store.parameter].nbytes >= UNCACHED
+        large = lanes > 1 and kernel.parameters[store.parameter].nbytes >= UNCACHED
         line = f"STREAM({target}, {text})" if once and large else f"{target} = {text};"
         if store.condition is not None:
             line = f"if ({self.value(store.condition, point).text}) {{ {line} }}"

@@ -74,6 +74,7 @@ def functions() -> Node:
 
 FAMILIES: dict[str, Callable[[], Node]] = {
     **PROGRAMS,
+    "large array": lambda: leaf(0, (1 << 25,), dtypes.float32) * 2.0,
     "sum of rows": lambda: sum_along(1),
     "sum of columns": lambda: sum_along(0),
     "sum of all": lambda: build.reduce(ADD, [0], leaf(0, (1 << 20,), dtypes.bfloat16)),
