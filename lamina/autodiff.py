@@ -21,8 +21,6 @@ Why only beneath a WHERE: a selection costs little, but it would stand in every 
 end at contractions (matrix products and convolutions), whose fast inner loop it would cost.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import operator

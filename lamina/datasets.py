@@ -4,8 +4,6 @@
 and keeps them in the user's cache folder.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Dtypes (Python array API standard, section "Data Types", and narrower floats)."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 

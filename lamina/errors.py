@@ -4,8 +4,6 @@ Every message names the operation and both shapes or dtypes, and ends with the l
 user's program that asked for it.
 """
 
-from __future__ import annotations
-
 import linecache
 import os
 import sys

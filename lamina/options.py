@@ -3,8 +3,6 @@
 Only this file reads the environment.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -8,8 +8,6 @@
     source    the same with its translation unit       lamina.codegen
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 import warnings

@@ -11,8 +11,6 @@ equal. A key is a tensor, so drawing with another one runs the same compiled pro
 and `categorical` agree as far as the devices' logarithm and cosine do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager

@@ -10,8 +10,6 @@ A constant in an equation stands for that value in the dtypes that its holes may
 for integers and floats. Every commuted form of the left side is matched too.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Shapes as tuples of ints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod as prod
 

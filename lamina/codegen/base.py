@@ -6,8 +6,6 @@ each of its points. A reduction opens its loops where its value is first needed;
 the same axes that are ready at that place share them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

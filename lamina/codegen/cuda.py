@@ -5,8 +5,6 @@ the tiles of a step: the copy engine, or threads with elements that are computed
 one of `nested.cu`, but for what is computed from the sums within.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import e, gcd, log2

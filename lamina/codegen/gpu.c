@@ -5,7 +5,6 @@
    each of which `exchange` gives what another of a row's threads has, until a thread had what all have. */
 
 #define SCRATCH /* of each thread */
-#define STREAM(target, ...) target = __VA_ARGS__;
 #define EACH_BLOCK(word, threads, workers) const word worker = BLOCK
 #define EACH_THREAD(word, threads, workers) \
     const word worker = (word)BLOCK * threads + THREAD; \

@@ -12,8 +12,6 @@ outside of all of these loops, every thread of a row computes, and its first one
 Neighbouring elements are unrolled: the compiler reads and writes them 16 bytes at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar

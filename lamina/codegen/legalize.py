@@ -4,8 +4,6 @@ Every operation on small floats rounds its result, with one exception: a product
 at once stays float32, as does the sum until its end. Values that are only moved keep their bits.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import chain
 

@@ -4,8 +4,6 @@ There are no 64-bit floats and no ``long long``. Arithmetic on 64-bit integers t
 instructions, so an index has 32 bits wherever all that it is computed from fits.
 """
 
-from __future__ import annotations
-
 from lamina.codegen.gpu import GpuPrinter
 from lamina.dtypes import float64
 from lamina.errors import DTypeError

@@ -2,8 +2,6 @@
 reference of kernels, `run_kernel`: NumPy, slow and plain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -15,8 +15,6 @@ where they are used:
       for a0 < 64: p1[a0] = %1
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from lamina.dtypes import SHORT

@@ -9,8 +9,6 @@ everything it needs from that kernel is at its own row, so that the kernel's oth
 hand, and when no other kernel stands between the two.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property

@@ -4,8 +4,6 @@
 operation only changes the index; padding adds a condition; a reduction opens axes of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """From grouped values to a program: kernels in order, the buffers they use, a memory plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ Files come from strangers: the format's own package checks that the tensors fill
 gaps or overlaps, each with exactly the bytes its shape needs. Nothing in a file is ever executed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Building graph nodes without noise: each function leaves out a step that does nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from lamina.dtypes import DType, Scalar, int64

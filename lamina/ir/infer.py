@@ -4,8 +4,6 @@ A row raises ShapeError or DTypeError for operands that do not fit. The front re
 errors of its own; these are the compiler's last word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """The reference: graphs in NumPy, slow and plain. Values follow the dtype of each node exactly,
 bfloat16 and float8 through ml_dtypes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import mul

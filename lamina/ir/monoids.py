@@ -3,8 +3,6 @@
 One mechanism then gives sums, extrema, argmax and products of complex numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

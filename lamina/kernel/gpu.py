@@ -9,8 +9,6 @@
 4. A contraction gets a register tile; a transpose small blocks, whole in both directions.
 """
 
-from __future__ import annotations
-
 from math import gcd
 
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points

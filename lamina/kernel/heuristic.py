@@ -10,8 +10,6 @@
 5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,6 @@ All that is summed up are products with one exponential, of values less their ma
 where that is not known before, the sums so far are scaled when it rises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf

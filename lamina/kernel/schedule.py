@@ -4,8 +4,6 @@ A schedule is data. It prints as text, one move a line, and parses back, so that
 replayed with another one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

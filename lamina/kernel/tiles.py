@@ -6,8 +6,6 @@ neither lines nor columns of chunks meet in one bank. What is longer makes panel
 tensor cores and the copy engine of a GPU know this layout as the swizzle of 128 bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, pairwise

@@ -12,8 +12,6 @@
    one at most, and a reduction that has one depends on rows alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from lamina.errors import FormatError

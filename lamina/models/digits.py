@@ -1,7 +1,5 @@
 """A small convolutional network for handwritten digits, and how to train it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

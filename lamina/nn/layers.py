@@ -3,8 +3,6 @@
 Recurrent layers unroll their time steps, so the program grows with the length of the input.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

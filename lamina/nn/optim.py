@@ -10,8 +10,6 @@ rate and the step counter are tensors, so that every step runs the same compiled
 computes the loss, the gradients and whatever else was pending.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields

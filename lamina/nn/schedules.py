@@ -3,8 +3,6 @@
 A schedule is any ``function(step) -> rate``; give it to an optimiser in place of a number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ attributes are walked too, so ``model.blocks[0].weight`` is named ``blocks.0.wei
 that begin with an underscore are not part of the state.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar

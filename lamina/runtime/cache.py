@@ -5,8 +5,6 @@ so that a reader sees all of it or nothing, and a digest beside it shows an entr
 the machine has cut short. A folder that cannot be used costs a warning, never a result.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Finding a C compiler and knowing how to call it."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

@@ -3,8 +3,6 @@
 A program is one translation unit that exports `lamina_run`, which `pool.c` defines and calls.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

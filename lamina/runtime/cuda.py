@@ -5,8 +5,6 @@ buffer at once, and a result is there when a copy to the host has ended. NVIDIA'
 imported when a device is first used: that takes a while.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from array import array

@@ -8,8 +8,6 @@ an indirect command buffer, so that a run is one command.
 Never run on a Mac so far: the tests emulate Apple's classes and its language.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import re

@@ -1,7 +1,5 @@
 """What ran: a counter that is always on, and records for whoever asks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace

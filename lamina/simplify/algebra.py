@@ -10,8 +10,6 @@ of them against the interpreter. That is why some well-known ones are missing:
 - ``x ** 0.5`` is not a square root (-inf and -0.0 differ).
 """
 
-from __future__ import annotations
-
 import math
 
 from lamina.dtypes import DType, bool_

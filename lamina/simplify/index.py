@@ -12,8 +12,6 @@ form, so that equal indices are the same node:
 Division rounds down and MOD has the sign of the divisor, as in Python.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import reduce

@@ -1,8 +1,6 @@
 """Rules of movement operations and reductions: functions, as they calculate with shapes. Kernels
 have indices in place of movement: here is only what changes how kernels are made."""
 
-from __future__ import annotations
-
 from math import gcd
 
 from lamina.dtypes import accumulator, bool_, float32, int64, uint8

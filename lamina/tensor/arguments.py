@@ -1,7 +1,5 @@
 """What users may pass and no graph holds: mixed dtypes, shapes to broadcast, axes from behind."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache

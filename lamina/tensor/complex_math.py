@@ -3,8 +3,6 @@
 The inverse functions are those of Kahan 1987, "Branch cuts for complex elementary functions".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -6,8 +6,6 @@ buffer of shape S is a real one of shape (*S, 2) over the same storage, and a co
 written so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

@@ -7,8 +7,6 @@ NumPy reads and writes the structures of DLPack (dlpack.h, version 1.0). It lack
 therefore passes through NumPy as uint16 with the type code of the structure changed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Derivatives of tensors and of functions of tensors: graphs again, which nothing has run yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Most are rows: a family prepares the operands, and a rule makes a node of theirs.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Sequence

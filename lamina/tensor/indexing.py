@@ -1,7 +1,5 @@
 """Indexing with integers, slices, None, Ellipsis, masks and integer arrays, as NumPy does."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from lamina.dtypes import bool_, int64

@@ -1,8 +1,6 @@
 """What the namespace can do: dtypes, their limits and conversions (array API, "inspection"), the
 devices that there are, and their memory."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """Products of arrays: of expanded views, summed over the axes they share; index notation."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Functions that move elements without changing them (array API, "manipulation functions")."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any

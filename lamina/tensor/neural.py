@@ -4,8 +4,6 @@ Names and meanings are PyTorch's, with `axis` in place of `dim`; a loss's `reduc
 'sum' or 'none'. Halves are computed in float32, and results have the input's dtype.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ Each rule takes and returns nodes of one float dtype. Branches that are not take
 inputs, so that their derivatives stay finite as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

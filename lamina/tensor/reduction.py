@@ -5,8 +5,6 @@ A stable ARGSORT gives the order; values are gathered by it, so sorting has a de
 behind every number.
 """
 
-from __future__ import annotations
-
 import builtins
 import math
 from collections.abc import Callable, Sequence

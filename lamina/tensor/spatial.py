@@ -13,8 +13,6 @@ Pools take (N, C, spatial...) or (C, spatial...). `stride` is the kernel's size 
 The gradient of a maximum is shared evenly among ties.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec
