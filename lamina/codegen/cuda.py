@@ -76,6 +76,7 @@ class CudaPrinter(GpuPrinter):
         self.steps = blocks * points(others)
         lines = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
         self.room = atom.depth * LINE * (atom.m + atom.n) + lines
+        self.share, sums = (", 1", "loose") if "fma" in self.nest.product else ("", "sums")
         corner = dict.fromkeys((*self.rows_inside, *self.unrolled), 0)  # of the block
         sizes = f"{atom.depth}, {atom.m}, {atom.n}, {lines}"
         self.line(f"RINGS({self.nest.product.split('_')[1]}, {sizes});")
@@ -89,7 +90,7 @@ class CudaPrinter(GpuPrinter):
         name = self.nest.product.rpartition("_")[0]
         self.line(f"PIPELINE({self.threads}, {len(self.maps)}, {name}, {turned});")
         for number, point in enumerate(mine):
-            self._keep(node, point, (Value(f"sums[{number}]", float32),))
+            self._keep(node, point, (Value(f"{sums}[{number}]", float32),))
         sides = [(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
                  for tile in tiles]  # fmt: skip
         self._store_rows(atom, corner, sides)

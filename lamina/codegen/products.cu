@@ -7,7 +7,9 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 /* The sums of a thread, lines for results, and the rings of two factors: `depth` tiles of rows, then
    as many of columns, as far as blocks of this GPU may share memory, but for some to align it and for
    barriers. Where no engine fills the rings while results are stored, they have the lines. A kind of
-   elements has a type in tiles. */
+   elements has a type in tiles. Sums that are stored by chunks would lie in neighbouring registers,
+   where those of float32 are in each other's way: `loose` ones have something added that compilers do
+   not know to be nothing. */
 #if __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030
 #define ROOM (226 << 10)
 #elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
@@ -23,8 +25,17 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 #define HAS_ENGINE 1
 #endif
 typedef u16 In_bf16; typedef u16 In_f16; typedef f32 In_f32; struct In_tf32 { u32 word; };
+template <class T> constexpr bool exact = false;
+template <> constexpr bool exact<f32> = true;
+template <int count> struct Loose {
+    const f32 (&sums)[count];
+    f32 nothing;
+    __device__ f32 operator[](int i) const { return sums[i] + nothing; }
+};
 #define RINGS(kind, most, rows, columns, lines) \
-    f32 sums[columns / 2]; \
+    f32 sums[columns / 2], nothing = -0.0f; \
+    if (exact<In_##kind>) asm("" : "+f"(nothing)); \
+    const Loose<columns / 2> loose{sums, nothing}; \
     constexpr int apart = HAS_ENGINE ? lines : 0, fit = (ROOM - apart) / ((rows + columns) * 128); \
     constexpr int depth = fit < most ? fit : most; \
     extern __shared__ __align__(1024) u8 shared[]; \
@@ -380,40 +391,41 @@ INLINE void mma_tf32(f32 (&d)[count], u32 a, u32 b, bool more) {
 }
 #endif
 
-/* In float32, two steps at once. Of rows or columns, a turned tile has four neighbours in a chunk; of
-   one that is not, neighbouring threads read neighbouring lines. */
+/* In float32, a step at a time, while the next one's rows and columns come, four in a chunk. A chunk of
+   a turned tile has four neighbours; in one that is not, the four steps of four lines, `blocks` lines
+   apart, change places first. */
 
+template <int blocks, int threads, int size> INLINE void turn_lines(f32 (&tile)[size]) {
+    _Pragma("unroll") for (int i = threadIdx.x; i < size / 16; i += threads) {
+        const int line = i / 8 / blocks * 4 * blocks + i / 8 % blocks, chunk = i % 8 ^ line % 8;
+        float4 *at = (float4 *)(tile + line * 32) + chunk;
+        const float4 a = at[0], b = at[blocks * 8], c = at[blocks * 16], d = at[blocks * 24];
+        at[0] = make_float4(a.x, b.x, c.x, d.x);
+        at[blocks * 8] = make_float4(a.y, b.y, c.y, d.y);
+        at[blocks * 16] = make_float4(a.z, b.z, c.z, d.z);
+        at[blocks * 24] = make_float4(a.w, b.w, c.w, d.w);
+    }
+}
+template <int turned_a, int turned_b, int threads, class T, int rows, int columns>
+INLINE void turn(T (&a)[rows], T (&b)[columns]) {
+    if constexpr (exact<T> && !turned_a) turn_lines<8, threads>(a);
+    if constexpr (exact<T> && !turned_b) turn_lines<16, threads>(b);
+}
 /* Where a thread begins to read, the `block`th of `blocks`; its chunk's place is changed by the lines
    of a turned tile, or else by the steps. */
 template <int turned> INLINE u32 own_steps(u32 tile, int block) {
     return tile + (turned ? block / 8 * 4096 : block * 128) + block % 8 * 16;
 }
-INLINE float4 load_four(u32 from) {
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(from));
-    return x;
-}
-INLINE float2 load_two(u32 from) {
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from));
-    return x;
-}
-/* Of `count` rows or columns, the `pair`th two of the `group`th eight steps from a tile of 32. */
+/* Of `count` rows or columns, the `step`th of the `group`th eight steps. Volatile and with registers of
+   a block that says it is alone: ptxas would load right before it multiplies. */
 template <int turned, int blocks, int count>
-INLINE void load_steps(f32 (&to)[count][2], u32 own, int group, int pair) {
-    if constexpr (turned)
-        _Pragma("unroll") for (int i = 0; i < 2 * count / 4; i++) {
-            const int line = pair * 2 + i % 2, at = i / 2 * 4;
-            const float4 x = load_four((own + group * 1024 ^ line * 16) + line * 128 + at * blocks * 128);
-            to[at][i % 2] = x.x; to[at + 1][i % 2] = x.y;
-            to[at + 2][i % 2] = x.z; to[at + 3][i % 2] = x.w;
-        }
-    else
-        _Pragma("unroll") for (int i = 0; i < count; i++) {
-            const float2 x = load_two((own ^ (group * 2 + pair / 2) * 16) + pair % 2 * 8 + i * blocks * 128);
-            to[i][0] = x.x; to[i][1] = x.y;
-        }
+INLINE void load_step(f32 (&to)[count], u32 own, int group, int step) {
+    const u32 from = turned ? (own + group * 1024 ^ step * 16) + step * 128
+                            : (own ^ group * 32 ^ step / 4 * 16) + step % 4 * blocks * 128;
+    _Pragma("unroll") for (int i = 0; i < count; i += 4)
+        asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(to[i]), "=f"(to[i + 1]), "=f"(to[i + 2]), "=f"(to[i + 3])
+                     : "r"(from + i * blocks * 128));
 }
 template <int turned_a, int turned_b, int count>
 INLINE void fma_f32(f32 (&d)[count], u32 a, u32 b, bool more) {
@@ -421,19 +433,22 @@ INLINE void fma_f32(f32 (&d)[count], u32 a, u32 b, bool more) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const u32 rows = own_steps<turned_a>(a, warp / 2 * 4 + lane / 8);
     const u32 others = own_steps<turned_b>(b, warp % 2 * 8 + lane % 8);
-    f32 x[2][8][2], y[2][columns][2];
-    start(d, more);
-    load_steps<turned_a, 8>(x[0], rows, 0, 0);
-    load_steps<turned_b, 16>(y[0], others, 0, 0);
+    f32 x[2][8], y[2][columns];
+    if (!more)
+        _Pragma("unroll") for (int i = 0; i < count; i++)
+            asm volatile("mov.f32 %0, 0f00000000;" : "=f"(d[i]));  // or else each is chosen, always
+    load_step<turned_a, 8>(x[0], rows, 0, 0);
+    load_step<turned_b, 16>(y[0], others, 0, 0);
     _Pragma("unroll 1") for (int group = 0; group < 4; group++)
-        _Pragma("unroll") for (int pair = 0; pair < 4; pair++) {
-            const int now = pair % 2, next = pair == 3 ? (group + 1) % 4 : group;
-            load_steps<turned_a, 8>(x[1 - now], rows, next, (pair + 1) % 4);
-            load_steps<turned_b, 16>(y[1 - now], others, next, (pair + 1) % 4);
-            _Pragma("unroll") for (int k = 0; k < 2; k++)
-                _Pragma("unroll") for (int i = 0; i < 8; i++)
-                    _Pragma("unroll") for (int j = 0; j < columns; j++)
-                        d[i * columns + j] += x[now][i][k] * y[now][j][k];
+        _Pragma("unroll") for (int step = 0; step < 8; step++) {
+            const int now = step % 2, later = step == 7 ? (group + 1) % 4 : group;
+            load_step<turned_a, 8>(x[1 - now], rows, later, (step + 1) % 8);
+            load_step<turned_b, 16>(y[1 - now], others, later, (step + 1) % 8);
+            _Pragma("unroll") for (int j = 0; j < columns; j++)
+                _Pragma("unroll") for (int at = 0; at < 8; at++) {
+                    const int i = j % 2 ? 7 - at : at;  // one of two factors stays
+                    d[i * columns + j] += x[now][i] * y[now][j];
+                }
         }
 }
 
@@ -491,7 +506,8 @@ template <int slots, int count, int threads> struct Parts {
     u32 ready[slots][threads / 32];
 };
 template <int slots, int count, int threads> __device__ Parts<slots, count, threads> parts;
-template <int slots, int threads, int count> INLINE void give_sums(const f32 (&sums)[count], u32 slot) {
+template <int slots, int threads, int count>
+INLINE void give_sums(const Loose<count> &sums, u32 slot) {
     auto &all = parts<slots, count, threads>;
     _Pragma("unroll") for (int i = 0; i < count; i += 4)
         __stcg(&all.sums[slot][i / 4][threadIdx.x],
@@ -533,11 +549,12 @@ INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
 /* The loop over the steps of a tile that a block has; is it the one that has the whole sums? A step
    waits for what it reads, starts its product and, once the one before has ended for all threads,
    fills the place of that one for a later step. The engine, if there is one, fills as many tiles as
-   `copied` says, and goes on with those of the next tile of results. */
-template <int threads, int depth, int copied, u32 tiles, u32 steps, u32 share, u32 blocks,
-          int count, class Fill, class Multiply>
-INLINE bool pipeline(f32 (&sums)[count], Walk<tiles, steps, share, blocks> &walk, Fill fill,
-                     Multiply multiply) {
+   `copied` says, and goes on with those of the next tile of results. Threads that are done with a step
+   `turn` the tiles of the next one. */
+template <int threads, int depth, int copied, bool turns, u32 tiles, u32 steps, u32 share,
+          u32 blocks, int count, class Fill, class Turn, class Multiply>
+INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
+                     Walk<tiles, steps, share, blocks> &walk, Fill fill, Turn turn, Multiply multiply) {
     using Way = Walk<tiles, steps, share, blocks>;
     constexpr int engine = HAS_ENGINE ? copied : 0;
     __shared__ u64 full[depth];
@@ -554,6 +571,7 @@ INLINE bool pipeline(f32 (&sums)[count], Walk<tiles, steps, share, blocks> &walk
     const u32 last = HAS_ENGINE ? 0 : walk.left - here;
     const auto release = [&] {
         __syncthreads();
+        if (turns && threadIdx.x == 0) publish();  // to the engine, which writes where threads have
         if (walk.unfilled > last) fill_next();
     };
     if (walk.fresh && engine) start_barriers(full, depth, engine);
@@ -563,13 +581,34 @@ INLINE bool pipeline(f32 (&sums)[count], Walk<tiles, steps, share, blocks> &walk
     // The threads of a warp know that these are the same for all of them: descriptors must be.
     const u32 four = __shfl_sync(~0u, threadIdx.x / 128, 0);
     u32 slot = __shfl_sync(~0u, walk.slot, 0), parity = __shfl_sync(~0u, walk.parity, 0);
-    for (u32 i = 0; i < here; i++) {
+    const auto wait = [&] {
         if (engine) wait_for_engine(full + slot, parity);
         if (engine < 2) {  // of the two tiles
             publish();
             __syncthreads();
         }
+        if (turns) turn(slot);
+    };
+    const auto advance = [&] {
+        if (++slot == depth) {
+            slot = 0;
+            parity ^= 1;
+        }
+    };
+    if (turns) {
+        wait();
+        __syncthreads();
+    }
+    for (u32 i = 0; i < here; i++) {
+        if (!turns) wait();
         multiply(slot, four, i > 0);
+        if (turns) {
+            if (depth == 1) release();
+            advance();
+            if (i + 1 < here) wait();
+            if (depth == 1) __syncthreads(); else release();
+            continue;
+        }
         if (depth > 1) {
             wait_for_products<1>(sums);
             if (i) release();
@@ -577,21 +616,18 @@ INLINE bool pipeline(f32 (&sums)[count], Walk<tiles, steps, share, blocks> &walk
             wait_for_products<0>(sums);
             release();
         }
-        if (++slot == depth) {
-            slot = 0;
-            parity ^= 1;
-        }
+        advance();
     }
     walk.slot = slot;
     walk.parity = parity;
     wait_for_products<0>(sums);
-    if (depth > 1) release();
+    if (depth > 1 && !turns) release();
     walk.fresh = false;
     walk.left -= here;
     if constexpr (share < steps) {
         constexpr u32 slots = Way::slots, parts = Way::parts;
         if (first)
-            give_sums<slots * tiles, threads>(sums, walk.tile * slots + (first < parts * share
+            give_sums<slots * tiles, threads>(loose, walk.tile * slots + (first < parts * share
                 ? first / share - 1 : parts - 1 + Way::sharing(walk.tile, first)));
         else {
             const u32 others = Way::rest ? parts + Way::sharing(walk.tile, steps - 1) : parts - 1;
@@ -604,10 +640,14 @@ INLINE bool pipeline(f32 (&sums)[count], Walk<tiles, steps, share, blocks> &walk
 }
 #define FILL(tile, number, slot, full) \
     const auto fill = [&](const u32 tile, const u32 number, const u32 slot, u64 *full)
-#define PIPELINE(threads, copied, multiply, ...) \
-    if (!pipeline<threads, depth, copied>(sums, walk, fill, [&](u32 slot, u32 four, bool more) { \
-            multiply<__VA_ARGS__>(sums, tile_of(left, slot, four), tile_of(right, slot), more); \
-        })) continue
+#define PIPELINE(threads, copied, multiply, turned_a, turned_b) \
+    if (!pipeline<threads, depth, copied, exact<Kind> && !(turned_a && turned_b)>( \
+            sums, loose, walk, fill, \
+            [&](u32 slot) { turn<turned_a, turned_b, threads>(left[slot], right[slot]); }, \
+            [&](u32 slot, u32 four, bool more) { \
+                multiply<turned_a, turned_b>(sums, tile_of(left, slot, four), tile_of(right, slot), \
+                                             more); \
+            })) continue
 
 /* Results, stored by whole rows. Once all threads are done with the rings, a row has a line of 128
    bytes there, whose 16-byte chunks are permuted by the number of the row so that neither threads

@@ -51,7 +51,7 @@ class Product(NamedTuple):
 
 # With tensor cores, each of four warps has 16 rows: lane 4 * i + j has two neighbours from column
 # 2 * j on, in rows i and i + 8, and that every 8 columns. In float32 threads read chunks of four
-# neighbours, or of four steps in different banks.
+# neighbours, or of four rows or columns that lie in different lines.
 TILES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
 PRODUCTS = {
     f"mma_{kind}_{m}x{n}": Product(

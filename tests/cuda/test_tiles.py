@@ -438,6 +438,54 @@ def test_lines_of_results(name: str, size: int) -> None:
     assert len(seen) == len(held) == 16 * atom.n
 
 
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("name", [name for name in PRODUCTS if name.startswith("fma_f32")])
+def test_what_threads_read_of_float32(name: str, turned: int) -> None:
+    """That chunks of a tile have, at each step, the rows or columns of a thread's sums, and that
+    the lanes that memory serves at once meet in no bank."""
+    text = Path(printer.__file__).with_name("products.cu").read_text(encoding="utf-8")
+
+    def formulas(pattern: str) -> list[str]:
+        found = re.search(pattern.replace(" ", r"\s+"), text)
+        assert found
+        return [one.replace("/", "//") for one in found.groups()]
+
+    line_of, chunk_of = formulas(r"const int line = (i.*), chunk = (.*);")
+    begin = formulas(r"return tile \+ \(turned \? (.*) : (.*)\) \+ (.*);")
+    place_of = formulas(r"const u32 from = turned \? (.*) : (.*);")
+    own_of = [formulas(rf"own_steps<turned_{x}>\({x}, (.*)\);") for x in "ab"]
+    atom = PRODUCTS[name]
+    pieces, split = (*atom.rows[turned], *atom.columns[turned]), len(atom.rows[turned])
+    parts = slice(split), slice(split, None)
+    held = np.indices([pieces[one] for one in (*atom.lanes, *atom.registers)])
+    where = dict(zip((*atom.lanes, *atom.registers), held, strict=True))
+    sums, thread = atom.n // 2, np.arange(4 * WARP)  # those of 64 rows
+    for side, (part, blocks) in enumerate(zip(parts, (8, 16), strict=True)):
+        size, own = (64, atom.n)[side], {"lane": thread % WARP, "warp": thread // WARP}
+        index = [where[one] for one in range(len(pieces))][part]
+        rows = np.ravel_multi_index(index, pieces[part]).reshape(-1, 8, sums // 8)[thread]
+        wanted = rows[:, 0] if side else rows[:, :, 0]
+        row, step = np.indices((size, 32))
+        line, along = (step, row) if turned else (row, step)
+        place = along // 32 * 1024 + line * 32 + (along % 32 // 4 ^ line % 8) * 4 + along % 4
+        tile = np.empty((size * 32, 2), int)
+        tile[place] = np.stack([row, step], -1)
+        if not turned:
+            line = eval(line_of, {"i": np.arange(2 * size), "blocks": blocks})
+            chunk = eval(chunk_of, {"i": np.arange(2 * size), "line": line})
+            first, (a, b) = line * 32 + chunk * 4, np.indices((4, 4))[..., None]
+            tile[first + a * blocks * 32 + b] = tile[first + b * blocks * 32 + a]
+        block = {"block": eval(own_of[side][0], own)}
+        own = {"own": eval(begin[1 - turned], block) + eval(begin[2], block), "blocks": blocks}
+        for step in range(32):
+            start = eval(place_of[1 - turned], {**own, "group": step // 8, "step": step % 8})
+            for i in range(wanted.shape[1]):
+                found = tile[start // 4 + i // 4 * blocks * 128 + i % 4]
+                np.testing.assert_array_equal(found, np.stack([wanted[:, i], 0 * start + step], -1))
+            for few in start.reshape(-1, 8):
+                assert len({*(few % 128)}) == len({*few})
+
+
 @pytest.mark.parametrize(("tiles", "steps"), [(1, 1), (1536, 12), (18, 256), (72, 256), (133, 40)])
 def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
     for atom in PRODUCTS.values():
