@@ -19,7 +19,7 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import Fold, Op
 from lamina.kernel.nested import Weight, factors_of, masks_of, scaled, weight_of
 from lamina.kernel.schedule import WARP, Nest
-from lamina.kernel.tiles import LINE, PRODUCTS, Product, is_turned
+from lamina.kernel.tiles import LINE, PRODUCTS, UNITS, Product, is_turned, share
 from lamina.runtime.buffer import Map
 from lamina.shape import Shape
 from lamina.simplify import index as ix
@@ -27,9 +27,7 @@ from lamina.simplify import index as ix
 # What the copy engine knows: bytes, axes of an array, and elements from a window to the next.
 CHUNK, DIMENSIONS, FURTHEST = 16, 5, 8
 PANEL = 64  # elements of 16 bits in a line
-SHARED = (226 << 10, 108 << 10)  # bytes that a block has, or each of two
 Known = dict[Node, Node]
-NARROW = 80  # sums and factors of a thread with which a multiprocessor has two blocks
 
 
 class CudaPrinter(GpuPrinter):
@@ -39,7 +37,7 @@ class CudaPrinter(GpuPrinter):
 
     def __init__(self, nest: Nest, name: str) -> None:
         super().__init__(nest, name)
-        self.nested = len(nest.tiles) > 2
+        self.nested, self.down = len(nest.tiles) > 2, 0
         if self.nested and all(one.size < 1 << 31 for one in nest.kernel.parameters):
             self.index = "i32"  # which masks compare
 
@@ -73,13 +71,14 @@ class CudaPrinter(GpuPrinter):
         steps = [axis for axis in tiles[0].axes if axis.arg.reduce]
         others = [axis for axis in bound_axes(node) if axis not in steps]
         blocks = -(-points(steps) // width)
-        self.steps = blocks * points(others)
+        sizes = points(self.grid), blocks * points(others)
+        _, part, self.blocks = share(atom, *sizes)
+        self.around = f"TILES{(*sizes, part, self.blocks)}", ""
         lines = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
         self.room = atom.depth * LINE * (atom.m + atom.n) + lines
         self.share, sums = (", 1", "loose") if "fma" in self.nest.product else ("", "sums")
         corner = dict.fromkeys((*self.rows_inside, *self.unrolled), 0)  # of the block
-        sizes = f"{atom.depth}, {atom.m}, {atom.n}, {lines}"
-        self.line(f"RINGS({self.nest.product.split('_')[1]}, {sizes});")
+        self.line(_call("RINGS", self.nest.product.split("_")[1], atom.depth, *atom[:2], lines))
         with self._function("FILL(tile, number, slot, full) {", [*self.grid, *others], "};"):
             self.scopes[-1].lines += self.indices(self.grid, "tile")
             self.scopes[-1].lines += self.indices(others, f"number / {blocks}")
@@ -97,7 +96,7 @@ class CudaPrinter(GpuPrinter):
 
     def _nested(self, node: Node) -> None:
         """Print the loop over tiles of nested folds, and keep what these add up to."""
-        nest, atom = self.nest, PRODUCTS[self.nest.product]
+        nest, stores, atom = self.nest, self.nest.kernel.stores, PRODUCTS[self.nest.product]
         folds = [one for one in nest.kernel.nodes if one.op is Op.FOLD]
         over = [one for one in folds if bound_axes(one) == bound_axes(node)]
         inner = [one for one in folds if one not in over]
@@ -108,18 +107,15 @@ class CudaPrinter(GpuPrinter):
         (major, half, minor), size = self.unrolled, 8 * far.arg.size
         tiles = sorted(dict.fromkeys(nest.tiles), key=lambda one: block in free_axes(one.index))
         own = sum(block not in free_axes(one.index) for one in tiles)
-        sums = len(outer) * (atom.n // 2 + size // 4) + len(inner) * size // 2
-        two = sums <= NARROW
-        self.threads += 0 if two else 4 * WARP  # which bring tiles
-        self.room, self.share = SHARED[two], f", {1 + two}"
+        self.threads += 4 * WARP  # which bring tiles
+        self.room, self.share, workers = 226 << 10, ", 1", points(self.grid)  # bytes, if there are
         steps = [next(one for one in store.axes if one.arg.reduce) for store in tiles]
         shapes = [(atom.m if at < own else size, -(-step.arg.size // PANEL) * PANEL)
                   for at, step in enumerate(steps)]  # fmt: skip
         for at, (store, shape) in enumerate(zip(tiles, shapes, strict=True)):
             kind = int(at >= own), nest.product.split("_")[1], int(store.axes[0] is steps[at])
             self.line(_call("TILE", at, at + 1, *kind, *shape))
-        counts = len(inner), len(outer), len(rows), size, atom.n
-        self.line(_call("NESTED", len(tiles), self.room, *counts))
+        self.line(_call("NESTED", *map(len, (tiles, stores, inner, outer, rows)), size, atom.n))
         self.scopes[-1].lines += [f"LIES({at});" for at in range(len(tiles))]
         corner = dict.fromkeys((*self.rows_inside, *self.unrolled, far, lane, near), 0)
         number = f"{self.index}, a{block.arg.number}"
@@ -133,7 +129,7 @@ class CudaPrinter(GpuPrinter):
         within, beyond = order[: 2 * len(inner)], order[2 * len(inner) :]
         with self._function("WITHIN {", (), "};"):
             for at, (a, b) in enumerate(zip(within[::2], within[1::2], strict=True)):
-                self.line(f"multiply_tiles(sums[{at}], *tile{a}, tile{b}[slot]);")
+                self.line(f"multiply_tiles(sums[{at}], tile{a}[place], tile{b}[slot]);")
         with self._function("BEYOND {", (), "};"):
             for at, b in enumerate(beyond):
                 self.line(f"multiply_parts(totals[{at}], left[{at}], tile{b}[slot]);")
@@ -141,11 +137,13 @@ class CudaPrinter(GpuPrinter):
             for head, known in self._masked(weight.value, inner, block):
                 with self._function(head, (block, lane), "}", (far, near)):
                     self._elements((inner, rows, outer), weight, known)
-        early, late = (
-            sum(1 << at - own for at in {*some} if at >= own) for some in (within, beyond)
-        )
-        flags = not two, atom.m // 64, own, len(tiles) - own, early, late, weight.top is not None
-        self.line(_call("NESTED_LOOP", *map(int, flags), int(len(self.maps) == len(tiles))))
+        early, late = (sum(1 << at - own for at in {*one} if at >= own) for one in (within, beyond))
+        flags = own, len(tiles) - own, early, late, int(weight.top is not None)
+        self.line(_call("NESTED_LOOP", *flags))
+        engine, passing = len(self.maps) == len(tiles), sum(2 * m * n for m, n in shapes[own:])
+        sizes = points([self.grid[-4], self.grid[-1]]), block.arg.size * passing, self.down
+        turns = _call("TAKE_TURNS", int(engine), atom.m // 64, own, workers, *sizes)
+        self.around, self.blocks = ("TURN", f"; {turns}"), min(workers, UNITS)
         if weight.top:
             by = self.literal(const(scaled(weight.value)[0], float32)).text  # of what was compared
             for at, point in enumerate(self.points((half,))):
@@ -165,10 +163,11 @@ class CudaPrinter(GpuPrinter):
         """Print which tiles have values of more than -inf; how a tile with some at -inf begins, and
         any other one, and which conditions are known there."""
         some, known, lines = list[str](), {one: one for one in inner}, self.scopes[0].lines
-        lines.append(f"BOUNDS({block.arg.size});")
+        lines.append(_call("BOUNDS", self.index, block.arg.size))
         for condition, (holds, index) in masks_of(value).items():
             terms, least = ix.terms_of(index)
             if step := terms.pop(block, 0):
+                self.down = int(step > 0)
                 outside = self.text_of.keys() - {*self.rows_inside}
                 around = {term: by for term, by in terms.items() if term in outside}
                 inside = {term: by for term, by in terms.items() if term not in outside}

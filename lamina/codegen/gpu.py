@@ -23,7 +23,6 @@ from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import WARP, Nest, Plan
-from lamina.kernel.tiles import PRODUCTS, share
 from lamina.runtime.buffer import Launch, Map
 
 BLOCK = 256  # threads, each with a row
@@ -53,7 +52,7 @@ class GpuPrinter(CPrinter):
         if nest.product or not all(map(nest.is_head, self.shared)):
             self.together = FEW
         self.room, self.share = 0, ""  # bytes that a block shares, and how many share registers
-        self.steps = 0  # of each tile of a product, which blocks share
+        self.around, self.blocks = ("", ""), 0  # the loop of a block, where these are not workers
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         self.results: dict[Store, list[str]] = {}  # so far, of what is stored by whole rows
 
@@ -110,7 +109,7 @@ class GpuPrinter(CPrinter):
         wide = pointers if "unroll" in self.nest.binding.values() else []  # else it is in the way
         lines = [*map("ALIGNED({});".format, wide), *lines]
         each = "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
-        each = "EACH_TILE" if len(self.nest.tiles) == 2 else each
+        each = "EACH_TILE" if self.nest.tiles else each
         lines += [f"{each}({word}, {self.threads}, {workers});", *self.indices(self.grid, "worker"),
                   *self.indices(self.rows_inside, "THREAD")]  # fmt: skip
         if self.shared:
@@ -119,10 +118,9 @@ class GpuPrinter(CPrinter):
         body = self.body([*first, *lines])
         arguments += map("MAP({})".format, self.maps)
         head = f"KERNEL({self.threads}{self.share}) {self.function}({', '.join(arguments)} PLACE)"
-        blocks = workers if self.cooperates else -(-workers // BLOCK)
-        if self.steps:
-            _, part, blocks = share(PRODUCTS[self.nest.product], workers, self.steps)
-            body = f"    TILES({workers}, {self.steps}, {part}, {blocks}) {{\n{body}    }}\n"
+        blocks = self.blocks or (workers if self.cooperates else -(-workers // BLOCK))
+        if self.blocks:
+            body = f"    {self.around[0]} {{\n{body}    }}{self.around[1]}\n"
         extra = self.room, tuple(self.maps.values())
         return f"{head} {{\n{body}}}", Launch(self.function, blocks, self.threads, (), *extra)
 

@@ -9,12 +9,14 @@
 #if __CUDA_ARCH__ >= 800
 struct bf16; struct f16;
 template <class Kind, int turned_, int length, int width> struct Tile {
-    static constexpr int turned = turned_, lines = turned ? width : length;
+    static constexpr int turned = turned_, rows = length, lines = turned ? width : length;
     static constexpr int panels = (turned ? length : width) / 64;
     typedef Kind Element;
     u16 values[panels][lines][64];
 };
-/* Where tiles lie: those of rows, and rings of those that pass by, as many as fit. */
+/* Where tiles lie: those of rows, twice if that leaves room for rings as deep, or four deep, then rings
+   of those that pass by. Before them are lines for results, unless too little is left: then the tiles of
+   rows have them. */
 struct Room { int own, ring; };
 constexpr Room room0 = {0, 0};
 #define TILE(at, next, passes, ...) \
@@ -23,19 +25,26 @@ constexpr Room room0 = {0, 0};
                                  room##at.ring + (passes ? (int)sizeof(Tile<__VA_ARGS__>) : 0)}; \
     typedef Tile<__VA_ARGS__> Tile##at
 #define LIES(at) Tile##at *const tile##at \
-    = (Tile##at *)(shared + (moves##at ? whole.own + depth * room##at.ring : room##at.own))
+    = (Tile##at *)(shared + start + (moves##at ? copies * whole.own + depth * room##at.ring \
+                                     : copies * room##at.own))
 
 /* Of a thread: the sums within, those of the products of what is computed from them, `parts`, as
    far as this is 16-bit left factors already, and by what they are to be scaled; for both of its
    rows the maximum, what is subtracted for it, and other sums. */
-#define NESTED(tiles, bytes, inner, outer, sides, size, columns) \
+#define NESTED(tiles, stores, inner, outer, sides, size, columns) \
     f32 sums[inner][size / 2], totals[outer][columns / 2] = {}, parts[outer][size / 2]; \
     f32 top[2] = {-inff(), -inff()}, less[2] = {-inff(), -inff()}, factor[2] = {1, 1}; \
     f32 row[sides + 1][2] = {}; \
     u32 left[outer][size / 4]; \
     constexpr Room whole = room##tiles; \
-    constexpr int fit = ((bytes < ROOM ? bytes : ROOM) - whole.own) / whole.ring; \
-    constexpr int depth = fit < 4 ? fit : 4; \
+    constexpr int most = ROOM, lines = (stores < 2 ? stores : 2) * Tile0::rows * 128; \
+    constexpr bool apart = HAS_ROLES && most - lines - whole.own >= 2 * whole.ring; \
+    constexpr int start = apart ? lines : 0, once = (most - start - whole.own) / whole.ring; \
+    constexpr int twice = (most - start - 2 * whole.own) / whole.ring; \
+    constexpr int copies = apart && twice >= (once < 4 ? once : 4) ? 2 : 1; \
+    constexpr int fit = copies == 2 ? twice : once; \
+    constexpr int depth = fit < 4 ? fit : fit < DEEPEST ? 4 : DEEPEST; \
+    const u32 place = (walk.turn - 1) % copies; \
     static_assert(fit > 0, "the tiles are too large for this GPU"); \
     extern __shared__ __align__(1024) u8 shared[]
 
@@ -72,6 +81,9 @@ INLINE bool copy_tile(Tile<Kind, t, length, width> &tile, const Map *map, u64 *f
 }
 #endif
 
+/* The number of one's four warps, which the threads of a warp know to be the same for all of them. */
+INLINE u32 own_group() { return __shfl_sync(~0u, threadIdx.x / 128, 0); }
+
 /* Products by four warps: of 64 rows of a tile, or of values in registers as sums lie in them. */
 
 INLINE u32 pack(const bf16 *, f32 first, f32 second) {
@@ -102,9 +114,11 @@ INLINE u32 pack(const f16 *, f32 first, f32 second) {
     ATOMS(type, 128, "%64", "%65", "%66", "%67", "%68", "%69")
 ALL_ATOMS(bf16)
 ALL_ATOMS(f16)
-INLINE u64 panels_at(const void *tile, int lines) {
-    return (u64)(shared_address(tile) >> 4) | (u64)(lines * 8) << 16 | (u64)(1024 >> 4) << 32
-        | 1ull << 62;
+INLINE u64 panels_at(const void *tile, int lines, int step) {
+    const u32 low = (shared_address(tile) >> 4) + (lines * 8 << 16) + step;
+    u64 where;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(where) : "r"(low), "n"(1024 >> 4 | 1 << 30));
+    return where;
 }
 /* Where 16 elements of what is summed over begin, across lines or along them, in units of 16 bytes. */
 INLINE constexpr int at_step(int across, int step, int lines) {
@@ -113,21 +127,21 @@ INLINE constexpr int at_step(int across, int step, int lines) {
 template <class Kind, int turned_a, int rows, int turned_b, int columns, int width, int count>
 INLINE void multiply_tiles(f32 (&sums)[count], const Tile<Kind, turned_a, rows, width> &a,
                            const Tile<Kind, turned_b, columns, width> &b) {
-    const int group = threadIdx.x / 128;
-    const u64 first = panels_at(&a.values[turned_a ? group : 0][turned_a ? 0 : group * 64], a.lines);
-    const u64 second = panels_at(&b, b.lines);
+    const int group = own_group();
+    const void *rows_at = &a.values[turned_a ? group : 0][turned_a ? 0 : group * 64];
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     _Pragma("unroll") for (int step = 0; step < width / 16; step++)
-        multiply<turned_a, turned_b>((Kind *)0, sums, first + at_step(turned_a, step, a.lines),
-                                     second + at_step(turned_b, step, b.lines), step);
+        multiply<turned_a, turned_b>((Kind *)0, sums,
+                                     panels_at(rows_at, a.lines, at_step(turned_a, step, a.lines)),
+                                     panels_at(&b, b.lines, at_step(turned_b, step, b.lines)), step);
 }
 template <class Kind, int turned, int length, int width, int size, int count>
 INLINE void multiply_parts(f32 (&sums)[count], const u32 (&a)[size],
                            const Tile<Kind, turned, length, width> &b) {
-    const u64 second = panels_at(&b, b.lines);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     _Pragma("unroll") for (int step = 0; step < size / 4; step++)
-        multiply<!turned>((Kind *)0, sums, a + 4 * step, second + at_step(!turned, step, b.lines));
+        multiply<!turned>((Kind *)0, sums, a + 4 * step,
+                          panels_at(&b, b.lines, at_step(!turned, step, b.lines)));
 }
 INLINE void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int running> INLINE void await() {
@@ -138,9 +152,11 @@ template <int rows, int count> INLINE void hold(f32 (&d)[rows][count]) {
     _Pragma("unroll") for (int i = 0; i < rows; i++)
         _Pragma("unroll") for (int j = 0; j < count; j++) asm volatile("" : "+f"(d[i][j]) :: "memory");
 }
-/* Four warps that bring tiles leave 240 registers to the threads of eight. */
+/* Four warps that bring tiles leave 240 registers to the threads of eight, or 112 to those of 16. */
 INLINE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
-INLINE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
+template <int count> INLINE void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
+}
 #else
 #define HAS_ROLES 0
 /* Four 8 x 8 matrices: from row or column `start`, then 8 further on, where `inner` steps come
@@ -208,13 +224,10 @@ INLINE void rise(f32 &top, f32 value) {
 /* What is subtracted from now on, near `value` unless nothing but -inf has come, and by what sums of
    exponentials of what was `less` before are to be scaled. It moves by more than a little alone. */
 INLINE f32 follow(f32 &less, f32 &factor, f32 top, f32 value) {
-    factor = 1;
-    if (top == -inff()) return 0;
-    if (!(value - less <= LITTLE && less - value <= LITTLE)) {
-        factor = near_exp(less - value);
-        less = value;
-    }
-    return less;
+    const bool near = value - less <= LITTLE && less - value <= LITTLE, none = top == -inff();
+    factor = near || none ? 1 : near_exp(less - value);
+    less = near || none ? less : value;
+    return none ? 0 : less;
 }
 template <int outer, int count>
 INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
@@ -233,21 +246,109 @@ INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
                 row[i][j] += __shfl_xor_sync(~0u, row[i][j], step); \
         }
 
+/* Turns. Blocks that run throughout take tiles of results, one after the other, by tickets: tiles of
+   as many arrays at a time as a part of the cache holds what passes by for, and of these those first
+   that take longest, so that all blocks end at about the same time. Of the warps that bring tiles one
+   draws a ticket and tells it to the others. It brings tiles of rows when the place of earlier ones is
+   free, while others are not done with the turn before. A counter of all blocks begins with 0 and the
+   last one that draws from it leaves it so; a block's first ticket is its number. */
+
+#define DEEPEST 8
+#define CACHED (16 << 20) // bytes
+struct Barriers { u64 told[4], ready[2], free[2], full[4][DEEPEST], empty[4][DEEPEST]; u32 ticket[4]; };
+INLINE Barriers &barriers() { __shared__ Barriers all; return all; }
+INLINE void start_barrier(u64 *barrier, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                 :: "r"(shared_address(barrier)), "r"(count) : "memory");
+}
+INLINE void arrive(u64 *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
+}
+__device__ u32 tickets;
+enum Role { BRINGS, COMPUTES, BOTH };
+template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool down> struct Turns {
+    static constexpr Role role = role_;
+    static constexpr int groups = groups_;
+    static constexpr u32 together = bytes < CACHED ? CACHED / bytes : 1;
+    u32 tile, turn = 0, done = 0; // how many turns, and tiles that have passed by
+    bool late = false; // are tiles of rows needed until results are stored?
+    bool next() {
+        u32 ticket = blockIdx.x + turn * gridDim.x;
+        Barriers &all = barriers();
+        if (role == BOTH && turn) __syncthreads();
+        if (role == BRINGS && threadIdx.x == groups * 128) {
+            if (turn) {
+                ticket = gridDim.x + atomicAdd(&tickets, 1);
+                if (ticket == tiles + gridDim.x - 1) tickets = 0;
+            }
+            all.ticket[turn % 4] = ticket;
+            arrive(all.told + turn % 4);
+        }
+        if (role == COMPUTES) {
+            if (late) {
+                publish();
+                __syncwarp();
+                if (threadIdx.x % 32 == 0) arrive(all.free + 0);
+            }
+            wait_for_engine(all.told + turn % 4, turn / 4 & 1);
+            ticket = all.ticket[turn % 4];
+        }
+        if (role != BOTH) ticket = __shfl_sync(~0u, ticket, 0);
+        turn++;
+        if (ticket >= tiles) return false;
+        const u32 start = ticket / (together * rows) * together, rest = ticket % (together * rows);
+        const u32 some = min(together, tiles / rows - start), row = rest / some;
+        tile = (start + rest % some) * rows + (down ? rows - 1 - row : row);
+        return true;
+    }
+};
+template <bool engine, int groups, int own, u32 tiles, u32 rows, u32 bytes, bool down, class Turn>
+INLINE void take_turns(Turn turn) {
+#if HAS_ROLES
+    if (engine) {
+        Barriers &all = barriers();
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < 4; i++) start_barrier(all.told + i, 1);
+            for (int i = 0; i < 2; i++) {
+                start_barrier(all.ready + i, own);
+                start_barrier(all.free + i, groups * 4);
+            }
+            for (int i = 0; i < 4 * DEEPEST; i++) {
+                start_barrier(all.full[0] + i, 1);
+                start_barrier(all.empty[0] + i, groups * 4);
+            }
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        __syncthreads();
+        if (threadIdx.x >= groups * 128) {
+            give_registers();
+            if (threadIdx.x >= groups * 128 + 32) return;
+            for (Turns<BRINGS, groups, tiles, rows, bytes, down> walk; walk.next();) turn(walk);
+        } else {
+            take_registers<groups == 2 ? 240 : 112>();
+            for (Turns<COMPUTES, groups, tiles, rows, bytes, down> walk; walk.next();) turn(walk);
+        }
+        return;
+    }
+#endif
+    for (Turns<BOTH, groups, tiles, rows, bytes, down> walk; walk.next();) turn(walk);
+}
+#define TURN const auto turn = [&](auto &walk)
+#define TAKE_TURNS(...) take_turns<__VA_ARGS__>(turn)
+
 /* The loop. Of the tiles, `own` stay; bit i of `early` says that the products within need the ith of
    those that pass by, of `late` that the products of parts do. True for those who have the results.
 
    Products within a tile run while those of the parts of the one before do, if registers hold all of
-   it. Without `helpers` the first thread brings tiles, when all are done with what lay there. */
+   it. */
 
-template <u32 which, int depth, int count> INLINE void wait_for(u64 (&full)[count][depth], u32 number) {
-    _Pragma("unroll") for (int i = 0; i < count; i++)
+template <u32 which, int depth> INLINE void wait_for(u64 (&full)[4][DEEPEST], u32 number) {
+    _Pragma("unroll") for (int i = 0; i < 4; i++)
         if (which >> i & 1) wait_for_engine(full[i] + number % depth, number / depth & 1);
 }
-template <u32 which, int depth, int count> INLINE void release(u64 (&empty)[count][depth], u32 number) {
-    _Pragma("unroll") for (int i = 0; i < count; i++)
-        if ((which >> i & 1) && threadIdx.x % 32 == 0)
-            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-                         :: "r"(shared_address(empty[i] + number % depth)) : "memory");
+template <u32 which, int depth> INLINE void release(u64 (&empty)[4][DEEPEST], u32 number) {
+    _Pragma("unroll") for (int i = 0; i < 4; i++)
+        if ((which >> i & 1) && threadIdx.x % 32 == 0) arrive(empty[i] + number % depth);
 }
 template <class Kind, bool scaled, int outer, int count, int size, int quarter>
 INLINE void take_parts(f32 (&totals)[outer][count], u32 (&left)[outer][quarter],
@@ -257,105 +358,95 @@ INLINE void take_parts(f32 (&totals)[outer][count], u32 (&left)[outer][quarter],
         _Pragma("unroll") for (int j = 0; j < quarter; j++)
             left[i][j] = pack((Kind *)0, parts[i][2 * j], parts[i][2 * j + 1]);
 }
-template <class Kind, bool helpers, int groups, int own, int passing, int depth, u32 early, u32 late,
-          bool scaled, bool engine, int inner, int outer, int columns, int size, int quarter,
-          class Fill, class Within, class Elements, class Beyond>
+template <class Kind, bool apart, int copies, int own, int passing, int depth, u32 early, u32 late, bool scaled,
+          int inner, int outer, int columns, int size, int quarter, class Walk, class Fill,
+          class Within, class Elements, class Beyond>
 INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 (&parts)[outer][size],
-                   u32 (&left)[outer][quarter], f32 (&factor)[2], u32 first, u32 count,
+                   u32 (&left)[outer][quarter], f32 (&factor)[2], Walk &walk, u32 first, u32 count,
                    u32 from, u32 to, Fill fill, Within within, Elements elements, Beyond beyond) {
     constexpr bool ahead = inner * size + outer * (columns + quarter) <= 160;
-    const bool computes = threadIdx.x < groups * 128;
+    constexpr int computing = Walk::groups * 128;
+    const bool computes = threadIdx.x < computing;
+    const u32 place = (walk.turn - 1) % copies, round = (walk.turn - 1) / copies & 1;
     const auto take = [&] { take_parts<Kind, scaled>(totals, left, parts, factor); };
 #if HAS_ROLES
-    if (engine) {
-        __shared__ u64 ready[1], full[passing][depth], empty[passing][depth];
-        if (threadIdx.x == 0)
-            for (int i = 0; i < passing * depth; i++)
-                asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-                             :: "r"(shared_address(&empty[0][0] + i)), "r"(groups * 4) : "memory");
-        start_barriers(&full[0][0], passing * depth, 1);
-        start_barriers(ready, 1, own);
-        const auto bring = [&](u32 number) {
-            _Pragma("unroll") for (int i = 0; i < passing; i++) {
-                wait_for_engine(empty[i] + number % depth, number / depth & 1 ^ 1);
-                fill(own + i, first + number, number % depth, full[i] + 0);
-            }
-        };
-        if (threadIdx.x == (helpers ? groups * 128 : 0)) {
-            _Pragma("unroll") for (int i = 0; i < own; i++) fill(i, 0, 0, ready + 0);
-            if (!helpers)
-                for (u32 number = 0; number < min(count, depth); number++) bring(number);
+    if constexpr (Walk::role != BOTH) {
+        Barriers &all = barriers();
+        const u32 done = walk.done, shift = first - done;
+        walk.done += count;
+        if (Walk::role == BRINGS && threadIdx.x == computing) {
+            wait_for_engine(all.free + place, round ^ 1);
+            _Pragma("unroll") for (int i = 0; i < own; i++) fill(i, 0, place, all.ready + 0);
+            for (u32 number = done; number < done + count; number++)
+                _Pragma("unroll") for (int i = 0; i < passing; i++) {
+                    wait_for_engine(all.empty[i] + number % depth, number / depth & 1 ^ 1);
+                    fill(own + i, shift + number, number % depth, all.full[i] + 0);
+                }
         }
-        if (helpers && !computes) {
-            give_registers();
-            if (threadIdx.x == groups * 128)
-                for (u32 number = 0; number < count; number++) bring(number);
-            return false;
-        }
-        if (helpers) take_registers();
-        const auto replace = [&](u32 number) {
-            if (!helpers && threadIdx.x == 0 && number + depth < count) bring(number + depth);
-        };
-        wait_for_engine(ready, 0);
+        if (Walk::role == BRINGS) return false;
         const auto start_within = [&](u32 number) {
-            wait_for<early>(full, number);
+            wait_for<early, depth>(all.full, number);
             within(number % depth);
             commit();
         };
         const auto start_beyond = [&](u32 number) {
-            wait_for<late & ~early>(full, number);
+            wait_for<late & ~early, depth>(all.full, number);
             beyond(number % depth);
             commit();
         };
         const auto end_within = [&](u32 number) {
             hold(sums);
-            release<early & ~late>(empty, number);
+            release<early & ~late, depth>(all.empty, number);
         };
         const auto end_beyond = [&](u32 number) {
             await<0>();
             hold(totals);
-            release<late>(empty, number);
+            release<late, depth>(all.empty, number);
         };
         const auto skip = [&](u32 number) {
-            wait_for<early | late>(full, number);
-            release<early | late>(empty, number);
-            replace(number);
+            wait_for<early | late, depth>(all.full, number);
+            release<early | late, depth>(all.empty, number);
         };
-        for (u32 number = 0; number < from; number++) skip(number);
+        const auto leave = [&] {
+            if (apart && threadIdx.x % 32 == 0) arrive(all.free + place);
+        };
+        wait_for_engine(all.ready + place, round);
+        from += done;
+        to += done;
+        for (u32 number = done; number < from; number++) skip(number);
         if constexpr (ahead) {
             start_within(from);
-            elements(first + from, [&] { await<0>(); end_within(from); });
+            elements(shift + from, [&] { await<0>(); end_within(from); });
             take();
             for (u32 number = from + 1; number < to; number++) {
                 start_within(number);
                 start_beyond(number - 1);
-                elements(first + number, [&] { await<1>(); end_within(number); });
+                elements(shift + number, [&] { await<1>(); end_within(number); });
                 hold(parts);
-                wait_for<late & ~early>(full, number); // which keeps arithmetic before the wait
+                wait_for<late & ~early, depth>(all.full, number); // which keeps arithmetic before the wait
                 end_beyond(number - 1);
-                replace(number - 1);
                 take();
             }
+            leave();
             start_beyond(to - 1);
             end_beyond(to - 1);
-            replace(to - 1);
         } else {
             for (u32 number = from; number < to; number++) {
                 start_within(number);
-                elements(first + number, [&] { await<0>(); end_within(number); });
+                elements(shift + number, [&] { await<0>(); end_within(number); });
                 take();
                 start_beyond(number);
                 end_beyond(number);
-                replace(number);
             }
+            leave();
         }
-        for (u32 number = to; number < count; number++) skip(number);
-        publish();
-        asm volatile("bar.sync 1, %0;" :: "n"(groups * 128) : "memory");
+        for (u32 number = to; number < done + count; number++) skip(number);
+        walk.late = !apart;
+        if (!apart) asm volatile("bar.sync 1, %0;" :: "n"(computing) : "memory");
         return true;
     }
 #endif
-    for (int i = 0; i < own; i++) fill(i, 0, 0, NoBarrier());
+    for (int i = 0; i < own; i++) fill(i, 0, place, NoBarrier());
     for (u32 number = first; number < first + count; number++) {
         for (int i = 0; i < passing; i++) fill(own + i, number, 0, NoBarrier());
         publish();
@@ -381,14 +472,16 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
 /* An index is `place` and `step` by tiles, `by` by 64 rows, and from `low` to `high` within a tile and
    all rows: where it is positive are values of -inf. What is left are tiles from `first` on, at least
    one, and for the rows of four warps those from `from` on. */
-#define BOUNDS(tiles) \
-    const int group = threadIdx.x / 128; \
-    constexpr i64 steps = tiles; \
-    i64 first = 0, stop = tiles, from = 0, to = tiles
+#define BOUNDS(index, tiles) \
+    typedef index Index; \
+    const int group = own_group(), groups = walk.groups; \
+    constexpr Index steps = tiles; \
+    Index first = 0, stop = tiles, from = 0, to = tiles
 #define MASK(at, place, low, high, step, by) \
-    constexpr i64 pace##at = step; \
-    const i64 edge##at = (place) + (high), least##at = (place) + (low); \
-    const i64 own##at = least##at + (by < 0 ? by * (group - 1) : by * group); \
+    constexpr Index pace##at = step; \
+    const Index edge##at = (place) + (high) + by * (by < 0 ? group : group - groups + 1); \
+    const Index least##at = (place) + (low); \
+    const Index own##at = least##at + by * (by < 0 ? group - groups + 1 : group); \
     if (step > 0) { \
         stop = min(stop, (step - least##at) / (step)); \
         to = min(to, (step - own##at) / (step)); \
@@ -399,14 +492,15 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
 #define MASKED(at, number) edge##at + pace##at * number > 0
 #define COUNT \
     first = min(first, steps - 1); \
-    const i64 count = max((i64)1, stop - first); \
-    from = min(max(from - first, (i64)0), count - 1); \
+    const Index count = max((Index)1, stop - first); \
+    from = min(max(from - first, (Index)0), count - 1); \
     to = max(from + 1, min(to - first, count))
 #define WITHIN const auto within = [&](const u32 slot)
 #define BEYOND const auto beyond = [&](const u32 slot)
 #define FILL_TILES(index, number) \
     const auto fill = [&](const int tile, const index number, const u32 slot, auto full)
 #define ELEMENTS(index, number) const auto elements = [&](const index number, auto ready)
-#define NESTED_LOOP(helpers, groups, own, passing, ...) \
-    if (!nested<Tile0::Element, helpers, groups, own, passing, depth, __VA_ARGS__>( \
-            sums, totals, parts, left, factor, first, count, from, to, fill, within, elements, beyond)) return
+#define NESTED_LOOP(own, passing, ...) \
+    if (!nested<Tile0::Element, apart, copies, own, passing, depth, __VA_ARGS__>( \
+            sums, totals, parts, left, factor, walk, first, count, from, to, fill, within, elements, \
+            beyond)) return

@@ -19,7 +19,7 @@ from lamina.simplify import index as ix
 
 LEAST = 16  # rows, columns and steps that are worth a tile
 WIDEST = 128  # row of a tile
-SUMS = range(97, 161)  # of a thread, for which tiles are 128; of fewer, two blocks have room
+SUMS = range(97, 161)  # of a thread, for which tiles are 128; of fewer, twice the rows have room
 Array = tuple[Node, Axes, Axes]  # a value, the axes along which tiles are apart, and within them
 
 
@@ -34,12 +34,13 @@ class Weight(NamedTuple):
 
 
 class Nested(NamedTuple):
-    """Columns of the results, what is folded over in tiles of `size`, and the arrays: both factors
-    of all products within, the first with the rows, then the right ones of the others."""
+    """Columns of the results, what is folded over in tiles of `size` for `most` rows, and arrays:
+    both factors of products within, first with the rows, then the right ones of the others."""
 
     column: Axes
     step: Axes
     size: int
+    most: int
     arrays: tuple[Array, ...]
     weight: Weight
 
@@ -87,7 +88,8 @@ def nested(kernel: Kernel) -> Nested | None:
     size = column.arg.size  # of what may be one array with another one
     shared = {column: next(last for _, last in tiles if last.arg.size == size)}
     sums = 64 * len(inner) + size // 2 * len(outer)
-    return Nested((column,), (step,), 128 if sums in SUMS else 64, tuple(
+    sizes = 128 if sums in SUMS else 64, 256 if sums < SUMS.start else 128
+    return Nested((column,), (step,), *sizes, tuple(
         (ix.replaced(value, shared), (row if row in free_axes(value) else step,),
          (shared.get(last, last),)) for value, last in tiles
     ), weight)  # fmt: skip

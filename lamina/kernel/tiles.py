@@ -51,7 +51,7 @@ class Product(NamedTuple):
 
 # With tensor cores, each of four warps has 16 rows: lane 4 * i + j has two neighbours from column
 # 2 * j on, in rows i and i + 8, and that every 8 columns. In float32 threads read chunks of four
-# neighbours, or of four rows or columns that lie in different lines.
+# neighbours, or of four rows or columns that lie in different lines. 256 rows are for nested folds.
 TILES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
 PRODUCTS = {
     f"mma_{kind}_{m}x{n}": Product(
@@ -59,7 +59,7 @@ PRODUCTS = {
         (0, 1, 3, 5), (4, 2, 6),
     )
     for kind, dtype in {"bf16": bfloat16, "f16": float16, "tf32": float32}.items()
-    for (m, n), rate in TILES.items()
+    for (m, n), rate in {**TILES, (256, 64): 0.1}.items()
 } | {
     f"fma_f32_{m}x{n}": Product(
         m, n, float32, RING // (m + n), rate / 8,
@@ -85,7 +85,7 @@ class Tensorize(Move):
         atom, inside, kind = PRODUCTS[self.atom], nested(nest.kernel), self.atom.split("_")[1]
         arrays = inside.arrays if inside else factors(nest.kernel, kind)
         known = {value.dtype for value, *_ in arrays} == {atom.dtype}
-        fits = not inside or (atom.m == GROUP and points(inside.column) <= atom.n <= GROUP)
+        fits = not inside or inside.most >= atom.m >= GROUP >= atom.n >= points(inside.column)
         self.require(known and fits, f"that is no sum of products of {atom.dtype.name}")
         turned = [is_turned(*one) and (kind != "tf32" or one is arrays[0]) for one in arrays]
         splits = zip(arrays, turned, atom[:2], (atom.rows, atom.columns), strict=False)
@@ -197,7 +197,9 @@ def best_product(kernel: Kernel, wide: str, rank: int) -> str:
     is worth its while."""
     if inside := nested(kernel):
         columns = GROUP if points(inside.column) > GROUP // 2 else GROUP // 2
-        return f"mma_{SHORT[inside.arrays[0][0].dtype]}_{GROUP}x{columns}"
+        many = points(kernel.row_axes) // points(inside.column) >= inside.most * UNITS
+        rows = inside.most if many else GROUP
+        return f"mma_{SHORT[inside.arrays[0][0].dtype]}_{rows}x{columns}"
     if not (found := factors(kernel, wide)):
         return ""
     (first, row, _), (_, column, step) = found
@@ -207,7 +209,7 @@ def best_product(kernel: Kernel, wide: str, rank: int) -> str:
     steps = -(-points(step) * first.dtype.itemsize // LINE) * inner
     times = list[tuple[float, int, str]]()
     for name, atom in PRODUCTS.items():
-        if f"_{kind}_" in name:
+        if f"_{kind}_" in name and atom.m <= GROUP:
             tiles = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
             times.append((share(atom, tiles, steps)[0], tiles, name))
     least = FEW if kind == "f32" else 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,21 +14,28 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, options, pipeline
+from lamina.codegen import cuda as printer
 from lamina.codegen.cuda import CudaPrinter
 from lamina.errors import FormatError
 from lamina.explain.check import run_kernel
 from lamina.ir.kernel import Kernel
 from lamina.kernel.nested import nested
 from lamina.kernel.schedule import apply, parse, to_text
-from lamina.kernel.tiles import Tensorize
+from lamina.kernel.tiles import PRODUCTS, Tensorize
 from lamina.kernel.verify import verify_nest
 from lamina.runtime import cuda
 from tests.generators import leaf
 
 GPU = "cuda:0"
 TOLERANCE = {lm.bfloat16: 2e-2, lm.float16: 4e-3}
-# Heads, rows, columns that are summed over, and the lengths of what is multiplied.
-SIZES = [(2, 128, 256, 64, 64), (1, 200, 136, 128, 128), (3, 70, 300, 40, 72)]
+# Heads, rows, columns that are summed over, and the lengths of what is multiplied. The rows of the
+# last one are enough for blocks of 256.
+SIZES = [
+    (2, 128, 256, 64, 64),
+    (1, 200, 136, 128, 128),
+    (3, 70, 300, 40, 72),
+    (140, 260, 70, 64, 48),
+]
 Form = Callable[..., tuple[Any, ...]]
 
 
@@ -101,6 +109,7 @@ def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(("size", "causal", "arch"), [
     (SIZES[0], False, "sm_80"), (SIZES[1], True, "sm_86"), (SIZES[2], True, "sm_100"),
+    (SIZES[3], True, "sm_80"), (SIZES[3], False, "sm_100"),
 ], ids=str)  # fmt: skip
 @pytest.mark.usefixtures("nvrtc")
 def test_programs_compile(size: tuple[int, ...], causal: bool, arch: str) -> None:
@@ -120,6 +129,35 @@ def test_no_product_within_is_in_memory(causal: bool) -> None:
     assert parse(to_text(moves[:1])) == {"": tuple(moves[:1])}
 
 
+def test_many_rows_go_256_at_a_time() -> None:
+    """Where they leave no multiprocessor without work, and registers suffice for the sums."""
+    for size, most in (SIZES[0], 128), (SIZES[3], 256):
+        moves = [plan.moves[-1] for plan in planned(size, lm.bfloat16, True).plans.values()]
+        rows = {PRODUCTS[one.atom].m for one in moves if isinstance(one, Tensorize)}
+        assert max(rows) == most
+
+
+@pytest.mark.parametrize(("tiles", "rows", "together"), [(768, 4, 64), (7, 1, 2), (96, 8, 5)])
+@pytest.mark.parametrize("down", [0, 1])
+def test_every_tile_has_one_ticket(tiles: int, rows: int, together: int, down: int) -> None:
+    """What `Turns` makes of them: of some arrays at a time the tiles first that take longest."""
+    text = Path(printer.__file__).with_name("nested.cu").read_text(encoding="utf-8")
+    known: dict[str, Any] = {"tiles": tiles, "rows": rows, "together": together, "min": min}
+    seen = []
+    for ticket in range(tiles):
+        known["ticket"] = ticket
+        for names in ("start", "rest"), ("some", "row"):
+            for name in names:
+                found = re.search(rf"(?:const u32|,) {name} = (.*?)(?:, \w+ = |;)", text)
+                assert found
+                known[name] = eval(found[1].replace("/", "//"), known)
+        row = rows - 1 - known["row"] if down else known["row"]
+        seen.append((known["start"] + known["rest"] % known["some"]) * rows + row)
+    assert sorted(seen) == list(range(tiles))
+    first = seen[: min(together, tiles // rows)]
+    assert {one % rows for one in first} == {rows - 1 if down else 0}
+
+
 def arrays_of(kernel: Kernel) -> list[Any]:
     """Parameters of a kernel, random but for sums, which are positive."""
     rng = np.random.default_rng(1)
@@ -132,7 +170,9 @@ def arrays_of(kernel: Kernel) -> list[Any]:
 def test_a_nest_without_its_tiles_computes_the_same(number: int, causal: bool) -> None:
     """By the reference of kernels: what the move has made of one, beyond its ends too."""
     kernel = kernels(causal, (1, 20, 150, 16, 16))[number]
-    nest = apply(kernel, [Tensorize("mma_bf16_128x64")])
+    found = nested(kernel)
+    assert found
+    nest = apply(kernel, [Tensorize(f"mma_bf16_{found.most}x64")])
     verify_nest(nest)
     want, got = arrays_of(kernel), arrays_of(kernel)
     run_kernel(kernel, want)
