@@ -71,9 +71,9 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         options = current()
         if memory.stand_ins.get() is not None:
             return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
-        if self._quick and not runs:
+        if self._quick and not (kwargs or runs):
             try:  # what short programs wait for: of tensors alone, each given once
-                known, call = self._quick[len({*args}), len(kwargs), *map(_kind_and_grad, args)]
+                known, call = self._quick[len({*args}), *map(_kind_and_grad, args)]
             except (AttributeError, LookupError, TypeError):
                 known = None
             if known is options:
@@ -86,7 +86,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         program = self._programs.get(key)
         if program is not None and program.is_pure:
             if program.quick and not kwargs and [*map(id, args)] == [*map(id, tensors)]:
-                self._quick[len(args), 0, *map(_kind_and_grad, args)] = options, program.quick
+                self._quick[len(args), *map(_kind_and_grad, args)] = options, program.quick
             return program.call(tensors)
         with self._lock:
             program = self._programs.get(key)

@@ -159,6 +159,7 @@ class Buffer:
 
     owner: object = None  # of the memory, where that is wrapped
     exported = False
+    overwritten = False  # since it was made: a wrapper of the same memory has the new content
     _block = 0  # until there is one, so that the finaliser of a failed construction finds it
 
     def __init__(self, nbytes: int, device: str = "cpu", heap: Heap | None = None) -> None:

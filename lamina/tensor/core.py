@@ -31,36 +31,38 @@ class Tensor:
 
     __array_ufunc__ = None  # NumPy's operators leave tensors to ours
 
-    def __init__(
-        self, data: Any, dtype: DType | None = None, device: str | None = None,
+    node: Node  # what computes the value
+    device: str
+    grad: Tensor | None
+    _requires_grad: bool
+    assigned: bool  # the value is new since the last realisation, without history
+    target: Node | None  # the BUFFER that the new value is written to
+
+    def __new__(
+        cls, data: Any, dtype: DType | None = None, device: str | None = None,
         requires_grad: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> Tensor:  # fmt: skip
         wanted = None if dtype is None else as_dtype(dtype)
         if isinstance(data, Tensor):
             source = data if device is None else data.to(device)
             node = source.node if wanted is None else build.cast(source.node, wanted)
             if requires_grad:  # the derivatives of `data` stay its own
                 node = memory.leaf(node, source.device)
-            self._set(node, source.device)
+            self = cls.of(node, source.device)
         else:
             where = check_device(device)
-            self._set(memory.upload(*_to_numpy(data, wanted), where), where)
+            self = cls.of(memory.upload(*_to_numpy(data, wanted), where), where)
         self.requires_grad = requires_grad
-
-    def _set(self, node: Node, device: str) -> None:
-        self.node = node  # what computes the value
-        self.device = device
-        self.grad: Tensor | None = None
-        self._requires_grad = False
-        self.assigned = False  # the value is new since the last realisation, without history
-        self.target: Node | None = None  # the BUFFER that the new value is written to
-        _live[ref(self, _forget)] = None
+        return self
 
     @classmethod
     def of(cls, node: Node, device: str) -> Tensor:
         """A handle to a graph node."""
-        self = cls.__new__(cls)
-        self._set(node, device)
+        self = object.__new__(cls)
+        self.node, self.device = node, device
+        self.grad = self.target = None
+        self._requires_grad = self.assigned = False
+        _live[ref(self, _forget)] = None
         return self
 
     @property

@@ -60,9 +60,9 @@ def not_yet() -> JitError:
     )
 
 
-# Where the value of a node is, None for a BUFFER that was overwritten. A BUFFER that is not in
-# the table holds its own value. Entries go with their node, which runs no Python.
-_places: dict[ref[Node], Node | None] = {}
+# Where the value of a node is; a BUFFER holds its own. Entries go with their node, which runs no
+# Python.
+_places: dict[ref[Node], Node] = {}
 live: dict[ref[Tensor], None] = {}  # the oldest first; assignments must not change their values
 # What the next run computes beforehand, in a program of its own; by id, because a weak set would
 # compare tensors, which is elementwise.
@@ -86,13 +86,12 @@ def buffer_node(buffer: Buffer, shape: Shape, dtype: DType) -> Node:
 
 def stored(node: Node) -> Node | None:
     """The BUFFER node that holds the value of `node`, or None when no memory does."""
-    place = _places.get(ref(node), node)
-    if place is not node:
-        return place
-    return node if node.op is _BUFFER and type(node.arg.storage) is not Leaf else None
+    if node.op is _BUFFER and type(storage := node.arg.storage) is not Leaf:
+        return None if storage.overwritten else node
+    return _places.get(ref(node))
 
 
-def _place(node: Node, place: Node | None) -> None:
+def _place(node: Node, place: Node) -> None:
     _places[ref(node, _places.pop)] = place
 
 
@@ -234,7 +233,7 @@ def _run(batch: list[Tensor], device: str) -> None:
         while lost:  # and no reference stays, which would outlive its entry
             _places.pop(lost.pop(), None)
         for target in targets:
-            _place(target, None)
+            target.arg.storage.overwritten = True
     for tensor, value, sink in zip(batch, values, sinks, strict=True):
         _file(tensor, value, None if sink is None else results[sink])
 
