@@ -12,8 +12,8 @@ from math import e, gcd, log2
 from lamina.codegen.base import Point, Run, Scope, Value, Values
 from lamina.codegen.c import ELEMENTS
 from lamina.codegen.gpu import FEW, GpuPrinter
-from lamina.dtypes import bool_, float32
-from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points
+from lamina.dtypes import bfloat16, bool_, float32
+from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points, roots_of
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Fold, Op
@@ -27,6 +27,8 @@ from lamina.simplify import index as ix
 # What the copy engine knows: bytes, axes of an array, and elements from a window to the next.
 CHUNK, DIMENSIONS, FURTHEST = 16, 5, 8
 PANEL = 64  # elements of 16 bits in a line
+FASTER = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2}  # but less exact
+SMOOTH = FASTER | {Op.NEG, Op.ADD, Op.MUL, Op.WHERE}
 Known = dict[Node, Node]
 
 
@@ -40,12 +42,17 @@ class CudaPrinter(GpuPrinter):
         self.nested, self.down = len(nest.tiles) > 2, 0
         if self.nested and all(one.size < 1 << 31 for one in nest.kernel.parameters):
             self.index = "i32"  # which masks compare
+        self.exact = {root for one in nest.kernel.stores for root in roots_of(one)}
+        for node in reversed(nest.kernel.nodes):  # what is not is rounded to bfloat16 in the end
+            if node.dtype is not bfloat16 and (node.op not in SMOOTH or node in self.exact):
+                self.exact.update(node.src)
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
-        if self.nested and node.op is Op.EXP2 and len(self.scopes) > 1:
-            return Value(f"near_exp2({operands[0].text})", float32)
+        texts = [one.text for one in operands]
         if self.nested and node.op is Op.DIV:  # by what compilers see is of a row
-            return Value(f"({operands[0].text} * (1.0f / {operands[1].text}))", float32)
+            return Value(f"({texts[0]} * (1.0f / {texts[1]}))", float32)
+        if node.op in FASTER and node.dtype is float32 and node not in self.exact:
+            return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
         return super().operation(node, operands)
 
     def type(self, value: Value) -> str:

@@ -213,8 +213,6 @@ template <int rows, int count> INLINE void hold(f32 (&)[rows][count]) {}
 /* What is known of a row, two of which a thread shares with its three neighbours. */
 
 #define LITTLE 6.0f
-INLINE f32 near_exp2(f32 x) { f32 y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-INLINE f32 near_exp(f32 x) { return near_exp2(x * 1.44269504f); }
 /* The maximum so far, with another `value`. */
 INLINE void rise(f32 &top, f32 value) {
     _Pragma("unroll") for (int step = 1; step < 4; step *= 2)
@@ -225,7 +223,7 @@ INLINE void rise(f32 &top, f32 value) {
    exponentials of what was `less` before are to be scaled. It moves by more than a little alone. */
 INLINE f32 follow(f32 &less, f32 &factor, f32 top, f32 value) {
     const bool near = value - less <= LITTLE && less - value <= LITTLE, none = top == -inff();
-    factor = near || none ? 1 : near_exp(less - value);
+    factor = near || none ? 1 : short_exp(less - value);
     less = near || none ? less : value;
     return none ? 0 : less;
 }
@@ -236,7 +234,7 @@ INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
 }
 /* The sums of all that was folded, less what is wanted. */
 #define add(number, at, value) row[number][at] = row[number][at] * factor[at] + value
-#define finish(at, wanted) factor[at] = near_exp(less[at] - wanted)
+#define finish(at, wanted) factor[at] = short_exp(less[at] - wanted)
 #define FINISH(scaled) \
     if (scaled) scale_totals(totals, factor); \
     for (int i = 0; i < sizeof(row) / sizeof(row[0]); i++) \

@@ -56,6 +56,14 @@ EXTREME(max) EXTREME(min)
 INLINE f32 min_f32(f32 a, f32 b);
 #endif
 
+/* What is rounded to bfloat16 in the end, with an error of less than 2**-17, as 2**-9 is its own, or
+   than 2**-126: no branches, so that several values are computed at once. */
+#define SHORT(name, text, ...) INLINE f32 short_##name { f32 y; asm(text : "=f"(y) : __VA_ARGS__); return y; }
+SHORT(div(f32 a, f32 b), "div.full.f32 %0, %1, %2;", "f"(a), "f"(b))
+SHORT(sqrt(f32 x), "sqrt.approx.f32 %0, %1;", "f"(x))
+SHORT(exp2(f32 x), "ex2.approx.ftz.f32 %0, %1;", "f"(x))
+INLINE f32 short_exp(f32 x) { return short_exp2(x * 1.44269504f); }
+
 /* The error function of positive numbers is 1 - (1 - u)**8, with a polynomial u up to 3.95, where it
    rounds to 1. A square of 1 - u makes 2 * u - u * u of u, where nothing cancels; y is eight, four and
    two times u, then u. Less than 3 units of the last place. */
