@@ -26,8 +26,7 @@ from lamina.kernel.schedule import WARP, Nest, Plan
 from lamina.runtime.buffer import Launch, Map
 
 BLOCK = 256  # threads, each with a row
-LONGEST_BLOCK = 512  # threads that share a long loop
-SORT_BLOCK = 1024
+LONGEST_BLOCK = 1024  # threads that share a long loop, or sort
 FEW = 8  # results that are computed before they are stored: registers are full
 
 
@@ -48,7 +47,7 @@ class GpuPrinter(CPrinter):
         self.width = points(self.rows_inside)  # threads side by side with a row each
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
-        self.threads = _power(longest, LONGEST_BLOCK) if self.cooperates else BLOCK
+        self.threads = _power(longest, LONGEST_BLOCK // min(self.width, 2)) if threads else BLOCK
         if nest.product or not all(map(nest.is_head, self.shared)):
             self.together = FEW
         self.room, self.share = 0, ""  # bytes that a block shares, and how many share registers
@@ -75,8 +74,9 @@ class GpuPrinter(CPrinter):
         return found
 
     def value(self, node: Node, point: Point) -> Value:
-        ahead = node.op is Op.LOAD and not self.nest.product  # whose sums fill the registers
-        if ahead and self.key(node, point) not in self.scopes[self.home(node)].cache:
+        ahead = self.batch if len(self.nest.tiles) == 2 else not self.nest.product
+        new = self.key(node, point) not in self.scopes[self.home(node)].cache
+        if new and ahead and node.op is Op.LOAD:
             for other in self.batch or self.points(free_axes(node)):  # of the tile, read at once
                 super().value(node, point | other)
         return super().value(node, point)
@@ -141,7 +141,7 @@ def print_program(
     functions, shapes = list[str](), dict[AnyKernel, Launch]()
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
-            threads = _power(nest.length, SORT_BLOCK)
+            threads = _power(nest.length, LONGEST_BLOCK)
             shapes[kernel] = Launch(name, nest.rows, threads, ())
             kind = ELEMENTS[nest.parameters[0].dtype]
             text = f"SORT({name}, {kind}, {nest.length}, {threads})"

@@ -18,19 +18,21 @@ from lamina.kernel import heuristic
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import FEW, Planner, reads, reusing, score, store_score, suits, turned
 from lamina.kernel.schedule import WARP
-from lamina.kernel.tiles import Tensorize, best_product
+from lamina.kernel.tiles import UNITS, Tensorize, best_product
 from lamina.simplify import index as ix
 
 ACCESS = 16  # bytes that a thread reads or writes at once
 BLOCKS = 1024  # that keep a GPU busy, though they end at different times
-SHARING = (256, 512)  # threads that share a row: those of few elements each, and of more
+SHORT, LONGEST = 256, 512  # threads that share short rows, and long ones
+HELD = 8192  # elements in the registers of a block, if a multiprocessor is to have several
+ACCESSES = 2  # of a thread for each reduction of its row: others' rows are on their way meanwhile
 
 
 def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves.Schedule:
     """The heuristic's schedule; with `wide`, the kind for float32, blocks share tiles."""
     plan = Planner(kernel, ACCESS, knobs)
-    many = max(one.size for one in kernel.parameters) // FEW  # fewer indices do not count
-    held = (one for one in kernel.parameters if one.dtype.is_float or one.size >= many)
+    many = max(one.size for one in kernel.parameters) // FEW  # less that is read does not count
+    held = (one for one in kernel.parameters if one.written or one.size >= many)
     plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in held))
     plan.fuse_all()
     few = knobs.enough // max(points(plan.rows), 1)
@@ -76,21 +78,28 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
     side, room, *beside = 1, plan.knobs.registers, *plan.kernel.row_axes[-1:]
     if across is not None and across.arg.size % (plan.knobs.strip * lanes) == 0:
         beside, side, room = [across], plan.knobs.strip, room // lanes
+        while side > 2 and points(plan.kernel.row_axes) < UNITS * side * lanes:
+            side //= 2  # so that every multiprocessor has a block
     elif across is None and beside:
         longest, rows = max(axis.arg.size for axis in shared), points(plan.kernel.row_axes)
-        most = min(2 * plan.knobs.strip, SHARING[0] * plan.width // longest, rows // BLOCKS)
+        most = min(2 * plan.knobs.strip, SHORT * plan.width // longest, rows // BLOCKS)
         side = gcd(1 << max(most, 1).bit_length() >> 1, beside[0].arg.size)
     if side > 1:
         _, inner = plan.split(beside[0], side * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
     least = WARP if across is not None or side == 1 else 1
     again = needed_again(plan.kernel, {Op.LOAD}) or reads(plan.kernel)
+    wide = SHORT if side > 1 or points(plan.kernel.row_axes) < BLOCKS else 2 * WARP
+    folds = sum(one.op is Op.FOLD for one in plan.kernel.nodes)
     for axis in shared:
         lanes, size = _lanes(plan, axis, least), axis.arg.size
         kept = sum(max(one.dtype.itemsize // 4, 1) for one in again if axis in free_axes(one))
         most = room // max(kept, 2)  # elements of a thread
-        few = zip(SHARING, (min(plan.knobs.unroll * lanes, most), most), strict=True)
-        threads = next((one // side for one, each in few if size <= one // side * each), 0)
+        each = min(ACCESSES * folds * lanes, most)
+        threads = max(1 << (-(-size // each) * side - 1).bit_length(), wide)
+        if threads > min(HELD // each, 2 * LONGEST // min(side, 2)):
+            threads = LONGEST if size <= LONGEST // side * most else 0
+        threads //= side
         if kept and 0 < threads * lanes < size:
             steps, axis = plan.split(axis, threads * lanes)
             plan.bind(steps, "unroll")
@@ -125,10 +134,10 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     elif lanes > 1 and fold is None:
         outer, inner = plan.split(best, lanes)
         last, tile = [outer], [inner]
-        both = 2 * SHARING[0]
+        both = 2 * SHORT
         if len(plan.kernel.values) >= lanes > ACCESS // 4 and outer.arg.size % both == 0:
             far, near = plan.split(outer, both)
-            steps, near = plan.split(near, SHARING[0])
+            steps, near = plan.split(near, SHORT)
             last, tile = [far, near], [steps, inner]  # it reads more while it computes
     for axis in tile:
         plan.bind(axis, "unroll")
@@ -142,7 +151,7 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
 def _lanes(plan: Planner, axis: Node, threads: int) -> int:
     """Neighbours along `axis` that one thread takes, if `threads` are left: a power of two that
     keeps every access along it aligned."""
-    if score(plan.kernel, axis) <= 0:
+    if score(plan.kernel, axis, False) <= 0:
         return 1
     lanes = plan.lanes(axis.arg.size // threads)
     for index in [*(load.src[0] for load in reads(plan.kernel)),

@@ -81,7 +81,7 @@ class Prepared(NamedTuple):
 def prepared(*sinks: Node) -> Prepared:
     """Compile `sinks` in one program for small threadgroups, with random inputs."""
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("BLOCK", "LONGEST_BLOCK", "SORT_BLOCK"):
+        for limit in ("BLOCK", "LONGEST_BLOCK"):
             patch.setattr(gpu, limit, TSAN_THREADS)
         settings = replace(current(), device="metal")
         planned = pipeline.compile_source(sinks, settings)
