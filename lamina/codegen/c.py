@@ -284,7 +284,7 @@ class CPrinter(NestPrinter):
         large = lanes > 1 and kernel.parameters[store.parameter].nbytes >= UNCACHED
         line = f"STREAM({target}, {text})" if once and large else f"{target} = {text};"
         if store.condition is not None:
-            line = f"if ({self.value(store.condition, point).text}) {{ {line} }}"
+            line = f"WHERE({self.value(store.condition, point).text}) {{ {line} }}"
         self.line(line)
 
     # Dot products of four neighbours in each lane.

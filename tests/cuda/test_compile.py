@@ -15,7 +15,7 @@ from lamina.errors import CompileError
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node
-from lamina.ir.ops import Group, Op, Reduce
+from lamina.ir.ops import Group, Op, Reduce, Scatter
 from lamina.kernel.schedule import Bind, Split
 from lamina.options import current
 from lamina.runtime.cuda import compile_source
@@ -149,7 +149,7 @@ def test_neighbouring_threads_take_neighbouring_columns() -> None:
 
 
 def test_much_is_reduced_to_little_in_parts_that_fill_a_gpu() -> None:
-    assert launches(sum_along(0, (1 << 24,)))[0] == (512, 512)
+    assert launches(sum_along(0, (1 << 24,)))[0] == (512, 1024)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,48 @@ def test_rows_that_registers_hold_are_read_once(length: int, threads: int, each:
     source = compiled(rows).text.partition(KERNELS)[2]
     assert launches(rows) == [(64, threads)]
     assert [source.count(text) for text in ("= p0[", "exp_f32(", "for (i64")] == [each, each, 0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "folds", "threads"), [(4096, 2, 64), (4096, 1, 128), (64, 1, 256)]
+)
+def test_rows_with_more_reductions_have_fewer_threads(rows: int, folds: int, threads: int) -> None:
+    x = leaf(0, (rows, 768), dtypes.float32)
+    scaled = (
+        softmax(x, 1) if folds == 2 else x / build.spread(build.reduce(ADD, [1], x), [1], x.shape)
+    )
+    assert launches(scaled) == [(rows, threads)]
+
+
+def test_sums_of_few_columns_have_a_block_for_every_multiprocessor() -> None:
+    assert [launches(sum_along(0, (1 << 14, size)))[0][0] for size in (8192, 2304, 768)] \
+        == [256, 144, 96]  # fmt: skip
+
+
+def test_masks_leave_several_neighbours_to_a_thread() -> None:
+    x, y = (leaf(i, (64, 4096), dtypes.bfloat16) for i in range(2))
+    joined = build.pad(x, (0, 0), (0, 4096)) + build.pad(y, (0, 4096), (0, 0))
+    (plan,) = compiled(joined).plans.values()
+    assert [move.factor for move in plan.moves if isinstance(move, Split)] == [8]
+
+
+def test_what_only_bfloat16_shows_is_computed_faster() -> None:
+    x, y = (build.cast(leaf(i, (8,), dtypes.bfloat16), dtypes.float32) for i in range(2))
+    ratio = Node(Op.EXP, (x,)) / y
+    for value, faster in (
+        (build.cast(ratio + 1.0, dtypes.bfloat16), 2),
+        (ratio, 0),
+        (build.cast(Node(Op.TRUNC, (ratio,)), dtypes.bfloat16), 0),
+    ):
+        assert compiled(value).text.partition(KERNELS)[2].count("= short_") == faster
+
+
+@pytest.mark.parametrize(("columns", "alike"), [(768, True), (50, False)])
+def test_the_lanes_of_a_warp_scatter_alike(columns: int, alike: bool) -> None:
+    table, places = leaf(0, (100, columns), dtypes.float32), leaf(1, (5000, 1), dtypes.int64)
+    where, new = build.expand(places, (5000, columns)), leaf(2, (5000, columns), dtypes.float32)
+    text = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD))).text
+    assert ("EACH_HIT(" in text.partition(KERNELS)[2]) is alike
 
 
 def test_longer_rows_are_read_again() -> None:

@@ -87,6 +87,24 @@ def test_scatters_combine_in_order() -> None:
     np.testing.assert_allclose(got.numpy(), want, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("width", [768, 50, 8])
+def test_scatters_add_what_is_far_apart(width: int) -> None:
+    places, x = np.random.default_rng(width).integers(0, 99, 5000), values(5000, width)
+    want = np.zeros((99, width))
+    np.add.at(want, places, x)
+    table = Tensor(np.zeros((99, width), np.float32))
+    looked_up = lm.embedding(Tensor(places), table) * Tensor(x)
+    same(lm.gradient(looked_up.sum(), [table])[0], want, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "silu", "gelu", "sqrt", "reciprocal"])
+def test_functions_of_bfloat16_are_one_unit_off_at_most(name: str) -> None:
+    x = lm.arange(-20.0, 20.0, 2.0**-7, device="cpu").cast(lm.bfloat16)
+    x = lm.where(lm.equal(x, 0.0), 1.0, abs(x) if name == "sqrt" else x).cast(lm.bfloat16)
+    want, got = (getattr(lm, name)(one).cast(lm.float32).numpy() for one in (x, x.to(GPU)))
+    np.testing.assert_allclose(got, want, 2.0**-7, 0.0)
+
+
 def test_draws_are_those_of_the_cpu() -> None:
     for device in ("cpu", GPU):
         lm.random.uniform((1000,), seed=3, device=device)

@@ -28,7 +28,7 @@ KERNEL(scatter1_16x50) {
                 const _Bool t3 = (t1 < (i64)20);
                 const _Bool t4 = (t2 & t3);
                 const f32 t5 = (t4 ? p1[a0 + 16 * a1] : 0);
-                if (t4) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t5); }
+                WHERE(t4) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t5); }
             }
         }
     }
