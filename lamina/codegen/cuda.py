@@ -300,7 +300,10 @@ class CudaPrinter(GpuPrinter):
             axes = ix.terms_of(one)[0]
             walks[max(axes, key=lambda axis: (axis in tile, terms.get(axis, 0)))] = one
         known = frozenset[Node]().union(*map(free_axes, walks.values()))
-        walks |= {axis: axis for axis in terms if axis not in known}
+        beside = {terms[one]: one for one in tile[1:] if pixels and one in terms}
+        for axis in (one for one in terms if one not in known):
+            moved = beside.get(terms[axis], axis)  # by a window that nothing bounds, if any
+            walks[moved] = ix.add(*{moved, axis})
         if pixels and len(walks) == len(tile) and walks[tile[-1]] is not tile[-1]:
             walks[ix.ZERO] = ix.ZERO  # all are of one image
         places, inner = [*walks.values()], [ix.terms_of(one)[0] for one in walks.values()]
