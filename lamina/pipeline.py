@@ -23,7 +23,8 @@ from lamina.codegen.cuda import CudaPrinter
 from lamina.codegen.legalize import legalize
 from lamina.codegen.metal import MetalPrinter
 from lamina.errors import CompilerNotFoundError
-from lamina.fuse.group import ON_CPU, Memory
+from lamina.fuse.group import Memory
+from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Launch, Program, Slot, build_program
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
@@ -149,6 +150,9 @@ def _print(planned: Planned, options: Options) -> Planned:
 PASSES: tuple[Pass, ...] = (
     Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
     Pass("prepare", lambda sinks, options: rewrite(sinks, PREPARE), "graph", "graph"),
+    Pass("lay_out",
+         lambda sinks, options: lay_out(sinks) if backend(options).memory.tiles else sinks,
+         "graph", "graph"),
     Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).memory),
          "graph", "kernels"),
     Pass("schedule", _schedule, "kernels", "nests"),
@@ -168,14 +172,14 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 
 
 CPU = Backend(
-    ON_CPU,
+    Memory(),
     lambda kernel, options, knobs:
         schedule_kernel(kernel, compiler.find(options).vector_bytes, knobs),
     lambda program, plans: (c.print_program(program, plans), ()),
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
 OF_GPUS = Memory(in_blocks=False, cost=32, pitch=128)
-CUDA = Backend(OF_GPUS._replace(pads=False, nested=nested),
+CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested),
                lambda kernel, options, knobs:
                    schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip

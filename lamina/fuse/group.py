@@ -35,11 +35,11 @@ WEIGHT: dict[Op, int] = (
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
 FEW_STEPS = 256  # of a sum of products that is worth computing again
-MEETING_STEPS = 32  # how far to look for the end of a reduction's epilogue
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
+BIJECTIVE = (Op.RESHAPE, Op.PERMUTE)  # movement that gives every element a place of its own
 UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
 Users = dict[Node, list[Node]]
 Regions = dict[Node, frozenset[Node]]
@@ -47,8 +47,6 @@ MIN_ROWS = 16  # fewer rows than this leave threads idle, unless
 SMALL = 1 << 16  # the whole kernel touches no more elements than this
 WORD = 16  # bytes that a GPU reads at once
 ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
-
-
 Readers = dict[object, list["KernelGroup"]]
 
 
@@ -56,13 +54,10 @@ class Memory(NamedTuple):
     """What placement depends on of a device."""
 
     in_blocks: bool = True  # chains of kernels run in blocks of rows
-    pads: bool = True  # what is repeated is padded once: testing bounds again costs more
+    tiles: bool = False  # products read neighbours, and know what pads them
     cost: int = 12  # of what a second user reads rather than computes again
     pitch: int = 0  # bytes; the rows of large scratch are multiples apart, see `_in_memory`
     nested: Callable[[Any], object] | None = None  # does a kernel gain by products inside sums?
-
-
-ON_CPU = Memory()
 
 
 class Block(NamedTuple):
@@ -168,7 +163,7 @@ class KernelGroup:
             return None
         if node.op is Op.REDUCE and node.arg.monoid is ADD:
             return node, None
-        if _bijective(node) and (parts := self._addends(node.src[0])):
+        if node.op in BIJECTIVE and (parts := self._addends(node.src[0])):
             total, rest = parts
             return Node(node.op, (total,), node.arg), rest and Node(node.op, (rest,), node.arg)
         for one, other in (node.src, node.src[::-1]) if node.op is Op.ADD else ():
@@ -371,8 +366,8 @@ def group_values(sinks: Sequence[Node], memory: Memory, kept: Set[Node]) -> list
     users = users_of(sinks)
     inside = _inside(set(sinks), users, kept) if memory.nested else set()
     chosen = choose_values(sinks, users, memory, inside)
-    alone = {one for node in users if node.op in ALONE for one in (node, *node.src)}
-    whole = alone.union(sinks)
+    alone = (one for node in users if node.op in ALONE for one in (node, *node.src))
+    whole = {*sinks, *alone}
     values = {one: one.shape if one in whole else _in_memory(one, memory.pitch) for one in chosen}
     homes: dict[Node, KernelGroup] = {}
     groups: list[KernelGroup] = []
@@ -415,7 +410,7 @@ def choose_values(sinks: Sequence[Node], users: Users, on: Memory, inside: Set[N
     values.update(node.src[0] for node in users if node.op in (Op.ARGSORT, Op.COPY))
     ends, absorbed = _epilogues(users, values)
     values = (values | ends) - (absorbed - set(sinks))
-    values |= _repeated(users, values, on.pads)
+    values |= _repeated(users, values, on.tiles)
     values = (values | _shared(users, values, on.cost)) - inside
     chosen: dict[Node, frozenset[Node]] = {}
     regions: dict[Node, frozenset[Node]] = {}
@@ -469,9 +464,9 @@ def _epilogues(users: Users, values: set[Node]) -> tuple[set[Node], set[Node]]:
     for node in (one for one in values if one.op is Op.REDUCE):
         end, moved, last = node, False, _following(node, users, position)
         while last is not None:
-            moved |= last.op in (Op.PERMUTE, Op.SHRINK)
-            moved |= squeezed(last.src[0].shape) != squeezed(last.shape)
-            if (last.op is not Op.RESHAPE or moved) and _resizes(last) <= 0:
+            moved |= last.op is Op.PERMUTE or squeezed(last.src[0].shape) != squeezed(last.shape)
+            narrow = last.dtype is end.dtype if last.op in Group.MOVEMENT else resizes(last) <= 0
+            if (last.op is not Op.RESHAPE or moved) and narrow:
                 end = last
             last = None if last in values else _following(last, users, position)
         ends.add(end)
@@ -480,23 +475,15 @@ def _epilogues(users: Users, values: set[Node]) -> tuple[set[Node], set[Node]]:
     return ends, absorbed
 
 
-def _bijective(node: Node) -> bool:
-    """Does a movement put every element of its operand in a place of its own?"""
-    reverses = node.op is Op.SHRINK and node.shape == node.src[0].shape
-    return reverses or node.op in (Op.RESHAPE, Op.PERMUTE)
-
-
 def _following(node: Node, users: Users, position: Mapping[Node, int]) -> Node | None:
     """The one-to-one movement that alone uses `node`, if arithmetic or nothing follows it; or the
-    elementwise node through which every use passes, if it is near."""
+    elementwise node through which every use passes."""
     frontier = set(users[node])
-    if len(frontier) == 1 and _bijective(users[node][0]):
-        after = users[users[node][0]]
-        fits = any(one.op in Group.ELEMENTWISE or _bijective(one) for one in after)
+    if len(frontier) == 1 and users[node][0].op in BIJECTIVE:
+        after, ends = users[users[node][0]], {*Group.ELEMENTWISE, *BIJECTIVE, Op.CONTIGUOUS}
+        fits = any(one.op in ends for one in after)
         return users[node][0] if fits or not after else None
-    for _ in range(MEETING_STEPS):
-        if not frontier or any(one.op not in Group.ELEMENTWISE for one in frontier):
-            return None
+    while frontier and all(one.op in Group.ELEMENTWISE for one in frontier):
         if len(frontier) == 1:
             return frontier.pop()
         first = min(frontier, key=position.__getitem__)
@@ -520,22 +507,22 @@ def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
             for node, region in regions.items()}  # fmt: skip
 
 
-def _repeated(users: Users, values: set[Node], pads: bool) -> set[Node]:
+def _repeated(users: Users, values: set[Node], tiles: bool) -> set[Node]:
     """Values that an EXPAND would have computed once for each copy."""
-    cost, found, moved = costs(users, values), set(), Group.MOVEMENT - {Op.PAD if pads else None}
+    cost, found, moved = costs(users, values), set(), Group.MOVEMENT - {None if tiles else Op.PAD}
     for source in (one.src[0] for one in users if one.op is Op.EXPAND):
         if prod(source.shape) > 1:
-            while source not in values and (_resizes(source) > 0 or source.op in moved):
+            while source not in values and (resizes(source) > 0 or source.op in moved):
                 source = source.src[0]
             # Testing the bounds of a PAD again costs more than the copy; so does reading twice as
             # many bytes.
             dear = source.op in Group.ELEMENTWISE and cost[source] >= REPEATED_COST
-            if dear or source.op is Op.PAD or _resizes(source) < 0:
+            if dear or source.op is Op.PAD or resizes(source) < 0:
                 found.add(source)
     return found
 
 
-def _resizes(node: Node) -> int:
+def resizes(node: Node) -> int:
     """By how many bits an element of a float cast to another one is wider."""
     if node.op is not Op.CAST or not (node.dtype.is_float and node.src[0].dtype.is_float):
         return 0
@@ -550,7 +537,7 @@ def _shared(users: Users, values: set[Node], most: int) -> set[Node]:
         parts = ({user} if user in ends else owners[user] for user in users[node])
         owners[node] = frozenset[Node]().union(*parts)
         dear = node.op in Group.ELEMENTWISE and cost[node] >= most
-        if len(owners[node]) > 1 and dear and _resizes(node) <= 0:
+        if len(owners[node]) > 1 and dear and resizes(node) <= 0:
             ends.add(node)
     return ends - values
 

@@ -88,9 +88,12 @@ class Lowering:
         op = node.op
         if op is Op.CONST:
             return node
-        place = self.place_of(node, index)
-        if place is not None:
-            return _load(node, *place, condition)
+        if 0 in node.shape:
+            return const(0, node.dtype)  # it stands in loops that never run, and may leave them
+        if place := self.place_of(node, index):
+            parameter, at = place
+            guarded = (at,) if condition is ix.TRUE else (at, condition)
+            return Node(Op.LOAD, guarded, Load(parameter, node.dtype))
         if op in Group.ELEMENTWISE:
             operands = tuple(self.value(one, index, condition) for one in node.src)
             return Node(op, operands, node.arg)
@@ -130,8 +133,6 @@ class Lowering:
         """Indices mix only between two places at which an axis begins in both shapes."""
         source, target = node.src[0].shape, node.shape
         result = [ix.ZERO] * len(source)
-        if 0 in source:
-            return tuple(result)
         ends, target_ends = list(accumulate(source, mul)), list(accumulate(target, mul))
         parts = [part for part in zip(index, target_ends, target, strict=True) if part[2] != 1]
         for start, end in pairwise(sorted({1, *ends} & {1, *target_ends})):
@@ -171,13 +172,6 @@ class Lowering:
         place = cast(self.value(places, index, condition), int64)
         moved = (*index[: node.arg], place, *index[node.arg + 1 :])
         return self._inside(data, moved, const(0, node.dtype), condition)
-
-
-def _load(node: Node, parameter: int, place: Node, condition: Node) -> Node:
-    if 0 in node.shape:
-        return const(0, node.dtype)  # it stands in loops that never run, and may leave them
-    operands = (place,) if condition is ix.TRUE else (place, condition)
-    return Node(Op.LOAD, operands, Load(parameter, node.dtype))
 
 
 def moved_index(node: Node, index: Index) -> Index:

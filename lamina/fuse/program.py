@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from lamina.dtypes import DType
 from lamina.fuse.chain import chained
-from lamina.fuse.group import ON_CPU, KernelGroup, Memory, array_of, group_values, readers_of
+from lamina.fuse.group import KernelGroup, Memory, array_of, group_values, readers_of
 from lamina.fuse.lower import flat_index
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, points
 from lamina.ir.node import Node, toposort
@@ -143,15 +143,13 @@ class _Builder:
         home, storage = self.group_of[value], target.arg.storage
         readers = self.readers.get(storage, [])
         others = [one for one in readers if one is not home]
-        own = home not in readers
-        if not own and value.op not in (Op.SCATTER, Op.ARGSORT):
-            own = all(
-                node.dtype is target.dtype
-                and flat_index(node.shape, index) is home.stores[value].index
-                for node, indices in home.read_at.items()
-                for index in indices
-                if node.op is Op.BUFFER and node.arg.storage == storage
-            )
+        alike = all(
+            node.dtype is target.dtype and flat_index(node.shape, index) is home.stores[value].index
+            for node in home.read_at
+            for index in home.read_at[node]
+            if node.op is Op.BUFFER and node.arg.storage == storage
+        )
+        own = home not in readers or (alike and value.op not in (Op.SCATTER, Op.ARGSORT))
         before = toposort(self.chain_of[one] for one in others)
         if home.blocks or not own or self.chain_of[home] in before:
             return False
@@ -206,7 +204,7 @@ class _Builder:
         return max((end for _, end, _ in placed), default=0)
 
 
-def build_program(sinks: Sequence[Node], memory: Memory = ON_CPU) -> Program:
+def build_program(sinks: Sequence[Node], memory: Memory) -> Program:
     """Fuse, order and plan. An ASSIGN writes into the input buffer that is its target, any other
     sink into a fresh one; BUFFER leaves hold the number of a program input as storage."""
     kept, known = set[Node](), -1

@@ -8,7 +8,7 @@ tensor cores and the copy engine of a GPU know this layout as the swizzle of 128
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, pairwise
+from itertools import chain, count
 from typing import NamedTuple
 
 from lamina.dtypes import SHORT, DType, bfloat16, float16, float32
@@ -156,11 +156,13 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
     apart = any(is_minor(value, axis) for value in parts for axis in shared)
     step, sides = best([(one,) for one in shared] if apart else [shared]), list[Axes]()
     for value, axes in (parts[0], left - right), (parts[1], right - left):
-        found = tuple(one for one in kernel.row_axes if one in axes)
-        joint = all(by.get(one, 0) == by.get(other, 0) * other.arg.size
-                    for one, other in pairwise(found) for by in strides)  # fmt: skip
-        joint &= bool(step) and is_minor(value, step[-1])
-        sides.append(best([found] if joint else [(one,) for one in found]))
+        runs, joint = list[Axes](), step and is_minor(value, step[-1])
+        for one in (one for one in kernel.row_axes if one in axes):
+            before = runs.pop() if runs and joint and all(
+                by.get(runs[-1][-1], 0) == by.get(one, 0) * one.arg.size for by in strides
+            ) else ()  # fmt: skip
+            runs.append((*before, one))
+        sides.append(best(runs))
     if not (step and all(sides)):
         return ()
     rounds = kind == "tf32" and parts[0].dtype is float32

@@ -9,7 +9,7 @@ import pytest
 
 import lamina as lm
 from lamina.explain.report import profile
-from lamina.fuse.group import MAX_WRITTEN
+from lamina.fuse.group import MAX_WRITTEN, Memory
 from lamina.fuse.program import build_program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
@@ -33,7 +33,7 @@ def _written_one_by_one(count: int) -> Node:
 
 
 def test_long_chains_become_several_kernels() -> None:
-    program = build_program([_written_one_by_one(300)])
+    program = build_program([_written_one_by_one(300)], Memory())
     assert len(program.launches) > 2
     for launch in program.launches:
         assert isinstance(launch.kernel, Kernel)
@@ -69,7 +69,7 @@ def test_long_running_values_are_taken_in_parts(
 ) -> None:
     x = np.random.default_rng(3).integers(-(2**62), 2**62, shape)
     scan = Node(Op.SCAN, (leaf(x),), Reduce(monoid, (axis,)))
-    program = build_program(rewrite([scan], PREPARE))
+    program = build_program(rewrite([scan], PREPARE), Memory())
     assert len(program.launches) > 1
     (got,) = run([scan])
     np.testing.assert_array_equal(got, wanted(x, axis=axis))

@@ -13,6 +13,7 @@ import pytest
 import lamina as lm
 from lamina import pipeline
 from lamina.errors import CompileError, FormatError
+from lamina.fuse.group import Memory
 from lamina.fuse.program import build_program
 from lamina.ir.kernel import Kernel
 from lamina.ir.node import Node
@@ -69,7 +70,7 @@ def test_what_does_not_fit_is_left_out(error: type[Exception]) -> None:
 
 def kernels() -> Iterator[Kernel]:
     for program in PROGRAMS.values():
-        for launch in build_program([program()]).launches:
+        for launch in build_program([program()], Memory()).launches:
             if isinstance(launch.kernel, Kernel):
                 yield launch.kernel
 

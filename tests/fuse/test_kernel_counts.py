@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from lamina.dtypes import bfloat16, float32, int64
-from lamina.fuse.group import ON_CPU, choose_values, users_of
+from lamina.fuse.group import Memory, choose_values, users_of
 from lamina.fuse.program import Program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
@@ -96,7 +96,7 @@ def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:
         for _ in range(length):
             y = y * x + x
         tracemalloc.start()
-        assert choose_values([y], users_of([y]), ON_CPU, set())
+        assert choose_values([y], users_of([y]), Memory(), set())
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * 8 * peaks[0]

@@ -1,0 +1,77 @@
+"""What sums of products read lies in memory as tiles can read it, and is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor
+from lamina.fuse.layout import lay_out
+from lamina.ir.interpreter import evaluate
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
+from lamina.shape import Shape
+from tests.generators import leaf
+
+IMAGES, FILTERS, MORE = (2, 16, 6, 7), (24, 16, 3, 3), (32, 24, 3, 3)
+LAST = (2, 5, 6, 16)
+
+
+def two(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    return lm.conv2d(lm.relu(lm.conv2d(x, w, padding=1)), v, padding=1)
+
+
+def channels_last(x: Tensor, w: Tensor) -> Tensor:
+    return lm.conv2d(*(lm.permute_dims(one, (0, 3, 1, 2)) for one in (x, w)), padding=1)
+
+
+def two_last(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    return channels_last(lm.permute_dims(lm.relu(channels_last(x, w)), (0, 2, 3, 1)), v)
+
+
+def heads(x: Tensor, y: Tensor) -> Tensor:
+    x, y = (lm.permute_dims(one.reshape((2, 80, 4, 16)), (0, 2, 1, 3)) for one in (x, y))
+    return x @ lm.permute_dims(y, (0, 1, 3, 2))
+
+
+def slopes(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+    return lambda *given: tuple(lm.gradient(function(*given).cast(lm.float32).sum(), given))
+
+
+# What is kept otherwise, and how often.
+CASES: dict[str, tuple[Callable[..., Any], list[Shape], int]] = {
+    "images": (lambda x, w: lm.conv2d(x, w, padding=1), [IMAGES, FILTERS], 2),
+    "between": (two, [IMAGES, FILTERS, MORE], 4),
+    "derivatives": (slopes(two), [IMAGES, FILTERS, MORE], 6),
+    "channels last": (channels_last, [LAST, (24, 3, 3, 16)], 0),
+    "matrices": (lambda a, b: a @ b, [(70, 80), (80, 90)], 0),
+    "turned": (lambda a, b: a.T @ b.T, [(80, 70), (90, 80)], 0),
+    "channels last, derivatives": (slopes(two_last), [LAST, (24, 3, 3, 16), (32, 3, 3, 24)], 3),
+    "few channels": (lambda x, w: lm.conv2d(x, w), [(16, 3, 9, 9), (64, 3, 3, 3)], 0),
+    "heads": (heads, [(2, 80, 64), (2, 80, 64)], 0),
+    "few": (lambda x, w: lm.conv2d(x, w), [(1, 16, 4, 4), (3, 16, 3, 3)], 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_read_neighbours(name: str) -> None:
+    function, shapes, kept = CASES[name]
+    leaves = [leaf(number, one, lm.bfloat16) for number, one in enumerate(shapes)]
+    found = function(*(Tensor.of(one, "cpu") for one in leaves))
+    sinks = [one.node for one in (found if isinstance(found, tuple) else (found,))]
+    laid = lay_out(sinks)
+    assert sum(one.op is Op.CONTIGUOUS for one in toposort(laid)) == kept
+    assert laid == sinks or kept
+    arithmetic = {one for one in toposort(laid) if one.op in Group.ELEMENTWISE}
+    between = {one.src[0] for node in arithmetic for one in node.src if one.op is Op.PERMUTE}
+    assert between.isdisjoint(arithmetic)
+    rng = np.random.default_rng(0)
+    given: dict[Node, Any] = {
+        one: rng.standard_normal(one.shape).astype(one.dtype.numpy) for one in leaves
+    }
+    for got, want in zip(evaluate(laid, given), evaluate(sinks, given), strict=True):
+        np.testing.assert_array_equal(got, want)
