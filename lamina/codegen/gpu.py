@@ -27,7 +27,7 @@ from lamina.runtime.buffer import Launch, Map
 from lamina.simplify import index as ix
 
 BLOCK = 256  # threads, each with a row
-LONGEST_BLOCK = 1024  # threads that share a long loop, or sort
+LONGEST_BLOCK = 1024  # threads that share a row, or sort; half of them share a long loop
 FEW = 8  # results that are computed before they are stored: registers are full
 
 
@@ -48,9 +48,9 @@ class GpuPrinter(CPrinter):
         self.width = points(self.rows_inside)  # threads side by side with a row each
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
-        self.threads = _power(longest, LONGEST_BLOCK // min(self.width, 2)) if threads else BLOCK
-        if nest.product or not all(map(nest.is_head, self.shared)):
-            self.together = FEW
+        rows = not all(map(nest.is_head, self.shared))  # are in registers; loops do with fewer
+        self.threads = _power(longest, LONGEST_BLOCK // (2 - rows)) if threads else BLOCK
+        self.together = FEW if nest.product or rows else self.together
         self.room, self.share = 0, ""  # bytes that a block shares, and how many share registers
         self.around, self.blocks = ("", ""), 0  # the loop of a block, where these are not workers
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads

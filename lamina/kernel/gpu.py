@@ -78,8 +78,8 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
     side, room, *beside = 1, plan.knobs.registers, *plan.kernel.row_axes[-1:]
     if across is not None and across.arg.size % (plan.knobs.strip * lanes) == 0:
         beside, side, room = [across], plan.knobs.strip, room // lanes
-        while side > 2 and points(plan.kernel.row_axes) < UNITS * side * lanes:
-            side //= 2  # so that every multiprocessor has a block
+        while side > 2 and 2 * points(plan.kernel.row_axes) <= UNITS * side * lanes:
+            side //= 2  # more blocks run at once
     elif across is None and beside:
         longest, rows = max(axis.arg.size for axis in shared), points(plan.kernel.row_axes)
         most = min(2 * plan.knobs.strip, SHORT * plan.width // longest, rows // BLOCKS)
