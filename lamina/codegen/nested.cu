@@ -406,7 +406,10 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
             release<early | late, depth>(all.empty, number);
         };
         const auto leave = [&] {
-            if (apart && threadIdx.x % 32 == 0) arrive(all.free + place);
+            if (apart) {
+                __syncwarp(); // after which all lanes have read the ticket
+                if (threadIdx.x % 32 == 0) arrive(all.free + place);
+            }
         };
         wait_for_engine(all.ready + place, round);
         from += done;
