@@ -145,8 +145,7 @@ class CudaPrinter(GpuPrinter):
                 with self._function(head, (block, lane), "}", (far, near)):
                     self._elements((inner, rows, outer), weight, known)
         early, late = (sum(1 << at - own for at in {*one} if at >= own) for one in (within, beyond))
-        flags = own, len(tiles) - own, early, late, int(weight.top is not None)
-        self.line(_call("NESTED_LOOP", *flags))
+        self.line(_call("NESTED_LOOP", own, len(tiles) - own, early, late, int(bool(weight.top))))
         engine, passing = len(self.maps) == len(tiles), sum(2 * m * n for m, n in shapes[own:])
         sizes = points([self.grid[-4], self.grid[-1]]), block.arg.size * passing, self.down
         turns = _call("TAKE_TURNS", int(engine), atom.m // 64, own, workers, *sizes)

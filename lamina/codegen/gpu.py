@@ -50,7 +50,8 @@ class GpuPrinter(CPrinter):
         longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
         rows = not all(map(nest.is_head, self.shared))  # are in registers; loops do with fewer
         self.threads = _power(longest, LONGEST_BLOCK // (2 - rows)) if threads else BLOCK
-        self.together = (FEW, 4 * FEW)[len(nest.tiles) > 2] if nest.product or rows else self.together
+        few = FEW if len(nest.tiles) < 3 else 4 * FEW  # nested sums leave registers
+        self.together = few if nest.product or rows else self.together
         self.room, self.share = 0, ""  # bytes that a block shares, and how many share registers
         self.around, self.blocks = ("", ""), 0  # the loop of a block, where these are not workers
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
