@@ -80,7 +80,7 @@ class CudaPrinter(GpuPrinter):
         blocks = -(-points(steps) // width)
         sizes = points(self.grid), blocks * points(others)
         _, part, self.blocks = share(atom, *sizes)
-        self.around = f"TILES{(*sizes, part, self.blocks)}", ""
+        self.around = f"{self.nest.product[:3]}_TILES{(*sizes, part, self.blocks)}", ""
         lines = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
         self.room = atom.depth * LINE * (atom.m + atom.n) + lines
         self.share, sums = (", 1", "loose") if "fma" in self.nest.product else ("", "sums")

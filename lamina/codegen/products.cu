@@ -288,7 +288,10 @@ template <int turned> INLINE u16 piece(u32 tile, int at, int step) {
         } \
     }
 #endif
-#ifndef __CUDA_ARCH_FEAT_SM90_ALL
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define PRODUCTS_RUN 1  // while threads do other things
+#else
+#define PRODUCTS_RUN 0
 template <int N, int count> INLINE void wait_for_products(f32 (&)[count]) {}
 #endif
 #define SIZES(type) \
@@ -330,25 +333,19 @@ INLINE void load_turned(u32 (&to)[4], u32 tile, int step) {
 MULTIPLY_TF32(64, "%32", "%33", "%34", "%35", "%36", "%37")
 MULTIPLY_TF32(128, "%64", "%65", "%66", "%67", "%68", "%69")
 MULTIPLY_TF32(256, "%128", "%129", "%130", "%131", "%132", "%133")
-/* From registers, half of the steps are loaded while products of the other half run. */
 template <int turned_a, int, int count>
 INLINE void mma_tf32(f32 (&d)[count], u32 a, u32 b, bool more) {
     const u32 first = a >> 4, second = b >> 4;
     u32 x[4][4];
-    _Pragma("unroll") for (int step = 0; step < 4; step++) {
-        if (turned_a && step % 2 == 0) {
-            if (step) wait_for_products<1>(d);
-            load_turned(x[step], a, step);
-            load_turned(x[step + 1], a, step + 1);
-        }
-        if (step == 0 || turned_a && step == 2) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    if (turned_a)
+        _Pragma("unroll") for (int step = 0; step < 4; step++) load_turned(x[step], a, step);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    _Pragma("unroll") for (int step = 0; step < 4; step++)
         if constexpr (turned_a)
             tf32_step(d, x[step], descriptor(second + step * 2), step || more);
         else
             tf32_step(d, descriptor(first + step * 2), descriptor(second + step * 2), step || more);
-        if (step == 3 || turned_a && step == 1)
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 #elif __CUDA_ARCH__ >= 800
 template <int turned_a, int, int count>
@@ -454,50 +451,74 @@ INLINE void fma_f32(f32 (&d)[count], u32 a, u32 b, bool more) {
 
 /* A product has tiles of results, each of which takes as many steps. A block has a share of all steps:
    some tiles, neighbours of which blocks have at a time, or, where there are fewer tiles than blocks, a
-   part of one, as many parts of each tile as are whole. What is left of the tiles others share, one tile after the other. So most blocks walk
-   along the same steps at the same time and find each other's operands cached. The block that has the
-   first step of a tile adds up what the others have. These have lower numbers and wait for nothing:
-   they run, whatever fits the GPU at once. */
-template <u32 tiles, u32 steps, u32 share, u32 blocks> struct Walk {
-    static constexpr u32 parts = steps / share, rest = steps % share, others = blocks - tiles * parts;
-    static constexpr u32 each
-        = others && share < steps ? (tiles * (u64)rest + others - 1) / others : share;
-    static constexpr u32 slots = parts + 1;  // for the others' sums of a tile
-    static constexpr u32 again = rest && share < steps ? parts * share : 0;  // the next tile's first one
-    static constexpr u32 stride = share < steps ? 1 : blocks;  // to the next tile
-    u32 tile, step, left;  // the next one, and how many steps are left
-    u32 later_tile, later_step, unfilled;  // the same for what is to be filled
+   part of one, as many parts of each tile as are whole. What is left of the tiles others share, one tile
+   after the other. So most blocks walk along the same steps at the same time and find each other's
+   operands cached. The block that has the first step of a tile adds up what the others have, those who
+   share first: a later part has more steps, for as long as the ones before it take to be added, and
+   fewer for giving its sums away, so that all end at about the same time: `giving` steps are as long as
+   writing the sums of a tile, and `taking` as adding them to others. Those who give have lower numbers
+   and wait for nothing: they run, whatever fits the GPU at once. */
+constexpr i32 least(i32 a, i32 b) { return a < b ? a : b; }
+constexpr i32 most(i32 a, i32 b) { return a > b ? a : b; }
+/* The first step of a part; the second one has `sooner` more than the first, later ones `take` more. */
+constexpr i32 start_of(i32 part, i32 own, i32 sooner, i32 take) {
+    return part * own + most(part - 1, 0) * (2 * sooner + (part - 2) * take) / 2;
+}
+struct Place { u32 tile, step, left; };  // how many steps are left, of this tile and later ones
+template <i32 giving, i32 taking, u32 tiles, u32 steps, u32 share, u32 blocks> struct Walk : Place {
+    static constexpr i32 parts = most(steps / share, 1), others = most(blocks - tiles * parts, 0);
+    static constexpr i32 give = least(giving, share / 4), take = least(taking, share / (4 * parts));
+    static constexpr i32 sooner = (others ? take : 0) - give;
+    static constexpr i32 given = others ? give * (others + tiles) : 0;  // by those who share
+    static constexpr i32 own = ((i64)tiles * (steps - start_of(parts, 0, sooner, take)) + given
+        + blocks - 1) / blocks;  // steps of the first part
+    static constexpr u32 begin = others ? least(start_of(parts, own, sooner, take), steps) : steps;
+    static constexpr u32 rest = steps - begin;  // which others share
+    static constexpr u32 each = most((tiles * (u64)rest + others - 1) / most(others, 1), 1);
+    static constexpr u32 slots = parts + rest / each + 1;  // for the others' sums of a tile
+    Place later;  // what is to be filled
     u32 slot, parity, free;  // of the ring: that of the next step, and of what is filled next
     bool fresh;
     Walk() {
-        const u32 number = blocks - 1 - blockIdx.x;
-        if (share >= steps) {
-            tile = number;
-            step = 0;
-            left = (tiles - number + blocks - 1) / blocks * steps;
-        } else if (number < tiles * parts) {
-            tile = number % tiles;
-            step = number / tiles * share;
-            left = share;
+        const u32 number = blocks - 1 - blockIdx.x, part = number / tiles;
+        if (share >= steps)
+            later = {number, 0, (tiles - number + blocks - 1) / blocks * steps};
+        else if (part < parts) {
+            const u32 step = start_of(part, own, sooner, take);
+            const u32 end = part + 1 < parts ? start_of(part + 1, own, sooner, take) : begin;
+            later = {number % tiles, step, end - step};
         } else {
             const u64 all = tiles * (u64)rest, first = min((number - tiles * parts) * (u64)each, all);
-            tile = first / max(rest, 1);
-            step = parts * share + first % max(rest, 1);
-            left = min(all - first, (u64)each);
+            const u32 size = max(rest, 1);
+            later = {(u32)(first / size), begin + (u32)(first % size), (u32)min(all - first, (u64)each)};
         }
-        later_tile = tile;
-        later_step = step;
-        unfilled = left;
+        (Place &)*this = later;
         slot = parity = free = 0;
         fresh = true;
     }
-    /* The number of the block that shares what is left, among those that do so for a tile. */
+    /* How many steps it has of the next tile. */
+    u32 here() { return min(steps - step, left); }
+    static void pass(Place &place, u32 count) {
+        place.step += count;
+        place.left -= count;
+        if (place.step == steps) {
+            place.step = share < steps ? begin : 0;
+            place.tile += share < steps ? 1 : blocks;
+        }
+    }
+    /* The number of the block that has a step of a rest, among those that do so for a tile. */
     static u32 sharing(u32 tile, u32 step) {
-        const u64 begin = tile * (u64)rest;
-        return (begin + step - parts * share) / each - begin / each;
+        const u64 first = tile * (u64)rest;
+        return (first + step - begin) / each - first / each;
+    }
+    /* The slot for its sums of a tile from a step on or, of the first one, how many have given some. */
+    static u32 slot_of(u32 tile, u32 first) {
+        const u32 part = (blocks - 1 - blockIdx.x) / tiles, shared = rest ? sharing(tile, steps - 1) + 1 : 0;
+        return !first ? shared + parts - 1 : part < parts ? shared + part - 1 : sharing(tile, first);
     }
 };
-#define TILES(...) for (Walk<__VA_ARGS__> walk; walk.left;)
+#define mma_TILES(...) for (Walk<5, 3, __VA_ARGS__> walk; walk.left;)
+#define fma_TILES(...) for (Walk<0, 0, __VA_ARGS__> walk; walk.left;)  // steps are longer than both
 #define EACH_TILE(word, threads, workers) const word worker = walk.tile
 
 /* Sums that blocks have for another one, and of each warp whether they are there. */
@@ -506,37 +527,44 @@ template <int slots, int count, int threads> struct Parts {
     u32 ready[slots][threads / 32];
 };
 template <int slots, int count, int threads> __device__ Parts<slots, count, threads> parts;
+INLINE void set_ready(u32 *ready) {
+    asm volatile("st.release.gpu.global.u32 [%0], 1;" :: "l"(__cvta_generic_to_global(ready)) : "memory");
+}
+INLINE u32 is_ready(const u32 *ready) {
+    u32 x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                 : "=r"(x) : "l"(__cvta_generic_to_global(ready)) : "memory");
+    return x;
+}
 template <int slots, int threads, int count>
 INLINE void give_sums(const Loose<count> &sums, u32 slot) {
     auto &all = parts<slots, count, threads>;
     _Pragma("unroll") for (int i = 0; i < count; i += 4)
         __stcg(&all.sums[slot][i / 4][threadIdx.x],
                make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]));
-    __threadfence();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) *(volatile u32 *)&all.ready[slot][threadIdx.x / 32] = 1;
+    if (threadIdx.x % 32 == 0) set_ready(&all.ready[slot][threadIdx.x / 32]);
 }
 /* Adds what `others` blocks have given, from `slot` on, a fourth at a time while the next one comes. */
 template <int slots, int threads, int count>
 INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
     constexpr int few = count / 16;
     auto &all = parts<slots, count, threads>;
-    const u32 lane = threadIdx.x % 32;
-    for (u32 i = 0; i < others; i += 32) {
-        volatile u32 *ready = &all.ready[slot + min(i + lane, others - 1)][threadIdx.x / 32];
-        while (!__all_sync(~0u, *ready)) {}
-        *ready = 0;  // for the next launch
-    }
-    __threadfence();
-    __syncwarp();
+    const auto wait = [&](u32 number) {
+        u32 *const ready = &all.ready[slot + number][threadIdx.x / 32];
+        while (!__all_sync(~0u, is_ready(ready))) {}
+        *(volatile u32 *)ready = 0;  // for the next launch
+    };
     float4 next[2][few];
     const auto load = [&](float4 (&to)[few], u32 number, u32 part) {
         _Pragma("unroll") for (int i = 0; i < few; i++)
             to[i] = __ldcg(&all.sums[slot + min(number, others - 1)][part * few + i][threadIdx.x]);
     };
+    wait(0);
     load(next[0], 0, 0);
     _Pragma("unroll 1") for (u32 number = 0; number < others; number++)
         _Pragma("unroll") for (int part = 0; part < 4; part++) {
+            if (part == 3 && number + 1 < others) wait(number + 1);
             load(next[1 - part % 2], number + part / 3, (part + 1) % 4);
             _Pragma("unroll") for (int i = 0; i < few; i++) {
                 f32 *to = sums + (part * few + i) * 4;
@@ -547,37 +575,39 @@ INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
 }
 
 /* The loop over the steps of a tile that a block has; is it the one that has the whole sums? A step
-   waits for what it reads, starts its product and, once the one before has ended for all threads,
-   fills the place of that one for a later step. The engine, if there is one, fills as many tiles as
-   `copied` says, and goes on with those of the next tile of results. Threads that are done with a step
-   `turn` the tiles of the next one. */
-template <int threads, int depth, int copied, bool turns, u32 tiles, u32 steps, u32 share,
-          u32 blocks, int count, class Fill, class Turn, class Multiply>
+   waits for what it reads, starts its product and, once the one before, or the one before that if
+   there is room for so many, has ended for all threads, fills the place of that one for a later step.
+   Where a product reads registers, those of the next one are others. The engine, if there is one,
+   fills as many tiles as `copied` says, and goes on with those of the next tile of results. Threads
+   that are done with a step `turn` the tiles of the next one. */
+template <class T> constexpr bool through_registers = false;
+template <> constexpr bool through_registers<In_tf32> = true;
+template <class Kind, int threads, int depth, int copied, bool turns, i32 giving, i32 taking, u32 tiles,
+          u32 steps, u32 share, u32 blocks, int count, class Fill, class Turn, class Multiply>
 INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
-                     Walk<tiles, steps, share, blocks> &walk, Fill fill, Turn turn, Multiply multiply) {
-    using Way = Walk<tiles, steps, share, blocks>;
+                     Walk<giving, taking, tiles, steps, share, blocks> &walk, Fill fill, Turn turn,
+                     Multiply multiply) {
+    using Way = Walk<giving, taking, tiles, steps, share, blocks>;
+    constexpr bool registers = through_registers<Kind>;
     constexpr int engine = HAS_ENGINE ? copied : 0;
+    constexpr int lag = PRODUCTS_RUN && depth > 4 && !registers && !exact<Kind> ? 2 : depth > 1;
     __shared__ u64 full[depth];
     const auto fill_next = [&] {
-        fill(walk.later_tile, walk.later_step, walk.free, full);
-        if (++walk.later_step == steps) {
-            walk.later_step = Way::again;
-            walk.later_tile += Way::stride;
-        }
+        fill(walk.later.tile, walk.later.step, walk.free, full);
+        walk.pass(walk.later, 1);
         if (++walk.free == depth) walk.free = 0;
-        walk.unfilled--;
     };
-    const u32 first = walk.step, here = min(steps - first, walk.left);
+    const u32 first = walk.step, tile = walk.tile, here = walk.here();
     const u32 last = HAS_ENGINE ? 0 : walk.left - here;
     const auto release = [&] {
         __syncthreads();
         if (turns && threadIdx.x == 0) publish();  // to the engine, which writes where threads have
-        if (walk.unfilled > last) fill_next();
+        if (walk.later.left > last) fill_next();
     };
     if (walk.fresh && engine) start_barriers(full, depth, engine);
     if (!HAS_ENGINE) __syncthreads();  // The ring had results.
     if (walk.fresh || !HAS_ENGINE)
-        _Pragma("unroll 1") for (int i = 0; i < depth && walk.unfilled > last; i++) fill_next();
+        _Pragma("unroll 1") for (int i = 0; i < depth && walk.later.left > last; i++) fill_next();
     // The threads of a warp know that these are the same for all of them: descriptors must be.
     const u32 four = __shfl_sync(~0u, threadIdx.x / 128, 0);
     u32 slot = __shfl_sync(~0u, walk.slot, 0), parity = __shfl_sync(~0u, walk.parity, 0);
@@ -599,7 +629,8 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
         wait();
         __syncthreads();
     }
-    for (u32 i = 0; i < here; i++) {
+    u32 i = 0;
+    const auto ends = [&] {
         if (!turns) wait();
         multiply(slot, four, i > 0);
         if (turns) {
@@ -607,41 +638,33 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
             advance();
             if (i + 1 < here) wait();
             if (depth == 1) __syncthreads(); else release();
-            continue;
-        }
-        if (depth > 1) {
-            wait_for_products<1>(sums);
-            if (i) release();
         } else {
-            wait_for_products<0>(sums);
-            release();
+            wait_for_products<lag>(sums);
+            if (i >= lag) release();
+            advance();
         }
-        advance();
-    }
+        return ++i == here;
+    };
+    if constexpr (registers) while (!(ends() || ends())) {}
+    else while (!ends()) {}
     walk.slot = slot;
     walk.parity = parity;
     wait_for_products<0>(sums);
-    if (depth > 1 && !turns) release();
+    if (!turns) for (i = min(lag, here); i; i--) release();
     walk.fresh = false;
-    walk.left -= here;
+    walk.pass(walk, here);
     if constexpr (share < steps) {
-        constexpr u32 slots = Way::slots, parts = Way::parts;
-        if (first)
-            give_sums<slots * tiles, threads>(loose, walk.tile * slots + (first < parts * share
-                ? first / share - 1 : parts - 1 + Way::sharing(walk.tile, first)));
-        else {
-            const u32 others = Way::rest ? parts + Way::sharing(walk.tile, steps - 1) : parts - 1;
-            if (others) take_sums<slots * tiles, threads>(sums, walk.tile * slots, others);
-        }
+        constexpr u32 slots = Way::slots, room = slots * tiles;
+        const u32 slot = Way::slot_of(tile, first);
+        if (first) give_sums<room, threads>(loose, tile * slots + slot);
+        else if (slot) take_sums<room, threads>(sums, tile * slots, slot);
     }
-    walk.step = Way::again;
-    walk.tile += Way::stride;
     return !first;
 }
 #define FILL(tile, number, slot, full) \
     const auto fill = [&](const u32 tile, const u32 number, const u32 slot, u64 *full)
 #define PIPELINE(threads, copied, multiply, turned_a, turned_b) \
-    if (!pipeline<threads, depth, copied, exact<Kind> && !(turned_a && turned_b)>( \
+    if (!pipeline<Kind, threads, depth, copied, exact<Kind> && !(turned_a && turned_b)>( \
             sums, loose, walk, fill, \
             [&](u32 slot) { turn<turned_a, turned_b, threads>(left[slot], right[slot]); }, \
             [&](u32 slot, u32 four, bool more) { \
