@@ -38,7 +38,6 @@ from lamina.tensor.differentiate import map_tree
 
 __all__ = ["jit"]
 
-_HOLDERS = 3  # references to a node that nobody else sees: its tensor's, ours, the counter's
 _kind = attrgetter("node.shape", "node.dtype", "device", "_requires_grad")  # of a tensor
 _kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "grad")
 
@@ -376,10 +375,10 @@ def _quick(program: _Program) -> Callable[[Sequence[Tensor]], Tensor] | None:
 
 def _own_memory(tensor: Tensor) -> Buffer:
     """The memory of `tensor`, to be overwritten: whoever else needs what is there has a copy."""
-    buffer, node = memory.memory_of(tensor), tensor.node
-    if memory.stored(node) is node and sys.getrefcount(node) <= _HOLDERS and not buffer.exported:
+    buffer, held = memory.memory_of(tensor), memory.stored(tensor.node) is tensor.node
+    # Its tensor and the counter have the node. A name would count, but not in every Python.
+    if held and sys.getrefcount(tensor.node) <= 2 and not buffer.exported:
         return buffer
-    del node
     return memory.memory_of(tensor.assign(tensor))
 
 

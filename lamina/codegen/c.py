@@ -9,8 +9,6 @@ that made it. Floats of 16 and 8 bits are held as their bits. What C has no oper
 function of those texts, named after the operation and the type of its result.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +42,7 @@ def mask_of(value: Value) -> Value:
     return Value("", bool_, value.lanes, value.mask or value.dtype.bits)
 
 
-def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+def _infix(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     a, b = operands[0].text, operands[1].text
     if out.mask and operands[0].dtype is bool_:
         a, b = (printer.widened(one, out) for one in operands)
@@ -53,7 +51,7 @@ def _infix(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> 
     return f"({a} {SIGNS[node.op]} {b})"
 
 
-def _call(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     """A function of vectors where there is one, else of scalars, lane by lane; of bools a sign."""
     if out.dtype is bool_:
         return _infix(printer, node, operands, out)
@@ -72,7 +70,7 @@ def _call(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> s
     return f"({printer.type(out)}){{{calls}}}"
 
 
-def _where(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     condition, yes, no = operands
     if condition.lanes == 1 and (yes.lanes, yes.mask) == (no.lanes, no.mask):
         return f"({condition.text} ? {yes.text} : {no.text})"
@@ -81,7 +79,7 @@ def _where(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> 
     return f"where_{printer.type(out)}({arguments})"
 
 
-def _shift(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+def _shift(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     (value, count), amount = operands, node.src[1]
     if amount.op is Op.CONST and 0 <= amount.arg.value < out.dtype.bits:
         return f"({printer.widened(value, out)} {SIGNS[node.op]} {amount.arg.value})"
@@ -90,7 +88,7 @@ def _shift(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> 
     return _call(printer, node, operands, out)
 
 
-def _cast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     value, text = operands[0], operands[0].text
     if out.dtype is bool_:
         return f"({text} != 0)"
@@ -108,7 +106,7 @@ def _cast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> s
     return f"__builtin_convertvector({text}, {kind})"
 
 
-def _bitcast(printer: CPrinter, node: Node, operands: list[Value], out: Value) -> str:
+def _bitcast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     return f"BITS({printer.type(operands[0])}, {printer.type(out)}, {operands[0].text})"
 
 
@@ -244,10 +242,12 @@ class CPrinter(NestPrinter):
                     column = self._loaded(f"t{self._names}[{place}]", dtype, lanes)
                     self.scopes[-1].cache[self.key(node, point | {across: place})] = column
                 return self.scopes[-1].cache[self.key(node, point)]
+        start = self.index_text(index, point)
+        if stride is None and (mask := self._mask(node, axis, point)):
+            return self._loaded(f"masked_{kind}({array} + {start}, {mask})", dtype, lanes)
         if stride != 1:
             values = [self.value(node, one).text for one in self._each_lane(axis, point)]
             return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
-        start = self.index_text(index, point)
         # GCC 12 would take what it only widens apart, lane by lane, were the load not volatile.
         volatile = "volatile " if dtype.itemsize < 4 else ""
         text = f"*(const {volatile}{kind}u *)({array} + {start})"
@@ -256,6 +256,17 @@ class CPrinter(NestPrinter):
         if condition is not None:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, dtype, lanes)
+
+    def _mask(self, load: Node, axis: Node, point: Point) -> str:
+        """The lanes where a load along neighbours happens, as bits, if these are runs of lanes."""
+        sizes = ix.extents(*load.src[1:]) or {}
+        steps = [self._lanes(index, None)[::2] for index in (load.src[0], *sizes)]
+        if not sizes or steps[0] != (axis, 1) or not {*steps} <= {(axis, 1), (None, 1)}:
+            return ""
+        return " & ".join(
+            f"lanes_in({self.index_text(index, point)}, {size}, {int(own is axis)})"
+            for (index, size), (own, _) in zip(sizes.items(), steps[1:], strict=True)
+        )
 
     def _loaded(self, text: str, dtype: DType, lanes: int) -> Value:
         if dtype is bool_ and lanes > 1:
@@ -303,13 +314,9 @@ class CPrinter(NestPrinter):
             if axis in free_axes(factor):
                 lane = {axis: ix.floordiv(wide, 4), quad: ix.mod(wide, 4)}
                 factor, self.vectors = ix.replaced(factor, lane), {wide: 4 * lanes}
-            side = super().result(factor, point)
-            bits = out._replace(lanes=side.lanes // 4)
-            bits = bits._replace(text=f"BITS({self.type(side)}, {self.type(bits)}, {side.text})")
-            words.append(self.widened(bits, out))
+            words.append(f"{TYPES[factor.dtype]}, {super().result(factor, point).text}")
         self.vectors = rows
-        name = "_".join(TYPES[cast.src[0].dtype] for cast in root.src)
-        return self.declare(out._replace(text=f"dot_{name}_{self.type(out)}({', '.join(words)})"))
+        return self.declare(out._replace(text=f"DOT({self.type(out)}, {', '.join(words)})"))
 
     # The function.
 

@@ -1,4 +1,12 @@
-/* In each of N lanes, the sum of the products of the four integers of 8 bits there, which is exact. */
+/* In each of N lanes, the sum of the products of the four integers of 8 bits there, which is exact.
+   A side has four of them for each lane, or for all. */
+
+#ifndef DOT
+#define splat_i32(x) (x)
+#define WORDS(T, x) \
+    (sizeof(x) == 4 ? splat_##T(BITS(__typeof__(x), i32, x)) : BITS(__typeof__(x), T, x))
+#define DOT(T, A, a, B, b) dot_##A##_##B##_##T(WORDS(T, a), WORDS(T, b))
+#endif
 
 #if N == 16 && defined __AVX512VNNI__ && defined __clang__
 #define DOT_xN __builtin_ia32_vpdpbusd512

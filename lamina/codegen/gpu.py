@@ -37,8 +37,7 @@ class GpuPrinter(CPrinter):
     preludes: ClassVar[tuple[str, ...]]  # beside this file
 
     def __init__(self, nest: Nest, name: str) -> None:
-        unrolled = ("vector", "dot")
-        tiles = {axis: "unroll" for axis in nest.order if nest.bound(axis) in unrolled}
+        tiles = {one: "unroll" for one in nest.order if nest.bound(one) in ("vector", "dot")}
         nest = replace(nest, binding={**nest.binding, **tiles})
         super().__init__(nest, name, set())
         threads = [axis for axis in nest.order if nest.bound(axis) == "thread"]

@@ -55,6 +55,14 @@ static double lamina_clock(void) {
         if (seconds) seconds[number] = lamina_clock() - started; \
     }
 
+/* The lanes of up to 64, as bits, for which ``0 <= first + step * lane < size``; step is 0 or 1. */
+
+INLINE u64 lanes_in(i64 first, i64 size, int step) {
+    if (!step) return first >= 0 && first < size ? ~0ULL : 0;
+    const i64 from = first < 0 ? -first : 0, to = size - first;
+    return from > 63 || to <= 0 ? 0 : (~0ULL << from) & (to > 63 ? ~0ULL : ~(~0ULL << to));
+}
+
 /* A bottom-up merge sort of each row of n keys; NaN comes last. */
 
 #define SORT(name, kind, n) \

@@ -24,6 +24,45 @@
     F(u8, i8) F(u16, i16) F(u32, i32) F(u64, i64) F(f64, i64)
 EACH(VECTOR)
 EACH(CHOICES)
+
+/* Elements at `p`, and zeros in lanes whose bit is not set, of which nothing is read. */
+#define LANES(T) \
+    INLINE T##xN masked_##T##xN(const T *p, u64 lanes) { \
+        T##xN x = {0}; \
+        if (!(~lanes << (64 - N))) return *(const T##xNu *)p; \
+        if (!(lanes << (64 - N))) return x; \
+        for (int lane = 0; lane < N; lane++) if (lanes >> lane & 1) x[lane] = p[lane]; \
+        return x; \
+    }
+#define INSTRUCTION(T, Same, load) \
+    INLINE T##xN masked_##T##xN(const T *p, u64 lanes) { \
+        return (T##xN)BUILTIN(load)((const void *)p, (Same##xN){0}, lanes); \
+    }
+#if defined __AVX512BW__ && defined __AVX512VL__ && N == 16
+#define TWO(T) INSTRUCTION(T, i16, ia32_loaddquhi256_mask)
+#else
+#define TWO LANES
+#endif
+#if defined __AVX512F__ && N == 16
+#define FOUR(T) INSTRUCTION(T, f32, ia32_loadups512_mask)
+#elif defined __AVX512VL__ && N == 8
+#define FOUR(T) INSTRUCTION(T, f32, ia32_loadups256_mask)
+#else
+#define FOUR LANES
+#endif
+#if defined __AVX512F__ && N == 8
+#define EIGHT(T) INSTRUCTION(T, f64, ia32_loadupd512_mask)
+#elif defined __AVX512VL__ && N == 4
+#define EIGHT(T) INSTRUCTION(T, f64, ia32_loadupd256_mask)
+#else
+#define EIGHT LANES
+#endif
+LANES(i8) LANES(u8) TWO(i16) TWO(u16) FOUR(i32) FOUR(u32) FOUR(f32) EIGHT(i64) EIGHT(u64) EIGHT(f64)
+#undef TWO
+#undef FOUR
+#undef EIGHT
+#undef LANES
+#undef INSTRUCTION
 #undef EACH
 #undef VECTOR
 #undef CHOICES

@@ -6,8 +6,6 @@ cache, and the whole array never exists. A sum over these rows is added up in me
 block; other rows then run in parallel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from copy import copy
 from math import prod
@@ -27,7 +25,7 @@ READ_AGAIN = 16  # times the bytes of a block that each block may read once more
 Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
 
 
-def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], in_blocks: bool) -> list[Chain]:
+def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], blocks: bool) -> list["Chain"]:
     """`groups` as chains; `wanted` are the values that have to be in memory at the end."""
     chain_of: dict[KernelGroup, Chain] = {}
     homes = {value: group for group in groups for value in group.members}
@@ -44,7 +42,7 @@ def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], in_blocks: bo
                 return chain
             early |= late
 
-    large = (one for one in groups if in_blocks and one.first.op not in ALONE
+    large = (one for one in groups if blocks and one.first.op not in ALONE
              and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
     found = sorted(map(grown, large), key=lambda one: -one.nbytes)
     for last in [chain.last for chain in found] * 2:  # values lose readers to chains with copies
@@ -67,7 +65,7 @@ class Chain:
 
     def __init__(
         self, last: KernelGroup, homes: dict[Node, KernelGroup], readers: Readers,
-        kept: set[Node], chain_of: dict[KernelGroup, Chain],
+        kept: set[Node], chain_of: dict[KernelGroup, "Chain"],
     ) -> None:  # fmt: skip
         self.last, self.homes, self.readers, self.kept = last, homes, readers, kept
         self.chain_of, self.groups = chain_of, [last]
@@ -76,7 +74,7 @@ class Chain:
         self.copies: dict[KernelGroup, KernelGroup] = {}  # of kernels that others need elsewhere
 
     @property
-    def src(self) -> tuple[Chain, ...]:
+    def src(self) -> tuple["Chain", ...]:
         """What must run before."""
         return tuple(dict.fromkeys(self.chain_of[one] for one in self.groups[0].src))
 

@@ -34,6 +34,7 @@ WEIGHT: dict[Op, int] = (
 )
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
+FEW_PADS = 16  # times that an element is padded with zeros where it is read
 FEW_STEPS = 256  # of a sum of products that is worth computing again
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
@@ -509,13 +510,16 @@ def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
 
 def _repeated(users: Users, values: set[Node], tiles: bool) -> set[Node]:
     """Values that an EXPAND would have computed once for each copy."""
-    cost, found, moved = costs(users, values), set(), Group.MOVEMENT - {None if tiles else Op.PAD}
-    for source in (one.src[0] for one in users if one.op is Op.EXPAND):
+    cost, found = costs(users, values), set()
+    for copies, source in ((prod(one.shape), one.src[0]) for one in users if one.op is Op.EXPAND):
         if prod(source.shape) > 1:
-            while source not in values and (resizes(source) > 0 or source.op in moved):
+            while source not in values and (resizes(source) > 0 or source.op in Group.MOVEMENT):
+                few = copies <= FEW_PADS * prod(source.shape)
+                if source.op is Op.PAD and not (tiles or (few and not source.arg.value)):
+                    break
                 source = source.src[0]
-            # Testing the bounds of a PAD again costs more than the copy; so does reading twice as
-            # many bytes.
+            # Testing the bounds of a PAD often costs more than the copy, as does choosing what it
+            # fills in, unless that is zero; so does reading twice as many bytes.
             dear = source.op in Group.ELEMENTWISE and cost[source] >= REPEATED_COST
             if dear or source.op is Op.PAD or resizes(source) < 0:
                 found.add(source)

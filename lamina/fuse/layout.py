@@ -1,7 +1,5 @@
 """How what sums of products read lies in memory: with an axis nearest that tiles can lie along."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lamina.fuse.group import KernelGroup, Users, resizes, users_of

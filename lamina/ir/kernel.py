@@ -4,8 +4,6 @@ Rows, the axes that every store begins with, are independent of each other: any 
 parallel. `tests/ir/kernel_verifier.py` lists the invariants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -46,7 +44,7 @@ class Store:
     # happens where that is computed first.
     at: Node | None = None
 
-    def rebuilt(self, done: Mapping[Node, Node]) -> Store:
+    def rebuilt(self, done: Mapping[Node, Node]) -> "Store":
         """The store of what its expressions have become."""
         condition = self.condition and done[self.condition]
         return replace(self, index=done[self.index], value=done[self.value], condition=condition)

@@ -148,7 +148,8 @@ def suits(axis: Node, index: Node, condition: Node | None = None) -> int:
     wherever data say."""
     terms, _ = ix.terms_of(index)
     data = any(one is not axis and axis in free_axes(one) for one in terms)
-    if data or (condition is not None and axis in free_axes(condition)):
+    run = condition is None or axis not in free_axes(condition) or ix.extents(condition) is not None
+    if data or not run:
         return -2
     return {0: 0, 1: 1}.get(terms.get(axis, 0), -1)
 

@@ -393,21 +393,17 @@ def operands_of(node: Node) -> Axes:
 
 def dot_axes(kernel: Kernel) -> list[Node]:
     """The axes over which all that runs adds up int32 products of four integers of 8 bits."""
-    fit: dict[Node, bool] = {}
-    for node in kernel.nodes:
-        for axis in bound_axes(node):
-            fit[axis] = fit.get(axis, True) and axis is node.src[-1] and _is_dot(node)
-    return [axis for axis, fits in fit.items() if fits]
+    runs = [(axis, node) for node in kernel.nodes for axis in bound_axes(node)]
+    others = {axis for axis, node in runs if axis is not node.src[-1] or not _is_dot(node)}
+    return list(dict.fromkeys(axis for axis, _ in runs if axis not in others))
 
 
 def _is_dot(node: Node) -> bool:
     part, quad = node.src[0], node.src[-1]
-    adds = node.op is Op.FOLD and node.arg.monoid is ADD and part.dtype is int32
-    narrow = (
-        one.op is Op.CAST and one.src[0].dtype in (int8, uint8) and quad in free_axes(one)
-        for one in part.src
-    )  # fmt: skip
-    return adds and part.op is Op.MUL and quad.arg.size == 4 and all(narrow)
+    adds = node.op is Op.FOLD and node.arg.monoid is ADD and part.op is Op.MUL
+    casts = [one for one in part.src if one.op is Op.CAST and quad in free_axes(one)]
+    narrow = [one.dtype is int32 and one.src[0].dtype in (int8, uint8) for one in casts]
+    return adds and quad.arg.size == 4 and narrow == [True, True]
 
 
 def _swapped(axes: Axes, old: Axes, new: Axes) -> Axes:

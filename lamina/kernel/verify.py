@@ -48,8 +48,7 @@ def _bindings(nest: Nest) -> None:
             fits = lanes.bit_count() == 1 and lanes > 1
             require(fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ...")
         if to == "dot":
-            fits = axis in dot_axes(nest.kernel)
-            require(fits, f"along {name} it is not four products of 8 bits that are added up")
+            require(axis in dot_axes(nest.kernel), f"{name} adds up no four products of 8 bits")
 
 
 def _vectors(nest: Nest) -> None:

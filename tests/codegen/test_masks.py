@@ -1,0 +1,54 @@
+"""Vectors of which conditions leave a run of lanes, as padding does, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lamina as lm
+from lamina import dtypes
+from lamina.explain.report import profile
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+RNG = np.random.default_rng(11)
+DTYPES = [one for one in dtypes.ALL if not one.is_complex and one not in dtypes.STORAGE_ONLY]
+SIDES = st.tuples(st.integers(0, 40), st.integers(0, 40))
+
+
+@given(st.sampled_from(DTYPES), st.integers(1, 100), SIDES, SIDES)
+def test_padding_and_what_lies_beside(
+    dtype: dtypes.DType, size: int, rows: tuple[int, int], columns: tuple[int, int]
+) -> None:
+    array = RNG.integers(0, 2 if dtype is dtypes.bool_ else 100, (3, size))
+    x = lm.asarray(array).cast(dtype).realize()
+    padded = lm.pad(x, (rows, columns))
+    expected = np.pad(array, (rows, columns))
+    np.testing.assert_array_equal(padded.cast(lm.int64).numpy(), expected)
+    middle = padded[rows[0] : rows[0] + 3]
+    beside = lm.concat([middle, x, middle], axis=1).cast(lm.int64).numpy()
+    middle = expected[rows[0] : rows[0] + 3]
+    np.testing.assert_array_equal(beside, np.concatenate([middle, array, middle], axis=1))
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 56, 56), (1, 3, 7, 9), (1, 2, 16, 33)])
+def test_windows_of_few_are_padded_where_they_are_read(shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    x = RNG.standard_normal(shape, dtype=np.float32)
+    filters = RNG.standard_normal((shape[1], 1, 3, 3), dtype=np.float32)
+    inputs = lm.asarray(x).realize(), lm.asarray(filters).realize()
+    with profile() as records:
+        result = lm.conv2d(*inputs, padding=1, groups=shape[1]).realize()
+    assert len(records) == 1
+    expected = torch.conv2d(
+        torch.from_numpy(x), torch.from_numpy(filters), padding=1, groups=shape[1]
+    )
+    np.testing.assert_allclose(result.numpy(), expected.numpy(), atol=1e-5)
+
+
+def test_what_is_not_zero_is_padded_once() -> None:
+    x = lm.asarray(RNG.standard_normal((2, 3, 20, 20), dtype=np.float32)).realize()
+    with profile() as records:
+        lm.max_pool2d(x, 3, stride=1, padding=1).realize()
+    assert len(records) == 2
