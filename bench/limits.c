@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FMA, READ, COPY, MEMCPY };
+enum { FMA, READ, COPY, MEMCPY, STREAM };
 
 typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -54,6 +54,17 @@ static void copy_all(char *to, const char *from, long size) {
     }
 }
 
+/* Past the caches: what is in memory where the copy goes need not be read before. */
+static void stream_all(char *to, const char *from, long size) {
+#ifdef __AVX512F__
+    typedef float line __attribute__((vector_size(64)));
+    for (long i = 0; i + 64 <= size; i += 64)
+        __asm__("vmovntps %1, %0" : "=m"(*(line *)(to + i)) : "v"(*(const line *)(from + i)));
+#else
+    copy_all(to, from, size);
+#endif
+}
+
 static volatile float sink;
 
 static void *work(void *argument) {
@@ -66,6 +77,7 @@ static void *work(void *argument) {
         if (own->kind == READ) sink = read_all(own->from, own->size);
         if (own->kind == COPY) copy_all(own->to, own->from, own->size);
         if (own->kind == MEMCPY) memcpy(own->to, own->from, own->size);
+        if (own->kind == STREAM) stream_all(own->to, own->from, own->size);
         __asm__ volatile("" ::: "memory");
     }
     return NULL;
