@@ -31,8 +31,8 @@ ACCESSES = 2  # of a thread for each reduction of its row: others' rows are on t
 def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves.Schedule:
     """The heuristic's schedule; with `wide`, the kind for float32, blocks share tiles."""
     plan = Planner(kernel, ACCESS, knobs)
-    many = max(one.size for one in kernel.parameters) // FEW  # less that is read does not count
-    held = (one for one in kernel.parameters if one.written or one.size >= many)
+    many = max(one.size for one in kernel.parameters) // FEW  # smaller arrays do not count
+    held = (one for one in kernel.parameters if one.size >= many)
     plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in held))
     plan.fuse_all()
     few = knobs.enough // max(points(plan.rows), 1)
@@ -66,7 +66,6 @@ def _shared(plan: Planner) -> list[Node]:
     loops = [axes for axes in every if inside.get(axes, frozenset()) <= rows]
     if max(map(points, loops), default=0) < WARP or any(serial & set(axes) for axes in every):
         return []
-
     worth = {axis: (min(axis.arg.size, WARP), score(kernel, axis), axis.arg.size)
              for axes in loops for axis in axes}  # fmt: skip
     return list(dict.fromkeys(max(axes, key=worth.__getitem__) for axes in loops))
