@@ -39,7 +39,7 @@ def _block_size(nbytes: int) -> int:
 
 def _allocate(size: int) -> int:
     fits = size <= 1 << 62  # any address space; ctypes would cut larger numbers silently
-    large = size >= 4 << 20  # and on large pages, of which the processor looks up fewer
+    large = size >= 16 << 20  # and on large pages, of which the processor looks up fewer
     pointer: int = (_libc.aligned_alloc(2 << 20 if large else ALIGNMENT, size) if fits else 0) or 0
     if pointer and large:
         _libc.madvise(pointer, size, getattr(mmap, "MADV_HUGEPAGE", 0))
