@@ -15,7 +15,7 @@ ROWS, WIDTH = 16384, 8192
 TOKENS, VOCABULARY, EMBEDDING = 65536, 50257, 768
 SHORT = {"float32": "f32", "bfloat16": "bf16"}
 BOTH = ("torch", "torch.compile")
-CHANNELS_SECOND = "lamina.channels_second"
+CHANNELS_SECOND, PRODUCT = "lamina.channels_second", "lamina.product_alone"
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,10 @@ def _epilogue(size: int) -> GpuCase:
     def torch(torch: Any, a: Any, b: Any, bias: Any) -> Any:
         return torch.nn.functional.gelu(a @ b + bias)
 
-    functions = {"lamina": lamina, "torch": torch}
+    functions = {"lamina": lamina, "torch": torch, PRODUCT: lambda lm, a, b, bias: a @ b}
     return GpuCase(f"{size} bf16, bias and gelu", ((size, size), (size, size), (size,)), functions,
-                   BOTH, ("fma", 2.0 * size**3), (), tolerance=1e-2, kind="bfloat16")  # fmt: skip
+                   (*BOTH, PRODUCT), ("fma", 2.0 * size**3), (Target(1 / 1.03, PRODUCT),),
+                   tolerance=1e-2, kind="bfloat16")  # fmt: skip
 
 
 def _gpt2(tokens: int = 16384) -> list[GpuCase]:
