@@ -18,7 +18,8 @@ from lamina.options import Options
 from lamina.pipeline import Planned, backend
 from lamina.runtime.buffer import Buffer
 
-# How far floats may be apart, as a share of the largest number that the kernel reads or writes.
+# How far floats may be apart, as a share of the largest number that the kernel reads or writes: by
+# the shortest dtype that a result was rounded to on the way.
 TOLERANCE = {
     "float8_e4m3fn": 0.13, "float8_e5m2": 0.26, "float16": 2e-3, "bfloat16": 2e-2,
     "float32": 1e-5, "float64": 1e-13,
@@ -60,7 +61,13 @@ def difference(
 ) -> str | None:
     """What the arrays `after` a chain has run have otherwise than the reference makes of those
     `before`, which are overwritten; or None. All are flat arrays, by slot."""
-    largest = _largest(before.values())
+    read = {
+        launch.slots[one.arg.parameter]
+        for launch in chain
+        for one in getattr(launch.kernel, "nodes", ())
+        if one.op is Op.LOAD
+    }
+    largest = _largest(before[slot] for slot in read)  # others hold what happened to be there
     for block in np.ndindex(*(axis.arg.size for axis in chain[0].kernel.block_axes)):
         for launch in chain:
             at = dict(zip(launch.kernel.block_axes, block, strict=True))
@@ -82,7 +89,9 @@ def difference(
 def _differing(got: Array, want: Array, values: Iterable[Node], largest: float) -> Array:
     """Where results differ; nowhere if rounded floats decide integers or bools, and few differ. A
     NaN agrees with a NaN."""
-    if tolerance := TOLERANCE.get(want.dtype.name):
+    if want.dtype.name in TOLERANCE:
+        names = (one.dtype.name for one in toposort(values) if one.op is not Op.LOAD)
+        tolerance = max(TOLERANCE.get(name, 0.0) for name in (want.dtype.name, *names))
         got, want = got.astype(np.float64), want.astype(np.float64)
         reach = tolerance * max(largest, _largest([want]))
         return np.flatnonzero(~np.isclose(got, want, 10 * tolerance, reach, equal_nan=True))

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import lamina as lm
 from lamina import pipeline
 from lamina.codegen import c
 from lamina.codegen.c import CPrinter
@@ -48,6 +49,15 @@ def test_right_kernels_pass() -> None:
     small = [random_program(random.Random(f"check{i}"), 12, 1000 * i) for i in range(4)]
     assert run_checked(merged(small)) is None
     run_checked(PROGRAM)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_rounding_on_the_way_may_go_either_way() -> None:
+    x = np.random.default_rng(0).standard_normal((1000, 30), np.float32) * np.float32(2**-24)
+    x[:, :2] = 1.0, 2.0**-8  # the sums lie about halfway between two numbers of bfloat16
+    with using(check=True):
+        rounded = lm.sum(lm.asarray(x), axis=1).cast(lm.bfloat16).cast(lm.float32).numpy()
+    assert set(rounded) == {1.0, 1.0 + 2**-7}
 
 
 @pytest.mark.usefixtures("on_cpu")
