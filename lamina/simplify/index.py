@@ -116,11 +116,11 @@ def inside(index: Node, size: int) -> Node:
 
 def extents(condition: Node = TRUE) -> dict[Node, int] | None:
     """The sizes that `condition` says these indices to be inside of; None if it says more."""
-    found, parts = dict[Node, int](), set(_conjuncts(condition))
+    found, parts = dict[Node, int](), dict.fromkeys(_conjuncts(condition))  # in order
     for low, high in (one.src for one in parts if one.op is Op.LT and one.src[0].dtype is int64):
         index, size = (low, high.arg.value) if high.op is Op.CONST else (high, bounds(high)[1] + 1)
         found[index] = min(size, found.get(index, size))
-    return found if parts == set(_conjuncts(both(*map(inside, found, found.values())))) else None
+    return found if {*parts} == {*_conjuncts(both(*map(inside, found, found.values())))} else None
 
 
 def both(*conditions: Node | None) -> Node:

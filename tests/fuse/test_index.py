@@ -125,6 +125,14 @@ def test_extents_say_what_inside_did(index: Node, size: int) -> None:
     assert not found or ix.extents(ix.both(condition, condition.eq(condition))) is None
 
 
+def test_extents_are_in_the_order_of_the_condition() -> None:
+    """Not in that of memory addresses: the source of a program is the key of what was compiled."""
+    for number in range(0, 64, 2):
+        axes = [ix.axis(number + 1, 9), ix.axis(number, 9)]
+        found = ix.extents(ix.both(*(ix.inside(axis, 5) for axis in axes)))
+        assert list(found or ()) == axes
+
+
 @given(INDICES, INDICES)
 def test_both_and_implies(left: Node, right: Node) -> None:
     first, second = ix.inside(left, 5), ix.inside(right, 5)
