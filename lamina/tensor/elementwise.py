@@ -315,8 +315,8 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """x limited to min..max, either of which may be missing, in the dtype of x."""
-    result = as_tensor(x)
-    dtype = result.dtype
+    base = as_tensor(x)
+    result, dtype = Tensor.of(base.node, base.device), base.dtype
     family = Family(lambda _: dtype)
     for bound, beyond in ((min, operator.lt), (max, operator.gt)):
         if is_scalar(bound) and dtype.is_int and bound == bound:
@@ -338,7 +338,7 @@ def nan_to_num(
     """x with NaN and the infinities replaced; an infinity defaults to the greatest number."""
     base = as_tensor(x)
     if not base.dtype.is_float:
-        return base
+        return Tensor.of(base.node, base.device)
     most = finfo(base.dtype).max
     low = masked_fill(base, equal(base, -math.inf), -most if neginf is None else neginf)
     both = masked_fill(low, equal(base, math.inf), most if posinf is None else posinf)

@@ -263,8 +263,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor:
     for by, one in zip(shifts, axes, strict=True):
         along = normalize_axis("roll", one, x.ndim)
         by %= max(1, x.shape[along])
-        if by:
-            rolled = concat(split(rolled, [x.shape[along] - by, by], along)[::-1], axis=along)
+        rolled = concat(split(rolled, [x.shape[along] - by, by], along)[::-1], axis=along)
     return rolled
 
 

@@ -320,7 +320,7 @@ def dropout(
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout: p={p} is not a probability")
     if not training or p == 0.0:
-        return x
+        return Tensor.of(x.node, x.device)
     if p == 1.0:
         return x * 0.0
     kept = random.bernoulli(x.shape, 1.0 - p, seed=seed, key=key, device=x.device)

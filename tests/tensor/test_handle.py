@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -262,6 +263,21 @@ def test_grad_of_grad_and_values_looked_at_inside() -> None:
     assert lm.grad(cube)(lm.asarray(2.0)).item() == 12
     assert lm.grad(lm.grad(cube))(lm.asarray(2.0)).item() == 12
     assert lm.grad(lambda a: lm.grad(lambda b: b * b * a)(a) * a)(2.0).item() == 24
+
+
+@pytest.mark.parametrize(
+    "unchanged",
+    [
+        lambda x: lm.roll(x, 3), lm.clip, lm.nan_to_num,
+        lambda x: lm.dropout(x, 0.0), lambda x: lm.dropout(x, training=False), lm.flip,
+    ],
+)  # fmt: skip
+def test_a_result_is_a_handle_of_its_own(unchanged: Callable[..., Tensor]) -> None:
+    x = Tensor([1, 1, 1])
+    y = unchanged(x)
+    y[0] = 5
+    assert x.tolist() == [1, 1, 1]
+    assert y.tolist() == [5, 1, 1]
 
 
 def test_scalars_and_their_errors() -> None:
