@@ -232,7 +232,8 @@ class CPrinter(NestPrinter):
             return Value(text, dtype)
         kind = self._vector(ELEMENTS[dtype], lanes)
         for across, size in self.unrolled.items():
-            if size == lanes and stride not in (1, None) and suits(across, *node.src) == 1:
+            whole = not any(across in free_axes(one) for one in guard)
+            if whole and size == lanes and stride not in (1, None) and suits(across, index) == 1:
                 there = "1" if condition is None else self.value(condition, point).text
                 rows = f"{array} + {self.index_text(index, point | {across: 0})}, {stride}, {there}"
                 self._names += 1

@@ -92,6 +92,19 @@ def test_what_is_padded_is_zero_in_a_square(texts: list[str]) -> None:
     assert "SQUARE(f32x16, " in text
 
 
+@pytest.mark.parametrize("padding", [((0, 0), (1, 2)), ((3, 0), (0, 5)), ((1, 1), (1, 0))])
+@pytest.mark.parametrize("kind", ["float32", "int8", "float64"])
+def test_what_is_padded_along_its_neighbours_is_no_square(
+    padding: tuple[tuple[int, int], ...], kind: str
+) -> None:
+    a = (_array(64, 47) * 9).astype(kind)
+    x, right = lm.asarray(a).realize(), np.pad(a, padding).T
+    np.testing.assert_array_equal(lm.pad(x, padding).T.contiguous().numpy(), right)
+    b = _array(right.shape[1], 40)
+    found = (lm.pad(x, padding).T.cast(lm.float32) @ lm.asarray(b)).numpy()
+    np.testing.assert_allclose(found, right.astype(np.float32) @ b, atol=1e-3)
+
+
 @given(st.data())
 @settings(max_examples=20, deadline=None)
 def test_permutations_of_slices(data: st.DataObject) -> None:
