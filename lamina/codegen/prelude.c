@@ -35,8 +35,9 @@ static double lamina_clock(void) {
 #define RUN void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds)
 #define KERNEL(name) static void name(void **b, long chunk)
 #define POINTER(kind, number) kind *restrict p##number = b[number]
-/* Of steps that sums are carried over, what the next one reads: to the processor, several streams
-   that end too soon to be worth following. Near the cores, but not among what this step uses. */
+/* Of steps that sums are carried over, what the next one reads, and of rows that are read in squares,
+   what the next squares do: to the processor, many streams, or some that end too soon to be worth
+   following. Near the cores, but not among what this step uses. */
 #define AHEAD(place, by) __builtin_prefetch(place + (by), 0, 2)
 #define SCRATCH __attribute__((aligned(64)))
 #define SQUARE(kind, name, lanes, ...) kind name[lanes]; square_##kind(name, __VA_ARGS__);

@@ -37,8 +37,10 @@
 #define SQUARES(T, I) \
     INLINE void square_##T##xN(T##xN *columns, const T *from, i64 step, _Bool there) { \
         T##xN rows[N]; \
-        _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) \
+        _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) { \
+            AHEAD(from + i * step, 128 / sizeof(T)); \
             rows[i] = there ? (T##xN)*(const T##xNu *)(from + i * step) : (T##xN){0}; \
+        } \
         TURN(I) \
     }
 SQUARES(i8, i8) SQUARES(i16, i16) SQUARES(i32, i32) SQUARES(i64, i64) SQUARES(f32, i32)

@@ -284,10 +284,11 @@ def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, in
 
 
 def _turn(plan: Planner, row: Node, across: Node) -> None:
-    """Read squares along `across`, where an operand's neighbours lie, and write lines along `row`;
-    registers turn them where there is little to compute."""
-    size = plan.kernel.stores[0].value.dtype.itemsize
-    outer_row, inner_row = plan.split(row, max(plan.width, plan.vector_bytes // size))
+    """Read squares along `across`, where an operand's neighbours lie, and write lines along `row`,
+    of long rows two at a time; registers turn squares where there is little to compute."""
+    line = max(plan.width, plan.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize)
+    long = row.arg.size >= plan.knobs.strip * line  # between which caches see few places
+    outer_row, inner_row = plan.split(row, 2 * line if long else line)
     outer, inner = plan.split(across, plan.width)
     plan.reorder([outer_row, outer, inner, inner_row])
     plan.vectorize(inner_row)
