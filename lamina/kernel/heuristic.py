@@ -286,7 +286,7 @@ def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, in
 def _turn(plan: Planner, row: Node, across: Node) -> None:
     """Read squares along `across`, where an operand's neighbours lie, and write lines along `row`,
     of long rows two at a time; registers turn squares where there is little to compute."""
-    line = max(plan.width, plan.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize)
+    line = plan.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize
     long = row.arg.size >= plan.knobs.strip * line  # between which caches see few places
     outer_row, inner_row = plan.split(row, 2 * line if long else line)
     outer, inner = plan.split(across, plan.width)
@@ -430,10 +430,9 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
         if axis is None or plan.benefit(axis) <= 0:
             continue
         done.add(axis)
-        lanes = plan.lanes(axis.arg.size)
-        if axis.arg.reduce and not tiled and axis.arg.size >= plan.knobs.unroll * lanes:
-            _, axis = plan.split(axis, plan.knobs.unroll * lanes)
-            plan.bind(plan.tile(axis, lanes, "vector"), "unroll")
+        if axis.arg.reduce and not tiled and axis.arg.size >= plan.knobs.unroll * plan.width:
+            _, axis = plan.split(axis, plan.knobs.unroll * plan.width)
+            plan.bind(plan.tile(axis, plan.width, "vector"), "unroll")
         else:
             plan.vectorize(axis)
 
