@@ -16,7 +16,7 @@ from lamina.errors import LaminaError
 from lamina.explain import report as _report  # noqa: F401 (LAMINA_DEBUG prints with it)
 from lamina.jit import jit
 from lamina.options import Options, set_options, using
-from lamina.tensor.core import Tensor, default_device
+from lamina.tensor.core import Tensor, checked, default_device
 from lamina.tensor.creation import *  # noqa: F403
 from lamina.tensor.differentiate import *  # noqa: F403
 from lamina.tensor.elementwise import *  # noqa: F403
@@ -40,4 +40,6 @@ __all__ = [
     "set_options", "uint8", "uint16", "uint32", "uint64", "using",
 ]  # fmt: skip
 for _part in list(vars(tensor).values()):
-    __all__ += getattr(_part, "__all__", [])
+    __all__ += (_names := getattr(_part, "__all__", []))
+    globals().update((_name, checked(getattr(_part, _name))) for _name in _names)
+vars(random).update((_name, checked(getattr(random, _name))) for _name in random.__all__)

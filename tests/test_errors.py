@@ -27,6 +27,16 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.ShapeError, r"matmul: \(2, 3, 4\) @ \(3, 4, 5\): leading",
      lambda: lm.matmul(lm.ones((2, 3, 4)), lm.ones((3, 4, 5)))),
     (errors.ShapeError, "asarray: rows", lambda: lm.Tensor([[1, 2], [3]])),
+    (errors.DTypeError, r"permute_dims\(<Tensor float32\[2, 3\] .*>, 0\): 'int' object is not",
+     lambda: lm.permute_dims(lm.ones((2, 3)), 0)),  # type: ignore[arg-type]
+    (errors.DTypeError, r"topk\(<Tensor float32.*>, 'a', axis=0\): '<=' not supported",
+     lambda: lm.topk([1.0, 2.0], "a", axis=0)),  # type: ignore[arg-type]
+    (errors.DTypeError, "max_pool1d: kernel_size: None is no integer",
+     lambda: lm.max_pool1d(lm.ones((1, 1, 4)), None)),  # type: ignore[arg-type]
+    (errors.ArgumentError, r"softplus\(.*, beta=0\): division by zero",
+     lambda: lm.softplus([1.0], beta=0)),
+    (errors.UnknownDeviceError, "no device 3; there are", lambda: lm.ones(2).to(3)),  # type: ignore[arg-type]
+    (errors.DTypeError, "pad.*'numpy.float64'", lambda: lm.ones(2).pad(np.float64(2))),
     (errors.ArgumentError, "SGD: lr is -1",
      lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr=-1)),
 ]  # fmt: skip
@@ -43,6 +53,25 @@ def test_a_mistake_is_named(
 def test_integers_of_numpy_are_axes_and_sizes() -> None:
     two: Any = np.int64(2)
     assert lm.ones((4, two)).sum(axis=two - 1).shape == (4,)
+    x = lm.ones((1, 4, 4))
+    assert lm.max_pool1d(x, two).shape == (1, 4, 2)
+    assert lm.expand_dims(x, axis=two).shape == (1, 4, 1, 4)
+    assert lm.roll(x, two, axis=two).shape == x.shape
+    assert [one.shape for one in lm.split(x, two, two)] == [(1, 4, 2)] * 2
+    assert lm.tile(x, two).shape == (1, 4, 8)
+    assert lm.layer_norm(x, two * 2).shape == x.shape
+
+
+@pytest.mark.parametrize("given", [list, tuple, np.array])
+def test_operands_are_all_that_asarray_takes(given: Callable[[list[float]], Any]) -> None:
+    x, classes = given([1.0, 3.0, 2.0]), given([0, 2])
+    assert lm.one_hot(classes, 3).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert lm.sort(x).tolist() == [1.0, 2.0, 3.0]
+    assert lm.flip(x).tolist() == [2.0, 3.0, 1.0]
+    assert lm.dot(x, lm.asarray(x)).item() == 14.0
+    assert lm.mse_loss(x=x, target=lm.asarray(x)).item() == 0.0
+    found = lm.cross_entropy(lm.asarray([x, x]), classes, weight=[1.0, 1.0, 1.0])
+    assert found.item() == lm.cross_entropy(lm.asarray([x, x]), lm.asarray(classes)).item()
 
 
 @pytest.mark.parametrize(("name", "text"), [("DEBUG", "much"), ("CHECK", "no")])

@@ -139,9 +139,9 @@ def heap_of(device: str) -> Heap:
     """The memory of a device: by its name, or for a kind of its first. Raises
     UnknownDeviceError when there is no such one, and DeviceError, with what to do, when it does
     not work."""
-    if device in _heaps:
+    if str(device) in _heaps:
         return _heaps[device]
-    kind = device.partition(":")[0]
+    kind = str(device).partition(":")[0]
     names = KINDS[kind][0]() if kind in KINDS else [*HOST_DEVICES, *KINDS]
     name = names[0] if device in KINDS and names else device
     if kind not in KINDS or name not in names:

@@ -13,7 +13,7 @@ from typing import Any
 from lamina.tensor import (
     creation, differentiate, elementwise, indexing, inspection, linalg, movement, reduction,
 )  # fmt: skip
-from lamina.tensor.core import Tensor, is_scalar
+from lamina.tensor.core import Tensor, checked, is_scalar
 
 Binary = Callable[[Any, Any], Any]
 
@@ -63,4 +63,4 @@ METHODS: dict[str, Any] = {
 }  # fmt: skip
 
 for _name, _method in (METHODS | OPERATORS).items():
-    setattr(Tensor, _name, _method)
+    setattr(Tensor, _name, checked(_method) if _name in METHODS and callable(_method) else _method)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Callable, Iterator
+from functools import cache, partial, reduce, wraps
+from inspect import signature
+from reprlib import Repr
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar, cast
 from weakref import ref
 
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar
-from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from lamina.errors import ArgumentError, DeviceError, DTypeError, LaminaError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
@@ -19,7 +21,11 @@ from lamina.shape import Shape, prod
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import as_dtype, broadcast_shapes, promote, weak
 
+F = TypeVar("F", bound=Callable[..., Any])
+Data = Annotated[Any, "what asarray takes"]
 _live, _forget = memory.live, memory.live.pop
+_show = Repr()
+_show.maxother = 80  # characters of a tensor
 
 
 class Tensor:
@@ -283,7 +289,7 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     try:
         wanted = None if dtype is None else dtype.numpy
         array = np.asarray(data) if typed else np.array(data, wanted)
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         if "sequence" in str(error):
             raise ShapeError("asarray: rows of one level must have one length") from None
         raise DTypeError(f"asarray: {error}") from None
@@ -310,6 +316,36 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
     if like is not None and is_scalar(value):
         return Tensor.of(const(value, weak(value, like.dtype)), like.device)
     return Tensor(value, device=None if like is None else like.device)
+
+
+@cache
+def checked(function: F) -> F:
+    """`function` for users: its operands are tensors or what `asarray` takes, and whatever Python
+    says of other arguments is a DTypeError or an ArgumentError that shows them."""
+    rows = enumerate(signature(function).parameters.items())
+    kinds = (Data, Tensor, Tensor | None)
+    wants = {key for at, (name, one) in rows if one.annotation in kinds for key in (at, name)}
+
+    @wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except LaminaError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            given: dict[Any, Any] = dict(enumerate(args)) | options
+            like = next((one for one in args if isinstance(one, Tensor)), None)
+            odd = [key for key in wants & given.keys() if not isinstance(given[key], Tensor | None)]
+            if not odd:
+                texts = [" ".join(_show.repr(one).split()) for one in given.values()]
+                texts[len(args) :] = map("{}={}".format, options, texts[len(args) :])
+                of_type = isinstance(error, (AttributeError, TypeError))
+                kind = DTypeError if of_type else ArgumentError
+                raise kind(f"{function.__name__}({', '.join(texts)}): {error}") from error
+        given |= {key: as_tensor(given[key], like) for key in odd}  # only those who need it wait
+        return called(*[given.pop(at) for at in range(len(args))], **given)
+
+    return cast(F, called)
 
 
 def common_device(what: str, *tensors: Tensor | str) -> str:

@@ -159,7 +159,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
         axes[:2] = axes[:2][::-1]
     ones = (1,) * len(arrays)
     lines = (resized(ones, axis, -1) for axis in axes)
-    return broadcast_arrays(*map(reshape, arrays, lines))
+    return broadcast_arrays(*map(reshape, map(as_tensor, arrays), lines))
 
 
 def _type_code(capsule: Any) -> ctypes.c_uint8:

@@ -11,7 +11,7 @@ from lamina.ir.ops import Op, Scatter
 from lamina.shape import Shape, prod, strides_of
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import broadcast_shapes, normalize_axis
-from lamina.tensor.core import Tensor, as_tensor, common_device, is_scalar
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device, is_scalar
 from lamina.tensor.spatial import resized
 
 __all__ = ["argwhere", "gather", "nonzero", "scatter", "take", "take_along_axis"]
@@ -193,9 +193,8 @@ def _fitted(filling: Node, shape: Shape) -> Node:
     return build.expand(build.reshape(filling, sizes), shape)
 
 
-def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+def take(x: Data, indices: Any, /, *, axis: int | None = None) -> Tensor:
     """The elements `indices` along `axis`; negative ones count from the end."""
-    x = as_tensor(x)
     if axis is None and x.ndim != 1:
         raise AxisError(f"take: an array of shape {x.shape} needs an axis")
     along = normalize_axis("take", axis or 0, x.ndim)
@@ -203,9 +202,8 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     return Tensor.of(_select_places(x.node, {along: index}), x.device)
 
 
-def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: Data, indices: Any, /, *, axis: int = -1) -> Tensor:
     """Element ``indices[..., i, ...]`` of each line along `axis`; the other axes broadcast."""
-    x = as_tensor(x)
     index = as_index("take_along_axis", indices, x)
     along = normalize_axis("take_along_axis", axis, x.ndim)
     if index.ndim != x.ndim:
@@ -219,9 +217,8 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
     return Tensor.of(Node(Op.GATHER, (data, wrapped), along), x.device)
 
 
-def gather(x: Any, axis: int, index: Any) -> Tensor:
+def gather(x: Data, axis: int, index: Any) -> Tensor:
     """PyTorch's gather: like `take_along_axis`, but `index` may be smaller than x elsewhere."""
-    x = as_tensor(x)
     along = normalize_axis("gather", axis, x.ndim)
     places = as_index("gather", index, x)
     data = _cropped("gather", x.node, places.shape, along)
@@ -237,11 +234,10 @@ def _cropped(what: str, node: Node, shape: Shape, free: int | None = None) -> No
     raise ShapeError(f"{what}: an index of shape {shape} does not fit {node.shape}")
 
 
-def scatter(x: Any, axis: int, index: Any, source: Any, reduce: str | None = None) -> Tensor:
+def scatter(x: Data, axis: int, index: Any, source: Any, reduce: str | None = None) -> Tensor:
     """x with ``source[..., i, ...]`` put at ``index[..., i, ...]`` along `axis`, or combined by
     `reduce` with what is there: "add", "multiply", "max" or "min". Source and index have one shape,
     no greater than that of x beside `axis`."""
-    x = as_tensor(x)
     if reduce not in _REDUCTIONS:
         raise ArgumentError(f"scatter: reduce={reduce!r} is not one of {list(_REDUCTIONS)}")
     along = normalize_axis("scatter", axis, x.ndim)
@@ -261,17 +257,15 @@ def scatter(x: Any, axis: int, index: Any, source: Any, reduce: str | None = Non
     return Tensor.of(Node(Op.SCATTER, operands, Scatter(along, _REDUCTIONS[reduce])), x.device)
 
 
-def nonzero(x: Any, /) -> tuple[Tensor, ...]:
+def nonzero(x: Data, /) -> tuple[Tensor, ...]:
     """The places of what is not 0, one index array an axis. Their number needs the values."""
-    x = as_tensor(x)
     if not x.ndim:
         raise ShapeError("nonzero: an array of shape () has no axes")
     return tuple(Tensor(one, int64, x.device) for one in memory.download(x).nonzero())
 
 
-def argwhere(x: Any, /) -> Tensor:
+def argwhere(x: Data, /) -> Tensor:
     """The places of what is not 0, one row each."""
     import numpy as np
 
-    x = as_tensor(x)
     return Tensor(np.argwhere(memory.download(x)), int64, x.device)

@@ -10,7 +10,7 @@ from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.shape import prod as product
 from lamina.tensor.arguments import Axis, broadcast_shapes, normalize_axes, normalize_axis, sizes_of
-from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
 from lamina.tensor.spatial import pad_spatial, resized
 
@@ -22,10 +22,10 @@ __all__ = [
 ]  # fmt: skip
 
 
-def reshape(x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None = None) -> Tensor:
+def reshape(x: Data, /, shape: int | Sequence[int], *more: int, copy: bool | None = None) -> Tensor:
     """The elements, row-major, in another shape: a tuple (the standard) or the sizes one by one;
     one may be -1 for "what is left". Tensors are values, so `copy` changes nothing."""
-    x, wanted = as_tensor(x), sizes_of("reshape", shape, *more, signed=True)
+    wanted = sizes_of("reshape", shape, *more, signed=True)
     count = x.size
     if wanted.count(-1) > 1:
         raise ShapeError(f"reshape: {wanted} leaves several sizes open; only one may be -1")
@@ -37,27 +37,24 @@ def reshape(x: Any, /, shape: int | Sequence[int], *more: int, copy: bool | None
     return Tensor.of(build.reshape(x.node, shape), x.device)
 
 
-def flatten(x: Any, start: int = 0, stop: int = -1) -> Tensor:
+def flatten(x: Data, start: int = 0, stop: int = -1) -> Tensor:
     """The axes start..stop, inclusive, as one."""
-    x = as_tensor(x)
     shape = x.shape or (1,)
     first, last = (normalize_axis("flatten", axis, len(shape)) for axis in (start, stop))
     merged = product(shape[first : last + 1])
     return reshape(x, (*shape[:first], merged, *shape[last + 1 :]))
 
 
-def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
+def broadcast_to(x: Data, /, shape: Sequence[int]) -> Tensor:
     """x repeated along new axes in front and along axes of size 1."""
-    x = as_tensor(x)
     sizes = sizes_of("broadcast_to", shape)
     if broadcast_shapes("broadcast_to", x.shape, sizes) != sizes:
         raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {sizes}")
     return Tensor.of(build.expand(x.node, sizes), x.device)
 
 
-def expand(x: Any, *shape: Any) -> Tensor:
+def expand(x: Data, *shape: Any) -> Tensor:
     """`broadcast_to` with sizes one by one; -1 keeps a size."""
-    x = as_tensor(x)
     sizes = sizes_of("expand", *shape, signed=True)
     if x.ndim > len(sizes):
         raise ShapeError(f"expand: {x.shape} has more axes than {sizes}")
@@ -72,23 +69,21 @@ def broadcast_arrays(*arrays: Any) -> list[Tensor]:
     return [broadcast_to(one, shape) for one in tensors]
 
 
-def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
+def permute_dims(x: Data, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order: axis i of the result is axis ``axes[i]`` of x."""
-    x = as_tensor(x)
     order = normalize_axes("permute_dims", axes, x.ndim)
     if len(order) != x.ndim:
         raise AxisError(f"permute_dims: {tuple(axes)} is not an order of the axes of {x.shape}")
     return Tensor.of(build.permute(x.node, order), x.device)
 
 
-def permute(x: Any, *axes: Any) -> Tensor:
+def permute(x: Data, *axes: Any) -> Tensor:
     """`permute_dims` with the axes one by one or as a sequence."""
     return permute_dims(x, sizes_of("permute", *axes, signed=True))
 
 
-def transpose(x: Any, axis1: int = -2, axis2: int = -1) -> Tensor:
+def transpose(x: Data, axis1: int = -2, axis2: int = -1) -> Tensor:
     """Two axes swapped, the last two by default."""
-    x = as_tensor(x)
     a, b = (normalize_axis("transpose", axis, x.ndim) for axis in (axis1, axis2))
     order = list(range(x.ndim))
     order[a], order[b] = b, a
@@ -105,9 +100,8 @@ def reversed_axes(x: Tensor) -> Tensor:
     return transpose(x)
 
 
-def moveaxis(x: Any, source: Axis, destination: Axis, /) -> Tensor:
+def moveaxis(x: Data, source: Axis, destination: Axis, /) -> Tensor:
     """The axes `source` at the places `destination`, the others in their order."""
-    x = as_tensor(x)
     moved, places = (normalize_axes("moveaxis", axes, x.ndim) for axes in (source, destination))
     if len(moved) != len(places):
         raise AxisError(f"moveaxis: {source} and {destination} differ in length")
@@ -117,16 +111,14 @@ def moveaxis(x: Any, source: Axis, destination: Axis, /) -> Tensor:
     return Tensor.of(build.permute(x.node, order), x.device)
 
 
-def flip(x: Any, /, *, axis: Axis = None) -> Tensor:
+def flip(x: Data, /, *, axis: Axis = None) -> Tensor:
     """The order along `axis` reversed, along all axes by default."""
-    x = as_tensor(x)
     return Tensor.of(build.flip(x.node, normalize_axes("flip", axis, x.ndim)), x.device)
 
 
-def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
+def expand_dims(x: Data, /, axis: int | Sequence[int] = 0) -> Tensor:
     """New axes of size 1 at the places `axis` of the result."""
-    x = as_tensor(x)
-    count = 1 if isinstance(axis, int) else len(axis)
+    count = len(sizes_of("expand_dims", axis, signed=True))
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
     return Tensor.of(build.insert_axes(x.node, axes), x.device)
 
@@ -134,9 +126,8 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
 unsqueeze = expand_dims
 
 
-def squeeze(x: Any, /, axis: Axis = None) -> Tensor:
+def squeeze(x: Data, /, axis: Axis = None) -> Tensor:
     """Without the axes `axis`, which must have size 1; all such axes by default."""
-    x = as_tensor(x)
     if axis is None:
         axis = [one for one, size in enumerate(x.shape) if size == 1]
     axes = normalize_axes("squeeze", axis, x.ndim)
@@ -147,11 +138,10 @@ def squeeze(x: Any, /, axis: Axis = None) -> Tensor:
     return Tensor.of(build.reshape(x.node, kept), x.device)
 
 
-def pad(x: Any, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scalar = 0) -> Tensor:
+def pad(x: Data, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scalar = 0) -> Tensor:
     """Elements of `value` added at the ends: a (before, after) pair an axis, fewer pairs for the
     last axes. A flat sequence is read as PyTorch does: pairs from the last axis backwards. Negative
     numbers cut off."""
-    x = as_tensor(x)
     given: list[Any] = list(padding)
     if given and isinstance(given[0], int):
         if len(given) % 2:
@@ -167,9 +157,8 @@ def pad(x: Any, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scala
     return Tensor.of(pad_spatial(x.node, before, after, value), x.device)
 
 
-def shrink(x: Any, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
+def shrink(x: Data, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     """The box ``start:stop`` of each axis; None keeps an axis."""
-    x = as_tensor(x)
     if len(bounds) != x.ndim:
         raise ShapeError(f"shrink: {len(bounds)} bounds for {x.shape}")
     pairs = [(0, n) if pair is None else pair for pair, n in zip(bounds, x.shape, strict=True)]
@@ -218,19 +207,17 @@ def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
     return concat([expand_dims(one, axis=axis) for one in tensors], axis=axis)
 
 
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: Data, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along `axis`, which vanishes."""
-    x = as_tensor(x)
     along = normalize_axis("unstack", axis, x.ndim)
     return tuple(squeeze(one, along) for one in split(x, 1, axis=along))
 
 
-def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+def split(x: Data, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """Pieces along `axis`: of one size (the last may be smaller) or of the sizes given."""
-    x = as_tensor(x)
     along = normalize_axis("split", axis, x.ndim)
     size = x.shape[along]
-    if isinstance(sizes, int):
+    if not hasattr(sizes, "__iter__"):
         sizes = [min(sizes, size - start) for start in range(0, size, sizes or -1)]  # none of 0
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise ShapeError(f"split: {tuple(sizes)} does not add up to axis {along} of {x.shape}")
@@ -239,22 +226,20 @@ def split(x: Any, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ..
     return tuple(Tensor.of(part, x.device) for part in parts)
 
 
-def chunk(x: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
+def chunk(x: Data, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of one size along `axis`; the last may be smaller."""
-    x = as_tensor(x)
     size = x.shape[normalize_axis("chunk", axis, x.ndim)]
     if chunks < 1:
         raise ShapeError(f"chunk: {x.shape} in {chunks} pieces")
     return split(x, max(1, -(-size // chunks)), axis)
 
 
-def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor:
+def roll(x: Data, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor:
     """Moved by `shift` places along `axis`, around the end; over all elements by default."""
-    x = as_tensor(x)
-    shifts = [shift] if isinstance(shift, int) else list(shift)
+    shifts = sizes_of("roll", shift, signed=True)
     if axis is None:
         return reshape(roll(reshape(x, (x.size,)), sum(shifts), axis=0), x.shape)
-    axes = [axis] if isinstance(axis, int) else list(axis)
+    axes = sizes_of("roll", axis, signed=True)
     if len(axes) > 1 and len(shifts) == 1:
         shifts *= len(axes)
     if len(shifts) != len(axes):
@@ -267,10 +252,9 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor:
     return rolled
 
 
-def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: Data, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """Each element `repeats` times along `axis`; over the flattened array by default. Several
     `repeats`, one an element, are computed first: the shape depends on them."""
-    x = as_tensor(x)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     along = normalize_axis("repeat", axis, x.ndim)
@@ -287,9 +271,9 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     return Tensor.of(build.reshape(copies, resized(x.shape, along, size * repeats)), x.device)
 
 
-def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
+def tile(x: Data, repetitions: Sequence[int], /) -> Tensor:
     """Copies of the whole array side by side: so many along each axis."""
-    x = as_tensor(x)
+    repetitions = sizes_of("tile", repetitions)
     rank = max(x.ndim, len(repetitions))
     shape = (1,) * (rank - x.ndim) + x.shape
     times = (1,) * (rank - len(repetitions)) + tuple(repetitions)
@@ -299,9 +283,8 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
     return Tensor.of(build.reshape(build.expand(wide, full), merged), x.device)
 
 
-def diagonal(x: Any, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+def diagonal(x: Data, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
     """The diagonal of each matrix in two axes, as the last axis."""
-    x = as_tensor(x)
     if x.ndim < 2:
         raise ShapeError(f"diagonal: {x.shape} has fewer than two axes")
     node = moveaxis(x, (axis1, axis2), (-2, -1)).node
@@ -319,9 +302,8 @@ def main_diagonal(x: Node) -> Node:
     return build.slice_axis(build.reshape(x, (*outer, n * n)), len(outer), 0, n * n, n + 1)
 
 
-def diag(x: Any, /, *, offset: int = 0) -> Tensor:
+def diag(x: Data, /, *, offset: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
-    x = as_tensor(x)
     if x.ndim == 2:
         return diagonal(x, offset=offset)
     if x.ndim != 1:

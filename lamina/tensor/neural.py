@@ -17,7 +17,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.tensor import movement
 from lamina.tensor import reduction as over
-from lamina.tensor.arguments import broadcast_shapes
+from lamina.tensor.arguments import broadcast_shapes, sizes_of
 from lamina.tensor.core import Tensor, common_device, common_dtype
 from lamina.tensor.creation import arange
 from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt, sqrt, where
@@ -357,7 +357,7 @@ def _check_channels(what: str, x: Tensor, *vectors: Tensor | None) -> None:
 def _last_axes(
     what: str, x: Tensor, normalized_shape: int | Sequence[int], *weights: Tensor | None
 ) -> Sequence[int]:
-    sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    sizes = sizes_of(what, normalized_shape)
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"{what}: {x.shape} does not end in {sizes}")
     check_shapes(what, sizes, *weights)

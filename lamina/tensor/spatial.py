@@ -26,7 +26,7 @@ from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
-from lamina.tensor.arguments import promote
+from lamina.tensor.arguments import promote, sizes_of
 from lamina.tensor.core import Tensor, common_device
 from lamina.tensor.elementwise import named
 
@@ -69,7 +69,7 @@ def check_shapes(what: str, shape: Shape, *weights: Tensor | None) -> None:
 
 def per_axis(what: str, name: str, value: Sizes, rank: int, least: int = 1) -> Shape:
     """`value` once for each of `rank` spatial axes; raises ShapeError for other counts."""
-    sizes = (value,) if isinstance(value, int) else tuple(value)
+    sizes = sizes_of(f"{what}: {name}", value, signed=True)
     if len(sizes) == 1:
         sizes *= rank
     if len(sizes) != rank or min(sizes) < least:
