@@ -313,7 +313,7 @@ class CPrinter(NestPrinter):
         for factor in (cast.src[0] for cast in root.src):
             self.vectors = {quad: 4}
             if axis in free_axes(factor):
-                lane = {axis: ix.floordiv(wide, 4), quad: ix.mod(wide, 4)}
+                lane = dict(zip((axis, quad), ix.divided(wide, 4), strict=True))
                 factor, self.vectors = ix.replaced(factor, lane), {wide: 4 * lanes}
             words.append(f"{TYPES[factor.dtype]}, {super().result(factor, point).text}")
         self.vectors = rows

@@ -139,22 +139,21 @@ class Lowering:
             flat = ix.add(*(ix.scale(one, end // at) for one, at, _ in parts if start < at <= end))
             for axis, at in enumerate(ends):
                 if start < at <= end and source[axis] != 1:
-                    result[axis] = self._quotient(flat, end // at)
-                    flat = ix.mod(flat, end // at)
+                    result[axis], flat = self._divided(flat, end // at)
         return tuple(result)
 
-    def _quotient(self, index: Node, divisor: int) -> Node:
-        """Floor division that would rather split an axis than divide."""
-        result = ix.floordiv(index, divisor)
-        if all(term.op is not Op.IDIV for term in ix.terms_of(result)[0]):
-            return result
+    def _divided(self, index: Node, divisor: int) -> tuple[Node, Node]:
+        """Quotient and remainder; rather than divide, it would split an axis."""
+        quotient, rest = ix.divided(index, divisor)
+        if all(term.op is not Op.IDIV for term in ix.terms_of(quotient)[0]):
+            return quotient, rest
         for axis, stride in ix.terms_of(index)[0].items():
             if axis.op is not Op.AXIS or stride <= 0 or divisor % stride:
                 continue
             factor, size = divisor // stride, axis.arg.size
             if 1 < factor < size and size % factor == 0:
                 raise SplitAxisError(axis, factor)
-        return result
+        return quotient, rest
 
     def _reduced(self, node: Node, index: Index, condition: Node) -> Node:
         """A FOLD over loops of its own, or a PREFIX along the loops that are there."""

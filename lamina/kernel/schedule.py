@@ -168,7 +168,7 @@ class Fuse(Move):
         self.require(whole, "an axis is split already")
         into = ix.axis(self.into, points(pair), reduce=first.arg.reduce)
         size = max(second.arg.size, 1)  # of none, nothing is divided
-        index = {first: ix.floordiv(into, size), second: ix.mod(into, size)}
+        index = dict(zip(pair, ix.divided(into, size), strict=True))
         fused = self.rewalked(nest, index, (into,))
         parts = {one for one in index.values() if one.op in (Op.IDIV, Op.MOD)}
         as_one = parts.isdisjoint(fused.kernel.nodes)

@@ -106,7 +106,7 @@ class Tensorize(Move):
             rest = whole = ix.axis(next(number), points(axes), reduce=reduce)
             places = dict.fromkeys(axes, rest)
             for axis in reversed(axes):
-                places[axis], rest = ix.mod(rest, axis.arg.size), ix.floordiv(rest, axis.arg.size)
+                rest, places[axis] = ix.divided(rest, axis.arg.size)
             nest, walks[axes] = self.rewalked(nest, places, (whole,)), ix.walk(new)
             end = ix.inside(walks[axes], points(axes))
             nest = self.rewalked(nest, {whole: walks[axes]}, new, end)

@@ -40,7 +40,7 @@ def affine(terms: Terms, constant: int) -> Node:
     for term, factor in terms.items():
         if term.op is Op.MOD and (divisor := divisor_of(term)):
             inner = term.src[0]
-            whole, offset = terms_of(scale(floordiv(inner, divisor), divisor * factor))
+            whole, offset = terms_of(scale(divided(inner, divisor)[0], divisor * factor))
             if whole and not offset and all(terms.get(one) == whole[one] for one in whole):
                 rest = {one: terms[one] for one in terms if one is not term and one not in whole}
                 return add(affine(rest, constant), scale(inner, factor))
@@ -75,33 +75,18 @@ def walk(axes: Sequence[Node]) -> Node:
     return add(*map(scale, axes, strides_of([axis.arg.size for axis in axes])))
 
 
-def _divide(index: Node, divisor: int) -> tuple[Node, Node, bool]:
-    """``index == divisor * first + second`` with the divisible part in first, and whether the
-    bounds say that ``0 <= second < divisor``."""
+def divided(index: Node, divisor: int) -> tuple[Node, Node]:
+    """``index // divisor`` and ``index % divisor`` for a positive divisor."""
     terms, constant = terms_of(index)
-    quotient = {one: factor // divisor for one, factor in terms.items() if factor % divisor == 0}
-    left = {one: factor for one, factor in terms.items() if factor % divisor}
-    rest = affine(left, constant % divisor)
+    whole = {term: factor // divisor for term, factor in terms.items() if factor % divisor == 0}
+    left = {term: factor for term, factor in terms.items() if factor % divisor}
+    quotient, rest = affine(whole, constant // divisor), affine(left, constant % divisor)
     low, high = bounds(rest)
-    return affine(quotient, constant // divisor), rest, low >= 0 and high < divisor
-
-
-def floordiv(index: Node, divisor: int) -> Node:
-    """``index // divisor`` for a positive divisor."""
-    quotient, rest, exact = _divide(index, divisor)
-    if exact:
-        return quotient
-    return add(quotient, Node(Op.IDIV, (rest, const(divisor, int64))))
-
-
-def mod(index: Node, divisor: int) -> Node:
-    """``index % divisor`` for a positive divisor."""
-    _, rest, exact = _divide(index, divisor)
-    if exact:
-        return rest
-    terms, constant = terms_of(rest)
-    reduced = affine({one: factor % divisor for one, factor in terms.items()}, constant)
-    return Node(Op.MOD, (reduced, const(divisor, int64)))
+    if low >= 0 and high < divisor:
+        return quotient, rest
+    (terms, constant), by = terms_of(rest), const(divisor, int64)
+    reduced = affine({term: factor % divisor for term, factor in terms.items()}, constant)
+    return add(quotient, Node(Op.IDIV, (rest, by))), Node(Op.MOD, (reduced, by))
 
 
 def inside(index: Node, size: int) -> Node:
@@ -150,7 +135,7 @@ def rebuild(node: Node, src: tuple[Node, ...], replacement: dict[Node, Node]) ->
         scaled = [scale(one, k) for one, k in zip(src, node.arg.coefficients, strict=True)]
         return scale(add(*scaled), 1, node.arg.constant)
     if divisor := divisor_of(node):
-        return (floordiv if node.op is Op.IDIV else mod)(src[0], divisor)
+        return divided(src[0], divisor)[node.op is Op.MOD]
     return Node(node.op, src, node.arg)
 
 

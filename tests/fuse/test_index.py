@@ -53,8 +53,7 @@ def _step(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     return st.one_of(
         st.builds(ix.add, inner, inner),
         st.builds(ix.scale, inner, FACTORS, st.integers(-9, 9)),
-        st.builds(ix.floordiv, inner, DIVISORS),
-        st.builds(ix.mod, inner, DIVISORS),
+        st.builds(ix.divided, inner, DIVISORS).flatmap(st.sampled_from),
     )
 
 
@@ -79,19 +78,11 @@ def test_scale(index: Node, factor: int, offset: int) -> None:
 
 
 @given(INDICES, DIVISORS)
-def test_floordiv(index: Node, divisor: int) -> None:
-    assert values(ix.floordiv(index, divisor)) == [one // divisor for one in values(index)]
-
-
-@given(INDICES, DIVISORS)
-def test_mod(index: Node, divisor: int) -> None:
-    assert values(ix.mod(index, divisor)) == [one % divisor for one in values(index)]
-
-
-@given(INDICES, DIVISORS)
-def test_quotient_and_remainder_join(index: Node, divisor: int) -> None:
-    joined = ix.add(ix.scale(ix.floordiv(index, divisor), divisor), ix.mod(index, divisor))
-    assert values(joined) == values(index)
+def test_quotient_and_remainder(index: Node, divisor: int) -> None:
+    quotient, rest = ix.divided(index, divisor)
+    assert values(quotient) == [one // divisor for one in values(index)]
+    assert values(rest) == [one % divisor for one in values(index)]
+    assert values(ix.add(ix.scale(quotient, divisor), rest)) == values(index)
 
 
 @given(INDICES)
@@ -158,8 +149,7 @@ A, B = ix.axis(0, 4), ix.axis(1, 6)
 
 def test_normal_form_makes_equal_indices_one_node() -> None:
     flat = ix.add(ix.scale(A, 6), B)
-    assert ix.floordiv(flat, 6) is A
-    assert ix.mod(flat, 6) is B
-    assert ix.floordiv(ix.add(ix.scale(A, 12), ix.scale(B, 2)), 12) is A
+    assert ix.divided(flat, 6) == (A, B)
+    assert ix.divided(ix.add(ix.scale(A, 12), ix.scale(B, 2)), 12)[0] is A
     assert ix.inside(flat, 24) is ix.TRUE
     assert ix.inside(ix.scale(flat, 1, 24), 24) is ix.FALSE
