@@ -204,13 +204,12 @@ class CPrinter(NestPrinter):
 
     # Memory.
 
-    def _lanes(self, index: Node, condition: Node | None) -> tuple[Node | None, int, int | None]:
+    def _lanes(self, index: Node, condition: Node) -> tuple[Node | None, int, int | None]:
         """The vector axis of an access, if any, its lanes, and the elements between them; None if
         data or a condition decide lane by lane."""
         terms, _ = ix.terms_of(index)
-        nodes = [*terms] if condition is None else [*terms, condition]
         for axis, lanes in self.vectors.items():
-            if users := sum(axis in free_axes(node) for node in nodes):
+            if users := sum(axis in free_axes(node) for node in (*terms, condition)):
                 return axis, lanes, terms.get(axis) if users == 1 else None
         return None, 1, 1
 
@@ -223,18 +222,18 @@ class CPrinter(NestPrinter):
 
     def load(self, node: Node, point: Point) -> Value:
         (index, *guard), dtype, array = node.src, node.dtype, f"p{node.arg.parameter}"
-        condition = guard[0] if guard else None
+        condition = guard[0] if guard else ix.TRUE
         axis, lanes, stride = self._lanes(index, condition)
         if axis is None:
             text = f"{array}[{self.index_text(index, point)}]"
-            if condition is not None:
+            if guard:
                 text = f"({self.value(condition, point).text} ? {text} : 0)"
             return Value(text, dtype)
         kind = self._vector(ELEMENTS[dtype], lanes)
         for across, size in self.unrolled.items():
-            whole = not any(across in free_axes(one) for one in guard)
+            whole = across not in free_axes(condition)
             if whole and size == lanes and stride not in (1, None) and suits(across, index) == 1:
-                there = "1" if condition is None else self.value(condition, point).text
+                there = self.value(condition, point).text if guard else "1"
                 rows = f"{array} + {self.index_text(index, point | {across: 0})}, {stride}, {there}"
                 self._names += 1
                 self.need("squares.c", lanes)
@@ -254,14 +253,14 @@ class CPrinter(NestPrinter):
         text = f"*(const {volatile}{kind}u *)({array} + {start})"
         for step in self.carried_over & {*ix.terms_of(index)[0]}:
             self.line(f"AHEAD({array} + {start}, {ix.terms_of(index)[0][step]});")
-        if condition is not None:
+        if guard:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, dtype, lanes)
 
     def _mask(self, load: Node, axis: Node, point: Point) -> str:
         """The lanes where a load along neighbours happens, as bits, if these are runs of lanes."""
         sizes = ix.extents(*load.src[1:]) or {}
-        steps = [self._lanes(index, None)[::2] for index in (load.src[0], *sizes)]
+        steps = [self._lanes(index, ix.TRUE)[::2] for index in (load.src[0], *sizes)]
         if not sizes or steps[0] != (axis, 1) or not {*steps} <= {(axis, 1), (None, 1)}:
             return ""
         return " & ".join(
@@ -295,7 +294,7 @@ class CPrinter(NestPrinter):
         once = not (used or kernel.blocks or kernel.stores[1:])
         large = lanes > 1 and kernel.parameters[store.parameter].nbytes >= UNCACHED
         line = f"STREAM({target}, {text})" if once and large else f"{target} = {text};"
-        if store.condition is not None:
+        if store.condition is not ix.TRUE:
             line = f"WHERE({self.value(store.condition, point).text}) {{ {line} }}"
         self.line(line)
 

@@ -24,7 +24,6 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import WARP, Nest, Plan
 from lamina.runtime.buffer import Launch, Map
-from lamina.simplify import index as ix
 
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 1024  # threads that share a row, or sort; half of them share a long loop
@@ -59,7 +58,7 @@ class GpuPrinter(CPrinter):
     def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
         if axis not in self.shared:
             store, lane = self.nest.kernel.stores[0], self.grid[-1:]
-            asked = free_axes(ix.both(store.condition)) if store.monoid else frozenset()
+            asked = free_axes(store.condition) if store.monoid else frozenset()
             if axis in asked and asked.isdisjoint(lane) and points(lane) % WARP == 0:
                 return f"EACH_HIT({self.index}, {name}, {stop}) {{"  # all lanes of a warp alike
             return super().loop(axis, name, start, stop)

@@ -148,8 +148,7 @@ def _elements(store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Arr
 
     rows = {**EVALUATE, Op.LOAD: load, Op.FOLD: reduction, Op.PREFIX: reduction}
     shape = [grids[axis].size if axis in store.axes else 1 for axis in axes]
-    elements, places, *holds = (
+    elements, places, kept = (
         np.broadcast_to(one, shape).reshape(-1) for one in evaluate(roots_of(store), grids, rows)
     )
-    kept = holds[0] if holds else slice(None)
     return inside(places[kept], store.parameter, "store to"), elements[kept]

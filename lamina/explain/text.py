@@ -18,7 +18,7 @@ where they are used:
 from collections.abc import Iterable, Mapping
 
 from lamina.dtypes import SHORT
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, terms_of
+from lamina.ir.kernel import TRUE, AnyKernel, SortKernel, Store, terms_of
 from lamina.ir.node import Node, toposort, type_text
 from lamina.ir.ops import Op
 
@@ -72,7 +72,7 @@ def _index(node: Node, names: Mapping[Node, str]) -> str:
 
 def _store(store: Store, names: Mapping[Node, str]) -> str:
     loops = ", ".join(f"{_index(axis, {})} < {axis.arg.size}" for axis in store.axes)
-    guard = "" if store.condition is None else f" if {names[store.condition]}"
+    guard = "" if store.condition is TRUE else f" if {names[store.condition]}"
     how = "=" if store.monoid is None else f"{store.monoid.name}="
     target = f"p{store.parameter}[{names[store.index]}]"
     return f"for {loops or 'once'}{guard}: {target} {how} {names[store.value]}"

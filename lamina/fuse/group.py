@@ -249,7 +249,7 @@ class KernelGroup:
         self.index_of |= {node: index, what: index}
         value = self.lowering.value(what, index)
         still = set(self.row_axes).difference(*map(free_axes, index)) if self.shared else ()
-        first = ix.both(*(ix.inside(one, 1) for one in axes if one in still)) if still else None
+        first = ix.both(*(ix.inside(one, 1) for one in axes if one in still))
         return Store(0, self._place(node, index), value, axes, first, ADD if self.sums else None)
 
     def _scattered(self, node: Node) -> Store:
@@ -262,7 +262,7 @@ class KernelGroup:
         flat = flat_index(node.shape, (*index[:axis], place, *index[axis + 1 :]))
         holds = ix.inside(place, node.shape[axis])
         value = self.lowering.value(updates, index, holds)
-        return Store(0, flat, value, axes, None if holds is ix.TRUE else holds, monoid)
+        return Store(0, flat, value, axes, holds, monoid)
 
     def add(self, node: Node) -> None:
         self.members.append(node)

@@ -10,10 +10,12 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import ClassVar
 
-from lamina.dtypes import DType, int64
+from lamina.dtypes import DType, bool_, int64
 from lamina.ir.monoids import Monoid
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
+
+TRUE = const(True, bool_)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Store:
     index: Node
     value: Node
     axes: tuple[Node, ...]
-    condition: Node | None = None  # of this store to happen
+    condition: Node = TRUE  # of this store to happen
     monoid: Monoid | None = None  # combines the value with what is there, in the order of the axes
     # Of what is staged, the loop in whose body this happens; of what reductions come before, it
     # happens where that is computed first.
@@ -46,8 +48,8 @@ class Store:
 
     def rebuilt(self, done: Mapping[Node, Node]) -> "Store":
         """The store of what its expressions have become."""
-        condition = self.condition and done[self.condition]
-        return replace(self, index=done[self.index], value=done[self.value], condition=condition)
+        index, value, condition = done[self.index], done[self.value], done[self.condition]
+        return replace(self, index=index, value=value, condition=condition)
 
 
 @dataclass(frozen=True)
@@ -185,4 +187,4 @@ def points(axes: Iterable[Node]) -> int:
 
 def roots_of(store: Store) -> tuple[Node, ...]:
     """Every expression of a store."""
-    return tuple(one for one in (store.value, store.index, store.condition) if one is not None)
+    return store.value, store.index, store.condition

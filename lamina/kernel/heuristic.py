@@ -143,12 +143,12 @@ class Planner:
                     return
 
 
-def suits(axis: Node, index: Node, condition: Node | None = None) -> int:
+def suits(axis: Node, index: Node, condition: Node = ix.TRUE) -> int:
     """How well lanes along `axis` suit one access: 1 neighbours, 0 one element, -1 apart, -2
     wherever data say."""
     terms, _ = ix.terms_of(index)
     data = any(one is not axis and axis in free_axes(one) for one in terms)
-    run = condition is None or axis not in free_axes(condition) or ix.extents(condition) is not None
+    run = axis not in free_axes(condition) or ix.extents(condition) is not None
     if data or not run:
         return -2
     return {0: 0, 1: 1}.get(terms.get(axis, 0), -1)

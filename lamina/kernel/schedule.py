@@ -375,7 +375,7 @@ def can_carry(kernel: Kernel) -> bool:
     store, fold = kernel.stores[0], kernel.stores[0].value
     unread = all(one.op is not Op.LOAD or one.arg.parameter != store.parameter
                  for one in kernel.nodes)  # fmt: skip
-    plain = store.condition is None and store.monoid is None and len(kernel.stores) == 1
+    plain = store.condition is ix.TRUE and store.monoid is None and len(kernel.stores) == 1
     known = fold.op is Op.FOLD and fold.arg.monoid.op is not None
     return plain and unread and known and not fold.dtype.is_small  # which are bits in memory
 

@@ -18,6 +18,7 @@ from functools import reduce
 from math import inf
 
 from lamina.dtypes import bool_, int64
+from lamina.ir.kernel import TRUE as TRUE
 from lamina.ir.kernel import Terms, bounds, divisor_of
 from lamina.ir.kernel import terms_of as terms_of
 from lamina.ir.node import Node, const, toposort
@@ -25,7 +26,6 @@ from lamina.ir.ops import Affine, Axis, Op
 from lamina.shape import strides_of
 
 ZERO = const(0, int64)
-TRUE = const(True, bool_)
 FALSE = const(False, bool_)
 
 
@@ -108,20 +108,19 @@ def extents(condition: Node = TRUE) -> dict[Node, int] | None:
     return found if {*parts} == {*_conjuncts(both(*map(inside, found, found.values())))} else None
 
 
-def both(*conditions: Node | None) -> Node:
-    """The conjunction of conditions, without repeats: the first, if it implies the others. None
-    counts as true."""
+def both(*conditions: Node) -> Node:
+    """The conjunction of conditions, without repeats: the first, if it implies the others."""
     parts = dict.fromkeys(part for condition in conditions for part in _conjuncts(condition))
     if FALSE in parts:
         return FALSE
     return reduce(lambda left, right: Node(Op.AND, (left, right)), parts) if parts else TRUE
 
 
-def _conjuncts(condition: Node | None) -> Iterator[Node]:
-    if condition is not None and condition.op is Op.AND:
+def _conjuncts(condition: Node) -> Iterator[Node]:
+    if condition.op is Op.AND:
         for operand in condition.src:
             yield from _conjuncts(operand)
-    elif condition is not None and condition is not TRUE:
+    elif condition is not TRUE:
         yield condition
 
 

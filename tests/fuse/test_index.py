@@ -127,7 +127,7 @@ def test_extents_are_in_the_order_of_the_condition() -> None:
 @given(INDICES, INDICES)
 def test_both_and_implies(left: Node, right: Node) -> None:
     first, second = ix.inside(left, 5), ix.inside(right, 5)
-    joined = ix.both(first, None, second, first)
+    joined = ix.both(first, ix.TRUE, second, first)
     wanted = [a and b for a, b in zip(values(first), values(second), strict=True)]
     assert list(map(bool, values(joined))) == list(map(bool, wanted))
     assert ix.both(joined, first) is joined

@@ -27,7 +27,16 @@ from typing import Any
 
 from lamina.dtypes import DType, bool_, int64
 from lamina.fuse.program import Program
-from lamina.ir.kernel import Kernel, SortKernel, Store, bound_axes, bounds, free_axes, roots_of
+from lamina.ir.kernel import (
+    TRUE,
+    Kernel,
+    SortKernel,
+    Store,
+    bound_axes,
+    bounds,
+    free_axes,
+    roots_of,
+)  # fmt: skip
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Op
@@ -125,7 +134,7 @@ def _check_node(kernel: Kernel, store: Store, node: Node, runs: bool) -> None:
 
 
 def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
-    number, condition = store.parameter, (store.condition,) if store.condition else ()
+    number, condition = store.parameter, () if store.condition is TRUE else (store.condition,)
     _check_access(kernel, number, store.value.dtype, store.index, condition, runs)
     strange = frozenset[Node]().union(*map(free_axes, roots_of(store))) - set(store.axes)
     require(not strange, f"it depends on {names_of(strange)}, which it does not run over")
