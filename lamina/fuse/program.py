@@ -86,7 +86,6 @@ class _Builder:
         self.readers = readers_of(one for chain in self.chains for one in chain.groups)
         self.chain_of = {group: chain for chain in self.chains for group in chain.groups}
         self.group_of = {node: group for group in groups for node in group.members}
-        self.shapes = {node: shape for one in groups[:1] for node, shape in one.values.items()}
 
     def build(self) -> Program:
         results, late = self._place_outputs()
@@ -120,8 +119,8 @@ class _Builder:
             if node.op is Op.BUFFER:
                 self.slot_of[key] = self.slot("input", node, node.arg.storage)
             else:
-                kind, held = ("block", shape) if shape else ("scratch", self.shapes.get(node))
-                self.slot_of[key] = self.slot(kind, node, 0, held)
+                held = shape or (group.values.get(node) if group else None)
+                self.slot_of[key] = self.slot("block" if shape else "scratch", node, 0, held)
         return self.slot_of[key]
 
     def _place_outputs(self) -> tuple[list[int], list[tuple[Node, int]]]:

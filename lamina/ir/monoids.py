@@ -36,10 +36,8 @@ class Monoid:
 
 
 def _of_op(op: Op, identity: Callable[[DType], Scalar]) -> Monoid:
-    def combine(left: Parts, right: Parts) -> Parts:
-        return (Node(op, left + right),)
-
-    return Monoid(op.name, 1, lambda dtypes: (identity(dtypes[0]),), combine, op)
+    return Monoid(op.name, 1, lambda dtypes: (identity(dtypes[0]),),
+                  lambda left, right: (Node(op, left + right),), op)  # fmt: skip
 
 
 def _better(op: Op) -> Callable[[Parts, Parts], Parts]:

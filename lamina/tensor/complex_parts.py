@@ -92,8 +92,6 @@ def _cast(node: Node, x: Parts) -> Parts:
 
 def _bitcast(node: Node, x: Parts) -> Parts:
     """Between a complex64 and a 64-bit word; the real part comes first in memory."""
-    if node.dtype is node.src[0].dtype:
-        return x
     if not node.dtype.is_complex:
         low, high = (cast(bitcast(part, uint32), uint64) for part in x)
         return (bitcast(low | (high << 32), node.dtype),)
