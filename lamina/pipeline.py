@@ -106,7 +106,7 @@ def _searched(kernel: Kernel, options: Options) -> Schedule:
     disk, by the machine and by the source of the heuristic's own one, until more are asked for."""
     target, device, table = backend(options), options.device, [_NO_ARENA]
     slots = tuple(Slot("input", i, one.dtype, one.size) for i, one in enumerate(kernel.parameters))
-    program = Program((Launch(kernel, tuple(range(len(slots)))),), slots, (), 0, 0)
+    program = Program(((Launch(kernel, tuple(range(len(slots)))),),), slots, (), 0, 0)
 
     def planned(moves: str) -> Planned:
         given = replace(options, schedule=moves, search=0)

@@ -34,7 +34,7 @@ def run_checked(planned: Planned, table: Sequence[Buffer], options: Options) -> 
     program, target, seconds = planned.program, backend(options), []
     for chain in program.chains:
         plans = {one.kernel: planned.plans[one.kernel] for one in chain}
-        text, launches = target.print(replace(program, launches=chain), plans)
+        text, launches = target.print(replace(program, chains=(chain,)), plans)
         before = _arrays(program, chain, table)
         seconds += target.load(text, launches, options).run(table, 1)
         if wrong := difference(chain, before, _arrays(program, chain, table)):

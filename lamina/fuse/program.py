@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
 
 from lamina.dtypes import DType
 from lamina.fuse.chain import chained
@@ -41,24 +39,23 @@ class Launch:
 
     kernel: AnyKernel
     slots: tuple[int, ...]
-    chain: int = 0  # those of one number run together, block by block
 
 
 @dataclass(frozen=True)
 class Program:
-    """Kernels in order. `outputs` holds a slot for each requested result. A call brings a table of
-    memory: the arena, then a buffer for each output, then one for each input."""
+    """Chains of kernels in order; those of one run together, block by block. `outputs` holds a
+    slot for each requested result. A call brings a table of memory: the arena, then a buffer for
+    each output, then one for each input."""
 
-    launches: tuple[Launch, ...]
+    chains: tuple[tuple[Launch, ...], ...]
     slots: tuple[Slot, ...]
     outputs: tuple[int, ...]
     arena: int  # bytes of scratch
     block: int  # bytes that a thread needs for a block
 
     @cached_property
-    def chains(self) -> list[tuple[Launch, ...]]:
-        """The launches that run one after the other, those of a chain together."""
-        return [tuple(group) for _, group in groupby(self.launches, attrgetter("chain"))]
+    def launches(self) -> list[Launch]:
+        return [launch for chain in self.chains for launch in chain]
 
     def place(self, slot: Slot) -> int:
         """Where in the table the memory of `slot` is."""
@@ -76,9 +73,9 @@ class _Builder:
             copied = Node(Op.CONTIGUOUS, (value,)) if value.op is Op.BUFFER else value
             self.wanted.append((target, copied))
         self.slots: list[Slot] = []
-        self.launches: list[Launch] = []
+        self.found: list[list[Launch]] = []  # chain by chain
         self.slot_of: dict[object, int] = {}
-        self.chain, self.memory = 0, memory
+        self.memory = memory
         self.kept = kept  # products that kernels gain nothing by computing inside their sums
         values = [value for _, value in self.wanted]
         groups = group_values(values, memory, kept)
@@ -92,19 +89,20 @@ class _Builder:
         for chain in toposort(self.chains):  # now after the readers of what they overwrite
             for group in chain.groups:
                 if group.base:  # the updates are combined into a copy of the base
-                    self.chain += 1
+                    self.found.append([])
                     self._launch(group.base, group.base.members, self.home(group.first))
-            self.chain += 1
+            self.found.append([])
             for group in chain.groups:
                 used = [one for one in group.members if one in self.readers or one in self.slot_of
                         or group.block.shape(one)]  # fmt: skip
                 self._launch(group, used)
         for value, slot in late:
-            self.chain += 1
+            self.found.append([])
             copy = KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape})
             self._launch(copy, copy.members, slot)
         sizes = self._place("scratch"), self._place("block")
-        return Program(tuple(self.launches), tuple(self.slots), tuple(results), *sizes)
+        chains = tuple(map(tuple, filter(None, self.found)))
+        return Program(chains, tuple(self.slots), tuple(results), *sizes)
 
     def slot(self, kind: str, node: Node, number: int = 0, shape: Shape | None = None) -> int:
         size = prod(node.shape if shape is None else shape)
@@ -114,7 +112,7 @@ class _Builder:
     def home(self, node: Node, group: KernelGroup | None = None) -> int:
         """The slot where `group` holds `node`, made if nothing asked for it."""
         shape = group.block.shape(node) if group else None
-        key = (self.chain, node) if shape else array_of(node)
+        key = (len(self.found), node) if shape else array_of(node)
         if key not in self.slot_of:
             if node.op is Op.BUFFER:
                 self.slot_of[key] = self.slot("input", node, node.arg.storage)
@@ -178,24 +176,24 @@ class _Builder:
                 kernel = SortKernel(parameters, prod(around), length)
             elif group.inner and self.memory.nested and not self.memory.nested(kernel):
                 self.kept |= group.inner
-            self.launches.append(Launch(kernel, slots, self.chain))
+            self.found[-1].append(Launch(kernel, slots))
 
     def _place(self, kind: str) -> int:
         """Place the slots of a kind, by first fit over the span from the first use of each to its
         last; the bytes needed. The kernels of a chain use scratch at one time."""
-        spans: dict[int, tuple[int, int]] = {}
-        for number, launch in enumerate(self.launches):
-            time = number if kind == "block" else launch.chain
-            for slot in launch.slots:
-                if self.slots[slot].kind == kind:
-                    spans[slot] = (spans.get(slot, (time, time))[0], time)
+        spans: dict[int, list[tuple[int, int]]] = {}  # the times of use, in order
+        for time, launches in enumerate(self.found):
+            for number, launch in enumerate(launches):
+                for slot in launch.slots:
+                    if self.slots[slot].kind == kind:
+                        spans.setdefault(slot, []).append((time, number * (kind == "block")))
         placed: list[tuple[int, int, int]] = []  # offset, end, slot
         for slot in sorted(spans, key=lambda one: (-self.slots[one].nbytes, one)):
-            first, last = spans[slot]
+            first, last = spans[slot][0], spans[slot][-1]
             need = -(-self.slots[slot].nbytes // ALIGNMENT) * ALIGNMENT
             offset = 0
             for start, end, other in sorted(placed):
-                overlaps = spans[other][0] <= last and first <= spans[other][1]
+                overlaps = spans[other][0] <= last and first <= spans[other][-1]
                 if overlaps and start < offset + need and offset < end:
                     offset = end
             placed.append((offset, offset + need, slot))
