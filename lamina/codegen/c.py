@@ -22,7 +22,6 @@ from lamina.ir.interpreter import fold
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.kernel.heuristic import suits
 from lamina.kernel.schedule import Nest, Plan
 from lamina.simplify import index as ix
 
@@ -232,7 +231,7 @@ class CPrinter(NestPrinter):
         kind = self._vector(ELEMENTS[dtype], lanes)
         for across, size in self.unrolled.items():
             whole = across not in free_axes(condition)
-            if whole and size == lanes and stride not in (1, None) and suits(across, index) == 1:
+            if whole and size == lanes and stride not in (1, None) and ix.suits(across, index) == 1:
                 there = self.value(condition, point).text if guard else "1"
                 rows = f"{array} + {self.index_text(index, point | {across: 0})}, {stride}, {there}"
                 self._names += 1

@@ -16,7 +16,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel import heuristic
 from lamina.kernel import schedule as moves
-from lamina.kernel.heuristic import FEW, Planner, reads, reusing, score, store_score, suits, turned
+from lamina.kernel.heuristic import FEW, Planner, reads, reusing, score, store_score, turned
 from lamina.kernel.schedule import WARP
 from lamina.kernel.tiles import UNITS, Tensorize, best_product
 from lamina.simplify import index as ix
@@ -142,7 +142,7 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
         plan.bind(axis, "unroll")
     plan.reorder([*last, *tile])
     for axis in bound_axes(fold)[-1:] if fold is not None else ():
-        beside = any(suits(axis, *load.src) == 1 for load in reads(plan.kernel))
+        beside = any(ix.suits(axis, *load.src) == 1 for load in reads(plan.kernel))
         if beside and axis.arg.size % knobs.unroll == 0:
             plan.tile(axis, knobs.unroll, "unroll")  # several steps are read at once
 

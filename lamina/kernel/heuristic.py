@@ -143,17 +143,6 @@ class Planner:
                     return
 
 
-def suits(axis: Node, index: Node, condition: Node = ix.TRUE) -> int:
-    """How well lanes along `axis` suit one access: 1 neighbours, 0 one element, -1 apart, -2
-    wherever data say."""
-    terms, _ = ix.terms_of(index)
-    data = any(one is not axis and axis in free_axes(one) for one in terms)
-    run = axis not in free_axes(condition) or ix.extents(condition) is not None
-    if data or not run:
-        return -2
-    return {0: 0, 1: 1}.get(terms.get(axis, 0), -1)
-
-
 def reads(kernel: Kernel) -> list[Node]:
     return [node for node in kernel.nodes if node.op is Op.LOAD]
 
@@ -165,11 +154,11 @@ def score(kernel: Kernel, axis: Node, masked: bool = True) -> int:
     stores = [((one.index, one.condition), points(one.axes)) for one in kernel.stores]
     most = max(count for _, count in loads + stores)
     each = [at for at, count in loads + stores if count * FEW >= most]
-    return sum(suits(axis, *at) if masked else suits(axis, at[0]) for at in each)
+    return sum(ix.suits(axis, *at) if masked else ix.suits(axis, at[0]) for at in each)
 
 
 def store_score(kernel: Kernel, axis: Node) -> int:
-    return sum(suits(axis, store.index, store.condition) for store in kernel.stores)
+    return sum(ix.suits(axis, store.index, store.condition) for store in kernel.stores)
 
 
 def turned(plan: Planner, row: Node, least: int) -> Node | None:
@@ -177,7 +166,7 @@ def turned(plan: Planner, row: Node, least: int) -> Node | None:
     elements."""
     found = (
         axis for load in reads(plan.kernel) for axis in plan.rows
-        if suits(row, *load.src) == -1 and suits(axis, *load.src) == 1
+        if ix.suits(row, *load.src) == -1 and ix.suits(axis, *load.src) == 1
         and min(row.arg.size, axis.arg.size) >= least
     )  # fmt: skip
     return next(found, None)
@@ -374,7 +363,7 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node
         return none  # it would be staged as a whole
     while points(rows[1:]) >= plan.knobs.packed:
         rows = rows[1:]
-    across = any(suits(vector, *one.src) < 1 for one in wide)
+    across = any(ix.suits(vector, *one.src) < 1 for one in wide)
     far = _far(plan, tall, rows[-1])
     # Half of the scratch memory is for the other operand.
     room = moves.SCRATCH // (2 * fold.dtype.itemsize * max(points(bound_axes(fold)), 1))

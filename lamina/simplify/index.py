@@ -19,7 +19,7 @@ from math import inf
 
 from lamina.dtypes import bool_, int64
 from lamina.ir.kernel import TRUE as TRUE
-from lamina.ir.kernel import Terms, bounds, divisor_of
+from lamina.ir.kernel import Terms, bounds, divisor_of, free_axes
 from lamina.ir.kernel import terms_of as terms_of
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Affine, Axis, Op
@@ -122,6 +122,17 @@ def _conjuncts(condition: Node) -> Iterator[Node]:
             yield from _conjuncts(operand)
     elif condition is not TRUE:
         yield condition
+
+
+def suits(axis: Node, index: Node, condition: Node = TRUE) -> int:
+    """How well lanes along `axis` suit one access: 1 neighbours, 0 one element, -1 apart, -2
+    wherever data say."""
+    terms, _ = terms_of(index)
+    data = any(one is not axis and axis in free_axes(one) for one in terms)
+    run = axis not in free_axes(condition) or extents(condition) is not None
+    if data or not run:
+        return -2
+    return {0: 0, 1: 1}.get(terms.get(axis, 0), -1)
 
 
 def rebuild(node: Node, src: tuple[Node, ...], replacement: dict[Node, Node]) -> Node:
