@@ -89,8 +89,7 @@ class NamespaceInfo:
     def capabilities(self) -> dict[str, Any]:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
-    def default_device(self) -> str:
-        return default_device()
+    default_device = staticmethod(default_device)
 
     def devices(self) -> list[str]:
         names = list(HOST_DEVICES)
