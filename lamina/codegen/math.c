@@ -141,62 +141,69 @@ INLINE f32xN atan_f32xN(f32xN x) { /* above 1, pi/2 less the angle of the recipr
    little, and one number for all others. They are fits as above, within 0.81 * 2**-24; the first one
    has no constant. */
 
-#if defined __AVX512F__ && !defined PICK
-typedef f32 line_f32 __attribute__((vector_size(64)));
-typedef i32 line_i32 __attribute__((vector_size(64)));
-static const line_f32 ERF[5][2] = { /* by power, then i */
-    {{0.0f, 0.015316201f, 0.08882639f, 0.21661691f, 0.33299989f, 0.4357409f, 0.52365565f,
-      0.5965751f, 0.6552008f, 0.7008882f, 0.73540014f, 0.76067007f, 0.77860516f, 0.79094374f,
-      0.7991717f, 0.80449003f},
-    {0.8078223f, 0.809846f, 0.8110373f, 0.81171703f, 0.812093f, 0.8122946f, 0.8123994f,
-      0.81245214f, 0.8124779f, 0.8124901f, 0.8124957f, 0.8124982f, 0.8124993f, 0.8124997f,
-      0.8124999f, 0.81249994f}},
-    {{0.12837915f, 0.11088479f, 1.0600138f, 0.98035276f, 0.8787826f, 0.76349956f, 0.6429311f,
-      0.52474505f, 0.4151075f, 0.31827396f, 0.23652112f, 0.17035978f, 0.11893029f, 0.08047226f,
-      0.052774996f, 0.03354583f},
-    {0.020666987f, 0.01234082f, 0.0071423193f, 0.0040064775f, 0.002178284f, 0.0011478751f,
-      0.0005862773f, 0.0002902283f, 0.00013925304f, 6.4758686e-5f, 2.9189023e-5f, 1.2751446e-5f,
-      5.399272e-6f, 2.2158633e-6f, 8.8139774e-7f, 3.3980663e-7f}},
-    {{7.780252e-6f, -0.13885354f, -0.265f, -0.36763418f, -0.43940434f, -0.4771958f, -0.48223078f,
-      -0.45918468f, -0.41509128f, -0.35803667f, -0.29566944f, -0.23423544f, -0.17842782f,
-      -0.13078485f, -0.092386074f, -0.062842816f},
-    {-0.04137746f, -0.02624996f, -0.016106937f, -0.0094582625f, -0.005388107f, -0.0029689062f,
-      -0.0016309058f, -0.0008188683f, -0.0003711395f, -0.00020713394f, -0.000117850446f,
-      -9.860065e-5f, -7.590748e-5f, -2.1331596e-6f, 7.919391e-6f, 3.368379e-5f}},
-    {{-0.37672305f, -0.35822147f, -0.30878764f, -0.23470658f, -0.14644928f, -0.055760115f,
-      0.026591863f, 0.09274377f, 0.13815665f, 0.16227429f, 0.16740012f, 0.15784596f, 0.13872118f,
-      0.11483512f, 0.090170324f, 0.06746404f},
-    {0.048248634f, 0.033063337f, 0.021745924f, 0.01374797f, 0.00836298f, 0.0048988503f,
-      0.002765869f, 0.0015059488f, 0.0007914124f, 0.00040116944f, 0.0001965271f, 9.321792e-5f,
-      4.261627e-5f, 1.8822408e-5f, 8.041365e-6f, 3.320679e-6f}},
-    {{0.014666695f, 0.0668014f, 0.12596777f, 0.16653916f, 0.18591094f, 0.17813878f, 0.1586527f,
-      0.11946971f, 0.06596232f, 0.023539508f, -0.0022352594f, -0.03232572f, -0.036656477f,
-      -0.0452506f, -0.04063957f, -0.056138743f},
-    {-0.023714606f, -0.020151919f, -0.010018819f, -0.027522366f, -0.023202045f, -0.016625058f,
-      0.0014229481f, -0.0058109574f, -0.012955246f, 0.00064214424f, 0.0055886526f, 0.014079891f,
-      0.014525316f, -0.001541245f, -0.0028872169f, -0.008965998f}},
+#ifdef __AVX512F__
+#ifndef ERF
+#define ERF erf_by_power
+static const f32 ERF[5][32] __attribute__((aligned(64))) = {
+    {0.0f, 0.015316201f, 0.08882639f, 0.21661691f, 0.33299989f, 0.4357409f, 0.52365565f,
+     0.5965751f, 0.6552008f, 0.7008882f, 0.73540014f, 0.76067007f, 0.77860516f, 0.79094374f,
+     0.7991717f, 0.80449003f, 0.8078223f, 0.809846f, 0.8110373f, 0.81171703f, 0.812093f,
+     0.8122946f, 0.8123994f, 0.81245214f, 0.8124779f, 0.8124901f, 0.8124957f, 0.8124982f,
+     0.8124993f, 0.8124997f, 0.8124999f, 0.81249994f},
+    {0.12837915f, 0.11088479f, 1.0600138f, 0.98035276f, 0.8787826f, 0.76349956f, 0.6429311f,
+     0.52474505f, 0.4151075f, 0.31827396f, 0.23652112f, 0.17035978f, 0.11893029f, 0.08047226f,
+     0.052774996f, 0.03354583f, 0.020666987f, 0.01234082f, 0.0071423193f, 0.0040064775f,
+     0.002178284f, 0.0011478751f, 0.0005862773f, 0.0002902283f, 0.00013925304f, 6.4758686e-5f,
+     2.9189023e-5f, 1.2751446e-5f, 5.399272e-6f, 2.2158633e-6f, 8.8139774e-7f, 3.3980663e-7f},
+    {7.780252e-6f, -0.13885354f, -0.265f, -0.36763418f, -0.43940434f, -0.4771958f, -0.48223078f,
+     -0.45918468f, -0.41509128f, -0.35803667f, -0.29566944f, -0.23423544f, -0.17842782f,
+     -0.13078485f, -0.092386074f, -0.062842816f, -0.04137746f, -0.02624996f, -0.016106937f,
+     -0.0094582625f, -0.005388107f, -0.0029689062f, -0.0016309058f, -0.0008188683f, -0.0003711395f,
+     -0.00020713394f, -0.000117850446f, -9.860065e-5f, -7.590748e-5f, -2.1331596e-6f, 7.919391e-6f,
+     3.368379e-5f},
+    {-0.37672305f, -0.35822147f, -0.30878764f, -0.23470658f, -0.14644928f, -0.055760115f,
+     0.026591863f, 0.09274377f, 0.13815665f, 0.16227429f, 0.16740012f, 0.15784596f, 0.13872118f,
+     0.11483512f, 0.090170324f, 0.06746404f, 0.048248634f, 0.033063337f, 0.021745924f, 0.01374797f,
+     0.00836298f, 0.0048988503f, 0.002765869f, 0.0015059488f, 0.0007914124f, 0.00040116944f,
+     0.0001965271f, 9.321792e-5f, 4.261627e-5f, 1.8822408e-5f, 8.041365e-6f, 3.320679e-6f},
+    {0.014666695f, 0.0668014f, 0.12596777f, 0.16653916f, 0.18591094f, 0.17813878f, 0.1586527f,
+     0.11946971f, 0.06596232f, 0.023539508f, -0.0022352594f, -0.03232572f, -0.036656477f,
+     -0.0452506f, -0.04063957f, -0.056138743f, -0.023714606f, -0.020151919f, -0.010018819f,
+     -0.027522366f, -0.023202045f, -0.016625058f, 0.0014229481f, -0.0058109574f, -0.012955246f,
+     0.00064214424f, 0.0055886526f, 0.014079891f, 0.014525316f, -0.001541245f, -0.0028872169f,
+     -0.008965998f},
 };
-#ifdef __clang__
-#define PICK(table, places) __builtin_ia32_vpermi2varps512(table[0], places, table[1])
-#define LESSER(a, b) __builtin_ia32_minps512(a, b, 4) /* b where either is NaN */
+#endif
+#if N != 16
+#define PICK(table, x) picked_f32xN(table, (u32xN)x)
+#define LESSER(a, b) where_f32xN((a) < (b), a, b)
+INLINE f32xN picked_f32xN(const f32 *table, u32xN places) {
+    f32xN picked;
+    for (int lane = 0; lane < N; lane++) picked[lane] = table[places[lane] % 32];
+    return picked;
+}
+#elif defined __clang__
+#define HALF(table, half) *(const f32xN *)(table + half * N)
+#define PICK(table, x) __builtin_ia32_vpermi2varps512(HALF(table, 0), (i32xN)x, HALF(table, 1))
+#define LESSER(a, b) __builtin_ia32_minps512(a, b, 4)
 #else
-#define PICK(table, places) __builtin_shuffle(table[0], table[1], places)
+#define HALF(table, half) *(const f32xN *)(table + half * N)
+#define PICK(table, x) __builtin_shuffle(HALF(table, 0), HALF(table, 1), (i32xN)x)
 #define LESSER(a, b) __builtin_ia32_minps512_mask(a, b, a, -1, 4)
 #endif
-#endif
-#ifdef __AVX512F__
 INLINE f32xN erf_f32xN(f32xN x) {
-    const line_f32 zero = {0}, most = 3.92f - zero, middle = 0.1875f - zero;
-    const line_f32 line = BITS(f32xN, line_f32, x);
-    const line_i32 sign = (line_i32)line & (i32)0x80000000;
-    const line_f32 magnitude = LESSER(most, (line_f32)((line_i32)line ^ sign));
-    const line_f32 shifted = magnitude + 0x1.8p20f, r = magnitude - (shifted - 0x1.8p20f);
-#define C(power) PICK(ERF[power], (line_i32)shifted)
-    const line_f32 tail = C(1) + r * (C(2) + r * (C(3) + r * C(4)));
-    const line_f32 value = LESSER(magnitude, middle) + C(0) + r * tail;
-#undef C
-    return BITS(line_i32, f32xN, (line_i32)value | sign);
+    const u32xN sign = (u32xN)x & 0x80000000;
+    const f32xN most = splat_f32xN(3.92f), middle = splat_f32xN(0.1875f);
+    const f32xN magnitude = LESSER(most, (f32xN)((u32xN)x ^ sign)); /* or NaN, its second operand */
+    const f32xN shifted = magnitude + 0x1.8p20f, r = magnitude - (shifted - 0x1.8p20f);
+    const f32xN tail = PICK(ERF[1], shifted) + r * (PICK(ERF[2], shifted) + r * (
+        PICK(ERF[3], shifted) + r * PICK(ERF[4], shifted)));
+    const f32xN value = LESSER(magnitude, middle) + PICK(ERF[0], shifted) + r * tail;
+    return (f32xN)((u32xN)value | sign);
 }
+#undef HALF
+#undef PICK
+#undef LESSER
 #else /* above 1.125 the fourth root of its distance from 1, almost a line there, is a polynomial */
 INLINE f32xN erf_f32xN(f32xN x) {
     const u32xN sign = (u32xN)x & 0x80000000;
