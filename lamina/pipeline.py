@@ -178,7 +178,7 @@ CPU = Backend(
     lambda program, plans: (c.print_program(program, plans), ()),
     lambda source, launches, options: CpuProgram(source, options),
 )  # fmt: skip
-OF_GPUS = Memory(in_blocks=False, cost=32, pitch=128)
+OF_GPUS = Memory(in_blocks=False, cost=32, run=gpu.RUN, pitch=128)
 CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested),
                lambda kernel, options, knobs:
                    schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),

@@ -147,11 +147,34 @@ def _convolution(channels: int, filters: int, side: int, window: int) -> GpuCase
                    tolerance=1e-2, kind="bfloat16", channels_last=True)  # fmt: skip
 
 
+def _order(name: str, shape: tuple[int, ...], lamina: Any, torch: Any) -> GpuCase:
+    """What needs several passes over memory; the share is of one. Reported without a target."""
+    what = f"{name} of {' x '.join(map(str, shape))}, f32"
+    return GpuCase(what, (shape,), {"lamina": lamina, "torch": torch}, ("torch",),
+                   ("copy", 8.0 * np.prod(shape)), (), tolerance=1e-5)  # fmt: skip
+
+
+def _sort(*shape: int) -> GpuCase:
+    return _order("sort", shape, lambda lm, x: lm.sort(x, axis=-1),
+                  lambda torch, x: torch.sort(x, stable=True).values)  # fmt: skip
+
+
+def _running_sum(*shape: int) -> GpuCase:
+    return _order("running sum", shape, lambda lm, x: lm.cumulative_sum(x, axis=x.ndim - 1),
+                  lambda torch, x: torch.cumsum(x, -1))  # fmt: skip
+
+
 GROUPS = {
     "memory": Group(
         f"Bound by memory ({ROWS} x {WIDTH}, embeddings of {TOKENS} tokens)",
         (*_memory("float32"), *_memory("bfloat16")),
         ("The share is of the time in which a copy moves as many bytes.",),
+    ),
+    "order": Group(
+        "Sorts and running sums",
+        (_sort(1 << 24), _sort(16384, 1024), _sort(64, 50257), _running_sum(1 << 24),
+         _running_sum(16384, 8192), _running_sum(64, 50257)),
+        ("The share is of the time in which a copy reads and writes the array once.",),
     ),
     "products": Group(
         "Products of matrices",

@@ -26,7 +26,8 @@ from lamina.kernel.schedule import WARP, Nest, Plan
 from lamina.runtime.buffer import Launch, Map
 
 BLOCK = 256  # threads, each with a row
-LONGEST_BLOCK = 1024  # threads that share a row, or sort; half of them share a long loop
+LONGEST_BLOCK = 1024  # threads that share a row; half of them share a long loop
+KEYS, RUN = 4, 2048  # that a thread sorts, and a block
 FEW = 8  # results that are computed before they are stored: registers are full
 
 
@@ -145,10 +146,11 @@ def print_program(
     functions, shapes = list[str](), dict[AnyKernel, Launch]()
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
-            threads = _power(nest.length, LONGEST_BLOCK)
-            shapes[kernel] = Launch(name, nest.rows, threads, ())
-            kind = ELEMENTS[nest.parameters[0].dtype]
-            text = f"SORT({name}, {kind}, {nest.length}, {threads})"
+            threads = _power(-(-nest.length // KEYS), RUN // KEYS)
+            blocks = nest.rows * -(-nest.length // (KEYS * threads))
+            shapes[kernel] = Launch(name, blocks, threads, ())
+            what, kind = "MERGE" if nest.run > RUN else "SORT", ELEMENTS[nest.parameters[0].dtype]
+            text = f"{what}({name}, {kind}, {nest.length}, {nest.run}, {KEYS}, {threads})"
         else:
             text, shapes[kernel] = printer(nest, name).print_kernel()
         functions.append(text)

@@ -11,6 +11,7 @@ typedef unsigned long long u64; typedef float f32; typedef double f64; typedef b
 #define THREAD threadIdx.x
 #define BLOCK blockIdx.x
 #define BARRIER __syncthreads()
+#define COMMON __shared__
 #define UNROLL _Pragma("unroll 4")
 #define ALIGNED(kind, number) __builtin_assume(((u64)p##number & 15) == 0)
 #define inff() __int_as_float(0x7F800000)

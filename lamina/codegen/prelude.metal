@@ -16,6 +16,7 @@ typedef uchar u8; typedef ushort u16; typedef uint u32; typedef ulong u64; typed
 #define PLACE , uint THREAD [[thread_position_in_threadgroup]], \
               uint BLOCK [[threadgroup_position_in_grid]]
 #define BARRIER threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup)
+#define COMMON threadgroup
 #define UNROLL _Pragma("clang loop unroll_count(4)")
 #define ALIGNED(kind, number)
 #define BITS(From, To, x) as_type<To>((From)(x))

@@ -112,7 +112,10 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None 
     `at`; what is computed is computed before anything is written. Raises VerifyError for an index
     outside its parameter."""
     if isinstance(kernel, SortKernel):
-        arrays[1][:] = np.argsort(arrays[0].reshape(-1, kernel.length), stable=True).ravel()
+        keys, order = (one.reshape(-1, kernel.length) for one in arrays[:2])
+        for first in range(0, kernel.length, kernel.run):
+            run = slice(first, first + kernel.run)
+            order[:, run] = first + np.argsort(keys[:, run], stable=True)
         return
     ready = [(store, *_elements(store, arrays, at or {})) for store in kernel.stores]
     for store, places, elements in ready:

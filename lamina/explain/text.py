@@ -50,7 +50,8 @@ def kernel_text(kernel: AnyKernel) -> str:
         for number, one in enumerate(kernel.parameters)
     )
     if isinstance(kernel, SortKernel):
-        return f"sort {parameters}\n  {kernel.rows} rows of {kernel.length}"
+        size = f"{kernel.rows} rows of {kernel.length}, in runs of {kernel.run}"
+        return f"sort {parameters}\n  {size}"
     names: dict[Node, str] = {}
     lines = [f"kernel {parameters}"]
     for node in kernel.nodes:

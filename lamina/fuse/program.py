@@ -170,13 +170,20 @@ class _Builder:
             for node, place in zip(stored, places, strict=False)
         )
         if any(points(store.axes) for store in stores):
-            kernel: AnyKernel = Kernel(parameters, stores, len(group.row_axes), len(group.blocks))
+            kernel = Kernel(parameters, stores, len(group.row_axes), len(group.blocks))
+            kernels: list[AnyKernel] = [kernel]
             if sorts:
                 *around, length = group.first.shape
-                kernel = SortKernel(parameters, prod(around), length)
+                run = self.memory.run or length
+                doubled = range(((length - 1) // run).bit_length() + 1)  # as kernels merge two runs
+                kernels = [SortKernel(parameters, prod(around), length, run << i) for i in doubled]
             elif group.inner and self.memory.nested and not self.memory.nested(kernel):
                 self.kept |= group.inner
-            self.found[-1].append(Launch(kernel, slots))
+            for left, one in enumerate(kernels, 1 - len(kernels)):
+                turned = (slots[0], *slots[:0:-1]) if left % 2 else slots  # the last has the result
+                self.found[-1].append(Launch(one, turned))
+                if left:
+                    self.found.append([])
 
     def _place(self, kind: str) -> int:
         """Place the slots of a kind, by first fit over the span from the first use of each to its

@@ -87,11 +87,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class SortKernel:
-    """The stable ascending order of each of `rows` runs of `length` elements."""
+    """The stable ascending order of each `run` elements of `rows` rows of `length`; if kernels sort
+    rows bit by bit, that of each half run is in the scratch."""
 
     parameters: tuple[Parameter, ...]  # the keys, their int64 order, int64 scratch of its size
     rows: int
     length: int
+    run: int
     block_axes: ClassVar[tuple[Node, ...]] = ()
     carries: ClassVar[bool] = False
 

@@ -128,17 +128,21 @@ def scan_in_parts(node: Node) -> Node | None:
     """A few long running values are taken in parts, which can run in parallel, and then those of
     what the parts come to."""
     (monoid, (axis,), _), x, shape = node.arg, node.src[0], node.shape
-    around, after, parts = shape[:axis], shape[axis + 1 :], gcd(shape[axis], MOST)
-    few = prod(around + after) < FEW and parts >= PARTS and prod(shape) >= LONG
-    if not few or monoid.op is None or node.dtype.is_small:
+    around, after, parts = shape[:axis], shape[axis + 1 :], shape[axis] // PARTS
+    if prod(around + after) >= FEW or parts < PARTS or monoid.op is None or node.dtype.is_small:
         return None
-    split = (*around, parts, shape[axis] // parts, *after)
-    inner = Node(Op.SCAN, (build.reshape(x, split),), Reduce(monoid, (axis + 1,)))
+    split = (*around, parts, -(-shape[axis] // parts), *after)
+    (first,) = monoid.identity((node.dtype,))
+    margin = tuple(split[axis] * split[axis + 1] - shape[axis] if one == axis else 0
+                   for one in range(len(shape)))  # fmt: skip
+    padded = build.pad(x, (0,) * len(shape), margin, first)
+    inner = Node(Op.SCAN, (build.reshape(padded, split),), Reduce(monoid, (axis + 1,)))
     last = build.slice_axis(inner, axis + 1, split[axis + 1] - 1, split[axis + 1])
     ends = build.reshape(last, (*around, parts, *after))
-    (first,) = monoid.identity((node.dtype,))
     before = Node(Op.SCAN, (build.shifted(ends, axis, first),), Reduce(monoid, (axis,)))
-    return build.reshape(Node(monoid.op, (build.spread(before, (axis + 1,), split), inner)), shape)
+    whole = Node(monoid.op, (build.spread(before, (axis + 1,), split), inner))
+    return build.slice_axis(build.reshape(whole, padded.shape), axis, 0, shape[axis])
+
 
 
 PREPARE = RuleSet("prepare", [sort_wide_keys, scatter_into_float32, reduce_in_parts, scan_in_parts])

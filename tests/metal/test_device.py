@@ -186,7 +186,7 @@ def test_attention() -> None:
     on_both(run, *(values(2, 2, 20, 8 + i)[..., :8] for i in range(3)))
 
 
-@pytest.mark.parametrize("length", [2, 33, 700])
+@pytest.mark.parametrize("length", [2, 33, 700, 2049, 5000])
 def test_sorts_are_stable(length: int) -> None:
     x = np.random.default_rng(length).integers(0, 20, (3, length)).astype(np.float32)
     x[:, ::7] = np.nan
