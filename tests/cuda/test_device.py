@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,11 +72,15 @@ def test_transposes(shape: tuple[int, ...], dtype: lm.DType) -> None:
     same(lm.permute_dims(Tensor(x).cast(dtype), order).contiguous(), x.transpose(order))
 
 
-@pytest.mark.parametrize("length", [1, 2, 33, 1000, 5000])
-def test_sorts_are_stable(length: int) -> None:
-    x = np.random.default_rng(length).integers(0, 20, (3, length)).astype(np.float32)
-    x[:, ::7] = np.nan
-    same(lm.argsort(Tensor(x), axis=1), x.argsort(1, kind="stable"))
+@pytest.mark.parametrize("length", [2, 33, 2048, 5000, 8193, 1_000_003])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float64, np.uint8])
+def test_sorts_are_stable(length: int, dtype: Any) -> None:
+    random = np.random.default_rng(length)
+    few, many = (random.integers(0, most, (3, length)).astype(dtype) for most in (7, 1 << 40))
+    for x in (few, many, np.sort(many, axis=1), np.sort(many, axis=1)[:, ::-1].copy()):
+        if x.dtype.kind == "f":
+            x[:, ::7] = np.nan
+        same(lm.argsort(Tensor(x), axis=1), x.argsort(1, kind="stable"))
 
 
 def test_scatters_combine_in_order() -> None:
@@ -158,6 +164,25 @@ def test_a_launch_that_fails_names_its_kernel(device: cuda.Device) -> None:
     with pytest.raises(DeviceError, match="kernel broad, 1 blocks of 4096 threads"):
         program.run([Buffer(64, GPU)])
     same(Tensor([1.0]) + 1.0, np.array([2.0]))
+
+
+def test_schedules_are_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = values(300, 200), values(200, 400)
+    x, y = Tensor(a), Tensor(b).cast(lm.bfloat16)
+
+    def results() -> None:
+        same(x @ y.cast(lm.float32), a @ b, 1e-1)
+        same(lm.sum(x * 2, axis=1), (2 * a).sum(1), 1e-4)
+        same(lm.permute_dims(x, (1, 0)) + 1, a.T + 1)
+
+    with options.using(search=5, cache_dir=str(tmp_path)):
+        results()
+        kept = [one for one in disk_cache(options.current()).folder.iterdir()
+                if one.read_bytes().startswith(b"# 5 ")]  # fmt: skip
+        assert kept
+        pipeline.compile_sinks.cache_clear()
+        monkeypatch.setattr(pipeline, "search", None)  # nothing is measured again
+        results()
 
 
 def test_compiled_programs_are_kept_on_disk(device: cuda.Device) -> None:
