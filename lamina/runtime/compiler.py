@@ -48,6 +48,7 @@ class Compiler(NamedTuple):
         if self.kind == "gcc":  # which carries what neighbouring rows share, and then spills
             flags += ["-fno-predictive-commoning", "-fpeel-loops"]  # of two or three iterations
             flags.append("--param=max-completely-peel-times=2")
+            flags.append("-fno-tree-loop-if-convert")  # GCC 12 loses a product of vectors there
         elif "__x86_64__" in self.macros:
             flags.append("-mprefer-vector-width=512")
         if self.kind == "zig":

@@ -161,3 +161,13 @@ def test_lanes_are_as_wide_as_what_is_computed_between_load_and_store() -> None:
     x = np.random.default_rng(5).standard_normal(1000).astype(np.float32)
     found = lm.relu(lm.asarray(x).cast(lm.float64)).cast(lm.float32)
     np.testing.assert_array_equal(found.numpy(), np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("function", ["sin", "cos", "exp", "tanh"])
+def test_what_is_joined_is_computed_before_a_function_of_it(function: str, axis: int) -> None:
+    array = np.random.default_rng(0).standard_normal((33, 17, 1), dtype=np.float32)
+    x = lm.asarray(array).realize()
+    found = getattr(lm, function)(lm.concat([x, x * 2.0], axis=axis)).numpy()
+    right = getattr(np, function)(np.concatenate([array, array * 2.0], axis=axis))
+    np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
