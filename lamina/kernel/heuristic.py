@@ -43,6 +43,7 @@ class Knobs(NamedTuple):
     chunks: int = 256  # at most
     height: int = 0  # at most, of a register tile, where it is not that of the table
     cached: int = 1 << 17  # elements that stay in the second-level cache
+    uncached: int = 1 << 23  # elements that stay in no cache
     rows: int = 8  # rows that are reduced at once, or kept in registers; those of a GPU's tile
     unroll: int = 4  # accumulators that hide the latency of additions; a GPU's columns and steps
     strip: int = 8  # vectors, or a GPU's threads, side by side along rows that are read across
@@ -240,8 +241,8 @@ def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
 
 
 def _vector_strip(plan: Planner, row: Node) -> None:
-    """Vectors along a row; several of them where a reduction reads one row after the other, and
-    blocks where an operand lies across."""
+    """Vectors along a row; several of them where a reduction reads one row after the other, blocks
+    where an operand lies across, and the order of a large array, if no other is read."""
     across = turned(plan, row, plan.knobs.turn)
     folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
     columns, steps = _carried(plan, folds[0], row, 1) if folds else (0, 0)
@@ -259,6 +260,11 @@ def _vector_strip(plan: Planner, row: Node) -> None:
         plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     else:
         plan.vectorize(row)
+        loads = reads(plan.kernel)
+        terms = ix.terms_of(loads[0].src[0])[0] if len(loads) == 1 else {}
+        large = points(plan.rows) >= plan.knobs.uncached and not plan.inner()
+        if large and {*plan.rows} <= {*terms}:  # reads wait for memory, writes do not
+            plan.reorder(sorted(plan.rows, key=lambda axis: -abs(terms[axis])))
 
 
 def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from lamina.codegen import c
 from lamina.dtypes import float32
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
-from lamina.kernel.heuristic import schedule_kernel
+from lamina.kernel.heuristic import Knobs, schedule_kernel
 from lamina.runtime.buffer import Buffer
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
@@ -103,6 +104,24 @@ def test_what_is_padded_along_its_neighbours_is_no_square(
     b = _array(right.shape[1], 40)
     found = (lm.pad(x, padding).T.cast(lm.float32) @ lm.asarray(b)).numpy()
     np.testing.assert_allclose(found, right.astype(np.float32) @ b, atol=1e-3)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (2, 0, 1, 3), (1, 2, 0, 3)])
+def test_what_only_moves_is_read_in_order(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
+) -> None:
+    knobs = Knobs(uncached=1)
+    monkeypatch.setattr(
+        pipeline, "schedule_kernel", lambda kernel, *_: schedule_kernel(kernel, VECTOR_BYTES, knobs)
+    )
+    a = _array(4, 9, 7, 48)
+    found = lm.asarray(a).permute(order).contiguous().numpy()
+    np.testing.assert_array_equal(found, a.transpose(order))
+    (text,) = texts
+    (load,) = re.findall(r"p0 \+ ([^)]*)\)", text)
+    steps = {axis: int(step) for step, axis in re.findall(r"(\d+) \* (a\d+)", load)}
+    loops = [steps[axis] for axis in re.findall(r"for \(i64 (a\d+)", text) if axis in steps]
+    assert loops == sorted(loops, reverse=True)
 
 
 @given(st.data())
