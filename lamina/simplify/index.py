@@ -14,7 +14,7 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from math import inf
 
 from lamina.dtypes import bool_, int64
@@ -75,6 +75,7 @@ def walk(axes: Sequence[Node]) -> Node:
     return add(*map(scale, axes, strides_of([axis.arg.size for axis in axes])))
 
 
+@lru_cache(maxsize=65536)
 def divided(index: Node, divisor: int) -> tuple[Node, Node]:
     """``index // divisor`` and ``index % divisor`` for a positive divisor."""
     terms, constant = terms_of(index)
