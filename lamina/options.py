@@ -51,7 +51,6 @@ _current = from_environment()
 
 
 def current() -> Options:
-    """The options in force."""
     return _current
 
 

@@ -17,7 +17,6 @@ def unary(op: Op, x: Node) -> Node:
 
 
 def cast(x: Node, dtype: DType) -> Node:
-    """Convert the values of `x`."""
     return x if x.dtype is dtype else Node(Op.CAST, (x,), dtype)
 
 
@@ -27,7 +26,6 @@ def bitcast(x: Node, dtype: DType) -> Node:
 
 
 def select(condition: Node, yes: Node, no: Node) -> Node:
-    """Elementwise choice."""
     return Node(Op.WHERE, (condition, yes, no))
 
 
@@ -66,7 +64,6 @@ def shrink(x: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[in
 
 
 def flip(x: Node, axes: Sequence[int]) -> Node:
-    """Reverse `axes`."""
     whole = enumerate(map(range, x.shape))
     return sliced(x, [one[::-1] if one and axis in axes else one for axis, one in whole])
 

@@ -81,7 +81,6 @@ class Heap:
         return pointer
 
     def give(self, pointer: int, size: int) -> None:
-        """Take a block back."""
         self._free.setdefault(size, []).append(pointer)
         self.allocated -= size
         self.cached += size

@@ -54,7 +54,6 @@ def affine(terms: Terms, constant: int) -> Node:
 
 
 def add(*indices: Node) -> Node:
-    """The sum of indices."""
     total, constant = Counter[Node](), 0
     for terms, offset in map(terms_of, indices):
         total.update(terms)
