@@ -4,7 +4,6 @@ Only this file reads the environment.
 """
 
 import contextlib
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -36,7 +35,7 @@ def _read(name: str, default: Any) -> Any:
     text = os.environ.get(variable)
     if not text or isinstance(default, str):
         return text or default
-    most, wanted = (1, "1 or 0") if isinstance(default, bool) else (math.inf, "an integer from 0")
+    most, wanted = (1, "1 or 0") if isinstance(default, bool) else (1 << 31, "an integer from 0")
     if not text.isdecimal() or int(text) > most:
         raise ArgumentError(f"{variable}={text!r}: {wanted} is needed")
     return type(default)(int(text))

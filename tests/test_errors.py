@@ -74,7 +74,9 @@ def test_operands_are_all_that_asarray_takes(given: Callable[[list[float]], Any]
     assert found.item() == lm.cross_entropy(lm.asarray([x, x]), lm.asarray(classes)).item()
 
 
-@pytest.mark.parametrize(("name", "text"), [("DEBUG", "much"), ("CHECK", "no")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("DEBUG", "much"), ("CHECK", "no"), ("SEARCH", "9" * 20)]
+)
 def test_an_option_that_makes_no_sense(
     name: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.runtime.cache import replacing
 from lamina.shape import prod
 from lamina.tensor import realize as memory
-from lamina.tensor.core import Tensor, check_device
+from lamina.tensor.core import Tensor, as_tensor, check_device
 
 __all__ = ["load", "metadata", "save"]
 
@@ -34,6 +34,7 @@ def save(
     DTypeError for a dtype that the format lacks."""
     from safetensors.numpy import save_file
 
+    tensors = {name: as_tensor(one) for name, one in tensors.items()}
     for name, tensor in tensors.items():
         if name == "__metadata__":
             raise FormatError(f"save: {name!r} is reserved by the format; rename the tensor")

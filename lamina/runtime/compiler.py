@@ -40,15 +40,14 @@ class Compiler(NamedTuple):
     def command(self, source: Path | str, output: Path | str) -> list[str]:
         """What turns a C file into a shared library. No fast-math: the rounding tricks of generated
         code need ordered arithmetic. Integers wrap, and memory changes its type, so both are made
-        defined."""
+        defined. GCC 12 loses products of vectors where it converts the branches of loops."""
         flags = [
             "-O2", _NATIVE, "-shared", "-fPIC", "-std=gnu11", "-w", "-pthread",
             "-fno-math-errno", "-fwrapv", "-fno-strict-aliasing",
         ]  # fmt: skip
         if self.kind == "gcc":  # which carries what neighbouring rows share, and then spills
-            flags += ["-fno-predictive-commoning", "-fpeel-loops"]  # of two or three iterations
-            flags.append("--param=max-completely-peel-times=2")
-            flags.append("-fno-tree-loop-if-convert")  # GCC 12 loses a product of vectors there
+            flags += ["-fno-predictive-commoning", "-fno-tree-loop-if-convert", "-fpeel-loops"]
+            flags.append("--param=max-completely-peel-times=2")  # of two or three iterations
         elif "__x86_64__" in self.macros:
             flags.append("-mprefer-vector-width=512")
         if self.kind == "zig":

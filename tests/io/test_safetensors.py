@@ -224,3 +224,9 @@ def test_what_the_format_lacks_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     with pytest.raises(FileNotFoundError):
         safetensors.load(tmp_path / "missing")
+
+
+def test_arrays_of_numpy_are_saved_as_tensors_are(tmp_path: Path) -> None:
+    array = np.arange(6.0).reshape(2, 3).T
+    safetensors.save(tmp_path / "arrays", {"array": array})  # type: ignore[dict-item]
+    np.testing.assert_array_equal(safetensors.load(tmp_path / "arrays")["array"].numpy(), array)
