@@ -22,7 +22,7 @@ from lamina.ir.interpreter import fold
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.kernel.schedule import Nest, Plan
+from lamina.kernel.schedule import UNCACHED, Nest, Plan
 from lamina.simplify import index as ix
 
 # Beside this file, in order.
@@ -30,7 +30,6 @@ TEXTS = ("prelude.c", "arithmetic.c", "vectors.c", "squares.c", "floats.c", "mat
 TYPES = SHORT | {bool_: "_Bool"}
 TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
-UNCACHED = 1 << 25  # bytes of an array of which caches keep nothing until it is read
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]

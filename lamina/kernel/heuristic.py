@@ -43,7 +43,6 @@ class Knobs(NamedTuple):
     chunks: int = 256  # at most
     height: int = 0  # at most, of a register tile, where it is not that of the table
     cached: int = 1 << 17  # elements that stay in the second-level cache
-    uncached: int = 1 << 23  # elements that stay in no cache
     rows: int = 8  # rows that are reduced at once, or kept in registers; those of a GPU's tile
     unroll: int = 4  # accumulators that hide the latency of additions; a GPU's columns and steps
     strip: int = 8  # vectors, or a GPU's threads, side by side along rows that are read across
@@ -260,11 +259,10 @@ def _vector_strip(plan: Planner, row: Node) -> None:
         plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     else:
         plan.vectorize(row)
-        loads = reads(plan.kernel)
-        terms = ix.terms_of(loads[0].src[0])[0] if len(loads) == 1 else {}
-        large = points(plan.rows) >= plan.knobs.uncached and not plan.inner()
-        if large and {*plan.rows} <= {*terms}:  # reads wait for memory, writes do not
-            plan.reorder(sorted(plan.rows, key=lambda axis: -abs(terms[axis])))
+        terms = [ix.terms_of(one.src[0])[0] for one in reads(plan.kernel)]
+        large = plan.kernel.parameters[plan.kernel.stores[0].parameter].nbytes >= moves.UNCACHED
+        if large and len(terms) == 1 and {*plan.rows} <= {*terms[0]}:  # reads wait, writes do not
+            plan.reorder(sorted(plan.rows, key=lambda axis: -abs(terms[0][axis])))
 
 
 def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from lamina.ir.ops import Op
 from lamina.simplify import index as ix
 
 SCRATCH = 4 << 20  # bytes of a thread's stack that a kernel may fill
+UNCACHED = 1 << 25  # bytes of an array of which caches keep nothing until it is read
 # Who runs an axis: the nest itself, the threads of the CPU's pool, and on a GPU those of a block
 # and the grid of blocks, or of threads where none is bound to those of a block.
 TILES = ("vector", "unroll")

@@ -16,7 +16,8 @@ from lamina.codegen import c
 from lamina.dtypes import float32
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
-from lamina.kernel.heuristic import Knobs, schedule_kernel
+from lamina.kernel import schedule as moves
+from lamina.kernel.heuristic import schedule_kernel
 from lamina.runtime.buffer import Buffer
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
@@ -110,10 +111,7 @@ def test_what_is_padded_along_its_neighbours_is_no_square(
 def test_what_only_moves_is_read_in_order(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
 ) -> None:
-    knobs = Knobs(uncached=1)
-    monkeypatch.setattr(
-        pipeline, "schedule_kernel", lambda kernel, *_: schedule_kernel(kernel, VECTOR_BYTES, knobs)
-    )
+    monkeypatch.setattr(moves, "UNCACHED", 64)
     a = _array(4, 9, 7, 48)
     found = lm.asarray(a).permute(order).contiguous().numpy()
     np.testing.assert_array_equal(found, a.transpose(order))
