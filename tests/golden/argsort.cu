@@ -9,7 +9,7 @@ sort1_64x100:
 
 map0_64x100<<<25, 256>>>
 
-sort1_64x100<<<64, 128>>>
+sort1_64x100<<<64, 32>>>
 */
 
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
@@ -21,4 +21,4 @@ KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         p1[a2] = t2;
     }
 }
-SORT(sort1_64x100, f32, 100, 128)
+SORT(sort1_64x100, f32, 100, 2048, 4, 32)
