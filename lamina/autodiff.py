@@ -288,7 +288,7 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
     """
     _check_floats(y, wrt)
     order = toposort([y])
-    cone = _depends_on(wrt, order)
+    cone = depends_on(wrt, order)
     found: dict[Node, Node] = {}
     pending: dict[Node, list[Contribution]] = {y: [(_checked_seed(y, seed), None)]}
     for node in reversed(order):
@@ -320,7 +320,7 @@ def _checked_seed(y: Node, seed: Node | None) -> Node:
     return seed
 
 
-def _depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
+def depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
     """The nodes of `order` that a path of continuous values links to one of `wrt`."""
     cone = set(wrt)
     for node in order:

@@ -5,8 +5,6 @@ errors of its own; these are the compiler's last word.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lamina.dtypes import DType, bool_, complex_of, int64, real_of
@@ -149,17 +147,8 @@ def _assign(src: Operands, arg: Any) -> Inferred:
     return _same(src, arg)
 
 
-def _once(row: Row) -> Row:
-    """`row`, asked once for each kind of a single operand: training builds the same views again."""
-    alone: Any = SimpleNamespace
-    known = lru_cache(4096)(lambda kind, arg: row((alone(dtype=kind[0], shape=kind[1]),), arg))
-    return lambda src, arg: (
-        known((src[0].dtype, src[0].shape), arg) if len(src) == 1 else row(src, arg)
-    )
-
-
 INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
-    Op.BUFFER: lambda src, arg: (arg.dtype, arg.shape),
+    **dict.fromkeys((Op.BUFFER, Op.CALL), lambda src, arg: (arg.dtype, arg.shape)),
     Op.IOTA: lambda src, arg: (arg.dtype, (arg.size,)),
     Op.CAST: lambda src, arg: (arg, src[0].shape),
     Op.SCAN: lambda src, arg: (_reduce(src, arg)[0], src[0].shape),
@@ -172,4 +161,3 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
     **dict.fromkeys((Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),
     **dict.fromkeys((Op.FOLD, Op.PREFIX), lambda src, arg: (src[arg.part].dtype, ())),
 }  # fmt: skip
-INFER |= {op: _once(INFER[op]) for op in Group.MOVEMENT | Group.REDUCTION}

@@ -142,8 +142,7 @@ def const(value: Scalar, dtype: DType) -> Node:
 
 def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
     """A constant expanded to `shape`."""
-    known = value if value and not isinstance(value, complex) else repr(value)  # has the sign of 0
-    return _full(shape, value, dtype, known)
+    return _full(shape, value, dtype, repr(value))  # whose text has the sign of 0
 
 
 @lru_cache(maxsize=1024, typed=True)

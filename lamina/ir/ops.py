@@ -173,6 +173,7 @@ class Op(enum.Enum):
     DETACH = Row("effect")  # derivatives stop here
     GRAFT = Row("effect")  # the value of the first operand, with the derivative of the second
     HOLE = Row("kernel", argument=Hole)  # a variable in a formula, of a monoid or a rule
+    CALL = Row("kernel", argument="graph")  # over operands for its BUFFERs; opened when it is cut
     AXIS = Row("kernel", argument=Axis)  # the index of a loop
     AFFINE = Row("kernel", argument=Affine)  # constant + sum of coefficient * operand
     LOAD = Row("kernel", argument=Load)  # an element of a parameter; 0 where its condition is false

@@ -18,12 +18,14 @@ from typing import Any
 from lamina import dtypes
 from lamina.dtypes import accumulator
 from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.nn.schedules import Schedule
 from lamina.nn.state import filled
-from lamina.tensor.core import Tensor
+from lamina.tensor.core import Tensor, leaf
 from lamina.tensor.elementwise import clip, exp, log, maximum, minimum, sqrt, where
 from lamina.tensor.movement import stack
-from lamina.tensor.realize import live_tensors, realize, stand_ins
+from lamina.tensor.realize import called, hole, live_tensors, realize, rebuilt, stand_ins, stored
 from lamina.tensor.reduction import norm
 
 __all__ = [
@@ -68,7 +70,6 @@ class Optimizer:
         self._counters = dict(zip(devices, self.state["step"], strict=True))
         rate = self._wanted_rate()
         self._rates = {device: filled((), rate, dtypes.float32, device) for device in devices}
-        self._shares: dict[tuple[str, dtypes.DType, float], Tensor] = {}  # of the step being built
 
     def _slots(self) -> Sequence[str]:
         """The names of the state that every parameter has."""
@@ -111,19 +112,38 @@ class Optimizer:
                 raise JitError("step: a schedule runs in Python, which jit leaves out: give the "
                                "optimizer a number, and set its lr between calls")  # fmt: skip
             self._set_rate(self._wanted_rate())
-        for counter in self._counters.values():
-            counter.assign(counter + 1.0)
-        for index, one in enumerate(self.parameters):
-            if (gradient := given.pop(0)) is not None:
-                kind = accumulator(one.dtype)
-                # Nothing here may outlive its use: the run would store whatever is still held.
-                exact = (x.detach().cast(kind) for x in (one, gradient, self._rates[one.device]))
-                one.assign(self._update(index, *exact))
-        gradients = gradient = None
-        self._shares.clear()
+        self._advance([None if one is None else leaf(one.node, one.device) for one in given])
+        given, gradients, gradient = [], None, None  # the run would store whatever is still held
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
         realize(*(one for one in live_tensors() if one.assigned))
         self.count += 1
+
+    def _advance(self, given: Sequence[Tensor | None]) -> None:
+        """Assign the new parameters and state. Settings and types tell what the classes below
+        assign, so it is built once; classes from elsewhere may look at anything."""
+        changing = [*self.parameters, *(one for slot in self.state.values() for one in slot)]
+        held = [*changing, *self._rates.values(), *given]
+        nodes = [one.node for one in held if one is not None]
+        leaves = {one for one in nodes if one.op is Op.BUFFER and stored(one) in (None, one)}
+
+        def assign() -> list[Node]:
+            for counter in self._counters.values():
+                counter.assign(counter + 1.0)
+            for index, (one, gradient) in enumerate(zip(self.parameters, given, strict=True)):
+                if gradient is not None:
+                    kind, rate = accumulator(one.dtype), self._rates[one.device]
+                    exact = (x.detach().cast(kind) for x in (one, gradient, rate))
+                    one.assign(self._update(index, *exact))
+            holes = {one: hole(number, one) for number, one in enumerate(nodes)}
+            return rebuilt([one.node for one in changing], holes, False)
+
+        if len(leaves) < len(held) or type(self).__module__ != __name__:
+            assign()
+            return
+        settings = repr([getattr(self, field.name) for field in fields(self)[2:]])
+        key = type(self), settings, *(one.arg[1:] for one in nodes)
+        for one, node in zip(changing, called(key, nodes, assign), strict=True):
+            one.assign(Tensor.of(node or one.node, one.device))
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -154,13 +174,10 @@ class Optimizer:
         reciprocal all elements share."""
         if beta == 0.0:
             return average
-        key = (average.device, average.dtype, beta)
-        if key not in self._shares:
-            power = self._counter(average) * math.log(beta)
-            kept = minimum(exp(power), 1.0 - 0.5**power.dtype.precision)
-            # What exp loses near 1, log loses as well: expm1 in a few operations (Kahan).
-            self._shares[key] = where(power < -1.0, 1.0, log(kept) / power) / (1.0 - kept)
-        return average * self._shares[key]
+        power = self._counter(average) * math.log(beta)
+        kept = minimum(exp(power), 1.0 - 0.5**power.dtype.precision)
+        # What exp loses near 1, log loses as well: expm1 in a few operations (Kahan).
+        return average * (where(power < -1.0, 1.0, log(kept) / power) / (1.0 - kept))
 
 
 @dataclass(eq=False, repr=False)

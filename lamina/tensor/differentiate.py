@@ -1,12 +1,14 @@
 """Derivatives of tensors and of functions of tensors: graphs again, which nothing has run yet."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from lamina import autodiff
 from lamina.errors import GradientError
 from lamina.ir.build import full
 from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
 from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, common_device
 
@@ -17,23 +19,36 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> li
     """The derivative of y for each tensor of `wrt`, in its shape; zeros where y ignores it. y is a
     single value, unless `seed` weighs its elements."""
     common_device("gradient", y, *wrt)
-    start = None if seed is None else seed.cast(y.dtype).node
-    found = autodiff.gradient(y.node, [one.node for one in wrt], start)
     return [Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
-            for one, node in zip(wrt, found, strict=True)]  # fmt: skip
+            for one, node in zip(wrt, _adjoints(y, wrt, seed), strict=True)]  # fmt: skip
 
 
 def backward(y: Tensor, seed: Tensor | None = None) -> None:
     """Add the derivative of y to `grad` of every tensor that y needs and that requires it."""
     wanted = [one for one in memory.live_tensors() if one.requires_grad and one.device == y.device]
-    start = None if seed is None else seed.cast(y.dtype).node
-    found = autodiff.gradient(y.node, [one.node for one in wanted], start)
+    found = _adjoints(y, wanted, seed)
     if all(node is None for node in found):
         raise GradientError("backward: y needs no tensor that was made with requires_grad=True")
     for one, node in zip(wanted, found, strict=True):
         if node is not None:
             new = Tensor.of(node, one.device)
             one.grad = new if one.grad is None else one.grad + new
+
+
+def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence[Node | None]:
+    """The adjoints of `wrt`: those of an earlier graph that differed in its leaves alone, unless y
+    is being traced, or a result on the way to it is in memory, where adjoints may read it."""
+    nodes = [one.node for one in (y, *wrt)] + ([] if seed is None else [seed.cast(y.dtype).node])
+    order = toposort(nodes)
+    cone = autodiff.depends_on([one.node for one in wrt], order)
+    on_the_way = any(one.src and memory.stored(one) for one in cone.difference(nodes[:1]))
+    again = memory.stand_ins.get() is None and not on_the_way
+    known = (one for one in order if one.op is Op.BUFFER or one not in cone)
+    leaves = [one for one in known if one.op is Op.BUFFER or memory.stored(one)]
+    holes = {one: memory.hole(number, one) for number, one in enumerate(leaves)} if again else {}
+    first, *others = sinks = memory.rebuilt(nodes, holes, not again)
+    make = partial(autodiff.gradient, first, others[: len(wrt)], *others[len(wrt) :])
+    return memory.called((len(wrt), *sinks), leaves, make) if again else make()
 
 
 def value_and_grad(
@@ -70,8 +85,13 @@ def value_and_grad(
         derivatives = dict(zip(map(id, wrt), gradient(y, wrt), strict=True))
         grads = [map_tree(lambda one: derivatives.get(id(one)), inner[at]) for at in positions]
         parts = grads[0] if isinstance(argnums, int) else tuple(grads)
-        opened: tuple[Any, Any] = _opened((result, parts), contents)
-        return opened
+
+        def opened(one: Tensor) -> Tensor:
+            """`one` without those leaves, so that an enclosing derivative sees through them."""
+            (node,) = memory.rebuilt([one.node], contents)
+            return one if node is one.node else Tensor.of(node, one.device)
+
+        return map_tree(opened, result), map_tree(opened, parts)
 
     return differentiated
 
@@ -98,21 +118,3 @@ def map_tree(function: Callable[[Any], Any], tree: Any, kind: type = Tensor) -> 
         parts = [map_tree(function, value, kind) for value in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return function(tree) if isinstance(tree, kind) else tree
-
-
-def _opened(tree: Any, contents: dict[Node, Node]) -> Any:
-    """`tree` with the leaves of its arguments replaced by their content, so that an enclosing
-    derivative sees through them."""
-    nodes: list[Node] = []
-    map_tree(lambda one: nodes.append(one.node), tree)
-    done = dict(contents)
-    for node in toposort(nodes):
-        src = tuple(done[operand] for operand in node.src)
-        if node not in done:
-            done[node] = node if src == node.src else Node(node.op, src, node.arg)
-            memory.share(node, done[node])
-
-    def opened(one: Tensor) -> Tensor:
-        return one if done[one.node] is one.node else Tensor.of(done[one.node], one.device)
-
-    return map_tree(opened, tree)

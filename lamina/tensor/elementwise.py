@@ -78,9 +78,7 @@ def operands(
     that is not a tensor goes through `asarray`."""
     kinds: list[Any] = [None if beside is None else _kind(beside)]
     nodes: list[Any] = []
-    like = beside
-    for one in values:
-        like = one if isinstance(one, Tensor) else like
+    like = [beside, *(one for one in values if isinstance(one, Tensor))][-1]
     for one in values:
         if like is None or not isinstance(one, _OPERANDS):
             like = one = as_tensor(one, like)
@@ -136,13 +134,11 @@ class Family(NamedTuple):
         self, name: str, doc: str, rule: Op | Rule, of_complex: ComplexRule | None = None
     ) -> Callable[[Any], Tensor]:
         """A public function of one tensor, array or number."""
-        call = Family.__call__  # quicker than an instance's
-        return public(lambda x: call(self, name, rule, x, of_complex=of_complex), name, doc)
+        return public(lambda x: self(name, rule, x, of_complex=of_complex), name, doc)
 
     def binary(self, name: str, doc: str, rule: Op | Rule) -> Callable[[Any, Any], Tensor]:
         """A public function of two tensors, arrays or numbers, which broadcast."""
-        call = Family.__call__  # quicker than an instance's
-        return public(lambda x1, x2: call(self, name, rule, x1, x2), name, doc)
+        return public(lambda x1, x2: self(name, rule, x1, x2), name, doc)
 
 
 def float_dtype(dtype: DType) -> DType:

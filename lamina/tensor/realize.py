@@ -6,10 +6,11 @@ the node to a BUFFER node. At execution the graph is cut at the nodes of that ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
@@ -67,6 +68,9 @@ live: dict[ref[Tensor], None] = {}  # the oldest first; assignments must not cha
 # What the next run computes beforehand, in a program of its own; by id, because a weak set would
 # compare tensors, which is elementwise.
 first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+Nodes = Sequence[Node | None]
+# Graphs over holes that were built before, and the numbers of those.
+_known: Callable[[Hashable], list[Any]] = lru_cache(1024)(lambda key: [])
 
 
 def live_tensors() -> list[Tensor]:
@@ -93,12 +97,6 @@ def stored(node: Node) -> Node | None:
 
 def _place(node: Node, place: Node) -> None:
     _places[ref(node, _places.pop)] = place
-
-
-def share(node: Node, same: Node) -> None:
-    """Note that `same` has the value of `node`, which may be computed already."""
-    if ref(node) in _places:
-        _place(same, _places[ref(node)])
 
 
 def _operands(node: Node) -> tuple[Node, ...]:
@@ -135,9 +133,43 @@ def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
 def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
     """The BUFFER node `place` with the number that `inputs` give its memory in place of storage,
     so that equal programs are one graph."""
-    storage, shape, dtype, device = place.arg
-    number = inputs.setdefault(storage, len(inputs))
-    return Node(Op.BUFFER, (), BufferRef(number, shape, dtype, device))
+    storage, _, _, device = place.arg
+    return hole(inputs.setdefault(storage, len(inputs)), place, device)
+
+
+def hole(number: int, like: Node, device: str = "") -> Node:
+    """A leaf like `like` that has a number in place of storage, such as those of a CALL's graph."""
+    return Node(_BUFFER, (), BufferRef(number, like.shape, like.dtype, device))
+
+
+def called(key: Hashable, leaves: Sequence[Node], make: Callable[[], Nodes]) -> Nodes:
+    """The graphs over holes that `make` returned when `key` was new, each with `leaves` as its
+    operands: one node, whose content is built where it is needed."""
+    known = _known(key)
+    if not known:
+        known[:] = [one and (one, [hole.arg.storage for hole in _holes(one)]) for one in make()]
+    return [one and Node(Op.CALL, tuple([leaves[i] for i in one[1]]), one[0]) for one in known]
+
+
+def _holes(graph: Node) -> list[Node]:
+    return [one for one in toposort([graph]) if one.op is _BUFFER]
+
+
+def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], keep: bool = True) -> list[Node]:
+    """`sinks` with nodes replaced as `done` says, which all others are added to, and a CALL by its
+    content. `keep`: what is computed is computed then as well."""
+    for node in toposort(sinks, lambda one: one not in done):
+        src = tuple([done[one] for one in node.src])
+        if node.op is Op.CALL:
+            (done[node],) = rebuilt([node.arg], dict(zip(_holes(node.arg), src, strict=True)))
+        else:
+            done[node] = node if src == node.src else Node(node.op, src, node.arg)
+        if keep and ref(node) in _places:
+            _place(done[node], _places[ref(node)])
+    return [done[one] for one in sinks]
+
+
+_opened = lru_cache(1024)(lambda sinks: rebuilt(sinks, {}))  # of what is cut, which has no memory
 
 
 def cut(sinks: Sequence[Node], inputs: dict[Buffer, int]) -> list[Node]:
@@ -157,7 +189,7 @@ def cut(sinks: Sequence[Node], inputs: dict[Buffer, int]) -> list[Node]:
                 f"{node}: the value was overwritten by assign, and a derivative or a "
                 "recomputation needs it; differentiate first, or keep a clone"
             )
-    return [done[sink] for sink in sinks]
+    return _opened(tuple([done[sink] for sink in sinks]))
 
 
 def realize(*tensors: Tensor) -> None:

@@ -24,6 +24,7 @@ from lamina.kernel.schedule import apply, parse, to_text
 from lamina.kernel.tiles import PRODUCTS, Tensorize
 from lamina.kernel.verify import verify_nest
 from lamina.runtime import cuda
+from lamina.tensor.realize import rebuilt
 from tests.generators import leaf
 
 GPU = "cuda:0"
@@ -70,7 +71,7 @@ def wanted(arrays: list[Any], causal: bool) -> list[Any]:
 def planned(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> pipeline.Planned:
     """The program for a GPU."""
     given = [Tensor.of(leaf(at, one, dtype), "cpu") for at, one in enumerate(shapes_of(size))]
-    sinks = [one.node for one in attention(causal)(*given)]
+    sinks = rebuilt([one.node for one in attention(causal)(*given)], {})
     return pipeline.compile_source(sinks, replace(options.current(), device=GPU))
 
 
@@ -202,7 +203,7 @@ def test_an_atom_that_does_not_fit_is_refused(atom: str) -> None:
 ])  # fmt: skip
 def test_what_does_not_fit_goes_through_memory(form: Form, shapes: list[tuple[int, ...]]) -> None:
     given = [Tensor.of(leaf(at, one, lm.bfloat16), "cpu") for at, one in enumerate(shapes)]
-    sinks = [form(*given)[0].node]
+    sinks = rebuilt([form(*given)[0].node], {})
     plans = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans
     assert not any(nested(one) for one in plans if isinstance(one, Kernel))
 

@@ -30,6 +30,7 @@ from lamina.runtime import cuda
 from lamina.runtime.buffer import Map
 from lamina.shape import Shape
 from lamina.simplify import index as ix
+from lamina.tensor.realize import rebuilt
 from tests.generators import leaf
 
 GPU = "cuda:0"
@@ -213,7 +214,7 @@ def test_what_the_engine_copies(case: Convolution, monkeypatch: pytest.MonkeyPat
     dy = Tensor.of(leaf(2, y.shape, lm.bfloat16), "cpu")
     wanted = [y, *lm.gradient(y, [x, w], dy)] if "stride" not in how else [y]
     for one in wanted:
-        pipeline.compile_source([one.node], replace(options.current(), device=GPU))
+        pipeline.compile_source(rebuilt([one.node], {}), replace(options.current(), device=GPU))
     assert len(calls) == 2 * len(wanted)
     for store, lines, width, found in calls:
         array, places = found
@@ -347,7 +348,7 @@ def test_programs_of_tf32_compile(turned: str) -> None:
 def text_of(form: Callable[..., object], shapes: list[tuple[int, ...]], dtype: lm.DType) -> str:
     """The program of a form on a GPU."""
     given = (Tensor.of(leaf(number, one, dtype), "cpu") for number, one in enumerate(shapes))
-    sinks = [one.node for one in several(form(*given))]
+    sinks = rebuilt([one.node for one in several(form(*given))], {})
     return pipeline.compile_source(sinks, replace(options.current(), device=GPU)).text
 
 

@@ -45,7 +45,7 @@ from lamina.kernel.verify import names_of, verify_nest
 from lamina.pipeline import Planned
 from tests.nests import located, require
 
-SCALAR = Group.ELEMENTWISE | Group.KERNEL - {Op.HOLE} | {Op.CONST}
+SCALAR = Group.ELEMENTWISE | Group.KERNEL - {Op.HOLE, Op.CALL} | {Op.CONST}
 _INDEX = (Op.AXIS, Op.AFFINE, Op.CONST)
 
 

@@ -80,6 +80,7 @@ VIOLATIONS = {
     "fold": ((Op.FOLD, (ONE,), Fold(ADD), float32, ()), "fold: it does not belong"),
     "prefix": ((Op.PREFIX, (ONE,), Fold(ADD), float32, ()), "prefix: it does not belong"),
     "hole": ((Op.HOLE, (), Hole("a", float32), float32, ()), "hole: it does not belong"),
+    "call": ((Op.CALL, (X,), X, float32, (2, 3)), "call: it does not belong"),
     # 2. Operands.
     "list of operands": ((Op.NEG, [X], None, float32, (2, 3)), "not a tuple"),
     "no operands": ((Op.NEG, None, None, float32, (2, 3)), "the operands are None"),
