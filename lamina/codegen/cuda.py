@@ -27,7 +27,7 @@ from lamina.simplify import index as ix
 # What the copy engine knows: bytes, axes of an array, and elements from a window to the next.
 CHUNK, DIMENSIONS, FURTHEST = 16, 5, 8
 PANEL = 64  # elements of 16 bits in a line
-FASTER = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2}  # but less exact
+FASTER = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.ERF}  # but less exact
 SMOOTH = FASTER | {Op.NEG, Op.ADD, Op.MUL, Op.WHERE}
 Known = dict[Node, Node]
 
@@ -56,7 +56,7 @@ class CudaPrinter(GpuPrinter):
         return super().operation(node, operands)
 
     def type(self, value: Value) -> str:
-        return "auto" if value.text.startswith("f32_to_bf16(") else super().type(value)
+        return "auto" if value.dtype.is_float and value.text.endswith(")") else super().type(value)
 
     def index_text(self, index: Node, point: Point) -> str:
         """The common factor apart: compilers see the alignment of no long sum."""
@@ -92,6 +92,10 @@ class CudaPrinter(GpuPrinter):
             name = self._walk(steps, f"{width} * (number % {blocks})")
             self._fill_tile("left", tiles[0], name, (atom.m, width), corner)
             self._fill_tile("right", tiles[1], name, (atom.n, width), corner)
+        some = free_axes(node) - {[*self.unrolled][1]}  # of several rows
+        for one in self.nest.kernel.nodes:  # what these need is read while products run, if short
+            if one.op is Op.LOAD and one.dtype.itemsize == 2 and free_axes(one) <= some:
+                self.value(one, dict.fromkeys(self.unrolled, 0))
         turned = ", ".join(f"{store.axes[0] in steps:d}" for store in tiles)
         name = self.nest.product.rpartition("_")[0]
         self.line(f"PIPELINE({self.threads}, {len(self.maps)}, {name}, {turned});")

@@ -79,9 +79,8 @@ class GpuPrinter(CPrinter):
         return found
 
     def value(self, node: Node, point: Point) -> Value:
-        ahead = self.batch if len(self.nest.tiles) == 2 else not self.nest.product
         new = self.key(node, point) not in self.scopes[self.home(node)].cache
-        if new and ahead and node.op is Op.LOAD:
+        if new and len(self.nest.tiles) < 3 and node.op is Op.LOAD:
             for other in self.batch or self.points(free_axes(node)):  # of the tile, read at once
                 super().value(node, point | other)
         return super().value(node, point)

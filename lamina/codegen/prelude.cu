@@ -24,7 +24,7 @@ template <class To, class From> INLINE To bits(From from) {
 
 INLINE u16 f32_to_f16(f32 x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 INLINE f32 f16_to_f32(u16 x) { f32 y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
-INLINE f32 bf16_to_f32(u16 x) {
+INLINE f32 widened(u16 x) {
     u32 y; asm("mov.b32 %0, {%1, %2};" : "=r"(y) : "h"((u16)0), "h"(x)); return bits<f32>(y);
 }
 
@@ -36,7 +36,20 @@ INLINE Rounded f32_to_bf16(f32 x) {
     u32 word; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(x), "f"(0.0f));
     return {half, bits<f32>(word)};
 }
-INLINE f32 bf16_to_f32(Rounded x) { return x.read; }
+
+/* One that is computed with, and the sum of two, which GPUs can round as they add, two at once. Rounding
+   the sum of float32 is no other: of two with 8 bits it is exact, or the smaller one decides nothing. */
+struct Wide { u16 half; f32 value; __device__ operator f32() const { return value; } };
+struct WideSum { Wide a, b; __device__ operator f32() const { return a.value + b.value; } };
+INLINE Wide bf16_to_f32(u16 x) { return {x, widened(x)}; }
+INLINE Wide bf16_to_f32(Rounded x) { return {x.stored, x.read}; }
+INLINE WideSum operator+(Wide a, Wide b) { return {a, b}; }
+#if __CUDA_ARCH__ >= 900
+INLINE Rounded f32_to_bf16(WideSum x) {
+    u16 half; asm("add.rn.bf16 %0, %1, %2;" : "=h"(half) : "h"(x.a.half), "h"(x.b.half));
+    return {half, widened(half)};
+}
+#endif
 INLINE f32 f64_to_odd(f64 x) { /* so that rounding once more rounds correctly: see `floats.c` */
     const f32 y = __double2float_rz(x);
     return bits<f32>(bits<u32>(y) | (y != x));
@@ -79,6 +92,26 @@ INLINE f32 error(f32 x) {
     y += y * (y * -0.25f);
     return copysignf(y, x);
 }
+
+/* Of one plus the error function what matters is the distance of the latter from one, or minus one: the
+   exponential of a polynomial, with an error of less than 2**-19, and than 2**-10 of the distance but
+   for a rounding next to one. That is how a number and its product with the function are added, where
+   compilers see that both times it is the same number. */
+struct Error { f32 x; __device__ operator f32() const { return error(x); } };
+struct ErrorProduct { f32 x, by; __device__ operator f32() const { return error(x) * by; } };
+INLINE Error short_erf(f32 x) { return {x}; }
+INLINE ErrorProduct operator*(Error a, f32 b) { return {a.x, b}; }
+INLINE ErrorProduct operator*(f32 a, Error b) { return {b.x, a}; }
+INLINE f32 operator*(Error a, Error b) { return (f32)a * (f32)b; }
+INLINE f32 operator+(ErrorProduct a, f32 b) {
+    if (bits<u32>(a.by) != bits<u32>(b)) return (f32)a + b;
+    const f32 x = fabsf(a.x);
+    const f32 y = x * (-1.62784433f + x * (-0.918886304f + x * (-0.147749096f
+        + x * (0.0287683476f + x * -0.00270491163f))));
+    return b * copysignf(1.0f - short_exp2(y), a.x) + b;
+}
+INLINE f32 operator+(f32 a, ErrorProduct b) { return b + a; }
+INLINE f32 operator+(ErrorProduct a, ErrorProduct b) { return (f32)a + (f32)b; }
 
 /* What threads have whose numbers differ by multiples of `width`: within a warp a butterfly's, and
    then that of what the warps have, if these are as many as its lanes; of more, what the first warp

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lamina import dtypes, pipeline
+from lamina.codegen import cuda
 from lamina.codegen.c import KERNELS
 from lamina.dtypes import DType
 from lamina.errors import CompileError
@@ -195,6 +200,26 @@ def test_what_only_bfloat16_shows_is_computed_faster() -> None:
         (build.cast(Node(Op.TRUNC, (ratio,)), dtypes.bfloat16), 0),
     ):
         assert compiled(value).text.partition(KERNELS)[2].count("= short_") == faster
+
+
+def test_the_distance_of_the_error_function_from_one() -> None:
+    """That `short_erf`'s polynomial gives what its comment says, at float32's precision."""
+    text = Path(cuda.__file__).with_name("prelude.cu").read_text(encoding="utf-8")
+    found = re.search(r"const f32 y = (x \* \(-.*?);", text, re.DOTALL)
+    assert found
+    x = np.linspace(0, 12, 20001, dtype=np.float32)
+    numbers = re.sub(r"(\d\.\d+)f", r"np.float32(\1)", " ".join(found[1].split()))
+    distance = np.exp2(eval(numbers, {"x": x, "np": np}).astype(np.float64))
+    want = np.array([math.erfc(one) for one in x.tolist()])
+    assert (abs(distance - want) <= np.minimum(2.0**-19, want * 2.0**-10 + 2.0**-24)).all()
+    assert (np.diff(distance) <= 0).all()
+
+
+def test_sums_with_a_product_of_the_error_function_are_computed_faster() -> None:
+    x = build.cast(leaf(0, (8,), dtypes.bfloat16), dtypes.float32)
+    value = x * 0.5 * Node(Op.ERF, (x,)) + x * 0.5
+    for result, faster in ((build.cast(value, dtypes.bfloat16), 1), (value, 0)):
+        assert compiled(result).text.partition(KERNELS)[2].count("= short_erf(") == faster
 
 
 @pytest.mark.parametrize(("columns", "alike"), [(768, True), (50, False)])

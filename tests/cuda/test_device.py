@@ -103,7 +103,9 @@ def test_scatters_add_what_is_far_apart(width: int) -> None:
     same(lm.gradient(looked_up.sum(), [table])[0], want, 1e-4)
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "silu", "gelu", "sqrt", "reciprocal"])
+@pytest.mark.parametrize(
+    "name", ["exp", "tanh", "sigmoid", "silu", "gelu", "erf", "sqrt", "reciprocal"]
+)
 def test_functions_of_bfloat16_are_one_unit_off_at_most(name: str) -> None:
     x = lm.arange(-20.0, 20.0, 2.0**-7, device="cpu").cast(lm.bfloat16)
     x = lm.where(lm.equal(x, 0.0), 1.0, abs(x) if name == "sqrt" else x).cast(lm.bfloat16)

@@ -382,6 +382,14 @@ def test_what_is_not_of_chunks_is_stored_by_elements(form: Callable[..., object]
     assert "    ROWS(" not in text
 
 
+def test_what_rows_share_is_read_before_products_end() -> None:
+    """A bias, that is, but no array of as many elements as there are sums, which registers hold."""
+    for name, early in (("epilogue", True), ("rest", False)):
+        text = text_of(*FORMS[name], lm.bfloat16).partition(KERNELS)[2]
+        before, _, after = text.partition("PIPELINE(")
+        assert ("p2[" in before, "p2[" in after) == (early, not early)
+
+
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", [name for name in PRODUCTS if name.startswith("mma_bf16")])
 def test_lines_of_results(name: str, size: int) -> None:
