@@ -5,7 +5,7 @@
    other rows get a thread each. Neighbouring threads take neighbours in memory. A row that is
    needed again stays in registers, if they hold it.
 3. A thread takes as many neighbours as fill one access, where they are aligned and enough threads
-   are left to hide the latency of memory.
+   are left to hide the latency of memory; and of two rows where data say which to read.
 4. A contraction gets a register tile; a transpose small blocks, whole in both directions.
 """
 
@@ -133,8 +133,12 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     elif lanes > 1 and fold is None:
         outer, inner = plan.split(best, lanes)
         last, tile = [outer], [inner]
-        both = 2 * SHORT
-        if len(plan.kernel.values) >= lanes > ACCESS // 4 and outer.arg.size % both == 0:
+        both, places = 2 * SHORT, [load.src[0] for load in reads(plan.kernel)]
+        told = [row for row in rows for at in places if row is not best and ix.suits(row, at) < -1]
+        if told and told[0].arg.size % 2 == 0 and points(rows) >= 2 * lanes * knobs.enough:
+            far, steps = plan.split(told[0], 2)
+            last, tile = [far, outer], [steps, inner]  # it reads twice when it knows where
+        elif len(plan.kernel.values) >= lanes > ACCESS // 4 and outer.arg.size % both == 0:
             far, near = plan.split(outer, both)
             steps, near = plan.split(near, SHORT)
             last, tile = [far, near], [steps, inner]  # it reads more while it computes
