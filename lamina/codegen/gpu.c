@@ -1,12 +1,14 @@
 /* What programs for GPUs have, whatever the dialect. Before it come `arithmetic.c` and the prelude of
    the dialect, which has types (`i8` to `f64`) and casts of halves; KERNEL, POINTER and PLACE, of which
-   the head of a kernel consists; THREAD, BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, INLINE, BITS and
-   BUILTIN, as they are used here, in kernels and in `arithmetic.c`; and REDUCE, a loop over steps in
-   each of which `exchange` gives what another of a row's threads has, until a thread had what all have. */
+   the head of a kernel consists, and FOLLOW, which comes before it reads or writes anything; THREAD,
+   BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, INLINE, BITS and BUILTIN, as they are used here, in kernels
+   and in `arithmetic.c`; and REDUCE, a loop over steps in each of which `exchange` gives what another
+   of a row's threads has, until a thread had what all have. */
 
 #define SCRATCH /* of each thread */
-#define EACH_BLOCK(word, threads, workers) const word worker = BLOCK
+#define EACH_BLOCK(word, threads, workers) FOLLOW; const word worker = BLOCK
 #define EACH_THREAD(word, threads, workers) \
+    FOLLOW; \
     const word worker = (word)BLOCK * threads + THREAD; \
     if (worker >= workers) return
 
@@ -56,6 +58,7 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
 
 #define SORT(name, kind, n, run, each, threads) \
     KERNEL(threads) name(POINTER(const kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+        FOLLOW; \
         COMMON kind keys[each * threads]; \
         COMMON u16 order[each * threads]; \
         const int most = each * threads, blocks = ((i64)n + most - 1) / most; \
@@ -88,6 +91,7 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
    place is before it. */
 #define MERGE(name, kind, n, run, each, threads) \
     KERNEL(threads) name(POINTER(const kind, 0), POINTER(i64, 1), POINTER(const i64, 2) PLACE) { \
+        FOLLOW; \
         COMMON kind keys[each * threads]; \
         COMMON bool among[threads]; \
         COMMON i64 lows[2], highs[2]; \

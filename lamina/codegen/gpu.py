@@ -8,8 +8,6 @@ by a block each, in which neighbouring threads take the rows bound to threads. S
 steps of the threads a row has, or is none if one step is enough: what a pass over the row reads and
 computes then stays in registers for the next. A reduction over it ends with exchanges. What is
 outside of all of these loops, every thread of a row computes, and its first one stores.
-
-Neighbouring elements are unrolled: the compiler reads and writes them 16 bytes at a time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -111,7 +109,8 @@ class GpuPrinter(CPrinter):
         workers, word = points(self.grid), "u32" if points(self.grid) < 1 << 32 else "u64"
         pointers, lines = self.arrays()
         wide = pointers if "unroll" in self.nest.binding.values() else []  # else it is in the way
-        lines = [*map("ALIGNED({});".format, wide), *lines]
+        written = max(one.nbytes for one in self.nest.kernel.parameters if one.written)
+        lines = [*(f"ALIGNED({one}, {written});" for one in wide), *lines]
         each = "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
         each = "EACH_TILE" if self.nest.tiles else each
         lines += [f"{each}({word}, {self.threads}, {workers});", *self.indices(self.grid, "worker"),

@@ -332,7 +332,7 @@ INLINE void take_turns(Turn turn) {
     for (Turns<BOTH, groups, tiles, rows, bytes, down> walk; walk.next();) turn(walk);
 }
 #define TURN const auto turn = [&](auto &walk)
-#define TAKE_TURNS(...) take_turns<__VA_ARGS__>(turn)
+#define TAKE_TURNS(...) FOLLOW; take_turns<__VA_ARGS__>(turn)
 
 /* The loop. Of the tiles, `own` stay; bit i of `early` says that the products within need the ith of
    those that pass by, of `late` that the products of parts do. True for those who have the results.

@@ -13,7 +13,14 @@ typedef unsigned long long u64; typedef float f32; typedef double f64; typedef b
 #define BARRIER __syncthreads()
 #define COMMON __shared__
 #define UNROLL _Pragma("unroll 4")
-#define ALIGNED(kind, number) __builtin_assume(((u64)p##number & 15) == 0)
+#define ALIGNED(kind, number, written) \
+    p##number = kept<written>(p##number); __builtin_assume(((u64)p##number & 15) == 0)
+/* Where a kernel begins, while others end: these have ended, and what they wrote is there. */
+#if __CUDA_ARCH__ >= 900
+#define FOLLOW asm volatile("griddepcontrol.wait;" ::: "memory")
+#else
+#define FOLLOW
+#endif
 #define inff() __int_as_float(0x7F800000)
 #define inf() __longlong_as_double(0x7FF0000000000000LL)
 template <class To, class From> INLINE To bits(From from) {
@@ -21,6 +28,15 @@ template <class To, class From> INLINE To bits(From from) {
 }
 #define BITS(From, To, x) bits<To>((From)(x))
 #define BUILTIN(name) name
+
+/* Where a kernel writes far more than the cache holds, what it reads stays there for longer: memory is
+   then given many lines at a time. */
+extern "C" __device__ void *__nv_associate_access_property(const void *, u64);
+template <u64 written, class T> INLINE T *kept(T *array) { return array; }
+template <u64 written, class T> INLINE const T *kept(const T *array) {
+    if constexpr (written < 1 << 28) return array;
+    else return (const T *)__nv_associate_access_property(array, 0x14F0000000000000); /* evict_last */
+}
 
 INLINE u16 f32_to_f16(f32 x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 INLINE f32 f16_to_f32(u16 x) { f32 y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }

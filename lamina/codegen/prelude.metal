@@ -9,6 +9,7 @@ typedef uchar u8; typedef ushort u16; typedef uint u32; typedef ulong u64; typed
 #define _Bool bool
 #define INLINE static inline __attribute__((always_inline))
 #define GLOBAL device
+#define FOLLOW
 #define KERNEL(threads) [[max_total_threads_per_threadgroup(threads)]] kernel void
 #define POINTER(kind, number) device kind *p##number [[buffer(number)]]
 #define TABLE(number) constant u64 *addresses [[buffer(number)]]
@@ -18,7 +19,7 @@ typedef uchar u8; typedef ushort u16; typedef uint u32; typedef ulong u64; typed
 #define BARRIER threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup)
 #define COMMON threadgroup
 #define UNROLL _Pragma("clang loop unroll_count(4)")
-#define ALIGNED(kind, number)
+#define ALIGNED(kind, number, written)
 #define BITS(From, To, x) as_type<To>((From)(x))
 #define BUILTIN(name) name
 

@@ -517,8 +517,8 @@ template <i32 giving, i32 taking, u32 tiles, u32 steps, u32 share, u32 blocks> s
         return !first ? shared + parts - 1 : part < parts ? shared + part - 1 : sharing(tile, first);
     }
 };
-#define mma_TILES(...) for (Walk<5, 3, __VA_ARGS__> walk; walk.left;)
-#define fma_TILES(...) for (Walk<0, 0, __VA_ARGS__> walk; walk.left;)  // steps are longer than both
+#define mma_TILES(...) FOLLOW; for (Walk<5, 3, __VA_ARGS__> walk; walk.left;)
+#define fma_TILES(...) FOLLOW; for (Walk<0, 0, __VA_ARGS__> walk; walk.left;)  // steps are longer than both
 #define EACH_TILE(word, threads, workers) const word worker = walk.tile
 
 /* Sums that blocks have for another one, and of each warp whether they are there. */

@@ -11,7 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
@@ -57,11 +57,13 @@ class Device(Heap):
         from cuda.bindings import driver
 
         self.driver, self.name = driver, f"cuda:{number}"
-        self.launched: deque[str] = deque(maxlen=_REMEMBERED)  # since the last wait
+        self.launched: deque[Launch] = deque(maxlen=_REMEMBERED)  # since the last wait
         self.handle = self.call("cuDeviceGet", number)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
         self.enter()
-        self.stream = self.call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        apart = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self.stream, self.recorder = (self.call("cuStreamCreate", apart) for _ in range(2))
+        self.lock = threading.Lock()  # graphs are for one thread at a time
         self.total = self.call("cuDeviceTotalMem", self.handle)
         asked = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR",
                  "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")  # fmt: skip
@@ -69,6 +71,9 @@ class Device(Heap):
         major, minor, room = (self.call("cuDeviceGetAttribute", one, self.handle) for one in kinds)
         self.room, self.engine = room - _BARRIERS, major >= 9
         self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+        self.early = early = driver.CUlaunchAttribute()  # a kernel may begin while one ends
+        early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        early.value.programmaticStreamSerializationAllowed = 1
         super().__init__(self.total // 2, self.name, self.allocate, self.free)
         host = (partial(self.allocate, function="cuMemAllocHost"),
                 partial(self.free, function="cuMemFreeHost"))  # fmt: skip
@@ -88,7 +93,7 @@ class Device(Heap):
             if code is self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 raise OutOfMemoryError(what)
             if self.launched:
-                what += f"; one of the last kernels may be to blame: {', '.join(self.launched)}"
+                what += f"; one of the last may be to blame: {'; '.join(map(str, self.launched))}"
             raise DeviceError(what)
         return results[0] if results else None
 
@@ -139,9 +144,7 @@ class CudaProgram:
         for function, one in zip(self._functions, self.launches, strict=True):
             if one.shared:
                 device.call("cuFuncSetAttribute", function, most, one.shared)
-        self._last = [one.name for one in launches[-_REMEMBERED:]]
         self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers
-        self._lock = threading.Lock()  # graphs are for one thread at a time
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""
@@ -149,37 +152,35 @@ class CudaProgram:
         places = tuple([one.pointer for one in buffers])
         if timed:
             return self._timed(places)
-        with self._lock:
+        with self.device.lock:
             if graph := self._graphs.get(places) or self._graph(places):
                 self.device.call("cuGraphLaunch", graph, self.device.stream)
             else:
-                for kernel in self._arguments(places):
-                    self._launch(*kernel)
-        self.device.launched.extend(self._last)
+                list(self._launched(places, self.device.stream))
+        self.device.launched.extend(self.launches[-_REMEMBERED:])
         return []
 
-    def _arguments(self, places: Sequence[int]) -> Iterator[tuple[Any, Launch, int]]:
-        """Each kernel, and where pointers to its arguments lie until the next one is asked for."""
+    def _launched(self, places: Sequence[int], stream: Any) -> Iterator[Launch]:
+        """Launch the kernels, each when it is asked for: it may begin while the one before ends."""
         for function, one in zip(self._functions, self.launches, strict=True):
             values = array("Q", [places[number] + offset for number, offset in one.arguments])
             maps = [_tensor_map(self.device, values[it[0]], it) for it in one.maps]
             start, count = values.buffer_info()
             table = array("Q", range(start, start + 8 * count, 8))
             table.extend(it.getPtr() for it in maps)
-            yield function, one, table.buffer_info()[0]
-
-    def _launch(self, function: Any, one: Launch, address: int) -> None:
-        shape = one.blocks, 1, 1, one.threads, 1, 1, one.shared, self.device.stream
-        self.device.call("cuLaunchKernel", function, *shape, address, 0, about=one)
+            to = self.device.driver.CUlaunchConfig()
+            to.gridDimX, to.blockDimX, to.attrs = one.blocks, one.threads, [self.device.early]
+            to.gridDimY = to.gridDimZ = to.blockDimY = to.blockDimZ = 1
+            to.sharedMemBytes, to.hStream, to.numAttrs = one.shared, stream, self.device.engine
+            self.device.call("cuLaunchKernelEx", to, function, table.buffer_info()[0], 0, about=one)
+            yield one
 
     def _timed(self, places: Sequence[int]) -> list[float]:
         call, stream = self.device.call, self.device.stream
         events = [call("cuEventCreate", 0) for _ in range(len(self.launches) + 1)]
         other = Buffer(_IN_NO_CACHE, self.device.name)  # written while the host gets ahead
         call("cuMemsetD8Async", other.pointer, 0, other.nbytes, stream)
-        call("cuEventRecord", events[0], stream)
-        for event, kernel in zip(events[1:], self._arguments(places), strict=True):
-            self._launch(*kernel)
+        for event, _ in zip(events, chain([None], self._launched(places, stream)), strict=True):
             call("cuEventRecord", event, stream)
         self.device.synchronize()
         seconds = [1e-3 * call("cuEventElapsedTime", *pair) for pair in pairwise(events)]
@@ -190,21 +191,17 @@ class CudaProgram:
     def _graph(self, places: tuple[int, ...]) -> Any:
         """All kernels as a graph, which is quicker to launch than one of them, if buffers came back
         to the same places: that makes it worth its while. The last few are kept."""
-        call, last, known = self.device.call, list[Any](), places in self._graphs
+        call, driver, known = self.device.call, self.device.driver, places in self._graphs
         self._graphs[places] = None
         if len(self._graphs) > _GRAPHS and (old := self._graphs.pop(next(iter(self._graphs)))):
             call("cuGraphExecDestroy", old)
-        if not known:
-            return None
-        graph = call("cuGraphCreate", 0)
-        for function, one, address in self._arguments(places):
-            node = self.device.driver.CUDA_KERNEL_NODE_PARAMS()
-            node.func, node.kernelParams, node.sharedMemBytes = function, address, one.shared
-            node.gridDimX, node.gridDimY, node.gridDimZ = one.blocks, 1, 1
-            node.blockDimX, node.blockDimY, node.blockDimZ = one.threads, 1, 1
-            last = [call("cuGraphAddKernelNode", graph, last, len(last), node, about=one)]
-        self._graphs[places] = call("cuGraphInstantiate", graph, 0)
-        call("cuGraphDestroy", graph)
+        if known:
+            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+            call("cuStreamBeginCapture", self.device.recorder, mode)
+            list(self._launched(places, self.device.recorder))
+            graph = call("cuStreamEndCapture", self.device.recorder)
+            self._graphs[places] = call("cuGraphInstantiate", graph, 0)
+            call("cuGraphDestroy", graph)
         return self._graphs[places]
 
 

@@ -24,6 +24,7 @@ from lamina.ir.ops import Group, Op, Reduce, Scatter
 from lamina.kernel.schedule import Bind, Split
 from lamina.options import current
 from lamina.runtime.cuda import compile_source
+from tests.cuda import test_nested, test_tiles
 from tests.fuse.graphs import PROGRAMS
 from tests.generators import leaf
 from tests.programs import random_program, softmax
@@ -235,6 +236,50 @@ def test_longer_rows_are_read_again() -> None:
     assert compiled(rows).text.count("UNROLL for (i64") == 3
 
 
+def looked_up(rows: int) -> Node:
+    """Rows of a table that an array tells."""
+    table, places = leaf(0, (50_000, 768), dtypes.float32), leaf(1, (rows, 1), dtypes.int64)
+    return Node(Op.GATHER, (table, build.expand(places, (rows, 768))), 0)
+
+
+@pytest.mark.parametrize(("rows", "factors"), [(1000, [4, 2]), (1001, [4]), (200, [4])])
+def test_a_thread_reads_for_two_rows_where_data_say_which(rows: int, factors: list[int]) -> None:
+    (plan,) = compiled(looked_up(rows)).plans.values()
+    assert [move.factor for move in plan.moves if isinstance(move, Split)] == factors
+
+
+def assembly(text: str) -> str:
+    """NVRTC's PTX of a program, for GPUs whose kernels may begin before others have ended."""
+    from cuda.bindings import nvrtc
+
+    _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"program.cu", 0, [], [])
+    flags = [b"--gpu-architecture=compute_90a", b"--std=c++17", b"-default-device"]
+    assert not nvrtc.nvrtcCompileProgram(program, len(flags), flags)[0]
+    result = bytes(nvrtc.nvrtcGetPTXSize(program)[1])
+    nvrtc.nvrtcGetPTX(program, result)
+    return result.decode()
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_kernels_wait_for_others_before_they_read_or_write() -> None:
+    texts = [compiled(FAMILIES[name]()).text for name in ("transpose", "argsort")]
+    texts += [test_tiles.planned(512, 512, 512, dtype).text for dtype in FLOATS[1:3]]
+    texts.append(test_nested.planned(test_nested.SIZES[0], dtypes.bfloat16, True).text)
+    for kernel in (one for text in texts for one in assembly(text).split(".entry ")[1:]):
+        before, waits, _ = kernel.partition("griddepcontrol.wait;")
+        assert waits
+        assert not re.search(r"(ld|st|atom|red)\.(\w+\.)*global|cp\.async", before)
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_what_no_cache_holds_stays_there_when_it_is_read() -> None:
+    large, small = (leaf(size, (size, 1024), dtypes.float32) for size in (1 << 16, 1 << 12))
+    total = build.reduce(ADD, [0, 1], large)
+    for value, holds in ((large, 1), (small, 0), (total, 0)):
+        text = assembly(compiled(value * 2.0).text)
+        assert ("ld.global.L2::cache_hint.v4" in text) == holds
+
+
 def test_elements_are_read_16_bytes_at_a_time_where_they_are_aligned() -> None:
     for dtype, lanes in ((dtypes.float32, 4), (dtypes.bfloat16, 8), (dtypes.float64, 2)):
         (plan,) = compiled(leaf(0, (1 << 19,), dtype) + 1.0).plans.values()
@@ -242,7 +287,7 @@ def test_elements_are_read_16_bytes_at_a_time_where_they_are_aligned() -> None:
     table, rows = leaf(0, (512, 768), dtypes.bfloat16), leaf(1, (1000, 1), dtypes.int64)
     taken = Node(Op.GATHER, (table, build.expand(rows, (1000, 768))), 0)
     (plan,) = compiled(taken).plans.values()
-    assert [move.factor for move in plan.moves if isinstance(move, Split)] == [8]
+    assert [move.factor for move in plan.moves if isinstance(move, Split)] == [8, 2]
     odd = build.shrink(leaf(0, (1 << 10, 1025), dtypes.float32), (0, 1), (1 << 10, 1025))
     (plan,) = compiled(odd + 1.0).plans.values()
     assert not any(isinstance(move, Split) for move in plan.moves)

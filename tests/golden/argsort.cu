@@ -17,7 +17,7 @@ KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     const i64 a2 = worker % 6400;
     {
         const f32 t1 = p0[a2];
-        const f32 t2 = (t1 + 1.0f);
+        const auto t2 = (t1 + 1.0f);
         p1[a2] = t2;
     }
 }

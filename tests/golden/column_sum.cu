@@ -16,7 +16,7 @@ KERNEL(64) fold0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         t2 = (t2 + t1);
         f32 t3 = t2;
         REDUCE(64, 1) {
-        const f32 t4 = exchange(t3, s);
+        const auto t4 = exchange(t3, s);
         t3 = (t3 + t4);
         }
         if (THREAD < 1) { p1[a0] = t3; }

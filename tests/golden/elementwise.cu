@@ -13,12 +13,12 @@ KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     {
         const f32 t1 = p0[a2];
         const _Bool t2 = (t1 < 0.0f);
-        const f32 t3 = (t1 * t1);
-        const f32 t4 = (t3 + 1.0f);
-        const f32 t5 = sqrt_f32(t4);
-        const f32 t6 = (t5 * 0.5f);
-        const f32 t7 = (t6 + t1);
-        const f32 t8 = (t2 ? t6 : t7);
+        const auto t3 = (t1 * t1);
+        const auto t4 = (t3 + 1.0f);
+        const auto t5 = sqrt_f32(t4);
+        const auto t6 = (t5 * 0.5f);
+        const auto t7 = (t6 + t1);
+        const auto t8 = (t2 ? t6 : t7);
         p1[a2] = t8;
     }
 }

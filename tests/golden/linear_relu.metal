@@ -11,10 +11,10 @@ fold0_60x70<<<4200, 64>>>
 
 KERNEL(64) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
     SHARED(64)
-    ALIGNED(const f32, 0);
-    ALIGNED(const f32, 1);
-    ALIGNED(const f32, 2);
-    ALIGNED(f32, 3);
+    ALIGNED(const f32, 0, 16800);
+    ALIGNED(const f32, 1, 16800);
+    ALIGNED(const f32, 2, 16800);
+    ALIGNED(f32, 3, 16800);
     EACH_BLOCK(u32, 64, 4200);
     const i32 a1 = worker % 70;
     const i32 a0 = (worker / 70) % 60;
