@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FAILED, INTERRUPTED = 1, 130  # 2 is argparse's, for a wrong command line
-_SHADES = {True: " ░▒▓█", False: " .:*#"}  # for terminals with and without Unicode
-_SHOWN = 4  # images
+_SHADES, _SHOWN = " .:*#", 4  # of images, and how many
 _TABLE_ROWS = 12
 Row = tuple[str, str, bool, str]  # of what `doctor` finds
 
@@ -189,8 +188,7 @@ def _demo(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - started
     found, labels = predictions(model, data.test_images).numpy(), data.test_labels.numpy()
     _print_kernels(records)
-    shades = _SHADES["utf" in (console.encoding or "").lower()]
-    _print_digits(shades, data.test_images.numpy(), labels, found)
+    _print_digits(data.test_images.numpy(), labels, found)
     safetensors.save(output, nn.state_dict(model), {"format": "pt"})
     console.print(f"trained in {seconds:.1f} s, compilation included")
     console.print(f"test accuracy: [bold]{(found == labels).mean():.2%}[/]")
@@ -230,13 +228,13 @@ def _print_kernels(records: Iterable[KernelRecord]) -> None:
     _print_table(("name", *titles), rows, title="kernels of the training")
 
 
-def _print_digits(shades: str, images: Any, labels: Any, found: Any) -> None:
+def _print_digits(images: Any, labels: Any, found: Any) -> None:
     """A few test images side by side, wrong answers first."""
     order = (found == labels).argsort(kind="stable")[:_SHOWN]
     titles = [f"{found[at]}" if found[at] == labels[at] else f"{found[at]}, is {labels[at]}"
               for at in order]  # fmt: skip
-    levels = (images[order, 0] * (len(shades) - 1)).round().astype(int)
+    levels = (images[order, 0] * (len(_SHADES) - 1)).round().astype(int)
     pictures = [
-        "\n".join("".join(shades[level] * 2 for level in row) for row in image) for image in levels
+        "\n".join("".join(_SHADES[level] * 2 for level in row) for row in image) for image in levels
     ]
     _print_table(titles, [pictures], title="the network's answers, mistakes first", box=None)

@@ -19,7 +19,7 @@ from lamina.ir import build
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import as_dtype, sizes_of
-from lamina.tensor.core import Tensor, as_tensor, check_device, leaf
+from lamina.tensor.core import Data, Tensor, as_tensor, check_device, leaf
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, broadcast_to, reshape
 from lamina.tensor.spatial import Sizes, resized
@@ -135,8 +135,7 @@ def eye(
     return leaf(build.cast(on_diagonal, as_dtype(dtype or default_float)), device)
 
 
-def _triangle(what: str, upper: bool, x: Any, /, *, k: int = 0) -> Tensor:
-    x = as_tensor(x)
+def _triangle(what: str, upper: bool, x: Data, /, *, k: int = 0) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{what}: {x.shape} is no matrix; two axes at least are needed")
     # The diagonal itself belongs to both triangles.

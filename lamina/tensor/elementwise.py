@@ -20,7 +20,7 @@ from lamina.shape import Shape
 from lamina.tensor import complex_math as cx
 from lamina.tensor import real_math as rm
 from lamina.tensor.arguments import broadcast_shapes
-from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype, is_scalar
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device, common_dtype, is_scalar
 from lamina.tensor.inspection import finfo
 
 __all__ = [
@@ -302,17 +302,15 @@ def where(condition: Any, x1: Any, x2: Any) -> Tensor:
     return Tensor.of(select(expand(chooser.node, yes.shape), yes, no), device)
 
 
-def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
+def masked_fill(x: Data, mask: Any, value: Any) -> Tensor:
     """x with `value` where `mask` is true, in the dtype of x."""
-    base = as_tensor(x)
-    filler = value if is_scalar(value) else as_tensor(value, base).cast(base.dtype)
-    return where(mask, filler, base).cast(base.dtype)
+    filler = value if is_scalar(value) else as_tensor(value, x).cast(x.dtype)
+    return where(mask, filler, x).cast(x.dtype)
 
 
-def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+def clip(x: Data, min: Any = None, max: Any = None) -> Tensor:
     """x limited to min..max, either of which may be missing, in the dtype of x."""
-    base = as_tensor(x)
-    result, dtype = Tensor.of(base.node, base.device), base.dtype
+    result, dtype = Tensor.of(x.node, x.device), x.dtype
     family = Family(lambda _: dtype)
     for bound, beyond in ((min, operator.lt), (max, operator.gt)):
         if is_scalar(bound) and dtype.is_int and bound == bound:
@@ -329,16 +327,15 @@ def _limit(beyond: Callable[[Node, Node], Node], a: Node, bound: Node) -> Node:
 
 
 def nan_to_num(
-    x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    x: Data, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """x with NaN and the infinities replaced; an infinity defaults to the greatest number."""
-    base = as_tensor(x)
-    if not base.dtype.is_float:
-        return Tensor.of(base.node, base.device)
-    most = finfo(base.dtype).max
-    low = masked_fill(base, equal(base, -math.inf), -most if neginf is None else neginf)
-    both = masked_fill(low, equal(base, math.inf), most if posinf is None else posinf)
-    return masked_fill(both, isnan(base), nan)
+    if not x.dtype.is_float:
+        return Tensor.of(x.node, x.device)
+    most = finfo(x.dtype).max
+    low = masked_fill(x, equal(x, -math.inf), -most if neginf is None else neginf)
+    both = masked_fill(low, equal(x, math.inf), most if posinf is None else posinf)
+    return masked_fill(both, isnan(x), nan)
 
 
 # Activation functions of neural networks, named as in PyTorch.

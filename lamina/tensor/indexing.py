@@ -14,7 +14,7 @@ from lamina.tensor.arguments import broadcast_shapes, normalize_axis
 from lamina.tensor.core import Data, Tensor, as_tensor, common_device, is_scalar
 from lamina.tensor.spatial import resized
 
-__all__ = ["argwhere", "gather", "nonzero", "scatter", "take", "take_along_axis"]
+__all__ = ["gather", "nonzero", "scatter", "take", "take_along_axis"]
 
 _REDUCTIONS = {None: None, "add": ADD, "sum": ADD, "multiply": MUL, "prod": MUL, "max": MAX,
                "amax": MAX, "min": MIN, "amin": MIN}  # fmt: skip
@@ -262,10 +262,3 @@ def nonzero(x: Data, /) -> tuple[Tensor, ...]:
     if not x.ndim:
         raise ShapeError("nonzero: an array of shape () has no axes")
     return tuple(Tensor(one, int64, x.device) for one in memory.download(x).nonzero())
-
-
-def argwhere(x: Data, /) -> Tensor:
-    """The places of what is not 0, one row each."""
-    import numpy as np
-
-    return Tensor(np.argwhere(memory.download(x)), int64, x.device)

@@ -16,9 +16,9 @@ from lamina.tensor import reduction
 from lamina.tensor.arguments import broadcast_shapes, normalize_axes, normalize_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.elementwise import conj
-from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, roll
+from lamina.tensor.movement import diagonal, main_diagonal, moveaxis
 
-__all__ = ["cross", "dot", "einsum", "matmul", "outer", "tensordot", "trace", "vecdot"]
+__all__ = ["dot", "einsum", "matmul", "outer", "tensordot", "trace", "vecdot"]
 
 
 def _pair(what: str, x1: Any, x2: Any) -> list[Tensor]:
@@ -85,16 +85,6 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     if x1.ndim != 1 or x2.ndim != 1:
         raise ShapeError(f"outer: {x1.shape} and {x2.shape}: two vectors are needed")
     return einsum("i,j->ij", x1, x2)
-
-
-def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The vector product along `axis`, whose size is 3; the rest broadcasts."""
-    rank = min(x1.ndim, x2.ndim)
-    at = normalize_axis("cross", axis, rank) - rank
-    if x1.shape[at] != 3 or x2.shape[at] != 3:
-        raise ShapeError(f"cross: axis {axis} of {x1.shape} and {x2.shape} must have size 3")
-    (a1, b1), (a2, b2) = ([roll(one, -by, axis=at) for one in (x1, x2)] for by in (1, 2))
-    return a1 * b2 - a2 * b1
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:

@@ -22,7 +22,7 @@ from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import Axis, as_dtype, normalize_axes, normalize_axis, promote
-from lamina.tensor.core import Tensor, as_tensor, common_device
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device
 from lamina.tensor.elementwise import REALS, SAME, WIDE, Family, float_dtype, named
 from lamina.tensor.movement import concat, transpose
 from lamina.tensor.spatial import resized
@@ -30,8 +30,8 @@ from lamina.tensor.spatial import resized
 __all__ = [
     "all", "any", "argmax", "argmin", "argsort", "count_nonzero", "cummax", "cummin",
     "cumulative_prod", "cumulative_sum", "diff", "log_softmax", "logsumexp", "max", "mean", "min",
-    "norm", "prod", "searchsorted", "softmax", "sort", "std", "sum", "topk", "unique",
-    "unique_all", "unique_counts", "unique_inverse", "unique_values", "var",
+    "norm", "prod", "searchsorted", "softmax", "sort", "std", "sum", "topk", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "var",
 ]  # fmt: skip
 
 Axes = Sequence[int]
@@ -41,14 +41,13 @@ _MEANS = Family(float_dtype, of_complex=True, wide=True)
 
 
 def _reduced(
-    what: str, way: Way, x: Any, /, axis: Axis = None, *, keepdims: bool = False
+    what: str, way: Way, x: Data, /, axis: Axis = None, *, keepdims: bool = False
 ) -> Tensor:
     """A rule applied to the node of x and the axes, all of them by default."""
-    x = as_tensor(x)
     axes = normalize_axes(what, axis, x.ndim)
     family, rule = way
     result = family(what, partial(rule, axes), x)
-    return Tensor.of(build.insert_axes(result.node, axes), x.device) if keepdims else result
+    return Tensor.of(build.insert_axes(result.node, axes), result.device) if keepdims else result
 
 
 def _total_dtype(wanted: Any, dtype: DType) -> DType:
@@ -61,7 +60,7 @@ def _total_dtype(wanted: Any, dtype: DType) -> DType:
 
 
 def _total(
-    what: str, monoid: Monoid, x: Any, /, axis: Axis = None, *, dtype: Any = None,
+    what: str, monoid: Monoid, x: Data, /, axis: Axis = None, *, dtype: Any = None,
     keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
     family = Family(partial(_total_dtype, dtype), of_complex=True, wide=True)
@@ -103,7 +102,7 @@ def _variance(axes: Axes, node: Node, correction: float, root: bool = False) -> 
 
 
 def _deviation(
-    what: str, root: bool, x: Any, /, axis: Axis = None, *, correction: float = 0.0,
+    what: str, root: bool, x: Data, /, axis: Axis = None, *, correction: float = 0.0,
     keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
     rule = partial(_variance, correction=correction, root=root)
@@ -126,9 +125,9 @@ def _softmax(axes: Axes, node: Node, log: bool) -> Node:
     return shifted - wide if log else powers * wide
 
 
-def _shares(what: str, log: bool, x: Any, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
-    x = as_tensor(x) if dtype is None else as_tensor(x).cast(dtype)
-    return _reduced(what, (WIDE, partial(_softmax, log=log)), x, axis)
+def _shares(what: str, log: bool, x: Data, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
+    wanted = x if dtype is None else x.cast(dtype)
+    return _reduced(what, (WIDE, partial(_softmax, log=log)), wanted, axis)
 
 
 def _logsumexp(axes: Axes, node: Node) -> Node:
@@ -139,7 +138,7 @@ def _logsumexp(axes: Axes, node: Node) -> Node:
     return total + build.reshape(base, total.shape)
 
 
-def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def norm(x: Data, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The vector norm over `axis`: the root of order `ord` of the sum of powers."""
 
     def rule(axes: Axes, node: Node) -> Node:
@@ -159,11 +158,10 @@ def norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> T
 
 
 def _cumulative(
-    what: str, monoid: Monoid, x: Any, axis: int | None = None, *, dtype: Any = None,
+    what: str, monoid: Monoid, x: Data, axis: int | None = None, *, dtype: Any = None,
     include_initial: bool = False,
 ) -> Tensor:  # fmt: skip
     """Results for the first 1, 2, ... elements; the monoid's identity before them if asked."""
-    x = as_tensor(x)
     if axis is None and x.ndim != 1:
         raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
     along = normalize_axis(what, axis or 0, x.ndim)
@@ -176,19 +174,19 @@ def _cumulative(
 
 
 def diff(
-    x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
+    x: Data, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
 ) -> Tensor:
     """The differences of neighbours along `axis`, `n` times over."""
-    x = as_tensor(x)
     along = normalize_axis("diff", axis, x.ndim)
     ends = [one for one in (prepend, x, append) if one is not None]
-    node = concat(ends, axis=along).node
+    whole = concat(ends, axis=along)
+    node = whole.node
     for _ in range(n):
         size = node.shape[along]
         later = build.slice_axis(node, along, builtins.min(1, size), size)
         earlier = build.slice_axis(node, along, 0, builtins.max(0, size - 1))
         node = later ^ earlier if node.dtype is bool_ else later - earlier
-    return Tensor.of(node, x.device)
+    return Tensor.of(node, whole.device)
 
 
 sum = named("sum", "The sum over `axis`, over everything by default; integers add up in 64 bits.",
@@ -352,12 +350,3 @@ def unique_values(x: Tensor, /) -> Tensor:
     """The values of `x` without repetitions, ascending; each NaN counts as different."""
     values: Tensor = unique_all(x).values
     return values
-
-
-def unique(
-    x: Tensor, return_inverse: bool = False, return_counts: bool = False
-) -> Tensor | tuple[Tensor, ...]:
-    """The values of `x`, ascending; on request followed by inverse indices and counts."""
-    values, _, inverse, counts = unique_all(x)
-    found = (values, *[inverse] * return_inverse, *[counts] * return_counts)
-    return found if len(found) > 1 else values

@@ -232,8 +232,6 @@ MOVEMENT: dict[str, Row] = {
     "gather": Row(lambda r, t: (lambda i, axis: lm.gather(t, axis, i))(*by_index(t, r)),
                   lambda r, a: np.take_along_axis(a, *by_index(a, r)), some_axis),
     "scatter": Row(scatter_ours, scatter_theirs, equal_pair, NUMBERS),
-    "argwhere": Row(lambda r, t: lm.argwhere(t), lambda r, a: np.argwhere(a), some_axis,
-                    differentiable=False),
     "nonzero": Row(lambda r, t: lm.nonzero(t), lambda r, a: np.nonzero(a), some_axis,
                    differentiable=False),
 }  # fmt: skip
@@ -306,8 +304,6 @@ REDUCTIONS: dict[str, Row] = {
     "dot": Row(lambda r, t, u: lm.dot(t, u), lambda r, a, b: a @ b,
                lambda s, r: vector(s, r) * 2, SIGNED),
     "outer": Row(lambda r, t, u: lm.outer(t, u), lambda r, a, b: np.outer(a, b), two_vectors,
-                 SIGNED),
-    "cross": Row(lambda r, t, u: lm.cross(t, u), lambda r, a, b: np.cross(a, b), line_pair,
                  SIGNED),
     "einsum": Row(lambda r, t, u: lm.einsum("...i,...i->...", t, u),
                   lambda r, a, b: np.einsum("...i,...i->...", a, b), line_pair, SIGNED),

@@ -79,7 +79,6 @@ def test_derivatives() -> None:
     x, y = normals(3, 3), normals(3, 2, seed=1)
     agree_with_differences(lambda a, b: linalg.einsum("ii,ij->j", a, b), x, y)
     agree_with_differences(lambda a: linalg.trace(a, offset=1), x)
-    agree_with_differences(linalg.cross, x, normals(3, seed=2))
 
 
 def test_halves_are_summed_in_float32() -> None:
@@ -105,15 +104,8 @@ def test_products_of_vectors() -> None:
     x, y = normals(3), normals(3, seed=1)
     np.testing.assert_allclose(linalg.dot(Tensor(x), Tensor(y)).numpy(), x @ y)
     np.testing.assert_allclose(linalg.outer(Tensor(x), Tensor(y)).numpy(), np.outer(x, y))
-    np.testing.assert_allclose(linalg.cross(Tensor(x), Tensor(y)).numpy(), np.cross(x, y))
-    rows, columns = normals(3, 2, 4), normals(3, 1, 4, seed=1)
-    np.testing.assert_allclose(
-        linalg.cross(Tensor(rows), Tensor(columns), axis=0).numpy(), np.cross(rows, columns, axis=0)
-    )
     with pytest.raises(ShapeError, match="vectors"):
         linalg.dot(Tensor(x), Tensor(y[:2]))
-    with pytest.raises(ShapeError, match="size 3"):
-        linalg.cross(Tensor(x[:2]), Tensor(y[:2]))
 
 
 @pytest.mark.parametrize("offset", [-4, -1, 0, 2, 5])

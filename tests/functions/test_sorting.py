@@ -109,10 +109,6 @@ def test_forms_of_unique() -> None:
     assert sorting.unique_values(x).tolist() == [1, 2, 3]
     assert sorting.unique_counts(x).counts.tolist() == [1, 1, 2]
     assert sorting.unique_inverse(x).inverse_indices.tolist() == [[2, 0], [2, 1]]
-    values, inverse, counts = sorting.unique(x, return_inverse=True, return_counts=True)
-    assert values[inverse.numpy()[0, 0]].item() == 3
-    assert counts.tolist() == [1, 1, 2]
-    assert sorting.unique(x).tolist() == [1, 2, 3]
 
 
 def test_unique_complex_numbers() -> None:

@@ -32,7 +32,7 @@ FILES: dict[str, str] = {
         cosine_similarity cross_entropy huber_loss kl_div l1_loss mse_loss nll_loss
         smooth_l1_loss""",
     "functions/test_attention.py": "scaled_dot_product_attention",
-    "functions/test_sorting.py": "unique unique_all unique_counts unique_inverse unique_values",
+    "functions/test_sorting.py": "unique_all unique_counts unique_inverse unique_values",
     "functions/test_array_values.py": "isdtype full full_like",
     "tensor/test_elementwise.py": """elu gelu hardsigmoid hardswish leaky_relu logsigmoid mish relu
         relu6 sigmoid silu softplus softsign result_type""",
@@ -55,8 +55,8 @@ NO_VALUE = {
     "using": "a context of options; every folder's conftest runs its tests in one",
 }
 
-WHOLE_NUMBERS = """__array_namespace_info__ all any argmax argmin argsort argwhere bitwise_and
-    bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor can_cast
+WHOLE_NUMBERS = """__array_namespace_info__ all any argmax argmin argsort bitwise_and bitwise_invert
+    bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor can_cast
     count_nonzero equal finfo greater greater_equal iinfo isdtype isfinite isinf isnan less
     less_equal logical_and logical_not logical_or logical_xor nonzero not_equal one_hot result_type
     searchsorted signbit"""
@@ -65,7 +65,7 @@ CREATION = """arange asarray empty empty_like eye from_dlpack full full_like lin
 NO_DERIVATIVE: dict[str, str] = {
     **dict.fromkeys(WHOLE_NUMBERS.split(), "the result is no float"),
     **dict.fromkeys(CREATION.split(), "made from what is no tensor, or from its shape alone"),
-    **dict.fromkeys(("unique", "unique_all", "unique_counts", "unique_inverse", "unique_values"),
+    **dict.fromkeys(("unique_all", "unique_counts", "unique_inverse", "unique_values"),
                     "the shape depends on the values, so they are computed at once"),
     **dict.fromkeys(("grad", "gradient", "realize", "value_and_grad", *NO_VALUE),
                     "no function of tensors; tests/tensor/test_handle.py differentiates twice"),
