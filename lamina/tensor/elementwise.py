@@ -315,7 +315,7 @@ def clip(x: Data, min: Any = None, max: Any = None) -> Tensor:
     for bound, beyond in ((min, operator.lt), (max, operator.gt)):
         if is_scalar(bound) and dtype.is_int and bound == bound:
             # A Python number beyond the range is as good as the end of the range.
-            bound = int(sorted((dtype.min, bound, dtype.max))[1])  # type: ignore[type-var,arg-type]
+            bound = int(sorted((dtype.min, bound, dtype.max))[1])
         if bound is not None:
             result = family("clip", partial(_limit, beyond), result, bound)
     return result
