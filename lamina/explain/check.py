@@ -61,12 +61,8 @@ def difference(
 ) -> str | None:
     """What the arrays `after` a chain has run have otherwise than the reference makes of those
     `before`, which are overwritten; or None. All are flat arrays, by slot."""
-    read = {
-        launch.slots[one.arg.parameter]
-        for launch in chain
-        for one in getattr(launch.kernel, "nodes", ())
-        if one.op is Op.LOAD
-    }
+    read = {launch.slots[one.arg.parameter] for launch in chain
+            for one in getattr(launch.kernel, "nodes", ()) if one.op is Op.LOAD}  # fmt: skip
     largest = _largest(before[slot] for slot in read)  # others hold what happened to be there
     for block in np.ndindex(*(axis.arg.size for axis in chain[0].kernel.block_axes)):
         for launch in chain:

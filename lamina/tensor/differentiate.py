@@ -44,7 +44,8 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     on_the_way = any(one.src and memory.stored(one) for one in cone.difference(nodes[:1]))
     again = memory.stand_ins.get() is None and not on_the_way
     known = (one for one in order if one.op is Op.BUFFER or one not in cone)
-    leaves = [one for one in known if one.op is Op.BUFFER or memory.stored(one)]
+    held = (memory.stored, memory.stretch)
+    leaves = [one for one in known if one.op is Op.BUFFER or any(at(one) for at in held)]
     holes = {one: memory.hole(number, one) for number, one in enumerate(leaves)} if again else {}
     first, *others = sinks = memory.rebuilt(nodes, holes, not again)
     make = partial(autodiff.gradient, first, others[: len(wrt)], *others[len(wrt) :])

@@ -11,7 +11,7 @@ from lamina.dtypes import DType
 from lamina.errors import ArgumentError, DTypeError, UnknownDeviceError
 from lamina.runtime.buffer import HOST_DEVICES, KINDS, heap_of
 from lamina.tensor.arguments import as_dtype, promote
-from lamina.tensor.core import Tensor, as_tensor, common_dtype, default_device, is_scalar
+from lamina.tensor.core import Data, Tensor, common_dtype, default_device, is_scalar
 
 __all__ = ["__array_namespace_info__", "astype", "can_cast", "empty_cache", "finfo", "iinfo",
            "isdtype", "memory_stats", "result_type"]  # fmt: skip
@@ -72,15 +72,14 @@ def can_cast(from_: Any, to: Any, /) -> bool:
         return False
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
+def astype(x: Data, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """The values converted to `dtype`; without `copy`, x itself when nothing changes."""
-    source = as_tensor(x)
     wanted = as_dtype(dtype)
-    if source.dtype.is_complex and wanted.kind in ("int", "uint", "float"):
-        parts = f"{source.dtype.name} to {wanted.name}"
+    if x.dtype.is_complex and wanted.kind in ("int", "uint", "float"):
+        parts = f"{x.dtype.name} to {wanted.name}"
         raise DTypeError(f"astype: {parts} loses the imaginary part; use real()")
-    moved = source if device is None else source.to(device)
-    return moved.cast(wanted) if copy or source.dtype is not wanted else moved
+    moved: Tensor = x if device is None else x.to(device)
+    return moved.cast(wanted) if copy or x.dtype is not wanted else moved
 
 
 class NamespaceInfo:

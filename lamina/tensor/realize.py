@@ -6,7 +6,7 @@ the node to a BUFFER node. At execution the graph is cut at the nodes of that ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from lamina.dtypes import DType
 from lamina.errors import GradientError, JitError
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
-from lamina.runtime.buffer import Buffer
-from lamina.shape import Shape
+from lamina.runtime.buffer import ALIGNMENT, HOST_DEVICES, Buffer
+from lamina.shape import Shape, prod
 from lamina.tensor.complex_parts import split_complex
 
 if TYPE_CHECKING:
@@ -172,13 +172,35 @@ def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], keep: bool = True) ->
 _opened = lru_cache(1024)(lambda sinks: rebuilt(sinks, {}))  # of what is cut, which has no memory
 
 
-def cut(sinks: Sequence[Node], inputs: dict[Buffer, int]) -> list[Node]:
+def stretch(node: Node) -> Node | None:
+    """A BUFFER of its own for a part of what another one holds, if it is one stretch of memory."""
+    place = stored(node.src[0]) if node.op is Op.SHRINK and 0 not in node.shape else None
+    if place is None:
+        return None
+    first, step, whole = 0, place.dtype.itemsize, True
+    for size, one in zip(node.src[0].shape[::-1], node.arg[::-1], strict=True):
+        if len(one) > 1 and not (whole and one.step == 1):
+            return None
+        whole, first, step = whole and len(one) == size, first + one.start * step, step * size
+    held, count = place.arg.storage, prod(node.shape)
+    if first % ALIGNMENT and held.device not in HOST_DEVICES:  # which can read it anywhere
+        return None
+    part = Buffer.wrap(held.pointer + first, count * place.dtype.itemsize, held.device, held)
+    return buffer_node(part, (count,), place.dtype)
+
+
+def cut(
+    sinks: Sequence[Node], inputs: dict[Buffer, int], written: Container[Node] | None = None
+) -> list[Node]:
     """`sinks` with every computed node replaced by its BUFFER, `numbered`, and no DETACH; raises
-    GradientError where the value of a BUFFER is lost."""
+    GradientError where the value of a BUFFER is lost. Of others than those `written`, if given, a
+    `stretch` is an input as well: then no program knows where it begins."""
     done: dict[Node, Node] = {}
     for node, place in pending(sinks).items():
         if place is not None:
             done[node] = numbered(place, inputs)
+        elif written is not None and (part := stretch(node)) and stored(node.src[0]) not in written:
+            done[node] = Node(Op.RESHAPE, (numbered(part, inputs),), node.shape)
         elif node.op not in _SILENT:
             new = tuple([done[one] for one in node.src])
             done[node] = node if new == node.src else Node(node.op, new, node.arg)
@@ -254,7 +276,7 @@ def _run(batch: list[Tensor], device: str) -> None:
 
     inputs: dict[Buffer, int] = {}
     targets = {one.target: numbered(one.target, inputs) for one in batch if one.target is not None}
-    values = cut([tensor.node for tensor in batch], inputs)
+    values = cut([tensor.node for tensor in batch], inputs, targets)
     sinks = [_sink(*pair, targets) for pair in zip(batch, values, strict=True)]
     distinct = list(dict.fromkeys(filter(None, sinks)))
     program = distinct if device == "interp" else split_complex(tuple(distinct))
