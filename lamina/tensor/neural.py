@@ -316,7 +316,7 @@ def dropout(
     key: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Zero each element with probability `p` and scale the others by ``1 / (1 - p)`` (Srivastava
-    et al. 2014); `x` itself when not training. `seed` and `key` are as in `lamina.random`."""
+    et al. 2014); what `x` has when not training. `seed` and `key` are as in `lamina.random`."""
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout: p={p} is not a probability")
     if not training or p == 0.0:
