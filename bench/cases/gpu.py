@@ -168,7 +168,9 @@ GROUPS = {
     "memory": Group(
         f"Bound by memory ({ROWS} x {WIDTH}, embeddings of {TOKENS} tokens)",
         (*_memory("float32"), *_memory("bfloat16")),
-        ("The share is of the time in which a copy moves as many bytes.",),
+        ("The share is of the time in which a copy moves as many bytes.",
+         "Every call reads the same arrays, which are far larger than the cache. Kernels of lamina "
+         "that write 256 MiB or more ask the cache to keep what they read for longer."),
     ),
     "order": Group(
         "Sorts and running sums",

@@ -56,6 +56,7 @@ class CudaPrinter(GpuPrinter):
         return super().operation(node, operands)
 
     def type(self, value: Value) -> str:
+        # What a function returns may know more than its float: how it rounds, or what it is near.
         return "auto" if value.dtype.is_float and value.text.endswith(")") else super().type(value)
 
     def index_text(self, index: Node, point: Point) -> str:

@@ -1,8 +1,8 @@
 /* What programs for GPUs have, whatever the dialect. Before it come `arithmetic.c` and the prelude of
    the dialect, which has types (`i8` to `f64`) and casts of halves; KERNEL, POINTER and PLACE, of which
    the head of a kernel consists, and FOLLOW, which comes before it reads or writes anything; THREAD,
-   BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, INLINE, BITS and BUILTIN, as they are used here, in kernels
-   and in `arithmetic.c`; and REDUCE, a loop over steps in each of which `exchange` gives what another
+   BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, COMMON, INLINE, BITS and BUILTIN, as they are used here, in
+   kernels and in `arithmetic.c`; and REDUCE, a loop over steps in each of which `exchange` gives what another
    of a row's threads has, until a thread had what all have. */
 
 #define SCRATCH /* of each thread */

@@ -144,5 +144,4 @@ def scan_in_parts(node: Node) -> Node | None:
     return build.slice_axis(build.reshape(whole, padded.shape), axis, 0, shape[axis])
 
 
-
 PREPARE = RuleSet("prepare", [sort_wide_keys, scatter_into_float32, reduce_in_parts, scan_in_parts])
