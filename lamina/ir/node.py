@@ -6,8 +6,8 @@ node is made, so that a wrong program fails on the line that builds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -142,11 +142,6 @@ def const(value: Scalar, dtype: DType) -> Node:
 
 def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
     """A constant expanded to `shape`."""
-    return _full(shape, value, dtype, repr(value))  # whose text has the sign of 0
-
-
-@lru_cache(maxsize=1024, typed=True)
-def _full(shape: Shape, value: Scalar, dtype: DType, _: object) -> Node:
     scalar = const(value, dtype)
     return Node(Op.EXPAND, (scalar,), shape) if shape else scalar
 
@@ -158,8 +153,11 @@ def constant_of(node: Node) -> Scalar | None:
     return node.arg.value if node.op is Op.CONST else None
 
 
-def toposort(sinks: Iterable[T], within: Callable[[T], bool] | None = None) -> list[T]:
-    """`sinks` and all nodes, or whatever has a `src`, below them, operands first, in one order;
+def toposort(
+    sinks: Iterable[T], within: Callable[[T], bool] | None = None,
+    below: Callable[[T], Sequence[T]] = attrgetter("src"),
+) -> list[T]:  # fmt: skip
+    """`sinks` and all nodes, or whatever has operands, `below` them, operands first, in one order;
     nothing that is not `within`, and nothing below that alone."""
     order: list[T] = []
     seen: set[T] = set()
@@ -170,8 +168,8 @@ def toposort(sinks: Iterable[T], within: Callable[[T], bool] | None = None) -> l
             order.append(stack.pop())
         elif node not in seen and (within is None or within(node)):
             seen.add(node)
-            if node.src:
-                stack += (node, None, *node.src[::-1])
+            if operands := below(node):
+                stack += (node, None, *operands[::-1])
             else:
                 order.append(node)
     return order

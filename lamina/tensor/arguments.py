@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, SupportsIndex
 
 from lamina import dtypes
@@ -85,7 +85,6 @@ def as_dtype(dtype: Any) -> DType:
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
-@cache
 def promote(what: str, a: DType, b: DType) -> DType:
     """The dtype of an operation on `a` and `b`: the standard's tables, and where these leave it
     open, the higher kind as in PyTorch (bool < integer < float < complex).

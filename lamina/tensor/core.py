@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial, reduce, wraps
 from inspect import signature
 from reprlib import Repr
@@ -23,7 +24,7 @@ from lamina.tensor.arguments import as_dtype, broadcast_shapes, promote, weak
 
 F = TypeVar("F", bound=Callable[..., Any])
 Data = Annotated[Any, "what asarray takes"]
-_live, _forget = memory.live, memory.live.pop
+_SETTINGS = (bool, int, float, complex, str, range, DType, type(None))  # their text says all
 _show = Repr()
 _show.maxother = 80  # characters of a tensor
 
@@ -68,7 +69,7 @@ class Tensor:
         self.node, self.device = node, device
         self.grad = self.target = None
         self._requires_grad = self.assigned = False
-        _live[ref(self, _forget)] = None
+        memory.live[ref(self, memory.live.pop)] = None
         return self
 
     @property
@@ -348,9 +349,43 @@ def checked(function: F) -> F:
     return cast(F, called)
 
 
-def common_device(what: str, *tensors: Tensor | str) -> str:
-    """The device of all `tensors`, or of those named; raises DeviceError when they are two."""
-    devices = list(dict.fromkeys(one if isinstance(one, str) else one.device for one in tensors))
+def once(function: F) -> F:
+    """`function`, which runs once for tensors of equal kinds and equal settings: later calls return
+    the graph it made then over their own operands. What asks for values runs each time."""
+
+    @wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        given: dict[Any, Any] = dict(enumerate(args)) | options
+        own = {at: one for at, one in given.items() if isinstance(one, Tensor)}
+
+        def make() -> list[Node]:
+            for number, (at, one) in enumerate(own.items()):
+                given[at] = Tensor.of(memory.hole(number, one.node), one.device)
+            return [function(*[given.pop(at) for at in range(len(args))], **given).node]
+
+        with suppress(Exception):  # it makes no such graph, or says itself what is wrong
+            first, *_ = own.values()
+            key = function, *given, *map(_kind, given.values())
+            nodes: Any = memory.called(key, [one.node for one in own.values()], make)
+            return Tensor.of(nodes[0], first.device)
+        return function(*args, **options)
+
+    return cast(F, called)
+
+
+def _kind(value: Any) -> Any:
+    """What a graph depends on of an argument; raises TypeError for what may be any data."""
+    if isinstance(value, Tensor):
+        return value.node.shape, value.node.dtype, value.device
+    parts = value if isinstance(value, (list, tuple)) else (value,)
+    if not all(isinstance(one, _SETTINGS) for one in parts):
+        raise TypeError(value)
+    return repr(value)
+
+
+def common_device(what: str, *tensors: Tensor) -> str:
+    """The device of all `tensors`; raises DeviceError when they are two."""
+    devices = list(dict.fromkeys(one.device for one in tensors))
     if len(devices) > 1:
         raise DeviceError(f"{what}: operands on {' and '.join(devices)}; move one by to()")
     return devices[0]
@@ -359,8 +394,5 @@ def common_device(what: str, *tensors: Tensor | str) -> str:
 def common_dtype(what: str, *values: Any) -> DType:
     """The promoted dtype of tensors, dtypes and weak Python scalars."""
     typed: list[DType] = [getattr(one, "dtype", one) for one in values if not is_scalar(one)]
-    dtype = reduce(partial(promote, what), typed) if typed else as_dtype(type(values[0]))
-    for value in values:
-        if is_scalar(value):
-            dtype = weak(value, dtype)
-    return dtype
+    dtype = reduce(partial(promote, what), typed) if typed else dtypes.bool_
+    return reduce(lambda kind, value: weak(value, kind), filter(is_scalar, values), dtype)

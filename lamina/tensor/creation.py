@@ -80,14 +80,16 @@ def full_like(
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
 
 
-def _constant_like(
-    what: str, value: int, x: Tensor, /, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    return full_like(x, value, dtype=dtype, device=device)
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros in the shape and dtype of x."""
+    return full_like(x, 0, dtype=dtype, device=device)
 
 
-zeros_like = named("zeros_like", "Zeros in the shape and dtype of x.", _constant_like, 0)
-ones_like = named("ones_like", "Ones in the shape and dtype of x.", _constant_like, 1)
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones in the shape and dtype of x."""
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
 empty, empty_like = zeros, zeros_like  # any content would do
 
 

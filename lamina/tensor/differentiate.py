@@ -1,7 +1,6 @@
 """Derivatives of tensors and of functions of tensors: graphs again, which nothing has run yet."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from lamina import autodiff
@@ -43,12 +42,15 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     cone = autodiff.depends_on([one.node for one in wrt], order)
     on_the_way = any(one.src and memory.stored(one) for one in cone.difference(nodes[:1]))
     again = memory.stand_ins.get() is None and not on_the_way
-    known = (one for one in order if one.op is Op.BUFFER or one not in cone)
-    held = (memory.stored, memory.stretch)
-    leaves = [one for one in known if one.op is Op.BUFFER or any(at(one) for at in held)]
+    leaves = [one for one in order if one.op is Op.BUFFER
+              or (one not in cone and (memory.stored(one) or memory.stretch(one)))]  # fmt: skip
     holes = {one: memory.hole(number, one) for number, one in enumerate(leaves)} if again else {}
-    first, *others = sinks = memory.rebuilt(nodes, holes, not again)
-    make = partial(autodiff.gradient, first, others[: len(wrt)], *others[len(wrt) :])
+    sinks = memory.rebuilt(nodes, holes, False)
+
+    def make() -> Sequence[Node | None]:
+        first, *others = memory.rebuilt(sinks, {})
+        return autodiff.gradient(first, others[: len(wrt)], *others[len(wrt) :])
+
     return memory.called((len(wrt), *sinks), leaves, make) if again else make()
 
 

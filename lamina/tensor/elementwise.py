@@ -6,8 +6,7 @@ Most are rows: a family prepares the operands, and a rule makes a node of theirs
 import math
 import operator
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial, wraps
-from operator import attrgetter
+from functools import partial
 from types import FunctionType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -16,11 +15,10 @@ from lamina.errors import ArgumentError, DTypeError
 from lamina.ir.build import cast, expand, full, select, unary
 from lamina.ir.node import Node, constant_of
 from lamina.ir.ops import Op
-from lamina.shape import Shape
 from lamina.tensor import complex_math as cx
 from lamina.tensor import real_math as rm
 from lamina.tensor.arguments import broadcast_shapes
-from lamina.tensor.core import Data, Tensor, as_tensor, common_device, common_dtype, is_scalar
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device, common_dtype, is_scalar, once
 from lamina.tensor.inspection import finfo
 
 __all__ = [
@@ -38,9 +36,6 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_SCALARS = (bool, int, float, complex)
-_OPERANDS = (Tensor, *_SCALARS)
-_kind = attrgetter("node.shape", "node.dtype", "device")  # of a tensor
 F = TypeVar("F", bound=Callable[..., Any])
 Rule = Callable[..., Node]
 ComplexRule = Callable[[Node, Node], Node | cx.Parts]
@@ -62,12 +57,7 @@ def named(
     own = FunctionType(source.__code__, source.__globals__, name, source.__defaults__)
     own.__kwdefaults__, own.__annotations__ = source.__kwdefaults__, source.__annotations__
     part: Callable[P, Tensor] = partial(public(own, name, doc), name, which)
-
-    @wraps(part)  # a partial function shows its signature, but no name and text
-    def bound(*arguments: P.args, **options: P.kwargs) -> Tensor:
-        return part(*arguments, **options)
-
-    return public(bound, name, doc)
+    return public(once(part), name, doc)
 
 
 def operands(
@@ -76,32 +66,18 @@ def operands(
     """`values` as nodes of one shape, `beside`'s included, and one dtype, what `dtype` makes of the
     promoted one; and their device. Python scalars are constants without a buffer; anything else
     that is not a tensor goes through `asarray`."""
-    kinds: list[Any] = [None if beside is None else _kind(beside)]
-    nodes: list[Any] = []
     like = [beside, *(one for one in values if isinstance(one, Tensor))][-1]
+    given: list[Any] = []
     for one in values:
-        if like is None or not isinstance(one, _OPERANDS):
+        if not isinstance(one, Tensor) and (like is None or not is_scalar(one)):
             like = one = as_tensor(one, like)
-        kinds.append(_kind(one) if isinstance(one, Tensor) else type(one))
-        nodes.append(one.node if isinstance(one, Tensor) else one)
-    shape, target, device = _agreed(what, *kinds)
-    target = dtype(target)
-    for at, node in enumerate(nodes):
-        if not isinstance(node, Node):
-            nodes[at] = full(shape, node, target)
-        elif node.dtype is not target or node.shape != shape:
-            nodes[at] = expand(cast(node, target), shape)
-    return nodes, device
-
-
-@lru_cache(maxsize=4096)
-def _agreed(what: str, *kinds: Any) -> tuple[Shape, DType, str]:
-    """The shape, dtype and device of operands: of tensors, `kinds` are these; of scalars, types."""
-    shapes, _, devices = zip(*(one for one in kinds if isinstance(one, tuple)), strict=True)
-    shape = broadcast_shapes(what, *shapes)
-    values = [next(own() for own in one.__mro__ if own in _SCALARS) if isinstance(one, type)
-              else one[1] for one in kinds[1:]]  # not what is beside them  # fmt: skip
-    return shape, common_dtype(what, *values), common_device(what, *devices)
+        given.append(one)
+    tensors = [one for one in (beside, *given) if isinstance(one, Tensor)]
+    shape = broadcast_shapes(what, *(one.shape for one in tensors))
+    target = dtype(common_dtype(what, *given))
+    nodes = [full(shape, one, target) if is_scalar(one) else expand(cast(one.node, target), shape)
+             for one in given]  # fmt: skip
+    return nodes, common_device(what, *tensors)
 
 
 class Family(NamedTuple):
@@ -134,11 +110,11 @@ class Family(NamedTuple):
         self, name: str, doc: str, rule: Op | Rule, of_complex: ComplexRule | None = None
     ) -> Callable[[Any], Tensor]:
         """A public function of one tensor, array or number."""
-        return public(lambda x: self(name, rule, x, of_complex=of_complex), name, doc)
+        return once(public(lambda x: self(name, rule, x, of_complex=of_complex), name, doc))
 
     def binary(self, name: str, doc: str, rule: Op | Rule) -> Callable[[Any, Any], Tensor]:
         """A public function of two tensors, arrays or numbers, which broadcast."""
-        return public(lambda x1, x2: self(name, rule, x1, x2), name, doc)
+        return once(public(lambda x1, x2: self(name, rule, x1, x2), name, doc))
 
 
 def float_dtype(dtype: DType) -> DType:
@@ -293,6 +269,7 @@ bitwise_left_shift = SAME.binary("bitwise_left_shift", "x1 << x2; 0 from the wid
 bitwise_right_shift = SAME.binary("bitwise_right_shift", "x1 >> x2, keeping the sign.", Op.SHR)
 
 
+@once
 def where(condition: Any, x1: Any, x2: Any) -> Tensor:
     """x1 where `condition` is true, x2 elsewhere."""
     chooser = as_tensor(condition)
@@ -383,6 +360,7 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
     return WIDE("elu", lambda a: select(a < 0, rm.expm1(select(a < 0, a, a.lift(0))) * alpha, a), x)
 
 
+@once
 def gelu(x: Any, approximate: str = "none") -> Tensor:
     """x times the normal distribution function; ``approximate="tanh"`` for the older formula."""
     if approximate not in ("none", "tanh"):

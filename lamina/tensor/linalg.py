@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from string import ascii_letters
 from typing import Any
 
@@ -14,7 +13,7 @@ from lamina.ir.node import Node
 from lamina.shape import Shape, prod
 from lamina.tensor import reduction
 from lamina.tensor.arguments import broadcast_shapes, normalize_axes, normalize_axis
-from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype
+from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype, once
 from lamina.tensor.elementwise import conj
 from lamina.tensor.movement import diagonal, main_diagonal, moveaxis
 
@@ -29,6 +28,7 @@ def _pair(what: str, x1: Any, x2: Any) -> list[Tensor]:
     return [one.cast(default_int) if one.dtype is bool_ else one for one in pair]
 
 
+@once
 def matmul(x1: Any, x2: Any, /) -> Tensor:
     """The matrix product over the last two axes; leading axes broadcast, vectors lose theirs. The
     16-bit floats are added up in float32."""
@@ -96,6 +96,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
 # ellipsis, counted from its end.
 
 
+@once
 def einsum(equation: str, *tensors: Tensor) -> Tensor:
     """The sum of products that `equation` describes, as in NumPy and PyTorch: ``"ij,jk->ik"`` is a
     matrix product. A letter that is repeated within one operand takes a diagonal; ``...`` stands
@@ -125,7 +126,6 @@ def einsum(equation: str, *tensors: Tensor) -> Tensor:
     return Tensor.of(build.cast(total, dtype), device)
 
 
-@lru_cache
 def _parse(equation: str, ranks: Shape) -> tuple[list[list[Any]], list[Any]]:
     """The labels of each operand, which has so many axes, and of the result."""
     left, arrow, right = equation.replace(" ", "").partition("->")

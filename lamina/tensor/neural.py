@@ -18,7 +18,7 @@ from lamina.ir.ops import Op
 from lamina.tensor import movement
 from lamina.tensor import reduction as over
 from lamina.tensor.arguments import broadcast_shapes, sizes_of
-from lamina.tensor.core import Tensor, common_device, common_dtype
+from lamina.tensor.core import Tensor, common_device, common_dtype, once
 from lamina.tensor.creation import arange
 from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt, sqrt, where
 from lamina.tensor.indexing import as_index
@@ -36,6 +36,7 @@ __all__ = [
 _LOWEST_LOG = -100.0  # stands for the logarithm of 0 in binary_cross_entropy
 
 
+@once
 def cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0,
@@ -234,6 +235,7 @@ class BatchNorm(NamedTuple):
     running_var: Tensor | None
 
 
+@once
 def layer_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     bias: Tensor | None = None, eps: float = 1e-5,
@@ -244,6 +246,7 @@ def layer_norm(
     return _scaled(_standard(exact("layer_norm", x), axes, eps), weight, bias, x, 0)
 
 
+@once
 def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
     eps: float | None = None,

@@ -36,7 +36,6 @@ class Leaf:
 
 
 _BUFFER = Op.BUFFER  # members of an enumeration are slow to look up
-_SILENT = (_BUFFER, Op.DETACH)
 
 # While this thread traces or differentiates a function, the stand-ins of the traced one: what
 # depends on them has no value yet, and no assignment runs.
@@ -90,7 +89,7 @@ def buffer_node(buffer: Buffer, shape: Shape, dtype: DType) -> Node:
 
 def stored(node: Node) -> Node | None:
     """The BUFFER node that holds the value of `node`, or None when no memory does."""
-    if node.op is _BUFFER and type(storage := node.arg.storage) is not Leaf:
+    if node.op is _BUFFER and type(storage := node.arg.storage) not in (Leaf, int):
         return None if storage.overwritten else node
     return _places.get(ref(node))
 
@@ -109,32 +108,19 @@ def _operands(node: Node) -> tuple[Node, ...]:
 def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
     """What `sinks` have to be computed from, operands first, down to the nodes that a BUFFER
     holds; each with that BUFFER."""
-    order: dict[Node, Node | None] = {}
-    above: list[tuple[Node, Iterator[Node]]] = []  # what comes after its operands, and then
-    rest, find = iter(sinks), _places.get
-    while True:
-        for node in rest:
-            if node in order:
-                continue
-            inner = node.op is not _BUFFER
-            place = find(ref(node)) if inner else stored(node)
-            if place is None:
-                above.append((node, rest))
-                rest = iter(node.src if inner else _operands(node))
-                break
-            order[node] = place
-        else:
-            if not above:
-                return order
-            node, rest = above.pop()
-            order[node] = None
+    places: dict[Node, Node | None] = {}
+
+    def below(node: Node) -> tuple[Node, ...]:
+        places[node] = place = stored(node)
+        return _operands(node) if place is None else ()
+
+    return {node: places[node] for node in toposort(sinks, below=below)}
 
 
 def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
     """The BUFFER node `place` with the number that `inputs` give its memory in place of storage,
     so that equal programs are one graph."""
-    storage, _, _, device = place.arg
-    return hole(inputs.setdefault(storage, len(inputs)), place, device)
+    return hole(inputs.setdefault(place.arg.storage, len(inputs)), place, place.arg.device)
 
 
 def hole(number: int, like: Node, device: str = "") -> Node:
@@ -146,8 +132,8 @@ def called(key: Hashable, leaves: Sequence[Node], make: Callable[[], Nodes]) -> 
     """The graphs over holes that `make` returned when `key` was new, each with `leaves` as its
     operands: one node, whose content is built where it is needed."""
     known = _known(key)
-    if not known:
-        known[:] = [one and (one, [hole.arg.storage for hole in _holes(one)]) for one in make()]
+    if not known:  # what reads memory of its own, which no number names, is not kept: a TypeError
+        known[:] = [one and (one, [int(at.arg.storage) for at in _holes(one)]) for one in make()]
     return [one and Node(Op.CALL, tuple([leaves[i] for i in one[1]]), one[0]) for one in known]
 
 
@@ -155,16 +141,16 @@ def _holes(graph: Node) -> list[Node]:
     return [one for one in toposort([graph]) if one.op is _BUFFER]
 
 
-def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], keep: bool = True) -> list[Node]:
-    """`sinks` with nodes replaced as `done` says, which all others are added to, and a CALL by its
-    content. `keep`: what is computed is computed then as well."""
+def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], opens: bool = True) -> list[Node]:
+    """`sinks` with nodes replaced as `done` says, which all others are added to. `opens`: a CALL is
+    replaced by its content, and what is computed is computed then as well."""
     for node in toposort(sinks, lambda one: one not in done):
         src = tuple([done[one] for one in node.src])
-        if node.op is Op.CALL:
+        if opens and node.op is Op.CALL:
             (done[node],) = rebuilt([node.arg], dict(zip(_holes(node.arg), src, strict=True)))
         else:
             done[node] = node if src == node.src else Node(node.op, src, node.arg)
-        if keep and ref(node) in _places:
+        if opens and ref(node) in _places:
             _place(done[node], _places[ref(node)])
     return [done[one] for one in sinks]
 
@@ -201,7 +187,7 @@ def cut(
             done[node] = numbered(place, inputs)
         elif written is not None and (part := stretch(node)) and stored(node.src[0]) not in written:
             done[node] = Node(Op.RESHAPE, (numbered(part, inputs),), node.shape)
-        elif node.op not in _SILENT:
+        elif node.op not in (_BUFFER, Op.DETACH):
             new = tuple([done[one] for one in node.src])
             done[node] = node if new == node.src else Node(node.op, new, node.arg)
         elif below := _operands(node):

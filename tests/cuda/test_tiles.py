@@ -295,7 +295,8 @@ def test_only_the_left_tile_of_tf32_is_turned(turned: str) -> None:
     left, right = (Tensor.of(one, "cpu") for one in (a, b))
     given = left.T if "a" in turned else left, right.T if "b" in turned else right
     chosen = replace(options.current(), device=GPU, tf32=True)
-    (plan,) = pipeline.compile_source([(given[0] @ given[1]).node], chosen).plans.values()
+    sinks = rebuilt([(given[0] @ given[1]).node], {})
+    (plan,) = pipeline.compile_source(sinks, chosen).plans.values()
     assert isinstance(plan.nest, Nest)
     assert plan.nest.product.startswith("mma_tf32")
     lies = [one.axes[0].arg.reduce for one in plan.nest.tiles]
@@ -306,7 +307,7 @@ def test_float32_is_exact_unless_tf32_is_asked_for() -> None:
     given = replace(options.current(), device=GPU)
     a, b = (Tensor.of(leaf(at, (512, 512), lm.float32), "cpu") for at in range(2))
     exact, rounded = (
-        pipeline.compile_source([(a @ b).node], one).text.partition(KERNELS)[2]
+        pipeline.compile_source(rebuilt([(a @ b).node], {}), one).text.partition(KERNELS)[2]
         for one in (given, replace(given, tf32=True))
     )
     assert ("fma_f32" in exact, "tf32" in exact) == (True, False)
@@ -340,7 +341,7 @@ def test_programs_of_tf32_compile(turned: str) -> None:
     a, b = (Tensor.of(leaf(at, (200, 200), lm.float32), "cpu") for at in range(2))
     value = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
     chosen = replace(options.current(), device=GPU, tf32=True)
-    text = pipeline.compile_source([value.node], chosen).text
+    text = pipeline.compile_source(rebuilt([value.node], {}), chosen).text
     for arch in ("sm_75", "sm_80", "sm_90a", "sm_100"):
         assert cuda.compile_source(text, arch)[:4] == b"\x7fELF"
 

@@ -1,5 +1,5 @@
-"""Derivatives and steps that differ from earlier ones in their leaves alone are built once: they
-must be those of their own shapes, dtypes, constants and state, and keep nothing alive."""
+"""Formulas, derivatives and steps that differ from earlier ones in their leaves alone are built
+once, and must be those of their own shapes, dtypes, constants and state, and keep nothing alive."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import lamina as lm
 from lamina import Tensor, autodiff, nn
-from lamina.errors import GradientError
+from lamina.errors import GradientError, LaminaError
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import heap_of
-from lamina.tensor.realize import cut
+from lamina.tensor.core import once
+from lamina.tensor.realize import cut, rebuilt
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +29,8 @@ def array(shape: tuple[int, ...], seed: int = 0) -> Array:
 
 def plainly(y: Tensor, *wrt: Tensor) -> list[Any]:
     """The adjoints as nodes, without what was built before."""
-    return autodiff.gradient(y.node, [one.node for one in wrt])
+    first, *others = rebuilt([one.node for one in (y, *wrt)], {})
+    return autodiff.gradient(first, others)
 
 
 CHANGES: list[Callable[[Tensor, float], Tensor]] = [
@@ -60,6 +62,76 @@ def test_a_derivative_is_that_of_its_own_graph(
     exact = lm.zeros(x.shape, dtype) if wanted is None else Tensor.of(wanted, x.device)
     assert (found.dtype, found.shape) == (x.dtype, x.shape)
     np.testing.assert_allclose(found.numpy(), exact.numpy(), rtol=1e-6)
+
+
+def test_a_function_runs_once_for_equal_kinds_and_settings() -> None:
+    calls = []
+
+    @once
+    def formula(x: Tensor, y: Tensor, factor: Any = 1.0, *, axes: Any = ()) -> Tensor:
+        calls.append((x.shape, y.dtype, factor, axes))
+        return x * factor + y
+
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 5.0])
+    for first, second in ((x, y), (y, x), (x, x), (x + y, y * 2.0)):
+        found = formula(first, second, 3.0)
+        assert found.node.op is Op.CALL
+        np.testing.assert_array_equal(found.numpy(), first.numpy() * 3 + second.numpy())
+    assert len(calls) == 1
+    others: list[Any] = [3, 0.0, -0.0, True, 1, 1.0]
+    for factor in others:
+        formula(x, y, factor)
+        formula(x, y, factor=factor)
+    assert len(calls) == 1 + 2 * len(others)
+    formula(x, y, axes=(1, 2)), formula(x, y, axes=(1.0, 2)), formula(x, y, axes=[1, 2])
+    formula(x, Tensor([[1.0], [2.0]])), formula(x, Tensor([1, 2])), formula(y=y, x=x)
+    assert len(calls) == 7 + 2 * len(others)
+
+
+def test_signs_of_zeros_and_kinds_of_scalars_are_settings() -> None:
+    x, n = Tensor([2.0, -2.0]), Tensor([7, 8])
+    for _ in range(2):
+        assert np.signbit((x * 0.0).numpy()).tolist() == [False, True]
+        assert np.signbit((x * -0.0).numpy()).tolist() == [True, False]
+        assert [(n + one).dtype for one in (True, 1, 1.0)] == [lm.int64, lm.int64, lm.float32]
+        assert (n**2).tolist() == [49, 64]
+        assert (n + 10**5000).shape == (2,)
+
+
+def test_settings_that_are_arrays_are_looked_at() -> None:
+    x = Tensor(array((2, 3)))
+    for axis in (0, 1, 0):
+        wanted = x.numpy().sum(axis)
+        for one in (axis, Tensor([axis]), [Tensor(axis)], np.int64(axis), (axis,)):
+            np.testing.assert_allclose(lm.sum(x, axis=one).numpy(), wanted, rtol=1e-6)
+
+
+def test_data_beside_tensors_is_its_own_and_not_kept() -> None:
+    x, taken = Tensor(array((2, 3))), []
+    for step in range(6):
+        data = array((3, 4), step)
+        for one in (data, data.tolist(), tuple(map(tuple, data.tolist()))):
+            np.testing.assert_allclose(lm.matmul(x, one).numpy(), x.numpy() @ data, rtol=1e-5)
+        np.testing.assert_allclose((x.T + data[:, :2]).numpy(), x.numpy().T + data[:, :2])
+        gc.collect()
+        taken.append(heap_of(x.device).allocated)
+    assert len(set(taken[1:])) == 1
+
+
+def test_errors_of_functions_name_the_call_alone() -> None:
+    x = Tensor([1.0, 2.0])
+    wrong: list[Callable[[], Any]] = [
+        lambda: x @ Tensor([1.0, 2.0, 3.0]), lambda: lm.sum(x, axis=3), lambda: lm.sum(x, odd=1),
+        lambda: lm.softmax(x, "last"), lambda: x + Tensor([1.0, 2.0, 3.0]),
+    ]  # fmt: skip
+    for call in wrong:
+        texts = []
+        for _ in range(2):
+            with pytest.raises(LaminaError, match=r"at test_repetition\.py") as caught:
+                call()
+            assert not isinstance(caught.value.__context__, LaminaError)
+            texts.append(str(caught.value))
+        assert texts[0] == texts[1]
 
 
 def test_the_second_derivative_of_new_leaves_is_one_node() -> None:
