@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.metadata
+import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from bench.statistics import in_turns
 from bench.training import training
 
 DEVICE, ROUNDS = "cuda:0", 7
+SETS = 2  # of the arrays that calls bound by memory take in turn, so that none finds them cached
 TURN_SECONDS, MOST_CALLS = 0.03, 200
 AGAIN, LIMIT = "again", "limit"
 INTRODUCTION = (
@@ -102,34 +104,41 @@ def _timed(step: Step) -> Callable[[], float]:
     return turn
 
 
-def _torch_step(case: GpuCase, column: str, arrays: list[Any]) -> Step:
+def _rotating(function: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Step:
+    """Calls with each of several sets of arrays in turn."""
+    steps = itertools.cycle([functools.partial(function, *one) for one in sets])
+    return lambda: next(steps)()
+
+
+def _torch_step(case: GpuCase, column: str, sets: list[list[Any]]) -> Step:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     way, function = way_of(column), functools.partial(case.function(column), torch)
     if way == "channels_last":
-        arrays = [one.contiguous(memory_format=torch.channels_last) for one in arrays]
+        layout = torch.channels_last
+        sets = [[one.contiguous(memory_format=layout) for one in arrays] for arrays in sets]
     if way == "compile":
         torch._dynamo.reset()  # else it stops compiling after some
         function = torch.compile(function)
     backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
     if way not in backends:
-        return functools.partial(function, *arrays)
+        return _rotating(function, sets)
 
-    def step() -> Any:
+    def limited(*arrays: Any) -> Any:
         with sdpa_kernel(backends[way]):
             return function(*arrays)
 
-    return step
+    return _rotating(limited, sets)
 
 
 def _copy(nbytes: float) -> Step:
     """Moves so many bytes, half of them read and half written."""
     import torch
 
-    source = torch.zeros(int(nbytes) // 2, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    return lambda: target.copy_(source)
+    sources = [torch.zeros(int(nbytes) // 2, dtype=torch.uint8, device="cuda") for _ in range(SETS)]
+    target = torch.empty_like(sources[0])
+    return _rotating(target.copy_, [[one] for one in sources])
 
 
 def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
@@ -140,15 +149,17 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
     def laid(array: Any) -> Any:
         return array.movedim(1, -1).contiguous() if case.channels_last else array
 
-    def own(column: str, given: list[Any]) -> Step:
+    def own(column: str, given: list[list[Any]]) -> Step:
         function = lm.jit(functools.partial(case.function(column), lm))
-        return functools.partial(function, *map(_ours, given))
+        return _rotating(function, [[_ours(one) for one in arrays] for arrays in given])
 
-    arrays = _drawn(case, seed)
-    steps: dict[str, Step] = {LAMINA: own(LAMINA, [laid(one) for one in arrays])}
+    copies = bool(case.bound) and case.bound[0] == "copy"
+    sets = [_drawn(case, seed + at) for at in range(SETS if copies else 1)]
+    ours = [[laid(one) for one in arrays] for arrays in sets]
+    steps: dict[str, Step] = {LAMINA: own(LAMINA, ours)}
     for column in case.columns:
         module = own if module_of(column) == LAMINA else functools.partial(_torch_step, case)
-        steps[column] = module(column, arrays)
+        steps[column] = module(column, sets)
     turns: dict[str, Callable[[], float]] = {}
     for column, step in steps.items():
         try:
@@ -164,11 +175,10 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
     again, bound = samples.pop(AGAIN, None), samples.pop(LIMIT, ())
     if LAMINA in samples:
         # A sum of numbers of both signs is far smaller than what float32 rounds on the way.
-        copies = bool(case.bound) and case.bound[0] == "copy"
         wide = torch.float64 if copies or case.tf32 else torch.float32
-        exact = [one.to(wide) if one.is_floating_point() else one for one in arrays]
+        exact = [one.to(wide) if one.is_floating_point() else one for one in sets[0]]
         want = _numpy(laid(case.function("torch")(torch, *exact)))
-        got = _numpy(steps[LAMINA]())
+        got = _numpy(own(LAMINA, ours[:1])())
         error = float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30))
         if not error <= case.tolerance:
             notes.append(f"{case.name}: lamina's result is **wrong** by {error:.1g}.")

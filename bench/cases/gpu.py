@@ -169,8 +169,7 @@ GROUPS = {
         f"Bound by memory ({ROWS} x {WIDTH}, embeddings of {TOKENS} tokens)",
         (*_memory("float32"), *_memory("bfloat16")),
         ("The share is of the time in which a copy moves as many bytes.",
-         "Every call reads the same arrays, which are far larger than the cache. Kernels of lamina "
-         "that write 256 MiB or more ask the cache to keep what they read for longer."),
+         "Calls read two sets of arrays in turn, each far larger than the cache."),
     ),
     "order": Group(
         "Sorts and running sums",
