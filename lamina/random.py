@@ -7,8 +7,8 @@ Every function takes `seed` (an integer), or `key` (see `key` and `split`), or n
 generator of the process, set by `manual_seed`, hands out a new key. Two draws with one key are
 equal. A key is a tensor, so drawing with another one runs the same compiled program.
 
-`uniform`, `randint`, `bernoulli` and `permutation` agree on all devices to the last bit; `normal`
-and `categorical` agree as far as the devices' logarithm and cosine do.
+`uniform`, `randint`, `bernoulli` and `permutation` agree on all devices to the last bit, `normal`
+as far as the devices' logarithm and cosine do.
 """
 
 import math
@@ -30,12 +30,10 @@ from lamina.tensor.core import Tensor, as_tensor
 from lamina.tensor.indexing import take
 from lamina.tensor.movement import stack
 from lamina.tensor.realize import during
-from lamina.tensor.reduction import argmax
 
 __all__ = [
-    "bernoulli", "categorical", "glorot_normal", "glorot_uniform", "kaiming_normal",
-    "kaiming_uniform", "key", "manual_seed", "next_key", "normal", "permutation", "randint",
-    "split", "uniform", "using",
+    "bernoulli", "glorot_normal", "glorot_uniform", "kaiming_normal", "kaiming_uniform", "key",
+    "manual_seed", "next_key", "normal", "permutation", "randint", "split", "uniform", "using",
 ]  # fmt: skip
 
 Size = int | Sequence[int]
@@ -223,20 +221,6 @@ def permutation(
     key = _choose_key(seed, key, device)
     order = Node(Op.ARGSORT, (_long_words(_words(key, sizes_of("permutation", (x,)))),))
     return Tensor.of(order, key.device)
-
-
-def categorical(
-    logits: Tensor, *, axis: int = -1, seed: int | None = None, key: Tensor | None = None
-) -> Tensor:
-    """Indices along `axis` drawn with probabilities ``softmax(logits, axis)``, int64: those of the
-    largest logit plus Gumbel noise (Maddison, Tarlow and Minka 2014, "A* sampling")."""
-    axis = normalize_axis("categorical", axis, logits.ndim)
-    key = _choose_key(seed, key, logits.device)
-    word = build.cast(_words(key, logits.shape)[0], dtypes.float32)
-    inside = word * (2.0**-32 * (1 - 2.0**-24)) + 2.0**-33  # in (0, 1), so both logs are finite
-    noise = -Node(Op.LOG, (-Node(Op.LOG, (inside,)),))
-    noisy = build.cast(logits.node, dtypes.float32) + noise
-    return argmax(Tensor.of(noisy, logits.device), axis)
 
 
 # Initial weights, (out, in, kernel sizes ...); `draw` is as in `uniform`.

@@ -97,17 +97,6 @@ def test_bernoulli_takes_a_number_or_a_tensor() -> None:
     assert abs(columns[2] - 0.5) < 0.06
 
 
-def test_categorical() -> None:
-    chances = np.array([0.1, 0.6, 0.3, 0.0])
-    with np.errstate(divide="ignore"):
-        logits = np.broadcast_to(np.log(chances), (N, 4)).astype(np.float32)
-    drawn = random.categorical(Tensor(np.ascontiguousarray(logits)), seed=1)
-    assert drawn.dtype is dtypes.int64
-    counts = np.bincount(drawn.numpy(), minlength=4)
-    np.testing.assert_allclose(counts / N, chances, atol=0.015)
-    assert counts[3] == 0
-
-
 def test_permutation() -> None:
     order = random.permutation(100, seed=1).numpy()
     assert order.tolist() != list(range(100))
