@@ -13,6 +13,7 @@ from lamina.codegen.base import Point, Run, Scope, Value, Values
 from lamina.codegen.c import ELEMENTS
 from lamina.codegen.gpu import FEW, GpuPrinter
 from lamina.dtypes import bfloat16, bool_, float32
+from lamina.ir.build import normal_distribution
 from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points, roots_of
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, const
@@ -51,8 +52,11 @@ class CudaPrinter(GpuPrinter):
         texts = [one.text for one in operands]
         if self.nested and node.op is Op.DIV:  # by what compilers see is of a row
             return Value(f"({texts[0]} * (1.0f / {texts[1]}))", float32)
-        if node.op in FASTER and node.dtype is float32 and node not in self.exact:
-            return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
+        if node.dtype is float32 and node not in self.exact:
+            if node.op in FASTER:
+                return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
+            if node.op is Op.MUL and node.src[0] is normal_distribution(node.src[1]):
+                return Value(f"short_normal_product({texts[1]})", float32)
         return super().operation(node, operands)
 
     def type(self, value: Value) -> str:

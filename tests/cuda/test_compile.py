@@ -204,16 +204,25 @@ def test_what_only_bfloat16_shows_is_computed_faster() -> None:
 
 
 def test_the_distance_of_the_error_function_from_one() -> None:
-    """That `short_erf`'s polynomial gives what its comment says, at float32's precision."""
+    """That the polynomial of `log2_distance` gives what its comment and that of its product say, at
+    float32's precision."""
     text = Path(cuda.__file__).with_name("prelude.cu").read_text(encoding="utf-8")
-    found = re.search(r"const f32 y = (x \* \(-.*?);", text, re.DOTALL)
+    found = re.search(r"return more \+ (x \* \(-.*?);", text, re.DOTALL)
+    furthest = re.search(r"furthest = ([\d.]+)f", text)
     assert found
-    x = np.linspace(0, 12, 20001, dtype=np.float32)
+    assert furthest
+    x = np.linspace(0, float(furthest[1]), 20001, dtype=np.float32)
     numbers = re.sub(r"(\d\.\d+)f", r"np.float32(\1)", " ".join(found[1].split()))
     distance = np.exp2(eval(numbers, {"x": x, "np": np}).astype(np.float64))
-    want = np.array([math.erfc(one) for one in x.tolist()])
-    assert (abs(distance - want) <= np.minimum(2.0**-19, want * 2.0**-10 + 2.0**-24)).all()
+    want = np.array([math.erfc(one * math.sqrt(0.5)) for one in x.tolist()])
+    assert (abs(distance - want) <= np.minimum(2.0**-11, want * 2.0**-10 + 2.0**-24)).all()
     assert (np.diff(distance) <= 0).all()
+    for sign, most in ((1, 13.0), (-1, 4.0)):
+        exact = x * (1 - want / 2 if sign > 0 else -want / 2)
+        value = (np.maximum(sign * x, 0) - x * (distance / 2)).astype(np.float32)
+        rounded = value.astype(dtypes.bfloat16.numpy).astype(np.float64)
+        places = 2.0 ** (np.floor(np.log2(np.maximum(abs(exact), 2.0**-126))) - 7)
+        assert (abs(rounded - exact) / places)[x <= most].max() <= 0.7
 
 
 def test_sums_with_a_product_of_the_error_function_are_computed_faster() -> None:
@@ -221,6 +230,15 @@ def test_sums_with_a_product_of_the_error_function_are_computed_faster() -> None
     value = x * 0.5 * Node(Op.ERF, (x,)) + x * 0.5
     for result, faster in ((build.cast(value, dtypes.bfloat16), 1), (value, 0)):
         assert compiled(result).text.partition(KERNELS)[2].count("= short_erf(") == faster
+
+
+def test_a_product_with_the_normal_distribution_function_is_computed_faster() -> None:
+    x, y = (build.cast(leaf(i, (8,), dtypes.bfloat16), dtypes.float32) for i in range(2))
+    half = build.normal_distribution(x)
+    for value, faster in ((half * x, 1), (y * (half * x), 1), (half * y, 0), (half + half * x, 1)):
+        for result, count in ((build.cast(value, dtypes.bfloat16), faster), (value, 0)):
+            text = compiled(result).text.partition(KERNELS)[2]
+            assert text.count("= short_normal_product(") == count
 
 
 @pytest.mark.parametrize(("columns", "alike"), [(768, True), (50, False)])
