@@ -85,7 +85,6 @@ class CudaPrinter(GpuPrinter):
         blocks = -(-points(steps) // width)
         sizes = points(self.grid), blocks * points(others)
         _, part, self.blocks = share(atom, *sizes)
-        self.around = f"{self.nest.product[:3]}_TILES{(*sizes, part, self.blocks)}", ""
         lines = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
         self.room = atom.depth * LINE * (atom.m + atom.n) + lines
         self.share, sums = (", 1", "loose") if "fma" in self.nest.product else ("", "sums")
@@ -104,6 +103,10 @@ class CudaPrinter(GpuPrinter):
         turned = ", ".join(f"{store.axes[0] in steps:d}" for store in tiles)
         name = self.nest.product.rpartition("_")[0]
         self.line(f"PIPELINE({self.threads}, {len(self.maps)}, {name}, {turned});")
+        engine, kind = len(self.maps) == len(tiles) and not self.share, self.nest.product[:3]
+        turns = _call(f"{kind}_SHARE", int(engine), self.threads, *sizes, part, self.blocks)
+        self.around = "PART", f"; {turns}"
+        self.threads += 4 * WARP * engine  # which bring tiles
         for number, point in enumerate(mine):
             self._keep(node, point, (Value(f"{sums}[{number}]", float32),))
         sides = [(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))

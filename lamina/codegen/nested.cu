@@ -152,11 +152,6 @@ template <int rows, int count> INLINE void hold(f32 (&d)[rows][count]) {
     _Pragma("unroll") for (int i = 0; i < rows; i++)
         _Pragma("unroll") for (int j = 0; j < count; j++) asm volatile("" : "+f"(d[i][j]) :: "memory");
 }
-/* Four warps that bring tiles leave 240 registers to the threads of eight, or 112 to those of 16. */
-INLINE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
-template <int count> INLINE void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
-}
 #else
 #define HAS_ROLES 0
 /* Four 8 x 8 matrices: from row or column `start`, then 8 further on, where `inner` steps come
@@ -259,11 +254,7 @@ INLINE void start_barrier(u64 *barrier, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
                  :: "r"(shared_address(barrier)), "r"(count) : "memory");
 }
-INLINE void arrive(u64 *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
-}
 __device__ u32 tickets;
-enum Role { BRINGS, COMPUTES, BOTH };
 template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool down> struct Turns {
     static constexpr Role role = role_;
     static constexpr int groups = groups_;

@@ -101,6 +101,11 @@ INLINE void start_barriers(u64 *full, int count, int tiles) {
     }
     __syncthreads();
 }
+INLINE void arrive(u64 *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
+}
+struct ByFirst { u64 *barrier; };  // where all threads fill, the first one asks the engine
+INLINE ByFirst operator+(ByFirst first, u32 number) { return {first.barrier + number}; }
 #if !HAS_ENGINE
 INLINE void wait_for_engine(u64 *, u32) {}
 template <int turned, bool pixels, class... Arguments> INLINE bool copy_tile(Arguments...) { return false; }
@@ -154,14 +159,17 @@ INLINE void copy_pixels(void *to, const Map *map, u64 *full, int a, int b, int c
 template <int turned, bool pixels, class T, int size, class... Places>
 INLINE bool copy_tile(T (&tile)[size], const Map *map, u64 *full, int column, Places... places) {
     constexpr int width = 128 / sizeof(T), lines = turned ? width : size / width;
-    if (threadIdx.x == 0) {
-        expect_bytes(full, sizeof(tile));
-        for (int i = 0; i < size / (lines * width); i++)
-            if constexpr (pixels)
-                copy_pixels(tile + i * lines * width, map, full, column + i * width, places...);
-            else
-                copy_box(tile + i * lines * width, map, full, column + i * width, places...);
-    }
+    expect_bytes(full, sizeof(tile));
+    for (int i = 0; i < size / (lines * width); i++)
+        if constexpr (pixels)
+            copy_pixels(tile + i * lines * width, map, full, column + i * width, places...);
+        else
+            copy_box(tile + i * lines * width, map, full, column + i * width, places...);
+    return true;
+}
+template <int turned, bool pixels, class T, int size, class... Places>
+INLINE bool copy_tile(T (&tile)[size], const Map *map, ByFirst full, Places... places) {
+    if (threadIdx.x == 0) copy_tile<turned, pixels>(tile, map, full.barrier, places...);
     return true;
 }
 #endif
@@ -217,6 +225,11 @@ INLINE u64 descriptor(u32 chunk) {
                            "n"(turned_a), "n"(turned_b), "r"((int)(step || more))); \
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); \
     }
+/* Four warps that bring tiles leave 240 registers to the threads of eight, or 112 to those of 16. */
+INLINE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
+template <int count> INLINE void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(count));
+}
 /* All products but the last N are done, and the sums may be used if N is 0. To their first users,
    whatever these are, ptxas would have products wait for each other, but for a sum with zero. */
 template <int N, int count> INLINE void wait_for_products(f32 (&d)[count]) {
@@ -464,8 +477,11 @@ constexpr i32 most(i32 a, i32 b) { return a > b ? a : b; }
 constexpr i32 start_of(i32 part, i32 own, i32 sooner, i32 take) {
     return part * own + most(part - 1, 0) * (2 * sooner + (part - 2) * take) / 2;
 }
+enum Role { BRINGS, COMPUTES, BOTH };
 struct Place { u32 tile, step, left; };  // how many steps are left, of this tile and later ones
-template <i32 giving, i32 taking, u32 tiles, u32 steps, u32 share, u32 blocks> struct Walk : Place {
+template <Role role_, i32 giving, i32 taking, u32 tiles, u32 steps, u32 share, u32 blocks>
+struct Walk : Place {
+    static constexpr Role role = role_;
     static constexpr i32 parts = most(steps / share, 1), others = most(blocks - tiles * parts, 0);
     static constexpr i32 give = least(giving, share / 4), take = least(taking, share / (4 * parts));
     static constexpr i32 sooner = (others ? take : 0) - give;
@@ -517,8 +533,35 @@ template <i32 giving, i32 taking, u32 tiles, u32 steps, u32 share, u32 blocks> s
         return !first ? shared + parts - 1 : part < parts ? shared + part - 1 : sharing(tile, first);
     }
 };
-#define mma_TILES(...) FOLLOW; for (Walk<5, 3, __VA_ARGS__> walk; walk.left;)
-#define fma_TILES(...) FOLLOW; for (Walk<0, 0, __VA_ARGS__> walk; walk.left;)  // steps are longer than both
+/* Where the engine brings both factors and tensor cores read shared memory, a thread beyond those that
+   compute asks it to, as soon as these say that they have read a tile: so they need not wait for each
+   other, and some multiply while others store results. */
+struct Ring { u64 full[16], empty[16]; };
+INLINE Ring &ring() { __shared__ Ring all; return all; }
+template <bool engine, int threads, i32 giving, i32 taking, u32... sizes, class Part>
+INLINE void share_tiles(Part part) {
+#if PRODUCTS_RUN
+    if (engine) {
+        start_barriers(ring().empty, 16, threads / 32);
+        start_barriers(ring().full, 16, 2);
+        if (threadIdx.x >= threads) {
+            if (threads > 128) give_registers();
+            if (threadIdx.x > threads) return;
+            for (Walk<BRINGS, giving, taking, sizes...> walk; walk.left;) part(walk);
+        } else {
+            if (threads > 128) take_registers<240>();
+            for (Walk<COMPUTES, giving, taking, sizes...> walk; walk.left;) part(walk);
+        }
+        return;
+    }
+#endif
+    if (threadIdx.x < threads)
+        for (Walk<BOTH, giving, taking, sizes...> walk; walk.left;) part(walk);
+}
+#define PART const auto part = [&](auto &walk)
+#define mma_SHARE(engine, threads, ...) FOLLOW; share_tiles<engine, threads, 5, 3, __VA_ARGS__>(part)
+#define fma_SHARE(engine, threads, ...) /* steps are longer than giving and taking */ \
+    FOLLOW; share_tiles<engine, threads, 0, 0, __VA_ARGS__>(part)
 #define EACH_TILE(word, threads, workers) const word worker = walk.tile
 
 /* Sums that blocks have for another one, and of each warp whether they are there. */
@@ -582,32 +625,50 @@ INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
    that are done with a step `turn` the tiles of the next one. */
 template <class T> constexpr bool through_registers = false;
 template <> constexpr bool through_registers<In_tf32> = true;
-template <class Kind, int threads, int depth, int copied, bool turns, i32 giving, i32 taking, u32 tiles,
-          u32 steps, u32 share, u32 blocks, int count, class Fill, class Turn, class Multiply>
+template <class Kind, int threads, int depth, int copied, bool turns, Role role, i32 giving, i32 taking,
+          u32 tiles, u32 steps, u32 share, u32 blocks, int count, class Fill, class Turn, class Multiply>
 INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
-                     Walk<giving, taking, tiles, steps, share, blocks> &walk, Fill fill, Turn turn,
-                     Multiply multiply) {
-    using Way = Walk<giving, taking, tiles, steps, share, blocks>;
+                     Walk<role, giving, taking, tiles, steps, share, blocks> &walk, Fill fill,
+                     Turn turn, Multiply multiply) {
+    using Way = Walk<role, giving, taking, tiles, steps, share, blocks>;
     constexpr bool registers = through_registers<Kind>;
     constexpr int engine = HAS_ENGINE ? copied : 0;
     constexpr int lag = PRODUCTS_RUN && depth > 4 && !registers && !exact<Kind> ? 2 : depth > 1;
-    __shared__ u64 full[depth];
-    const auto fill_next = [&] {
+    static_assert(depth <= 16);
+    u64 *const full = ring().full, *const empty = ring().empty;
+    const auto fill_next = [&](auto full) {
         fill(walk.later.tile, walk.later.step, walk.free, full);
         walk.pass(walk.later, 1);
         if (++walk.free == depth) walk.free = 0;
     };
     const u32 first = walk.step, tile = walk.tile, here = walk.here();
+    if constexpr (role == BRINGS) {
+        for (u32 i = 0; i < here; i++) {
+            wait_for_engine(empty + walk.free, walk.parity ^ 1);
+            fill_next(full);
+            if (!walk.free) walk.parity ^= 1;
+        }
+        walk.pass(walk, here);
+        return false;
+    }
     const u32 last = HAS_ENGINE ? 0 : walk.left - here;
     const auto release = [&] {
-        __syncthreads();
-        if (turns && threadIdx.x == 0) publish();  // to the engine, which writes where threads have
-        if (walk.later.left > last) fill_next();
+        if constexpr (role == COMPUTES) {
+            if (threadIdx.x % 32 == 0) arrive(empty + walk.free);
+            if (++walk.free == depth) walk.free = 0;
+        } else {
+            __syncthreads();
+            if (turns && threadIdx.x == 0) publish();  // to the engine, which writes where threads have
+            if (walk.later.left > last) fill_next(ByFirst{full});
+        }
     };
-    if (walk.fresh && engine) start_barriers(full, depth, engine);
-    if (!HAS_ENGINE) __syncthreads();  // The ring had results.
-    if (walk.fresh || !HAS_ENGINE)
-        _Pragma("unroll 1") for (int i = 0; i < depth && walk.later.left > last; i++) fill_next();
+    if constexpr (role == BOTH) {
+        if (walk.fresh && engine) start_barriers(full, depth, engine);
+        if (!HAS_ENGINE) __syncthreads();  // The ring had results.
+        if (walk.fresh || !HAS_ENGINE)
+            _Pragma("unroll 1") for (int i = 0; i < depth && walk.later.left > last; i++)
+                fill_next(ByFirst{full});
+    }
     // The threads of a warp know that these are the same for all of them: descriptors must be.
     const u32 four = __shfl_sync(~0u, threadIdx.x / 128, 0);
     u32 slot = __shfl_sync(~0u, walk.slot, 0), parity = __shfl_sync(~0u, walk.parity, 0);
@@ -662,7 +723,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
     return !first;
 }
 #define FILL(tile, number, slot, full) \
-    const auto fill = [&](const u32 tile, const u32 number, const u32 slot, u64 *full)
+    const auto fill = [&](const u32 tile, const u32 number, const u32 slot, auto full)
 #define PIPELINE(threads, copied, multiply, turned_a, turned_b) \
     if (!pipeline<Kind, threads, depth, copied, exact<Kind> && !(turned_a && turned_b)>( \
             sums, loose, walk, fill, \
@@ -670,7 +731,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
             [&](u32 slot, u32 four, bool more) { \
                 multiply<turned_a, turned_b>(sums, tile_of(left, slot, four), tile_of(right, slot), \
                                              more); \
-            })) continue
+            })) return
 
 /* Results, stored by whole rows. Once all threads are done with the rings, a row has a line of 128
    bytes there, whose 16-byte chunks are permuted by the number of the row so that neither threads
