@@ -417,9 +417,8 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
     for axes in plan.inner():
         # A reduction may stand inside another loop: no value has lanes along both.
         vectors = {axis for axis, to in plan.nest.binding.items() if to == "vector"}
-        meet = (free for free in map(free_axes, plan.kernel.nodes) if free & vectors)
-        free = (axis for axis in axes if axis not in done.union(*meet))
-        axis = max(free, key=plan.benefit, default=None)
+        taken = done.union(*(one for one in map(free_axes, plan.kernel.nodes) if one & vectors))
+        axis = max((one for one in axes if one not in taken), key=plan.benefit, default=None)
         if axis is None or plan.benefit(axis) <= 0:
             continue
         done.add(axis)

@@ -120,13 +120,17 @@ def test_what_a_later_pass_reads_is_not_overwritten_before(shape: tuple[int, ...
     np.testing.assert_allclose(size.numpy(), (new * new).sum(), 1e-5)
 
 
-@pytest.mark.parametrize("size", [4, 17])
-def test_a_reduction_in_a_loop_over_columns_has_no_lanes_beside_theirs(size: int) -> None:
+@pytest.mark.parametrize(("size", "depth"), [(4, (4,)), (17, (17,)), (17, (2, 5))])
+def test_a_reduction_in_a_loop_over_columns_has_no_lanes_beside_theirs(
+    size: int, depth: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(8)
-    x, parts = rng.standard_normal((size, size)), rng.standard_normal((size, size, size))
+    x, parts = rng.standard_normal((size, size)), rng.standard_normal((size, size, *depth))
     rows, blocks = (lm.asarray(one.astype(np.float32)) for one in (x, parts))
-    found = rows * rows - lm.mean(rows * rows, axis=1, keepdims=True) + lm.sum(blocks, axis=2).T
-    wanted = x * x - np.mean(x * x, axis=1, keepdims=True) + parts.sum(2).T
+    axes, part = tuple(range(2, 2 + len(depth))), (..., slice(4))
+    sums = lm.sum(blocks[part], axis=axes).T
+    found = rows * rows - lm.mean(rows * rows, axis=1, keepdims=True) + sums
+    wanted = x * x - np.mean(x * x, axis=1, keepdims=True) + parts[part].sum(axes).T
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
