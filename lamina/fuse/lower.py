@@ -40,7 +40,7 @@ class Lowering:
         self.given = -1  # the axis of a reduction, by number, that is a loop around the kernel
         self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
         self._logical = 0
-        self._inner: dict[tuple[Shape, Index, Node], tuple[Index, Index]] = {}
+        self._inner: dict[tuple[Shape, Index], tuple[Index, Index]] = {}
 
     def new_axes(self, shape: Sequence[int], *, reduce: bool = False) -> tuple[Index, Index]:
         """Loops over `shape`: its index, and the axes in order; a size of 1 needs none."""
@@ -58,16 +58,13 @@ class Lowering:
         self._logical += len(shape)
         return tuple(index), tuple(opened)
 
-    def loops_in(
-        self, index: Index, shape: Shape, axes: Collection[int], condition: Node = ix.TRUE
-    ) -> tuple[Index, Index]:
+    def loops_in(self, index: Index, shape: Shape, axes: Collection[int]) -> tuple[Index, Index]:
         """Loops along `axes` of an array of `shape`, at the place `index` of its other axes: where
         they are in the array, and the loops. Reductions and columns of one extent share them, so
-        that what two passes over a row compute is one node. A reduction under a condition has its
-        own, as the condition may be of the columns."""
+        that what two passes over a row compute is one node."""
         sizes = squeezed(tuple(size for axis, size in enumerate(shape) if axis in axes))
         within = (one for one in index if any(axis.arg.reduce for axis in free_axes(one)))
-        key = sizes, tuple(within), condition
+        key = sizes, tuple(within)
         if key not in self._inner:
             self._inner[key] = self.new_axes(sizes, reduce=True)
         inner, opened = self._inner[key]
@@ -105,7 +102,7 @@ class Lowering:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:
             return self._gathered(node, index, condition)
-        return self._reduced(node, index, condition)
+        return self._reduced(node, index)
 
     def _moved(self, node: Node, index: Index, condition: Node) -> Node:
         move = self._reshaped if node.op is Op.RESHAPE else moved_index
@@ -155,11 +152,13 @@ class Lowering:
                 raise SplitAxisError(axis, factor)
         return quotient, rest
 
-    def _reduced(self, node: Node, index: Index, condition: Node) -> Node:
-        """A FOLD over loops of its own, or a PREFIX along the loops that are there."""
+    def _reduced(self, node: Node, index: Index) -> Node:
+        """A FOLD over loops of its own, or a PREFIX along the loops that are there. Of conditions
+        only those matter that keep its index inside: it does not vary along the axes of others."""
         monoid, axes, part = node.arg
+        condition = ix.both(*map(ix.inside, index, node.shape))
         if node.op is Op.REDUCE:
-            index, along = self.loops_in(index, node.src[0].shape, axes, condition)
+            index, along = self.loops_in(index, node.src[0].shape, axes)
         else:
             along = tuple(ix.terms_of(index[axes[0]])[0])
         parts = tuple(self.value(operand, index, condition) for operand in node.src)

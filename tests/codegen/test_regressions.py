@@ -12,7 +12,7 @@ from lamina.explain.report import profile
 from lamina.fuse.group import MAX_WRITTEN, Memory
 from lamina.fuse.program import build_program
 from lamina.ir import build
-from lamina.ir.kernel import Kernel
+from lamina.ir.kernel import Kernel, free_axes
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Reduce
@@ -89,6 +89,10 @@ def test_a_condition_on_columns_stays_outside_of_a_reduction_of_their_extent() -
     x = leaf(np.random.default_rng(6).standard_normal((20, 8)).astype(np.float32))
     total = build.reshape(build.reduce(ADD, (1,), x), (20, 1))
     part = build.pad(build.expand(total, (20, 5)), (0, 1), (0, 2))
+    (launch,) = build_program([part + x], Memory()).launches
+    assert isinstance(launch.kernel, Kernel)
+    (fold,) = (node for node in launch.kernel.nodes if node.op is Op.FOLD)
+    assert free_axes(fold) == {*launch.kernel.row_axes}  # it is computed once a row
     (got,), (wanted,) = run([part + x]), run([part + x], "interp")
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
