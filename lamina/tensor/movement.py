@@ -8,6 +8,7 @@ from lamina.dtypes import Scalar
 from lamina.errors import AxisError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.shape import prod as product
 from lamina.tensor.arguments import Axis, broadcast_shapes, normalize_axes, normalize_axis, sizes_of
 from lamina.tensor.core import Data, Tensor, as_tensor, common_device, common_dtype
@@ -185,8 +186,11 @@ def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
 
 
 def _join(nodes: list[Node], axis: int) -> Node:
-    """Each part padded with zeros to the whole, chosen by position."""
+    """Each part padded with zeros to the whole, chosen by position; of many, a few at a time."""
     nodes = [node for node in nodes if node.shape[axis]] or nodes[:1]
+    if len(nodes) > 32:  # as each place is compared with all of their ends
+        some = (nodes[at : at + 32] for at in range(0, len(nodes), 32))
+        return _join([Node(Op.CONTIGUOUS, (_join(few, axis),)) for few in some], axis)
     ends = list(itertools.accumulate((node.shape[axis] for node in nodes), initial=0))
     none = (0,) * len(nodes[0].shape)
     result, *others = (

@@ -138,6 +138,27 @@ def test_a_reduction_in_a_loop_over_columns_has_no_lanes_beside_theirs(
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_an_index_that_is_reduced_has_a_place_in_every_vector() -> None:
+    x = np.random.default_rng(8).standard_normal((17, 13))
+
+    def at_most(rows: lm.Tensor) -> lm.Tensor:
+        padded = lm.pad(rows, [(1, 0), (1, 1)])
+        places = lm.argmax(padded, axis=0, keepdims=True)
+        return lm.sum(lm.sin(lm.take_along_axis(padded, places, axis=0)))
+
+    wanted = np.where((x == x.max(0)) & (x > 0.0), np.cos(x), 0.0)
+    np.testing.assert_allclose(lm.grad(at_most)(x).numpy(), wanted, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_many_arrays_are_joined_a_few_at_a_time() -> None:
+    arrays = [lm.asarray(np.full(3, number, np.float32)) for number in range(1000)]
+    with profile() as records:
+        whole = lm.concat(arrays).numpy()
+    np.testing.assert_array_equal(whole, np.repeat(np.arange(1000, dtype=np.float32), 3))
+    assert len({record.name for record in records}) == 3  # equal ones are one
+
+
 @pytest.mark.usefixtures("on_cpu")
 def test_a_product_joins_no_kernel_that_would_compute_it_along_its_columns() -> None:
     rng = np.random.default_rng(9)
