@@ -196,10 +196,12 @@ class CudaProgram:
         if len(self._graphs) > _GRAPHS and (old := self._graphs.pop(next(iter(self._graphs)))):
             call("cuGraphExecDestroy", old)
         if known:
-            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-            call("cuStreamBeginCapture", self.device.recorder, mode)
-            list(self._launched(places, self.device.recorder))
-            graph = call("cuStreamEndCapture", self.device.recorder)
+            recorder, mode = self.device.recorder, driver.CUstreamCaptureMode
+            call("cuStreamBeginCapture", recorder, mode.CU_STREAM_CAPTURE_MODE_RELAXED)
+            try:
+                list(self._launched(places, recorder))
+            finally:  # of a launch that was refused as well, or nothing could be recorded again
+                _, graph = driver.cuStreamEndCapture(recorder)
             self._graphs[places] = call("cuGraphInstantiate", graph, 0)
             call("cuGraphDestroy", graph)
         return self._graphs[places]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 import lamina as lm
 from lamina.cli import doctor
-from lamina.errors import UnknownDeviceError
+from lamina.errors import DeviceError, UnknownDeviceError
 from lamina.runtime import buffer, cuda
 from lamina.runtime.buffer import KINDS, heap_of
 
@@ -35,3 +39,26 @@ def test_the_survey() -> None:
     rows = {item: rest for item, *rest in doctor()}
     assert rows["cuda"] == ["the driver does not work: it is not installed", False, "install it"]
     assert lm.__array_namespace_info__().devices() == ["cpu", "interp"]
+
+
+def test_a_launch_that_is_refused_ends_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def refused(self: Any, *_: Any) -> Iterator[Any]:
+        raise DeviceError("cuLaunchKernelEx: refused")
+
+    def end(recorder: Any) -> tuple[int, None]:
+        calls.append("cuStreamEndCapture")
+        return 0, None
+
+    modes = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
+    driver = SimpleNamespace(CUstreamCaptureMode=modes, cuStreamEndCapture=end)
+    program: Any = object.__new__(cuda.CudaProgram)
+    program.device = SimpleNamespace(
+        driver=driver, recorder=1, call=lambda name, *_: calls.append(name)
+    )
+    program._graphs = {(4096,): None}
+    monkeypatch.setattr(cuda.CudaProgram, "_launched", refused)
+    with pytest.raises(DeviceError, match="refused"):
+        program._graph((4096,))
+    assert calls == ["cuStreamBeginCapture", "cuStreamEndCapture"]
