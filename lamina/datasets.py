@@ -128,10 +128,8 @@ def _download(url: str, part: Path, size: int, sha256: str, progress: bool) -> N
         with bar as reader, open(part, "ab" if have else "wb") as file:
             while have <= size and (chunk := reader.read(_CHUNK)):
                 have += file.write(chunk)
-    if have > size:
-        raise OSError(f"more than the {size:,} bytes it should have")
-    if have < size:
-        raise OSError(f"the connection ended after {have:,} of {size:,} bytes")
+    if have != size:
+        raise OSError(f"it has {size:,} bytes, and the connection ended after {have:,}")
     if not _is_file(part, sha256):
         part.unlink()
         raise OSError("the checksum differs")

@@ -219,9 +219,8 @@ class NestPrinter(Target):
 
     def points(self, axes: Collection[Node]) -> Iterator[Point]:
         """Every point of the unrolled ones among `axes`."""
-        tile = [axis for axis in self.unrolled if axis in axes]
-        starts = [range(self.starts[axis], self.starts[axis] + self.unrolled[axis]) for axis in tile]
-        for values in product(*starts):
+        tile = {axis: self.starts[axis] for axis in self.unrolled if axis in axes}
+        for values in product(*(range(at, at + self.unrolled[one]) for one, at in tile.items())):
             yield dict(zip(tile, values, strict=True))
 
     def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:

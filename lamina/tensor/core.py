@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial, reduce, wraps
+from html import escape
 from inspect import signature
 from reprlib import Repr
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar, cast
@@ -176,8 +177,6 @@ class Tensor:
         return format(self.item(), spec) if spec else str(self)
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(str(self))}\n{escape(repr(self))}</pre>"
 
     def detach(self) -> Tensor:

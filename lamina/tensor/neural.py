@@ -324,10 +324,8 @@ def dropout(
         raise ArgumentError(f"dropout: p={p} is not a probability")
     if not training or p == 0.0:
         return Tensor.of(x.node, x.device)
-    if p == 1.0:
-        return x * 0.0
     kept = random.bernoulli(x.shape, 1.0 - p, seed=seed, key=key, device=x.device)
-    return where(kept, x * (1.0 / (1.0 - p)), 0.0)
+    return where(kept, x * (1.0 / (1.0 - p or 1.0)), 0.0)
 
 
 def one_hot(indices: Tensor, num_classes: int) -> Tensor:

@@ -147,6 +147,7 @@ def test_dropout() -> None:
     for nothing in (norm.dropout(x, 0.25, training=False), norm.dropout(x, 0.0)):
         np.testing.assert_array_equal(nothing.numpy(), x.numpy())
     assert not norm.dropout(x, 1.0).numpy().any()
+    assert not norm.dropout(x / 0.0, 1.0).numpy().any()
     random.manual_seed(1)
     first, second = norm.dropout(x).numpy(), norm.dropout(x).numpy()
     assert (first != second).mean() > 0.4
