@@ -53,6 +53,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise JitError(f"jit: {function!r} is no function")
         functools.update_wrapper(self, function)
         self.function = function
         self._programs: dict[Hashable, _Program] = {}

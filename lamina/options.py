@@ -54,12 +54,13 @@ def current() -> Options:
 
 
 def set_options(**changes: Any) -> None:
-    """Change options for the rest of the process. Raises ArgumentError for an unknown name."""
+    """Change options for the rest of the process. Raises ArgumentError for what is none of them."""
     global _current
-    known = [field.name for field in fields(Options)]
-    for name in changes:
-        if name not in known:
-            raise ArgumentError(f"options: {name!r} is none of {', '.join(known)}")
+    kinds = {field.name: type(field.default) for field in fields(Options)}
+    for name, value in changes.items():
+        if not isinstance(value, kinds.get(name, ())) or (type(value) is int and value < 0):
+            known = ", ".join(f"{one}: {kind.__name__}" for one, kind in kinds.items())
+            raise ArgumentError(f"options: {name}={value!r} is none of {known}; counts start at 0")
     _current = replace(_current, **changes)
 
 

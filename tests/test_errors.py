@@ -96,8 +96,9 @@ def test_a_program_beside_the_package_is_the_users(monkeypatch: pytest.MonkeyPat
 
 
 def test_unknown_options_and_negative_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(errors.ArgumentError, match="'typo' is none of device, debug"):
-        options.set_options(typo=1)
+    for given in ({"typo": 1}, {"device": 3}, {"check": "no"}, {"threads": -3}, {"debug": 1.0}):
+        with pytest.raises(errors.ArgumentError, match="is none of device: str, debug: int"):
+            options.set_options(**given)
     monkeypatch.setenv("LAMINA_THREADS", "-3")
     with pytest.raises(errors.ArgumentError, match="LAMINA_THREADS='-3': an integer from 0"):
         options.from_environment()

@@ -117,12 +117,10 @@ class Lowering:
         holds = ix.both(*map(ix.inside, index, node.shape))
         if holds is ix.FALSE:
             return fill
-        if holds is ix.TRUE:
-            return self.value(node, index, condition)
         value = self.value(node, index, ix.both(condition, holds))
         read = value.src[0] if value.op is Op.CAST else value
         guard = read.src[1] if read.op is Op.LOAD and len(read.src) > 1 else ix.TRUE
-        if ix.both(guard, holds) is guard and fill is const(0, fill.dtype):
+        if holds is ix.TRUE or (ix.both(guard, holds) is guard and fill is const(0, fill.dtype)):
             return value
         return Node(Op.WHERE, (holds, value, fill))
 

@@ -334,6 +334,12 @@ def test_what_cannot_be_part_of_a_signature_is_named() -> None:
         lm.jit(lambda x: x)(bytearray(3))
 
 
+def test_what_is_no_function_is_refused_at_once() -> None:
+    nothing: Any = 3
+    with pytest.raises(JitError, match="3 is no function"):
+        lm.jit(nothing)
+
+
 def test_every_compilation_has_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     function = lm.jit(lambda x, flag: x + 1.0 if flag else x)
     with lm.using(debug=1):
