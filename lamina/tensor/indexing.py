@@ -31,10 +31,8 @@ class Selection(NamedTuple):
 
 
 def _is_int(key: Any) -> bool:
-    if isinstance(key, (bool, Tensor)):
-        return False
     scalar = getattr(key, "ndim", None) == 0 and getattr(key.dtype, "kind", "") in "iu"
-    return isinstance(key, int) or scalar
+    return (scalar or isinstance(key, int)) and not isinstance(key, (bool, Tensor))
 
 
 def as_index(what: str, key: Any, x: Tensor, *kinds: str) -> Tensor:
@@ -115,9 +113,8 @@ def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
 
 def _wrapped(index: Node, size: int) -> Node:
     """Negative entries counted from the end."""
-    signed = index.dtype.kind == "int"
-    index = build.cast(index, int64)
-    return build.select(index < 0, index + size, index) if signed else index
+    wide = build.cast(index, int64)
+    return build.select(wide < 0, wide + size, wide) if index.dtype.kind == "int" else wide
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
@@ -137,16 +134,18 @@ def _select_places(box: Node, arrays: dict[int, Node]) -> Node:
     taken, rest = front.shape[: len(axes)], front.shape[len(axes) :]
     shape = broadcast_shapes("getitem", *(one.shape for one in arrays.values()))
     index = build.full(shape, 0, int64)
-    for one, stride in zip(arrays.values(), strides_of(taken), strict=True):
-        index = index + build.expand(one, shape) * stride
+    for one, size, stride in zip(arrays.values(), taken, strides_of(taken), strict=True):
+        place = build.expand(one, shape)
+        if len(axes) > 1:  # out of range of one axis, it would be in that of all
+            place = build.select((place < size) & ~(place < 0), place, place.lift(-prod(taken)))
+        index = index + place * stride
     column = build.reshape(index, (prod(shape), *(1 for _ in rest)))
     wide = build.expand(column, (prod(shape), *rest))
     rows = Node(Op.GATHER, (build.reshape(front, (prod(taken), *rest)), wide), 0)
     result = build.reshape(rows, (*shape, *rest))
-    if axes != list(range(axes[0], axes[0] + len(axes))):
-        return result
+    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     order = list(range(len(shape), len(result.shape)))
-    order[axes[0] : axes[0]] = range(len(shape))
+    order[first:first] = range(len(shape))
     return build.permute(result, order)
 
 
@@ -165,8 +164,9 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         column = build.reshape(mask.node, (*mask.shape, *(1 for _ in x.shape[mask.ndim :])))
         new = build.select(build.expand(column, x.shape), wide, x.node)
     elif (selection := _parse(x, key)).arrays:
-        # Scatter into the places that the same key selects from the numbers of all elements.
-        chosen = _select(build.reshape(build.iota(x.size, int64), x.shape), selection)
+        # Scatter into the places that the same key selects from the numbers of all elements, from
+        # 1 on: what is out of range selects 0.
+        chosen = _select(build.reshape(build.iota(x.size, int64) + 1, x.shape), selection) + -1
         flat = (prod(chosen.shape),)
         update = build.reshape(_fitted(filling, chosen.shape), flat)
         operands = (build.reshape(x.node, (x.size,)), build.reshape(chosen, flat), update)

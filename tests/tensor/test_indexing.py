@@ -114,6 +114,16 @@ def test_indices_may_be_lazy_lists_or_scalars() -> None:
     assert [one.tolist() for one in t[:2, :1]] == [[0], [4]]
 
 
+@pytest.mark.parametrize("key", [([0, 1], [1, 3]), ([0, 1], [1, -4]), ([0, 2], [1, 1]), [5, -3]])
+def test_nothing_is_out_of_range(key: Any) -> None:
+    """It reads as 0, and is not written, in whichever of the axes it is."""
+    t = lm.asarray(numbered((2, 3)) + 1)
+    inside = t[0, 1].item() if isinstance(key, tuple) else 0
+    assert t[key].sum().item() == inside
+    t[key] = 100
+    assert t.sum().item() == 21 + (100 - inside if inside else 0)
+
+
 def test_errors() -> None:
     t = lm.ones((2, 3))
     with pytest.raises(IndexError, match=r"index 2 is out of range for axis 0 of \(2, 3\)"):
