@@ -40,7 +40,7 @@ def _weights(
 ) -> tuple[Tensor, Maybe]:
     """A weight (out, in, ...), and a bias if wanted, within 1 / sqrt(inputs of a unit)."""
     fan_in = math.prod(shape[1:])
-    bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+    bound = 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0
     weight = _uniform(shape, bound, dtype, device)
     return weight, _uniform((outputs,), bound, dtype, device) if bias else None
 

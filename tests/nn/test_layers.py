@@ -243,6 +243,7 @@ def test_sequential_nests_and_takes_functions() -> None:
         (lambda: nn.MultiheadAttention(6, 4), "6 features in 4 heads"),
         (lambda: nn.Embedding(3, 4, padding_idx=3), "padding_idx 3 of 3"),
         (lambda: nn.LSTM(3, 0), "layers of 0 units"),
+        (lambda: nn.Linear(-1, 4), "negative size"),
     ],
 )
 def test_wrong_sizes_are_named(make: Callable[[], Any], text: str) -> None:
