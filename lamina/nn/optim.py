@@ -140,7 +140,7 @@ class Optimizer:
         if len(leaves) < len(held) or type(self).__module__ != __name__:
             assign()
             return
-        settings = repr([getattr(self, field.name) for field in fields(self)[2:]])
+        settings = repr([getattr(self, one.name) for one in fields(self)[len(fields(Optimizer)) :]])
         key = type(self), settings, *(one.arg[1:] for one in nodes)
         for one, node in zip(changing, called(key, nodes, assign), strict=True):
             one.assign(Tensor.of(node or one.node, one.device))
