@@ -134,8 +134,7 @@ def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
     """dx = g y x^(y - 1) and dy = g z ln x; both are 0 where the limit is: x^0 and 0^y, y >= 0.
     Wider selections (y = 0, say) would make mixed second derivatives wrong."""
     zero = x.lift(0.0)
-    flat = x.eq(0.0) & y.eq(0.0)
-    dx = g * select(flat, zero, y * Node(Op.POW, (x, y - 1.0)))
+    dx = g * select(x.eq(0.0) & y.eq(0.0), zero, y * Node(Op.POW, (x, y - 1.0)))
     dy = g * select(x.eq(0.0) & ~(y < 0.0), zero, z * unary(Op.LOG, x))
     return dx, dy
 

@@ -44,17 +44,16 @@ class _Legalizer:
 
     def visit(self, node: Node) -> Node:
         """`node`, whose operands have been visited, in operations that targets have."""
-        src, dtype = tuple(self.done[one] for one in node.src), node.dtype
-        if node.op in MOVES or not any(one.dtype.is_small for one in (node, *node.src)):
-            if dtype.is_small and node.op is Op.CONST:
+        src, dtype, op = tuple(self.done[one] for one in node.src), node.dtype, node.op
+        if op in MOVES or not any(one.dtype.is_small for one in (node, *node.src)):
+            if dtype.is_small and op is Op.CONST:
                 self.wide[node] = fold(Op.CAST, (node,), float32)
-            elif dtype.is_small and node.op is Op.WHERE:
+            elif dtype.is_small and op is Op.WHERE:
                 self.wide[node] = Node(Op.WHERE, (src[0], *map(self.widened, node.src[1:])))
-            return Node(node.op, src, node.arg)
+            return Node(op, src, node.arg)
         operands = tuple(map(self.widened, node.src))
-        if node.op is Op.CAST:
+        if op is Op.CAST:
             return self._cast(node, *operands)
-        op = node.op
         if op in (Op.FOLD, Op.PREFIX):
             op, term = node.arg.monoid.op, node.src[0]
             if node.arg.monoid is ADD and term.op is Op.MUL:  # before its rounding

@@ -414,8 +414,7 @@ def choose_values(sinks: Sequence[Node], users: Users, on: Memory, inside: Set[N
     values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(users, values, on.tiles)
     values = (values | _shared(users, values, on.cost)) - inside
-    chosen: dict[Node, frozenset[Node]] = {}
-    regions: dict[Node, frozenset[Node]] = {}
+    chosen, regions = Regions(), Regions()
     for node in users:
         parts = (regions[one] for one in node.src if one not in values)
         region = regions[node] = frozenset((node,)).union(*parts)
@@ -483,8 +482,7 @@ def _following(node: Node, users: Users, position: Mapping[Node, int]) -> Node |
     frontier = set(users[node])
     if len(frontier) == 1 and users[node][0].op in BIJECTIVE:
         after, ends = users[users[node][0]], {*Group.ELEMENTWISE, *BIJECTIVE, Op.CONTIGUOUS}
-        fits = any(one.op in ends for one in after)
-        return users[node][0] if fits or not after else None
+        return users[node][0] if any(one.op in ends for one in after) or not after else None
     while frontier and all(one.op in Group.ELEMENTWISE for one in frontier):
         if len(frontier) == 1:
             return frontier.pop()

@@ -46,8 +46,7 @@ def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves
     best = max(rows, key=lambda axis: scores[axis], default=None)
     gain = max((score(kernel, axis, False) for axis in shared), default=-1)
     across = best if best is not None and scores[best][0] >= max(gain, 1) else None
-    busy = points(rows) >= knobs.enough
-    if shared and not (busy and (across or fold)):
+    if shared and not (points(rows) >= knobs.enough and (across or fold)):
         _block_per_row(plan, shared, across)
     elif best is not None:
         _thread_per_row(plan, best, fold)

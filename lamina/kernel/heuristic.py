@@ -351,8 +351,7 @@ def _loads(fold: Node, axis: Node) -> list[Node]:
 
 
 def _far(plan: Planner, loads: list[Node], axis: Node) -> list[Node]:
-    far = plan.knobs.far
-    return [one for one in loads if abs(ix.terms_of(one.src[0])[0].get(axis, 0)) >= far]
+    return [one for one in loads if abs(ix.terms_of(one.src[0])[0].get(axis, 0)) >= plan.knobs.far]
 
 
 def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node]]:

@@ -328,8 +328,7 @@ def parse(text: str) -> dict[str, Schedule]:
     """Read schedules by kernel: a line ``[fold0_64x10]`` begins that kernel's moves, and moves
     before any such line, under "", are for every other kernel. A comment follows a #. Raises
     FormatError naming the line that is not a move."""
-    sections: dict[str, Schedule] = {}
-    name = ""
+    sections, name = dict[str, Schedule](), ""
     for number, line in enumerate(re.split("[;\n]", re.sub("#.*", "", text)), 1):
         if heading := re.fullmatch(r"\s*\[(.*)\]\s*", line):
             name = heading[1]
@@ -374,11 +373,10 @@ def serial_axes(kernel: Kernel) -> frozenset[Node]:
 def can_carry(kernel: Kernel) -> bool:
     """Is the kernel one reduction, to memory where more can be added to what is there so far?"""
     store, fold = kernel.stores[0], kernel.stores[0].value
-    unread = all(one.op is not Op.LOAD or one.arg.parameter != store.parameter
-                 for one in kernel.nodes)  # fmt: skip
+    read = {one.arg.parameter for one in kernel.nodes if one.op is Op.LOAD}
     plain = store.condition is ix.TRUE and store.monoid is None and len(kernel.stores) == 1
-    known = fold.op is Op.FOLD and fold.arg.monoid.op is not None
-    return plain and unread and known and not fold.dtype.is_small  # which are bits in memory
+    plain &= store.parameter not in read and not fold.dtype.is_small  # which are bits in memory
+    return plain and fold.op is Op.FOLD and fold.arg.monoid.op is not None
 
 
 def places_of(kernel: Kernel) -> list[Node]:

@@ -85,8 +85,7 @@ def _compile(compiler: Compiler, source_file: Path) -> bytes:
             if result.returncode:
                 end = subprocess.CalledProcessError(result.returncode, compiler.path)
                 reason = compilers.complaint(result.stderr) or str(end)
-                where = f"the source is kept in {source_file}"
-                raise CompileError(f"{compiler}: {reason}\n  {where}")
+                raise CompileError(f"{compiler}: {reason}\n  the source is kept in {source_file}")
             return output.read_bytes()
     except OSError as error:
         raise DeviceError(f"{compiler} cannot compile: {error}") from error
