@@ -14,7 +14,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import NamedTuple, TypeVar
 
 from lamina.dtypes import float32, float64
@@ -213,6 +213,13 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     """The row axis to vectorise, or None where columns and reductions gain more."""
     rows, inner = plan.rows, plan.inner()
     stored = next((axis for axis in rows if store_score(plan.kernel, axis) > 0), None)
+    steps = ix.terms_of(plan.kernel.stores[0].index)[0]
+    for short, axis in permutations(rows, 2) if fold is None else ():
+        if steps.get(short) == 1 and steps.get(axis) == short.arg.size <= plan.knobs.unroll:
+            apart = any(ix.suits(axis, *one.src) < 0 for one in reads(plan.kernel))
+            if plan.benefit(axis) >= 0 and (inner or not apart):
+                plan.bind(short, "unroll")  # lanes of its vectors are stored in turns
+                return axis
     if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
         return stored  # too short for adding up lanes at its end to pay
     best = max(rows, key=plan.benefit, default=None)

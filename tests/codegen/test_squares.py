@@ -25,7 +25,7 @@ from tests.programs import execute_on_buffers
 pytestmark = pytest.mark.usefixtures("on_cpu")
 VECTOR_BYTES = 64
 KINDS = ("float32", "float64", "float16", "bfloat16", "int8", "uint16", "int64", "bool")
-SIZES = (1, 5, 16, 17, 31, 40, 64, 77)
+SIZES = (1, 3, 5, 16, 17, 31, 40, 64, 77)
 RNG = np.random.default_rng(11)
 
 
@@ -105,6 +105,26 @@ def test_what_is_padded_along_its_neighbours_is_no_square(
     b = _array(right.shape[1], 40)
     found = (lm.pad(x, padding).T.cast(lm.float32) @ lm.asarray(b)).numpy()
     np.testing.assert_allclose(found, right.astype(np.float32) @ b, atol=1e-3)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_vectors_of_few_are_stored_in_turns(texts: list[str], count: int) -> None:
+    a = _array(5, count, 210)
+    found = lm.matrix_transpose(lm.asarray(a)).contiguous().numpy()
+    np.testing.assert_array_equal(found, np.swapaxes(a, -1, -2))
+    (text,) = texts
+    assert text.count("f32x16u *") == count
+
+
+def test_sums_of_windows_that_move_by_several_elements_have_vectors(texts: list[str]) -> None:
+    torch = pytest.importorskip("torch")
+    x, g = _array(2, 3, 40, 41), _array(2, 3, 20, 21)
+    pooled = lm.avg_pool2d(image := lm.asarray(x), 3, 2, 1)
+    (found,) = lm.gradient(pooled, [image], lm.asarray(g))
+    other = torch.from_numpy(x).requires_grad_()
+    torch.nn.functional.avg_pool2d(other, 3, 2, 1).backward(torch.from_numpy(g))
+    np.testing.assert_allclose(found.numpy(), other.grad.numpy(), atol=1e-5)
+    assert "masked_f32x16(" in texts[0]
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1, 3), (2, 0, 1, 3), (1, 2, 0, 3)])
