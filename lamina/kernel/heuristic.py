@@ -310,16 +310,16 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     wide, tall = (_loads(fold, axis) for axis in (vector, column))
     cached = max(points(free_axes(one)) for one in tall) <= plan.knobs.cached
     columns, steps, inside = _panel(plan, fold, vector)
-    packed, innermost, outside = columns > 0, bound_axes(fold)[-1], list[Node]()
+    packed, summed, outside = columns > 0, [*bound_axes(fold)], list[Node]()
     if not packed:
         columns, steps = _carried(plan, fold, vector, column.arg.size)
         if not steps and _is_distant(plan, fold, column, plan.knobs.lines):
             steps = plan.knobs.lines
     if steps:
-        loop, innermost = plan.split(bound_axes(fold)[0], steps)
+        loop, summed[0] = plan.split(summed[0], steps)
         outside = [loop]
-    if packed and innermost.arg.size >= plan.width:
-        plan.split(innermost, plan.width)  # what lies along it is read a piece at a time
+    if packed and summed[-1].arg.size >= plan.width:
+        plan.split(summed[-1], plan.width)  # what lies along it is read a piece at a time
     if columns:
         panel, vector = plan.split(vector, columns)
         outside = [panel, *outside]
@@ -390,14 +390,16 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node
 
 def _cut(plan: Planner, fold: Node, vector: Node) -> tuple[int, int]:
     """Steps of a long reduction that go with one panel, and the columns of that: fewer steps leave
-    room for more columns. Zeros where the sums cannot be carried over even pieces."""
-    depth, *others = (axis.arg.size for axis in bound_axes(fold))
-    deep = plan.knobs.deep
-    steps = next((one for one in (deep, deep * 3 // 4, deep // 2) if depth % one == 0), 0)
+    room for more columns. Zeros where sums cannot be carried over even pieces, or lie far apart."""
+    (first, *others), deep = bound_axes(fold), plan.knobs.deep
+    depth, each = first.arg.size, points(others)
+    sizes = range(plan.knobs.rows, 0, -1) if others else (deep, deep * 3 // 4, deep // 2)
+    even = (one for one in sizes if depth % one == 0 and deep <= 2 * one * each <= 4 * deep)
     size, least = vector.arg.size, 2 * plan.width
-    widths = range(2 * plan.knobs.panel, least, -least)
-    columns = next((one for one in widths if size % one == 0 and size > one), 0)
-    fits = steps and columns and not others and depth > 4 * deep
+    widths = (one for one in range(2 * plan.knobs.panel, least, -least) if size % one == 0)
+    steps, columns = next(even, 0), next((one for one in widths if one < size), 0)
+    near = abs(ix.terms_of(plan.kernel.stores[0].index)[0].get(vector, 0)) < plan.knobs.far
+    fits = steps and columns and near and depth * each > 4 * deep
     return (steps, columns) if fits and moves.can_carry(plan.kernel) else (0, 0)
 
 

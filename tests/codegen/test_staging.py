@@ -114,6 +114,23 @@ def test_the_kernels_gradient_of_a_convolution_packs_what_lies_across(staged: li
     assert staged == [1]
 
 
+@pytest.mark.parametrize(("channels", "carried"), [(16, True), (128, False)])
+def test_panels_hold_a_part_of_a_sum_over_many_images(
+    staged: list[int], monkeypatch: pytest.MonkeyPatch, channels: int, carried: bool
+) -> None:
+    """Unless its results are so far apart that memory takes longer to carry them."""
+    torch = pytest.importorskip("torch")
+    scheduled: list[str] = []
+    monkeypatch.setattr(Carry, "apply", _noted(Carry.apply, scheduled))
+    x, w, g = _array(12, channels, 31, 31), _array(128, channels, 3, 3), _array(12, 128, 15, 15)
+    ours = lm.conv2d(lm.asarray(x), (weight := lm.asarray(w)), stride=2)
+    (found,) = lm.gradient(ours, [weight], lm.asarray(g))
+    theirs = torch.nn.grad.conv2d_weight(torch.from_numpy(x), w.shape, torch.from_numpy(g), 2)
+    np.testing.assert_allclose(found.numpy(), theirs.numpy(), atol=2e-3)
+    assert staged[-1] == 1
+    assert bool(scheduled) == carried
+
+
 def test_what_is_computed_from_an_operand_alone_is_packed_with_it(staged: list[int]) -> None:
     a, b = _array(150, 75).astype(np.float16), _array(301, 75)
     scale = _array(75)
