@@ -77,3 +77,19 @@ EXTREMES(f64)
 LIBRARY(sqrt) LIBRARY(exp) LIBRARY(exp2) LIBRARY(log) LIBRARY(log2) LIBRARY(sin) LIBRARY(cos)
 LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
 #endif
+
+/* The bits of the keys of a sort, as words that are in the order of the keys: -0 is 0, and NaN, of
+   which only the bits are greater than `most`, comes last. */
+
+#define ORDER(kind, U, ...) \
+    typedef U bits_##kind; \
+    INLINE U ordered_##kind(U x) { return __VA_ARGS__; }
+#define TOP(U) ((U)1 << (8 * sizeof(U) - 1))
+#define ORDER_INTEGERS(bits) ORDER(u##bits, u##bits, x) ORDER(i##bits, u##bits, x ^ TOP(u##bits))
+#define ORDER_FLOATS(kind, U, most) \
+    ORDER(kind, U, (x & ~TOP(U)) > most ? ~0 : (x & ~TOP(U)) == 0 ? TOP(U) : x & TOP(U) ? ~x : x | TOP(U))
+ORDER(bool, u8, x)
+ORDER_INTEGERS(8) ORDER_INTEGERS(16) ORDER_INTEGERS(32) ORDER_INTEGERS(64)
+ORDER_FLOATS(f8_e4m3fn, u8, 0x7E) ORDER_FLOATS(f8_e5m2, u8, 0x7C)
+ORDER_FLOATS(f16, u16, 0x7C00) ORDER_FLOATS(bf16, u16, 0x7F80) ORDER_FLOATS(f32, u32, 0x7F800000)
+ORDER_FLOATS(f64, u64, (u64)0x7FF00000 << 32)

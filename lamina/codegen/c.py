@@ -371,8 +371,8 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
     entries: dict[AnyKernel, tuple[str, int]] = {}  # a function, and its chunks
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
-            kind = ELEMENTS[nest.parameters[0].dtype]
-            text, chunks = f"SORT({name}, {kind}, {nest.length})", nest.rows
+            keys = SHORT[nest.parameters[0].dtype]
+            text, chunks = f"SORT({name}, {keys}, {nest.length})", nest.rows
         else:
             text, chunks = CPrinter(nest, name, needed).print()
         functions[text] = name

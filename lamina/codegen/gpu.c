@@ -41,103 +41,186 @@ LIBRARY32(atan) LIBRARY32(erf)
 SMALL_FLOAT(f8_e4m3fn, 3, -6, 0x7F, 0x7F)
 SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
 
-/* Sorts of rows of n keys: a block sorts a run of as many as its threads hold, and in kernels after
-   that merges as many of two runs. The place of an element among those of two runs is its own and the
-   number of elements before it in the other one; equal ones stay in order, and NaN comes last. */
+/* Sorts of rows of n keys go by the bytes of words that are in the order of the keys, from the last
+   byte to the first: where a key goes is how many have a lesser byte, or the same one further ahead.
+   Each of a block's warps has `each` times 32 keys, the lanes side by
+   side; where a row ends before, words of ones, which stay behind it, take the place of keys. */
 
-#define PRECEDES(a, b) ((a) < (b) || ((b) != (b) && (a) == (a)))
-#define PLACE_OF(place, i, own, begin, middle, end) \
-    const bool right = i >= middle; \
-    int low = right ? begin : middle, high = right ? middle : end; \
-    while (low < high) { \
-        const int probe = (low + high) / 2; \
-        const bool before = right ? !PRECEDES(own, keys[probe]) : PRECEDES(keys[probe], own); \
-        if (before) low = probe + 1; else high = probe; \
-    } \
-    place = i + low - middle
+#define LANE (THREAD % 32)
+#define OWN_WARP (THREAD / 32)
+#define KEY_OF(e, each) ((int)(OWN_WARP * 32 * each + e * 32 + LANE))
+#define BYTE_OF(word, number) ((word) >> (number) % 4 * 8 & 255)
+#define EVERY(e, each) UNROLLED for (int e = 0; e < each; e++)
 
-#define SORT(name, kind, n, run, each, threads) \
-    KERNEL(threads) name(POINTER(const kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
-        FOLLOW; \
-        COMMON kind keys[each * threads]; \
-        COMMON u16 order[each * threads]; \
-        const int most = each * threads, blocks = ((i64)n + most - 1) / most; \
-        const i64 start = BLOCK % blocks * (i64)most, row = BLOCK / blocks * (i64)n + start; \
-        const int count = min((i64)most, n - start); \
-        for (int i = THREAD; i < count; i += threads) keys[i] = p0[row + i], order[i] = i; \
-        BARRIER; \
-        for (int width = 1; width < count; width *= 2) { \
-            kind own[each]; \
-            u16 from[each]; \
-            int place[each]; \
-            UNROLL for (int e = 0; e < each; e++) { \
-                const int i = THREAD + e * threads, begin = i / (2 * width) * (2 * width); \
-                if (i >= count) continue; \
-                const int middle = min(begin + width, count), end = min(middle + width, count); \
-                own[e] = keys[i], from[e] = order[i]; \
-                PLACE_OF(place[e], i, own[e], begin, middle, end); \
-            } \
-            BARRIER; \
-            UNROLL for (int e = 0; e < each; e++) \
-                if ((int)THREAD + e * threads < count) \
-                    keys[place[e]] = own[e], order[place[e]] = from[e]; \
-            BARRIER; \
+/* How many of a warp's words have which byte, and how many ahead of each word have the same. */
+#define COUNT_BYTES(each, number) \
+    for (int i = LANE; i < 256; i += 32) counts[OWN_WARP][i] = 0; \
+    WARP_BARRIER; \
+    EVERY(e, each) { \
+        const u32 byte = BYTE_OF(words[e], number); \
+        places[e] = ~0u; \
+        EVERY(bit, 8) { \
+            const bool set = byte >> bit & 1; \
+            const u32 lanes = BALLOT(set); \
+            places[e] &= set ? lanes : ~lanes; \
         } \
-        for (int i = THREAD; i < count; i += threads) p1[row + i] = start + order[i]; \
+    } \
+    EVERY(e, each) { \
+        const u32 byte = BYTE_OF(words[e], number), alike = places[e]; \
+        const u32 ahead = ONES(alike & ((1u << LANE) - 1)), old = counts[OWN_WARP][byte]; \
+        WARP_BARRIER; \
+        if (ahead == 0) counts[OWN_WARP][byte] = old + ONES(alike); \
+        WARP_BARRIER; \
+        places[e] = old + ahead; \
     }
 
-/* Where a block's elements begin and end in two runs, half of the threads each find by probes side by
-   side: an element of the left run is among the first d of both if none that would be there in its
-   place is before it. */
-#define MERGE(name, kind, n, run, each, threads) \
-    KERNEL(threads) name(POINTER(const kind, 0), POINTER(i64, 1), POINTER(const i64, 2) PLACE) { \
+/* In `sum` what the lanes up to one's own have of it. */
+#define SUM_LANES(sum) \
+    EVERY(step, 5) { \
+        const u32 below = HELD(sum, (LANE - (1 << step)) % 32); \
+        if (LANE >= 1 << step) sum += below; \
+    }
+
+/* In each of 256 counts the sum of those before: what one warp does. */
+#define SUM_COUNTS(array) { \
+        u32 before[8], sum = 0; \
+        EVERY(i, 8) before[i] = sum, sum += array[LANE * 8 + i]; \
+        const u32 own = sum; \
+        SUM_LANES(sum) \
+        EVERY(i, 8) array[LANE * 8 + i] = sum - own + before[i]; \
+    }
+
+/* The places of a block's words in the order of a byte. */
+#define PLACE_WORDS(each, threads, number, meanwhile) \
+    COUNT_BYTES(each, number) \
+    BARRIER; \
+    for (int i = THREAD; i < 256; i += threads) { \
+        u32 sum = 0; \
+        EVERY(warp, threads / 32) { \
+            const u32 own = counts[warp][i]; \
+            counts[warp][i] = sum; \
+            sum += own; \
+        } \
+        starts[i] = sum; \
+    } \
+    BARRIER; \
+    if (OWN_WARP == 0) SUM_COUNTS(starts) \
+    meanwhile \
+    BARRIER; \
+    EVERY(e, each) { \
+        const u32 byte = BYTE_OF(words[e], number); \
+        places[e] += starts[byte] + counts[OWN_WARP][byte]; \
+    }
+
+/* A row that a block holds. */
+#define SORT(name, kind, rows, n, left, each, threads) \
+    KERNEL(threads) name(POINTER(const bits_##kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
         FOLLOW; \
-        COMMON kind keys[each * threads]; \
-        COMMON bool among[threads]; \
-        COMMON i64 lows[2], highs[2]; \
-        const int most = each * threads, blocks = ((i64)n + most - 1) / most; \
-        const i64 row = BLOCK / blocks * (i64)n, at = BLOCK % blocks * (i64)most; \
-        const i64 start = at / run * run, size = (i64)run / 2; \
-        const i64 middle = min(start + size, (i64)n), end = min(start + run, (i64)n); \
-        const int count = min((i64)most, n - at), probes = threads / 2; \
-        const int side = THREAD / probes, mine = THREAD % probes; \
-        const i64 first = at - start + side * count; \
-        if (mine == 0) { \
-            lows[side] = max(first - (end - middle), (i64)0); \
-            highs[side] = min(first, middle - start); \
+        COMMON u32 keys[each * threads], starts[256]; \
+        COMMON u16 order[each * threads], counts[threads / 32][256]; \
+        const i64 row = BLOCK * (i64)n; \
+        u32 words[each], places[each], from[each]; \
+        EVERY(e, each) { \
+            from[e] = KEY_OF(e, each); \
+            words[e] = from[e] < n ? (u32)ordered_##kind(p0[row + from[e]]) : ~0u; \
         } \
+        _Pragma("unroll 1") for (int number = 0; number < (int)sizeof(bits_##kind); number++) { \
+            if (number == 4) \
+                EVERY(e, each) \
+                    words[e] = from[e] < n ? (u32)((u64)ordered_##kind(p0[row + from[e]]) >> 32) : ~0u; \
+            PLACE_WORDS(each, threads, number, ) \
+            EVERY(e, each) keys[places[e]] = words[e], order[places[e]] = from[e]; \
+            BARRIER; \
+            EVERY(e, each) words[e] = keys[KEY_OF(e, each)], from[e] = order[KEY_OF(e, each)]; \
+        } \
+        EVERY(e, each) if (KEY_OF(e, each) < n) p1[row + KEY_OF(e, each)] = from[e]; \
+    }
+
+/* Longer rows: three kernels for a byte. The first counts, for each row, byte and block; the second
+   makes of these counts, for each row and byte, sums of those before, and last the sum of all; the
+   third moves words, and with them the places of their keys, to where the next ones read them, and in
+   the end these places to the order. The counts lie behind all rows in the scratch memory. */
+
+#define ROW_TILE(kind, rows, n, left, each, threads) \
+    FOLLOW; \
+    static_assert((n) - 1 <= 0xFFFFFFFF, "a place in a row has 32 bits"); \
+    COMMON u16 counts[threads / 32][256]; \
+    const int number = (int)sizeof(bits_##kind) - 1 - left / 3; \
+    const int blocks = ((n) - 1) / (each * threads) + 1, tile = BLOCK % blocks; \
+    const i64 row = BLOCK / blocks * (i64)n, start = tile * (i64)(each * threads); \
+    const int count = min((i64)(each * threads), (i64)n - start); \
+    GLOBAL u32 *table = (GLOBAL u32 *)(p2 + rows * (i64)n) + BLOCK / blocks * (blocks + 1ul) * 256; \
+    GLOBAL const i64 *pairs = left / 3 % 2 ? p1 : p2; \
+    u32 words[each], places[each], from[each]; \
+    EVERY(e, each) { \
+        const int i = KEY_OF(e, each); \
+        from[e] = start + i, words[e] = ~0u; \
+        if (i < count && number == 0) words[e] = ordered_##kind(p0[row + start + i]); \
+        if (i < count && number != 0) { \
+            const u64 pair = pairs[row + start + i]; \
+            from[e] = pair, words[e] = pair >> 32; \
+        } \
+    }
+
+#define SORT_COUNT(name, kind, rows, n, left, each, threads) \
+    KERNEL(threads) name(POINTER(const bits_##kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+        ROW_TILE(kind, rows, n, left, each, threads) \
+        COUNT_BYTES(each, number) \
         BARRIER; \
-        GLOBAL const i64 *left = p2 + row + start, *right = p2 + row + middle; \
-        while (lows[0] < highs[0] || lows[1] < highs[1]) { \
-            const i64 low = lows[side], high = highs[side], probe = low + (high - low) * mine / probes; \
-            const bool some = low < high; \
-            bool own = false; \
-            if (some) { \
-                const kind other = p0[row + right[first - 1 - probe]]; \
-                own = !PRECEDES(other, p0[row + left[probe]]); \
+        for (int i = THREAD; i < 256; i += threads) { \
+            u32 sum = 0; \
+            EVERY(warp, threads / 32) sum += counts[warp][i]; \
+            table[i * (blocks + 1) + tile] = sum; \
+        } \
+    }
+
+#define SORT_SUM(name, kind, rows, n, left, each, threads) \
+    KERNEL(threads) name(POINTER(const bits_##kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+        FOLLOW; \
+        const int blocks = ((n) - 1) / (each * threads) + 1; \
+        int line = BLOCK % blocks * (threads / 32) + OWN_WARP; \
+        for (; line < 256; line += blocks * (threads / 32)) { \
+            GLOBAL u32 *table = (GLOBAL u32 *)(p2 + rows * (i64)n) \
+                + (BLOCK / blocks * 256ul + line) * (blocks + 1); \
+            u32 before = 0; \
+            for (int first = LANE; first - (int)LANE < blocks; first += 8 * 32) { \
+                u32 own[8]; \
+                EVERY(i, 8) own[i] = first + i * 32 < blocks ? table[first + i * 32] : 0; \
+                EVERY(i, 8) { \
+                    u32 sum = own[i]; \
+                    SUM_LANES(sum) \
+                    if (first + i * 32 < blocks) table[first + i * 32] = before + sum - own[i]; \
+                    before += HELD(sum, 31); \
+                } \
             } \
-            among[THREAD] = own; \
-            BARRIER; \
-            if (some && own && (mine == probes - 1 || !among[THREAD + 1])) lows[side] = probe + 1; \
-            if (some && !own && (mine == 0 || among[THREAD - 1])) highs[side] = probe; \
-            BARRIER; \
+            if (LANE == 0) table[blocks] = before; \
         } \
-        const int lefts = lows[1] - lows[0]; \
-        left += lows[0], right += at - start - lows[0]; \
-        i64 from[each]; \
-        UNROLL for (int e = 0; e < each; e++) { \
-            const int i = THREAD + e * threads; \
-            if (i >= count) continue; \
-            from[e] = i < lefts ? left[i] : right[i - lefts]; \
-            keys[i] = p0[row + from[e]]; \
+    }
+
+#define SORT_MOVE(name, kind, rows, n, left, each, threads) \
+    KERNEL(threads) name(POINTER(const bits_##kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+        ROW_TILE(kind, rows, n, left, each, threads) \
+        COMMON u32 keys[each * threads], starts[256], firsts[256]; \
+        for (int i = THREAD; i < 256; i += threads) firsts[i] = table[i * (blocks + 1) + blocks]; \
+        PLACE_WORDS(each, threads, number, if (OWN_WARP == 1) SUM_COUNTS(firsts)) \
+        EVERY(e, each) keys[places[e]] = words[e]; \
+        for (int i = THREAD; i < 256; i += threads) \
+            firsts[i] += table[i * (blocks + 1) + tile] - starts[i]; \
+        BARRIER; \
+        u32 to[each]; \
+        EVERY(e, each) { \
+            words[e] = keys[KEY_OF(e, each)]; \
+            to[e] = firsts[BYTE_OF(words[e], number)] + KEY_OF(e, each); \
         } \
         BARRIER; \
-        UNROLL for (int e = 0; e < each; e++) { \
-            const int i = THREAD + e * threads; \
-            if (i >= count) continue; \
-            int place; \
-            const kind own = keys[i]; \
-            PLACE_OF(place, i, own, 0, lefts, count); \
-            p1[row + at + place] = from[e]; \
+        EVERY(e, each) keys[places[e]] = from[e]; \
+        BARRIER; \
+        GLOBAL i64 *moved = left / 3 % 2 ? p2 : p1; \
+        EVERY(e, each) { \
+            if (KEY_OF(e, each) >= count) continue; \
+            const u32 place = keys[KEY_OF(e, each)]; \
+            const bool last = left == 0; \
+            if (number == 3 && !last) words[e] = (u64)ordered_##kind(p0[row + place]) >> 32; \
+            moved[row + to[e]] = last ? place : (u64)words[e] << 32 | place; \
         } \
     }

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from lamina.codegen.base import Accumulation, Point, Run, Segment, Value
-from lamina.codegen.c import ELEMENTS, KERNELS, CPrinter, prelude
+from lamina.codegen.c import KERNELS, CPrinter, prelude
+from lamina.dtypes import SHORT
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node
@@ -25,7 +26,7 @@ from lamina.runtime.buffer import Launch, Map
 
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 1024  # threads that share a row; half of them share a long loop
-KEYS, RUN = 4, 2048  # that a thread sorts, and a block
+KEYS, RUN = 16, 4096  # that a thread sorts, and a block
 FEW = 8  # results that are computed before they are stored: registers are full
 
 
@@ -145,10 +146,12 @@ def print_program(
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
             threads = _power(-(-nest.length // KEYS), RUN // KEYS)
-            blocks = nest.rows * -(-nest.length // (KEYS * threads))
-            shapes[kernel] = Launch(name, blocks, threads, ())
-            what, kind = "MERGE" if nest.run > RUN else "SORT", ELEMENTS[nest.parameters[0].dtype]
-            text = f"{what}({name}, {kind}, {nest.length}, {nest.run}, {KEYS}, {threads})"
+            each = min(-(-nest.length // threads), KEYS)
+            blocks = -(-nest.length // (each * threads))
+            what = "SORT" + ("_MOVE", "_SUM", "_COUNT")[nest.left % 3] * (blocks > 1)
+            shapes[kernel] = Launch(name, nest.rows * blocks, threads, ())
+            sizes = f"{nest.rows}, {nest.length}, {nest.left}, {each}, {threads}"
+            text = f"{what}({name}, {SHORT[nest.parameters[0].dtype]}, {sizes})"
         else:
             text, shapes[kernel] = printer(nest, name).print_kernel()
         functions.append(text)

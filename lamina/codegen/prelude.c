@@ -64,26 +64,40 @@ INLINE u64 lanes_in(i64 first, i64 size, int step) {
     return from > 63 || to <= 0 ? 0 : (~0ULL << from) & (to > 63 ? ~0ULL : ~(~0ULL << to));
 }
 
-/* A bottom-up merge sort of each row of n keys; NaN comes last. */
+/* The order of each row of n keys: byte by byte of words that are in it, from the last one to the
+   first, but for bytes that all keys share; of few keys, each goes among those before it. */
 
 #define SORT(name, kind, n) \
     KERNEL(name) { \
-        const kind *restrict keys = (kind *)b[0] + chunk * n; \
+        const bits_##kind *restrict keys = (bits_##kind *)b[0] + chunk * n; \
         i64 *from = (i64 *)b[1] + chunk * n, *to = (i64 *)b[2] + chunk * n; \
-        for (i64 i = 0; i < n; i++) from[i] = i; \
-        for (i64 width = 1; width < n; width *= 2) { \
-            for (i64 start = 0; start < n; start += 2 * width) { \
-                const i64 middle = start + width < n ? start + width : n; \
-                const i64 end = start + 2 * width < n ? start + 2 * width : n; \
-                i64 i = start, j = middle; \
-                for (i64 k = start; k < end; k++) { \
-                    _Bool right = i >= middle; \
-                    if (!right && j < end) { \
-                        const kind a = keys[from[i]], c = keys[from[j]]; \
-                        right = c < a || (a != a && c == c); \
-                    } \
-                    to[k] = from[right ? j++ : i++]; \
-                } \
+        if (n < 16 * (i64)sizeof(bits_##kind)) { \
+            for (i64 i = 0, k; i < n; i++) { \
+                const bits_##kind own = ordered_##kind(keys[i]); \
+                for (k = i; k > 0 && own < ordered_##kind(keys[from[k - 1]]); k--) from[k] = from[k - 1]; \
+                from[k] = i; \
+            } \
+            return; \
+        } \
+        i64 counts[sizeof(bits_##kind)][256] = {0}; \
+        for (i64 i = 0; i < n; i++) { \
+            const u64 word = ordered_##kind(keys[i]); \
+            for (u64 byte = 0; byte < sizeof(bits_##kind); byte++) counts[byte][word >> 8 * byte & 255]++; \
+            from[i] = i; \
+        } \
+        for (u64 byte = 0; byte < sizeof(bits_##kind); byte++) { \
+            i64 *places = counts[byte], sum = 0; \
+            _Bool shared = 0; \
+            for (int i = 0; i < 256; i++) { \
+                const i64 count = places[i]; \
+                shared |= count == n; \
+                places[i] = sum; \
+                sum += count; \
+            } \
+            if (shared) continue; \
+            for (i64 i = 0; i < n; i++) { \
+                const u64 word = ordered_##kind(keys[from[i]]); \
+                to[places[word >> 8 * byte & 255]++] = from[i]; \
             } \
             i64 *swap = from; from = to; to = swap; \
         } \

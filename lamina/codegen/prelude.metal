@@ -19,6 +19,11 @@ typedef uchar u8; typedef ushort u16; typedef uint u32; typedef ulong u64; typed
 #define BARRIER threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup)
 #define COMMON threadgroup
 #define UNROLL _Pragma("clang loop unroll_count(4)")
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#define WARP_BARRIER simdgroup_barrier(mem_flags::mem_threadgroup)
+#define BALLOT(holds) u32(u64(simd_ballot(holds)))
+#define HELD(x, lane) simd_shuffle(x, u16(lane))
+#define ONES(word) popcount(word)
 #define ALIGNED(kind, number, written)
 #define BITS(From, To, x) as_type<To>((From)(x))
 #define BUILTIN(name) name

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lamina.dtypes import accumulator
 from lamina.errors import VerifyError
 from lamina.fuse.program import Launch, Program
 from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce, scan
@@ -68,7 +69,8 @@ def difference(
         for launch in chain:
             at = dict(zip(launch.kernel.block_axes, block, strict=True))
             run_kernel(launch.kernel, [before[slot] for slot in launch.slots], at)
-    for kernel, slots in ((launch.kernel, launch.slots) for launch in chain):
+    done = (one for one in chain if not getattr(one.kernel, "left", 0))  # as an order in the end is
+    for kernel, slots in ((launch.kernel, launch.slots) for launch in done):
         stores = () if isinstance(kernel, SortKernel) else kernel.stores
         for number in {store.parameter for store in stores} or {1}:  # where a sort has its order
             values = [store.value for store in stores if store.parameter == number]
@@ -108,10 +110,9 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None 
     `at`; what is computed is computed before anything is written. Raises VerifyError for an index
     outside its parameter."""
     if isinstance(kernel, SortKernel):
-        keys, order = (one.reshape(-1, kernel.length) for one in arrays[:2])
-        for first in range(0, kernel.length, kernel.run):
-            run = slice(first, first + kernel.run)
-            order[:, run] = first + np.argsort(keys[:, run], stable=True)
+        keys = arrays[0].astype(accumulator(kernel.parameters[0].dtype).numpy)
+        rows = keys.reshape(-1, kernel.length)
+        arrays[1][:] = np.argsort(rows, stable=True).reshape(-1)
         return
     ready = [(store, *_elements(store, arrays, at or {})) for store in kernel.stores]
     for store, places, elements in ready:

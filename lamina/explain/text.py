@@ -50,7 +50,7 @@ def kernel_text(kernel: AnyKernel) -> str:
         for number, one in enumerate(kernel.parameters)
     )
     if isinstance(kernel, SortKernel):
-        size = f"{kernel.rows} rows of {kernel.length}, in runs of {kernel.run}"
+        size = f"{kernel.rows} rows of {kernel.length}, {kernel.left} kernels left"
         return f"sort {parameters}\n  {size}"
     names: dict[Node, str] = {}
     lines = [f"kernel {parameters}"]

@@ -57,7 +57,7 @@ class Memory(NamedTuple):
     in_blocks: bool = True  # chains of kernels run in blocks of rows
     tiles: bool = False  # products read neighbours, and know what pads them
     cost: int = 12  # of what a second user reads rather than computes again
-    run: int = 0  # keys that one kernel sorts, so that others have runs to merge; 0: all of a row
+    run: int = 0  # keys that a block sorts; more are sorted byte by byte; 0: all of a row
     pitch: int = 0  # bytes; the rows of large scratch are multiples apart, see `_in_memory`
     nested: Callable[[Any], object] | None = None  # does a kernel gain by products inside sums?
 

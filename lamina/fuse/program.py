@@ -158,7 +158,11 @@ class _Builder:
         read = [self.home(node, group) for _, node in group.parameters.values()]
         places = [self.home(node, group) if target is None else target for node in stored]
         if sorts := group.first.op is Op.ARGSORT:
-            places.append(self.slot("scratch", group.first))
+            *around, length = group.first.shape
+            blocks = -(-length // (self.memory.run or length or 1))
+            counts = 128 * (blocks + 1) * (blocks > 1)  # 256 of 32 bits for each block, and sums
+            held = prod(around), length + counts
+            places.append(self.slot("scratch", group.first, 0, held))
         slots = tuple(dict.fromkeys([*read, *places]))
         found = ((self.slots[slot], slot in places) for slot in slots)
         parameters = tuple(
@@ -173,16 +177,14 @@ class _Builder:
             kernel = Kernel(parameters, stores, len(group.row_axes), len(group.blocks))
             kernels: list[AnyKernel] = [kernel]
             if sorts:
-                *around, length = group.first.shape
-                run = self.memory.run or length
-                doubled = range(((length - 1) // run).bit_length() + 1)  # as kernels merge two runs
-                kernels = [SortKernel(parameters, prod(around), length, run << i) for i in doubled]
+                steps = range(3 * parameters[0].dtype.itemsize if blocks > 1 else 1)
+                sizes = prod(around), length
+                kernels = [SortKernel(parameters, *sizes, left) for left in reversed(steps)]
             elif group.inner and self.memory.nested and not self.memory.nested(kernel):
                 self.kept |= group.inner
-            for left, one in enumerate(kernels, 1 - len(kernels)):
-                turned = (slots[0], *slots[:0:-1]) if left % 2 else slots  # the last has the result
-                self.found[-1].append(Launch(one, turned))
-                if left:
+            for one in kernels:
+                self.found[-1].append(Launch(one, slots))
+                if sorts:
                     self.found.append([])
 
     def _place(self, kind: str) -> int:

@@ -87,13 +87,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class SortKernel:
-    """The stable ascending order of each `run` elements of `rows` rows of `length`; if kernels sort
-    rows bit by bit, that of each half run is in the scratch."""
+    """The stable ascending order of `rows` rows of `length` keys, or what one of several kernels
+    does for it, of which `left` come after: what the last one leaves is the order."""
 
-    parameters: tuple[Parameter, ...]  # the keys, their int64 order, int64 scratch of its size
+    parameters: tuple[Parameter, ...]  # the keys, their int64 order, int64 scratch
     rows: int
     length: int
-    run: int
+    left: int
     block_axes: ClassVar[tuple[Node, ...]] = ()
     carries: ClassVar[bool] = False
 

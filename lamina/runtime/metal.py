@@ -111,7 +111,7 @@ def _kernel_at(log: str, source: str) -> str:
     """The kernel that the first complaint of a compiler is about."""
     line = re.search(r":(\d+):\d+: error: ", log)
     above = source.splitlines()[: int(line[1])] if line else []
-    heads = re.findall(r"(?m)^(?:KERNEL\(\d+\) |SORT\(|MERGE\()(\w+)", "\n".join(above))
+    heads = re.findall(r"(?m)^(?:KERNEL\(\d+\) |SORT\w*\()(\w+)", "\n".join(above))
     return f"kernel {heads[-1]}" if heads else "the prelude"
 
 

@@ -3,7 +3,7 @@ have indices in place of movement: here is only what changes how kernels are mad
 
 from math import gcd
 
-from lamina.dtypes import accumulator, bool_, float32, int64, uint8
+from lamina.dtypes import float32, int64
 from lamina.ir import build
 from lamina.ir.monoids import ADD, COMPLEX_MUL
 from lamina.ir.node import Node
@@ -83,14 +83,6 @@ MOVEMENT = RuleSet("movement", [reshape, pad, permute, reduce_single, scatter_on
 # Rules that come last, before kernels are made.
 
 
-@on(Op.ARGSORT)
-def sort_wide_keys(node: Node) -> Node | None:
-    """A sort compares keys as they are stored; small floats are in order in float32 as well."""
-    keys = node.src[0]
-    wide = uint8 if keys.dtype is bool_ else accumulator(keys.dtype)
-    return Node(Op.ARGSORT, (build.cast(keys, wide),))
-
-
 @on(Op.SCATTER)
 def scatter_into_float32(node: Node) -> Node | None:
     """A scatter combines with what is stored: in float32, rounded once."""
@@ -144,4 +136,4 @@ def scan_in_parts(node: Node) -> Node | None:
     return build.slice_axis(build.reshape(whole, padded.shape), axis, 0, shape[axis])
 
 
-PREPARE = RuleSet("prepare", [sort_wide_keys, scatter_into_float32, reduce_in_parts, scan_in_parts])
+PREPARE = RuleSet("prepare", [scatter_into_float32, reduce_in_parts, scan_in_parts])

@@ -90,6 +90,7 @@ FAMILIES: dict[str, Callable[[], Node]] = {
     "pairs": pairs,
     "casts": casts,
     "functions": functions,
+    "sort of long rows": lambda: Node(Op.ARGSORT, (leaf(0, (3, 50257), dtypes.float16),)),
     "maximum of bools": lambda: build.reduce(MAX, [1], leaf(0, (64, 200), dtypes.bool_)),
 }
 
@@ -280,7 +281,8 @@ def assembly(text: str) -> str:
 
 @pytest.mark.usefixtures("nvrtc")
 def test_kernels_wait_for_others_before_they_read_or_write() -> None:
-    texts = [compiled(FAMILIES[name]()).text for name in ("transpose", "argsort")]
+    names = ("transpose", "argsort", "sort of long rows")
+    texts = [compiled(FAMILIES[name]()).text for name in names]
     texts += [test_tiles.planned(512, 512, 512, dtype).text for dtype in FLOATS[1:3]]
     texts.append(test_nested.planned(test_nested.SIZES[0], dtypes.bfloat16, True).text)
     for kernel in (one for text in texts for one in assembly(text).split(".entry ")[1:]):

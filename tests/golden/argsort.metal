@@ -21,4 +21,4 @@ KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         p1[a2] = t2;
     }
 }
-SORT(sort1_64x100, f32, 100, 2048, 4, 32)
+SORT(sort1_64x100, f32, 64, 100, 0, 4, 32)

@@ -42,12 +42,12 @@ def test_a_good_kernel_passes() -> None:
     verify_kernel(kernel(value=load(FLAT, parameter=1)))
     verify_kernel(kernel(index=ix.scale(FLAT, 1, 1), condition=ix.inside(ix.scale(FLAT, 1, 1), 32)))
     verify_kernel(kernel(index=COLUMN, condition=ix.inside(ROW, 1)))
-    verify_kernel(SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4, 4))
+    verify_kernel(SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4, 0))
 
 
 LONG = ix.axis(0, 99)
 NARROW = Store(1, ROW, load(ROW), (ROW,))
-SORT = SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4, 4)
+SORT = SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 4, 0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from lamina import pipeline
 from lamina.codegen import gpu
-from lamina.dtypes import bfloat16, float16, float32, int64
+from lamina.dtypes import bfloat16, float16, float32, int64, uint16
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, MAX
@@ -64,6 +64,7 @@ FAMILIES: dict[str, Node] = {
     "scan": Node(Op.SCAN, (matrix(0),), Reduce(ADD, (1,))),
     "scatter": added(),
     "argsort": Node(Op.ARGSORT, (matrix(1),)),
+    "argsort of long rows": Node(Op.ARGSORT, (leaf(9, (2, 2500), uint16),)),
 }
 
 
@@ -83,6 +84,9 @@ def prepared(*sinks: Node) -> Prepared:
     with pytest.MonkeyPatch.context() as patch:
         for limit in ("BLOCK", "LONGEST_BLOCK"):
             patch.setattr(gpu, limit, TSAN_THREADS)
+        patch.setattr(gpu, "RUN", gpu.KEYS * TSAN_THREADS)
+        metal = pipeline.METAL._replace(memory=pipeline.OF_GPUS._replace(run=gpu.RUN))
+        patch.setitem(pipeline.BACKENDS, "metal", metal)
         settings = replace(current(), device="metal")
         planned = pipeline.compile_source(sinks, settings)
     rng, inputs = np.random.default_rng(0), {}

@@ -186,11 +186,20 @@ def test_attention() -> None:
     on_both(run, *(values(2, 2, 20, 8 + i)[..., :8] for i in range(3)))
 
 
-@pytest.mark.parametrize("length", [2, 33, 700, 2049, 5000])
-def test_sorts_are_stable(length: int) -> None:
-    x = np.random.default_rng(length).integers(0, 20, (3, length)).astype(np.float32)
-    x[:, ::7] = np.nan
-    same(lm.argsort(Tensor(x), axis=1), x.argsort(1, kind="stable"))
+@pytest.mark.parametrize(
+    ("dtype", "length"),
+    [*itertools.product((dtypes.float32, dtypes.int64), (1, 2, 33, 700, 4096)),
+     *((one, 300) for one in DTYPES), (dtypes.float32, 9000), (dtypes.int64, 4097),
+     (dtypes.bfloat16, 5000), (dtypes.bool_, 5000)],
+)  # fmt: skip
+def test_sorts_are_stable(dtype: DType, length: int) -> None:
+    random = np.random.default_rng(length)
+    x = random.integers(0, 256, (3, length * dtype.itemsize), np.uint8)
+    x = (x % 2 if dtype is dtypes.bool_ else x).view(dtype.numpy)
+    if dtype.is_float:
+        x[:, ::7], x[:, 1::7], x[:, 2::7], x[:, 3::7] = np.nan, 0.0, -0.0, -1.0
+    comparable = x.astype(np.float32) if dtype.is_small else x
+    same(lm.argsort(Tensor(x), axis=1), comparable.argsort(1, kind="stable"))
 
 
 def test_draws_are_those_of_the_cpu() -> None:
