@@ -81,6 +81,8 @@ LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
 /* The bits of the keys of a sort, as words that are in the order of the keys: -0 is 0, and NaN, of
    which only the bits are greater than `most`, comes last. */
 
+#define KEY_BITS(kind) bits_##kind
+#define KEY_ORDER(kind, x) ordered_##kind(x)
 #define ORDER(kind, U, ...) \
     typedef U bits_##kind; \
     INLINE U ordered_##kind(U x) { return __VA_ARGS__; }

@@ -2,8 +2,10 @@
    the dialect, which has types (`i8` to `f64`) and casts of halves; KERNEL, POINTER and PLACE, of which
    the head of a kernel consists, and FOLLOW, which comes before it reads or writes anything; THREAD,
    BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, COMMON, INLINE, BITS and BUILTIN, as they are used here, in
-   kernels and in `arithmetic.c`; and REDUCE, a loop over steps in each of which `exchange` gives what another
-   of a row's threads has, until a thread had what all have. */
+   kernels and in `arithmetic.c`; REDUCE, a loop over steps in each of which `exchange` gives what another
+   of a row's threads has, until a thread had what all have; and for sorts UNROLLED, of whole loops,
+   WARP_BARRIER, BALLOT, which has a bit for each lane, HELD, what another lane has, ONES, how many bits
+   are set, and ADD_ONE to what a block shares. */
 
 #define SCRATCH /* of each thread */
 #define EACH_BLOCK(word, threads, workers) FOLLOW; const word worker = BLOCK
@@ -43,8 +45,8 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
 
 /* Sorts of rows of n keys go by the bytes of words that are in the order of the keys, from the last
    byte to the first: where a key goes is how many have a lesser byte, or the same one further ahead.
-   Each of a block's warps has `each` times 32 keys, the lanes side by
-   side; where a row ends before, words of ones, which stay behind it, take the place of keys. */
+   Each of a block's warps has `each` times 32 keys, those of its lanes side by side. Where a row ends
+   before, words of ones, which stay behind it, take the place of keys. */
 
 #define LANE (THREAD % 32)
 #define OWN_WARP (THREAD / 32)
@@ -112,22 +114,35 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
         places[e] += starts[byte] + counts[OWN_WARP][byte]; \
     }
 
-/* A row that a block holds. */
+/* A row that a block holds; in a short one each key is compared with all others. */
 #define SORT(name, kind, rows, n, left, each, threads) \
-    KERNEL(threads) name(POINTER(const bits_##kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+    KERNEL(threads) name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
         FOLLOW; \
         COMMON u32 keys[each * threads], starts[256]; \
         COMMON u16 order[each * threads], counts[threads / 32][256]; \
+        COMMON KEY_BITS(kind) few[64]; \
         const i64 row = BLOCK * (i64)n; \
+        if (n <= 64) { \
+            for (int i = THREAD; i < n; i += threads) few[i] = KEY_ORDER(kind, p0[row + i]); \
+            BARRIER; \
+            for (int i = THREAD; i < n; i += threads) { \
+                const KEY_BITS(kind) own = few[i]; \
+                int place = 0; \
+                UNROLL for (int other = 0; other < n; other++) \
+                    place += few[other] < own || (few[other] == own && other < i); \
+                p1[row + place] = i; \
+            } \
+            return; \
+        } \
         u32 words[each], places[each], from[each]; \
         EVERY(e, each) { \
             from[e] = KEY_OF(e, each); \
-            words[e] = from[e] < n ? (u32)ordered_##kind(p0[row + from[e]]) : ~0u; \
+            words[e] = from[e] < n ? (u32)KEY_ORDER(kind, p0[row + from[e]]) : ~0u; \
         } \
-        _Pragma("unroll 1") for (int number = 0; number < (int)sizeof(bits_##kind); number++) { \
+        _Pragma("unroll 1") for (int number = 0; number < (int)sizeof(KEY_BITS(kind)); number++) { \
             if (number == 4) \
                 EVERY(e, each) \
-                    words[e] = from[e] < n ? (u32)((u64)ordered_##kind(p0[row + from[e]]) >> 32) : ~0u; \
+                    words[e] = from[e] < n ? (u32)((u64)KEY_ORDER(kind, p0[row + from[e]]) >> 32) : ~0u; \
             PLACE_WORDS(each, threads, number, ) \
             EVERY(e, each) keys[places[e]] = words[e], order[places[e]] = from[e]; \
             BARRIER; \
@@ -144,18 +159,17 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
 #define ROW_TILE(kind, rows, n, left, each, threads) \
     FOLLOW; \
     static_assert((n) - 1 <= 0xFFFFFFFF, "a place in a row has 32 bits"); \
-    COMMON u16 counts[threads / 32][256]; \
-    const int number = (int)sizeof(bits_##kind) - 1 - left / 3; \
+    const int number = (int)sizeof(KEY_BITS(kind)) - 1 - left / 3; \
     const int blocks = ((n) - 1) / (each * threads) + 1, tile = BLOCK % blocks; \
     const i64 row = BLOCK / blocks * (i64)n, start = tile * (i64)(each * threads); \
     const int count = min((i64)(each * threads), (i64)n - start); \
     GLOBAL u32 *table = (GLOBAL u32 *)(p2 + rows * (i64)n) + BLOCK / blocks * (blocks + 1ul) * 256; \
     GLOBAL const i64 *pairs = left / 3 % 2 ? p1 : p2; \
-    u32 words[each], places[each], from[each]; \
+    u32 words[each], from[each]; \
     EVERY(e, each) { \
         const int i = KEY_OF(e, each); \
         from[e] = start + i, words[e] = ~0u; \
-        if (i < count && number == 0) words[e] = ordered_##kind(p0[row + start + i]); \
+        if (i < count && number == 0) words[e] = KEY_ORDER(kind, p0[row + start + i]); \
         if (i < count && number != 0) { \
             const u64 pair = pairs[row + start + i]; \
             from[e] = pair, words[e] = pair >> 32; \
@@ -163,19 +177,18 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
     }
 
 #define SORT_COUNT(name, kind, rows, n, left, each, threads) \
-    KERNEL(threads) name(POINTER(const bits_##kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
-        ROW_TILE(kind, rows, n, left, each, threads) \
-        COUNT_BYTES(each, number) \
+    KERNEL(threads) name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+        COMMON u32 counts[256]; \
+        for (int i = THREAD; i < 256; i += threads) counts[i] = 0; \
         BARRIER; \
-        for (int i = THREAD; i < 256; i += threads) { \
-            u32 sum = 0; \
-            EVERY(warp, threads / 32) sum += counts[warp][i]; \
-            table[i * (blocks + 1) + tile] = sum; \
-        } \
+        ROW_TILE(kind, rows, n, left, each, threads) \
+        EVERY(e, each) ADD_ONE(counts[BYTE_OF(words[e], number)]); \
+        BARRIER; \
+        for (int i = THREAD; i < 256; i += threads) table[i * (blocks + 1) + tile] = counts[i]; \
     }
 
 #define SORT_SUM(name, kind, rows, n, left, each, threads) \
-    KERNEL(threads) name(POINTER(const bits_##kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+    KERNEL(threads) name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
         FOLLOW; \
         const int blocks = ((n) - 1) / (each * threads) + 1; \
         int line = BLOCK % blocks * (threads / 32) + OWN_WARP; \
@@ -198,9 +211,11 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
     }
 
 #define SORT_MOVE(name, kind, rows, n, left, each, threads) \
-    KERNEL(threads) name(POINTER(const bits_##kind, 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+    KERNEL(threads) name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
         ROW_TILE(kind, rows, n, left, each, threads) \
         COMMON u32 keys[each * threads], starts[256], firsts[256]; \
+        COMMON u16 counts[threads / 32][256]; \
+        u32 places[each]; \
         for (int i = THREAD; i < 256; i += threads) firsts[i] = table[i * (blocks + 1) + blocks]; \
         PLACE_WORDS(each, threads, number, if (OWN_WARP == 1) SUM_COUNTS(firsts)) \
         EVERY(e, each) keys[places[e]] = words[e]; \
@@ -220,7 +235,7 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
             if (KEY_OF(e, each) >= count) continue; \
             const u32 place = keys[KEY_OF(e, each)]; \
             const bool last = left == 0; \
-            if (number == 3 && !last) words[e] = (u64)ordered_##kind(p0[row + place]) >> 32; \
+            if (number == 3 && !last) words[e] = (u64)KEY_ORDER(kind, p0[row + place]) >> 32; \
             moved[row + to[e]] = last ? place : (u64)words[e] << 32 | place; \
         } \
     }

@@ -69,23 +69,24 @@ INLINE u64 lanes_in(i64 first, i64 size, int step) {
 
 #define SORT(name, kind, n) \
     KERNEL(name) { \
-        const bits_##kind *restrict keys = (bits_##kind *)b[0] + chunk * n; \
+        const KEY_BITS(kind) *restrict keys = (KEY_BITS(kind) *)b[0] + chunk * n; \
         i64 *from = (i64 *)b[1] + chunk * n, *to = (i64 *)b[2] + chunk * n; \
-        if (n < 16 * (i64)sizeof(bits_##kind)) { \
+        if (n < 16 * (i64)sizeof(KEY_BITS(kind))) { \
             for (i64 i = 0, k; i < n; i++) { \
-                const bits_##kind own = ordered_##kind(keys[i]); \
-                for (k = i; k > 0 && own < ordered_##kind(keys[from[k - 1]]); k--) from[k] = from[k - 1]; \
+                const KEY_BITS(kind) own = KEY_ORDER(kind, keys[i]); \
+                for (k = i; k > 0 && own < KEY_ORDER(kind, keys[from[k - 1]]); k--) from[k] = from[k - 1]; \
                 from[k] = i; \
             } \
             return; \
         } \
-        i64 counts[sizeof(bits_##kind)][256] = {0}; \
+        i64 counts[sizeof(KEY_BITS(kind))][256] = {0}; \
         for (i64 i = 0; i < n; i++) { \
-            const u64 word = ordered_##kind(keys[i]); \
-            for (u64 byte = 0; byte < sizeof(bits_##kind); byte++) counts[byte][word >> 8 * byte & 255]++; \
+            const u64 word = KEY_ORDER(kind, keys[i]); \
+            for (u64 byte = 0; byte < sizeof(KEY_BITS(kind)); byte++) \
+                counts[byte][word >> 8 * byte & 255]++; \
             from[i] = i; \
         } \
-        for (u64 byte = 0; byte < sizeof(bits_##kind); byte++) { \
+        for (u64 byte = 0; byte < sizeof(KEY_BITS(kind)); byte++) { \
             i64 *places = counts[byte], sum = 0; \
             _Bool shared = 0; \
             for (int i = 0; i < 256; i++) { \
@@ -96,7 +97,7 @@ INLINE u64 lanes_in(i64 first, i64 size, int step) {
             } \
             if (shared) continue; \
             for (i64 i = 0; i < n; i++) { \
-                const u64 word = ordered_##kind(keys[from[i]]); \
+                const u64 word = KEY_ORDER(kind, keys[from[i]]); \
                 to[places[word >> 8 * byte & 255]++] = from[i]; \
             } \
             i64 *swap = from; from = to; to = swap; \

@@ -18,6 +18,7 @@ typedef unsigned long long u64; typedef float f32; typedef double f64; typedef b
 #define BALLOT(holds) __ballot_sync(~0u, holds)
 #define HELD(x, lane) __shfl_sync(~0u, x, lane)
 #define ONES(word) __popc(word)
+#define ADD_ONE(count) atomicAdd(&count, 1)
 #define ALIGNED(kind, number, written) \
     p##number = kept<written>(p##number); __builtin_assume(((u64)p##number & 15) == 0)
 /* Where a kernel begins, while others end: these have ended, and what they wrote is there. */

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lamina.dtypes import int64
+from lamina import dtypes
+from lamina.dtypes import DType, int64
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from lamina.tensor import reduction as sorting
 from lamina.tensor.core import Tensor
@@ -46,6 +47,19 @@ def test_descending_is_stable(x: Array, data: Any) -> None:
     a, b = (np.moveaxis(one, axis, -1) for one in (values, order))
     same = (a[..., 1:] == a[..., :-1]) | ((a[..., 1:] != a[..., 1:]) & (a[..., :-1] != a[..., :-1]))
     assert np.all(b[..., 1:][same] > b[..., :-1][same])
+
+
+@pytest.mark.parametrize("dtype", [one for one in dtypes.ALL if not one.is_complex])
+def test_every_bit_of_a_key_counts(dtype: DType) -> None:
+    for length in (1, 31, 300):  # few are compared, many counted
+        x = np.random.default_rng(length).integers(0, 256, (3, length * dtype.itemsize), np.uint8)
+        x = (x % 2 if dtype is dtypes.bool_ else x).view(dtype.numpy)
+        x[:, ::3] = x[:, :1]
+        if dtype.is_float:
+            x[:, 1::9], x[:, 2::9], x[:, 3::9], x[:, 4::9] = np.nan, 0.0, -0.0, -np.inf
+        order = sorting.argsort(Tensor(x), axis=1).numpy()
+        comparable = x.astype(np.float32) if dtype.is_small else x
+        np.testing.assert_array_equal(order, comparable.argsort(1, stable=True))
 
 
 def test_sort_has_a_derivative() -> None:
