@@ -137,12 +137,15 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
         u32 words[each], places[each], from[each]; \
         EVERY(e, each) { \
             from[e] = KEY_OF(e, each); \
-            words[e] = from[e] < n ? (u32)KEY_ORDER(kind, p0[row + from[e]]) : ~0u; \
+            const u32 word = KEY_ORDER(kind, p0[row + min((int)from[e], n - 1)]); \
+            words[e] = from[e] < n ? word : ~0u; \
         } \
         _Pragma("unroll 1") for (int number = 0; number < (int)sizeof(KEY_BITS(kind)); number++) { \
             if (number == 4) \
-                EVERY(e, each) \
-                    words[e] = from[e] < n ? (u32)((u64)KEY_ORDER(kind, p0[row + from[e]]) >> 32) : ~0u; \
+                EVERY(e, each) { \
+                    const u64 word = KEY_ORDER(kind, p0[row + min((int)from[e], n - 1)]); \
+                    words[e] = from[e] < n ? (u32)(word >> 32) : ~0u; \
+                } \
             PLACE_WORDS(each, threads, number, ) \
             EVERY(e, each) keys[places[e]] = words[e], order[places[e]] = from[e]; \
             BARRIER; \
@@ -167,13 +170,11 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
     GLOBAL const i64 *pairs = left / 3 % 2 ? p1 : p2; \
     u32 words[each], from[each]; \
     EVERY(e, each) { \
-        const int i = KEY_OF(e, each); \
-        from[e] = start + i, words[e] = ~0u; \
-        if (i < count && number == 0) words[e] = KEY_ORDER(kind, p0[row + start + i]); \
-        if (i < count && number != 0) { \
-            const u64 pair = pairs[row + start + i]; \
-            from[e] = pair, words[e] = pair >> 32; \
-        } \
+        const int i = min(KEY_OF(e, each), count - 1); /* no branches around what is read */ \
+        const u64 pair = number == 0 ? 0 : pairs[row + start + i]; \
+        const u32 word = number == 0 ? (u32)KEY_ORDER(kind, p0[row + start + i]) : (u32)(pair >> 32); \
+        from[e] = number == 0 ? (u32)(start + i) : (u32)pair; \
+        words[e] = i == KEY_OF(e, each) ? word : ~0u; \
     }
 
 #define SORT_COUNT(name, kind, rows, n, left, each, threads) \
@@ -191,15 +192,16 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
     KERNEL(threads) name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
         FOLLOW; \
         const int blocks = ((n) - 1) / (each * threads) + 1; \
+        const int together = blocks > 32 * 31 ? 32 : (blocks + 31) / 32; \
         int line = BLOCK % blocks * (threads / 32) + OWN_WARP; \
         for (; line < 256; line += blocks * (threads / 32)) { \
             GLOBAL u32 *table = (GLOBAL u32 *)(p2 + rows * (i64)n) \
                 + (BLOCK / blocks * 256ul + line) * (blocks + 1); \
             u32 before = 0; \
-            for (int first = LANE; first - (int)LANE < blocks; first += 8 * 32) { \
-                u32 own[8]; \
-                EVERY(i, 8) own[i] = first + i * 32 < blocks ? table[first + i * 32] : 0; \
-                EVERY(i, 8) { \
+            for (int first = LANE; first - (int)LANE < blocks; first += together * 32) { \
+                u32 own[together]; \
+                EVERY(i, together) own[i] = first + i * 32 < blocks ? table[first + i * 32] : 0; \
+                EVERY(i, together) { \
                     u32 sum = own[i]; \
                     SUM_LANES(sum) \
                     if (first + i * 32 < blocks) table[first + i * 32] = before + sum - own[i]; \
@@ -211,7 +213,8 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
     }
 
 #define SORT_MOVE(name, kind, rows, n, left, each, threads) \
-    KERNEL(threads) name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
+    KERNEL(threads, 768 / threads) \
+    name(POINTER(const KEY_BITS(kind), 0), POINTER(i64, 1), POINTER(i64, 2) PLACE) { \
         ROW_TILE(kind, rows, n, left, each, threads) \
         COMMON u32 keys[each * threads], starts[256], firsts[256]; \
         COMMON u16 counts[threads / 32][256]; \
@@ -230,12 +233,11 @@ SMALL_FLOAT(f8_e5m2, 2, -14, 0x7C, 0x7E)
         BARRIER; \
         EVERY(e, each) keys[places[e]] = from[e]; \
         BARRIER; \
+        EVERY(e, each) from[e] = keys[KEY_OF(e, each)]; \
+        if (number == 3 && left / 3 > 0) \
+            EVERY(e, each) words[e] = (u64)KEY_ORDER(kind, p0[row + from[e]]) >> 32; \
         GLOBAL i64 *moved = left / 3 % 2 ? p2 : p1; \
-        EVERY(e, each) { \
-            if (KEY_OF(e, each) >= count) continue; \
-            const u32 place = keys[KEY_OF(e, each)]; \
-            const bool last = left == 0; \
-            if (number == 3 && !last) words[e] = (u64)KEY_ORDER(kind, p0[row + place]) >> 32; \
-            moved[row + to[e]] = last ? place : (u64)words[e] << 32 | place; \
-        } \
+        EVERY(e, each) \
+            if (KEY_OF(e, each) < count) \
+                moved[row + to[e]] = left / 3 > 0 ? (u64)words[e] << 32 | from[e] : from[e]; \
     }

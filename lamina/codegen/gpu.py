@@ -26,7 +26,7 @@ from lamina.runtime.buffer import Launch, Map
 
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 1024  # threads that share a row; half of them share a long loop
-KEYS, RUN = 16, 4096  # that a thread sorts, and a block
+KEYS, RUN = 8, 4096  # that a thread sorts, where a block has few, and a block at most
 FEW = 8  # results that are computed before they are stored: registers are full
 
 
@@ -145,8 +145,8 @@ def print_program(
     functions, shapes = list[str](), dict[AnyKernel, Launch]()
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
-            threads = _power(-(-nest.length // KEYS), RUN // KEYS)
-            each = min(-(-nest.length // threads), KEYS)
+            threads = _power(-(-nest.length // KEYS), RUN // (2 * KEYS))
+            each = min(-(-nest.length // threads), 2 * KEYS)
             blocks = -(-nest.length // (each * threads))
             what = "SORT" + ("_MOVE", "_SUM", "_COUNT")[nest.left % 3] * (blocks > 1)
             shapes[kernel] = Launch(name, nest.rows * blocks, threads, ())

@@ -10,7 +10,7 @@ typedef uchar u8; typedef ushort u16; typedef uint u32; typedef ulong u64; typed
 #define INLINE static inline __attribute__((always_inline))
 #define GLOBAL device
 #define FOLLOW
-#define KERNEL(threads) [[max_total_threads_per_threadgroup(threads)]] kernel void
+#define KERNEL(threads, ...) [[max_total_threads_per_threadgroup(threads)]] kernel void
 #define POINTER(kind, number) device kind *p##number [[buffer(number)]]
 #define TABLE(number) constant u64 *addresses [[buffer(number)]]
 #define FROM_TABLE(kind, number, place) device kind *p##number = (device kind *)addresses[place];

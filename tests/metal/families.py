@@ -84,7 +84,7 @@ def prepared(*sinks: Node) -> Prepared:
     with pytest.MonkeyPatch.context() as patch:
         for limit in ("BLOCK", "LONGEST_BLOCK"):
             patch.setattr(gpu, limit, TSAN_THREADS)
-        patch.setattr(gpu, "RUN", gpu.KEYS * TSAN_THREADS)
+        patch.setattr(gpu, "RUN", 2 * gpu.KEYS * TSAN_THREADS)
         metal = pipeline.METAL._replace(memory=pipeline.OF_GPUS._replace(run=gpu.RUN))
         patch.setitem(pipeline.BACKENDS, "metal", metal)
         settings = replace(current(), device="metal")
