@@ -134,7 +134,7 @@ class CPrinter(NestPrinter):
 
     def __init__(self, nest: Nest, name: str, needed: set[tuple[str, int]]) -> None:
         super().__init__(nest)
-        self.function = name
+        self.function, self.opening = name, f"KERNEL({name})"
         self.needed = needed  # of `TEXTS`, and the lanes of vectors
         loops = () if nest.fills else nest.row_loops
         self.carried_over = {*loops} - {*nest.kernel.stores[0].axes}
@@ -278,20 +278,22 @@ class CPrinter(NestPrinter):
                 self.store(store, self.lane(value, lane), one)
             return
         start, dtype = self.index_text(store.index, point), store.value.dtype
-        target = f"p{store.parameter}[{start}]"
+        array, kernel = f"p{store.parameter}", self.nest.kernel
+        target = f"{array}[{start}]"
         if lanes > 1:
             kind = self._vector(ELEMENTS[dtype], lanes)
-            target = f"*({kind}u *)(p{store.parameter} + {start})"
+            target = f"*({kind}u *)({array} + {start})"
         old = self._loaded(target, dtype, lanes)
         if store.monoid is not None:
             (value,) = self.combined(store.monoid, (old,), (value,))
         text = self.widened(value, old)
         if old.mask:
             text = f"({kind})({text}) & 1"
-        kernel, used = self.nest.kernel, store.monoid or store.parameter in self.read
-        once = not (used or kernel.blocks or kernel.stores[1:])
-        large = lanes > 1 and kernel.parameters[store.parameter].nbytes >= UNCACHED
-        line = f"STREAM({target}, {text})" if once and large else f"{target} = {text};"
+        used = store.monoid or store.parameter in self.read or kernel.blocks or kernel.stores[1:]
+        line = f"{target} = {text};"
+        if lanes > 1 and not used and kernel.parameters[store.parameter].nbytes >= UNCACHED:
+            self.opening = f"STREAMING({self.function}, {store.parameter})"
+            line = f"STREAM({kind}u, {array}, {start}, {text})"
         if store.condition is not ix.TRUE:
             line = f"WHERE({self.value(store.condition, point).text}) {{ {line} }}"
         self.line(line)
@@ -321,9 +323,10 @@ class CPrinter(NestPrinter):
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
         pointers, lines = self.arrays()
-        parallel = [axis for axis in self.nest.kernel.row_axes if axis in self.given]
+        parallel = [axis for axis in self.nest.order if axis in self.given]
         lines = [*map("POINTER({});".format, pointers), *lines, *self.indices(parallel, "chunk")]
-        return f"KERNEL({self.function}) {{\n{self.body(lines)}}}", points(parallel)
+        body = self.body(lines)  # which decides how it opens
+        return f"{self.opening} {{\n{body}}}", points(parallel)
 
     def arrays(self) -> tuple[list[str], list[str]]:
         """What macros take of each array in device memory, and the definitions of other arrays."""

@@ -14,11 +14,11 @@ typedef void (*lamina_parallel_fn)(long, void (*)(void **, long), void **);
 
 /* A store of a whole line goes past the caches: what is in memory there need not be read before. */
 #ifdef __AVX512F__
-#define STREAM(target, ...) \
-    if (sizeof(target) < 64 || (u64)&target % 64) target = __VA_ARGS__; \
-    else __asm__("vmovntps %1, %0" : "=m"(target) : "v"(__VA_ARGS__));
+#define STREAM(kind, p, at, ...) \
+    if (sizeof(kind) < 64 || !lines || (at) * sizeof(*p) % 64) *(kind *)(p + (at)) = __VA_ARGS__; \
+    else __asm__("vmovntps %1, %0" : "=m"(*(kind *)(p + (at))) : "v"(__VA_ARGS__));
 #else
-#define STREAM(target, ...) target = __VA_ARGS__;
+#define STREAM(kind, p, at, ...) *(kind *)(p + (at)) = __VA_ARGS__;
 #endif
 
 struct lamina_time { long seconds, nanoseconds; };
@@ -34,6 +34,14 @@ static double lamina_clock(void) {
 
 #define RUN void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds)
 #define KERNEL(name) static void name(void **b, long chunk)
+/* One that streams to an array is compiled twice, so as not to ask at each store where lines begin. */
+#define STREAMING(name, number) \
+    INLINE void name##_by(void **b, long chunk, _Bool lines); \
+    KERNEL(name) { \
+        if ((u64)b[number] % 64) name##_by(b, chunk, 0); \
+        else name##_by(b, chunk, 1); \
+    } \
+    INLINE void name##_by(void **b, long chunk, _Bool lines)
 #define POINTER(kind, number) kind *restrict p##number = b[number]
 /* Of steps that sums are carried over, what the next one reads, and of rows that are read in squares,
    what the next squares do: to the processor, many streams, or some that end too soon to be worth

@@ -16,8 +16,8 @@ KERNEL(fold0_60x70) {
     POINTER(const f32, 1);
     POINTER(const f32, 2);
     POINTER(f32, 3);
-    const i64 a3 = chunk % 3;
-    const i64 a7 = (chunk / 3) % 5;
+    const i64 a7 = chunk % 5;
+    const i64 a3 = (chunk / 5) % 3;
     if (a3 < 2) {
         f32x16 t4 = splat_f32x16(0.0f);
         f32x16 t7 = splat_f32x16(0.0f);
