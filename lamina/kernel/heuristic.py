@@ -284,13 +284,19 @@ def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, in
 
 
 def _turn(plan: Planner, row: Node, across: Node) -> None:
-    """Read squares along `across`, where an operand's neighbours lie, and write lines along `row`,
-    of long rows two at a time; registers turn squares where there is little to compute."""
+    """Read squares along `across`, where an operand's neighbours lie, and write lines along `row`;
+    registers turn squares where there is little to compute. Strips of squares go along together,
+    each ahead of the one before: lines a power of two apart are few places to caches and memory."""
     line = plan.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize
-    long = row.arg.size >= plan.knobs.strip * line  # between which caches see few places
-    outer_row, inner_row = plan.split(row, 2 * line if long else line)
+    even = not (row.arg.size % (plan.knobs.strip * line) or across.arg.size % plan.width)
+    outer_row, inner_row = plan.split(row, line)
     outer, inner = plan.split(across, plan.width)
-    plan.reorder([outer_row, outer, inner, inner_row])
+    order = [outer_row, outer, inner, inner_row]
+    if even:
+        order[0], strip = plan.split(outer_row, plan.knobs.strip)
+        plan.do(moves.Skew(outer.arg.number, strip.arg.number, plan.knobs.unroll))
+        order.insert(2, strip)
+    plan.reorder(order)
     plan.vectorize(inner_row)
     if sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes) <= plan.knobs.unroll:
         plan.bind(inner, "unroll")

@@ -178,6 +178,24 @@ class Fuse(Move):
 
 
 @dataclass(frozen=True)
+class Skew(Move):
+    """Each iteration of `by` begins the loop over `axis`, and goes round its end, `steps` later."""
+
+    axis: int
+    by: int
+    steps: int
+    text = "skew(a{axis}, a{by}, {steps:d})"
+
+    def apply(self, nest: Nest) -> Nest:
+        axis, by = nest.axis(self.axis), nest.axis(self.by)
+        pieces, extent = nest.chain(axis)
+        rows = axis is not by and {axis, by} <= {*nest.kernel.row_axes}
+        self.require(rows and points(pieces) == extent, "these are not two rows, split evenly")
+        _, place = ix.divided(ix.add(axis, ix.scale(by, self.steps)), axis.arg.size)
+        return self.rewalked(nest, {axis: place}, (axis,))
+
+
+@dataclass(frozen=True)
 class Reorder(Move):
     """The order of loops; axes left out keep their place after those named."""
 

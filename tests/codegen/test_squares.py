@@ -169,6 +169,19 @@ def test_what_no_cache_holds_is_streamed(
     assert any("STREAM(" in text for text in texts)
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "bfloat16"])
+@pytest.mark.parametrize(("shape", "skewed"), [((256, 144), True), ((264, 144), False)])
+def test_strips_of_squares_are_at_different_columns(
+    texts: list[str], kind: str, shape: tuple[int, int], skewed: bool
+) -> None:
+    a = (_array(3, *shape) * 40).astype("int32")
+    x = lm.asarray(a).cast(getattr(lm, kind)).realize()
+    texts.clear()
+    found = lm.matrix_transpose(x).contiguous().cast(lm.int32).numpy()
+    np.testing.assert_array_equal(found, a.transpose(0, 2, 1))
+    assert ("mod_i64(" in texts[0]) == skewed
+
+
 def _unaligned(array: np.ndarray, shift: int, memory: object) -> Node:
     """A BUFFER node over `memory`, so many bytes behind a line."""
     start = -(-ctypes.addressof(memory) // 64) * 64 + shift  # type: ignore[arg-type]
