@@ -17,6 +17,7 @@ from lamina.kernel.schedule import (
     Nest,
     Reorder,
     Schedule,
+    Skew,
     Split,
     Stage,
     apply,
@@ -30,11 +31,13 @@ MOST_UNROLLED = 40
 
 
 def random_schedule(rng: random.Random, kernel: Kernel, moves: int = 12) -> Schedule:
-    """Moves drawn at random, those that break an invariant left out; stages come last."""
+    """Moves drawn at random, those that break an invariant left out; stages come last,
+    after skews: where a row runs once, an index may keep nothing of it after one."""
     nest, made = apply(kernel, ()), []
     count, stages = rng.randint(0, moves), rng.randint(0, 3)
     for number in range(count + stages):
-        move = _random_move(rng, nest) if number < count else _random_stage(rng, nest)
+        draw = _random_move if number < count - 2 else _random_skew
+        move = (draw if number < count else _random_stage)(rng, nest)
         try:
             after = move.apply(nest)
             verify_nest(after)
@@ -70,6 +73,12 @@ def _random_move(rng: random.Random, nest: Nest) -> Move:
         rng.shuffle(numbers)
         return Reorder(tuple(numbers[: rng.randint(1, len(numbers))]))
     return Bind(rng.choice(numbers), rng.choice([*BINDINGS, "vector", "parallel"]))
+
+
+def _random_skew(rng: random.Random, nest: Nest) -> Move:
+    several = (axis for axis in nest.kernel.row_axes if axis.arg.size > 1)
+    numbers = [axis.arg.number for axis in several] or [0]
+    return Skew(rng.choice(numbers), rng.choice(numbers), rng.choice([1, 4, 60]))
 
 
 def _random_stage(rng: random.Random, nest: Nest) -> Move:

@@ -291,12 +291,11 @@ def _turn(plan: Planner, row: Node, across: Node) -> None:
     even = not (row.arg.size % (plan.knobs.strip * line) or across.arg.size % plan.width)
     outer_row, inner_row = plan.split(row, line)
     outer, inner = plan.split(across, plan.width)
-    order = [outer_row, outer, inner, inner_row]
+    strip = outer
     if even:
-        order[0], strip = plan.split(outer_row, plan.knobs.strip)
+        outer_row, strip = plan.split(outer_row, plan.knobs.strip)
         plan.do(moves.Skew(outer.arg.number, strip.arg.number, plan.knobs.unroll))
-        order.insert(2, strip)
-    plan.reorder(order)
+    plan.reorder([outer_row, outer, strip, inner, inner_row])
     plan.vectorize(inner_row)
     if sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes) <= plan.knobs.unroll:
         plan.bind(inner, "unroll")

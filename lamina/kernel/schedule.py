@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 from lamina.dtypes import int8, int32, int64, uint8
 from lamina.errors import FormatError
@@ -88,10 +88,14 @@ class Nest:
         return axes[number]
 
 
+@dataclass_transform(frozen_default=True)
 class Move:
     """One step of a schedule: data, how it reads as text, and what it does to a nest."""
 
     text: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     def __str__(self) -> str:
         return self.text.format(**vars(self))
@@ -128,7 +132,6 @@ class Move:
         return replace(nest, kernel=kernel, order=_swapped(nest.order, old, new))
 
 
-@dataclass(frozen=True)
 class Split(Move):
     """Axis `axis` becomes ``outer * factor + inner``; a ragged end gets a nest of its own."""
 
@@ -152,7 +155,6 @@ class Split(Move):
         return replace(self.rewalked(nest, index, (outer, inner)), chains=(*others, longer))
 
 
-@dataclass(frozen=True)
 class Fuse(Move):
     """Axes `first` and `second` become one, walked as ``first * size of second + second``."""
 
@@ -177,9 +179,9 @@ class Fuse(Move):
         return fused
 
 
-@dataclass(frozen=True)
 class Skew(Move):
-    """Each iteration of `by` begins the loop over `axis`, and goes round its end, `steps` later."""
+    """Each iteration of `by` begins the loop over `axis`, and goes round its end, `steps` later;
+    no index walks it and what it was split from as one again."""
 
     axis: int
     by: int
@@ -188,14 +190,14 @@ class Skew(Move):
 
     def apply(self, nest: Nest) -> Nest:
         axis, by = nest.axis(self.axis), nest.axis(self.by)
-        pieces, extent = nest.chain(axis)
-        rows = axis is not by and {axis, by} <= {*nest.kernel.row_axes}
-        self.require(rows and points(pieces) == extent, "these are not two rows, split evenly")
+        rows, chain = {*nest.kernel.row_axes}, nest.chain(axis)
+        even = points(chain.pieces) == chain.extent and axis is not by and {axis, by} <= rows
+        self.require(even, "these are not two rows, split evenly")
         _, place = ix.divided(ix.add(axis, ix.scale(by, self.steps)), axis.arg.size)
-        return self.rewalked(nest, {axis: place}, (axis,))
+        others = tuple(one for one in nest.chains if one != chain)
+        return replace(self.rewalked(nest, {axis: place}, (axis,)), chains=others)
 
 
-@dataclass(frozen=True)
 class Reorder(Move):
     """The order of loops; axes left out keep their place after those named."""
 
@@ -210,7 +212,6 @@ class Reorder(Move):
         return replace(nest, order=tuple(dict.fromkeys((*named, *nest.order))))
 
 
-@dataclass(frozen=True)
 class Bind(Move):
     """Who runs `axis`; axes not bound are serial."""
 
@@ -223,7 +224,6 @@ class Bind(Move):
         return replace(nest, binding={**nest.binding, nest.axis(self.axis): self.to})
 
 
-@dataclass(frozen=True)
 class Stage(Move):
     """Keep a value in scratch memory of the thread, for all loops inside the one over `axis`, laid
     out in their order. What comes from reads alone is filled in the body of that loop; what
@@ -258,7 +258,6 @@ class Stage(Move):
         return replace(nest, kernel=kernel, fills=(*nest.fills, fill))
 
 
-@dataclass(frozen=True)
 class Carry(Move):
     """Run the loop over `axis`, one of those of a reduction, outside of the rows that follow in the
     order: the memory of the result carries the sums from one iteration to the next."""
@@ -290,7 +289,6 @@ class Carry(Move):
         return replace(nest, kernel=kernel, chains=ragged)
 
 
-@dataclass(frozen=True)
 class Deal(Move):
     """Deal what is added at places that data say to workers, a power of two of them along a new
     row axis, by the place: each takes its own, in their order."""

@@ -7,7 +7,7 @@ tensor cores and the copy engine of a GPU know this layout as the swizzle of 128
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, count
 from typing import NamedTuple
 
@@ -70,7 +70,6 @@ PRODUCTS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
 class Tensorize(Move):
     """Compute a kernel's only reduction, a sum of products, or nested ones with an atom of the
     table, in blocks of rows and columns beyond whose ends nothing is read or stored. What nested

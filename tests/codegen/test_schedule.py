@@ -25,6 +25,7 @@ from lamina.kernel.schedule import (
     Deal,
     Fuse,
     Reorder,
+    Skew,
     Split,
     Stage,
     apply,
@@ -46,6 +47,7 @@ MOVES = st.one_of(
     st.builds(Stage, NUMBER, NUMBER),
     st.builds(Carry, NUMBER),
     st.builds(Deal, NUMBER, NUMBER),
+    st.builds(Skew, NUMBER, NUMBER, NUMBER),
 )
 
 
@@ -122,6 +124,9 @@ A_READ, B_READ, C_READ = (
         (f"bind(a{ROW}, unroll); split(a{ROW}, 4) -> a7, a8", "the axis is bound"),
         (f"split(a{ROW}, 10) -> a7, a8; split(a8, 4) -> a9, a10", "not split evenly"),
         (f"fuse(a{ROW}, a{COLUMN}) -> a7", "walk the two as one"),
+        (f"skew(a{ROW}, a{ROW}, 4)", "two rows, split evenly"),
+        (f"skew(a{ROW}, a{SUM}, 4)", "two rows, split evenly"),
+        (f"split(a{ROW}, 4) -> a7, a8; skew(a7, a{COLUMN}, 4)", "two rows, split evenly"),
         (f"reorder(a{ROW}, a{ROW})", "named twice"),
         (f"carry(a{SUM})", "no plain reduction"),
         ("deal(4) -> a7", "no store adds"),
@@ -138,6 +143,8 @@ def test_moves_that_do_not_fit(text: str, message: str) -> None:
     "text",
     [
         f"split(a{COLUMN}, 16) -> a7, a8; bind(a8, vector)",
+        f"split(a{COLUMN}, 15) -> a7, a8; skew(a7, a{ROW}, 4); skew(a{ROW}, a8, 2); "
+        "bind(a8, unroll)",
         f"split(a{ROW}, 6) -> a7, a8; bind(a7, parallel); bind(a8, unroll)",
         f"split(a{SUM}, 32) -> a7, a8; split(a8, 8) -> a9, a10; bind(a9, unroll); "
         "bind(a10, vector)",
