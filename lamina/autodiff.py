@@ -285,7 +285,10 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
 
     Source: Griewank and Walther 2008, "Evaluating Derivatives", section 3.2.
     """
-    _check_floats(y, wrt)
+    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
+        if not node.dtype.is_float:
+            advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
+            raise GradientError(f"gradient: {what} is {node.dtype.name}, not a float: {advice}")
     order = toposort([y])
     cone = depends_on(wrt, order)
     found: dict[Node, Node] = {}
@@ -300,13 +303,6 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
             for operand, contribution in _contributions(node, adjoint, live, cone):
                 pending.setdefault(operand, []).append(contribution)
     return [found.get(node) for node in wrt]
-
-
-def _check_floats(y: Node, wrt: Sequence[Node]) -> None:
-    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
-        if not node.dtype.is_float:
-            advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
-            raise GradientError(f"gradient: {what} is {node.dtype.name}, not a float: {advice}")
 
 
 def _checked_seed(y: Node, seed: Node | None) -> Node:

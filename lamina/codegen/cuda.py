@@ -13,7 +13,6 @@ from lamina.codegen.base import Point, Run, Scope, Value, Values
 from lamina.codegen.c import ELEMENTS
 from lamina.codegen.gpu import FEW, GpuPrinter
 from lamina.dtypes import bfloat16, bool_, float32
-from lamina.ir.build import normal_distribution
 from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points, roots_of
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, const
@@ -55,7 +54,8 @@ class CudaPrinter(GpuPrinter):
         if node.dtype is float32 and node not in self.exact:
             if node.op in FASTER:
                 return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
-            if node.op is Op.MUL and node.src[0] is normal_distribution(node.src[1]):
+            *_, x = node.src  # and the normal distribution function of it
+            if node.op is Op.MUL and node.src[0] is Node(Op.ERF, (x * 0.5**0.5,)) * 0.5 + 0.5:
                 return Value(f"short_normal_product({texts[1]})", float32)
         return super().operation(node, operands)
 

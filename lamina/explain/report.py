@@ -28,10 +28,8 @@ class KernelRecord:
 
     def __str__(self) -> str:
         rate = 1e-9 / max(self.seconds, 1e-9)
-        return (
-            f"{self.name:<28} {self.seconds * 1e6:10.1f} us {self.bytes * rate:8.2f} GB/s "
-            f"{self.flops * rate:8.2f} GFLOP/s"
-        )
+        rates = f"{self.bytes * rate:8.2f} GB/s {self.flops * rate:8.2f} GFLOP/s"
+        return f"{self.name:<28} {self.seconds * 1e6:10.1f} us {rates}"
 
 
 @contextmanager

@@ -214,15 +214,12 @@ class KernelGroup:
             self.read_at.setdefault(node, set()).add(index)
             number, _ = self.parameters.setdefault(array_of(node), (len(self.parameters), node))
             return number, self._place(node, index)
-        if index != self.index_of.get(node, index) and not self._same_row(node, index):
-            raise NotFusableError(node)
+        if index != self.index_of.get(node, index):  # at other columns of the same row it may be
+            at = [one for one, size in zip(index, node.shape, strict=True) if size != 1]
+            columns = self.layouts.get(squeezed(node.shape), range(len(at)))
+            if self.row_index != tuple(one for axis, one in enumerate(at) if axis not in columns):
+                raise NotFusableError(node)
         return None
-
-    def _same_row(self, node: Node, index: Index) -> bool:
-        """May a full member be recomputed at other columns of the same row?"""
-        at = [one for one, size in zip(index, node.shape, strict=True) if size != 1]
-        columns = self.layouts.get(squeezed(node.shape), range(len(at)))
-        return self.row_index == tuple(one for axis, one in enumerate(at) if axis not in columns)
 
     def _index(self, shape: Shape) -> tuple[Index, Index]:
         """Where an array of `shape` is computed: its index, and the axes of its loops."""

@@ -101,7 +101,10 @@ class Lowering:
         if op is Op.IOTA:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:
-            return self._gathered(node, index, condition)
+            data, places = node.src
+            at = cast(self.value(places, index, condition), int64)
+            moved = (*index[: node.arg], at, *index[node.arg + 1 :])
+            return self._inside(data, moved, const(0, node.dtype), condition)
         return self._reduced(node, index)
 
     def _moved(self, node: Node, index: Index, condition: Node) -> Node:
@@ -162,12 +165,6 @@ class Lowering:
         parts = tuple(self.value(operand, index, condition) for operand in node.src)
         op = Op.FOLD if node.op is Op.REDUCE else Op.PREFIX
         return Node(op, parts + along, Fold(monoid, part)) if along else parts[part]
-
-    def _gathered(self, node: Node, index: Index, condition: Node) -> Node:
-        data, places = node.src
-        place = cast(self.value(places, index, condition), int64)
-        moved = (*index[: node.arg], place, *index[node.arg + 1 :])
-        return self._inside(data, moved, const(0, node.dtype), condition)
 
 
 def moved_index(node: Node, index: Index) -> Index:

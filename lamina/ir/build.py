@@ -141,8 +141,3 @@ def spread_apart(x: Node, step: Sequence[int]) -> Node:
     after = [count for one in step for count in (0, one - 1)]
     spaced = pad(pairs, (0,) * len(after), after)
     return reshape(spaced, tuple(n * one for n, one in zip(x.shape, step, strict=True)))
-
-
-def normal_distribution(x: Node) -> Node:
-    """The distribution function of the standard normal distribution."""
-    return Node(Op.ERF, (x * 0.5**0.5,)) * 0.5 + 0.5

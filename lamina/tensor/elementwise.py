@@ -12,7 +12,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from lamina.dtypes import DType, bool_, default_float, default_int, float32
 from lamina.errors import ArgumentError, DTypeError
-from lamina.ir.build import cast, expand, full, normal_distribution, select, unary
+from lamina.ir.build import cast, expand, full, select, unary
 from lamina.ir.node import Node, constant_of
 from lamina.ir.ops import Op
 from lamina.tensor import complex_math as cx
@@ -366,7 +366,7 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"gelu: approximate={approximate!r}; it is 'none' or 'tanh'")
     if approximate == "none":
-        return WIDE("gelu", lambda a: normal_distribution(a) * a, x)
+        return WIDE("gelu", lambda a: (Node(Op.ERF, (a * 0.5**0.5,)) * 0.5 + 0.5) * a, x)
     slope = math.sqrt(2 / math.pi) * 2
     return WIDE("gelu", lambda a: a * _sigmoid(a * (a * a * (slope * 0.044715) + slope)), x)
 
