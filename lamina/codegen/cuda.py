@@ -106,7 +106,7 @@ class CudaPrinter(GpuPrinter):
         engine, kind = len(self.maps) == len(tiles) and not self.share, self.nest.product[:3]
         turns = _call(f"{kind}_SHARE", int(engine), self.threads, *sizes, part, self.blocks)
         self.around = "PART", f"; {turns}"
-        self.threads += 4 * WARP * engine  # which bring tiles
+        self.threads = self.width = self.threads + 4 * WARP * engine  # of which four bring tiles
         for number, point in enumerate(mine):
             self._keep(node, point, (Value(f"{sums}[{number}]", float32),))
         sides = [(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))

@@ -101,7 +101,7 @@ class GpuPrinter(CPrinter):
         alone = self.cooperates and self.threads > self.width and not inside
         if not own and (alone or self.guard):
             line = self.scopes[-1].lines.pop()
-            if alone and store.parameter in self.read:
+            if alone and not self.nest.tiles and store.parameter in self.read:
                 self.line("BARRIER;")  # the others have read what is overwritten
             self.line(f"{self.guard or f'if (THREAD < {self.width}) '}{{ {line} }}")
 

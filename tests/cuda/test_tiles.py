@@ -383,6 +383,32 @@ def test_what_is_not_of_chunks_is_stored_by_elements(form: Callable[..., object]
     assert "    ROWS(" not in text
 
 
+def test_nothing_waits_for_warps_that_bring_tiles() -> None:
+    """Where sums are added to in place, by elements: a barrier of the block would wait for ever."""
+    a, b = leaf(1, (300, 200), lm.bfloat16), leaf(2, (200, 264), lm.bfloat16)
+    total = leaf(0, (300, 264), lm.float64)
+    result = Tensor.of(total, "cpu") + Tensor.of(a, "cpu") @ Tensor.of(b, "cpu")
+    sinks = [Node(Op.ASSIGN, (total, *rebuilt([result.node], {})))]
+    (plan,) = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans.values()
+    text, launch = CudaPrinter(plan.nest, "sums").print_kernel()
+    assert launch.threads % 128 == 0
+    assert "SHARE(1, " in text
+    assert "BARRIER" not in text
+    assert "THREAD <" not in text
+
+
+@pytest.mark.usefixtures("device")
+def test_sums_are_added_to_in_place() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(lm.bfloat16.numpy)
+            for shape in ((5000, 200), (200, 264)))  # fmt: skip
+    start = rng.standard_normal((5000, 264))
+    total = Tensor(start, device=GPU)
+    total.assign(total + Tensor(a, device=GPU) @ Tensor(b, device=GPU))
+    want = start + a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(total.numpy(), want, 2e-2, 2e-2 * abs(want).max())
+
+
 def test_what_rows_share_is_read_before_products_end() -> None:
     """A bias, that is, but no array of as many elements as there are sums, which registers hold."""
     for name, early in (("epilogue", True), ("rest", False)):
