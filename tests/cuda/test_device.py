@@ -76,7 +76,8 @@ def test_transposes(shape: tuple[int, ...], dtype: lm.DType) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float64, np.float16, np.uint8])
 def test_sorts_are_stable(length: int, dtype: Any) -> None:
     random = np.random.default_rng(length)
-    few, many = (random.integers(0, most, (3, length)).astype(dtype) for most in (7, 1 << 40))
+    large = 1 << (15 if dtype is np.float16 else 40)  # else most are infinite
+    few, many = (random.integers(0, most, (3, length)).astype(dtype) for most in (7, large))
     for x in (few, many, np.sort(many, axis=1), np.sort(many, axis=1)[:, ::-1].copy()):
         if x.dtype.kind == "f":
             x[:, ::7] = np.nan
