@@ -49,7 +49,7 @@ class Knobs(NamedTuple):
     lines: int = 64  # of a large array, that a block of a reduction walks along together
     carried: int = 2048  # columns, or to 1/8 of them, whose sums are carried from row to row
     panel: int = 256  # columns of a product whose operand is staged with all of its rows
-    deep: int = 512  # steps, or to 1/2 of them, of a reduction whose sums panels carry
+    deep: int = 128  # steps, or to 1/2 of them, of a reduction whose sums panels carry
     packed: int = 512  # rows that make up for packing what they share
     ragged: int = 48  # elements of a row that wastes lanes unless vectors divide it
     tall: int = 128  # rows that pay for staging an operand that lies across
@@ -396,15 +396,15 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node
 def _cut(plan: Planner, fold: Node, vector: Node) -> tuple[int, int]:
     """Steps of a long reduction that go with one panel, and the columns of that: fewer steps leave
     room for more columns. Zeros where sums cannot be carried over even pieces, or lie far apart."""
-    (first, *others), deep = bound_axes(fold), plan.knobs.deep
-    depth, each = first.arg.size, points(others)
+    first, *others = bound_axes(fold)
+    deep, depth, each = plan.knobs.deep * (4 if others else 1), first.arg.size, points(others)
     sizes = range(plan.knobs.rows, 0, -1) if others else (deep, deep * 3 // 4, deep // 2)
     even = (one for one in sizes if depth % one == 0 and deep <= 2 * one * each <= 4 * deep)
     size, least = vector.arg.size, 2 * plan.width
     widths = (one for one in range(2 * plan.knobs.panel, least, -least) if size % one == 0)
     steps, columns = next(even, 0), next((one for one in widths if one < size), 0)
     near = abs(ix.terms_of(plan.kernel.stores[0].index)[0].get(vector, 0)) < plan.knobs.far
-    fits = steps and columns and near and depth * each > 4 * deep
+    fits = steps and columns and near and depth * each > (4 if others else 7) * deep
     return (steps, columns) if fits and moves.can_carry(plan.kernel) else (0, 0)
 
 
