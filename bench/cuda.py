@@ -149,17 +149,17 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
     def laid(array: Any) -> Any:
         return array.movedim(1, -1).contiguous() if case.channels_last else array
 
-    def own(column: str, given: list[list[Any]]) -> Step:
+    def own(column: str, given: list[list[Any]]) -> tuple[Any, list[list[Any]]]:
         function = lm.jit(functools.partial(case.function(column), lm))
-        return _rotating(function, [[_ours(one) for one in arrays] for arrays in given])
+        return function, [[_ours(one) for one in arrays] for arrays in given]
 
     copies = bool(case.bound) and case.bound[0] == "copy"
     sets = [_drawn(case, seed + at) for at in range(SETS if copies else 1)]
-    ours = [[laid(one) for one in arrays] for arrays in sets]
-    steps: dict[str, Step] = {LAMINA: own(LAMINA, ours)}
+    program, ours = own(LAMINA, [[laid(one) for one in arrays] for arrays in sets])
+    steps: dict[str, Step] = {LAMINA: _rotating(program, ours)}
     for column in case.columns:
-        module = own if module_of(column) == LAMINA else functools.partial(_torch_step, case)
-        steps[column] = module(column, sets)
+        lamina = module_of(column) == LAMINA
+        steps[column] = _rotating(*own(column, sets)) if lamina else _torch_step(case, column, sets)
     turns: dict[str, Callable[[], float]] = {}
     for column, step in steps.items():
         try:
@@ -178,7 +178,7 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
         wide = torch.float64 if copies or case.tf32 else torch.float32
         exact = [one.to(wide) if one.is_floating_point() else one for one in sets[0]]
         want = _numpy(laid(case.function("torch")(torch, *exact)))
-        got = _numpy(own(LAMINA, ours[:1])())
+        got = _numpy(program(*ours[0]))
         error = float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30))
         if not error <= case.tolerance:
             notes.append(f"{case.name}: lamina's result is **wrong** by {error:.1g}.")

@@ -49,7 +49,7 @@ class Knobs(NamedTuple):
     lines: int = 64  # of a large array, that a block of a reduction walks along together
     carried: int = 2048  # columns, or to 1/8 of them, whose sums are carried from row to row
     panel: int = 256  # columns of a product whose operand is staged with all of its rows
-    deep: int = 128  # steps, or to 1/2 of them, of a reduction whose sums panels carry
+    deep: int = 128  # steps, or to 1/2, whose sums panels carry; up to 7 times as many stay whole
     packed: int = 512  # rows that make up for packing what they share
     ragged: int = 48  # elements of a row that wastes lanes unless vectors divide it
     tall: int = 128  # rows that pay for staging an operand that lies across
