@@ -46,7 +46,6 @@ from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.metal import MetalProgram
 from lamina.runtime.profile import checker, counter, passes, runs
 from lamina.simplify.algebra import SIMPLIFY
-from lamina.simplify.movement import PREPARE
 
 Code = CpuProgram | CudaProgram | MetalProgram
 
@@ -149,7 +148,6 @@ def _print(planned: Planned, options: Options) -> Planned:
 
 PASSES: tuple[Pass, ...] = (
     Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
-    Pass("prepare", lambda sinks, options: rewrite(sinks, PREPARE), "graph", "graph"),
     Pass("lay_out",
          lambda sinks, options: lay_out(sinks) if backend(options).memory.tiles else sinks,
          "graph", "graph"),

@@ -89,7 +89,7 @@ c = hole("c", Kinds.REAL, constant=True)
 d = hole("d", Kinds.FLOAT, constant=True)
 true, false = p.lift(True), p.lift(False)
 
-ALGEBRA = RuleSet("algebra", [
+SIMPLIFY = RuleSet("simplify", [
     fold_constants, constant_right, convert,
     # Two constants in a chain become one. For floats that would change the rounding.
     equation("add_constants", (i + m) + n, i + (m + n)),
@@ -130,5 +130,5 @@ ALGEBRA = RuleSet("algebra", [
     # Derivatives, which stop at DETACH, have been taken.
     equation("detach", Node(Op.DETACH, (x,)), x),
     equation("graft", Node(Op.GRAFT, (x, y)), x),
+    *MOVEMENT,
 ])  # fmt: skip
-SIMPLIFY = RuleSet("simplify", ALGEBRA.rules + MOVEMENT.rules)

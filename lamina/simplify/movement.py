@@ -8,7 +8,7 @@ from lamina.ir import build
 from lamina.ir.monoids import ADD, COMPLEX_MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
-from lamina.rewrite import RuleSet, on
+from lamina.rewrite import on
 from lamina.shape import prod
 
 LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many at least
@@ -77,12 +77,6 @@ def scatter_one(node: Node) -> Node | None:
     return build.select(hit, new if monoid is None else monoid.combine((base,), (new,))[0], base)
 
 
-MOVEMENT = RuleSet("movement", [reshape, pad, permute, reduce_single, scatter_one])
-
-
-# Rules that come last, before kernels are made.
-
-
 @on(Op.SCATTER)
 def scatter_into_float32(node: Node) -> Node | None:
     """A scatter combines with what is stored: in float32, rounded once."""
@@ -136,4 +130,5 @@ def scan_in_parts(node: Node) -> Node | None:
     return build.slice_axis(build.reshape(whole, padded.shape), axis, 0, shape[axis])
 
 
-PREPARE = RuleSet("prepare", [scatter_into_float32, reduce_in_parts, scan_in_parts])
+MOVEMENT = (reshape, pad, permute, reduce_single, scatter_one, scatter_into_float32,
+            reduce_in_parts, scan_in_parts)  # fmt: skip

@@ -17,7 +17,7 @@ from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Reduce
 from lamina.rewrite import rewrite
-from lamina.simplify.movement import PREPARE
+from lamina.simplify.algebra import SIMPLIFY
 from tests.codegen.running import leaf, run
 
 
@@ -69,7 +69,7 @@ def test_long_running_values_are_taken_in_parts(
 ) -> None:
     x = np.random.default_rng(3).integers(-(2**62), 2**62, shape)
     scan = Node(Op.SCAN, (leaf(x),), Reduce(monoid, (axis,)))
-    program = build_program(rewrite([scan], PREPARE), Memory())
+    program = build_program(rewrite([scan], SIMPLIFY), Memory())
     assert len(program.launches) > 1
     (got,) = run([scan])
     np.testing.assert_array_equal(got, wanted(x, axis=axis))

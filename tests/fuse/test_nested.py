@@ -23,7 +23,6 @@ from lamina.ir.ops import Op
 from lamina.pipeline import OF_GPUS
 from lamina.rewrite import rewrite
 from lamina.simplify.algebra import SIMPLIFY
-from lamina.simplify.movement import PREPARE
 from lamina.tensor.realize import cut
 from tests.conftest import Golden
 from tests.generators import Array
@@ -42,7 +41,7 @@ def nested(kernel: Kernel) -> bool:
 def graph(*results: lm.Tensor) -> tuple[list[Node], Inputs]:
     """The nodes of some results over numbered inputs, and what these hold."""
     numbers: dict[Any, int] = {}
-    sinks = rewrite(rewrite(cut([one.node for one in results], numbers), SIMPLIFY), PREPARE)
+    sinks = rewrite(cut([one.node for one in results], numbers), SIMPLIFY)
     flat = {number: buffer.on_host().view() for buffer, number in numbers.items()}
     leaves = (one for one in toposort(sinks) if one.op is Op.BUFFER)
     return sinks, {
