@@ -34,6 +34,7 @@ class GpuPrinter(CPrinter):
     """One kernel; `threads` is the size of its blocks."""
 
     preludes: ClassVar[tuple[str, ...]]  # beside this file
+    direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
 
     def __init__(self, nest: Nest, name: str) -> None:
         tiles = {one: "unroll" for one in nest.order if nest.bound(one) in ("vector", "dot")}
@@ -111,26 +112,25 @@ class GpuPrinter(CPrinter):
         pointers, lines = self.arrays()
         wide = pointers if "unroll" in self.nest.binding.values() else []  # else it is in the way
         written = max(one.nbytes for one in self.nest.kernel.parameters if one.written)
-        lines = [*(f"ALIGNED({one}, {written});" for one in wide), *lines]
-        each = "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
-        each = "EACH_TILE" if self.nest.tiles else each
-        lines += [f"{each}({word}, {self.threads}, {workers});", *self.indices(self.grid, "worker"),
-                  *self.indices(self.rows_inside, "THREAD")]  # fmt: skip
+        each = "TILE" if self.nest.tiles else "BLOCK" if self.cooperates else "THREAD"
+        given, rest = pointers[: self.direct], pointers[self.direct :]
+        lines = [
+            *(f"FROM_TABLE({one}, {at});" for at, one in enumerate(rest)),
+            *(f"ALIGNED({one}, {written});" for one in wide), *lines,
+            f"EACH_{each}({word}, {self.threads}, {workers});",
+            *self.indices(self.grid, "worker"), *self.indices(self.rows_inside, "THREAD"),
+        ]  # fmt: skip
         if self.shared:
             lines.append(f"const {self.index} own = THREAD / {self.width};")
-        arguments, first = self.head(pointers)
-        body = self.body([*first, *lines])
-        arguments += map("MAP({})".format, self.maps)
+        body = self.body(lines)
+        arguments = [*map("POINTER({})".format, given), *[f"TABLE({self.direct})"] * bool(rest),
+                     *map("MAP({})".format, self.maps)]  # fmt: skip
         head = f"KERNEL({self.threads}{self.share}) {self.function}({', '.join(arguments)} PLACE)"
         blocks = self.blocks or (workers if self.cooperates else -(-workers // BLOCK))
         if self.blocks:
             body = f"    {self.around[0]} {{\n{body}    }}{self.around[1]}\n"
         extra = self.room, tuple(self.maps.values())
         return f"{head} {{\n{body}}}", Launch(self.function, blocks, self.threads, (), *extra)
-
-    def head(self, pointers: list[str]) -> tuple[list[str], list[str]]:
-        """The arguments of a kernel with these arrays, and the first lines of its body."""
-        return [f"POINTER({one})" for one in pointers], []
 
 
 def _power(threads: int, most: int) -> int:

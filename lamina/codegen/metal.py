@@ -11,13 +11,13 @@ from lamina.ir.kernel import bounds, terms_of
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import Nest
-from lamina.runtime.metal import MOST_BUFFERS, TABLE
+from lamina.runtime.metal import TABLE
 
 
 class MetalPrinter(GpuPrinter):
     """One kernel."""
 
-    preludes = ("prelude.metal",)
+    preludes, direct = ("prelude.metal",), TABLE
 
     def __init__(self, nest: Nest, name: str) -> None:
         super().__init__(nest, name)
@@ -25,12 +25,6 @@ class MetalPrinter(GpuPrinter):
             what = f"kernel {name}: Metal has no float64"
             raise DTypeError(f"{what}; cast to float32, or from complex128 to complex64, first")
         self.index = "i32" if all(map(_is_short, nest.kernel.nodes)) else "i64"
-
-    def head(self, pointers: list[str]) -> tuple[list[str], list[str]]:
-        bound = pointers[: TABLE if len(pointers) > MOST_BUFFERS else MOST_BUFFERS]
-        rest = [f"FROM_TABLE({one}, {at})" for at, one in enumerate(pointers[len(bound) :])]
-        arguments = [f"POINTER({one})" for one in bound] + [f"TABLE({TABLE})"] * bool(rest)
-        return arguments, [f"SHARED({self.threads})"] * self.cooperates + rest
 
 
 def _is_short(node: Node) -> bool:

@@ -153,6 +153,7 @@ INLINE f32 short_normal_product(f32 b) {
     if constexpr (constexpr int block = threads, apart = width; true) \
         _Pragma("unroll") for (int s = apart; s < block; \
                                s += s < 32 || block * apart <= 1024 ? s : apart < 32 ? 32 : apart)
+#define SHARED(threads)
 #define exchange(mine, step) exchanged<__LINE__, block, apart>(mine, step)
 template <int place, int threads, int width, class T> INLINE T exchanged(T &mine, int step) {
     if (step < 32) return __shfl_xor_sync(~0u, mine, step);

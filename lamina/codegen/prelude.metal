@@ -13,7 +13,7 @@ typedef uchar u8; typedef ushort u16; typedef uint u32; typedef ulong u64; typed
 #define KERNEL(threads, ...) [[max_total_threads_per_threadgroup(threads)]] kernel void
 #define POINTER(kind, number) device kind *p##number [[buffer(number)]]
 #define TABLE(number) constant u64 *addresses [[buffer(number)]]
-#define FROM_TABLE(kind, number, place) device kind *p##number = (device kind *)addresses[place];
+#define FROM_TABLE(kind, number, place) device kind *p##number = (device kind *)addresses[place]
 #define PLACE , uint THREAD [[thread_position_in_threadgroup]], \
               uint BLOCK [[threadgroup_position_in_grid]]
 #define BARRIER threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup)
@@ -36,8 +36,7 @@ INLINE u16 f32_to_bf16(f32 x) { return as_type<u16>(bfloat(x)); }
 INLINE f32 bf16_to_f32(u16 x) { return as_type<bfloat>(x); }
 
 /* What the thread has whose number differs by the power of two `step`. Simdgroups exchange numbers
-   of up to 32 bits; larger threadgroups do it through their memory, of which SHARED declares enough
-   where a kernel begins. */
+   of up to 32 bits; larger threadgroups do it through their memory, of which SHARED declares enough. */
 
 #define SHARED(threads) threadgroup u64 shared[threads];
 #define REDUCE(threads, width) for (int s = threads / 2; s >= width; s /= 2)

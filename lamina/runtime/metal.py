@@ -22,8 +22,7 @@ from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
 from lamina.runtime.compiler import complaint
 
-MOST_BUFFERS = 31  # that a kernel can have
-TABLE = 30  # where a kernel has more arrays: the buffer with the addresses of those from here on
+TABLE = 30  # the last buffer that a kernel can have, with the addresses of the arrays from there on
 _IN_FLIGHT = 32  # command buffers that nobody has waited for; a queue holds 64
 _LAYOUTS = 8  # sets of addresses for which a program is recorded
 Recorded = tuple[Any, list[Any], list[Buffer]]  # commands, the blocks they use, their tables
@@ -173,12 +172,12 @@ class MetalProgram:
         descriptor.setCommandTypes_(device.metal.MTLIndirectCommandTypeConcurrentDispatch)
         descriptor.setInheritBuffers_(False)
         descriptor.setInheritPipelineState_(False)
-        descriptor.setMaxKernelBufferBindCount_(MOST_BUFFERS)
+        descriptor.setMaxKernelBufferBindCount_(TABLE + 1)
         make = device.gpu.newIndirectCommandBufferWithDescriptor_maxCommandCount_options_
         indirect = make(descriptor, len(self.launches), device.metal.MTLResourceStorageModeShared)
         for number, launch in enumerate(self.launches):
             places = [(blocks[place], offset) for place, offset in launch.arguments]
-            if len(places) > MOST_BUFFERS:
+            if len(places) > TABLE:
                 addresses = [block.gpuAddress() + offset for block, offset in places[TABLE:]]
                 tables.append(Buffer(8 * len(addresses), device.name))
                 tables[-1].view()[:] = memoryview(array("Q", addresses)).cast("B")

@@ -7,7 +7,6 @@ fold0_100<<<100, 64>>>
 */
 
 KERNEL(64) fold0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    SHARED(64)
     EACH_BLOCK(u32, 64, 100);
     const i32 a0 = worker % 100;
     const i32 own = THREAD / 1;

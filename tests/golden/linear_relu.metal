@@ -10,7 +10,6 @@ fold0_60x70<<<4200, 64>>>
 */
 
 KERNEL(64) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
-    SHARED(64)
     ALIGNED(const f32, 0, 16800);
     ALIGNED(const f32, 1, 16800);
     ALIGNED(const f32, 2, 16800);

@@ -9,7 +9,6 @@ fold0_64x100<<<64, 64>>>
 */
 
 KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    SHARED(64)
     ALIGNED(const f32, 0, 25600);
     ALIGNED(f32, 1, 25600);
     EACH_BLOCK(u32, 64, 64);
