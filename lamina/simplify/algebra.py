@@ -13,6 +13,7 @@ of them against the interpreter. That is why some well-known ones are missing:
 import math
 
 from lamina.dtypes import DType, bool_
+from lamina.ir.build import cast
 from lamina.ir.build import select as where
 from lamina.ir.interpreter import fold
 from lamina.ir.node import Node, constant_of
@@ -45,27 +46,14 @@ def constant_right(node: Node) -> Node | None:
     return Node(node.op, (y, x))
 
 
-@on(Op.CAST, Op.BITCAST)
-def convert(node: Node) -> Node | None:
-    """No conversion to the own dtype, one instead of two."""
+@on(Op.CAST)
+def cast_once(node: Node) -> Node | None:
+    """One cast instead of two, where the first keeps every value. From a float to an integer, what
+    is out of range is nobody's promise: that is not changed."""
     x, to = node.src[0], node.dtype
-    if x.dtype is to:
-        return x
-    if x.op is not node.op:
+    if x.op is not Op.CAST or (x.dtype.is_float and to.is_int):
         return None
-    valid = bool_ not in (x.dtype, to)  # not every byte is a bool
-    skips = _skips(x.src[0].dtype, x.dtype, to) if x.op is Op.CAST else valid
-    return Node(node.op, x.src, to) if skips else None
-
-
-def _skips(first: DType, through: DType, to: DType) -> bool:
-    """Casting `first` to `through` and then to `to` is casting it to `to` at once."""
-    if first.is_int and through.is_int and to.is_int and to.bits <= through.bits:
-        return True  # both keep the low bits
-    if not _holds(through, first):
-        return False
-    # From a float to an integer, what is out of range is nobody's promise: do not change it.
-    return to is first or not (through.is_float and to.is_int) or first is bool_
+    return cast(x.src[0], to) if _holds(x.dtype, x.src[0].dtype) else None
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
@@ -90,7 +78,7 @@ d = hole("d", Kinds.FLOAT, constant=True)
 true, false = p.lift(True), p.lift(False)
 
 SIMPLIFY = RuleSet("simplify", [
-    fold_constants, constant_right, convert,
+    fold_constants, constant_right, cast_once,
     # Two constants in a chain become one. For floats that would change the rounding.
     equation("add_constants", (i + m) + n, i + (m + n)),
     # Sums.

@@ -106,15 +106,11 @@ def test_every_rule_is_an_equation_or_a_function() -> None:
     assert all(one.forms for one in EQUATIONS)
 
 
-@pytest.mark.parametrize("op", [Op.CAST, Op.BITCAST])
-def test_one_conversion_may_replace_two(op: Op) -> None:
+def test_one_cast_may_replace_two() -> None:
     rng, applied = random.Random(0), 0
     for first, through, to in itertools.product(DTYPES, repeat=3):
         x = leaf(0, (32,), first)
-        try:
-            before = Node(op, (Node(op, (x,), through),), to)
-        except DTypeError:
-            continue
+        before = Node(Op.CAST, (Node(Op.CAST, (x,), through),), to)
         (after,) = rewrite([before], SIMPLIFY)
         applied += after is not before
         values = {x: special_values(rng, (32,), first)}
