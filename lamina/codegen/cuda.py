@@ -146,12 +146,8 @@ class CudaPrinter(GpuPrinter):
                     self._fill_tile(f"tile{at}", store, start, shape, corner)
         order = [tiles.index(one) for one in nest.tiles]
         within, beyond = order[: 2 * len(inner)], order[2 * len(inner) :]
-        with self._function("WITHIN {", (), "};"):
-            for at, (a, b) in enumerate(zip(within[::2], within[1::2], strict=True)):
-                self.line(f"multiply_tiles(sums[{at}], tile{a}[place], tile{b}[slot]);")
-        with self._function("BEYOND {", (), "};"):
-            for at, b in enumerate(beyond):
-                self.line(f"multiply_parts(totals[{at}], left[{at}], tile{b}[slot]);")
+        self.line(_call("WITHIN", *map("tile{}".format, within)))
+        self.line(_call("BEYOND", *map("tile{}".format, beyond)))
         with self._function(f"ELEMENTS({number}) {{", (), "};"):
             for head, known in self._masked(weight.value, inner, block):
                 with self._function(head, (block, lane), "}", (far, near)):

@@ -487,8 +487,27 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
     const Index count = max((Index)1, stop - first); \
     from = min(max(from - first, (Index)0), count - 1); \
     to = max(from + 1, min(to - first, count))
-#define WITHIN const auto within = [&](const u32 slot)
-#define BEYOND const auto beyond = [&](const u32 slot)
+/* The products within, each of two tiles, and those of parts, each with one. */
+template <int at = 0, int n, int size>
+INLINE void multiply_within(f32 (&)[n][size], u32, u32) {}
+template <int at = 0, int n, int size, class A, class B, class... Others>
+INLINE void multiply_within(f32 (&sums)[n][size], u32 place, u32 slot, const A *a, const B *b,
+                            const Others *... others) {
+    multiply_tiles(sums[at], a[place], b[slot]);
+    multiply_within<at + 1>(sums, place, slot, others...);
+}
+template <int at = 0, int n, int size, int part>
+INLINE void multiply_beyond(f32 (&)[n][size], const u32 (&)[n][part], u32) {}
+template <int at = 0, int n, int size, int part, class B, class... Others>
+INLINE void multiply_beyond(f32 (&totals)[n][size], const u32 (&left)[n][part], u32 slot,
+                            const B *b, const Others *... others) {
+    multiply_parts(totals[at], left[at], b[slot]);
+    multiply_beyond<at + 1>(totals, left, slot, others...);
+}
+#define WITHIN(...) \
+    const auto within = [&](const u32 slot) { multiply_within(sums, place, slot, __VA_ARGS__); }
+#define BEYOND(...) \
+    const auto beyond = [&](const u32 slot) { multiply_beyond(totals, left, slot, __VA_ARGS__); }
 #define FILL_TILES(index, number) \
     const auto fill = [&](const int tile, const index number, const u32 slot, auto full)
 #define ELEMENTS(index, number) const auto elements = [&](const index number, auto ready)
