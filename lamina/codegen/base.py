@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate, groupby, product
+from itertools import groupby, product
 from typing import Any, NamedTuple, Protocol
 
 from lamina.dtypes import DType, bool_
@@ -123,7 +123,7 @@ class NestPrinter(Target):
         self._names += 1
         name = f"t{self._names}"
         self.line(f"{'' if mutable else 'const '}{self.type(value)} {name} = {value.text};")
-        return Value(name, value.dtype, value.lanes, value.mask)
+        return value._replace(text=name)
 
     @contextmanager
     def opened(self, segment: Segment, order: Sequence[Node] = ()) -> Iterator[None]:
@@ -255,10 +255,9 @@ class NestPrinter(Target):
         if key not in cache:
             inner, self.scopes = self.scopes, self.scopes[: depth + 1]
             if node in self.filled:
-                number, index = self.staged[node].parameter, self.staged[node].index
-                load = Node(Op.LOAD, (index,), Load(number, node.dtype))
-                cache[key] = self.declare(self.load(load, point))
-            elif node.op is Op.FOLD:
+                fill = self.staged[node]
+                node = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype))
+            if node.op is Op.FOLD:
                 self._fold(node)
             elif node.op is Op.PREFIX:
                 self._prefix(node, point)
@@ -501,12 +500,9 @@ def _lanes(segment: Segment) -> int:
 
 def _vectors(axis: Node, count: int) -> list[Segment]:
     """An axis of vectors, or what is left of it: one for each power of two in its length."""
-    powers = [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
-    starts = accumulate(powers, initial=0)
-    return [
-        {axis: Run("vector", lanes, start=start) if lanes > 1 else Run("fixed", start)}
-        for lanes, start in zip(powers, starts, strict=False)
-    ]
+    bits = (bit for bit in reversed(range(1, count.bit_length())) if count >> bit & 1)
+    wide = [{axis: Run("vector", 1 << bit, start=count >> bit + 1 << bit + 1)} for bit in bits]
+    return [*wide, {axis: Run("fixed", count - 1)}] if count % 2 else wide
 
 
 def _component(fold: Node, part: int) -> Node:

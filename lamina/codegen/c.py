@@ -104,10 +104,6 @@ def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
     return f"__builtin_convertvector({text}, {kind})"
 
 
-def _bitcast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
-    return f"BITS({printer.type(operands[0])}, {printer.type(out)}, {operands[0].text})"
-
-
 SIGNS = {
     Op.ADD: "+", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.AND: "&", Op.OR: "|",
     Op.XOR: "^", Op.SHL: "<<", Op.SHR: ">>", Op.MAX: "|", Op.MIN: "&",  # the last two of bools
@@ -125,7 +121,9 @@ OPERATIONS: dict[Op, Spelling] = {
     Op.SHR: _shift,
     Op.WHERE: _where,
     Op.CAST: _cast,
-    Op.BITCAST: _bitcast,
+    Op.BITCAST: lambda printer, node, operands, out: (
+        f"BITS({printer.type(operands[0])}, {printer.type(out)}, {operands[0].text})"
+    ),
 }
 
 

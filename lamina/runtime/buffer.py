@@ -20,7 +20,6 @@ from lamina.shape import Shape
 ALIGNMENT = 64  # one cache line, and one AVX-512 vector
 HOST_DEVICES = ("cpu", "interp")
 _STEPS = 8  # block sizes per power of two: at most 1/8 of a block is wasted
-_LEAST_CACHE = 256 << 20
 _libc = ctypes.CDLL(None)
 _libc.free.argtypes, _libc.aligned_alloc.restype = [ctypes.c_void_p], ctypes.c_void_p
 _libc.aligned_alloc.argtypes = [ctypes.c_size_t] * 2
@@ -30,8 +29,6 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 @lru_cache(maxsize=4096)
 def _block_size(nbytes: int) -> int:
     """The size of the block that holds `nbytes`: a multiple of 64, `_STEPS` an octave."""
-    if nbytes < 0:
-        raise ValueError(f"Buffer: nbytes is {nbytes}; it cannot be negative")
     size = max(nbytes, ALIGNMENT)
     step = max(ALIGNMENT, 1 << max(0, (size - 1).bit_length() - _STEPS.bit_length()))
     return -(-size // step) * step
@@ -103,7 +100,7 @@ class Heap:
         target.view()[:] = source.view()
 
 
-_limit = max(_LEAST_CACHE, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
+_limit = max(256 << 20, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
 _heaps = {name: Heap(_limit, name) for name in HOST_DEVICES}  # by the full name of the device
 _opening = threading.Lock()
 

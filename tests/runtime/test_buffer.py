@@ -141,8 +141,6 @@ def test_errors() -> None:
         Buffer(8, "cuda:99")
     with pytest.raises(UnknownDeviceError, match="'tpu'"):
         Buffer(8, "tpu")
-    with pytest.raises(ValueError, match="negative"):
-        Buffer(-1)
     with pytest.raises(DeviceError, match="cuda:0"):
         Buffer.wrap(4096, 8, "cuda:0", None).view()
 
