@@ -11,9 +11,9 @@ for integers and floats. Every commuted form of the left side is matched too.
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from lamina.dtypes import Scalar, bool_, float32, int64
 from lamina.errors import VerifyError
@@ -92,62 +92,45 @@ def _commuted(term: Node) -> Iterator[Node]:
             yield Node(term.op, src[::-1], term.arg)
 
 
-class RuleSet:
-    """Rules that are used together, tried in the order given."""
-
-    def __init__(self, name: str, content: Iterable[Rule]) -> None:
-        self.name, self.rules = name, tuple(content)
-        self.by_op = {op: [one for one in self.rules if op in one.ops] for op in Op}
-
-
-Applied = tuple[str, Node, Node]  # the rule's name, the node before and after
-
-
-def rewrite(
-    sinks: Sequence[Node], rules: RuleSet, trace: list[Applied] | None = None
-) -> list[Node]:
-    """`sinks` with `rules` applied until none applies anywhere; `trace` gets each step. A node that
-    no rule touches stays the same object. Raises VerifyError, naming the rules, when they do not
-    come to an end, or when a rule changes the shape or dtype of a node."""
-    trace = [] if trace is None else trace
-    limit = len(trace) + 10_000 + 64 * len(toposort(sinks))  # rules that end need far fewer steps
+def rewrite(sinks: Iterable[Node], rules: Iterable[Rule]) -> list[Node]:
+    """`sinks` with `rules`, tried in the order given, applied until none applies anywhere. A node
+    that no rule touches stays the same object. Raises VerifyError, naming the rules, when they do
+    not come to an end, or when a rule changes the shape or dtype of a node."""
+    by_op = defaultdict[Op, list[Rule]](list)
+    for rule in rules:
+        for op in rule.ops:
+            by_op[op].append(rule)
+    sinks, applied = list(sinks), list[str]()
+    limit = 10_000 + 64 * len(toposort(sinks))  # rules that end need far fewer steps
     done: dict[Node, Node] = {}  # node -> its final form
-    waiting: dict[Node, tuple[Node, Node]] = {}  # the same over final operands, what this became
-    stack = list(reversed(sinks))
+    became: dict[Node, Node] = {}  # node -> the same over final operands, or what a rule made of it
+    stack = sinks[::-1]
     while stack:
         node = stack.pop()
         if node in done:
             continue
+        if (new := became.get(node)) in done:
+            done[node] = done[new]
+            continue
+        if new is not None or len(applied) > limit:
+            names = ", ".join(dict(Counter(applied[-64:]).most_common(8)))
+            raise VerifyError(f"rewrite: rules {names} lead from {node!r} to no end")
         if missing := [operand for operand in node.src if operand not in done]:
             stack += (node, *missing)
             continue
-        if node in waiting:
-            current, new = waiting.pop(node)
-            if new not in done:
-                _fail(rules, trace, f"lead from {node!r} back to itself")
-            done[node] = done[current] = done[new]
-            continue
         src = tuple([done[operand] for operand in node.src])
-        current = node if src == node.src else Node(node.op, src, node.arg)
-        for rule in rules.by_op[current.op]:
-            found = rule.apply(current)
-            if found is not None and found is not current:
+        new = node if src == node.src else Node(node.op, src, node.arg)
+        for rule in by_op[node.op] if new is node else ():
+            new = rule.apply(node) or node
+            if new.dtype is not node.dtype or new.shape != node.shape:
+                text = f"rule {rule.name} turned {node!r} into {new!r}"
+                raise VerifyError(f"{text}: shape or dtype differ")
+            if new is not node:
+                applied.append(rule.name)
                 break
+        if new is node:
+            done[node] = node
         else:
-            done[node] = done[current] = current
-            continue
-        if found.dtype is not node.dtype or found.shape != node.shape:
-            text = f"rule {rule.name} turned {current!r} into {found!r}"
-            raise VerifyError(f"{text}: shape or dtype differ")
-        trace.append((rule.name, current, found))
-        if len(trace) > limit:
-            _fail(rules, trace, f"did not come to an end in {limit} steps")
-        waiting[node] = current, found
-        stack += (node, found)
+            became[node] = new
+            stack += (node, new)
     return [done[sink] for sink in sinks]
-
-
-def _fail(rules: RuleSet, trace: list[Applied], what: str) -> NoReturn:
-    """Name the rules at work in the last steps."""
-    names = Counter(name for name, _, _ in trace[-64:]).most_common(8)
-    raise VerifyError(f"rewrite: rules {', '.join(dict(names))} of {rules.name} {what}")

@@ -18,7 +18,7 @@ from lamina.ir.build import select as where
 from lamina.ir.interpreter import fold
 from lamina.ir.node import Node, constant_of
 from lamina.ir.ops import Group, Kinds, Op
-from lamina.rewrite import RuleSet, equation, hole, on
+from lamina.rewrite import equation, hole, on
 from lamina.simplify.movement import MOVEMENT
 
 
@@ -77,7 +77,7 @@ c = hole("c", Kinds.REAL, constant=True)
 d = hole("d", Kinds.FLOAT, constant=True)
 true, false = p.lift(True), p.lift(False)
 
-SIMPLIFY = RuleSet("simplify", [
+SIMPLIFY = (
     fold_constants, constant_right, cast_once,
     # Two constants in a chain become one. For floats that would change the rounding.
     equation("add_constants", (i + m) + n, i + (m + n)),
@@ -119,4 +119,4 @@ SIMPLIFY = RuleSet("simplify", [
     equation("detach", Node(Op.DETACH, (x,)), x),
     equation("graft", Node(Op.GRAFT, (x, y)), x),
     *MOVEMENT,
-])  # fmt: skip
+)  # fmt: skip
