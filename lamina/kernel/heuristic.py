@@ -48,8 +48,8 @@ class Knobs(NamedTuple):
     strip: int = 8  # vectors, or a GPU's threads, side by side along rows that are read across
     lines: int = 64  # of a large array, that a block of a reduction walks along together
     carried: int = 2048  # columns, or to 1/8 of them, whose sums are carried from row to row
-    panel: int = 256  # columns of a product whose operand is staged with all of its rows
-    deep: int = 128  # steps, or to 1/2, whose sums panels carry; up to 7 times as many stay whole
+    panel: int = 128  # columns of a product whose operand is staged with all of its rows
+    deep: int = 128  # steps, or to 1/2, whose sums panels carry; up to 8 times as many stay whole
     packed: int = 512  # rows that make up for packing what they share
     ragged: int = 48  # elements of a row that wastes lanes unless vectors divide it
     tall: int = 128  # rows that pay for staging an operand that lies across
@@ -333,12 +333,15 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     size, most = column.arg.size, plan.knobs.height or tile[0]
     # Lower tiles read more, which costs several reduced axes more than a last one of other height.
     least = plan.knobs.rows if len(bound_axes(fold)) == 1 else most
+    if _far(plan, tall, column):  # whose lines compete for the same places
+        most = min(most, least)
     even = (one for one in range(most, least - 1, -1) if size % one == 0)
     outer_m, height = plan.split(column, next(even, -(-size // -(-size // most))))
     if packed:
         plan.staged += [(one.arg.parameter, outside[-1]) for one in wide]
-        if columns >= plan.knobs.tall:
-            plan.staged += [(one.arg.parameter, outer_m) for one in _far(plan, tall, column)]
+        far = (one.arg.parameter for one in _far(plan, tall, column))
+        made = (p for p in far if {v.op for v in _computed_from(plan.kernel, p)} - {Op.LOAD})
+        plan.staged += [(one, outer_m) for one in made]  # what is only read stays where it is
     around = [outer_n, outer_m] if cached and not columns else [outer_m, outer_n]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     plan.reorder([*outside, *inside, *around, *reduced, height, repeat, lane])
@@ -379,17 +382,15 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node
     while points(rows[1:]) >= plan.knobs.packed:
         rows = rows[1:]
     across = any(ix.suits(vector, *one.src) < 1 for one in wide)
-    far = _far(plan, tall, rows[-1])
     # Half of the scratch memory is for the other operand.
     room = moves.SCRATCH // (2 * fold.dtype.itemsize * max(points(bound_axes(fold)), 1))
-    columns = plan.knobs.panel if far else plan.knobs.panel // 2
-    least = 2 * plan.width
+    columns, least = plan.knobs.panel, 2 * plan.width
     while columns > room or (columns > least and 2 * columns > vector.arg.size):
         columns //= 2
     steps, fewer = _cut(plan, fold, vector)
     columns = fewer or columns
     fits = columns >= least and vector.arg.size >= plan.width
-    pays = (across or bool(far)) and points(rows) >= plan.knobs.tall
+    pays = points(rows) >= plan.knobs.tall and (across or bool(_far(plan, tall, rows[-1])))
     return (columns, steps, rows[:-1]) if fits and pays else none
 
 
@@ -401,10 +402,10 @@ def _cut(plan: Planner, fold: Node, vector: Node) -> tuple[int, int]:
     sizes = range(plan.knobs.rows, 0, -1) if others else (deep, deep * 3 // 4, deep // 2)
     even = (one for one in sizes if depth % one == 0 and deep <= 2 * one * each <= 4 * deep)
     size, least = vector.arg.size, 2 * plan.width
-    widths = (one for one in range(2 * plan.knobs.panel, least, -least) if size % one == 0)
+    widths = (one for one in range(4 * plan.knobs.panel, least, -least) if size % one == 0)
     steps, columns = next(even, 0), next((one for one in widths if one < size), 0)
     near = abs(ix.terms_of(plan.kernel.stores[0].index)[0].get(vector, 0)) < plan.knobs.far
-    fits = steps and columns and near and depth * each > (4 if others else 7) * deep
+    fits = steps and columns and near and depth * each > (4 if others else 8) * deep
     return (steps, columns) if fits and moves.can_carry(plan.kernel) else (0, 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import lamina as lm
 from lamina.ir.kernel import Kernel
 from lamina.kernel import heuristic
 from lamina.kernel.heuristic import Knobs
-from lamina.kernel.schedule import Carry, Nest, Stage
+from lamina.kernel.schedule import Carry, Move, Nest, Split, Stage
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 VECTOR_BYTES = 64
@@ -41,14 +42,20 @@ def _array(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n", "wanted"),
-    [(64, 70, 300, 0), (150, 70, 530, 0), (150, 1100, 530, 2)],
+    ("m", "k", "n", "dtype", "wanted"),
+    [
+        (64, 70, 300, "float32", 0),
+        (150, 70, 530, "float32", 0),
+        (150, 1100, 530, "float32", 1),
+        (150, 1100, 530, "float16", 2),  # whose rows are computed, and that once
+    ],
 )
-def test_far_rows_of_a_product_are_packed(
-    staged: list[int], m: int, k: int, n: int, wanted: int
+def test_what_many_far_rows_of_a_product_read_is_packed(
+    staged: list[int], m: int, k: int, n: int, dtype: str, wanted: int
 ) -> None:
-    a, b = _array(m, k), _array(k, n)
-    np.testing.assert_allclose((lm.asarray(a) @ lm.asarray(b)).numpy(), a @ b, atol=2e-3)
+    a, b = _array(m, k).astype(dtype), _array(k, n)
+    found = lm.asarray(a).cast(lm.float32) @ lm.asarray(b)
+    np.testing.assert_allclose(found.numpy(), a.astype(np.float32) @ b, atol=2e-3)
     assert staged == [wanted]
 
 
@@ -61,12 +68,24 @@ def test_panels_of_a_long_reduction_hold_a_part_of_it(
     a, b = _array(150, 2304), _array(2304, 320)
     other = lm.asarray(np.ascontiguousarray(b.T)).T if transposed else lm.asarray(b)
     np.testing.assert_allclose((lm.asarray(a) @ other).numpy(), a @ b, atol=2e-3)
-    assert staged == [2]
+    assert staged == [1]
     assert scheduled
 
 
-def _noted(apply: Callable[[Carry, Nest], Nest], seen: list[str]) -> Callable[[Carry, Nest], Nest]:
-    def noted(move: Carry, nest: Nest) -> Nest:
+@pytest.mark.parametrize(("k", "height"), [(1008, 12), (1024, 8)])
+@pytest.mark.usefixtures("staged")
+def test_few_rows_go_together_where_their_lines_compete_for_places_of_a_cache(
+    monkeypatch: pytest.MonkeyPatch, k: int, height: int
+) -> None:
+    splits: list[str] = []
+    monkeypatch.setattr(Split, "apply", _noted(Split.apply, splits))
+    a, b = _array(132, k), _array(k, 96)
+    np.testing.assert_allclose((lm.asarray(a) @ lm.asarray(b)).numpy(), a @ b, atol=2e-3)
+    assert any(one.startswith(f"split(a0, {height})") for one in splits)
+
+
+def _noted(apply: Callable[[Any, Nest], Nest], seen: list[str]) -> Callable[[Any, Nest], Nest]:
+    def noted(move: Move, nest: Nest) -> Nest:
         seen.append(str(move))
         return apply(move, nest)
 
