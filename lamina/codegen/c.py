@@ -35,17 +35,11 @@ ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
 
 
-def mask_of(value: Value) -> Value:
-    """A mask, with no text yet, that selects lanes of `value`."""
-    return Value("", bool_, value.lanes, value.mask or value.dtype.bits)
-
-
 def _infix(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     a, b = operands[0].text, operands[1].text
     if out.mask and operands[0].dtype is bool_:
         a, b = (printer.widened(one, out) for one in operands)
-        if node.op in (Op.LT, Op.EQ):
-            return f"(~{a} & {b})" if node.op is Op.LT else f"~({a} ^ {b})"
+        a, b = (b, a) if node.op is Op.LT else (a, b)  # as true is -1
     return f"({a} {SIGNS[node.op]} {b})"
 
 
@@ -72,15 +66,13 @@ def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -
     condition, yes, no = operands
     if condition.lanes == 1 and (yes.lanes, yes.mask) == (no.lanes, no.mask):
         return f"({condition.text} ? {yes.text} : {no.text})"
-    mask = printer.widened(condition, mask_of(out))
+    mask = printer.widened(condition, out._replace(dtype=bool_, mask=out.mask or out.dtype.bits))
     arguments = f"{mask}, {printer.widened(yes, out)}, {printer.widened(no, out)}"
     return f"where_{printer.type(out)}({arguments})"
 
 
 def _shift(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
-    (value, count), amount = operands, node.src[1]
-    if amount.op is Op.CONST and 0 <= amount.arg.value < out.dtype.bits:
-        return f"({printer.widened(value, out)} {SIGNS[node.op]} {amount.arg.value})"
+    value, count = operands
     if count.lanes == 1:
         return f"{node.op.name.lower()}_{printer.type(out)}({value.text}, {count.text})"
     return _call(printer, node, operands, out)
@@ -98,7 +90,7 @@ def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
     if out.lanes == 1:
         return f"({kind}){text}"
     if value.dtype is bool_:
-        text = f"({printer.widened(value, mask_of(out))} & 1)"
+        text = f"({printer.widened(value, out._replace(dtype=bool_, mask=out.dtype.bits))} & 1)"
     elif value.dtype.is_float != out.dtype.is_float and min(value.dtype.bits, out.dtype.bits) < 32:
         text = f"__builtin_convertvector({text}, {printer.type(out._replace(dtype=int32))})"
     return f"__builtin_convertvector({text}, {kind})"
@@ -106,7 +98,7 @@ def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
 
 SIGNS = {
     Op.ADD: "+", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.AND: "&", Op.OR: "|",
-    Op.XOR: "^", Op.SHL: "<<", Op.SHR: ">>", Op.MAX: "|", Op.MIN: "&",  # the last two of bools
+    Op.XOR: "^", Op.MAX: "|", Op.MIN: "&",  # the last two of bools
 }  # fmt: skip
 OPERATIONS: dict[Op, Spelling] = {
     **dict.fromkeys(SIGNS, _infix),
