@@ -12,80 +12,78 @@
    one at most, and a reduction that has one depends on rows alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from lamina.errors import FormatError
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.kernel.schedule import WARP, Nest, axis_lists, dot_axes, serial_axes
 
-
-def require(holds: object, problem: str) -> None:
-    """Raise FormatError unless an invariant holds."""
-    if not holds:
-        raise FormatError(f"schedule: {problem}")
+Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
 
 
 def verify_nest(nest: Nest) -> None:
     """Raise FormatError, naming the axis, if an invariant fails: the schedule is at fault."""
     for check in (_bindings, _vectors, _serial, _threads):
-        check(nest)
+        for holds, problem in check(nest):
+            if not holds:
+                raise FormatError(f"schedule: {problem}")
 
 
-def _bindings(nest: Nest) -> None:
+def _bindings(nest: Nest) -> Checks:
     rows, blocks = nest.kernel.row_axes, nest.kernel.block_axes
     parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
     alone = not blocks or parallel == set(blocks)
-    require(alone, f"only {names_of(blocks)}, the blocks of a chain, are parallel there")
+    yield alone, f"only {names_of(blocks)}, the blocks of a chain, are parallel there"
     for axis, to in nest.binding.items():
         name, lanes, innermost = names_of([axis]), axis.arg.size, nest.chain(axis).pieces[-1]
         if to in ("parallel", "grid"):
-            require(axis in rows, f"the {to} axis {name} is no row axis")
+            yield axis in rows, f"the {to} axis {name} is no row axis"
         if to == "parallel":
-            require(nest.is_head(axis), f"the {to} axis {name} is not the outermost of its chain")
+            yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its chain"
         if to == "vector":
-            require(innermost is axis, f"the vector axis {name} is not the innermost of its chain")
+            yield innermost is axis, f"the vector axis {name} is not the innermost of its chain"
             fits = lanes.bit_count() == 1 and lanes > 1
-            require(fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ...")
+            yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
         if to == "dot":
-            require(axis in dot_axes(nest.kernel), f"{name} adds up no four products of 8 bits")
+            yield axis in dot_axes(nest.kernel), f"{name} adds up no four products of 8 bits"
 
 
-def _vectors(nest: Nest) -> None:
+def _vectors(nest: Nest) -> Checks:
     vectors = {axis for axis in nest.order if nest.bound(axis) == "vector"}
     loops = (frozenset(store.axes) for store in nest.kernel.stores)
     walked = (free_axes(node).union(bound_axes(node)) for node in nest.kernel.nodes)
     for axes in (*loops, *walked):
         both = axes & vectors
-        require(len(both) < 2, f"a value has lanes along {names_of(both)}")
+        yield len(both) < 2, f"a value has lanes along {names_of(both)}"
 
 
-def _serial(nest: Nest) -> None:
+def _serial(nest: Nest) -> Checks:
     serial = serial_axes(nest.kernel)
     for axis in serial:
         name, to = names_of([axis]), nest.bound(axis)
-        require(to == "serial", f"{name} runs in order, and is bound to {to}")
-        require(len(nest.chain(axis).pieces) == 1, f"{name} runs in order, and is split")
+        yield to == "serial", f"{name} runs in order, and is bound to {to}"
+        yield len(nest.chain(axis).pieces) == 1, f"{name} runs in order, and is split"
     for store in nest.kernel.stores:
         ordered = [axis for axis in store.axes if axis in serial]
         kept = ordered == sorted(ordered, key=nest.order.index)
-        require(kept, f"{names_of(ordered)} run in this order, and the loops do not")
+        yield kept, f"{names_of(ordered)} run in this order, and the loops do not"
 
 
-def _threads(nest: Nest) -> None:
+def _threads(nest: Nest) -> Checks:
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
-    for pieces, extent in map(nest.chain, threads & rows):
-        whole = extent == points(pieces) and (nest.product or WARP % points(threads & rows) == 0)
-        require(whole, f"the rows of {names_of(threads & rows)} divide no warp, or not their chain")
+    own = threads & rows
+    for pieces, extent in map(nest.chain, own):
+        whole = extent == points(pieces) and (nest.product != "" or WARP % points(own) == 0)
+        yield whole, f"the rows of {names_of(own)} divide no warp, or not their chain"
     for axes in axis_lists(nest.kernel):
         both = (threads - rows).intersection(axes)
-        require(len(both) < 2, f"{names_of(both)} are thread axes, one inside the other")
+        yield len(both) < 2, f"{names_of(both)} are thread axes, one inside the other"
     for node in nest.kernel.nodes:
         if shared := threads.intersection(bound_axes(node)):
-            beside = free_axes(node) - rows
-            text = f"the reduction over {names_of(shared)} depends on {names_of(beside)}, no rows"
-            require(not beside, text)
+            beside = names_of(free_axes(node) - rows)
+            yield not beside, f"the reduction over {names_of(shared)} depends on {beside}, no rows"
 
 
 def names_of(axes: Iterable[Node]) -> str:
