@@ -21,7 +21,6 @@ import numpy as np
 from lamina.codegen import c, gpu
 from lamina.codegen.cuda import CudaPrinter
 from lamina.codegen.legalize import legalize
-from lamina.codegen.metal import MetalPrinter
 from lamina.errors import CompilerNotFoundError
 from lamina.fuse.group import Memory
 from lamina.fuse.layout import lay_out
@@ -182,7 +181,7 @@ CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested),
                    schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
 METAL = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, "", knobs),
-                partial(gpu.print_program, MetalPrinter), MetalProgram)  # fmt: skip
+                partial(gpu.print_program, gpu.MetalPrinter), MetalProgram)  # fmt: skip
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 
 

@@ -16,13 +16,16 @@ from typing import ClassVar
 
 from lamina.codegen.base import Accumulation, Point, Run, Segment, Value
 from lamina.codegen.c import KERNELS, CPrinter, prelude
-from lamina.dtypes import SHORT
+from lamina.dtypes import SHORT, float64
+from lamina.errors import DTypeError
 from lamina.fuse.program import Program
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes, points
+from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, bounds, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import WARP, Nest, Plan
 from lamina.runtime.buffer import Launch, Map
+from lamina.runtime.metal import TABLE
+from lamina.simplify import index as ix
 
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 1024  # threads that share a row; half of them share a long loop
@@ -131,6 +134,27 @@ class GpuPrinter(CPrinter):
             body = f"    {self.around[0]} {{\n{body}    }}{self.around[1]}\n"
         extra = self.room, tuple(self.maps.values())
         return f"{head} {{\n{body}}}", Launch(self.function, blocks, self.threads, (), *extra)
+
+
+class MetalPrinter(GpuPrinter):
+    """One kernel for Apple's GPUs, which have no 64-bit floats. Arithmetic on 64-bit integers takes
+    them many instructions: an index has 32 bits wherever all that it is computed from fits."""
+
+    preludes, direct = ("prelude.metal",), TABLE
+
+    def __init__(self, nest: Nest, name: str) -> None:
+        super().__init__(nest, name)
+        if any(one.dtype is float64 for one in nest.kernel.nodes):
+            what = f"kernel {name}: Metal has no float64"
+            raise DTypeError(f"{what}; cast to float32, or from complex128 to complex64, first")
+        self.index = "i32" if all(map(_is_short, nest.kernel.nodes)) else "i64"
+
+
+def _is_short(node: Node) -> bool:
+    """Do 32 bits hold each sum that `node`, if it is an index, is computed by?"""
+    terms, constant = ix.terms_of(node) if node.op in (Op.AXIS, Op.AFFINE) else ({}, 0)
+    sizes = (abs(by) * max(map(abs, bounds(term))) for term, by in terms.items() if not term.src)
+    return abs(constant) + sum(sizes) < 1 << 31
 
 
 def _power(threads: int, most: int) -> int:
