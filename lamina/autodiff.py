@@ -236,6 +236,7 @@ VJP: dict[Op, Rule] = MOVES | {
     Op.COS: lambda g, z, x: (-(g * unary(Op.SIN, x)),),
     Op.ATAN: lambda g, z, x: (g / (x * x + 1.0),),
     Op.ERF: lambda g, z, x: (g * unary(Op.EXP, -(x * x)) * (2.0 / math.sqrt(math.pi)),),
+    Op.LOGISTIC: lambda g, z, x: (g * (z * (1.0 - z)),),
     Op.TRUNC: lambda g, z, x: (None,),  # flat almost everywhere
     Op.CAST: lambda g, z, x: (cast(g, x.dtype),),
     Op.ADD: lambda g, z, x, y: (g, g),

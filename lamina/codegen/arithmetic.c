@@ -76,6 +76,7 @@ EXTREMES(f64)
 #define LIBRARY(name) INLINE f64 name##_f64(f64 x) { return BUILTIN(name)(x); }
 LIBRARY(sqrt) LIBRARY(exp) LIBRARY(exp2) LIBRARY(log) LIBRARY(log2) LIBRARY(sin) LIBRARY(cos)
 LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
+INLINE f64 logistic_f64(f64 x) { return (x < 0 ? exp_f64(x) : 1) / (exp_f64(x < 0 ? x : -x) + 1); }
 #endif
 
 /* The bits of the keys of a sort, as words that are in the order of the keys: -0 is 0, and NaN, of

@@ -27,7 +27,7 @@ from lamina.simplify import index as ix
 # What the copy engine knows: bytes, axes of an array, and elements from a window to the next.
 CHUNK, DIMENSIONS, FURTHEST = 16, 5, 8
 PANEL = 64  # elements of 16 bits in a line
-FASTER = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.ERF}  # but less exact
+FASTER = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.ERF, Op.LOGISTIC}  # but less exact
 SMOOTH = FASTER | {Op.NEG, Op.ADD, Op.MUL, Op.WHERE}
 Known = dict[Node, Node]
 

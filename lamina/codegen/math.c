@@ -41,6 +41,13 @@ INLINE f32xN exp2_f32xN(f32xN x) {
 }
 #undef ROUND
 
+/* That of -|x| neither overflows nor loses what is small. */
+INLINE f32xN logistic_f32xN(f32xN x) {
+    const i32xN negative = x < 0.0f;
+    const f32xN small = exp_f32xN(where_f32xN(negative, x, -x)), one = splat_f32xN(1.0f);
+    return where_f32xN(negative, small, one) / (small + 1.0f);
+}
+
 /* Logarithms are the exponent plus a polynomial of the mantissa around 1: for finite x > 0 it is
    2**n * (1 + f), 1 + f between sqrt(1/2) and sqrt(2). */
 
@@ -230,4 +237,5 @@ SCALAR(sin_f32, f32, f32)
 SCALAR(cos_f32, f32, f32)
 SCALAR(atan_f32, f32, f32)
 SCALAR(erf_f32, f32, f32)
+SCALAR(logistic_f32, f32, f32)
 #endif

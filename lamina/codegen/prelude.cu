@@ -99,7 +99,9 @@ INLINE f32 max_f32(f32 a, f32 b);
 SHORT(div(f32 a, f32 b), "div.full.f32 %0, %1, %2;", "f"(a), "f"(b))
 SHORT(sqrt(f32 x), "sqrt.approx.f32 %0, %1;", "f"(x))
 SHORT(exp2(f32 x), "ex2.approx.ftz.f32 %0, %1;", "f"(x))
+SHORT(inverse(f32 x), "rcp.approx.ftz.f32 %0, %1;", "f"(x))
 INLINE f32 short_exp(f32 x) { return short_exp2(x * 1.44269504f); }
+INLINE f32 short_logistic(f32 x) { return short_inverse(short_exp(-x) + 1.0f); }
 
 /* The error function of positive numbers is 1 - (1 - u)**8, with a polynomial u up to 3.95, where it
    rounds to 1. A square of 1 - u makes 2 * u - u * u of u, where nothing cancels; y is eight, four and

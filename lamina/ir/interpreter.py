@@ -128,6 +128,7 @@ NUMPY: dict[Op, Any] = {
     Op.MIN: np.minimum, Op.LT: np.less, Op.EQ: np.equal, Op.AND: np.bitwise_and,
     Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: np.left_shift, Op.SHR: np.right_shift,
     Op.WHERE: np.where, Op.REAL: np.real, Op.IMAG: np.imag,
+    Op.LOGISTIC: lambda x: np.exp(np.minimum(x, 0)) / (np.exp(-abs(x)) + 1),
 }  # fmt: skip
 EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
     Op.CONST: lambda node: np.array(node.arg.value, node.dtype.numpy),

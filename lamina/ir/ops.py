@@ -134,6 +134,7 @@ class Op(enum.Enum):
     COS = Row("transcendental", Kinds.FLOAT)
     ATAN = Row("transcendental", Kinds.FLOAT)
     ERF = Row("transcendental", Kinds.FLOAT)
+    LOGISTIC = Row("transcendental", Kinds.FLOAT)  # 1 / (1 + exp(-x))
     TRUNC = Row("unary", Kinds.FLOAT)
     CAST = Row("unary", Kinds.ANY, "dtype")
     BITCAST = Row("unary", Kinds.ANY, "dtype")  # between dtypes of one size

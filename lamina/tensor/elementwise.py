@@ -329,11 +329,6 @@ def _decay(x: Node) -> Node:
     return Node(Op.EXP, (select(x < 0, x, -x),))
 
 
-def _sigmoid(x: Node) -> Node:
-    small = _decay(x)
-    return select(x < 0, small, x.lift(1)) / (small + 1)
-
-
 def _softplus(x: Node) -> Node:
     return select(x < 0, x.lift(0), x) + rm.log1p(_decay(x))
 
@@ -341,10 +336,10 @@ def _softplus(x: Node) -> Node:
 relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.",
                    lambda a: select(a < 0, a.lift(0), select(a.eq(0), a.lift(0), a)))  # fmt: skip
 relu6 = FLOATS.unary("relu6", "x limited to 0..6.", _relu6)
-sigmoid = WIDE.unary("sigmoid", "1 / (1 + exp(-x)), without overflow.", _sigmoid)
+sigmoid = WIDE.unary("sigmoid", "1 / (1 + exp(-x)), without overflow.", Op.LOGISTIC)
 logsigmoid = WIDE.unary("logsigmoid", "log(sigmoid(x)) without overflow.", lambda a: -_softplus(-a))
 hardsigmoid = FLOATS.unary("hardsigmoid", "``relu6(x + 3) / 6``.", lambda a: _relu6(a + 3) / 6)
-silu = WIDE.unary("silu", "x sigmoid(x), also called swish.", lambda a: a * _sigmoid(a))
+silu = WIDE.unary("silu", "x sigmoid(x), also called swish.", lambda a: a * unary(Op.LOGISTIC, a))
 hardswish = FLOATS.unary("hardswish", "``x relu6(x + 3) / 6``.", lambda a: a * _relu6(a + 3) / 6)
 mish = WIDE.unary("mish", "x tanh(softplus(x)).", lambda a: a * rm.tanh(_softplus(a)))
 softsign = FLOATS.unary("softsign", "x / (1 + |x|).", lambda a: a / (rm.absolute(a) + 1))
@@ -368,7 +363,8 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     if approximate == "none":
         return WIDE("gelu", lambda a: (Node(Op.ERF, (a * 0.5**0.5,)) * 0.5 + 0.5) * a, x)
     slope = math.sqrt(2 / math.pi) * 2
-    return WIDE("gelu", lambda a: a * _sigmoid(a * (a * a * (slope * 0.044715) + slope)), x)
+    bend = slope * 0.044715
+    return WIDE("gelu", lambda a: a * unary(Op.LOGISTIC, a * (a * a * bend + slope)), x)
 
 
 def softplus(x: Any, beta: float = 1.0) -> Tensor:

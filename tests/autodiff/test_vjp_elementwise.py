@@ -17,6 +17,7 @@ from tests.autodiff.finite_differences import SEEDS, SHAPES, apart, buffer, chec
 SMOOTH = {
     Op.NEG: (-2, 2), Op.EXP: (-2, 2), Op.EXP2: (-2, 2), Op.SIN: (-3, 3), Op.COS: (-3, 3),
     Op.ATAN: (-3, 3), Op.ERF: (-2, 2), Op.SQRT: (0.3, 3), Op.LOG: (0.3, 3), Op.LOG2: (0.3, 3),
+    Op.LOGISTIC: (-3, 3),
 }  # fmt: skip
 BINARY = {
     Op.ADD: (-2, 2), Op.MUL: (-2, 2), Op.DIV: (0.4, 2), Op.POW: (0.4, 2), Op.MAX: (-2, 2),

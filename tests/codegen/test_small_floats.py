@@ -270,7 +270,9 @@ def test_elementwise_agrees_with_the_interpreter_to_the_bit(name: str, dtype: DT
 
 
 @pytest.mark.parametrize("dtype", SMALL[:2], ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("op", [Op.EXP, Op.LOG2, Op.SIN, Op.ERF], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op", [Op.EXP, Op.LOG2, Op.SIN, Op.ERF, Op.LOGISTIC], ids=lambda op: op.name
+)
 def test_transcendentals_are_within_a_rounding(op: Op, dtype: DType) -> None:
     x = np.linspace(0.1, 4, 1001).astype(dtype.numpy)
     sink = Node(op, (leaf(x),))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lamina import dtypes, pipeline
+from lamina.autodiff import gradient
 from lamina.codegen import cuda
 from lamina.codegen.c import KERNELS
 from lamina.dtypes import DType
@@ -240,6 +241,15 @@ def test_a_product_with_the_normal_distribution_function_is_computed_faster() ->
         for result, count in ((build.cast(value, dtypes.bfloat16), faster), (value, 0)):
             text = compiled(result).text.partition(KERNELS)[2]
             assert text.count("= short_normal_product(") == count
+
+
+def test_the_derivative_of_the_logistic_function_chooses_nothing() -> None:
+    x = build.cast(leaf(0, (8,), dtypes.bfloat16), dtypes.float32)
+    (dx,) = gradient(Node(Op.LOGISTIC, (x,)), [x], leaf(1, (8,), dtypes.float32))
+    assert dx is not None
+    text = compiled(build.cast(dx, dtypes.bfloat16)).text.partition(KERNELS)[2]
+    assert text.count("= short_logistic(") == 1
+    assert " ? " not in text
 
 
 @pytest.mark.parametrize(("columns", "alike"), [(768, True), (50, False)])

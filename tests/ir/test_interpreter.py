@@ -49,6 +49,7 @@ UNARY = {
     Op.SQRT: _safe(math.sqrt), Op.EXP: _safe(math.exp), Op.EXP2: _safe(math.exp2),
     Op.LOG: _log(math.log), Op.LOG2: _log(math.log2), Op.SIN: _safe(math.sin),
     Op.COS: _safe(math.cos), Op.ATAN: math.atan, Op.ERF: math.erf,
+    Op.LOGISTIC: lambda x: 1 / (1 + math.exp(-x)) if x > -700 else math.exp(x),
     Op.TRUNC: lambda x: float(math.trunc(x)) if math.isfinite(x) else x, Op.NEG: lambda x: -x,
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ _ERRORS = """
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+static double logistic(double x) { return (x < 0 ? exp(x) : 1) / (1 + exp(x < 0 ? x : -x)); }
 static double distance(float got, double exact) {
     float rounded = (float)exact;
     if (isnan(exact)) return isnan(got) ? 0 : INFINITY;
