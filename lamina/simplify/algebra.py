@@ -70,7 +70,7 @@ x, y, z = map(hole, "xyz")
 i, j = hole("i", Kinds.INTEGER), hole("j", Kinds.INTEGER)
 f = hole("f", Kinds.FLOAT)
 r = hole("r", Kinds.REAL)
-p, q = hole("p", Kinds.BOOL), hole("q", Kinds.BOOL)
+p = hole("p", Kinds.BOOL)
 s, t = hole("s", Kinds.BITS), hole("t", Kinds.BITS)
 m, n = hole("m", Kinds.INTEGER, constant=True), hole("n", Kinds.INTEGER, constant=True)
 c = hole("c", Kinds.REAL, constant=True)
@@ -83,7 +83,6 @@ SIMPLIFY = (
     equation("add_constants", (i + m) + n, i + (m + n)),
     # Sums.
     equation("add_zero", i + 0, i),
-    equation("add_negative_zero", f + -0.0, f),
     equation("negate_twice", Node(Op.NEG, (-r,)), r),
     # Products and quotients.
     equation("multiply_by_one", r * 1, r),
@@ -106,7 +105,6 @@ SIMPLIFY = (
     equation("or_false", p | False, p),
     equation("or_true", p | True, True),
     equation("or_absorbs", s | (s & t), s),
-    equation("exclusive_or_false", p ^ False, p),
     # Choices.
     equation("where_true", where(true, x, y), x),
     equation("where_false", where(false, x, y), y),
@@ -114,7 +112,6 @@ SIMPLIFY = (
     equation("where_not", where(~p, x, y), where(p, y, x)),
     equation("where_inside_yes", where(p, where(p, x, y), z), where(p, x, z)),
     equation("where_inside_no", where(p, x, where(p, y, z)), where(p, x, z)),
-    equation("where_else_false", where(p, q, false), p & q),
     # Derivatives, which stop at DETACH, have been taken.
     equation("detach", Node(Op.DETACH, (x,)), x),
     equation("graft", Node(Op.GRAFT, (x, y)), x),

@@ -50,18 +50,15 @@ def permute(node: Node) -> Node | None:
 @on(Op.REDUCE)
 def reduce_single(node: Node) -> Node | None:
     """Axes of size 1 need no reduction; they are reshaped away."""
-    monoid, axes, part = node.arg
-    shape = node.src[0].shape
-    single = [axis for axis in axes if shape[axis] == 1]
-    if not single:
-        return None
-    kept = [axis for axis in range(len(shape)) if axis not in single]
+    (monoid, axes, part), shape = node.arg, node.src[0].shape
+    kept = [axis for axis, size in enumerate(shape) if size != 1 or axis not in axes]
+    rest = [place for place, axis in enumerate(kept) if axis in axes]
+    if len(rest) == len(axes) or (monoid is COMPLEX_MUL and not rest):
+        return None  # 1 is no identity of complex products where inf or NaN is
     parts = [build.reshape(x, tuple(shape[axis] for axis in kept)) for x in node.src]
-    rest = tuple(i for i, axis in enumerate(kept) if axis in axes)
-    if monoid is ADD and not rest and node.dtype.kind in ("float", "complex"):
-        return parts[0] + 0.0  # a sum starts at 0.0, which turns -0.0 into 0.0
-    exact = rest or monoid is not COMPLEX_MUL  # of which 1 is no identity where inf or NaN is
-    return build.reduce(monoid, rest, *parts, part=part) if exact else None
+    if monoid is ADD and not rest:
+        return parts[0] + 0  # a sum starts at 0.0, which turns -0.0 into 0.0
+    return build.reduce(monoid, rest, *parts, part=part)
 
 
 @on(Op.SCATTER)
