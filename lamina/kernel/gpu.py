@@ -42,9 +42,9 @@ def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves
         return (*plan.moves, Tensorize(atom))
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
     fold = contraction((store.value for store in kernel.stores), rows)
-    scores = {axis: (score(kernel, axis, False), store_score(kernel, axis)) for axis in rows}
+    scores = {axis: (score(kernel, axis), store_score(kernel, axis)) for axis in rows}
     best = max(rows, key=lambda axis: scores[axis], default=None)
-    gain = max((score(kernel, axis, False) for axis in shared), default=-1)
+    gain = max((score(kernel, axis) for axis in shared), default=-1)
     across = best if best is not None and scores[best][0] >= max(gain, 1) else None
     if shared and not (points(rows) >= knobs.enough and (across or fold)):
         _block_per_row(plan, shared, across)
@@ -153,7 +153,7 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
 def _lanes(plan: Planner, axis: Node, threads: int) -> int:
     """Neighbours along `axis` that one thread takes, if `threads` are left: a power of two that
     keeps every access along it aligned."""
-    if score(plan.kernel, axis, False) <= 0:
+    if score(plan.kernel, axis) <= 0:
         return 1
     lanes = plan.lanes(axis.arg.size // threads)
     for index in [*(load.src[0] for load in reads(plan.kernel)),

@@ -92,8 +92,7 @@ class Planner:
 
     def benefit(self, axis: Node) -> int:
         """The score of vectors along `axis`, by how many lanes it fills."""
-        lanes = self.lanes(axis.arg.size)
-        return score(self.kernel, axis) * lanes if lanes > 1 else -1
+        return score(self.kernel, axis) * self.lanes(axis.arg.size)
 
     def next_axis(self) -> int:
         return max(int(axis.arg.number) for axis in self.nest.order) + 1
@@ -147,14 +146,13 @@ def reads(kernel: Kernel) -> list[Node]:
     return [node for node in kernel.nodes if node.op is Op.LOAD]
 
 
-def score(kernel: Kernel, axis: Node, masked: bool = True) -> int:
-    """The sum over the loads and stores that vary along `axis`, but for those that are few. Their
-    conditions do not count where lanes are threads, and not `masked`."""
+def score(kernel: Kernel, axis: Node) -> int:
+    """The sum over the loads and stores that vary along `axis`, but for those that are few."""
     loads = [(one.src, points(free_axes(one))) for one in reads(kernel)]
     stores = [((one.index, one.condition), points(one.axes)) for one in kernel.stores]
     most = max(count for _, count in loads + stores)
     each = [at for at, count in loads + stores if count * FEW >= most]
-    return sum(ix.suits(axis, *at) if masked else ix.suits(axis, at[0]) for at in each)
+    return sum(ix.suits(axis, *at) for at in each)
 
 
 def store_score(kernel: Kernel, axis: Node) -> int:

@@ -18,7 +18,6 @@ from lamina.options import Options, cache_folder
 from lamina.runtime import compiler as compilers
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import DiskCache, digest
-from lamina.runtime.compiler import Compiler
 
 _POOL = Path(__file__).with_name("pool.c")
 
@@ -76,7 +75,7 @@ def build(source: str, options: Options) -> ctypes.CDLL:
         raise CompileError(f"{compiler}: the library it built does not load: {error}") from None
 
 
-def _compile(compiler: Compiler, source_file: Path) -> bytes:
+def _compile(compiler: compilers.Compiler, source_file: Path) -> bytes:
     """Run the compiler outside the cache, so that no half-written library is ever in it."""
     try:
         with tempfile.TemporaryDirectory(prefix="lamina-") as folder:
