@@ -18,15 +18,16 @@ from lamina.kernel.schedule import Nest
 
 MOVES = (Op.LOAD, Op.CONST, Op.WHERE, Op.BITCAST)
 EXACT = (Op.MAX, Op.MIN, Op.TRUNC, Op.NEG)  # the result is representable as the operands are
+Forms = tuple[Node, Node]  # of a value: as it is held, and in arithmetic, a small float as float32
 
 
 def legalize(nest: Nest) -> Nest:
     """`nest` with no arithmetic on small floats, which are cast to and from larger floats."""
-    legalizer = _Legalizer()
-    every = nest.kernel.stores, nest.fills, nest.tiles
+    forms, every = dict[Node, Forms](), (nest.kernel.stores, nest.fills, nest.tiles)
     for node in toposort(root for one in chain(*every) for root in roots_of(one)):
-        legalizer.done[node] = legalizer.visit(node)
-    stores, fills, tiles = (tuple(one.rebuilt(legalizer.done) for one in some) for some in every)
+        forms[node] = _forms(node, forms)
+    held = {node: one for node, (one, _) in forms.items()}
+    stores, fills, tiles = (tuple(one.rebuilt(held) for one in some) for some in every)
     return replace(nest, kernel=replace(nest.kernel, stores=stores), fills=fills, tiles=tiles)
 
 
@@ -35,48 +36,31 @@ def carrier(dtype: DType) -> DType:
     return BY_NAME[f"uint{dtype.bits}"]
 
 
-class _Legalizer:
-    """What each node of one kernel has become."""
-
-    def __init__(self) -> None:
-        self.done: dict[Node, Node] = {}
-        self.wide: dict[Node, Node] = {}  # of a small dtype: the same value as float32
-
-    def visit(self, node: Node) -> Node:
-        """`node`, whose operands have been visited, in operations that targets have."""
-        src, dtype, op = tuple(self.done[one] for one in node.src), node.dtype, node.op
-        if op in MOVES or not any(one.dtype.is_small for one in (node, *node.src)):
-            if dtype.is_small and op is Op.CONST:
-                self.wide[node] = fold(Op.CAST, (node,), float32)
-            elif dtype.is_small and op is Op.WHERE:
-                self.wide[node] = Node(Op.WHERE, (src[0], *map(self.widened, node.src[1:])))
-            return Node(op, src, node.arg)
-        operands = tuple(map(self.widened, node.src))
-        if op is Op.CAST:
-            return self._cast(node, *operands)
-        if op in (Op.FOLD, Op.PREFIX):
-            op, term = node.arg.monoid.op, node.src[0]
-            if node.arg.monoid is ADD and term.op is Op.MUL:  # before its rounding
-                operands = (Node(Op.MUL, tuple(map(self.widened, term.src))), *operands[1:])
-        value = Node(node.op, operands, node.arg)
-        if not dtype.is_small:
-            return value
-        if op in EXACT:
-            self.wide[node] = value
-        if op is Op.NEG:
-            return bitcast(bitcast(src[0], carrier(dtype)) ^ (1 << (dtype.bits - 1)), dtype)
-        return cast(value, dtype)
-
-    def widened(self, node: Node) -> Node:
-        """An operand that holds the value of `node`: a small float as float32."""
-        if not node.dtype.is_small:
-            return self.done[node]
-        return self.wide.get(node) or cast(self.done[node], float32)
-
-    def _cast(self, node: Node, value: Node) -> Node:
-        source, to = node.src[0].dtype, node.dtype
-        if to.is_small and source is not float64:  # which is rounded once
+def _forms(node: Node, forms: dict[Node, Forms]) -> Forms:
+    """Those of `node`, whose operands have theirs, in operations that targets have."""
+    src, dtype, op = node.src, node.dtype, node.op
+    held, wide = (tuple(forms[one][which] for one in src) for which in range(2))
+    exact: Node | None = None  # what is computed, if it is representable
+    if op in MOVES or not any(one.dtype.is_small for one in (node, *src)):
+        value = Node(op, held, node.arg)
+        if dtype.is_small and op is Op.CONST:
+            exact = fold(Op.CAST, (node,), float32)
+        elif dtype.is_small and op is Op.WHERE:
+            exact = Node(Op.WHERE, (held[0], *wide[1:]))
+    elif op is Op.CAST:
+        (value,), source = wide, src[0].dtype
+        if dtype.is_small and source is not float64:  # which is rounded once
             value = cast(value, float32)
-            if source.kind == "bool" or (source.is_float and source.bits < to.bits):
-                self.wide[node] = value
-        return cast(value, to)
+            if source.kind == "bool" or (source.is_float and source.bits < dtype.bits):
+                exact = value
+        value = cast(value, dtype)
+    else:
+        if op in (Op.FOLD, Op.PREFIX):
+            op, term = node.arg.monoid.op, src[0]
+            if node.arg.monoid is ADD and term.op is Op.MUL:  # before its rounding
+                wide = (Node(Op.MUL, tuple(forms[one][1] for one in term.src)), *wide[1:])
+        result = Node(node.op, wide, node.arg)
+        exact, value = result if op in EXACT else None, cast(result, dtype)
+        if dtype.is_small and op is Op.NEG:
+            value = bitcast(bitcast(held[0], carrier(dtype)) ^ (1 << (dtype.bits - 1)), dtype)
+    return value, exact or (cast(value, float32) if dtype.is_small else value)
