@@ -92,7 +92,7 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
     for axis in shared:
         lanes, size = _lanes(plan, axis, least), axis.arg.size
         kept = sum(max(one.dtype.itemsize // 4, 1) for one in again if axis in free_axes(one))
-        most = room // max(kept, 2)  # elements of a thread
+        most = max(room // max(kept, 2), 1)  # elements of a thread
         each = min(ACCESSES * folds * lanes, most)
         threads = max(1 << (-(-size // each) * side - 1).bit_length(), wide)
         if threads > min(HELD // each, 2 * LONGEST // min(side, 2)):

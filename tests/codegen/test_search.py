@@ -15,7 +15,9 @@ from lamina import pipeline
 from lamina.errors import CompileError, FormatError
 from lamina.fuse.group import Memory
 from lamina.fuse.program import build_program
+from lamina.ir import build
 from lamina.ir.kernel import Kernel
+from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Knobs, schedule_kernel, search
@@ -25,6 +27,7 @@ from lamina.options import current, using
 from lamina.runtime.cpu import CpuProgram
 from tests.codegen.test_schedule import A, B, matmul
 from tests.fuse.graphs import PROGRAMS
+from tests.generators import leaf
 
 RNG = np.random.default_rng(11)
 
@@ -96,6 +99,15 @@ def test_other_numbers_make_schedules_that_print_and_verify() -> None:
                 verify_nest(apply(kernel, moves))
                 assert parse(to_text(moves))[""] == moves
     assert refused < total / 10
+
+
+def test_few_registers_hold_an_element() -> None:
+    parts = [build.cast(leaf(at, (512, 1024), lm.bfloat16), lm.float32) for at in range(3)]
+    total = build.reduce(ADD, [0], parts[0] * parts[1] * parts[2])
+    (launch,) = build_program([total], Memory()).launches
+    assert isinstance(launch.kernel, Kernel)
+    moves = schedule_for_gpu(launch.kernel, "f32", Knobs(registers=16))
+    verify_nest(apply(launch.kernel, moves))
 
 
 @pytest.fixture
