@@ -73,5 +73,6 @@ def _places(nest: Nest) -> None:
 
 def _fills(nest: Nest) -> None:
     for fill in nest.fills:
-        outside = set(fill.axes).difference(nest.inside(fill.at) if fill.at else ())
-        require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")
+        if fill.at:  # others are where reductions end
+            outside = set(fill.axes).difference(nest.inside(fill.at))
+            require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from lamina.dtypes import DType, bool_
 from lamina.ir.kernel import Store, bound_axes, free_axes, points
-from lamina.ir.monoids import ADD, MUL, Monoid
+from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.kernel.schedule import LOCAL, TILES, Axes, Nest, operands_of
@@ -102,10 +102,8 @@ class NestPrinter(Target):
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self.starts: dict[Node, int] = {}  # axis -> index of the first lane
         self.staged = {fill.value: fill for fill in nest.fills}
-        # What reductions come before is stored where it is computed first.
-        self.late = {one for one in self.staged if any(n.op is Op.FOLD for n in toposort([one]))}
         self.filled = frozenset[Node]()  # what can be read from scratch memory in the open loops
-        self.stored: set[Node] = set()  # what is late and was computed for the open rows
+        self.stored: set[Node] = set()  # after reductions, and was computed for the open rows
         self.waiting: list[Store] = []  # those not yet printed for the open rows
         self.read = {one.arg.parameter for one in nest.kernel.nodes if one.op is Op.LOAD}
         rows = nest.kernel.row_axes  # those whose index is given where the nest runs
@@ -148,8 +146,7 @@ class NestPrinter(Target):
             self.depth_of[axis] = len(self.scopes) - 1
             for fill in () if order else self.nest.fills:
                 known = self.depth_of.keys() | set(fill.axes)
-                late = fill.value in self.late
-                if fill.at is axis and not late and free_axes(fill.value) <= known:
+                if fill.at is axis and free_axes(fill.value) <= known:
                     self._fill(fill, segment)
         yield
         self.guard = guard
@@ -254,8 +251,8 @@ class NestPrinter(Target):
         cache = self.scopes[depth].cache
         if key not in cache:
             inner, self.scopes = self.scopes, self.scopes[: depth + 1]
-            if node in self.filled:
-                fill = self.staged[node]
+            fill = self.staged.get(node)
+            if fill and node in self.filled:
                 node = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype))
             if node.op is Op.FOLD:
                 self._fold(node)
@@ -268,8 +265,8 @@ class NestPrinter(Target):
             else:
                 operands = [self.value(one, point) for one in node.src]
                 cache[key] = self.declare(self.operation(node, operands))
-            if node in self.late - self.filled:
-                self.store(self.staged[node], cache[key], point)
+            if fill and fill.at is None and fill.value is node:
+                self.store(fill, cache[key], point)
                 self.stored.add(node)
             self.scopes = inner
         return cache[key]
@@ -303,10 +300,8 @@ class NestPrinter(Target):
         for term, factor in ix.terms_of(node)[0].items():
             if (lanes := self.lanes_of(term)) > 1:
                 vector = self.lane_numbers(lanes) if term.op is Op.AXIS else self.value(term, point)
-                scale = self.literal(const(factor, node.dtype))
-                (scaled,) = self.combined(MUL, (vector,), (scale,))
-                (added,) = self.combined(ADD, (self.declare(scaled),), (total,))
-                total = self.declare(added)
+                vector = self.declare(vector._replace(text=f"({vector.text} * (i64){factor})"))
+                total = self.declare(vector._replace(text=f"({vector.text} + {total.text})"))
         return total
 
     # Reductions.

@@ -42,8 +42,8 @@ class Store:
     axes: tuple[Node, ...]
     condition: Node = TRUE  # of this store to happen
     monoid: Monoid | None = None  # combines the value with what is there, in the order of the axes
-    # Of what is staged, the loop in whose body this happens; of what reductions come before, it
-    # happens where that is computed first.
+    # Of what is staged, the loop in whose body this happens; None of what reductions come before:
+    # it happens where that is computed first.
     at: Node | None = None
 
     def rebuilt(self, done: Mapping[Node, Node]) -> "Store":

@@ -56,8 +56,7 @@ class Nested(NamedTuple):
 def nested(kernel: Kernel) -> Nested | None:
     """What is known of a kernel of nested folds; None if it is none, or no tiles hold it."""
     folds = [one for one in kernel.nodes if bound_axes(one)]
-    below = {one: {*toposort(operands_of(one))} for one in folds}
-    inner = [one for one in folds if below[one].isdisjoint(folds)]
+    inner = [one for one in folds if {*folds}.isdisjoint(toposort(operands_of(one)))]
     over = [one for one in folds if one not in inner]
     near = frozenset[Node]().union(*map(free_axes, inner))
     beyond = frozenset[Node]().union(*map(free_axes, over)) - near

@@ -253,7 +253,7 @@ class Stage(Move):
         parameters = (*kernel.parameters, room)
         used = sum(one.nbytes for one in parameters if one.memory == "scratch")
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
-        fill = Store(len(kernel.parameters), ix.walk(axes), value, axes, at=at)
+        fill = Store(len(kernel.parameters), ix.walk(axes), value, axes, at=None if reduced else at)
         kernel = replace(kernel, parameters=parameters)
         return replace(nest, kernel=kernel, fills=(*nest.fills, fill))
 
