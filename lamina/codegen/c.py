@@ -49,7 +49,7 @@ def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
         return _infix(printer, node, operands, out)
     name, whole = node.op.name.lower(), node.op in (Op.MAX, Op.MIN, Op.TRUNC)
     if out.dtype is float32 and node.op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
-        printer.need("math.c", out.lanes)
+        printer.needed.add(("math.c", out.lanes))
         whole = True
     if whole or out.lanes == 1:
         arguments = (printer.widened(one, out) for one in operands)
@@ -83,7 +83,7 @@ def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
     if out.dtype is bool_:
         return f"({text} != 0)"
     if value.dtype.is_small or out.dtype.is_small:
-        printer.need("floats.c", out.lanes)
+        printer.needed.add(("floats.c", out.lanes))
         lanes = f"x{out.lanes}" if out.lanes > 1 else ""
         return f"{SHORT[value.dtype]}_to_{SHORT[out.dtype]}{lanes}({text})"
     kind = printer.type(out)
@@ -136,12 +136,8 @@ class CPrinter(NestPrinter):
         return name if value.lanes == 1 else self._vector(name, value.lanes)
 
     def _vector(self, name: str, lanes: int) -> str:
-        self.need("vectors.c", lanes)
+        self.needed.add(("vectors.c", lanes))
         return f"{name}x{lanes}"
-
-    def need(self, text: str, lanes: int) -> None:
-        """The program needs one of `TEXTS` about vectors."""
-        self.needed |= {("vectors.c", lanes), (text, lanes)}
 
     def literal(self, node: Node) -> Value:
         value, dtype = node.arg
@@ -150,8 +146,7 @@ class CPrinter(NestPrinter):
         if dtype.is_float:
             suffix = "f" if dtype is float32 else ""
             text = repr(ctypes.c_float(value).value if suffix else value)
-            nan, inf = f"nan_{TYPES[dtype]}", f"inf_{TYPES[dtype]}"
-            text = {"nan": nan, "inf": inf, "-inf": f"-{inf}"}.get(text, text + suffix)
+            text += suffix if text[-1].isdigit() else f"_{TYPES[dtype]}"  # as of nan and -inf
         else:
             text = f"({TYPES[dtype]}){int(value)}"
         return Value(text, node.dtype)
@@ -224,7 +219,7 @@ class CPrinter(NestPrinter):
                 there = self.value(condition, point).text if guard else "1"
                 rows = f"{array} + {self.index_text(index, point | {across: 0})}, {stride}, {there}"
                 self._names += 1
-                self.need("squares.c", lanes)
+                self.needed.add(("squares.c", lanes))
                 self.line(f"SQUARE({kind}, t{self._names}, {lanes}, {rows})")
                 for place in range(lanes):
                     column = self._loaded(f"t{self._names}[{place}]", dtype, lanes)
@@ -298,7 +293,7 @@ class CPrinter(NestPrinter):
         axis, lanes = next(((one, rows[one]) for one in rows if one in free_axes(root)), (quad, 1))
         wide, out = ix.axis(-1, 4 * lanes), Value("", int32, lanes)
         self.starts[wide], self.depth_of[wide] = 4 * self.starts[axis], self.depth_of[quad]
-        self.need("dots.c", lanes)
+        self.needed.add(("dots.c", lanes))
         for factor in (cast.src[0] for cast in root.src):
             self.vectors = {quad: 4}
             if axis in free_axes(factor):
@@ -393,6 +388,7 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
         arguments = ", ".join(f"AT({program.place(one)}, {one.offset})" for one in held)
         call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
         body.append(f"    LAUNCH({number}, {call}, {arguments})")
+    needed |= {("vectors.c", lanes) for _, lanes in needed if lanes}
     texts = sorted(needed, key=lambda one: (TEXTS.index(one[0]), one[1]))
     preludes = [*(prelude(*one) for one in texts), KERNELS]
     named = [text.replace("{name}", name) for text, name in functions.items()]
