@@ -6,10 +6,13 @@ imported when a device is first used: that takes a while.
 """
 
 import functools
+import os
+import re
 import threading
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -25,6 +28,7 @@ _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
 _BARRIERS = 1024  # bytes of what blocks may share, which barriers lie in
 _IN_NO_CACHE = 128 << 20  # bytes
+_KERNEL = re.compile(r"^(?=(?:KERNEL\(.*?\) |SORT\w*\()(\w+))", re.MULTILINE)  # begins; its name
 _GRAPHS = 32  # of one program, each for buffers in other places
 _PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
 _DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"
@@ -128,7 +132,7 @@ class Device(Heap):
 
 
 class CudaProgram:
-    """One loaded module, and the launches of a program. Raises CompileError when NVRTC refuses the
+    """The loaded kernels and the launches of a program. Raises CompileError when NVRTC refuses the
     source."""
 
     def __init__(self, source: str, launches: Sequence[Launch], options: Options) -> None:
@@ -137,9 +141,11 @@ class CudaProgram:
         self.device = device
         self.launches = [one._replace(shared=min(one.shared, device.room)) for one in launches]
         device.enter()
-        module = device.call("cuModuleLoadData", build(source, device.arch, options))
-        get = functools.cache(partial(device.call, "cuModuleGetFunction", module))
-        self._functions = [get(one.name.encode()) for one in launches]
+        functions = {
+            name: device.call("cuModuleGetFunction", device.call("cuModuleLoadData", cubin), name)
+            for name, cubin in build(source, device.arch, options).items()
+        }
+        self._functions = [functions[one.name.encode()] for one in launches]
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         for function, one in zip(self._functions, self.launches, strict=True):
             if one.shared:
@@ -228,14 +234,20 @@ def _tensor_map(device: Device, pointer: int, array: Map) -> Any:
     )  # fmt: skip
 
 
-def build(source: str, arch: str, options: Options) -> bytes:
-    """The cubin of `source`, from the disk cache when it is there."""
+def build(source: str, arch: str, options: Options) -> dict[bytes, bytes]:
+    """A cubin of each kernel of `source`, by its name, from the disk cache when it is there. Others
+    are compiled beside each other, on all cores: what comes before kernels takes little."""
     from cuda.bindings import nvrtc
 
-    cache = disk_cache(options)
-    name = f"{digest(source, arch, str(nvrtc.nvrtcVersion()))}.cubin"
-    path = cache.load(name) or cache.store(name, compile_source(source, arch))
-    return path.read_bytes()
+    def cubin(kernel: str) -> bytes:
+        name = f"{digest(head, kernel, arch, str(nvrtc.nvrtcVersion()))}.cubin"
+        path = cache.load(name) or cache.store(name, compile_source(head + kernel, arch))
+        return path.read_bytes()
+
+    head, *rest = re.split(_KERNEL, source)
+    cache, names = disk_cache(options), map(str.encode, rest[::2])
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return dict(zip(names, threads.map(cubin, rest[1::2]), strict=True))
 
 
 def compile_source(source: str, arch: str) -> bytes:

@@ -24,6 +24,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op, Reduce, Scatter
 from lamina.kernel.schedule import Bind, Split
 from lamina.options import current
+from lamina.runtime import cuda as runtime
 from lamina.runtime.cuda import compile_source
 from tests.cuda import test_nested, test_tiles
 from tests.fuse.graphs import PROGRAMS
@@ -102,6 +103,24 @@ def test_kernels_compile(family: str) -> None:
     text = compiled(FAMILIES[family]()).text
     for arch in ARCHITECTURES:
         assert compile_source(text, arch)[:4] == b"\x7fELF"
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_each_kernel_is_compiled_and_kept_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = leaf(0, (64, 256), dtypes.float32)
+    program = compiled(Node(Op.ARGSORT, (x,)), build.reduce(ADD, [1], x))
+    options = replace(current(), cache_dir=str(tmp_path))
+    found = runtime.build(program.text, "sm_90a", options)
+    assert set(found) == {one.name.encode() for one in program.launches}
+    kept = {one: one.read_bytes() for one in tmp_path.rglob("*.cubin")}
+    assert sorted(kept.values()) == sorted(found.values())
+    assert all(one[:4] == b"\x7fELF" for one in kept.values())
+    assert len(kept) > 1
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "compile_source", None)  # nothing is compiled again
+        assert runtime.build(program.text, "sm_90a", options) == found
 
 
 @pytest.mark.parametrize("number", range(4))
