@@ -290,10 +290,15 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
         if not node.dtype.is_float:
             advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
             raise GradientError(f"gradient: {what} is {node.dtype.name}, not a float: {advice}")
+    seed = const(1.0, y.dtype) if seed is None else seed
+    ours, theirs = (type_text(one.dtype, one.shape) for one in (seed, y))
+    if ours != theirs:
+        text = f"gradient: the seed is {ours} but y is {theirs}"
+        raise GradientError(f"{text}: sum it to (), or pass a seed that fits")
     order = toposort([y])
     cone = depends_on(wrt, order)
     found: dict[Node, Node] = {}
-    pending: dict[Node, list[Contribution]] = {y: [(_checked_seed(y, seed), None)]}
+    pending: dict[Node, list[Contribution]] = {y: [(seed, None)]}
     for node in reversed(order):
         if node not in cone or node not in pending:
             continue
@@ -304,16 +309,6 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
             for operand, contribution in _contributions(node, adjoint, live, cone):
                 pending.setdefault(operand, []).append(contribution)
     return [found.get(node) for node in wrt]
-
-
-def _checked_seed(y: Node, seed: Node | None) -> Node:
-    if seed is None and y.shape:
-        raise GradientError(f"gradient: y has shape {y.shape}: sum it to (), or pass a seed")
-    seed = const(1.0, y.dtype) if seed is None else seed
-    ours, theirs = type_text(seed.dtype, seed.shape), type_text(y.dtype, y.shape)
-    if ours != theirs:
-        raise GradientError(f"gradient: the seed is {ours} but y is {theirs}")
-    return seed
 
 
 def depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:

@@ -42,7 +42,7 @@ def _elementwise(op: Op) -> Row:
     return infer
 
 
-_chosen = _elementwise(Op.WHERE)
+_chosen, _assigned = _elementwise(Op.WHERE), _elementwise(Op.ASSIGN)
 
 
 def _need(
@@ -137,17 +137,12 @@ def _argsort(src: Operands, arg: Any) -> Inferred:
     return int64, src[0].shape
 
 
-def _same(src: Operands, arg: Any) -> Inferred:
-    return src[0].dtype, src[0].shape
-
-
 def _assign(src: Operands, arg: Any) -> Inferred:
     _need(src[0].op is Op.BUFFER, Op.ASSIGN, src, "the target is no buffer")
-    _need(_same(src, arg) == _same(src[1:], arg), Op.ASSIGN, src, arg)
-    return _same(src, arg)
+    return _assigned(src, arg)
 
 
-INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
+INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE | Group.EFFECT} | {
     **dict.fromkeys((Op.BUFFER, Op.CALL), lambda src, arg: (arg.dtype, arg.shape)),
     Op.IOTA: lambda src, arg: (arg.dtype, (arg.size,)),
     Op.CAST: lambda src, arg: (arg, src[0].shape),
@@ -155,8 +150,7 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE} | {
     Op.BITCAST: _bitcast, Op.WHERE: _where, Op.REDUCE: _reduce, Op.RESHAPE: _reshape,
     Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink,
     Op.SHEAR: _shear, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.ARGSORT: _argsort,
-    Op.ASSIGN: _assign, Op.GRAFT: _elementwise(Op.GRAFT),
-    **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), _same),
+    Op.ASSIGN: _assign,
     **dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ())),
     **dict.fromkeys((Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),
     **dict.fromkeys((Op.FOLD, Op.PREFIX), lambda src, arg: (src[arg.part].dtype, ())),
