@@ -51,13 +51,11 @@ def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
     if out.dtype is float32 and node.op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
         printer.needed.add(("math.c", out.lanes))
         whole = True
-    if whole or out.lanes == 1:
-        arguments = (printer.widened(one, out) for one in operands)
+    alike = node.op in (Op.SHL, Op.SHR) and operands[1].lanes == 1  # one number shifts all lanes
+    if whole or alike or out.lanes == 1:
+        arguments = (one.text if alike else printer.widened(one, out) for one in operands)
         return f"{name}_{printer.type(out)}({', '.join(arguments)})"
-    lanes = (
-        ", ".join(one.text if one.lanes == 1 else f"{one.text}[{lane}]" for one in operands)
-        for lane in range(out.lanes)
-    )
+    lanes = (", ".join(printer.lane(one, at).text for one in operands) for at in range(out.lanes))
     calls = ", ".join(f"{name}_{TYPES[out.dtype]}({arguments})" for arguments in lanes)
     return f"({printer.type(out)}){{{calls}}}"
 
@@ -69,13 +67,6 @@ def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -
     mask = printer.widened(condition, out._replace(dtype=bool_, mask=out.mask or out.dtype.bits))
     arguments = f"{mask}, {printer.widened(yes, out)}, {printer.widened(no, out)}"
     return f"where_{printer.type(out)}({arguments})"
-
-
-def _shift(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
-    value, count = operands
-    if count.lanes == 1:
-        return f"{node.op.name.lower()}_{printer.type(out)}({value.text}, {count.text})"
-    return _call(printer, node, operands, out)
 
 
 def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
@@ -103,14 +94,12 @@ SIGNS = {
 OPERATIONS: dict[Op, Spelling] = {
     **dict.fromkeys(SIGNS, _infix),
     **dict.fromkeys(Group.TRANSCENDENTAL, _call),
-    **dict.fromkeys((Op.IDIV, Op.MOD, Op.POW, Op.TRUNC, Op.MAX, Op.MIN), _call),
+    **dict.fromkeys((Op.IDIV, Op.MOD, Op.POW, Op.TRUNC, Op.MAX, Op.MIN, Op.SHL, Op.SHR), _call),
     # A space, as -- before a literal would be a decrement.
     Op.NEG: lambda printer, node, operands, out: f"(- {operands[0].text})",
     Op.NOT: lambda printer, node, operands, out: (
         f"({'!' if out.dtype is bool_ and not out.mask else '~'}{operands[0].text})"
     ),
-    Op.SHL: _shift,
-    Op.SHR: _shift,
     Op.WHERE: _where,
     Op.CAST: _cast,
     Op.BITCAST: lambda printer, node, operands, out: (
