@@ -263,13 +263,15 @@ class NestPrinter(Target):
             elif node.op is Op.LOAD:
                 cache[key] = self.declare(self.load(node, point))
             else:
-                operands = [self.value(one, point) for one in node.src]
-                cache[key] = self.declare(self.operation(node, operands))
+                cache[key] = self.declare(self.elementwise(node, point))
             if fill and fill.at is None and fill.value is node:
                 self.store(fill, cache[key], point)
                 self.stored.add(node)
             self.scopes = inner
         return cache[key]
+
+    def elementwise(self, node: Node, point: Point) -> Value:
+        return self.operation(node, [self.value(one, point) for one in node.src])
 
     def result(self, root: Node, point: Point) -> Value:
         """`value` of a root; operands come first, so that long chains need no deep recursion."""
@@ -483,9 +485,20 @@ class NestPrinter(Target):
 
 @lru_cache(maxsize=4096)
 def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
-    """The elementwise nodes beneath `root`, operands first, down to loads, reductions and what is
-    `filled`."""
-    return toposort([root], lambda one: one.op in Group.ELEMENTWISE and one not in filled)
+    """The elementwise nodes beneath `root`, operands first, down to loads, reductions, what is
+    `filled`, and what may be looked up."""
+    return toposort(
+        [root], lambda one: one.op in Group.ELEMENTWISE and not (one in filled or digit_of(one))
+    )
+
+
+def digit_of(node: Node) -> Node | None:
+    """The ``x & 15`` of which, and of constants, `node` is made, if it is."""
+    while node.op in Group.ELEMENTWISE and all(one.op is Op.CONST for one in node.src[1:]):
+        if node.op is Op.AND and node.src[1].arg.value == 15:
+            return node
+        node = node.src[0]
+    return None
 
 
 def _lanes(segment: Segment) -> int:

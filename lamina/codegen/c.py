@@ -14,13 +14,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lamina.codegen.base import NestPrinter, Point, Scope, Value
+from lamina.codegen.base import NestPrinter, Point, Scope, Value, digit_of
 from lamina.codegen.legalize import carrier
 from lamina.dtypes import SHORT, DType, bool_, float32, int32, int64
 from lamina.fuse.program import Program
-from lamina.ir.interpreter import fold
+from lamina.ir.build import cast
+from lamina.ir.interpreter import evaluate, fold
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
-from lamina.ir.node import Node
+from lamina.ir.node import Node, const
 from lamina.ir.ops import Group, Op
 from lamina.kernel.schedule import UNCACHED, Nest, Plan
 from lamina.simplify import index as ix
@@ -272,6 +273,19 @@ class CPrinter(NestPrinter):
             line = f"WHERE({self.value(store.condition, point).text}) {{ {line} }}"
         self.line(line)
 
+    def elementwise(self, node: Node, point: Point) -> Value:
+        """What four bits decide is looked up in a register, if there are so many lanes."""
+        digit, lanes = digit_of(node), self.lanes_of(node)
+        if digit is None or (node.dtype, lanes) != (float32, 16):
+            return super().elementwise(node, point)
+        every = [ix.replaced(node, {digit: const(i, digit.dtype)}) for i in range(lanes)]
+        table = ", ".join(self.literal(const(one.item(), float32)).text for one in evaluate(every))
+        bits = digit.src[0]
+        if bits.op is Op.SHR and bits.dtype.bits < 32:  # as int32: processors do not shift bytes
+            bits = Node(Op.SHR, tuple(cast(one, int32) for one in bits.src))
+        kind, places = self._vector("f32", lanes), self.value(cast(bits, int32), point)
+        return Value(f"lookup_{kind}(({kind}){{{table}}}, {places.text})", float32, lanes)
+
     # Dot products of four neighbours in each lane.
 
     def result(self, root: Node, point: Point) -> Value:
@@ -283,7 +297,7 @@ class CPrinter(NestPrinter):
         wide, out = ix.axis(-1, 4 * lanes), Value("", int32, lanes)
         self.starts[wide], self.depth_of[wide] = 4 * self.starts[axis], self.depth_of[quad]
         self.needed.add(("dots.c", lanes))
-        for factor in (cast.src[0] for cast in root.src):
+        for factor in (one.src[0] for one in root.src):
             self.vectors = {quad: 4}
             if axis in free_axes(factor):
                 lane = dict(zip((axis, quad), ix.divided(wide, 4), strict=True))

@@ -78,11 +78,35 @@ LANES(i8) LANES(u8) TWO(i16) TWO(u16) FOUR(i32) FOUR(u32) FOUR(f32) EIGHT(i64) E
 #define EACH_WAY(I, U, Word) \
     LOGICAL(shl, <<, I, Word) LOGICAL(shl, <<, U, Word) LOGICAL(shr, >>, U, Word) \
     INLINE I##xN shr_##I##xN(I##xN a, I n) { \
-        return a >> (I)((u64)n < 8 * sizeof(I) ? n : 8 * sizeof(I) - 1); \
+        return SHR(I, a, (I)((u64)n < 8 * sizeof(I) ? n : 8 * sizeof(I) - 1)); \
     }
-EACH_WAY(i8, u8, u16) EACH_WAY(i16, u16, u16) EACH_WAY(i32, u32, u32) EACH_WAY(i64, u64, u64)
+#define SHR(I, a, n) a >> n
+EACH_WAY(i8, u8, u16) EACH_WAY(i16, u16, u16) EACH_WAY(i64, u64, u64)
+#if defined __AVX512F__ && N == 16 && !defined __clang__
+/* Amounts of all lanes take fewer steps than one amount for all, which GCC would make of them. */
+#undef SHR
+#define SHR(I, a, n) \
+    __builtin_constant_p(n) ? a >> n : (I##xN)BUILTIN(ia32_psrav16si_mask)(a, splat_##I##xN(n), a, -1)
+#endif
+EACH_WAY(i32, u32, u32)
+#undef SHR
 #undef EACH_WAY
 #undef LOGICAL
+#endif
+
+#if N == 16
+/* Elements of a table at the last four bits of what each lane has. */
+INLINE f32xN lookup_f32xN(f32xN table, i32xN places) {
+#if !defined __clang__
+    return __builtin_shuffle(table, places);
+#elif defined __AVX512F__
+    return __builtin_ia32_permvarsf512(table, places);
+#else
+    f32xN x;
+    for (int lane = 0; lane < N; lane++) x[lane] = table[places[lane] & 15];
+    return x;
+#endif
+}
 #endif
 
 /* Beyond 2**(fraction bits) every float is whole; below, an integer holds it. */
