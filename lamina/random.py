@@ -48,7 +48,7 @@ _traced: ContextVar[list[Tensor] | None] = ContextVar("traced", default=None)  #
 
 def manual_seed(seed: int) -> None:
     """Start the process's generator afresh; its first seed is 0."""
-    _generator.seed(seed & (1 << 64) - 1)
+    _generator.seed(integer("manual_seed", seed) & (1 << 64) - 1)
 
 
 def next_key(device: str | None = None) -> Tensor:
@@ -75,7 +75,7 @@ def key(seed: int, device: str | None = None) -> Tensor:
 def split(key: Tensor, n: int = 2) -> Tensor:
     """`n` new keys, uint32 of shape (n, 2), independent of each other and of draws with `key`."""
     # Draws count their streams from 0.
-    words = _threefry(_key_words(key), build.iota(n, dtypes.uint32), _WORD)
+    words = _threefry(_key_words(key), build.iota(integer("split", n, 0), dtypes.uint32), _WORD)
     return stack([Tensor.of(word, key.device) for word in words], axis=1)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import errors, options
+from lamina import errors, nn, options
 from lamina.nn import optim
 
 MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
@@ -39,6 +39,53 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.DTypeError, "pad.*'numpy.float64'", lambda: lm.ones(2).pad(np.float64(2))),
     (errors.ArgumentError, "SGD: lr is -1",
      lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr=-1)),
+    (errors.DTypeError, r"Adam\.__init__\(.*betas=0.9\): 'float' object is not iterable",
+     lambda: optim.Adam([lm.ones((2,), requires_grad=True)], betas=0.9)),  # type: ignore[arg-type]
+    (errors.DTypeError, r"SGD\.__init__\(.*lr='a'\)",
+     lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr="a")),  # type: ignore[arg-type]
+    (errors.GradientError, r"SGD: no parameters; nn\.parameters\(model\) lists them",
+     lambda: optim.SGD(nn.Linear(2, 2))),  # type: ignore[arg-type]
+    (errors.DTypeError, "clip_grad_norm.*'Linear' object is not iterable",
+     lambda: optim.clip_grad_norm(nn.Linear(2, 2), 1.0)),  # type: ignore[arg-type]
+    (errors.DTypeError, r"Linear\.__init__\(.*, 'a', 2\)", lambda: nn.Linear("a", 2)),  # type: ignore[arg-type]
+    (errors.ArgumentError, "BatchNorm.*negative", lambda: nn.BatchNorm(-1)),
+    (errors.DTypeError, "str is not made of numbers", lambda: nn.Conv2d(1, 1, 1)("a")),  # type: ignore[arg-type]
+    (errors.DTypeError, "cosine.*'a'", lambda: nn.schedules.cosine(1.0, "a")),  # type: ignore[arg-type]
+    (errors.DTypeError, "load_state_dict.*'int' is not iterable",
+     lambda: nn.load_state_dict(nn.Linear(2, 2), 5)),  # type: ignore[arg-type]
+    (errors.ArgumentError, "getitem.*slice step cannot be zero", lambda: lm.ones(3)[::0]),
+    (errors.DTypeError, "getitem.*slice indices", lambda: lm.ones(3)["a":]),
+    (errors.DTypeError, "setitem.*slice indices", lambda: lm.ones(3).__setitem__(slice(1.5), 0)),
+    (errors.ArgumentError, "add.*int too large", lambda: lm.ones(3) + 10**400),
+    (errors.GradientError, "grad: argnums 0 of 0", lambda: lm.grad(lm.sum)()),
+    (errors.GradientError, "grad: argnums 2 of 1", lambda: lm.grad(lm.sum, 2)(lm.ones(3))),
+    (errors.DTypeError, "grad: argnums: 'a'", lambda: lm.grad(lm.sum, "a")),  # type: ignore[arg-type]
+    (errors.DTypeError, "repeat: 1.5", lambda: lm.repeat(lm.ones(3), 1.5)),
+    (errors.DTypeError, "repeat: 1.0", lambda: lm.repeat(lm.ones(3), [1, 1.5, 1])),
+    (errors.ShapeError, "repeat: .*negative", lambda: lm.repeat(lm.ones(3), [1, -1, 1])),
+    (errors.ArgumentError, "one_hot: -1 is less than 0", lambda: lm.one_hot([0], -1)),  # type: ignore[arg-type]
+    (errors.DTypeError, "one_hot: 1.5", lambda: lm.one_hot([0], 1.5)),  # type: ignore[arg-type]
+    (errors.ArgumentError, "diff: -1", lambda: lm.diff(lm.ones(3), n=-1)),
+    (errors.ArgumentError, "tensordot: -1",
+     lambda: lm.tensordot(lm.ones((2, 2)), lm.ones((2, 2)), axes=-1)),
+    (errors.ArgumentError, "split: -1", lambda: lm.random.split(lm.random.key(0), -1)),
+    (errors.DTypeError, "split: 1.5", lambda: lm.random.split(lm.random.key(0), 1.5)),  # type: ignore[arg-type]
+    (errors.DTypeError, "manual_seed: 1.5", lambda: lm.random.manual_seed(1.5)),  # type: ignore[arg-type]
+    (errors.DTypeError, "pad: 1.5", lambda: lm.pad(lm.ones(3), [(1.5, 1)])),  # type: ignore[list-item]
+    (errors.DTypeError, "eye: 0.5", lambda: lm.eye(2, k=0.5)),  # type: ignore[arg-type]
+    (errors.DTypeError, "tril: 0.5", lambda: lm.tril(lm.ones((2, 2)), k=0.5)),  # type: ignore[arg-type]
+    (errors.DTypeError, "adaptive_max_pool1d: 1.5",
+     lambda: lm.adaptive_max_pool1d(lm.ones((1, 4)), (1.5,))),  # type: ignore[arg-type]
+    (errors.ArgumentError, "embedding.*range",
+     lambda: lm.embedding(lm.arange(2), lm.ones((3, 2)), 7)),
+    (errors.DTypeError, "less: an integer is beyond uint8",
+     lambda: lm.ones(2, dtype=lm.uint8) < 256),
+    (errors.DTypeError, "multiply: an integer is beyond uint8",
+     lambda: -1 * lm.ones(2, dtype=lm.uint8)),
+    (errors.DTypeError, "asarray: an integer is beyond uint8",
+     lambda: lm.ones(2, dtype=lm.uint8).__setitem__(0, 300)),
+    (errors.DTypeError, "full: an integer is beyond uint8",
+     lambda: lm.full(2, 300, dtype=lm.uint8)),
 ]  # fmt: skip
 
 
@@ -60,6 +107,19 @@ def test_integers_of_numpy_are_axes_and_sizes() -> None:
     assert [one.shape for one in lm.split(x, two, two)] == [(1, 4, 2)] * 2
     assert lm.tile(x, two).shape == (1, 4, 8)
     assert lm.layer_norm(x, two * 2).shape == x.shape
+    assert lm.pad(x, (two, two)).shape == (1, 4, 8)
+    assert lm.adaptive_avg_pool1d(x, np.int8(2)).shape == (1, 4, 2)
+    assert lm.repeat(x, two, axis=two).shape == (1, 4, 8)
+
+
+def test_what_the_users_own_code_raises_is_left_alone() -> None:
+    def missing(x: lm.Tensor) -> lm.Tensor:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        nn.Sequential(missing)(lm.ones(2))
+    with pytest.raises(KeyError):
+        lm.grad(missing)(lm.ones(2))
 
 
 @pytest.mark.parametrize("given", [list, tuple, np.array])

@@ -4,7 +4,13 @@ Names, layouts, initial values and meaning are PyTorch's, so that published weig
 """
 
 from lamina.nn import layers, optim, schedules, state
-from lamina.nn.layers import *  # noqa: F403
-from lamina.nn.state import *  # noqa: F403
+from lamina.tensor.core import checked
+
+for _part in (layers, optim, schedules, state):
+    _names = {*_part.__all__} - {"Sequential"}  # which calls what is the user's
+    vars(_part).update((_name, checked(getattr(_part, _name))) for _name in _names)
+
+from lamina.nn.layers import *  # noqa: E402, F403
+from lamina.nn.state import *  # noqa: E402, F403
 
 __all__ = ["optim", "schedules", *layers.__all__, *state.__all__]

@@ -50,7 +50,7 @@ class Optimizer:
     decay_is_apart = False  # it shrinks the parameter, and is not added to the gradient
 
     def __post_init__(self) -> None:
-        self.parameters = list(self.parameters)
+        self.parameters = list(self.parameters) if isinstance(self.parameters, Iterable) else []
         what = type(self).__name__
         if not self.parameters:
             raise GradientError(f"{what}: no parameters; nn.parameters(model) lists them")
@@ -109,8 +109,7 @@ class Optimizer:
                 raise ShapeError(f"{what}: gradient {gradient.shape} of parameter {one.shape}")
         if callable(self.lr):
             if stand_ins.get():
-                raise JitError("step: a schedule runs in Python, which jit leaves out: give the "
-                               "optimizer a number, and set its lr between calls")  # fmt: skip
+                raise JitError("step: a schedule runs in Python, not in jit; set lr between calls")
             self._set_rate(self._wanted_rate())
         self._advance([None if one is None else leaf(one.node, one.device) for one in given])
         given, gradients, gradient = [], None, None  # the run would store whatever is still held

@@ -6,7 +6,7 @@ A schedule is any ``function(step) -> rate``; give it to an optimiser in place o
 import math
 from collections.abc import Callable
 
-from lamina.errors import ArgumentError
+from lamina.tensor.arguments import integer
 
 __all__ = ["cosine", "exponential", "one_cycle", "step"]
 
@@ -15,7 +15,7 @@ Schedule = Callable[[int], float]
 
 def step(rate: float, every: int, gamma: float = 0.1) -> Schedule:
     """`rate`, multiplied by `gamma` once every `every` steps."""
-    _check_positive("step", "every", every)
+    integer("step: every", every, 1)
     return lambda count: rate * gamma ** (count // every)
 
 
@@ -29,7 +29,7 @@ def cosine(rate: float, steps: int, warmup: int = 0, least: float = 0.0) -> Sche
 
     `steps` includes the warmup; afterwards the rate stays at `least`.
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts."""
-    _check_positive("cosine", "steps - warmup", steps - warmup)
+    integer("cosine: steps - warmup", steps - warmup, 1)
     return lambda count: (
         rate * (count + 1) / warmup if count < warmup
         else _cosine(rate, least, (count - warmup) / (steps - warmup))
@@ -43,7 +43,7 @@ def one_cycle(
     rate / start / end, both along half a cosine.
 
     Source: Smith and Topin 2018, "Super-convergence"."""
-    _check_positive("one_cycle", "steps", steps)
+    integer("one_cycle: steps", steps, 1)
     top = rise * steps - 1.0
     first, last = rate / start, rate / start / end
     return lambda count: (
@@ -54,8 +54,3 @@ def one_cycle(
 
 def _cosine(begin: float, end: float, share: float) -> float:
     return end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * min(share, 1.0)))
-
-
-def _check_positive(what: str, name: str, count: int) -> None:
-    if count < 1:
-        raise ArgumentError(f"{what}: {name} is {count}; at least one step is needed")

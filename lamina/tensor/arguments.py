@@ -7,18 +7,22 @@ from typing import Any, SupportsIndex
 
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar
-from lamina.errors import AxisError, DTypeError, ShapeError
+from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from lamina.shape import Shape
 
 Axis = int | Sequence[int] | None
 
 
-def integer(what: str, value: SupportsIndex) -> int:
-    """`value` as an int; raises DTypeError, naming the operation `what`, when it is none."""
+def integer(what: str, value: SupportsIndex, least: float = float("-inf")) -> int:
+    """`value` as an int; raises DTypeError, naming the operation `what`, when it is none, and
+    ArgumentError when it is below `least`."""
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise DTypeError(f"{what}: {value!r} is no integer") from None
+    if number < least:
+        raise ArgumentError(f"{what}: {number} is less than {least}")
+    return number
 
 
 def sizes_of(what: str, *shape: Any, signed: bool = False) -> Shape:
@@ -106,9 +110,12 @@ def promote(what: str, a: DType, b: DType) -> DType:
     return dtypes.BY_NAME[f"int{bits}"]
 
 
-def weak(scalar: Scalar, dtype: DType) -> DType:
+def weak(what: str, scalar: Scalar, dtype: DType) -> DType:
     """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
-    a higher kind."""
+    a higher kind. Raises DTypeError for an integer that it cannot hold."""
     default = next(own for python, own in _PYTHON.items() if isinstance(scalar, python))
     default = dtypes.complex_of(dtype) if default.is_complex else default
-    return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default
+    kind = dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default
+    if kind.is_int and not kind.min <= scalar <= kind.max:  # type: ignore[operator]
+        raise DTypeError(f"{what}: an integer is beyond {kind.name}; cast the array to a wider one")
+    return kind

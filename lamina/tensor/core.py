@@ -314,7 +314,7 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if like is not None and is_scalar(value):
-        return Tensor.of(const(value, weak(value, like.dtype)), like.device)
+        return Tensor.of(const(value, weak("asarray", value, like.dtype)), like.device)
     return Tensor(value, device=None if like is None else like.device)
 
 
@@ -322,6 +322,10 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
 def checked(function: F) -> F:
     """`function` for users: its operands are tensors or what `asarray` takes, and whatever Python
     says of other arguments is a DTypeError or an ArgumentError that shows them."""
+    if isinstance(function, type):
+        for name in {"__init__", "__call__"}.intersection(dir(function)):
+            setattr(function, name, checked(getattr(function, name)))
+        return function
     rows = enumerate(signature(function).parameters.items())
     kinds = (Data, Tensor, Tensor | None)
     wants = {key for at, (name, one) in rows if one.annotation in kinds for key in (at, name)}
@@ -341,7 +345,7 @@ def checked(function: F) -> F:
                 texts[len(args) :] = map("{}={}".format, options, texts[len(args) :])
                 of_type = isinstance(error, (AttributeError, TypeError))
                 kind = DTypeError if of_type else ArgumentError
-                raise kind(f"{function.__name__}({', '.join(texts)}): {error}") from error
+                raise kind(f"{function.__qualname__}({', '.join(texts)}): {error}") from error
         given |= {key: as_tensor(given[key], like) for key in odd}  # only those who need it wait
         return called(*[given.pop(at) for at in range(len(args))], **given)
 
@@ -362,7 +366,7 @@ def once(function: F) -> F:
                 given[at] = Tensor.of(memory.hole(number, one.node), one.device)
             return [function(*[given.pop(at) for at in range(len(args))], **given).node]
 
-        with suppress(Exception):  # it makes no such graph, or says itself what is wrong
+        with suppress(LaminaError, TypeError, ValueError):  # it says itself what is wrong
             first, *_ = own.values()
             key = function, *given, *map(_kind, given.values())
             nodes: Any = memory.called(key, [one.node for one in own.values()], make)
@@ -394,4 +398,4 @@ def common_dtype(what: str, *values: Any) -> DType:
     """The promoted dtype of tensors, dtypes and weak Python scalars."""
     typed: list[DType] = [getattr(one, "dtype", one) for one in values if not is_scalar(one)]
     dtype = reduce(partial(promote, what), typed) if typed else dtypes.bool_
-    return reduce(lambda kind, value: weak(value, kind), filter(is_scalar, values), dtype)
+    return reduce(lambda kind, value: weak(what, value, kind), filter(is_scalar, values), dtype)

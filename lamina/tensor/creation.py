@@ -18,7 +18,7 @@ from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import as_dtype, sizes_of
+from lamina.tensor.arguments import as_dtype, integer, sizes_of, weak
 from lamina.tensor.core import Data, Tensor, as_tensor, check_device, leaf
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, broadcast_to, reshape
@@ -58,6 +58,7 @@ def full(
     if isinstance(fill_value, Tensor):
         return Tensor(broadcast_to(fill_value, sizes), dtype, device, requires_grad)
     wanted = as_dtype(type(fill_value) if dtype is None else dtype)
+    weak("full", fill_value, wanted)  # an integer that it cannot hold is refused
     return leaf(build.full(sizes, fill_value, wanted), device, requires_grad)
 
 
@@ -65,8 +66,8 @@ def _constant(
     what: str, value: int, shape: Sizes, *, dtype: Any = None, device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    node = build.full(sizes_of("full", shape), value, as_dtype(dtype or default_float))
-    return leaf(node, device, requires_grad)
+    kind = dtype or default_float
+    return full(shape, value, dtype=kind, device=device, requires_grad=requires_grad)
 
 
 zeros = named("zeros", "Zeros, of the default float dtype when none is given.", _constant, 0)
@@ -133,7 +134,7 @@ def eye(
 ) -> Tensor:  # fmt: skip
     """A matrix with ones on diagonal k and zeros elsewhere."""
     shape = sizes_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    on_diagonal = (build.places(shape, 0) + k).eq(build.places(shape, 1))
+    on_diagonal = (build.places(shape, 0) + integer("eye", k)).eq(build.places(shape, 1))
     return leaf(build.cast(on_diagonal, as_dtype(dtype or default_float)), device)
 
 
@@ -142,7 +143,7 @@ def _triangle(what: str, upper: bool, x: Data, /, *, k: int = 0) -> Tensor:
         raise ShapeError(f"{what}: {x.shape} is no matrix; two axes at least are needed")
     # The diagonal itself belongs to both triangles.
     row, column = (build.places(x.shape, x.ndim - back) for back in (2, 1))
-    low = column < row + (k if upper else k + 1)
+    low = column < row + integer(what, k) + (0 if upper else 1)
     parts = (x.node.lift(0), x.node) if upper else (x.node, x.node.lift(0))
     return Tensor.of(build.select(low, *parts), x.device)
 

@@ -9,14 +9,16 @@ from lamina.ir.build import full
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.tensor import realize as memory
+from lamina.tensor.arguments import sizes_of
 from lamina.tensor.core import Tensor, as_tensor, common_device
 
 __all__ = ["grad", "gradient", "value_and_grad"]
 
 
-def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
-    """The derivative of y for each tensor of `wrt`, in its shape; zeros where y ignores it. y is a
-    single value, unless `seed` weighs its elements."""
+def gradient(y: Tensor, wrt: Any, seed: Tensor | None = None) -> list[Tensor]:
+    """The derivative of y for each tensor of `wrt`, or for the only one, in its shape; zeros where
+    y ignores it. y is a single value, unless `seed` weighs its elements."""
+    wrt = [wrt] if isinstance(wrt, Tensor) else wrt
     common_device("gradient", y, *wrt)
     return [Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
             for one, node in zip(wrt, _adjoints(y, wrt, seed), strict=True)]  # fmt: skip
@@ -62,7 +64,7 @@ def value_and_grad(
     Arguments are tensors, numbers, or dicts, lists and tuples of tensors; a derivative has the same
     form, with None for tensors that are not floats. With `has_aux`, `f` returns a pair and only the
     first part is differentiated."""
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    positions = sizes_of("grad: argnums", argnums, signed=True)
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         contents: dict[Node, Node] = {}  # of the arguments, by leaves that are only theirs
@@ -76,6 +78,8 @@ def value_and_grad(
             return wrt[-1]
 
         inner = list(args)
+        if not all(-len(args) <= place < len(args) for place in positions):
+            raise GradientError(f"grad: argnums {argnums} of {len(args)} positional arguments")
         for place in positions:
             given = args[place]
             is_tree = isinstance(given, (dict, list, tuple))

@@ -11,7 +11,7 @@ from lamina.ir.ops import Op, Scatter
 from lamina.shape import Shape, prod, strides_of
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import broadcast_shapes, normalize_axis
-from lamina.tensor.core import Data, Tensor, as_tensor, common_device, is_scalar
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device
 from lamina.tensor.spatial import resized
 
 __all__ = ["gather", "nonzero", "scatter", "take", "take_along_axis"]
@@ -85,8 +85,7 @@ def _parse(x: Tensor, key: Any) -> Selection:
         elif isinstance(entry, int):
             size = x.shape[axis]
             if not -size <= entry < size:
-                raise AxisError(f"getitem: index {entry} is out of range for axis {axis} of "
-                                f"{x.shape}")  # fmt: skip
+                raise AxisError(f"getitem: {entry} is out of range for axis {axis} of {x.shape}")
             ranges.append(range(entry % size, entry % size + 1))
             if with_arrays:
                 arrays[len(shape)] = build.const(0, int64)
@@ -242,12 +241,10 @@ def scatter(x: Data, axis: int, index: Any, source: Any, reduce: str | None = No
         raise ArgumentError(f"scatter: reduce={reduce!r} is not one of {list(_REDUCTIONS)}")
     along = normalize_axis("scatter", axis, x.ndim)
     places = as_index("scatter", index, x)
-    if is_scalar(source):
-        update = build.full(places.shape, source, x.dtype)
-    else:
-        values = as_tensor(source, x)
-        common_device("scatter", x, values)
-        update = build.cast(_cropped("scatter", values.node, places.shape), x.dtype)
+    values = as_tensor(source, x)
+    common_device("scatter", x, values)
+    wide = values.node if values.ndim else build.expand(values.node, places.shape)
+    update = build.cast(_cropped("scatter", wide, places.shape), x.dtype)
     _cropped("scatter", x.node, places.shape, along)
     shape = resized(x.shape, along, places.shape[along])
     before = [0] * x.ndim

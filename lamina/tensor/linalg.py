@@ -12,7 +12,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.shape import Shape, prod
 from lamina.tensor import reduction
-from lamina.tensor.arguments import broadcast_shapes, normalize_axes, normalize_axis
+from lamina.tensor.arguments import broadcast_shapes, integer, normalize_axes, normalize_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype, once
 from lamina.tensor.elementwise import conj
 from lamina.tensor.movement import diagonal, main_diagonal, moveaxis
@@ -59,8 +59,8 @@ def tensordot(
 ) -> Tensor:
     """Summed over pairs of axes: the last and first `axes`, or those listed for each operand."""
     a, b = _pair("tensordot", x1, x2)
-    if isinstance(axes, int):
-        axes = (range(-axes, 0), range(axes))
+    if not isinstance(axes, Sequence):
+        axes = (range(-integer("tensordot", axes, 0), 0), range(axes))
     left = normalize_axes("tensordot", axes[0], a.ndim)
     right = normalize_axes("tensordot", axes[1], b.ndim)
     shared = [a.shape[axis] for axis in left]
@@ -82,8 +82,6 @@ def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """All products of two vectors, (n,) and (m,) to (n, m)."""
-    if x1.ndim != 1 or x2.ndim != 1:
-        raise ShapeError(f"outer: {x1.shape} and {x2.shape}: two vectors are needed")
     return einsum("i,j->ij", x1, x2)
 
 

@@ -144,13 +144,14 @@ def pad(x: Data, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scal
     last axes. A flat sequence is read as PyTorch does: pairs from the last axis backwards. Negative
     numbers cut off."""
     given: list[Any] = list(padding)
-    if given and isinstance(given[0], int):
+    if given and not hasattr(given[0], "__iter__"):
         if len(given) % 2:
             raise ShapeError(f"pad: {tuple(given)} has an odd number of entries")
         given = list(zip(given[::2], given[1::2], strict=True))[::-1]
     if len(given) > x.ndim:
         raise ShapeError(f"pad: {len(given)} pairs for {x.shape}")
-    pairs = [(0, 0)] * (x.ndim - len(given)) + [(int(low), int(high)) for low, high in given]
+    given[:0] = [(0, 0)] * (x.ndim - len(given))
+    pairs = [sizes_of("pad", pair, signed=True) for pair in given]
     if any(size + min(low, 0) + min(high, 0) < 0
            for size, (low, high) in zip(x.shape, pairs, strict=True)):  # fmt: skip
         raise ShapeError(f"pad: {given} cuts more than {x.shape} has")
@@ -204,11 +205,7 @@ def _join(nodes: list[Node], axis: int) -> Node:
 
 def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
     """The arrays, which have one shape, along a new axis."""
-    tensors = [as_tensor(one) for one in arrays]
-    for other in tensors[1:]:
-        if other.shape != tensors[0].shape:
-            raise ShapeError(f"stack: {tensors[0].shape} and {other.shape} differ")
-    return concat([expand_dims(one, axis=axis) for one in tensors], axis=axis)
+    return concat([expand_dims(as_tensor(one), axis=axis) for one in arrays], axis=axis)
 
 
 def unstack(x: Data, /, *, axis: int = 0) -> tuple[Tensor, ...]:
@@ -263,16 +260,14 @@ def repeat(x: Data, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         x, axis = reshape(x, (x.size,)), 0
     along = normalize_axis("repeat", axis, x.ndim)
     size = x.shape[along]
-    if not isinstance(repeats, int):
-        counts = as_tensor(repeats)
-        if counts.size != 1:
-            if counts.shape != (size,):
-                raise ShapeError(f"repeat: {counts.shape} repeats for {size} elements")
-            return take(x, [i for i, n in enumerate(counts.tolist()) for _ in range(n)], axis=along)
-        repeats = int(counts.item())
+    times = sizes_of("repeat", repeats if isinstance(repeats, int) else as_tensor(repeats).tolist())
+    if len(times) != 1:
+        if len(times) != size:
+            raise ShapeError(f"repeat: {len(times)} repeats for {size} elements")
+        return take(x, [i for i, n in enumerate(times) for _ in range(n)], axis=along)
     wide = build.insert_axes(x.node, (along + 1,))
-    copies = build.expand(wide, resized(x.shape, along, size, repeats))
-    return Tensor.of(build.reshape(copies, resized(x.shape, along, size * repeats)), x.device)
+    copies = build.expand(wide, resized(x.shape, along, size, *times))
+    return Tensor.of(build.reshape(copies, resized(x.shape, along, size * times[0])), x.device)
 
 
 def tile(x: Data, repetitions: Sequence[int], /) -> Tensor:

@@ -17,7 +17,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.tensor import movement
 from lamina.tensor import reduction as over
-from lamina.tensor.arguments import broadcast_shapes, sizes_of
+from lamina.tensor.arguments import broadcast_shapes, integer, sizes_of
 from lamina.tensor.core import Tensor, common_device, common_dtype, once
 from lamina.tensor.creation import arange
 from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt, sqrt, where
@@ -68,7 +68,7 @@ def cross_entropy(
     if label_smoothing:
         even = over.sum(_times(total - (values - top), factors), axis=axis)
         losses = losses * (1.0 - label_smoothing) + even * each
-    return _class_reduced(what, losses, target != ignore_index, share, reduction, x)
+    return _class_reduced(what, losses, target.cast(int64) != ignore_index, share, reduction, x)
 
 
 def nll_loss(
@@ -80,7 +80,7 @@ def nll_loss(
     axis, factors = _classes(what, x, weight)
     share = None if factors is None else _at(what, factors, target, axis)
     losses = _times(-_at(what, exact(what, x), target, axis), share)
-    return _class_reduced(what, losses, target != ignore_index, share, reduction, x)
+    return _class_reduced(what, losses, target.cast(int64) != ignore_index, share, reduction, x)
 
 
 def _regression(
@@ -330,8 +330,8 @@ def dropout(
 
 def one_hot(indices: Tensor, num_classes: int) -> Tensor:
     """1 at each index and 0 elsewhere along a new last axis of size `num_classes`, int64."""
-    index = as_index("one_hot", indices, indices)
-    classes = arange(num_classes, dtype=index.dtype, device=index.device)
+    index = as_index("one_hot", indices, indices).cast(int64)
+    classes = arange(integer("one_hot", num_classes, 0), device=index.device)
     return (movement.expand_dims(index, axis=-1) == classes).cast(int64)
 
 
@@ -345,7 +345,7 @@ def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -
     rows = movement.reshape(Tensor.of(flat, weight.device), (*index.shape, width))
     if padding_idx is None:
         return rows
-    padding = movement.expand_dims(index == padding_idx % weight.shape[0], axis=-1)
+    padding = movement.expand_dims(index.cast(int64) == range(len(weight))[padding_idx], axis=-1)
     return where(padding, rows.detach(), rows)
 
 
@@ -459,8 +459,7 @@ def _attend(
         scores = where(rows + first < columns, -math.inf, scores)
     if attn_mask is not None:
         if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:
-            message = f"mask {attn_mask.shape} does not broadcast to scores {scores.shape}"
-            raise ShapeError(f"{_WHAT}: {message}")
+            raise ShapeError(f"{_WHAT}: mask {attn_mask.shape} does not fit scores {scores.shape}")
         allows = attn_mask.dtype is bool_
         scores = where(attn_mask, scores, -math.inf) if allows else scores + attn_mask.cast(wide)
     top = over.max(scores, axis=-1, keepdims=True).detach()

@@ -21,7 +21,7 @@ from lamina.ir.ops import Op, Reduce
 from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import Axis, as_dtype, normalize_axes, normalize_axis, promote
+from lamina.tensor.arguments import Axis, as_dtype, integer, normalize_axes, normalize_axis, promote
 from lamina.tensor.core import Data, Tensor, as_tensor, common_device
 from lamina.tensor.elementwise import REALS, SAME, WIDE, Family, float_dtype, named
 from lamina.tensor.movement import concat, transpose
@@ -181,7 +181,7 @@ def diff(
     ends = [one for one in (prepend, x, append) if one is not None]
     whole = concat(ends, axis=along)
     node = whole.node
-    for _ in range(n):
+    for _ in range(integer("diff", n, 0)):
         size = node.shape[along]
         later = build.slice_axis(node, along, builtins.min(1, size), size)
         earlier = build.slice_axis(node, along, 0, builtins.max(0, size - 1))

@@ -26,7 +26,7 @@ from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
-from lamina.tensor.arguments import promote, sizes_of
+from lamina.tensor.arguments import integer, promote, sizes_of
 from lamina.tensor.core import Tensor, common_device
 from lamina.tensor.elementwise import named
 
@@ -98,8 +98,7 @@ def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) 
     rows = list(zip(sizes, kernels, strides, dilations, strict=True))
     counts = tuple((size - (k - 1) * gap - 1) // step + 1 for size, k, step, gap in rows)
     if min(counts) < 1:
-        raise ShapeError(f"{what}: a kernel of {kernels} with dilation {dilations} does not fit "
-                         f"the last axes of the padded input, {sizes}")  # fmt: skip
+        raise ShapeError(f"{what}: kernel {kernels} of dilation {dilations} does not fit {sizes}")
     phases = tuple(stride if dilation == 1 else 1 for *_, stride, dilation in rows)
     if phases == ones:
         x = expand(x, (*lead, *kernels, *sizes))
@@ -185,8 +184,7 @@ def conv_transpose(
     margins = per_axis(what, "padding", padding, rank, least=0)
     extra = per_axis(what, "output_padding", output_padding, rank, least=0)
     if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
-        raise ShapeError(f"{what}: output_padding {extra} must be less than stride {steps} or "
-                         f"dilation {gaps}")  # fmt: skip
+        raise ShapeError(f"{what}: output_padding {extra} reaches stride {steps}, dilation {gaps}")
     batch, _, *sizes = images.shape
     rows = zip(sizes, steps, margins, gaps, weight.shape[2:], extra, strict=True)
     wanted = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in rows]
@@ -359,12 +357,12 @@ def _adaptive(
 ) -> Tensor:
     """`node`, the values of `x`, reduced to maxima or to means."""
     result = batched(what, node, rank)
-    given = (output_size,) * rank if isinstance(output_size, int | None) else tuple(output_size)
+    given: Any = output_size if hasattr(output_size, "__iter__") else (output_size,) * rank
     if len(given) != rank or any(size is not None and size < 1 for size in given):
         raise ShapeError(f"{what}: output_size {output_size}; one or {rank} sizes are needed")
     for axis, size in enumerate(given, 2):
         if size is not None and size != result.shape[axis]:
-            result = _adapt_axis(result, axis, size, monoid)
+            result = _adapt_axis(result, axis, integer(what, size), monoid)
     return unbatched(cast(result, x.dtype), x)
 
 
@@ -403,13 +401,11 @@ def interpolate(
     mode: 'nearest' takes the element at ``floor(i * ratio)``, 'nearest-exact' the one at
     ``floor((i + 1/2) * ratio)``; 'linear', 'bilinear' and 'trilinear' blend neighbours.
     align_corners: the outermost elements of input and output coincide, instead of the borders."""
-    linear = mode in _LINEAR
-    if not 1 <= x.ndim - 2 <= 3 or _LINEAR.get(mode, x.ndim - 2) != x.ndim - 2:
-        raise ShapeError(f"interpolate: mode {mode!r} does not fit an input of shape {x.shape}")
-    if not linear and (mode not in _NEAREST or align_corners):
-        raise ShapeError(f"interpolate: mode {mode!r} with align_corners={align_corners}; the "
-                         f"modes are {', '.join([*_NEAREST, *_LINEAR])}, and align_corners is for "
-                         "the linear ones")  # fmt: skip
+    linear, modes = mode in _LINEAR, (*_NEAREST, *[*_LINEAR][x.ndim - 3 : x.ndim - 2])
+    if x.ndim not in (3, 4, 5) or mode not in modes:
+        raise ShapeError(f"interpolate: mode {mode!r} of {x.shape}, which has {', '.join(modes)}")
+    if align_corners and not linear:
+        raise ShapeError(f"interpolate: align_corners is for linear modes, not for {mode!r}")
     result = exact("interpolate", x).node if linear else x.node
     for axis, (count, ratio) in enumerate(_targets(x, size, scale_factor), 2):
         result = _resampled(result, axis, count, ratio, mode, align_corners)
@@ -426,8 +422,8 @@ def _targets(
     if size is not None:
         wanted = per_axis("interpolate", "size", size, len(sizes))
         return [(new, old / new) for new, old in zip(wanted, sizes, strict=True)]
-    one = isinstance(scale_factor, int | float)
-    scales: Any = [scale_factor] * len(sizes) if one else scale_factor
+    many = hasattr(scale_factor, "__iter__")
+    scales: Any = scale_factor if many else [scale_factor] * len(sizes)
     counts = [math.floor(n * scale) for n, scale in zip(sizes, scales, strict=False)]
     if len(scales) != len(sizes) or min(counts) < 1:
         raise ShapeError(f"interpolate: scale_factor {scale_factor} does not fit {x.shape}")

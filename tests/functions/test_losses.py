@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lamina as lm
 from lamina import dtypes
 from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.tensor import neural as losses
@@ -98,6 +99,13 @@ def agree_weightless(
         x,
         target,
     )
+
+
+def test_a_class_that_no_target_can_name_ignores_none() -> None:
+    x, classes = lm.random.normal((3, 256), seed=0), lm.asarray([156, 0, 156])
+    narrow = classes.cast(lm.uint8)  # where -100 would be 156
+    for loss in (losses.cross_entropy, losses.nll_loss):
+        assert loss(x, narrow).item() == loss(x, classes).item() != 0.0
 
 
 def test_all_classes_ignored() -> None:

@@ -158,6 +158,9 @@ def test_one_hot() -> None:
     assert got.dtype is dtypes.int64
     assert got.tolist() == [[[1, 0, 0], [0, 0, 1]], [[0, 1, 0], [0, 0, 0]]]
     assert norm.one_hot(Tensor(1), 3).tolist() == [0, 1, 0]
+    wide = norm.one_hot(Tensor([10, -1], dtypes.int8), 300)  # more than int8 can name
+    assert wide.sum(axis=1).tolist() == [1, 0]
+    assert wide.argmax(axis=1).tolist() == [10, 0]
 
 
 @pytest.mark.parametrize("padding", [None, 0, -1])

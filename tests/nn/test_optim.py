@@ -309,8 +309,8 @@ def test_gradients_are_clipped_by_value() -> None:
         (lambda p: optim.SGD([p]).step(), GradientError, "call loss.backward"),
         (lambda p: optim.SGD([p]).step([]), GradientError, "0 gradients for 1"),
         (lambda p: optim.SGD([p]).step([lm.ones((3,))]), ShapeError, r"\(3,\).*\(2,\)"),
-        (lambda p: schedules.step(1.0, 0), ValueError, "every is 0"),
-        (lambda p: schedules.cosine(1.0, 5, warmup=5), ValueError, "at least one step"),
+        (lambda p: schedules.step(1.0, 0), ValueError, "every: 0 is less than 1"),
+        (lambda p: schedules.cosine(1.0, 5, warmup=5), ValueError, "warmup: 0 is less than 1"),
     ],
 )
 def test_misuse_is_named(make: Callable[[Tensor], Any], error: type[Exception], text: str) -> None:

@@ -220,6 +220,12 @@ def test_derivatives_flow_through_a_filling() -> None:
     assert d.item() == 4
 
 
+def test_gradient_for_one_tensor_is_that_of_a_list() -> None:
+    w = Tensor([1.0, 2.0])
+    (found,) = lm.gradient((w * w).sum(), w)  # not for its rows, which the sum ignores
+    assert found.tolist() == [2.0, 4.0]
+
+
 def test_backward_adds_up() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     other = lm.ones(2, requires_grad=True)
