@@ -43,6 +43,8 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
      lambda: optim.Adam([lm.ones((2,), requires_grad=True)], betas=0.9)),  # type: ignore[arg-type]
     (errors.DTypeError, r"SGD\.__init__\(.*lr='a'\)",
      lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr="a")),  # type: ignore[arg-type]
+    (errors.DTypeError, r"SGD\.__init__\(.*momentum='a'\)",
+     lambda: optim.SGD([lm.ones((2,), requires_grad=True)], momentum="a")),  # type: ignore[arg-type]
     (errors.GradientError, r"SGD: no parameters; nn\.parameters\(model\) lists them",
      lambda: optim.SGD(nn.Linear(2, 2))),  # type: ignore[arg-type]
     (errors.DTypeError, "clip_grad_norm.*'Linear' object is not iterable",

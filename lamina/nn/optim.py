@@ -57,10 +57,9 @@ class Optimizer:
         for one in self.parameters:
             if not isinstance(one, Tensor) or not one.requires_grad:
                 raise GradientError(f"{what}: {one!r} was not made with requires_grad=True")
-        for name in (field.name for field in fields(self)):
-            value = getattr(self, name)
-            if isinstance(value, float | int) and not value >= 0.0:
-                raise ArgumentError(f"{what}: {name} is {value}; it cannot be negative")
+        for field in fields(self):
+            if field.type in (float, int) and not (value := getattr(self, field.name)) >= 0.0:
+                raise ArgumentError(f"{what}: {field.name} is {value}; it cannot be negative")
         realize()  # now parameters have the memory that steps write to
         self.count = 0  # steps taken
         like = [(one.shape, 0.0, accumulator(one.dtype), one.device) for one in self.parameters]
