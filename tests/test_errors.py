@@ -80,13 +80,13 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
      lambda: lm.adaptive_max_pool1d(lm.ones((1, 4)), (1.5,))),  # type: ignore[arg-type]
     (errors.ArgumentError, "embedding.*range",
      lambda: lm.embedding(lm.arange(2), lm.ones((3, 2)), 7)),
-    (errors.DTypeError, "less: an integer is beyond uint8",
+    (errors.DTypeError, "less: a number is beyond uint8",
      lambda: lm.ones(2, dtype=lm.uint8) < 256),
-    (errors.DTypeError, "multiply: an integer is beyond uint8",
+    (errors.DTypeError, "multiply: a number is beyond uint8",
      lambda: -1 * lm.ones(2, dtype=lm.uint8)),
-    (errors.DTypeError, "asarray: an integer is beyond uint8",
+    (errors.DTypeError, "asarray: a number is beyond uint8",
      lambda: lm.ones(2, dtype=lm.uint8).__setitem__(0, 300)),
-    (errors.DTypeError, "full: an integer is beyond uint8",
+    (errors.DTypeError, "full: a number is beyond uint8",
      lambda: lm.full(2, 300, dtype=lm.uint8)),
 ]  # fmt: skip
 

@@ -6,9 +6,8 @@ Names, layouts, initial values and meaning are PyTorch's, so that published weig
 from lamina.nn import layers, optim, schedules, state
 from lamina.tensor.core import checked
 
-for _part in (layers, optim, schedules, state):
-    _names = {*_part.__all__} - {"Sequential"}  # which calls what is the user's
-    vars(_part).update((_name, checked(getattr(_part, _name))) for _name in _names)
+for _part in (layers, optim, schedules, state):  # without Sequential, which calls the user's own
+    vars(_part).update((_, checked(getattr(_part, _))) for _ in {*_part.__all__} - {"Sequential"})
 
 from lamina.nn.layers import *  # noqa: E402, F403
 from lamina.nn.state import *  # noqa: E402, F403

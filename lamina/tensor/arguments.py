@@ -110,12 +110,16 @@ def promote(what: str, a: DType, b: DType) -> DType:
     return dtypes.BY_NAME[f"int{bits}"]
 
 
-def weak(what: str, scalar: Scalar, dtype: DType) -> DType:
+def fitting(what: str, scalar: Scalar, dtype: DType) -> Scalar:
+    """`scalar`; raises DTypeError when `dtype` has integers, but none as great or as small."""
+    if dtype.is_int and not dtype.min <= scalar <= dtype.max:  # type: ignore[operator]
+        raise DTypeError(f"{what}: a number is beyond {dtype.name}; cast the array to a wider one")
+    return scalar
+
+
+def weak(scalar: Scalar, dtype: DType) -> DType:
     """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
-    a higher kind. Raises DTypeError for an integer that it cannot hold."""
+    a higher kind."""
     default = next(own for python, own in _PYTHON.items() if isinstance(scalar, python))
     default = dtypes.complex_of(dtype) if default.is_complex else default
-    kind = dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default
-    if kind.is_int and not kind.min <= scalar <= kind.max:  # type: ignore[operator]
-        raise DTypeError(f"{what}: an integer is beyond {kind.name}; cast the array to a wider one")
-    return kind
+    return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default

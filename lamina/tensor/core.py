@@ -21,7 +21,7 @@ from lamina.options import current
 from lamina.runtime.buffer import heap_of
 from lamina.shape import Shape, prod
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import as_dtype, broadcast_shapes, promote, weak
+from lamina.tensor.arguments import as_dtype, broadcast_shapes, fitting, promote, weak
 
 F = TypeVar("F", bound=Callable[..., Any])
 Data = Annotated[Any, "what asarray takes"]
@@ -314,7 +314,8 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if like is not None and is_scalar(value):
-        return Tensor.of(const(value, weak("asarray", value, like.dtype)), like.device)
+        kind = weak(value, like.dtype)
+        return Tensor.of(const(fitting("asarray", value, kind), kind), like.device)
     return Tensor(value, device=None if like is None else like.device)
 
 
@@ -398,4 +399,4 @@ def common_dtype(what: str, *values: Any) -> DType:
     """The promoted dtype of tensors, dtypes and weak Python scalars."""
     typed: list[DType] = [getattr(one, "dtype", one) for one in values if not is_scalar(one)]
     dtype = reduce(partial(promote, what), typed) if typed else dtypes.bool_
-    return reduce(lambda kind, value: weak(what, value, kind), filter(is_scalar, values), dtype)
+    return reduce(lambda kind, value: weak(value, kind), filter(is_scalar, values), dtype)

@@ -18,7 +18,7 @@ from lamina.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import as_dtype, integer, sizes_of, weak
+from lamina.tensor.arguments import as_dtype, fitting, integer, sizes_of
 from lamina.tensor.core import Data, Tensor, as_tensor, check_device, leaf
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, broadcast_to, reshape
@@ -57,9 +57,8 @@ def full(
     sizes = sizes_of("full", shape)
     if isinstance(fill_value, Tensor):
         return Tensor(broadcast_to(fill_value, sizes), dtype, device, requires_grad)
-    wanted = as_dtype(type(fill_value) if dtype is None else dtype)
-    weak("full", fill_value, wanted)  # an integer that it cannot hold is refused
-    return leaf(build.full(sizes, fill_value, wanted), device, requires_grad)
+    kind = as_dtype(type(fill_value) if dtype is None else dtype)
+    return leaf(build.full(sizes, fitting("full", fill_value, kind), kind), device, requires_grad)
 
 
 def _constant(

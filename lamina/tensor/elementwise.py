@@ -17,7 +17,7 @@ from lamina.ir.node import Node, constant_of
 from lamina.ir.ops import Op
 from lamina.tensor import complex_math as cx
 from lamina.tensor import real_math as rm
-from lamina.tensor.arguments import broadcast_shapes
+from lamina.tensor.arguments import broadcast_shapes, fitting
 from lamina.tensor.core import Data, Tensor, as_tensor, common_device, common_dtype, is_scalar, once
 from lamina.tensor.inspection import finfo
 
@@ -75,8 +75,8 @@ def operands(
     tensors = [one for one in (beside, *given) if isinstance(one, Tensor)]
     shape = broadcast_shapes(what, *(one.shape for one in tensors))
     target = dtype(common_dtype(what, *given))
-    nodes = [full(shape, one, target) if is_scalar(one) else expand(cast(one.node, target), shape)
-             for one in given]  # fmt: skip
+    nodes = [full(shape, fitting(what, one, target), target) if is_scalar(one)
+             else expand(cast(one.node, target), shape) for one in given]  # fmt: skip
     return nodes, common_device(what, *tensors)
 
 

@@ -150,8 +150,7 @@ def pad(x: Data, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scal
         given = list(zip(given[::2], given[1::2], strict=True))[::-1]
     if len(given) > x.ndim:
         raise ShapeError(f"pad: {len(given)} pairs for {x.shape}")
-    given[:0] = [(0, 0)] * (x.ndim - len(given))
-    pairs = [sizes_of("pad", pair, signed=True) for pair in given]
+    pairs = [sizes_of("pad", one, signed=True) for one in [(0, 0)] * (x.ndim - len(given)) + given]
     if any(size + min(low, 0) + min(high, 0) < 0
            for size, (low, high) in zip(x.shape, pairs, strict=True)):  # fmt: skip
         raise ShapeError(f"pad: {given} cuts more than {x.shape} has")

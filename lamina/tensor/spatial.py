@@ -422,8 +422,7 @@ def _targets(
     if size is not None:
         wanted = per_axis("interpolate", "size", size, len(sizes))
         return [(new, old / new) for new, old in zip(wanted, sizes, strict=True)]
-    many = hasattr(scale_factor, "__iter__")
-    scales: Any = scale_factor if many else [scale_factor] * len(sizes)
+    scales: Any = scale_factor if hasattr(scale_factor, "__iter__") else [scale_factor] * len(sizes)
     counts = [math.floor(n * scale) for n, scale in zip(sizes, scales, strict=False)]
     if len(scales) != len(sizes) or min(counts) < 1:
         raise ShapeError(f"interpolate: scale_factor {scale_factor} does not fit {x.shape}")
