@@ -354,10 +354,9 @@ def _beneath(node: Node, number: int, live: Mask) -> Mask:
 def _factor_may_be_infinite(node: Node, number: int) -> bool:
     if node.op in Group.REDUCTION:
         return node.arg.monoid is MUL
-    if node.op is Op.MUL:
-        return not math.isfinite(_constant(node.src[1 - number]))
-    if node.op is Op.DIV and number == 0:
-        return not abs(_constant(node.src[1])) > 0.0
+    if node.op is Op.MUL or (node.op is Op.DIV and number == 0):
+        factor = constant_of(node.src[1 - number])
+        return not factor or not math.isfinite(factor.real)
     return node.op in _NONLINEAR
 
 
@@ -367,12 +366,6 @@ def _is_contraction(node: Node) -> bool:
     return node.arg.monoid is ADD and product.op is Op.MUL and all(
         _behind(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
     )  # fmt: skip
-
-
-def _constant(node: Node) -> float:
-    """The one value of every element of `node`; NaN if there is none."""
-    value = constant_of(node)
-    return math.nan if value is None else float(value.real)
 
 
 def _behind(node: Node, views: AbstractSet[Op]) -> Node:
