@@ -136,6 +136,13 @@ def test_operands_are_all_that_asarray_takes(given: Callable[[list[float]], Any]
     assert found.item() == lm.cross_entropy(lm.asarray([x, x]), lm.asarray(classes)).item()
 
 
+def test_operands_go_where_tensors_beside_them_are() -> None:
+    x = lm.Tensor([1.0, 3.0], device="interp")
+    y = np.array([2.0, 1.0], np.float32)  # which says that it is on "cpu"
+    assert lm.dot(y, x).item() == lm.dot(x, y).item() == 5.0
+    assert lm.dot(y, x).device == "interp"
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("DEBUG", "much"), ("CHECK", "no"), ("SEARCH", "9" * 20)]
 )

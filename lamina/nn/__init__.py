@@ -8,7 +8,6 @@ from lamina.tensor.core import checked
 
 for _part in (layers, optim, schedules, state):  # without Sequential, which calls the user's own
     vars(_part).update((_, checked(getattr(_part, _))) for _ in {*_part.__all__} - {"Sequential"})
-
 from lamina.nn.layers import *  # noqa: E402, F403
 from lamina.nn.state import *  # noqa: E402, F403
 

@@ -26,6 +26,7 @@ from lamina.tensor.arguments import as_dtype, broadcast_shapes, fitting, promote
 F = TypeVar("F", bound=Callable[..., Any])
 Data = Annotated[Any, "what asarray takes"]
 _SETTINGS = (bool, int, float, complex, str, range, DType, type(None))  # their text says all
+_MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _show = Repr()
 _show.maxother = 80  # characters of a tensor
 
@@ -335,12 +336,12 @@ def checked(function: F) -> F:
     def called(*args: Any, **options: Any) -> Any:
         try:
             return function(*args, **options)
-        except LaminaError:
-            raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (*_MISTAKES, LaminaError) as error:
             given: dict[Any, Any] = dict(enumerate(args)) | options
             like = next((one for one in args if isinstance(one, Tensor)), None)
             odd = [key for key in wants & given.keys() if not isinstance(given[key], Tensor | None)]
+            if not odd and isinstance(error, LaminaError):
+                raise
             if not odd:
                 texts = [" ".join(_show.repr(one).split()) for one in given.values()]
                 texts[len(args) :] = map("{}={}".format, options, texts[len(args) :])
