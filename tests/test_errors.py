@@ -67,6 +67,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.ShapeError, "repeat: .*negative", lambda: lm.repeat(lm.ones(3), [1, -1, 1])),
     (errors.ArgumentError, "one_hot: -1 is less than 0", lambda: lm.one_hot([0], -1)),  # type: ignore[arg-type]
     (errors.DTypeError, "one_hot: 1.5", lambda: lm.one_hot([0], 1.5)),  # type: ignore[arg-type]
+    (errors.DTypeError, "cummax: complex64", lambda: lm.cummax(lm.asarray([1j, 2j]))),
     (errors.ArgumentError, "diff: -1", lambda: lm.diff(lm.ones(3), n=-1)),
     (errors.ArgumentError, "tensordot: -1",
      lambda: lm.tensordot(lm.ones((2, 2)), lm.ones((2, 2)), axes=-1)),

@@ -165,6 +165,7 @@ def _cumulative(
     if axis is None and x.ndim != 1:
         raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
     along = normalize_axis(what, axis or 0, x.ndim)
+    x = REALS(what, lambda a: a, x) if monoid in (MAX, MIN) else x  # complex ones have no order
     kept = dtype is None and monoid in (MAX, MIN)
     kind = x.dtype if kept else _total_dtype(dtype, x.dtype)
     scan = Node(Op.SCAN, (build.cast(x.node, accumulator(kind)),), Reduce(monoid, (along,)))
@@ -178,8 +179,7 @@ def diff(
 ) -> Tensor:
     """The differences of neighbours along `axis`, `n` times over."""
     along = normalize_axis("diff", axis, x.ndim)
-    ends = [one for one in (prepend, x, append) if one is not None]
-    whole = concat(ends, axis=along)
+    whole = concat([one for one in (prepend, x, append) if one is not None], axis=along)
     node = whole.node
     for _ in range(integer("diff", n, 0)):
         size = node.shape[along]
