@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from math import prod
 
-from lamina.fuse.group import ALONE, Block, KernelGroup, Readers, readers_of
+from lamina.fuse.group import Block, KernelGroup, Readers, readers_of
 from lamina.ir.kernel import free_axes, points, terms_of
 from lamina.ir.node import Node, toposort
 
@@ -42,7 +42,7 @@ def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], blocks: bool)
                 return chain
             early |= late
 
-    large = (one for one in groups if blocks and one.first.op not in ALONE
+    large = (one for one in groups if blocks and not one.alone
              and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
     found = sorted(map(grown, large), key=lambda one: -one.nbytes)
     for last in [chain.last for chain in found] * 2:  # values lose readers to chains with copies
@@ -143,7 +143,7 @@ class Chain:
     def _rows_at(self, group: KernelGroup, value: Node, axes: Rows) -> Rows:
         """The inverse: which axes of a kernel that makes or reads `value` are the rows that lie
         along `axes` of it. The one that a kernel sums along comes after its own rows."""
-        if group.first.op in ALONE or group.blocks:
+        if group.alone or group.blocks:
             return {}
         own, at, known = group.along, group.at(value), self.rows_of.get(group)
         if not (self.readers.keys() | self.kept).isdisjoint(group.members[:-1]):

@@ -22,7 +22,7 @@ from lamina.ir.kernel import Store, bound_axes, contraction, free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Group, Op
-from lamina.shape import Shape, prod, squeezed
+from lamina.shape import Shape, prod, squeezed, strides_of
 from lamina.simplify import index as ix
 
 # The cost of evaluating an operation once, in units of an addition.
@@ -37,7 +37,7 @@ MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time f
 FEW_PADS = 16  # times that an element is padded with zeros where it is read
 FEW_STEPS = 256  # of a sum of products that is worth computing again
 
-ALWAYS = frozenset({Op.REDUCE, Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
+ALWAYS = frozenset({Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 INLINE = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 BIJECTIVE = (Op.RESHAPE, Op.PERMUTE)  # movement that gives every element a place of its own
@@ -85,14 +85,12 @@ def array_of(node: Node) -> object:
 
 class KernelGroup:
     """The values of one kernel, and how each is computed at the kernel's axes. It begins with
-    `first`; a scan or scatter is serial along its axis."""
+    `first`; a scan or scatter is serial along its axis, and `alone`."""
 
     def __init__(self, first: Node, values: Mapping[Node, Shape], number: int = 0) -> None:
-        serial: tuple[int, ...] = ()
-        if first.op is Op.SCAN or first.op is Op.SCATTER:
-            serial = first.arg.axes if first.op is Op.SCAN else (first.arg.axis,)
+        serial = (first.arg.axis,) if first.op is Op.SCATTER else ()
         shape = first.src[-1].shape if serial else first.shape
-        self.first, self.number = first, number
+        self.first, self.number, self.alone = first, number, first.op in ALONE
         self.rows = squeezed(tuple(size for axis, size in enumerate(shape) if axis not in serial))
         # Squeezed shapes of members, and which of their axes are columns.
         self.layouts = {squeezed(shape): _columns(shape, serial)}
@@ -246,6 +244,10 @@ class KernelGroup:
         what = self.sums or node
         self.index_of |= {node: index, what: index}
         value = self.lowering.value(what, index)
+        if running := [one for one in toposort([value]) if one.op is Op.PREFIX]:
+            serial = bound_axes(running[0])
+            self.row_axes, self.alone = tuple(one for one in axes if one not in serial), True
+            axes = (*self.row_axes, *sorted(serial, key=axes.index))
         still = set(self.row_axes).difference(*map(free_axes, index)) if self.shared else ()
         first = ix.both(*(ix.inside(one, 1) for one in axes if one in still))
         return Store(0, self._place(node, index), value, axes, first, ADD if self.sums else None)
@@ -270,8 +272,7 @@ class KernelGroup:
         """Add `node`, whose sums have products `inner` inside, if it fits; else change nothing."""
         before = self.rows, self.layouts, self.shared, self.contracts, self.plan
         again = self.inner & inner
-        alone = node.op in ALONE or self.first.op in ALONE
-        if alone or not (self._admit(node) or (again and self._widen(node))):
+        if self.alone or not (self._admit(node) or (again and self._widen(node))):
             return False
         try:
             self.add(node)
@@ -381,7 +382,8 @@ def group_values(sinks: Sequence[Node], memory: Memory, kept: Set[Node]) -> list
         parts = frozenset(inner.arg for inner in region if inner.op is Op.SHRINK)
         products = {one for one in inside & region if one.op is Op.REDUCE}
         kin = [*products, *((extent, parts, one) for one in arrays.union(users[node]))]
-        candidates = needed.union(*(related[one] for one in kin))
+        serial = any(one.op in ALONE for one in region)
+        candidates = set() if serial else needed.union(*(related[one] for one in kin))
         if len(candidates) > 1:  # nothing may stand between
             candidates -= set(toposort(one for group in needed for one in group.src))
         for group in sorted(candidates, key=by_number, reverse=True):
@@ -407,7 +409,7 @@ def choose_values(sinks: Sequence[Node], users: Users, on: Memory, inside: Set[N
     the nodes that computing it takes; none of those `inside` kernels."""
     values = {node for node in users if node.op in ALWAYS}.union(sinks)
     values.update(node.src[0] for node in users if node.op in (Op.ARGSORT, Op.COPY))
-    ends, absorbed = _epilogues(users, values)
+    ends, absorbed = _epilogues(users, values, on.in_blocks)
     values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(users, values, on.tiles)
     values = (values | _shared(users, values, on.cost)) - inside
@@ -453,10 +455,11 @@ def users_of(sinks: Iterable[Node]) -> Users:
     return users
 
 
-def _epilogues(users: Users, values: set[Node]) -> tuple[set[Node], set[Node]]:
-    """Where the kernel of each reduction stores: at the end of the region that alone uses it. And
-    the reductions that a movement separates from theirs: they have no use of their own and are
-    computed in place, at the end's axes."""
+def _epilogues(users: Users, values: set[Node], plain: bool) -> tuple[set[Node], set[Node]]:
+    """Where the kernel of each reduction or scan stores: at the end of the region that alone uses
+    it; if `plain`, as a scan's loop has no vectors, what rows have one of alone follows it. And the
+    reductions that a movement separates from theirs: they have no use of their own and are computed
+    in place, at the end's axes."""
     position = {node: place for place, node in enumerate(users)}
     ends, absorbed = set(), set()
     for node in (one for one in values if one.op is Op.REDUCE):
@@ -470,7 +473,16 @@ def _epilogues(users: Users, values: set[Node]) -> tuple[set[Node], set[Node]]:
         ends.add(end)
         if moved:
             absorbed.add(node)
-    return ends, absorbed
+    joins = {Op.RESHAPE}.union(Group.COMMUTATIVE if plain else Group.ELEMENTWISE)
+    scans = {one for one in users if one.op is Op.SCAN}  # then the last of what follows each
+    for node, after in users.items():
+        if node in scans and node not in values and len(after) == 1 and scans.isdisjoint(after):
+            (last,) = after
+            whole = {*strides_of(last.shape)} <= {*strides_of(node.shape)}  # is the axis
+            few = not plain or {one.op for one in last.src} <= {node.op, Op.EXPAND}
+            if whole and few and last.op in joins and resizes(last) <= 0:
+                scans.symmetric_difference_update((node, last))
+    return ends | scans, absorbed
 
 
 def _following(node: Node, users: Users, position: Mapping[Node, int]) -> Node | None:

@@ -13,7 +13,7 @@ from lamina.shape import prod
 
 LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many at least
 LONGEST, MOST = 1 << 20, 512  # elements that one result is reduced from in as many parts
-FEW = 16  # running values beside each other that are fewer than a vector has lanes
+FEW, LONGEST_PART = 4, 1 << 10  # rows of running values at least, and elements of a part at most
 DEEP, HELD = 1 << 13, 1 << 10  # products in a sum that is taken in parts, and at least in a part
 
 
@@ -108,23 +108,24 @@ def reduce_in_parts(node: Node) -> Node | None:
 
 @on(Op.SCAN)
 def scan_in_parts(node: Node) -> Node | None:
-    """A few long running values are taken in parts, which can run in parallel, and then those of
-    what the parts come to."""
-    (monoid, (axis,), _), x, shape = node.arg, node.src[0], node.shape
-    around, after, parts = shape[:axis], shape[axis + 1 :], shape[axis] // PARTS
-    if prod(around + after) >= FEW or parts < PARTS or monoid.op is None or node.dtype.is_small:
+    """Long running values are taken in parts, which can run in parallel, after those of what the
+    parts come to."""
+    (monoid, (axis,), _), shape = node.arg, node.shape
+    around, length, after = shape[:axis], shape[axis], shape[axis + 1 :]
+    rows = prod(around + after)
+    if length <= LONGEST_PART * max(rows, FEW) or monoid.op is None or node.dtype.is_small:
         return None
-    split = (*around, parts, -(-shape[axis] // parts), *after)
-    (first,) = monoid.identity((node.dtype,))
-    margin = tuple(split[axis] * split[axis + 1] - shape[axis] if one == axis else 0
-                   for one in range(len(shape)))  # fmt: skip
-    padded = build.pad(x, (0,) * len(shape), margin, first)
-    inner = Node(Op.SCAN, (build.reshape(padded, split),), Reduce(monoid, (axis + 1,)))
-    last = build.slice_axis(inner, axis + 1, split[axis + 1] - 1, split[axis + 1])
-    ends = build.reshape(last, (*around, parts, *after))
-    before = Node(Op.SCAN, (build.shifted(ends, axis, first),), Reduce(monoid, (axis,)))
+    sizes = range(LONGEST_PART, LONGEST_PART // 4, -1)
+    size = next((one for one in sizes if length % one == 0), LONGEST_PART)
+    split, (first,) = (*around, -(-length // size), size, *after), monoid.identity((node.dtype,))
+    margin = [split[axis] * size - length if one == axis else 0 for one in range(len(shape))]
+    padded = build.pad(node.src[0], [0] * len(shape), margin, first)
+    x = build.reshape(padded, split)
+    ends = build.shifted(build.reduce(monoid, [axis + 1], x), axis, first)
+    before = Node(Op.SCAN, (ends,), Reduce(monoid, (axis,)))
+    inner = Node(Op.SCAN, (x,), Reduce(monoid, (axis + 1,)))
     whole = Node(monoid.op, (build.spread(before, (axis + 1,), split), inner))
-    return build.slice_axis(build.reshape(whole, padded.shape), axis, 0, shape[axis])
+    return build.slice_axis(build.reshape(whole, padded.shape), axis, 0, length)
 
 
 MOVEMENT = (reshape, pad, permute, reduce_single, scatter_one, scatter_into_float32,

@@ -70,9 +70,27 @@ def test_long_running_values_are_taken_in_parts(
     x = np.random.default_rng(3).integers(-(2**62), 2**62, shape)
     scan = Node(Op.SCAN, (leaf(x),), Reduce(monoid, (axis,)))
     program = build_program(rewrite([scan], SIMPLIFY), Memory())
-    assert len(program.launches) > 1
+    assert len(program.launches) >= 3  # sums of parts, those before each, and then all
+    assert sum(slot.size >= x.size for slot in program.slots) == 2  # nothing passes by twice
     (got,) = run([scan])
     np.testing.assert_array_equal(got, wanted(x, axis=axis))
+
+
+@pytest.mark.parametrize(("device", "kernels"), [(Memory(), 3), (Memory(in_blocks=False), 2)])
+def test_running_values_along_two_axes_share_no_kernel(device: Memory, kernels: int) -> None:
+    x = leaf(np.random.default_rng(4).standard_normal((40, 50)).astype(np.float32))
+    down, along = (Node(Op.SCAN, (x,), Reduce(ADD, (axis,))) for axis in (0, 1))
+    wanted = Node(Op.MAX, (down + along, x))
+    assert len(build_program([wanted], device).launches) == kernels
+    np.testing.assert_allclose(*run([wanted]), *run([wanted], "interp"), rtol=1e-5, atol=1e-5)
+
+
+def test_running_values_that_are_wanted_themselves_are_stored() -> None:
+    x = np.random.default_rng(4).standard_normal((40, 50)).astype(np.float32)
+    total = Node(Op.SCAN, (leaf(x),), Reduce(ADD, (1,)))
+    sinks = [total, build.reshape(total * total, (2000,)), build.reduce(ADD, (1,), total)]
+    for got, wanted in zip(run(sinks), run(sinks, "interp"), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_rows_that_change_forget_how_the_old_ones_were_split() -> None:
