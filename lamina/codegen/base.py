@@ -58,6 +58,7 @@ class Scope:
 
     lines: list[str] = field(default_factory=list)
     cache: dict[Key, Value] = field(default_factory=dict)
+    begun: dict[tuple[int, ...], Values] = field(default_factory=dict)  # before a step of threads
 
 
 @dataclass

@@ -3,9 +3,11 @@
    the head of a kernel consists, and FOLLOW, which comes before it reads or writes anything; THREAD,
    BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, COMMON, INLINE, BITS and BUILTIN, as they are used here, in
    kernels and in `arithmetic.c`; REDUCE, a loop over steps in each of which `exchange` gives what another
-   of a row's threads has, until a thread had what all have, and SHARED, what a block needs for that;
-   and for sorts UNROLLED, of whole loops, WARP_BARRIER, BALLOT, which has a bit for each lane, HELD,
-   what another lane has, ONES, how many bits are set, and ADD_ONE to what a block shares. */
+   of a row's threads has, until a thread had what all have; SCAN, one in each of which `earlier` gives
+   what a thread before has, to those that `precedes` names, until each has what all before it come to, and
+   then that alone: what all came to in the last step is what the first thread begins with; SHARED, what a
+   block needs for these; and for sorts UNROLLED, of whole loops, WARP_BARRIER, BALLOT, which has a bit for
+   each lane, HELD, what another lane has, ONES, how many bits are set, and ADD_ONE to what a block shares. */
 
 #define SCRATCH /* of each thread */
 #define EACH_BLOCK(word, threads, workers) FOLLOW; SHARED(threads) const word worker = BLOCK

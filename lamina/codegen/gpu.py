@@ -22,7 +22,7 @@ from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, bounds, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.kernel.schedule import WARP, Nest, Plan
+from lamina.kernel.schedule import WARP, Nest, Plan, operands_of
 from lamina.runtime.buffer import Launch, Map
 from lamina.runtime.metal import TABLE
 from lamina.simplify import index as ix
@@ -97,6 +97,30 @@ class GpuPrinter(CPrinter):
                 others = (value._replace(text=f"exchange({value.text}, s)") for value in one.total)
                 self.update(one.fold.arg.monoid, one.total, tuple(map(self.declare, others)))
             self.line("}")
+
+    def _prefix(self, node: Node, point: Point) -> None:
+        """A thread runs along its neighbours, from where the threads before it end, which they tell
+        each other; the first one goes on from the step before."""
+        along, rows, monoid = bound_axes(node), self.nest.kernel.row_axes, node.arg.monoid
+        if set(self.shared).isdisjoint(along):
+            super()._prefix(node, point)
+            return
+        near = [point | one for one in self.points(along[along.index(self.shared[0]) + 1 :])]
+        parts = [tuple(self.value(one, at) for one in operands_of(node)) for at in near]
+        sums = tuple(self.declare(one, mutable=True) for one in self._tree(monoid, parts))
+        depth = max(map(self.depth_of.__getitem__, rows), default=0)
+        begun, row = self.scopes[depth].begun, tuple(point[one] for one in rows if one in point)
+        if row not in begun:
+            begun[row] = self.start(node, 1, depth)
+        self.line(f"SCAN({self.threads}, {self.width}) {{")
+        before = tuple(self.declare(one._replace(text=f"earlier({one.text}, {last.text}, s)"))
+                       for one, last in zip(sums, begun[row], strict=True))  # fmt: skip
+        self.line("if (!precedes(s)) continue;")
+        self.update(monoid, sums, before)
+        self.line("}")
+        for at, part in zip(near, parts, strict=True):
+            self.update(monoid, sums, part)
+            self._keep(node, at, tuple(map(self.declare, sums)))
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         super().store(store, value, point)

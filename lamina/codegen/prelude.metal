@@ -35,27 +35,49 @@ INLINE f32 f16_to_f32(u16 x) { return as_type<half>(x); }
 INLINE u16 f32_to_bf16(f32 x) { return as_type<u16>(bfloat(x)); }
 INLINE f32 bf16_to_f32(u16 x) { return as_type<bfloat>(x); }
 
-/* What the thread has whose number differs by the power of two `step`. Simdgroups exchange numbers
-   of up to 32 bits; larger threadgroups do it through their memory, of which SHARED declares enough. */
+/* What the thread has whose number differs by the power of two `step`; what the last one has of an
+   earlier group of so many; and what the thread before has, the first one what all had before and then
+   have. Simdgroups exchange numbers of up to 32 bits; larger threadgroups do it through their memory,
+   of which SHARED declares enough. */
 
 #define SHARED(threads) threadgroup u64 shared[threads];
 #define REDUCE(threads, width) for (int s = threads / 2; s >= width; s /= 2)
 #define exchange(mine, step) exchanged(mine, step, THREAD, shared)
-template <class T> INLINE T shuffled(T mine, u16 step) { return simd_shuffle_xor(mine, step); }
-INLINE u64 shuffled(u64 mine, u16 step) {
-    const u32 low = shuffled(u32(mine), step), high = shuffled(u32(mine >> 32), step);
+#define SCAN(threads, width) \
+    for (int block = threads, apart = width, s = 0; s <= block; s += s ? s : apart)
+#define precedes(step) (step == 0 ? int(THREAD) < apart \
+                        : step < block && int(THREAD) % max(32, 2 * step) >= step)
+#define earlier(mine, last, step) before(mine, last, step, apart, block, THREAD, shared)
+template <class T> INLINE T shuffled(T mine, u16 lane) { return simd_shuffle(mine, lane); }
+INLINE u64 shuffled(u64 mine, u16 lane) {
+    const u32 low = shuffled(u32(mine), lane), high = shuffled(u32(mine >> 32), lane);
     return u64(high) << 32 | low;
 }
-INLINE i64 shuffled(i64 mine, u16 step) { return i64(shuffled(u64(mine), step)); }
-INLINE bool shuffled(bool mine, u16 step) { return shuffled(u32(mine), step); }
+INLINE i64 shuffled(i64 mine, u16 lane) { return i64(shuffled(u64(mine), lane)); }
+INLINE bool shuffled(bool mine, u16 lane) { return shuffled(u32(mine), lane); }
 template <class T>
-INLINE T exchanged(T mine, int step, uint number, threadgroup u64 *shared) {
-    if (step < 32) return shuffled(mine, u16(step));
+INLINE threadgroup T *told(T mine, uint number, threadgroup u64 *shared) {
     threadgroup T *all = (threadgroup T *)shared;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     all[number] = mine;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    return all[number ^ step];
+    return all;
+}
+template <class T>
+INLINE T exchanged(T mine, int step, uint number, threadgroup u64 *shared) {
+    if (step < 32) return shuffled(mine, u16((number ^ step) % 32));
+    return told(mine, number, shared)[number ^ step];
+}
+template <class T>
+INLINE T before(thread T &mine, thread T &last, int step, int width, int threads, int number,
+                threadgroup u64 *shared) {
+    if (step == 0) return last;
+    if (step < 32) return shuffled(mine, u16(max(number % 32 - step, 0)));
+    threadgroup T *all = told(mine, number, shared);
+    if (step < threads) return all[max(number / step * step - width + number % width, 0)];
+    mine = number < width ? last : all[number - width];
+    last = all[threads - width + number % width];
+    return mine;
 }
 
 /* Functions by their names in C. Precise ones: NaN, infinities and signs of zero count. */

@@ -59,9 +59,10 @@ def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves
 def _shared(plan: Planner) -> list[Node]:
     """For each loop inside the rows that threads may share, its best axis; nothing if that would
     leave other loops to one thread."""
-    kernel, serial = plan.kernel, moves.serial_axes(plan.kernel)
+    kernel, every, rows = plan.kernel, plan.inner(), set(plan.kernel.row_axes)
+    runs = any(one.op is Op.PREFIX for one in kernel.nodes) and [*map(len, every)] == [1]
+    serial = frozenset() if runs else moves.serial_axes(kernel)
     inside = {bound_axes(one): free_axes(one) for one in kernel.nodes if one.op is Op.FOLD}
-    every, rows = plan.inner(), set(kernel.row_axes)
     loops = [axes for axes in every if inside.get(axes, frozenset()) <= rows]
     if max(map(points, loops), default=0) < WARP or any(serial & set(axes) for axes in every):
         return []
@@ -88,19 +89,22 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
     least = WARP if across is not None or side == 1 else 1
     again = needed_again(plan.kernel, {Op.LOAD}) or reads(plan.kernel)
     wide = SHORT if side > 1 or points(plan.kernel.row_axes) < BLOCKS else 2 * WARP
-    folds = sum(one.op is Op.FOLD for one in plan.kernel.nodes)
+    runs = not moves.serial_axes(plan.kernel).isdisjoint(shared)  # whose exchanges take long
+    folds = WARP if runs else sum(one.op is Op.FOLD for one in plan.kernel.nodes)
     for axis in shared:
-        lanes, size = _lanes(plan, axis, least), axis.arg.size
+        size = axis.arg.size
+        lanes = gcd(_lanes(plan, axis, least), size if runs else 0)
         kept = sum(max(one.dtype.itemsize // 4, 1) for one in again if axis in free_axes(one))
         most = max(room // max(kept, 2), 1)  # elements of a thread
         each = min(ACCESSES * folds * lanes, most)
         threads = max(1 << (-(-size // each) * side - 1).bit_length(), wide)
         if threads > min(HELD // each, 2 * LONGEST // min(side, 2)):
-            threads = LONGEST if size <= LONGEST // side * most else 0
+            threads = LONGEST if runs or size <= LONGEST // side * most else 0
         threads //= side
         if kept and 0 < threads * lanes < size:
             steps, axis = plan.split(axis, threads * lanes)
-            plan.bind(steps, "unroll")
+            if size <= threads * most:  # else it takes one step after the other
+                plan.bind(steps, "unroll")
         elif across is not None and not threads:
             lanes = gcd(size, 2)  # rows at once, so that enough is under way
         plan.bind(plan.tile(axis, lanes, "unroll"), "thread")

@@ -7,7 +7,8 @@
    the same chunks.
 2. No value depends on two vector axes, or on one and reduces another.
 3. Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
-   indices from data or with a monoid, are whole, serial, and in the order of the store.
+   indices from data or with a monoid, are whole, serial, and in the order of the store. Those of
+   a PREFIX may be steps of threads, of which each has unrolled neighbours, without a remainder.
 4. No loop over a thread axis is inside another one: the columns of a store or a reduction have
    one at most, and a reduction that has one depends on rows alone.
 """
@@ -17,6 +18,8 @@ from collections.abc import Iterable, Iterator
 from lamina.errors import FormatError
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.kernel.gpu import LONGEST
 from lamina.kernel.schedule import WARP, Nest, axis_lists, dot_axes, serial_axes
 
 Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
@@ -59,11 +62,15 @@ def _vectors(nest: Nest) -> Checks:
 
 
 def _serial(nest: Nest) -> Checks:
-    serial = serial_axes(nest.kernel)
+    serial, runs = serial_axes(nest.kernel), any(one.op is Op.PREFIX for one in nest.kernel.nodes)
+    threads = points(one for one in nest.order if nest.bound(one) == "thread")
     for axis in serial:
-        name, to = names_of([axis]), nest.bound(axis)
-        yield to == "serial", f"{name} runs in order, and is bound to {to}"
-        yield len(nest.chain(axis).pieces) == 1, f"{name} runs in order, and is split"
+        pieces, extent = nest.chain(axis)
+        ways = [*map(nest.bound, pieces)]
+        at = ways.index("thread") + 1 if runs and "thread" in ways else 0
+        near = {*ways[at:]} <= {"unroll"} and extent % points(pieces[at:]) == 0
+        fits = ways == ["serial"] or (at > 0 and near and threads <= LONGEST)
+        yield fits, f"{names_of(pieces)} run in order, and are bound to {', '.join(ways)}"
     for store in nest.kernel.stores:
         ordered = [axis for axis in store.axes if axis in serial]
         kept = ordered == sorted(ordered, key=nest.order.index)
@@ -82,7 +89,7 @@ def _threads(nest: Nest) -> Checks:
         yield len(both) < 2, f"{names_of(both)} are thread axes, one inside the other"
     for node in nest.kernel.nodes:
         if shared := threads.intersection(bound_axes(node)):
-            beside = names_of(free_axes(node) - rows)
+            beside = names_of(free_axes(node).difference(rows, bound_axes(node)))
             yield not beside, f"the reduction over {names_of(shared)} depends on {beside}, no rows"
 
 

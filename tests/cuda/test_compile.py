@@ -26,6 +26,7 @@ from lamina.kernel.schedule import Bind, Split
 from lamina.options import current
 from lamina.runtime import cuda as runtime
 from lamina.runtime.cuda import compile_source
+from tests import scans
 from tests.cuda import test_nested, test_tiles
 from tests.fuse.graphs import PROGRAMS
 from tests.generators import leaf
@@ -121,6 +122,17 @@ def test_each_kernel_is_compiled_and_kept_by_itself(
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "compile_source", None)  # nothing is compiled again
         assert runtime.build(program.text, "sm_90a", options) == found
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_running_values_compile() -> None:
+    assert compile_source(compiled(*scans.sample().sinks).text, "sm_90a")
+
+
+def test_threads_share_long_rows_of_running_values() -> None:
+    x = leaf(0, (16384, 8192), dtypes.bfloat16)
+    total = Node(Op.SCAN, (build.cast(x, dtypes.float32),), Reduce(ADD, (1,)))
+    assert launches(build.cast(total, dtypes.bfloat16)) == [(16384, 256)]  # casts are inside
 
 
 @pytest.mark.parametrize("number", range(4))

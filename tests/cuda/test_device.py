@@ -19,7 +19,9 @@ from lamina.explain.report import profile
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import disk_cache
+from tests import scans
 from tests.codegen.test_fuzz_compile import batch
+from tests.compiled import compare
 from tests.programs import disagreement
 from tests.schedules import random_schedule
 
@@ -53,6 +55,10 @@ def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = lambda kernel, *_: random_schedule(rng, kernel)  # noqa: E731
     monkeypatch.setattr(pipeline, "schedule_for_gpu", schedule)
     assert disagreement(batch(40_000 + 4 * number, 4, 12), options.current()) is None
+
+
+def test_threads_share_running_values() -> None:
+    assert compare([scans.sample()], GPU) == []
 
 
 @pytest.mark.parametrize("shape", [(1,), (31,), (1000, 33), (33, 1000), (7, 5, 300), (1 << 20,)])

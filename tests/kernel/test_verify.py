@@ -76,9 +76,10 @@ def test_good_nests_pass(text: str) -> None:
         (nest(SUMS, f"{SPLIT}; bind(a4, vector); bind(a2, vector)"), "lanes along a2, a4"),
         (nest(SUMS, f"{SPLIT}; bind(a4, vector); bind(a1, vector)"), "lanes along a1, a4"),
         (nest(AGAIN, "bind(a1, vector); bind(a2, vector)"), "lanes along a1, a2"),
-        (nest(SCAN, "bind(a1, vector)"), "a1 runs in order, and is bound to vector"),
-        (nest(SCAN, "bind(a1, unroll)"), "a1 runs in order, and is bound to unroll"),
-        (nest(SCAN, "split(a1, 4) -> a3, a4"), "runs in order, and is split"),
+        (nest(SCAN, "bind(a1, vector)"), "a1 run in order, and are bound to vector"),
+        (nest(SCAN, "bind(a1, unroll)"), "a1 run in order, and are bound to unroll"),
+        (nest(SCAN, "split(a1, 4) -> a3, a4"), "in order, and are bound to serial, serial"),
+        (nest(SCAN, "split(a1, 4) -> a3, a4; bind(a3, thread)"), "are bound to thread, serial"),
         (nest(SUMS, "bind(a2, parallel)"), "the parallel axis a2 is no row axis"),
         (nest(SUMS, "bind(a1, parallel)"), "the parallel axis a1 is no row axis"),
         (nest(SUMS, f"{SPLIT}; bind(a4, parallel)"), "a4 is not the outermost"),
@@ -87,6 +88,11 @@ def test_good_nests_pass(text: str) -> None:
 def test_broken_nests_are_caught(broken: Nest, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         verify_nest(broken)
+
+
+def test_threads_may_share_running_values() -> None:
+    split = "split(a1, 4) -> a3, a4; split(a4, 2) -> a5, a6"
+    verify_nest(nest(SCAN, f"{split}; bind(a3, unroll); bind(a5, thread); bind(a6, unroll)"))
 
 
 def test_ordered_loops_keep_their_order() -> None:

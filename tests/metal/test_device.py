@@ -20,6 +20,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.tensor.realize import realize
+from tests import scans
 from tests.compiled import TOLERANCE, Sample, compare
 from tests.generators import leaf, special_values
 from tests.programs import RandomProgram, disagreement, merged, random_program
@@ -90,6 +91,10 @@ def without_doubles(first_seed: int, count: int) -> RandomProgram:
 @pytest.mark.parametrize("number", range(3))
 def test_random_programs(number: int) -> None:
     assert disagreement(without_doubles(50_000 + 200 * number, 16), options.current()) is None
+
+
+def test_threads_share_running_values() -> None:
+    assert compare([scans.sample()], "metal") == []
 
 
 def test_arrays_of_many_blocks_and_ragged_ends() -> None:
