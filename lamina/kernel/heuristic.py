@@ -49,7 +49,7 @@ class Knobs(NamedTuple):
     lines: int = 64  # of a large array, that a block of a reduction walks along together
     carried: int = 2048  # columns, or to 1/8 of them, whose sums are carried from row to row
     panel: int = 128  # columns of a product whose operand is staged with all of its rows
-    deep: int = 128  # steps, or to 1/2, whose sums panels carry; up to 8 times as many stay whole
+    deep: int = 1024  # steps, or to 1/8, whose sums panels carry; no more stay whole
     packed: int = 512  # rows that make up for packing what they share
     ragged: int = 48  # elements of a row that wastes lanes unless vectors divide it
     tall: int = 128  # rows that pay for staging an operand that lies across
@@ -393,17 +393,18 @@ def _panel(plan: Planner, fold: Node, vector: Node) -> tuple[int, int, list[Node
 
 
 def _cut(plan: Planner, fold: Node, vector: Node) -> tuple[int, int]:
-    """Steps of a long reduction that go with one panel, and the columns of that: fewer steps leave
-    room for more columns. Zeros where sums cannot be carried over even pieces, or lie far apart."""
+    """Steps of a long reduction that go with one panel, and the columns of that: what the cache has
+    room for. Zeros where sums cannot be carried over even pieces, or lie far apart."""
     first, *others = bound_axes(fold)
-    deep, depth, each = plan.knobs.deep * (4 if others else 1), first.arg.size, points(others)
-    sizes = range(plan.knobs.rows, 0, -1) if others else (deep, deep * 3 // 4, deep // 2)
-    even = (one for one in sizes if depth % one == 0 and deep <= 2 * one * each <= 4 * deep)
-    size, least = vector.arg.size, 2 * plan.width
-    widths = (one for one in range(4 * plan.knobs.panel, least, -least) if size % one == 0)
-    steps, columns = next(even, 0), next((one for one in widths if one < size), 0)
+    deep, depth, each = plan.knobs.deep, first.arg.size, points(others)
+    sizes = range(plan.knobs.rows, 0, -1) if others else range(deep, 0, -(deep // 8 or 1))
+    even = (one for one in sizes if depth % one == 0 and deep <= 8 * one * each <= 8 * deep)
+    size, least, steps = vector.arg.size, 2 * plan.width, next(even, 0)
+    most = min(4 * plan.knobs.panel, plan.knobs.cached // (steps * each or 1))
+    widths = (one for one in range(most // least * least, least, -least) if size % one == 0)
+    columns = next((one for one in widths if one < size), 0)
     near = abs(ix.terms_of(plan.kernel.stores[0].index)[0].get(vector, 0)) < plan.knobs.far
-    fits = steps and columns and near and depth * each > (4 if others else 8) * deep
+    fits = steps and columns and near and depth * each > (2 if others else 1) * deep
     return (steps, columns) if fits and moves.can_carry(plan.kernel) else (0, 0)
 
 

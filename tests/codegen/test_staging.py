@@ -60,16 +60,25 @@ def test_what_many_far_rows_of_a_product_read_is_packed(
 
 
 @pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("k", "n", "panel"),
+    [(2048, 256, (1024, 128)), (2304, 320, (768, 160)), (1152, 1024, (384, 256))],
+)
 def test_panels_of_a_long_reduction_hold_a_part_of_it(
-    staged: list[int], monkeypatch: pytest.MonkeyPatch, transposed: bool
-) -> None:
-    scheduled: list[str] = []
+    staged: list[int], monkeypatch: pytest.MonkeyPatch, transposed: bool,
+    k: int, n: int, panel: tuple[int, int],
+) -> None:  # fmt: skip
+    """As much of it as a cache holds: of fewer steps, more columns."""
+    scheduled, splits = list[str](), list[str]()
     monkeypatch.setattr(Carry, "apply", _noted(Carry.apply, scheduled))
-    a, b = _array(150, 2304), _array(2304, 320)
+    monkeypatch.setattr(Split, "apply", _noted(Split.apply, splits))
+    a, b = _array(150, k), _array(k, n)
     other = lm.asarray(np.ascontiguousarray(b.T)).T if transposed else lm.asarray(b)
     np.testing.assert_allclose((lm.asarray(a) @ other).numpy(), a @ b, atol=2e-3)
     assert staged == [1]
     assert scheduled
+    for axis, size in zip((2, 1), panel, strict=True):
+        assert any(one.startswith(f"split(a{axis}, {size})") for one in splits)
 
 
 @pytest.mark.parametrize(("k", "height"), [(1008, 12), (1024, 8)])
