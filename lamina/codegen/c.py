@@ -116,8 +116,6 @@ class CPrinter(NestPrinter):
         super().__init__(nest)
         self.function, self.opening = name, f"KERNEL({name})"
         self.needed = needed  # of `TEXTS`, and the lanes of vectors
-        loops = () if nest.fills else nest.row_loops
-        self.carried_over = {*loops} - {*nest.kernel.stores[0].axes}
 
     # Spelling.
 
@@ -222,10 +220,11 @@ class CPrinter(NestPrinter):
             values = [self.value(node, one).text for one in self._each_lane(axis, point)]
             return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
         # GCC 12 would take what it only widens apart, lane by lane, were the load not volatile.
-        volatile = "volatile " if dtype.itemsize < 4 else ""
-        text = f"*(const {volatile}{kind}u *)({array} + {start})"
-        for step in self.carried_over & {*ix.terms_of(index)[0]}:
-            self.line(f"AHEAD({array} + {start}, {ix.terms_of(index)[0][step]});")
+        text = f"*(const {'volatile ' * (dtype.itemsize < 4)}{kind}u *)({array} + {start})"
+        own, terms = self.nest.kernel.stores[0], ix.terms_of(index)[0]
+        carried = {*terms} & {*self.nest.row_loops} - {*own.axes}
+        for step in carried if {*self.unrolled} - free_axes(node) else ():
+            self.line(f"AHEAD({array} + {start}, {terms[step]});")
         if guard:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, dtype, lanes)

@@ -43,9 +43,10 @@ static double lamina_clock(void) {
     } \
     INLINE void name##_by(void **b, long chunk, _Bool lines)
 #define POINTER(kind, number) kind *restrict p##number = b[number]
-/* Of steps that sums are carried over, what the next one reads, and of rows that are read in squares,
-   what the next squares do: to the processor, many streams, or some that end too soon to be worth
-   following. Near the cores, but not among what this step uses. */
+/* To the processor, what the next step of carried sums reads and what the next squares do are many
+   streams, or some that end too soon to be worth following; and while it waits for what much is
+   computed from, its window has no room to look far. Near the cores, but not among what this step
+   uses. */
 #define AHEAD(place, by) __builtin_prefetch(place + (by), 0, 2)
 #define SCRATCH __attribute__((aligned(64)))
 #define SQUARE(kind, name, lanes, ...) kind name[lanes]; square_##kind(name, __VA_ARGS__);

@@ -47,7 +47,7 @@ class Knobs(NamedTuple):
     unroll: int = 4  # accumulators that hide the latency of additions; a GPU's columns and steps
     strip: int = 8  # vectors, or a GPU's threads, side by side along rows that are read across
     lines: int = 64  # of a large array, that a block of a reduction walks along together
-    carried: int = 2048  # columns, or to 1/8 of them, whose sums are carried from row to row
+    carried: int = 512  # columns, or half of them, whose sums are carried from row to row
     panel: int = 128  # columns of a product whose operand is staged with all of its rows
     deep: int = 1024  # steps, or to 1/8, whose sums panels carry; no more stay whole
     packed: int = 512  # rows that make up for packing what they share
@@ -274,10 +274,9 @@ def _carried(plan: Planner, fold: Node, row: Node, reused: int) -> tuple[int, in
     """Columns of `row` in a panel and steps in a block of the reduction, where each of its steps
     goes to a distant line of a large operand: longer pieces of some lines are read at once, and
     more lines where each element is `reused` often. Zeros where no such panels fit."""
-    rows = plan.knobs.rows
+    rows, most = plan.knobs.rows, plan.knobs.carried
     steps = max(rows, min(4 * rows, 1 << reused.bit_length() >> 1))
-    sizes = (plan.knobs.carried >> halved or 1 for halved in range(4))
-    columns = next((size for size in sizes if row.arg.size % (2 * size) == 0), 0)
+    columns = next((one for one in (most, most // 2 or 1) if row.arg.size % (2 * one) == 0), 0)
     return (columns, steps) if columns and _is_distant(plan, fold, row, steps) else (0, 0)
 
 

@@ -217,3 +217,15 @@ def test_what_is_read_in_place_is_not_streamed(
     np.testing.assert_array_equal(found, 2 * a)
     (text,) = texts
     assert "STREAM(" not in text
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_of_carried_sums_that_use_rows_again_the_next_rows_are_asked_for(
+    texts: list[str], rows: int
+) -> None:
+    """Others leave the processor room to ask for them itself."""
+    a, b = _array(rows, 256), _array(256, 1024)
+    found = (lm.asarray(a) @ lm.asarray(b)).numpy()
+    np.testing.assert_allclose(found, a @ b, atol=2e-3)
+    (text,) = texts
+    assert ("AHEAD(" in text) == (rows == 8)
