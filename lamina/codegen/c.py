@@ -224,7 +224,9 @@ class CPrinter(NestPrinter):
         own, terms = self.nest.kernel.stores[0], ix.terms_of(index)[0]
         carried = {*terms} & {*self.nest.row_loops} - {*own.axes}
         for step in carried if {*self.unrolled} - free_axes(node) else ():
-            self.line(f"AHEAD({array} + {start}, {terms[step]});")
+            self.line(f"AHEAD({array} + {start}, {terms[step]}, 2);")
+        if index is own.index and self.nest.kernel.parameters[own.parameter].nbytes >= UNCACHED:
+            self.line(f"AHEAD({array} + {start}, {8192 // dtype.itemsize}, 3);")
         if guard:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, dtype, lanes)

@@ -45,9 +45,8 @@ static double lamina_clock(void) {
 #define POINTER(kind, number) kind *restrict p##number = b[number]
 /* To the processor, what the next step of carried sums reads and what the next squares do are many
    streams, or some that end too soon to be worth following; and while it waits for what much is
-   computed from, its window has no room to look far. Near the cores, but not among what this step
-   uses. */
-#define AHEAD(place, by) __builtin_prefetch(place + (by), 0, 2)
+   computed from, its window has no room to look far. Asked for near the cores: 3 is nearest. */
+#define AHEAD(place, by, near) __builtin_prefetch(place + (by), 0, near)
 #define SCRATCH __attribute__((aligned(64)))
 #define SQUARE(kind, name, lanes, ...) kind name[lanes]; square_##kind(name, __VA_ARGS__);
 #define AT(number, offset) ((u8 *)buffers[number] + offset)

@@ -61,7 +61,7 @@
         T##xN rows[N]; \
         _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) { \
             const int at = sizeof(rows[0]) == 64 ? PLACE(i) : i; \
-            AHEAD(from + i * step, 128 / sizeof(T)); \
+            AHEAD(from + i * step, 128 / sizeof(T), 2); \
             rows[at] = there ? (T##xN)*(const T##xNu *)(from + i * step) : (T##xN){0}; \
         } \
         TURNS(I) \

@@ -219,6 +219,17 @@ def test_what_is_read_in_place_is_not_streamed(
     assert "STREAM(" not in text
 
 
+@pytest.mark.parametrize(("least", "asked"), [(1 << 20, []), (64, ["p0"])])
+def test_what_a_stream_is_computed_from_is_asked_for_ahead(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, least: int, asked: list[str]
+) -> None:
+    monkeypatch.setattr(c, "UNCACHED", least)
+    a, b = _array(64, 96), _array(96)
+    np.testing.assert_array_equal((lm.asarray(a) + lm.asarray(b)).numpy(), a + b)
+    (text,) = texts
+    assert re.findall(r"AHEAD\((p\d) \+ .*, 2048, 3\)", text) == asked
+
+
 @pytest.mark.parametrize("rows", [1, 8])
 def test_of_carried_sums_that_use_rows_again_the_next_rows_are_asked_for(
     texts: list[str], rows: int
