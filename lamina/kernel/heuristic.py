@@ -424,7 +424,10 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
 
 
 def _vector_inner(plan: Planner, tiled: bool) -> None:
-    """Vectors along the innermost axis of each reduction and column loop."""
+    """Vectors along the innermost axis of each reduction and column loop; several rows of running
+    values, each step of which waits for the one before."""
+    if any(one.op is Op.PREFIX for one in plan.kernel.nodes) and plan.rows:
+        plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
     done = set(moves.serial_axes(plan.kernel))
     for axes in plan.inner():
         # A reduction may stand inside another loop: no value has lanes along both.
