@@ -225,7 +225,8 @@ class CPrinter(NestPrinter):
         carried = {*terms} & {*self.nest.row_loops} - {*own.axes}
         for step in carried if {*self.unrolled} - free_axes(node) else ():
             self.line(f"AHEAD({array} + {start}, {terms[step]}, 2);")
-        if index is own.index and self.nest.kernel.parameters[own.parameter].nbytes >= UNCACHED:
+        near = index is own.index and own.axes == self.nest.kernel.row_axes  # no column's next one
+        if near and self.nest.kernel.parameters[own.parameter].nbytes >= UNCACHED:
             self.line(f"AHEAD({array} + {start}, {8192 // dtype.itemsize}, 3);")
         if guard:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"

@@ -230,6 +230,17 @@ def test_what_a_stream_is_computed_from_is_asked_for_ahead(
     assert re.findall(r"AHEAD\((p\d) \+ .*, 2048, 3\)", text) == asked
 
 
+def test_running_values_down_columns_ask_for_nothing_ahead(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(c, "UNCACHED", 64)
+    a = _array(64, 96)
+    found = lm.cumulative_sum(lm.asarray(a), axis=0).numpy()
+    np.testing.assert_allclose(found, np.cumsum(a, axis=0), rtol=1e-4, atol=1e-4)
+    (text,) = texts
+    assert "AHEAD" not in text
+
+
 @pytest.mark.parametrize("rows", [1, 8])
 def test_of_carried_sums_that_use_rows_again_the_next_rows_are_asked_for(
     texts: list[str], rows: int
