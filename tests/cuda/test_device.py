@@ -167,7 +167,8 @@ def test_memory_is_counted_reused_and_returned(device: cuda.Device) -> None:
 
 
 def test_a_launch_that_fails_names_its_kernel(device: cuda.Device) -> None:
-    text = 'extern "C" __global__ void broad(float *x) { x[threadIdx.x] = 1; }'
+    head = '#define KERNEL(threads) extern "C" __global__ void\n'
+    text = f"{head}KERNEL(4096) broad(float *x) {{ x[threadIdx.x] = 1; }}"
     launch = Launch("broad", 1, 4096, ((0, 0),))
     program = cuda.CudaProgram(text, (launch,), options.current())
     with pytest.raises(DeviceError, match="kernel broad, 1 blocks of 4096 threads"):
