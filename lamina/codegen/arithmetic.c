@@ -68,6 +68,14 @@ EXTREMES(f32)
 INLINE f32 sqrt_f32(f32 x) { return BUILTIN(sqrtf)(x); }
 INLINE f32 trunc_f32(f32 x) { return BUILTIN(truncf)(x); }
 
+/* The exponential of -|x| neither overflows nor loses what is small. */
+
+#define LOGISTIC(T) \
+    INLINE T logistic_##T(T x) { \
+        const T small = exp_##T(x < 0 ? x : -x); \
+        return (x < 0 ? small : 1) / (small + 1); \
+    }
+
 /* The same of doubles, which Metal has not. */
 
 #ifndef __METAL_VERSION__
@@ -76,7 +84,7 @@ EXTREMES(f64)
 #define LIBRARY(name) INLINE f64 name##_f64(f64 x) { return BUILTIN(name)(x); }
 LIBRARY(sqrt) LIBRARY(exp) LIBRARY(exp2) LIBRARY(log) LIBRARY(log2) LIBRARY(sin) LIBRARY(cos)
 LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
-INLINE f64 logistic_f64(f64 x) { return (x < 0 ? exp_f64(x) : 1) / (exp_f64(x < 0 ? x : -x) + 1); }
+LOGISTIC(f64)
 #endif
 
 /* The bits of the keys of a sort, as words that are in the order of the keys: -0 is 0, and NaN, of

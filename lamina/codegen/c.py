@@ -31,6 +31,7 @@ TEXTS = ("prelude.c", "arithmetic.c", "vectors.c", "squares.c", "floats.c", "mat
 TYPES = SHORT | {bool_: "_Bool"}
 TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
+TWO_PAGES = 8192  # bytes, as far as what arithmetic on a large array reads is asked for ahead
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
@@ -220,14 +221,15 @@ class CPrinter(NestPrinter):
             values = [self.value(node, one).text for one in self._each_lane(axis, point)]
             return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
         # GCC 12 would take what it only widens apart, lane by lane, were the load not volatile.
-        text = f"*(const {'volatile ' * (dtype.itemsize < 4)}{kind}u *)({array} + {start})"
+        volatile = "volatile " if dtype.itemsize < 4 else ""
+        text = f"*(const {volatile}{kind}u *)({array} + {start})"
         own, terms = self.nest.kernel.stores[0], ix.terms_of(index)[0]
         carried = {*terms} & {*self.nest.row_loops} - {*own.axes}
         for step in carried if {*self.unrolled} - free_axes(node) else ():
             self.line(f"AHEAD({array} + {start}, {terms[step]}, 2);")
         near = index is own.index and own.axes == self.nest.kernel.row_axes  # no column's next one
         if near and self.nest.kernel.parameters[own.parameter].nbytes >= UNCACHED:
-            self.line(f"AHEAD({array} + {start}, {8192 // dtype.itemsize}, 3);")
+            self.line(f"AHEAD({array} + {start}, {TWO_PAGES // dtype.itemsize}, 3);")
         if guard:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, dtype, lanes)

@@ -19,10 +19,7 @@
 #define LIBRARY32(name) INLINE f32 name##_f32(f32 x) { return BUILTIN(name##f)(x); }
 LIBRARY32(exp) LIBRARY32(exp2) LIBRARY32(log) LIBRARY32(log2) LIBRARY32(sin) LIBRARY32(cos)
 LIBRARY32(atan) LIBRARY32(erf)
-INLINE f32 logistic_f32(f32 x) {
-    const f32 small = exp_f32(x < 0 ? x : -x);
-    return (x < 0 ? small : 1.0f) / (small + 1.0f);
-}
+LOGISTIC(f32)
 
 /* Casts of floats of 8 bits: see `floats.c`, which does this for vectors. */
 

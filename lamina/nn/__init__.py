@@ -7,7 +7,8 @@ from lamina.nn import layers, optim, schedules, state
 from lamina.tensor.core import checked
 
 for _part in (layers, optim, schedules, state):  # without Sequential, which calls the user's own
-    vars(_part).update((_, checked(getattr(_part, _))) for _ in {*_part.__all__} - {"Sequential"})
+    for _name in {*_part.__all__} - {"Sequential"}:
+        setattr(_part, _name, checked(getattr(_part, _name)))
 from lamina.nn.layers import *  # noqa: E402, F403
 from lamina.nn.state import *  # noqa: E402, F403
 

@@ -139,7 +139,8 @@ class _Convolution:
         what, pair = type(self).__name__, (out_channels, in_channels)
         rows, columns = pair[::-1] if self._adjoint else pair
         if groups < 1 or rows % groups or columns % groups:
-            raise ShapeError(f"{what}: {rows} and {columns} channels in {groups} groups")
+            raise ShapeError(f"{what}: {rows} and {columns} channels do not divide into {groups} "
+                             "groups")  # fmt: skip
         kernel = per_axis(what, "kernel_size", kernel_size, self._rank)
         shape = (rows, columns // groups, *kernel)
         self.weight, self.bias = _weights(shape, out_channels, bias, dtype, device)

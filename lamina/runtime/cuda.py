@@ -240,11 +240,12 @@ def build(source: str, arch: str, options: Options) -> dict[bytes, bytes]:
     from cuda.bindings import nvrtc
 
     def cubin(kernel: str) -> bytes:
-        name = f"{digest(head, kernel, arch, str(nvrtc.nvrtcVersion()))}.cubin"
+        name = f"{digest(before, kernel)}.cubin"
         path = cache.load(name) or cache.store(name, compile_source(head + kernel, arch))
         return path.read_bytes()
 
     head, *rest = re.split(_KERNEL, source)
+    before = digest(head, arch, str(nvrtc.nvrtcVersion()))
     cache, names = disk_cache(options), map(str.encode, rest[::2])
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return dict(zip(names, threads.map(cubin, rest[1::2]), strict=True))

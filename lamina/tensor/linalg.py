@@ -82,6 +82,8 @@ def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """All products of two vectors, (n,) and (m,) to (n, m)."""
+    if x1.ndim != 1 or x2.ndim != 1:
+        raise ShapeError(f"outer: {x1.shape} and {x2.shape}: two vectors are needed")
     return einsum("i,j->ij", x1, x2)
 
 

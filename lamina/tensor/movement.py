@@ -204,7 +204,11 @@ def _join(nodes: list[Node], axis: int) -> Node:
 
 def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
     """The arrays, which have one shape, along a new axis."""
-    return concat([expand_dims(as_tensor(one), axis=axis) for one in arrays], axis=axis)
+    tensors = [as_tensor(one) for one in arrays]
+    for other in tensors[1:]:
+        if other.shape != tensors[0].shape:
+            raise ShapeError(f"stack: {tensors[0].shape} and {other.shape} differ")
+    return concat([expand_dims(one, axis=axis) for one in tensors], axis=axis)
 
 
 def unstack(x: Data, /, *, axis: int = 0) -> tuple[Tensor, ...]:

@@ -237,7 +237,7 @@ def test_sequential_nests_and_takes_functions() -> None:
     ("make", "text"),
     [
         (lambda: nn.Linear(3, 4)(lm.zeros((2, 5))), r"Linear: x of shape \(2, 5\).*size 3"),
-        (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels in 2 groups"),
+        (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels do not divide into 2"),
         (lambda: nn.Conv2d(3, 4, (3, 3, 3)), "2 are needed"),
         (lambda: nn.GroupNorm(4, 6), "6 channels in 4 groups"),
         (lambda: nn.MultiheadAttention(6, 4), "6 features in 4 heads"),
