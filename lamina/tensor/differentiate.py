@@ -46,9 +46,9 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     cone = autodiff.depends_on([one.node for one in wrt], order)
     on_the_way = any(one.src and memory.stored(one) for one in cone.difference(nodes[:1]))
     again = memory.stand_ins.get() is None and not on_the_way
-    leaves = [one for one in order if one.op is Op.BUFFER
-              or (one not in cone and (memory.stored(one) or memory.stretch(one)))]  # fmt: skip
-    holes = {one: memory.hole(number, one) for number, one in enumerate(leaves)} if again else {}
+    leaves = [one for one in order if again and (one.op is Op.BUFFER or (
+              one not in cone and (memory.stored(one) or memory.stretch(one))))]  # fmt: skip
+    holes = {one: memory.hole(number, one) for number, one in enumerate(leaves)}
     sinks = memory.rebuilt(nodes, holes, False)
 
     def make() -> Sequence[Node | None]:

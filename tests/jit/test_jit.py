@@ -275,6 +275,22 @@ def test_derivatives_are_taken_inside_and_through() -> None:
     assert through(lm.asarray([1.0, 2.0])).tolist() == [18.0, 36.0]
 
 
+def test_a_step_with_dropout_drops_other_elements_each_time() -> None:
+    weight = lm.ones((64,)).realize()
+    weight.requires_grad = True
+
+    @lm.jit
+    def step(x: lm.Tensor) -> lm.Tensor:
+        weight.grad = None
+        lm.dropout(weight * x, 0.5).sum().backward()
+        assert weight.grad is not None
+        return weight.grad
+
+    first, second = (step(lm.full((64,), 3.0)).numpy() for _ in range(2))
+    assert {*first, *second} == {0.0, 6.0}
+    assert (first != second).any()
+
+
 def test_methods_and_nested_functions() -> None:
     class Scaled:
         def __init__(self, factor: float) -> None:
