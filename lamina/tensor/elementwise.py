@@ -338,9 +338,9 @@ relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.",
 relu6 = FLOATS.unary("relu6", "x limited to 0..6.", _relu6)
 sigmoid = WIDE.unary("sigmoid", "1 / (1 + exp(-x)), without overflow.", Op.LOGISTIC)
 logsigmoid = WIDE.unary("logsigmoid", "log(sigmoid(x)) without overflow.", lambda a: -_softplus(-a))
-hardsigmoid = FLOATS.unary("hardsigmoid", "``relu6(x + 3) / 6``.", lambda a: _relu6(a + 3) / 6)
+hardsigmoid = WIDE.unary("hardsigmoid", "``relu6(x + 3) / 6``.", lambda a: _relu6(a + 3) / 6)
 silu = WIDE.unary("silu", "x sigmoid(x), also called swish.", lambda a: a * unary(Op.LOGISTIC, a))
-hardswish = FLOATS.unary("hardswish", "``x relu6(x + 3) / 6``.", lambda a: a * _relu6(a + 3) / 6)
+hardswish = WIDE.unary("hardswish", "``x relu6(x + 3) / 6``.", lambda a: a * _relu6(a + 3) / 6)
 mish = WIDE.unary("mish", "x tanh(softplus(x)).", lambda a: a * rm.tanh(_softplus(a)))
 softsign = FLOATS.unary("softsign", "x / (1 + |x|).", lambda a: a / (rm.absolute(a) + 1))
 

@@ -154,6 +154,10 @@ def test_activations_are_pytorchs(name: str) -> None:
         np.testing.assert_allclose(got, want, 1e-9, 1e-12)
 
 
+def test_large_halves_pass_hard_activations() -> None:
+    assert lm.hardswish(lm.asarray([3e4, -6e4], dtype=lm.float16)).tolist() == [3e4, 0.0]
+
+
 @pytest.mark.parametrize("name", ["abs", "tanh", "sinh", "asinh", "expm1", "log1p", "sigmoid",
                                   "softplus", "gelu", "silu", "elu", "mish"])  # fmt: skip
 def test_derivatives_stay_finite_and_right(name: str) -> None:
