@@ -373,14 +373,13 @@ def _adapt_axis(x: Node, axis: int, count: int, monoid: Monoid) -> Node:
         length: Node | float = float(size // count)
         inside = reshape(x, resized(x.shape, axis, count, size // count))
     else:
-        place = iota(count, int64)
+        place, longest = iota(count, int64), -(-size // count) + 1
         first, last = place * size // count, -(-(place + 1) * size // count)
-        shape = resized(x.shape, axis, count, size)
-        inner = build.places(shape, axis + 1)
-        low, high = (build.along(one, axis, shape) for one in (first, last))
-        taken, (outside,) = ~(inner < low) & (inner < high), monoid.identity((x.dtype,))
-        repeated = expand(insert_axes(x, (axis,)), shape)
-        inside = select(taken, repeated, full(shape, outside, x.dtype))
+        shape = resized(x.shape, axis, count, longest)
+        index = build.along(first, axis, shape) + build.places(shape, axis + 1)
+        taken, (outside,) = index < build.along(last, axis, shape), monoid.identity((x.dtype,))
+        flat = Node(Op.GATHER, (x, reshape(index, resized(x.shape, axis, count * longest))), axis)
+        inside = select(taken, reshape(flat, shape), full(shape, outside, x.dtype))
         length = build.along(cast(last - first, x.dtype), axis, resized(x.shape, axis, count))
     total = reduce(monoid, (axis + 1,), inside)
     return total if monoid is MAX else total / length

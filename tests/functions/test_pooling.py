@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamina.errors import DTypeError, LaminaError, ShapeError
+from lamina.ir.node import toposort
+from lamina.shape import prod
 from lamina.tensor import spatial as pooling
 from lamina.tensor.core import Tensor
 from lamina.tensor.spatial import interpolate
@@ -48,6 +50,12 @@ def test_adaptive_windows_overlap() -> None:
     x = Tensor(np.arange(5.0).reshape(1, 1, 5))
     assert pooling.adaptive_avg_pool1d(x, 3).tolist() == [[[0.5, 2.0, 3.5]]]
     assert pooling.adaptive_max_pool1d(x, 3).tolist() == [[[1.0, 3.0, 4.0]]]
+
+
+def test_adaptive_windows_read_little_beside_them() -> None:
+    for count in (7, 300, 999):
+        result = pooling.adaptive_avg_pool1d(Tensor(np.ones((1, 1, 1000))), count)
+        assert max(prod(node.shape) for node in toposort([result.node])) <= 1000 + 2 * count
 
 
 def test_derivatives() -> None:
