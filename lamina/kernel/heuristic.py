@@ -212,10 +212,11 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     rows, inner = plan.rows, plan.inner()
     stored = next((axis for axis in rows if store_score(plan.kernel, axis) > 0), None)
     steps = ix.terms_of(plan.kernel.stores[0].index)[0]
-    for short, axis in permutations(rows, 2) if fold is None else ():
+    for short, axis in permutations(rows, 2) if fold is None or len(bound_axes(fold)) == 1 else ():
         if steps.get(short) == 1 and steps.get(axis) == short.arg.size <= plan.knobs.unroll:
             apart = any(ix.suits(axis, *one.src) < 0 for one in reads(plan.kernel))
-            if plan.benefit(axis) >= 0 and (inner or not apart):
+            tall = fold is None or reusing(plan, fold, axis)[-1:] not in ([], [short])
+            if tall and plan.benefit(axis) >= 0 and (inner or not apart):
                 plan.bind(short, "unroll")  # lanes of its vectors are stored in turns
                 return axis
     if fold is not None and points(bound_axes(fold)) < 4 * plan.width:
@@ -325,9 +326,11 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
     if columns:
         panel, vector = plan.split(vector, columns)
         outside = [panel, *outside]
-    outer_n, block = plan.split(vector, min(tile[1], vector.arg.size // lanes) * lanes)
+    turns = [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
+    held, across = tile[0] * tile[1] // points(turns), tile[1] // points(turns) or 1
+    outer_n, block = plan.split(vector, min(across, vector.arg.size // lanes) * lanes)
     repeat, lane = plan.split(block, lanes)
-    size, most = column.arg.size, plan.knobs.height or tile[0]
+    size, most = column.arg.size, plan.knobs.height or min(tile[0], held)
     # Lower tiles read more, which costs several reduced axes more than a last one of other height.
     least = plan.knobs.rows if len(bound_axes(fold)) == 1 else most
     if _far(plan, tall, column):  # whose lines compete for the same places
@@ -341,7 +344,7 @@ def _outer_product(plan: Planner, fold: Node, vector: Node) -> None:
         plan.staged += [(one, outer_m) for one in made]  # what is only read stays where it is
     around = [outer_n, outer_m] if cached and not columns else [outer_m, outer_n]
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
-    plan.reorder([*outside, *inside, *around, *reduced, height, repeat, lane])
+    plan.reorder([*outside, *inside, *around, *reduced, height, repeat, *turns, lane])
     for axis, to in ((height, "unroll"), (repeat, "unroll"), (lane, "vector")):
         plan.bind(axis, to)
     if steps:

@@ -116,6 +116,17 @@ def test_vectors_of_few_are_stored_in_turns(texts: list[str], count: int) -> Non
     assert text.count("f32x16u *") == count
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_products_of_few_are_stored_in_turns(texts: list[str], count: int) -> None:
+    torch = pytest.importorskip("torch")
+    x, w = _array(2, 12, 5, 37), _array(12, 9, count, count)
+    found = lm.conv_transpose2d(lm.asarray(x), lm.asarray(w), stride=count).numpy()
+    arrays = map(torch.from_numpy, (x, w))
+    wanted = torch.nn.functional.conv_transpose2d(*arrays, stride=count).numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert "splat_f32x16(0.0f)" in texts[0]  # sums along the input's neighbours
+
+
 def test_sums_of_windows_that_move_by_several_elements_have_vectors(texts: list[str]) -> None:
     torch = pytest.importorskip("torch")
     x, g = _array(2, 3, 40, 41), _array(2, 3, 20, 21)
