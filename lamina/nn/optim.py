@@ -22,7 +22,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.nn.schedules import Schedule
 from lamina.nn.state import filled
-from lamina.tensor.core import Tensor, leaf
+from lamina.tensor.core import Tensor, as_tensor, leaf
 from lamina.tensor.elementwise import clip, exp, log, maximum, minimum, sqrt, where
 from lamina.tensor.movement import stack
 from lamina.tensor.realize import called, hole, live_tensors, realize, rebuilt, stand_ins, stored
@@ -65,8 +65,8 @@ class Optimizer:
         like = [(one.shape, 0.0, accumulator(one.dtype), one.device) for one in self.parameters]
         self.state = {name: [filled(*one) for one in like] for name in self._slots()}
         devices = dict.fromkeys(one.device for one in self.parameters)
-        self.state["step"] = [filled((), 0.0, dtypes.float32, device) for device in devices]
-        self._counters = dict(zip(devices, self.state["step"], strict=True))
+        self._counters = {one: filled(len(like), 0.0, dtypes.float32, one) for one in devices}
+        self.state["step"] = [*self._counters.values()]  # that each parameter took, from 1
         rate = self._wanted_rate()
         self._rates = {device: filled((), rate, dtypes.float32, device) for device in devices}
 
@@ -96,7 +96,9 @@ class Optimizer:
 
         gradients: one for each of `parameters`, in this order; `grad` of each by default. A
         parameter whose gradient is None stays where it is."""
-        given = [one.grad for one in self.parameters] if gradients is None else list(gradients)
+        if not isinstance(gradients, Iterable):
+            gradients = [one.grad for one in self.parameters] if gradients is None else [gradients]
+        given = [one if one is None else as_tensor(one) for one in gradients]
         what = type(self).__name__
         if len(given) != len(self.parameters):
             found = f"{len(given)} gradients for {len(self.parameters)} parameters"
@@ -125,8 +127,9 @@ class Optimizer:
         leaves = {one for one in nodes if one.op is Op.BUFFER and stored(one) in (None, one)}
 
         def assign() -> list[Node]:
+            steps = [float(one is not None) for one in given]
             for counter in self._counters.values():
-                counter.assign(counter + 1.0)
+                counter.assign(counter + (1.0 if all(steps) else Tensor(steps).to(counter.device)))
             for index, (one, gradient) in enumerate(zip(self.parameters, given, strict=True)):
                 if gradient is not None:
                     kind, rate = accumulator(one.dtype), self._rates[one.device]
@@ -164,18 +167,16 @@ class Optimizer:
         held = self.state[name][index]
         return held.assign(held * keep + new)
 
-    def _counter(self, like: Tensor) -> Tensor:  # from 1
-        return self._counters[like.device].cast(like.dtype)
-
-    def _corrected(self, average: Tensor, beta: float) -> Tensor:
-        """An average that started at zero, freed of that start: divided by 1 - beta ** step, whose
-        reciprocal all elements share."""
+    def _average(self, name: str, index: int, beta: float, new: Tensor) -> Tensor:
+        """Move one average of the state towards `new`; returns it freed of its start at zero:
+        divided by 1 - beta ** step, whose reciprocal all elements share."""
+        held = self._next(name, index, beta, new * (1.0 - beta))
         if beta == 0.0:
-            return average
-        power = self._counter(average) * math.log(beta)
+            return held
+        power = self._counters[held.device].cast(held.dtype) * math.log(beta)
         kept = minimum(exp(power), 1.0 - 0.5**power.dtype.precision)
         # What exp loses near 1, log loses as well: expm1 in a few operations (Kahan).
-        return average * (where(power < -1.0, 1.0, log(kept) / power) / (1.0 - kept))
+        return held * (where(power < -1.0, 1.0, log(kept) / power) / (1.0 - kept))[index]
 
 
 @dataclass(eq=False, repr=False)
@@ -197,7 +198,7 @@ class SGD(Optimizer):
             return gradient
         share: float | Tensor = 1.0
         if self.dampening:  # not on the first step, which starts the average
-            share = where(self._counter(gradient) > 1.5, 1.0 - self.dampening, 1.0)
+            share = where(self._counters[gradient.device][index] > 1.5, 1.0 - self.dampening, 1.0)
         average = self._next("momentum", index, self.momentum, gradient * share)
         return gradient + average * self.momentum if self.nesterov else average
 
@@ -218,9 +219,9 @@ class Adam(Optimizer):
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
         first, second = self.betas
-        mean = self._next("exp_avg", index, first, gradient * (1.0 - first))
-        square = self._next("exp_avg_sq", index, second, gradient * gradient * (1.0 - second))
-        return self._corrected(mean, first) / (sqrt(self._corrected(square, second)) + self.eps)
+        mean = self._average("exp_avg", index, first, gradient)
+        square = self._average("exp_avg_sq", index, second, gradient * gradient)
+        return mean / (sqrt(square) + self.eps)
 
 
 @dataclass(eq=False, repr=False)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, nn, pipeline
-from lamina.errors import GradientError, ShapeError
+from lamina import Tensor, nn, options, pipeline
+from lamina.errors import DTypeError, GradientError, ShapeError
 from lamina.ir.ops import Op
 from lamina.nn import optim, schedules
 
@@ -198,6 +198,29 @@ def test_a_parameter_without_a_gradient_stays() -> None:
     assert (other.numpy() < [1.0, 2.0]).all()
 
 
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(
+    ("name", "kwargs"), [("Adam", {}), ("SGD", {"momentum": 0.9, "dampening": 0.5})]
+)
+def test_a_parameter_counts_its_own_steps(name: str, kwargs: dict[str, Any], traced: bool) -> None:
+    torch = pytest.importorskip("torch")
+    with options.using(device="cpu" if traced else "interp"):
+        mine = [Tensor(one, requires_grad=True) for one in starts(SHAPES)]
+        optimizer = getattr(optim, name)(mine, lr=0.1, **kwargs)
+    other = [torch.tensor(one, requires_grad=True) for one in starts(SHAPES)]
+    theirs = getattr(torch.optim, name)(other, lr=0.1, **kwargs)
+    step = lm.jit(optimizer.step) if traced else optimizer.step
+    for number, missing in enumerate([1, 1, None, 0, 1, None]):
+        found = gradients(number, SHAPES)
+        for at, one in enumerate(other):
+            one.grad = None if at == missing else torch.tensor(found[at])
+        theirs.step()
+        step([None if at == missing else Tensor(found[at], device=one.device)
+              for at, one in enumerate(mine)])  # fmt: skip
+        for one, two in zip(mine, other, strict=True):
+            np.testing.assert_allclose(one.numpy(), two.detach().numpy(), 2e-5, 2e-6)
+
+
 @pytest.mark.parametrize("name", ["SGD", "AdamW", "Lamb"])
 def test_a_step_stores_parameters_and_state_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -308,6 +331,8 @@ def test_gradients_are_clipped_by_value() -> None:
         (lambda p: optim.Muon([p]), ShapeError, r"\(2,\) is not a matrix"),
         (lambda p: optim.SGD([p]).step(), GradientError, "call loss.backward"),
         (lambda p: optim.SGD([p]).step([]), GradientError, "0 gradients for 1"),
+        (lambda p: optim.SGD([p]).step(1.5), ShapeError, r"gradient \(\) of parameter \(2,\)"),
+        (lambda p: optim.SGD([p]).step("x"), DTypeError, "str is not made of numbers"),
         (lambda p: optim.SGD([p]).step([lm.ones((3,))]), ShapeError, r"\(3,\).*\(2,\)"),
         (lambda p: schedules.step(1.0, 0), ValueError, "every: 0 is less than 1"),
         (lambda p: schedules.cosine(1.0, 5, warmup=5), ValueError, "warmup: 0 is less than 1"),
