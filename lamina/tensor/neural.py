@@ -144,11 +144,8 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     """``target * (log(target) - x)``: the divergence of log-probabilities `x` from `target`, or
     from exp(target) with `log_target`. reduction 'batchmean' divides the sum by the first size."""
     values, goal = exact("kl_div", x), exact("kl_div", target)
-    if log_target:
-        losses = exp(goal) * (goal - values)
-    else:
-        some = goal > 0.0
-        losses = where(some, goal * (log(where(some, goal, 1.0)) - values), -goal * values)
+    logs = goal if log_target else log(where(goal > 0.0, goal, 1.0))
+    losses = (exp(goal) if log_target else goal) * (logs - values)
     if reduction == "batchmean":
         return (over.sum(losses) / float(losses.shape[0] if losses.ndim else 1)).cast(x.dtype)
     return _reduced("kl_div", losses, reduction, x, target)
@@ -186,8 +183,8 @@ def _reduced(what: str, losses: Tensor, reduction: str, *like: Tensor) -> Tensor
 
 
 def _bounded_log(x: Tensor) -> Tensor:
-    some = x > 0.0
-    return maximum(log(where(some, x, 1.0)), _LOWEST_LOG) + where(some, 0.0, _LOWEST_LOG)
+    none = x <= 0.0
+    return where(none, _LOWEST_LOG, maximum(log(where(none, 1.0, x)), _LOWEST_LOG))
 
 
 def _classes(what: str, x: Tensor, weight: Tensor | None) -> tuple[int, Tensor | None]:

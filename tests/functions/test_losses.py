@@ -207,6 +207,13 @@ def test_certain_answers_have_finite_losses() -> None:
     assert dx.tolist() == [0.0, -1.0]
 
 
+def test_chances_that_are_no_numbers_have_no_loss() -> None:
+    x, target = Tensor([math.nan, 0.5]), Tensor([1.0, 1.0])
+    losses_of = losses.binary_cross_entropy(x, target, reduction="none").tolist()
+    assert math.isnan(losses_of[0])
+    assert losses_of[1] == pytest.approx(math.log(2.0))
+
+
 @pytest.mark.parametrize("reduction", [*REDUCTIONS, "batchmean"])
 @pytest.mark.parametrize("log_target", [True, False])
 def test_kl_div_against_torch(log_target: bool, reduction: str) -> None:
