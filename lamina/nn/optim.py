@@ -67,8 +67,8 @@ class Optimizer:
         devices = dict.fromkeys(one.device for one in self.parameters)
         self._counters = {one: filled(len(like), 0.0, dtypes.float32, one) for one in devices}
         self.state["step"] = [*self._counters.values()]  # that each parameter took, from 1
-        rate = self._wanted_rate()
-        self._rates = {device: filled((), rate, dtypes.float32, device) for device in devices}
+        self._rates = {one: filled((), 0.0, dtypes.float32, one) for one in devices}
+        self._set_rate()
 
     def _slots(self) -> Sequence[str]:
         """The names of the state that every parameter has."""
@@ -111,7 +111,7 @@ class Optimizer:
         if callable(self.lr):
             if stand_ins.get():
                 raise JitError("step: a schedule runs in Python, not in jit; set lr between calls")
-            self._set_rate(self._wanted_rate())
+            self._set_rate()
         self._advance([None if one is None else leaf(one.node, one.device) for one in given])
         given, gradients, gradient = [], None, None  # the run would store whatever is still held
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
@@ -149,17 +149,14 @@ class Optimizer:
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "lr" and hasattr(self, "_rates"):
-            self._set_rate(self._wanted_rate())
+            self._set_rate()
 
-    def _wanted_rate(self) -> float:
+    def _set_rate(self) -> None:
         value = self.lr(self.count) if callable(self.lr) else self.lr
         if not value >= 0.0:
             raise ArgumentError(f"{type(self).__name__}: lr is {value}; it cannot be negative")
-        return float(value)
-
-    def _set_rate(self, value: float) -> None:
         for device, held in self._rates.items():
-            held.assign(filled((), value, dtypes.float32, device))
+            held.assign(filled((), float(value), dtypes.float32, device))
         realize(*self._rates.values())
 
     def _next(self, name: str, index: int, keep: float, new: Tensor | float) -> Tensor:

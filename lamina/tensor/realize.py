@@ -221,11 +221,13 @@ def realize(*tensors: Tensor) -> None:
 def _protect(batch: dict[Tensor, None]) -> None:
     """Extend `batch` by every tensor whose value the batch's assignments would change."""
     everyone = live_tensors() if any(one.target for one in batch) else []
-    held = {stored(one.node) for one in everyone if not one.assigned}
-    handled: set[Node] = set()
+    places = {one: stored(one.node) for one in everyone}
+    held = {place for one, place in places.items() if not one.assigned}
+    handled: set[Node | None] = {None}  # what is in other memory stays
     while targets := _claim_targets(batch, held) - handled:
         handled |= targets
-        others = [one for one in everyone if one not in batch]
+        suspects = (one for one in everyone if one.target or places[one] in handled)
+        others = [one for one in suspects if one not in batch]
         readers = _readers(others, targets)
         for tensor in others:
             if tensor.target in targets:

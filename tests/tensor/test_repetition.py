@@ -17,6 +17,7 @@ from lamina import Tensor, autodiff, nn
 from lamina.errors import GradientError, LaminaError
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import heap_of
+from lamina.tensor import realize
 from lamina.tensor.core import once
 from lamina.tensor.realize import cut, rebuilt
 
@@ -230,6 +231,23 @@ def test_steps_keep_nothing_alive(kind: Any) -> None:
         gc.collect()
         taken.append(heap_of(w.device).allocated)
     assert len(set(taken[3:])) == 1
+
+
+def test_steps_look_at_no_graph_of_what_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses that somebody keeps cost a step little."""
+    w = Tensor([1.0], requires_grad=True)
+    optimizer = nn.optim.SGD([w])
+    kept = [Tensor([float(at)]) * 2.0 for at in range(50)]
+    lm.realize(*kept)
+    asked, pending = list[Any](), realize.pending
+
+    def watched(nodes: Any) -> Any:
+        asked.extend(nodes := list(nodes))
+        return pending(nodes)
+
+    monkeypatch.setattr(realize, "pending", watched)
+    optimizer.step([Tensor([1.0])])
+    assert not {one.node for one in kept}.intersection(asked)
 
 
 class Alternating(nn.optim.SGD):
