@@ -91,7 +91,7 @@ def _regression(
 
 def _huber(difference: Tensor, bound: float) -> Tensor:
     away = abs(difference)
-    return where(away < bound, away * away * 0.5, (away - 0.5 * bound) * bound)
+    return where(away < bound, difference * difference * 0.5, (away - 0.5 * bound) * bound)
 
 
 mse_loss = named("mse_loss", "``(x - target) ** 2``.", _regression, lambda d: d * d)

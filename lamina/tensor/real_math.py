@@ -83,15 +83,16 @@ def log1p(x: Node) -> Node:
     safe = select(usable, total, x.lift(1))
     lost = select(usable, (safe - 1) - select(usable, x, x.lift(0)), x.lift(0))
     exact = unary(Op.LOG, total) - lost / safe
-    return select(x.eq(0), x, exact)
+    return Node(Op.GRAFT, (select(x.eq(0), x, exact), exact))
 
 
 def _odd(of_size: Callable[[Node], Node]) -> Callable[[Node], Node]:
-    """An odd function, from what it is of |x|; zeros keep their sign."""
+    """An odd function, from what it is of |x|; zeros keep their sign, and all derivatives."""
 
     def rule(x: Node) -> Node:
-        value = of_size(absolute(x))
-        return select(x.eq(0), x, select(x < 0, -value, value))
+        value = of_size(select(x < 0, -x, x))
+        signed = select(x < 0, -value, value)
+        return Node(Op.GRAFT, (select(x.eq(0), x, signed), signed))
 
     return rule
 
@@ -137,7 +138,7 @@ def acosh(x: Node) -> Node:
 
 @_odd
 def atanh(size: Node) -> Node:
-    return log1p(size * 2 / (1 - size)) * 0.5
+    return (log1p(size) - log1p(-size)) * 0.5
 
 
 def tan(x: Node) -> Node:
@@ -167,20 +168,20 @@ def root(x: Node, order: float = 2.0) -> Node:
 
 
 def hypot(x: Node, y: Node) -> Node:
-    """sqrt(x*x + y*y) without overflow."""
-    a, b = absolute(x), absolute(y)
-    high, low = Node(Op.MAX, (a, b)), Node(Op.MIN, (a, b))
+    """sqrt(x*x + y*y) without overflow: the scale, which cancels, needs no derivative."""
+    high = unary(Op.DETACH, Node(Op.MAX, (absolute(x), absolute(y))))
     plain = (high > 0) & (high < math.inf)
-    ratio = select(plain, low, x.lift(0)) / select(plain, high, x.lift(1))
-    value = select(plain, high, x.lift(1)) * unary(Op.SQRT, ratio * ratio + 1)
-    infinite = a.eq(math.inf) | b.eq(math.inf)
-    return select(infinite, x.lift(math.inf), select(plain, value, high))
+    scale = select(plain, high, x.lift(1))
+    a, b = x / scale, y / scale
+    value = select(plain, unary(Op.SQRT, a * a + b * b) * scale, high)
+    return select(is_inf(x) | is_inf(y), x.lift(math.inf), value)
 
 
 def logaddexp(x: Node, y: Node) -> Node:
     """log(exp(x) + exp(y)) without overflow."""
-    gap = select(x.eq(y), x.lift(0), x - select(x.eq(y), x.lift(0), y))
-    return Node(Op.MAX, (x, y)) + log1p(unary(Op.EXP, -absolute(gap)))
+    endless = x.eq(y) & is_inf(x)
+    gap = select(endless, x.lift(0), x - select(endless, x.lift(0), y))
+    return select(x < y, y, x) + log1p(unary(Op.EXP, select(gap < 0, gap, -gap)))
 
 
 def nextafter(x: Node, y: Node) -> Node:

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 
 import lamina as lm
 from tests.compiled import EACH_TEST, Recorder
-from tests.functions.agreement import agree_with_torch
+from tests.functions.agreement import agree_with_torch, close
 from tests.functions.sampling import (
     SEEDS,
     SHAPES,
@@ -231,6 +231,23 @@ def test_slopes_of_several_operands_at_kinks_are_pytorchs() -> None:
     agree_with_torch(lm.pow, torch.pow, np.abs(x), y)
     agree_with_torch(lambda a: lm.clip(a, -1, 1), lambda a: torch.clamp(a, -1, 1), KINKS)
     agree_with_torch(lm.acosh, torch.acosh, np.array([1.0, 2.0]))
+    for name in ("acos", "asin", "atanh"):  # infinite
+        agree_with_torch(getattr(lm, name), getattr(torch, name), np.array([-1.0, 0.5, 1.0]))
+
+
+@pytest.mark.parametrize("name", ["acos", "asin", "asinh", "atanh", "expm1", "log1p", "sinh",
+                                  "tanh", "hypot", "logaddexp"])  # fmt: skip
+def test_three_derivatives_hold_where_formulas_meet(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    points = np.array([-0.5, -0.0, 0.0, 0.3]), np.array([0.5, 1.0, -2.0, 0.3])
+    arrays = points if name in ("hypot", "logaddexp") else points[:1]
+    mine = [lm.asarray(one) for one in arrays]
+    other = [torch.tensor(one, requires_grad=True) for one in arrays]
+    y, expected = getattr(lm, name)(*mine), getattr(torch, name)(*other)
+    for _ in range(3):
+        y, *_ = lm.gradient(y.sum(), mine)
+        expected, *_ = torch.autograd.grad(expected.sum(), other, create_graph=True)
+        close(y.numpy(), expected.detach().numpy(), 1e-9, name)
 
 
 @pytest.mark.parametrize(("ours", "theirs", "options"), [

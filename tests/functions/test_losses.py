@@ -164,6 +164,13 @@ def test_regression_values(name: str, value: float) -> None:
     agree_with_differences(getattr(losses, name), normals(3), normals(3, seed=1))
 
 
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
+def test_small_distances_are_squared_at_0_too(name: str) -> None:
+    x = Tensor([0.0, 0.5, -0.0])
+    (slope,) = gradient(getattr(losses, name)(x, Tensor([0.0, 0.0, 0.0]), "sum"), [x])
+    assert gradient(slope.sum(), [x])[0].tolist() == [1.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_binary_cross_entropy_against_torch(weighted: bool, reduction: str) -> None:
