@@ -151,8 +151,8 @@ sin, tan, asin, atan = map(_turned, (sinh, tanh, asinh, atanh))
 
 
 def power(x: Node, y: Node) -> Node:
-    """exp(y log x); 0 to any power but 0 is 0."""
+    """exp(y log x); 0 to the power 0 is 1, and to one with a positive real part 0."""
     zero = x.eq(0)
     exponent = y * Node(Op.COMPLEX, log(*parts(select(zero, x.lift(1), x))))
-    at_zero = select(y.eq(0), x.lift(1), x.lift(0))
+    at_zero = select(parts(y)[0] > 0, x.lift(0), select(y.eq(0), x.lift(1), x.lift(math.nan)))
     return select(zero, at_zero, Node(Op.COMPLEX, exp(*parts(exponent))))

@@ -9,7 +9,7 @@ written so.
 from collections.abc import Callable
 from functools import lru_cache
 
-from lamina.dtypes import int64, real_of, uint32, uint64
+from lamina.dtypes import bool_, int64, real_of, uint32, uint64
 from lamina.errors import DTypeError
 from lamina.ir.build import bitcast, cast, const, expand, iota, pad, reshape, select, slice_axis
 from lamina.ir.monoids import ADD, COMPLEX_MUL, MUL
@@ -85,9 +85,9 @@ def _pad(node: Node, x: Parts) -> Parts:
 
 
 def _cast(node: Node, x: Parts) -> Parts:
-    """A real value gets an imaginary part of 0."""
-    parts = tuple(cast(part, real_of(node.dtype)) for part in x)
-    return (*parts, parts[0].lift(0))
+    """A real value gets an imaginary part of 0; a bool says whether either part is not 0."""
+    first, *rest = (cast(part, real_of(node.dtype)) for part in x)
+    return (first | rest[0],) if node.dtype is bool_ else (first, *rest, first.lift(0))
 
 
 def _bitcast(node: Node, x: Parts) -> Parts:
