@@ -23,11 +23,12 @@ _REDUCTIONS = {None: None, "add": ADD, "sum": ADD, "multiply": MUL, "prod": MUL,
 class Selection(NamedTuple):
     """What a key selects: a range of each axis; and of that box, in a `shape` without the axes of
     integers and with the new ones, the places that `arrays` hold for some axes of `shape`. Arrays
-    broadcast together; integers beside them count as arrays."""
+    broadcast together, and their axes begin at `first`; integers beside them count as arrays."""
 
     ranges: list[range]
     shape: Shape
     arrays: dict[int, Node]
+    first: int
 
 
 def _is_int(key: Any) -> bool:
@@ -53,7 +54,8 @@ def _axes_taken(entry: Any) -> int:
 
 
 def _entries(x: Tensor, key: Any) -> list[Any]:
-    """The ints, slices, tensors and Nones of a key, which use up every axis of x."""
+    """The ints, slices, tensors and Nones of a key, which use up every axis of x; an Ellipsis stays
+    if it stands for none, as it parts arrays even then."""
     entries: list[Any] = []
     for entry in key if isinstance(key, tuple) else (key,):
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
@@ -65,13 +67,14 @@ def _entries(x: Tensor, key: Any) -> list[Any]:
     if missing < 0 or len(dots) > 1:
         raise AxisError(f"getitem: too many indices for an array of shape {x.shape}")
     place = dots[0] if dots else len(entries)
-    entries[place : place + 1] = [slice(None)] * missing
+    entries[place : place + (missing > 0)] = [slice(None)] * missing
     return entries
 
 
 def _parse(x: Tensor, key: Any) -> Selection:
     entries = _entries(x, key)
     with_arrays = any(isinstance(entry, Tensor) for entry in entries)
+    places = [at for at, entry in enumerate(entries) if isinstance(entry, (int, Tensor))]
     ranges: list[range] = []
     shape: list[int] = []
     arrays: dict[int, Node] = {}
@@ -90,7 +93,7 @@ def _parse(x: Tensor, key: Any) -> Selection:
             if with_arrays:
                 arrays[len(shape)] = build.const(0, int64)
                 shape.append(1)
-        else:
+        elif entry is not Ellipsis:
             sizes = x.shape[axis : axis + _axes_taken(entry)]
             ranges += map(range, sizes)
             indices = _mask_indices(x, entry, sizes) if entry.dtype is bool_ else [
@@ -98,7 +101,8 @@ def _parse(x: Tensor, key: Any) -> Selection:
             for index, size in zip(indices, sizes or (1,), strict=True):
                 arrays[len(shape)] = index
                 shape.append(size)
-    return Selection(ranges, tuple(shape), arrays)
+    together = len(places) == places[-1] - places[0] + 1 if arrays else False
+    return Selection(ranges, tuple(shape), arrays, min(arrays) if together else 0)
 
 
 def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
@@ -123,11 +127,11 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 def _select(node: Node, selection: Selection) -> Node:
     box = build.reshape(build.sliced(node, selection.ranges), selection.shape)
-    return _select_places(box, selection.arrays) if selection.arrays else box
+    return _select_places(box, selection.arrays, selection.first) if selection.arrays else box
 
 
-def _select_places(box: Node, arrays: dict[int, Node]) -> Node:
-    """Rows of the axes that arrays index; their own axes stand in the place of adjacent ones."""
+def _select_places(box: Node, arrays: dict[int, Node], first: int) -> Node:
+    """Rows of the axes that arrays index; their own axes begin at `first`."""
     axes = list(arrays)
     front = build.permute(box, axes + [i for i in range(len(box.shape)) if i not in arrays])
     taken, rest = front.shape[: len(axes)], front.shape[len(axes) :]
@@ -142,7 +146,6 @@ def _select_places(box: Node, arrays: dict[int, Node]) -> Node:
     wide = build.expand(column, (prod(shape), *rest))
     rows = Node(Op.GATHER, (build.reshape(front, (prod(taken), *rest)), wide), 0)
     result = build.reshape(rows, (*shape, *rest))
-    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     order = list(range(len(shape), len(result.shape)))
     order[first:first] = range(len(shape))
     return build.permute(result, order)
@@ -198,7 +201,7 @@ def take(x: Data, indices: Any, /, *, axis: int | None = None) -> Tensor:
         raise AxisError(f"take: an array of shape {x.shape} needs an axis")
     along = normalize_axis("take", axis or 0, x.ndim)
     index = _wrapped(as_index("take", indices, x).node, x.shape[along])
-    return Tensor.of(_select_places(x.node, {along: index}), x.device)
+    return Tensor.of(_select_places(x.node, {along: index}, along), x.device)
 
 
 def take_along_axis(x: Data, indices: Any, /, *, axis: int = -1) -> Tensor:

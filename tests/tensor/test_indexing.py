@@ -114,6 +114,19 @@ def test_indices_may_be_lazy_lists_or_scalars() -> None:
     assert [one.tolist() for one in t[:2, :1]] == [[0], [4]]
 
 
+@pytest.mark.parametrize("key", [
+    (slice(None), [0, 1, 0], ..., [2, 0, 1]), (slice(None), 1, ..., [0, 2]),
+    (slice(None), [1, 0], ..., slice(None)),
+])  # fmt: skip
+def test_an_ellipsis_for_no_axis_parts_arrays_too(key: tuple[Any, ...]) -> None:
+    x = numbered((2, 2, 3))
+    assert np.array_equal(lm.asarray(x)[key].numpy(), x[key])
+    t, value = lm.asarray(x), -numbered(x[key].shape)
+    t[key] = lm.asarray(value)
+    x[key] = value
+    assert np.array_equal(t.numpy(), x)
+
+
 @pytest.mark.parametrize("key", [([0, 1], [1, 3]), ([0, 1], [1, -4]), ([0, 2], [1, 1]), [5, -3]])
 def test_nothing_is_out_of_range(key: Any) -> None:
     """It reads as 0, and is not written, in whichever of the axes it is."""
