@@ -49,9 +49,9 @@ def constant_right(node: Node) -> Node | None:
 @on(Op.CAST)
 def cast_once(node: Node) -> Node | None:
     """One cast instead of two, where the first keeps every value. From a float to an integer, what
-    is out of range is nobody's promise: that is not changed."""
+    is out of range is nobody's promise: there, the second has to keep every value too."""
     x, to = node.src[0], node.dtype
-    if x.op is not Op.CAST or (x.dtype.is_float and to.is_int):
+    if x.op is not Op.CAST or (x.dtype.is_float and to.is_int and not _holds(to, x.src[0].dtype)):
         return None
     return cast(x.src[0], to) if _holds(x.dtype, x.src[0].dtype) else None
 

@@ -204,6 +204,14 @@ def test_powers_with_exponents_beyond_those_of_int64() -> None:
     np.testing.assert_array_equal(found, base**exponent)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+def test_negative_powers_of_integers_agree_with_the_interpreter(dtype: type) -> None:
+    base, exponent = (one.reshape(-1) for one in np.meshgrid(*[np.arange(-4, 5, dtype=dtype)] * 2))
+    found = [lm.pow(lm.asarray(base, device=at), lm.asarray(exponent, device=at)).numpy()
+             for at in ("cpu", "interp")]  # fmt: skip
+    np.testing.assert_array_equal(*found)
+
+
 def test_lanes_are_as_wide_as_what_is_computed_between_load_and_store() -> None:
     x = np.random.default_rng(5).standard_normal(1000).astype(np.float32)
     found = lm.relu(lm.asarray(x).cast(lm.float64)).cast(lm.float32)

@@ -109,6 +109,10 @@ def test_not_and_powers() -> None:
     np.testing.assert_array_equal(
         value_of(Op.POW, np.array([3, -2, 0]), np.array([4, 3, 0])), [81, -8, 1]
     )
+    base, exponent = np.array([3, -2, 1, 1, -1, -1, 0], np.int8), np.array([-1, -3, -2, -3] * 2)[:7]
+    np.testing.assert_array_equal(
+        value_of(Op.POW, base, exponent.astype(np.int8)), [0, 0, 1, 1, -1, -1, 0]
+    )
     np.testing.assert_array_equal(
         value_of(Op.POW, np.array([2.0, -8.0, 0.0, NAN]), np.array([-1.0, 1 / 3, 0.0, 0.0])),
         [0.5, NAN, 1.0, 1.0],

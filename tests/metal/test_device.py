@@ -249,6 +249,11 @@ def test_a_training_loop() -> None:
         np.testing.assert_allclose(ours, theirs, 1e-3, 1e-4)
 
 
+def test_integers_pass_casts_to_float64_that_keep_them() -> None:
+    x = np.array([-7, 0, 2**31 - 1], np.int32)
+    same(Tensor(x).cast(lm.float64).cast(lm.int64), x.astype(np.int64))
+
+
 @pytest.mark.parametrize("dtype", [lm.float64, lm.complex128])
 def test_what_metal_does_not_have(dtype: DType) -> None:
     with pytest.raises(DTypeError, match=r"map0_\d: Metal has no float64; cast to float32"):

@@ -11,8 +11,9 @@ import random
 
 import pytest
 
-from lamina.dtypes import ALL, STORAGE_ONLY, bool_
+from lamina.dtypes import ALL, STORAGE_ONLY, bool_, float64, int32, int64
 from lamina.errors import DTypeError
+from lamina.ir.build import cast
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Hole, Kinds, Op
@@ -116,6 +117,8 @@ def test_one_cast_may_replace_two() -> None:
         values = {x: special_values(rng, (32,), first)}
         assert same_values(*evaluate([before, after], values)), (first, through, to)
     assert applied > 20
+    x = leaf(0, (32,), int32)
+    assert rewrite([cast(cast(x, float64), int64)], SIMPLIFY) == [cast(x, int64)]
 
 
 # Plausible and wrong: the fuzzer must say so.
