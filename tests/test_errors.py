@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,14 +82,21 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
      lambda: lm.adaptive_max_pool1d(lm.ones((1, 4)), (1.5,))),  # type: ignore[arg-type]
     (errors.ArgumentError, "embedding.*range",
      lambda: lm.embedding(lm.arange(2), lm.ones((3, 2)), 7)),
-    (errors.DTypeError, "less: a number is beyond uint8",
+    (errors.DTypeError, "less: 256 is beyond uint8",
      lambda: lm.ones(2, dtype=lm.uint8) < 256),
-    (errors.DTypeError, "multiply: a number is beyond uint8",
+    (errors.DTypeError, "multiply: -1 is beyond uint8",
      lambda: -1 * lm.ones(2, dtype=lm.uint8)),
-    (errors.DTypeError, "asarray: a number is beyond uint8",
+    (errors.DTypeError, "setitem: 300 is beyond uint8",
      lambda: lm.ones(2, dtype=lm.uint8).__setitem__(0, 300)),
-    (errors.DTypeError, "full: a number is beyond uint8",
+    (errors.DTypeError, "full: 300 is beyond uint8",
      lambda: lm.full(2, 300, dtype=lm.uint8)),
+    (errors.DTypeError, "pad: 300 is beyond uint8",
+     lambda: lm.pad(lm.ones(2, dtype=lm.uint8), (1, 1), 300)),
+    (errors.DTypeError, "masked_fill: -inf is beyond int64",
+     lambda: lm.masked_fill(lm.arange(2), [True, False], -math.inf)),
+    (errors.DTypeError, "setitem: nan is beyond int64",
+     lambda: lm.arange(2).__setitem__(0, math.nan)),
+    (errors.DTypeError, "asarray: .*complex", lambda: lm.Tensor([1j], dtype=lm.float32)),
 ]  # fmt: skip
 
 

@@ -113,7 +113,8 @@ def promote(what: str, a: DType, b: DType) -> DType:
 def fitting(what: str, scalar: Scalar, dtype: DType) -> Scalar:
     """`scalar`; raises DTypeError when `dtype` has integers, but none as great or as small."""
     if dtype.is_int and not dtype.min <= scalar <= dtype.max:  # type: ignore[operator]
-        raise DTypeError(f"{what}: a number is beyond {dtype.name}; cast the array to a wider one")
+        shown = "a number" if 1 << 99 < abs(scalar) < float("inf") else scalar  # not all have text
+        raise DTypeError(f"{what}: {shown} is beyond {dtype.name}; cast the array to a wider one")
     return scalar
 
 

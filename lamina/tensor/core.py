@@ -290,7 +290,7 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     try:
         wanted = None if dtype is None else dtype.numpy
         array = np.asarray(data) if typed else np.array(data, wanted)
-    except (OverflowError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         if "sequence" in str(error):
             raise ShapeError("asarray: rows of one level must have one length") from None
         raise DTypeError(f"asarray: {error}") from None

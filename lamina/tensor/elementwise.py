@@ -278,8 +278,8 @@ def where(condition: Any, x1: Any, x2: Any) -> Tensor:
 
 def masked_fill(x: Data, mask: Any, value: Any) -> Tensor:
     """x with `value` where `mask` is true, in the dtype of x."""
-    filler = value if is_scalar(value) else as_tensor(value, x).cast(x.dtype)
-    return where(mask, filler, x).cast(x.dtype)
+    fits = fitting("masked_fill", value, x.dtype) if is_scalar(value) else value
+    return where(mask, as_tensor(fits, x).cast(x.dtype), x)
 
 
 def clip(x: Data, min: Any = None, max: Any = None) -> Tensor:

@@ -10,8 +10,8 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
 from lamina.shape import Shape, prod, strides_of
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import broadcast_shapes, normalize_axis
-from lamina.tensor.core import Data, Tensor, as_tensor, common_device
+from lamina.tensor.arguments import broadcast_shapes, fitting, normalize_axis
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device, is_scalar
 from lamina.tensor.spatial import resized
 
 __all__ = ["gather", "nonzero", "scatter", "take", "take_along_axis"]
@@ -153,7 +153,7 @@ def _select_places(box: Node, arrays: dict[int, Node], first: int) -> Node:
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """``x[key] = value``: x names a new value from now on; other tensors keep theirs."""
-    source = as_tensor(value, x)
+    source = as_tensor(fitting("setitem", value, x.dtype) if is_scalar(value) else value, x)
     common_device("setitem", x, source)
     if source.dtype.is_complex and not x.dtype.is_complex:
         raise DTypeError(f"setitem: {source.dtype.name} does not fit into {x.dtype.name}")

@@ -289,13 +289,9 @@ def diagonal(x: Data, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -
     """The diagonal of each matrix in two axes, as the last axis."""
     if x.ndim < 2:
         raise ShapeError(f"diagonal: {x.shape} has fewer than two axes")
-    node = moveaxis(x, (axis1, axis2), (-2, -1)).node
-    rows, columns = node.shape[-2:]
-    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    row, column = (max(0, -offset), max(0, offset)) if count else (0, 0)
-    node = build.slice_axis(node, x.ndim - 2, row, row + count)
-    square = build.slice_axis(node, x.ndim - 1, column, column + count)
-    return Tensor.of(main_diagonal(square), x.device)
+    moved = moveaxis(x, (axis1, axis2), (-2, -1))[..., max(0, -offset) :, max(0, offset) :]
+    size = min(moved.shape[-2:])
+    return Tensor.of(main_diagonal(moved[..., :size, :size].node), x.device)
 
 
 def main_diagonal(x: Node) -> Node:

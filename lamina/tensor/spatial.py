@@ -26,7 +26,7 @@ from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
-from lamina.tensor.arguments import integer, promote, sizes_of
+from lamina.tensor.arguments import fitting, integer, promote, sizes_of
 from lamina.tensor.core import Tensor, common_device
 from lamina.tensor.elementwise import named
 
@@ -137,7 +137,7 @@ def pad_spatial(x: Node, before: Sequence[int], after: Sequence[int], value: Sca
     start = [max(-amount, 0) for amount in before]
     stop = [size - max(-amount, 0) for size, amount in zip(x.shape, after, strict=True)]
     low, high = ([max(amount, 0) for amount in amounts] for amounts in (before, after))
-    return build.pad(build.shrink(x, start, stop), low, high, value)
+    return build.pad(build.shrink(x, start, stop), low, high, fitting("pad", value, x.dtype))
 
 
 # Convolution.

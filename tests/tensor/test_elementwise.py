@@ -179,7 +179,15 @@ def test_masks_and_replacements() -> None:
     assert lm.nan_to_num(x, 1, 2, 3).tolist() == [1, 2, 3, 2]
     filled = x.masked_fill(x.isnan(), -1)
     assert (filled[0].item(), filled.dtype) == (-1, lm.float32)
-    assert np.array_equal(lm.asarray([4]).masked_fill(lm.asarray([True]), 2.7).numpy(), [2])
+    whole = lm.asarray([4, 2**53 + 1]).masked_fill(lm.asarray([True, False]), 2.7)
+    assert whole.tolist() == [2, 2**53 + 1]
+
+
+def test_complex_zeros_and_imaginary_numbers() -> None:
+    x = np.array([0, 1j, 2, 1 - 1j, -1j], np.complex64)
+    assert np.array_equal(lm.asarray(x).astype(lm.bool).numpy(), x.astype(bool))
+    zeros = (lm.asarray(x[:1]) ** lm.asarray(np.array([-1, 1j, 0, 2, 1 + 1j], x.dtype))).numpy()
+    np.testing.assert_array_equal(zeros, [math.nan, math.nan, 1, 0, 0])
 
 
 def test_errors_name_the_operation_and_both_sides() -> None:
