@@ -63,10 +63,7 @@ class Linear:
 
 def _linear(x: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
     if not x.ndim or x.shape[-1] != weight.shape[1]:
-        raise ShapeError(
-            f"Linear: x of shape {x.shape} with a weight of shape {weight.shape}: the last axis "
-            f"of x must have size {weight.shape[1]}"
-        )
+        raise ShapeError(f"Linear: x {x.shape} and weight {weight.shape}: their last sizes differ")
     result: Tensor = x @ weight.T
     return result if bias is None else result + bias
 
@@ -105,10 +102,16 @@ class Dropout:
 
 
 class Sequential(list[Any]):
-    """Layers and functions applied one after another; a list, so layers can be indexed."""
+    """Layers and functions applied one after another; a list, and slices can be called as well."""
+
+    _fields = ()  # like a named tuple's: what is made of other parts gets them one by one
 
     def __init__(self, *layers: Any) -> None:
         super().__init__(layers)
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        return Sequential(*found) if isinstance(at, slice) else found
 
     def __call__(self, x: Any) -> Any:
         for layer in self:
@@ -139,8 +142,7 @@ class _Convolution:
         what, pair = type(self).__name__, (out_channels, in_channels)
         rows, columns = pair[::-1] if self._adjoint else pair
         if groups < 1 or rows % groups or columns % groups:
-            raise ShapeError(f"{what}: {rows} and {columns} channels do not divide into {groups} "
-                             "groups")  # fmt: skip
+            raise ShapeError(f"{what}: {rows} and {columns} channels in {groups} groups")
         kernel = per_axis(what, "kernel_size", kernel_size, self._rank)
         shape = (rows, columns // groups, *kernel)
         self.weight, self.bias = _weights(shape, out_channels, bias, dtype, device)

@@ -21,7 +21,7 @@ from lamina.autodiff import VJP
 from lamina.dtypes import Scalar, accumulator, float32, float64, int64
 from lamina.errors import DTypeError, ShapeError
 from lamina.ir import build
-from lamina.ir.build import cast, expand, full, insert_axes, iota, reduce, reshape, select, unary
+from lamina.ir.build import cast, expand, full, insert_axes, iota, reduce, reshape, select
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -445,12 +445,11 @@ def _resampled(
         source = Node(Op.MAX, (source, source.lift(0.0)))
     else:
         source = (place + (0.5 if mode == "nearest-exact" else 0.0)) * ratio
-    below = unary(Op.TRUNC, source)
-    first = cast(below, int64)
+    first = cast(source, int64)
     left = _take(x, first, axis)
     if not linear:
         return left
-    share = build.along(source - below, axis, left.shape)
+    share = build.along(source - cast(first, wide), axis, left.shape)
     return left * (1.0 - share) + _take(x, first + 1, axis) * share
 
 

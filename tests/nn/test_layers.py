@@ -231,13 +231,21 @@ def test_sequential_nests_and_takes_functions() -> None:
     np.testing.assert_allclose(
         model(x).numpy(), (first @ model[2][0].weight.T).numpy(), rtol=1e-6
     )
+    np.testing.assert_array_equal(model[:2](x).numpy(), first.numpy())
+
+
+def test_sequential_is_an_argument_as_other_layers_are() -> None:
+    model = nn.Sequential(nn.Linear(3, 4, device="cpu"), lm.relu)
+    x = Tensor([[1.0, 2.0, 3.0]], device="cpu")
+    call = lm.jit(lambda model, x: model(x))
+    np.testing.assert_array_equal(call(model, x).numpy(), model(x).numpy())
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: nn.Linear(3, 4)(lm.zeros((2, 5))), r"Linear: x of shape \(2, 5\).*size 3"),
-        (lambda: nn.Conv2d(3, 4, 3, groups=2), "3 and 4 channels do not divide into 2"),
+        (lambda: nn.Linear(3, 4)(lm.zeros((2, 5))), r"Linear: x \(2, 5\) and weight \(4, 3\)"),
+        (lambda: nn.Conv2d(3, 4, 3, groups=2), "4 and 3 channels in 2 groups"),
         (lambda: nn.Conv2d(3, 4, (3, 3, 3)), "2 are needed"),
         (lambda: nn.GroupNorm(4, 6), "6 channels in 4 groups"),
         (lambda: nn.MultiheadAttention(6, 4), "6 features in 4 heads"),
