@@ -380,7 +380,7 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
         if len(chain) > 1:
             # A function, its name still open, that runs every kernel for one block of rows, or for
             # `steps` blocks after each other, through which sums are carried.
-            carries = any(one.kernel.carries for one in chain)
+            carries = any(store.monoid for one in chain for store in one.kernel.stores)
             steps = chain[0].kernel.block_axes[-1].arg.size if carries else 1
             chunks //= steps
             places = {at: f"block + {one.offset}" for at, one in enumerate(program.slots)}

@@ -63,7 +63,7 @@ def difference(
     """What the arrays `after` a chain has run have otherwise than the reference makes of those
     `before`, which are overwritten; or None. All are flat arrays, by slot."""
     read = {launch.slots[one.arg.parameter] for launch in chain
-            for one in getattr(launch.kernel, "nodes", ()) if one.op is Op.LOAD}  # fmt: skip
+            for one in launch.kernel.nodes if one.op is Op.LOAD}  # fmt: skip
     largest = _largest(before[slot] for slot in read)  # others hold what happened to be there
     for block in np.ndindex(*(axis.arg.size for axis in chain[0].kernel.block_axes)):
         for launch in chain:
@@ -71,9 +71,9 @@ def difference(
             run_kernel(launch.kernel, [before[slot] for slot in launch.slots], at)
     done = (one for one in chain if not getattr(one.kernel, "left", 0))  # as an order in the end is
     for kernel, slots in ((launch.kernel, launch.slots) for launch in done):
-        stores = () if isinstance(kernel, SortKernel) else kernel.stores
-        for number in {store.parameter for store in stores} or {1}:  # where a sort has its order
-            values = [store.value for store in stores if store.parameter == number]
+        # A sort has no stores, and its order in the second parameter.
+        for number in {store.parameter for store in kernel.stores} or {1}:
+            values = [store.value for store in kernel.stores if store.parameter == number]
             got, want = after[slots[number]], before[slots[number]]
             wrong = _differing(got, want, values, largest)
             if len(wrong) and kernel.parameters[number].memory == "device":

@@ -54,11 +54,9 @@ def _records(planned: Planned, seconds: list[float]) -> Iterator[tuple[KernelRec
 
 def _flops(kernel: AnyKernel) -> int:
     """Arithmetic of one run, each operation counted where its axes put it."""
-    from lamina.ir.kernel import SortKernel, bound_axes, free_axes, points
+    from lamina.ir.kernel import bound_axes, free_axes, points
     from lamina.ir.ops import Group, Op
 
-    if isinstance(kernel, SortKernel):
-        return 0
     return sum(
         points(free_axes(node).union(bound_axes(node)))
         for node in kernel.nodes

@@ -69,11 +69,6 @@ class Kernel:
     def row_axes(self) -> tuple[Node, ...]:
         return self.stores[0].axes[: self.rows]
 
-    @property
-    def carries(self) -> bool:
-        """Does memory add up what the blocks along the last block axis make?"""
-        return self.blocks > 0 and self.stores[0].monoid is not None
-
     @cached_property
     def nodes(self) -> list[Node]:
         """Every expression of every store, operands first."""
@@ -94,8 +89,9 @@ class SortKernel:
     rows: int
     length: int
     left: int
+    stores: ClassVar[tuple[Store, ...]] = ()  # it has neither expressions nor axes
+    nodes: ClassVar[list[Node]] = []
     block_axes: ClassVar[tuple[Node, ...]] = ()
-    carries: ClassVar[bool] = False
 
 
 AnyKernel = Kernel | SortKernel

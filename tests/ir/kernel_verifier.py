@@ -142,7 +142,7 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     combined = store.monoid is None or store.monoid.op
     require(combined, f"it combines with {store.monoid}, which is no operation")
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
-    summed = kernel.block_axes[-1:] if kernel.carries else ()
+    summed = () if store.monoid is None else kernel.block_axes[-1:]
     parts = toposort(condition)
     ends = (one.src for one in parts if one.op is Op.LT)
     first = (free_axes(index) for index, end in ends if end is const(1, int64))
