@@ -206,7 +206,7 @@ class GraphGenerator:
         start = [self.rng.randint(0, min(size, 2)) for size in x.shape]
         stop = [self.rng.randint(a, size) for a, size in zip(start, x.shape, strict=True)]
         step = [self.rng.choice([1, 1, 1, 2, 3]) for _ in x.shape]
-        return build.shrink(x, start, stop, step)
+        return build.sliced(x, map(range, start, stop, step))
 
     def shear(self, x: Node) -> Node | None:
         if len(x.shape) < 2:

@@ -141,7 +141,7 @@ class _ProgramGenerator(GraphGenerator):
                 for a, size in zip(start, x.shape, strict=True)
             ]
             step = [self.rng.choice([1, 1, 1, 2, 3]) for _ in x.shape]
-            return build.shrink(x, start, stop, step)
+            return build.sliced(x, map(range, start, stop, step))
         return super().shrink(x)
 
     # The rest of the operations.
@@ -268,7 +268,7 @@ class _ProgramGenerator(GraphGenerator):
             return self.flip(x)
         if choice == 2 and x.shape and x.shape[0] > 1:
             rest = (0,) * (len(x.shape) - 1)
-            tail = build.shrink(x, (1, *rest), x.shape)
+            tail = build.sliced(x, map(range, (1, *rest), x.shape))
             return build.pad(tail, (0, *rest), (1, *rest))
         if choice == 3 and x.shape and x.dtype.kind != "bool":
             total = build.reduce(MAX, range(len(x.shape)), x)

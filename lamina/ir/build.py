@@ -1,6 +1,6 @@
 """Building graph nodes without noise: each function leaves out a step that does nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from lamina.dtypes import DType, Scalar, int64
 from lamina.ir.monoids import Monoid
@@ -58,18 +58,14 @@ def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0)
     return Node(Op.PAD, (x,), Pad(tuple(before), tuple(after), typed))
 
 
-def shrink(x: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int] = ()) -> Node:
-    """The box ``start:stop:step`` of each axis, inside the shape."""
-    return sliced(x, [*map(range, start, stop, step or (1,) * len(x.shape))])
-
-
 def flip(x: Node, axes: Sequence[int]) -> Node:
+    """`x` backwards along `axes`."""
     whole = enumerate(map(range, x.shape))
     return sliced(x, [one[::-1] if one and axis in axes else one for axis, one in whole])
 
 
-def sliced(x: Node, ranges: Sequence[range]) -> Node:
-    """The elements of `x` at a range of each axis."""
+def sliced(x: Node, ranges: Iterable[range]) -> Node:
+    """The elements of `x` at a range of each axis, such as ``map(range, start, stop)``."""
     chosen, whole = tuple(ranges), tuple(map(range, x.shape))
     return x if chosen == whole else Node(Op.SHRINK, (x,), chosen)
 
@@ -89,7 +85,7 @@ def placed(x: Node, ranges: Sequence[range], shape: Shape, grow: Callable[..., N
     start = [one.start for one in upwards]
     ends = zip(shape, start, apart.shape, strict=True)
     after = [max(0, whole - first - size) for whole, first, size in ends]
-    return shrink(grow(apart, start, after), (0,) * len(start), shape)
+    return sliced(grow(apart, start, after), map(range, shape))
 
 
 def shear(x: Node, axis: int, by: int, step: int) -> Node:

@@ -232,7 +232,7 @@ def _cropped(what: str, node: Node, shape: Shape, free: int | None = None) -> No
     if len(shape) == len(node.shape):
         stop = shape if free is None else resized(shape, free, node.shape[free])
         if all(want <= have for want, have in zip(stop, node.shape, strict=True)):
-            return build.shrink(node, [0] * len(stop), stop)
+            return build.sliced(node, map(range, stop))
     raise ShapeError(f"{what}: an index of shape {shape} does not fit {node.shape}")
 
 

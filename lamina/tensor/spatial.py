@@ -106,8 +106,8 @@ def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) 
             x = build.shear(x, axis + rank, axis, -dilation if kernel > 1 else 0)
         start = [(kernel - 1) * dilation for _, kernel, _, dilation in rows]
         stop = [at + (n - 1) * by + 1 for at, n, by in zip(start, counts, strides, strict=True)]
-        before, step = (0,) * (len(lead) + rank), (1,) * (len(lead) + rank)
-        return build.shrink(x, (*before, *start), (*lead, *kernels, *stop), (*step, *strides))
+        outer = map(range, (*lead, *kernels))
+        return build.sliced(x, (*outer, *map(range, start, stop, strides)))
     # With x[q * stride + p] as [q, p] and k = a * stride + p these are the windows [o + a, p] of
     # neighbours, and where kernels are as long as strides a reshape.
     parts = tuple(-(-kernel // by) for kernel, by in zip(kernels, phases, strict=True))
@@ -127,7 +127,7 @@ def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) 
     )
     flat = tuple(part * by for part, by in zip(parts, phases, strict=True))
     view = reshape(view, (*lead, *flat, *counts))
-    return build.shrink(view, (0,) * len(view.shape), (*lead, *kernels, *counts))
+    return build.sliced(view, map(range, (*lead, *kernels, *counts)))
 
 
 def pad_spatial(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0) -> Node:
@@ -137,7 +137,8 @@ def pad_spatial(x: Node, before: Sequence[int], after: Sequence[int], value: Sca
     start = [max(-amount, 0) for amount in before]
     stop = [size - max(-amount, 0) for size, amount in zip(x.shape, after, strict=True)]
     low, high = ([max(amount, 0) for amount in amounts] for amounts in (before, after))
-    return build.pad(build.shrink(x, start, stop), low, high, fitting("pad", value, x.dtype))
+    inside = build.sliced(x, map(range, start, stop))
+    return build.pad(inside, low, high, fitting("pad", value, x.dtype))
 
 
 # Convolution.

@@ -20,7 +20,7 @@ from lamina.ir.build import (
     reshape,
     select,
     shear,
-    shrink,
+    sliced,
     unary,
 )
 from lamina.ir.interpreter import evaluate
@@ -91,7 +91,7 @@ MOVES: dict[str, Callable[[Node], Node]] = {
     "expand": lambda x: expand(x, (3, 4)),
     "permute": lambda x: permute(reshape(x, (2, 2)), (1, 0)),
     "pad": lambda x: pad(x, (1,), (2,)),
-    "shrink": lambda x: shrink(x, (0,), (4,), (3,)),
+    "shrink": lambda x: sliced(x, [range(0, 4, 3)]),
     "flip": lambda x: flip(x, (0,)),
     "shear": lambda x: shear(reshape(x, (2, 2)), 0, 1, -2),
     "gather": lambda x: Node(Op.GATHER, (x, places((4,), 0)), 0),

@@ -143,7 +143,7 @@ MOVEMENT: dict[str, tuple[Callable[[Node], Node], Callable[[np.ndarray], np.ndar
         lambda x: build.pad(x, (1, 0), (0, 2), 2 - 3j),
         lambda a: np.pad(a, ((1, 0), (0, 2)), constant_values=2 - 3j),
     ),
-    "shrink": (lambda x: build.shrink(x, (1, 0), (3, 4), (1, 2)), lambda a: a[1:3, 0:4:2]),
+    "shrink": (lambda x: build.sliced(x, [range(1, 3), range(0, 4, 2)]), lambda a: a[1:3, 0:4:2]),
     "flip": (lambda x: build.flip(x, (1,)), lambda a: a[:, ::-1]),
     "contiguous": (lambda x: build.permute(Node(Op.CONTIGUOUS, (x,)), (1, 0)), lambda a: a.T),
     "detach": (lambda x: Node(Op.DETACH, (x,)), lambda a: a),

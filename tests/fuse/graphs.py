@@ -62,7 +62,7 @@ def moved() -> Node:
     """Every movement between elementwise steps."""
     turned = build.flip(build.permute(X + 1.0, (1, 0)), [0])
     padded = build.pad(build.reshape(turned, (50, 2, 64)) * 2.0, (1, 0, 0), (0, 1, 0))
-    return build.shrink(padded, (0, 0, 3), (51, 3, 64), (2, 1, 1)) + 1.0
+    return build.sliced(padded, map(range, (0, 0, 3), (51, 3, 64), (2, 1, 1))) + 1.0
 
 
 def rows_of_maxima() -> Node:

@@ -184,7 +184,7 @@ def test_movement_matches_numpy() -> None:
             build.permute(node, (2, 0, 1)),
             build.flip(node, (0, 2)),
             build.pad(node, (1, 0, 0), (0, 2, 0), -7),
-            build.shrink(node, (0, 1, 0), (2, 3, 4), (1, 2, 3)),
+            build.sliced(node, map(range, (0, 1, 0), (2, 3, 4), (1, 2, 3))),
         ],
         given_,
     )
@@ -200,7 +200,7 @@ def test_shrink_with_steps_keeps_the_elements_of_its_definition(data: st.DataObj
     step = data.draw(st.integers(1, 4))
     given_ = leaves(np.arange(size))
     (node,) = given_
-    (got,) = evaluate([build.shrink(node, (start,), (stop,), (step,))], given_)
+    (got,) = evaluate([build.sliced(node, [range(start, stop, step)])], given_)
     assert got.tolist() == list(range(start, stop, step))
 
 
@@ -228,7 +228,7 @@ def test_shear_makes_sliding_windows_and_diagonals() -> None:
     (node,) = given_
     copies = build.expand(build.reshape(node, (1, 7)), (3, 7))
     sheared = build.shear(copies, 1, 0, -1)
-    windows = build.permute(build.shrink(sheared, (0, 2), (3, 7)), (1, 0))
+    windows = build.permute(build.sliced(sheared, [range(3), range(2, 7)]), (1, 0))
     want = np.lib.stride_tricks.sliding_window_view(row, 3)
     np.testing.assert_array_equal(evaluate([windows], given_)[0], want)
 
