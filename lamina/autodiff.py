@@ -25,14 +25,13 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 
 from lamina.dtypes import accumulator, bool_, int64
 from lamina.errors import GradientError
 from lamina.ir import build
 from lamina.ir.build import cast, flip, permute, reshape, select, spread, unary
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
-from lamina.ir.node import Node, const, constant_of, toposort, type_text
+from lamina.ir.node import Node, behind, const, constant_of, toposort, type_text
 from lamina.ir.ops import Group, Op, Reduce, Scatter
 from lamina.shape import Shape, prod
 
@@ -362,13 +361,7 @@ def _factor_may_be_infinite(node: Node, number: int) -> bool:
 
 def _is_contraction(node: Node) -> bool:
     """Whether `node` sums products of two broadcast operands."""
-    product = _behind(node.src[0], {Op.CAST})
+    product = behind(node.src[0], {Op.CAST})
     return node.arg.monoid is ADD and product.op is Op.MUL and all(
-        _behind(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
+        behind(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
     )  # fmt: skip
-
-
-def _behind(node: Node, views: AbstractSet[Op]) -> Node:
-    while node.op in views:
-        node = node.src[0]
-    return node

@@ -49,14 +49,8 @@ class DType:
 
 
 bool_ = DType("bool", "bool", 8)
-int8 = DType("int8", "int", 8)
-int16 = DType("int16", "int", 16)
-int32 = DType("int32", "int", 32)
-int64 = DType("int64", "int", 64)
-uint8 = DType("uint8", "uint", 8)
-uint16 = DType("uint16", "uint", 16)
-uint32 = DType("uint32", "uint", 32)
-uint64 = DType("uint64", "uint", 64)
+int8, int16, int32, int64 = (DType(f"int{n}", "int", n) for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (DType(f"uint{n}", "uint", n) for n in (8, 16, 32, 64))
 float8_e4m3fn = DType("float8_e4m3fn", "float", 8, 4, -6)
 float8_e5m2 = DType("float8_e5m2", "float", 8, 3, -14)
 float16 = DType("float16", "float", 16, 11, -14)

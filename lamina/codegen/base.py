@@ -106,7 +106,7 @@ class NestPrinter(Target):
         self.filled = frozenset[Node]()  # what can be read from scratch memory in the open loops
         self.stored: set[Node] = set()  # after reductions, and was computed for the open rows
         self.waiting: list[Store] = []  # those not yet printed for the open rows
-        self.read = {one.arg.parameter for one in nest.kernel.nodes if one.op is Op.LOAD}
+        self.read = {one.arg.parameter for one in nest.kernel.of(Op.LOAD)}
         rows = nest.kernel.row_axes  # those whose index is given where the nest runs
         self.given = {axis for axis in rows if nest.bound(axis) not in LOCAL}
         self.guard = ""  # before what the open loops add up and store

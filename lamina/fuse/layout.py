@@ -6,7 +6,7 @@ from lamina.fuse.group import KernelGroup, Users, resizes, users_of
 from lamina.ir.build import permute
 from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node
+from lamina.ir.node import Node, behind
 from lamina.ir.ops import Group, Op
 from lamina.shape import prod
 
@@ -44,9 +44,7 @@ def _wanted(users: Users) -> dict[Node, int]:
     sums = [one for one in users if one.op is Op.REDUCE and one.arg.monoid is ADD]
     values = {one: one.shape for one in users
               if one.op not in Group.MOVEMENT and resizes(one) <= 0}  # fmt: skip
-    for product in (one.src[0] for one in sums):
-        while product.op in Group.MOVEMENT:
-            (product,) = product.src
+    for product in (behind(one.src[0], Group.MOVEMENT) for one in sums):
         if product.op is Op.MUL:
             values.pop(product, None)
     found = dict[Node, int]()

@@ -74,6 +74,10 @@ class Kernel:
         """Every expression of every store, operands first."""
         return toposort(root for store in self.stores for root in roots_of(store))
 
+    def of(self, op: Op) -> list[Node]:
+        """Every expression that is this operation."""
+        return [one for one in self.nodes if one.op is op]
+
     @cached_property
     def values(self) -> list[Node]:
         """The nodes that are no indices, as the text form and schedules number them."""

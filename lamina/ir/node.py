@@ -6,7 +6,7 @@ node is made, so that a wrong program fails on the line that builds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from operator import attrgetter
 from typing import Any, TypeVar
 from weakref import ref
@@ -148,9 +148,15 @@ def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
 
 def constant_of(node: Node) -> Scalar | None:
     """The value of a constant, however it is moved, or None for any other node."""
-    while node.op in _MOVES:
-        node = node.src[0]
+    node = behind(node, _MOVES)
     return node.arg.value if node.op is Op.CONST else None
+
+
+def behind(node: Node, ops: Set[Op]) -> Node:
+    """What is left of `node` without operations `ops` around it, which have one operand each."""
+    while node.op in ops:
+        (node,) = node.src
+    return node
 
 
 def toposort(

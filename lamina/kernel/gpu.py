@@ -16,7 +16,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel import heuristic
 from lamina.kernel import schedule as moves
-from lamina.kernel.heuristic import FEW, Planner, reads, reusing, score, store_score, turned
+from lamina.kernel.heuristic import FEW, Planner, reusing, score, store_score, turned
 from lamina.kernel.schedule import WARP
 from lamina.kernel.tiles import UNITS, Tensorize, best_product
 from lamina.simplify import index as ix
@@ -60,9 +60,9 @@ def _shared(plan: Planner) -> list[Node]:
     """For each loop inside the rows that threads may share, its best axis; nothing if that would
     leave other loops to one thread."""
     kernel, every, rows = plan.kernel, plan.inner(), set(plan.kernel.row_axes)
-    runs = any(one.op is Op.PREFIX for one in kernel.nodes) and [*map(len, every)] == [1]
+    runs = kernel.of(Op.PREFIX) and [*map(len, every)] == [1]
     serial = frozenset() if runs else moves.serial_axes(kernel)
-    inside = {bound_axes(one): free_axes(one) for one in kernel.nodes if one.op is Op.FOLD}
+    inside = {bound_axes(one): free_axes(one) for one in kernel.of(Op.FOLD)}
     loops = [axes for axes in every if inside.get(axes, frozenset()) <= rows]
     if max(map(points, loops), default=0) < WARP or any(serial & set(axes) for axes in every):
         return []
@@ -87,10 +87,10 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
         _, inner = plan.split(beside[0], side * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
     least = WARP if across is not None or side == 1 else 1
-    again = needed_again(plan.kernel, {Op.LOAD}) or reads(plan.kernel)
+    again = needed_again(plan.kernel, {Op.LOAD}) or plan.kernel.of(Op.LOAD)
     wide = SHORT if side > 1 or points(plan.kernel.row_axes) < BLOCKS else 2 * WARP
     runs = not moves.serial_axes(plan.kernel).isdisjoint(shared)  # whose exchanges take long
-    folds = WARP if runs else sum(one.op is Op.FOLD for one in plan.kernel.nodes)
+    folds = WARP if runs else len(plan.kernel.of(Op.FOLD))
     for axis in shared:
         size = axis.arg.size
         lanes = gcd(_lanes(plan, axis, least), size if runs else 0)
@@ -136,7 +136,7 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
     elif lanes > 1 and fold is None:
         outer, inner = plan.split(best, lanes)
         last, tile = [outer], [inner]
-        both, places = 2 * SHORT, [load.src[0] for load in reads(plan.kernel)]
+        both, places = 2 * SHORT, [load.src[0] for load in plan.kernel.of(Op.LOAD)]
         told = [row for row in rows for at in places if row is not best and ix.suits(row, at) < -1]
         if told and told[0].arg.size % 2 == 0 and points(rows) >= 2 * lanes * knobs.enough:
             far, steps = plan.split(told[0], 2)
@@ -149,7 +149,7 @@ def _thread_per_row(plan: Planner, best: Node, fold: Node | None) -> None:
         plan.bind(axis, "unroll")
     plan.reorder([*last, *tile])
     for axis in bound_axes(fold)[-1:] if fold is not None else ():
-        beside = any(ix.suits(axis, *load.src) == 1 for load in reads(plan.kernel))
+        beside = any(ix.suits(axis, *load.src) == 1 for load in plan.kernel.of(Op.LOAD))
         if beside and axis.arg.size % knobs.unroll == 0:
             plan.tile(axis, knobs.unroll, "unroll")  # several steps are read at once
 
@@ -160,7 +160,7 @@ def _lanes(plan: Planner, axis: Node, threads: int) -> int:
     if score(plan.kernel, axis) <= 0:
         return 1
     lanes = plan.lanes(axis.arg.size // threads)
-    for index in [*(load.src[0] for load in reads(plan.kernel)),
+    for index in [*(load.src[0] for load in plan.kernel.of(Op.LOAD)),
                   *(store.index for store in plan.kernel.stores)]:  # fmt: skip
         if axis in free_axes(index):
             terms, constant = ix.terms_of(index)

@@ -142,13 +142,9 @@ class Planner:
                     return
 
 
-def reads(kernel: Kernel) -> list[Node]:
-    return [node for node in kernel.nodes if node.op is Op.LOAD]
-
-
 def score(kernel: Kernel, axis: Node) -> int:
     """The sum over the loads and stores that vary along `axis`, but for those that are few."""
-    loads = [(one.src, points(free_axes(one))) for one in reads(kernel)]
+    loads = [(one.src, points(free_axes(one))) for one in kernel.of(Op.LOAD)]
     stores = [((one.index, one.condition), points(one.axes)) for one in kernel.stores]
     most = max(count for _, count in loads + stores)
     each = [at for at, count in loads + stores if count * FEW >= most]
@@ -163,7 +159,7 @@ def turned(plan: Planner, row: Node, least: int) -> Node | None:
     """The row axis along which a parameter lies that does not along `row`, if both have `least`
     elements."""
     found = (
-        axis for load in reads(plan.kernel) for axis in plan.rows
+        axis for load in plan.kernel.of(Op.LOAD) for axis in plan.rows
         if ix.suits(row, *load.src) == -1 and ix.suits(axis, *load.src) == 1
         and min(row.arg.size, axis.arg.size) >= least
     )  # fmt: skip
@@ -214,7 +210,7 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
     steps = ix.terms_of(plan.kernel.stores[0].index)[0]
     for short, axis in permutations(rows, 2) if fold is None or len(bound_axes(fold)) == 1 else ():
         if steps.get(short) == 1 and steps.get(axis) == short.arg.size <= plan.knobs.unroll:
-            apart = any(ix.suits(axis, *one.src) < 0 for one in reads(plan.kernel))
+            apart = any(ix.suits(axis, *one.src) < 0 for one in plan.kernel.of(Op.LOAD))
             tall = fold is None or reusing(plan, fold, axis)[-1:] not in ([], [short])
             if tall and plan.benefit(axis) >= 0 and (inner or not apart):
                 plan.bind(short, "unroll")  # lanes of its vectors are stored in turns
@@ -249,7 +245,7 @@ def _vector_strip(plan: Planner, row: Node) -> None:
     """Vectors along a row; several of them where a reduction reads one row after the other, blocks
     where an operand lies across, and the order of a large array, if no other is read."""
     across = turned(plan, row, plan.knobs.turn)
-    folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
+    folds = plan.kernel.of(Op.FOLD)
     columns, steps = _carried(plan, folds[0], row, 1) if folds else (0, 0)
     if across is not None and not plan.inner():
         _turn(plan, row, across)
@@ -265,7 +261,7 @@ def _vector_strip(plan: Planner, row: Node) -> None:
         plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     else:
         plan.vectorize(row)
-        terms = [ix.terms_of(one.src[0])[0] for one in reads(plan.kernel)]
+        terms = [ix.terms_of(one.src[0])[0] for one in plan.kernel.of(Op.LOAD)]
         large = plan.kernel.parameters[plan.kernel.stores[0].parameter].nbytes >= moves.UNCACHED
         if large and len(terms) == 1 and {*plan.rows} <= {*terms[0]}:  # reads wait, writes do not
             plan.reorder(sorted(plan.rows, key=lambda axis: -abs(terms[0][axis])))
@@ -417,7 +413,7 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
     height, *heights = DOT_TILES[plan.vector_bytes]
     heights = [plan.knobs.height or height, *heights]
     if fold is None:
-        folds = [node for node in plan.kernel.nodes if node.op is Op.FOLD]
+        folds = plan.kernel.of(Op.FOLD)
         again = any(len(one.axes) > plan.kernel.rows for one in plan.kernel.stores)
         if len(plan.inner()) != 1 or again or not rows or rows[0].arg.size < plan.knobs.rows**2:
             return False
@@ -429,17 +425,16 @@ def _dot_tile(plan: Planner, fold: Node | None) -> bool:
 def _vector_inner(plan: Planner, tiled: bool) -> None:
     """Vectors along the innermost axis of each reduction and column loop; several rows of running
     values, each step of which waits for the one before."""
-    if any(one.op is Op.PREFIX for one in plan.kernel.nodes) and plan.rows:
+    if plan.kernel.of(Op.PREFIX) and plan.rows:
         plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
-    done = set(moves.serial_axes(plan.kernel))
+    serial = moves.serial_axes(plan.kernel)
     for axes in plan.inner():
         # A reduction may stand inside another loop: no value has lanes along both.
         vectors = {axis for axis, to in plan.nest.binding.items() if to == "vector"}
-        taken = done.union(*(one for one in map(free_axes, plan.kernel.nodes) if one & vectors))
+        taken = serial.union(*(one for one in map(free_axes, plan.kernel.nodes) if one & vectors))
         axis = max((one for one in axes if one not in taken), key=plan.benefit, default=None)
         if axis is None or plan.benefit(axis) <= 0:
             continue
-        done.add(axis)
         if axis.arg.reduce and not tiled and axis.arg.size >= plan.knobs.unroll * plan.width:
             _, axis = plan.split(axis, plan.knobs.unroll * plan.width)
             plan.bind(plan.tile(axis, plan.width, "vector"), "unroll")

@@ -116,12 +116,12 @@ class Move:
         fresh = {axis.arg.number for axis in new} - kept
         self.require(len(fresh) == len(new), "the new axes are new")
         self.require(not set(old) & set(nest.binding), "the axis is bound; bind its pieces")
-        memo: dict[Node, Node] = {}
-        for node in kernel.nodes:
+        memo = dict(index)
+        for node in (one for one in kernel.nodes if one not in index):
             operands = tuple(memo[one] for one in operands_of(node))
             if node.op is Op.LOAD and end is not ix.TRUE and not free_axes(node).isdisjoint(old):
                 operands = (operands[0], ix.both(*operands[1:], end))
-            memo[node] = ix.rebuild(node, operands + _swapped(bound_axes(node), old, new), index)
+            memo[node] = ix.rebuild(node, operands + _swapped(bound_axes(node), old, new))
         moved = (replace(one, axes=_swapped(one.axes, old, new)) for one in kernel.stores)
         stores = tuple(one.rebuilt(memo) for one in moved)
         is_row = old[0] in kernel.row_axes
@@ -376,8 +376,7 @@ def axis_lists(kernel: Kernel) -> list[Axes]:
 def serial_axes(kernel: Kernel) -> frozenset[Node]:
     """Axes whose iterations must run one after another: those of a PREFIX, and the columns of a
     store that may write an element twice."""
-    prefixes = (node for node in kernel.nodes if node.op is Op.PREFIX)
-    found = {axis for node in prefixes for axis in bound_axes(node)}
+    found = {axis for node in kernel.of(Op.PREFIX) for axis in bound_axes(node)}
     for store in kernel.stores:
         scattered = any(term.op is not Op.AXIS for term in ix.terms_of(store.index)[0])
         if store.monoid is not None or scattered:
@@ -389,7 +388,7 @@ def serial_axes(kernel: Kernel) -> frozenset[Node]:
 def can_carry(kernel: Kernel) -> bool:
     """Is the kernel one reduction, to memory where more can be added to what is there so far?"""
     store, fold = kernel.stores[0], kernel.stores[0].value
-    read = {one.arg.parameter for one in kernel.nodes if one.op is Op.LOAD}
+    read = {one.arg.parameter for one in kernel.of(Op.LOAD)}
     plain = store.condition is ix.TRUE and store.monoid is None and len(kernel.stores) == 1
     plain &= store.parameter not in read and not fold.dtype.is_small  # which are bits in memory
     return plain and fold.op is Op.FOLD and fold.arg.monoid.op is not None

@@ -62,7 +62,7 @@ def _vectors(nest: Nest) -> Checks:
 
 
 def _serial(nest: Nest) -> Checks:
-    serial, runs = serial_axes(nest.kernel), any(one.op is Op.PREFIX for one in nest.kernel.nodes)
+    serial, runs = serial_axes(nest.kernel), nest.kernel.of(Op.PREFIX)
     threads = points(one for one in nest.order if nest.bound(one) == "thread")
     for axis in serial:
         pieces, extent = nest.chain(axis)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from lamina.errors import CompilerNotFoundError
 from lamina.options import Options
 
+# Where a kernel begins in the source of a program for a GPU, and its name.
+KERNEL = re.compile(r"^(?=(?:KERNEL\(.*?\) |SORT\w*\()(\w+))", re.MULTILINE)
 REMEDY = "pip install ziglang (or install gcc or clang)"
 _CANDIDATES = ("clang", "gcc", "cc", "ziglang")
 _X86 = platform.machine().lower() in ("x86_64", "amd64")

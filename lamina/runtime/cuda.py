@@ -7,7 +7,6 @@ imported when a device is first used: that takes a while.
 
 import functools
 import os
-import re
 import threading
 from array import array
 from collections import deque
@@ -21,14 +20,13 @@ from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDe
 from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
 from lamina.runtime.cache import digest
-from lamina.runtime.compiler import complaint
+from lamina.runtime.compiler import KERNEL, complaint
 from lamina.runtime.cpu import disk_cache
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
 _BARRIERS = 1024  # bytes of what blocks may share, which barriers lie in
 _IN_NO_CACHE = 128 << 20  # bytes
-_KERNEL = re.compile(r"^(?=(?:KERNEL\(.*?\) |SORT\w*\()(\w+))", re.MULTILINE)  # begins; its name
 _GRAPHS = 32  # of one program, each for buffers in other places
 _PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
 _DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"
@@ -244,7 +242,7 @@ def build(source: str, arch: str, options: Options) -> dict[bytes, bytes]:
         path = cache.load(name) or cache.store(name, compile_source(head + kernel, arch))
         return path.read_bytes()
 
-    head, *rest = re.split(_KERNEL, source)
+    head, *rest = KERNEL.split(source)
     before = digest(head, arch, str(nvrtc.nvrtcVersion()))
     cache, names = disk_cache(options), map(str.encode, rest[::2])
     with ThreadPoolExecutor(os.cpu_count()) as threads:

@@ -20,7 +20,7 @@ from typing import Any
 from lamina.errors import CompileError, DeviceError, UnknownDeviceError
 from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
-from lamina.runtime.compiler import complaint
+from lamina.runtime.compiler import KERNEL, complaint
 
 TABLE = 30  # the last buffer that a kernel can have, with the addresses of the arrays from there on
 _IN_FLIGHT = 32  # command buffers that nobody has waited for; a queue holds 64
@@ -110,8 +110,8 @@ def _kernel_at(log: str, source: str) -> str:
     """The kernel that the first complaint of a compiler is about."""
     line = re.search(r":(\d+):\d+: error: ", log)
     above = source.splitlines()[: int(line[1])] if line else []
-    heads = re.findall(r"(?m)^(?:KERNEL\(\d+\) |SORT\w*\()(\w+)", "\n".join(above))
-    return f"kernel {heads[-1]}" if heads else "the prelude"
+    kernels = KERNEL.findall("\n".join(above))
+    return f"kernel {kernels[-1]}" if kernels else "the prelude"
 
 
 class MetalProgram:

@@ -135,10 +135,8 @@ def suits(axis: Node, index: Node, condition: Node = TRUE) -> int:
     return {0: 0, 1: 1}.get(terms.get(axis, 0), -1)
 
 
-def rebuild(node: Node, src: tuple[Node, ...], replacement: dict[Node, Node]) -> Node:
-    """`node` over new operands, its axes replaced, its index back in normal form."""
-    if node in replacement:
-        return replacement[node]
+def rebuild(node: Node, src: tuple[Node, ...]) -> Node:
+    """`node` over new operands; an index is in normal form again."""
     if src == node.src:
         return node
     if node.op is Op.AFFINE:
@@ -151,7 +149,7 @@ def rebuild(node: Node, src: tuple[Node, ...], replacement: dict[Node, Node]) ->
 
 def replaced(root: Node, replacement: dict[Node, Node]) -> Node:
     """`root` with other nodes in place of some beneath it."""
-    done = dict[Node, Node]()
-    for node in toposort([root]):
-        done[node] = rebuild(node, tuple(done[one] for one in node.src), replacement)
+    done = dict(replacement)
+    for node in toposort([root], lambda one: one not in replacement):
+        done[node] = rebuild(node, tuple(done[one] for one in node.src))
     return done[root]

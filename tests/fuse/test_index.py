@@ -134,14 +134,12 @@ def test_both_and_implies(left: Node, right: Node) -> None:
 
 
 @given(INDICES, st.sampled_from(AXES), INDICES)
-def test_rebuild_replaces_an_axis(index: Node, axis: Node, by: Node) -> None:
-    memo: dict[Node, Node] = {}
-    for node in toposort([index]):
-        memo[node] = ix.rebuild(node, tuple(memo[one] for one in node.src), {axis: by})
+def test_an_index_is_replaced_along_an_axis(index: Node, axis: Node, by: Node) -> None:
+    replaced = ix.replaced(index, {axis: by})
     inserted = zip(POINTS, values(by), strict=True)
     wanted = [_at(toposort([index]), {**point, axis: value}) for point, value in inserted]
     if min(values(by)) >= 0 and max(values(by)) < axis.arg.size:
-        assert values(memo[index]) == wanted
+        assert values(replaced) == wanted
 
 
 A, B = ix.axis(0, 4), ix.axis(1, 6)
