@@ -56,7 +56,7 @@ class JitError(LaminaError, RuntimeError):
 
 
 class FormatError(LaminaError, ValueError):
-    """A file whose content is not what its format promises."""
+    """A file that is not what its format promises, or a schedule that does not fit its kernel."""
 
 
 class VerifyError(LaminaError):

@@ -28,8 +28,8 @@ def hole(name: str, kinds: tuple[str, ...] = Kinds.ANY, *, constant: bool = Fals
 
 
 def filled(term: Node, holes: dict[str, Node], like: Node) -> Node:
-    """The node that `term` is of what `holes` match. A constant gets the type of the last operand
-    beside it that is none, or of `like`."""
+    """`term` with what its holes match in their place. A constant gets the dtype and shape of the
+    last operand beside it that is no constant, or those of `like`."""
     if term.op is Op.HOLE:
         return holes[term.arg.name]
     if term.op is Op.CONST:

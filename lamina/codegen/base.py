@@ -510,7 +510,7 @@ def _lanes(segment: Segment) -> int:
 def _vectors(axis: Node, count: int) -> list[Segment]:
     """An axis of vectors, or what is left of it: one for each power of two in its length."""
     bits = (bit for bit in reversed(range(1, count.bit_length())) if count >> bit & 1)
-    wide = [{axis: Run("vector", 1 << bit, start=count >> bit + 1 << bit + 1)} for bit in bits]
+    wide = [{axis: Run("vector", 1 << bit, start=count & (-2 << bit))} for bit in bits]
     return [*wide, {axis: Run("fixed", count - 1)}] if count % 2 else wide
 
 

@@ -31,7 +31,7 @@ TEXTS = ("prelude.c", "arithmetic.c", "vectors.c", "squares.c", "floats.c", "mat
 TYPES = SHORT | {bool_: "_Bool"}
 TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
-TWO_PAGES = 8192  # bytes, as far as what arithmetic on a large array reads is asked for ahead
+TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]

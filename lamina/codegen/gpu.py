@@ -29,7 +29,7 @@ from lamina.simplify import index as ix
 
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 1024  # threads that share a row; half of them share a long loop
-KEYS, RUN = 8, 4096  # that a thread sorts, where a block has few, and a block at most
+KEYS, RUN = 8, 4096  # of a thread in a block that sorts few, and of a block at most
 FEW = 8  # results that are computed before they are stored: registers are full
 
 

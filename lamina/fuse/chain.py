@@ -15,12 +15,12 @@ from lamina.ir.kernel import free_axes, points, terms_of
 from lamina.ir.node import Node, toposort
 
 LARGE = 1 << 20  # bytes of arrays that are worth keeping out of memory
-CACHED = 1 << 19  # bytes of a block
-LEAST_ROWS = 16  # of a block, or half of them where so many take more than
-MOST = 3 << 20  # bytes
-PRODUCTS = 2  # of a chain at least: what is between others is cheaper to lay out as it comes
-CHUNKS = 4  # that run at once at least where sums go from block to block
-READ_AGAIN = 16  # times the bytes of a block that each block may read once more
+CACHED = 1 << 19  # bytes of a block, which the cache holds
+LEAST_ROWS = 16  # of a block, even if they take more than that
+MOST = 3 << 20  # bytes of a block, even if they hold fewer rows
+PRODUCTS = 2  # kernels with a contraction that make a chain worth its while
+CHUNKS = 4  # the fewest that can run in parallel where sums go from block to block
+READ_AGAIN = 16  # how many times its own bytes a block may read of what every block reads
 
 Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
 

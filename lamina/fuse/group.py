@@ -34,8 +34,8 @@ WEIGHT: dict[Op, int] = (
 )
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
-FEW_PADS = 16  # times that an element is padded with zeros where it is read
-FEW_STEPS = 256  # of a sum of products that is worth computing again
+FEW_PADS = 16  # copies of an element up to which its padding is tested wherever it is read
+FEW_STEPS = 256  # products in a sum up to which it is worth computing again
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
@@ -44,8 +44,8 @@ BIJECTIVE = (Op.RESHAPE, Op.PERMUTE)  # movement that gives every element a plac
 UNWRITTEN = INLINE - {Op.PAD}  # operations that leave no statement in a kernel
 Users = dict[Node, list[Node]]
 Regions = dict[Node, frozenset[Node]]
-MIN_ROWS = 16  # fewer rows than this leave threads idle, unless
-SMALL = 1 << 16  # the whole kernel touches no more elements than this
+MIN_ROWS = 16  # fewer rows than this leave threads idle, which matters
+SMALL = 1 << 16  # in kernels that touch more elements than this
 WORD = 16  # bytes that a GPU reads at once
 ALONE = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 Readers = dict[object, list["KernelGroup"]]
@@ -95,21 +95,21 @@ class KernelGroup:
         # Squeezed shapes of members, and which of their axes are columns.
         self.layouts = {squeezed(shape): _columns(shape, serial)}
         self.values = values
-        self.members: list[Node] = []
+        self.members = [first]
         self.written: frozenset[Node] = frozenset()  # the operations of all members
         # What must run before: kernels are a graph like nodes, which `toposort` puts in order.
         self.src: tuple[KernelGroup, ...] = ()
         self.contracts: Node | None = None  # the reduction whose operands are reused across rows
-        self.inner = frozenset[Node]()  # products that it computes, by steps, inside its sums
-        self.shared: dict[Shape, tuple[Index, Index]] = {}  # members that several rows share: where
+        self.inner = frozenset[Node]()  # sums of products that it computes again inside its sums
+        # The shapes of members of which several rows share an element, with index and loops.
+        self.shared: dict[Shape, tuple[Index, Index]] = {}
         self.block = Block((), 0, {})  # none, unless a chain says so
         self.sums: Node | None = None  # what is added up block by block in place of the member
         self.base: KernelGroup | None = None  # stores what a scatter, or each block, changes
         if first.op is Op.SCATTER:
             self.base = KernelGroup(Node(Op.CONTIGUOUS, first.src[:1]), values)
-        self._restart({})
         self._admit(first)
-        self.add(first)
+        self._restart({})
         self.contracts = contraction([self.stores[first].value], self.row_axes)
 
     @property
@@ -264,18 +264,15 @@ class KernelGroup:
         value = self.lowering.value(updates, index, holds)
         return Store(0, flat, value, axes, holds, monoid)
 
-    def add(self, node: Node) -> None:
-        self.members.append(node)
-        self._lower([node])
-
     def try_add(self, node: Node, inner: Set[Node] = frozenset()) -> bool:
         """Add `node`, whose sums have products `inner` inside, if it fits; else change nothing."""
         before = self.rows, self.layouts, self.shared, self.contracts, self.plan
         again = self.inner & inner
         if self.alone or not (self._admit(node) or (again and self._widen(node))):
             return False
+        self.members.append(node)
         try:
-            self.add(node)
+            self._lower([node])
             store, *others = (self.stores[one] for one in reversed(self.members))
             found = contraction([store.value], store.axes)
             same = again and {*toposort([store.value])}.intersection(
@@ -291,8 +288,8 @@ class KernelGroup:
         return False
 
     def _widen(self, node: Node) -> bool:
-        """Take the rows of `node` if each of this kernel's serves several of them; or has it those
-        that are taken already?"""
+        """Give this kernel the rows of `node`, if each of its own serves several of these; or does
+        it have them already?"""
         if self.shared or squeezed(node.shape) == self.rows:
             return squeezed(node.shape) in (self.rows, *self.shared)
         wide = KernelGroup(node, self.values)
@@ -342,8 +339,8 @@ def _columns(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
 
 
 def _in_memory(node: Node, pitch: int) -> Shape:
-    """The shape of the memory of a value: where rows are long and begin at bytes that GPUs read
-    slowly from, they are as many multiples of `pitch` bytes apart."""
+    """The shape of a value in memory: long rows that do not fill whole words, which GPUs would read
+    slowly, are padded to a multiple of `pitch` bytes."""
     *outer, row = node.shape or (1,)
     size, ragged = node.dtype.itemsize, row * node.dtype.itemsize % WORD
     if pitch and ragged and row * size >= pitch and prod(outer) > 1:
@@ -426,8 +423,8 @@ def choose_values(sinks: Sequence[Node], users: Users, on: Memory, inside: Set[N
 
 
 def _inside(sinks: Set[Node], users: Users, kept: Set[Node]) -> set[Node]:
-    """Sums of a few products each, in an array larger than what it comes from, and what arithmetic
-    makes of them, where reductions alone need that. Those `kept` are none."""
+    """What kernels compute again inside their sums and never read: arrays larger than their factors
+    of sums of few products each, and arithmetic on such, that reductions alone need. Not `kept`."""
     needed, found = set[Node](), set[Node]()
     for node in reversed(users):
         ends = (one.op is Op.REDUCE or (one in needed and one.op in POINTWISE)
@@ -457,9 +454,9 @@ def users_of(sinks: Iterable[Node]) -> Users:
 
 def _epilogues(users: Users, values: set[Node], plain: bool) -> tuple[set[Node], set[Node]]:
     """Where the kernel of each reduction or scan stores: at the end of the region that alone uses
-    it; if `plain`, as a scan's loop has no vectors, what rows have one of alone follows it. And the
-    reductions that a movement separates from theirs: they have no use of their own and are computed
-    in place, at the end's axes."""
+    it. If `plain`, only arithmetic with one element a row follows a scan, whose loop has no
+    vectors. And the reductions with a movement before that end, which need no buffer: they are
+    computed where the end is, at its axes."""
     position = {node: place for place, node in enumerate(users)}
     ends, absorbed = set(), set()
     for node in (one for one in values if one.op is Op.REDUCE):
@@ -504,8 +501,8 @@ def _following(node: Node, users: Users, position: Mapping[Node, int]) -> Node |
 
 
 def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
-    """What one element costs to compute inline: each operation, and each value read, once; of more
-    than a kernel may have, as much as of part of them."""
+    """What one element costs to compute inline: each operation, and each value read, counts once. A
+    region too large for a kernel counts as the largest of its parts."""
     regions: dict[Node, frozenset[Node]] = {}
     for node in order:
         parts = [frozenset((one,)) if one in values else regions[one] for one in node.src]

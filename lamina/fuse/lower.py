@@ -59,9 +59,9 @@ class Lowering:
         return tuple(index), tuple(opened)
 
     def loops_in(self, index: Index, shape: Shape, axes: Collection[int]) -> tuple[Index, Index]:
-        """Loops along `axes` of an array of `shape`, at the place `index` of its other axes: where
-        they are in the array, and the loops. Reductions and columns of one extent share them, so
-        that what two passes over a row compute is one node."""
+        """Loops along `axes` of an array of `shape` whose other axes are at `index`: the index with
+        those of the loops put in, and the loops. Reductions and columns of one extent share them,
+        so that what two passes over a row compute is one node."""
         sizes = squeezed(tuple(size for axis, size in enumerate(shape) if axis in axes))
         within = (one for one in index if any(axis.arg.reduce for axis in free_axes(one)))
         key = sizes, tuple(within)
@@ -95,7 +95,11 @@ class Lowering:
             operands = tuple(self.value(one, index, condition) for one in node.src)
             return Node(op, operands, node.arg)
         if op in Group.MOVEMENT:
-            return self._moved(node, index, condition)
+            inner = self._reshaped(node, index) if op is Op.RESHAPE else moved_index(node, index)
+            if op is not Op.PAD and op is not Op.SHEAR:
+                return self.value(node.src[0], inner, condition)
+            fill = const(node.arg.value if op is Op.PAD else 0, node.dtype)
+            return self._inside(node.src[0], inner, fill, condition)
         if op in Group.EFFECT or op is Op.ARGSORT:  # a sort has a kernel that reads its keys
             return self.value(node.src[-1], index, condition)
         if op is Op.IOTA:
@@ -106,14 +110,6 @@ class Lowering:
             moved = (*index[: node.arg], at, *index[node.arg + 1 :])
             return self._inside(data, moved, const(0, node.dtype), condition)
         return self._reduced(node, index)
-
-    def _moved(self, node: Node, index: Index, condition: Node) -> Node:
-        move = self._reshaped if node.op is Op.RESHAPE else moved_index
-        inner = move(node, index)
-        if node.op is not Op.PAD and node.op is not Op.SHEAR:
-            return self.value(node.src[0], inner, condition)
-        fill = const(node.arg.value if node.op is Op.PAD else 0, node.dtype)
-        return self._inside(node.src[0], inner, fill, condition)
 
     def _inside(self, node: Node, index: Index, fill: Node, condition: Node) -> Node:
         """`node[index]` inside its bounds, `fill` outside."""

@@ -153,8 +153,7 @@ EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
     Op.ARGSORT: lambda node, x: np.argsort(_wide(node.src[0].dtype, x), stable=True),
     Op.ASSIGN: lambda node, target, value: value,
     Op.AFFINE: lambda node, *terms: sum(map(mul, terms, node.arg.coefficients), node.arg.constant),
-    Op.GRAFT: lambda node, x, y: x,
-    **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH), lambda node, x: x),
+    **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH, Op.GRAFT), lambda node, x, *_: x),
 }  # fmt: skip
 
 

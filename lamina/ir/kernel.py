@@ -25,7 +25,7 @@ class Parameter:
     dtype: DType
     size: int  # in elements
     written: bool = False
-    memory: str = "device"  # "block": for one block of a chain; "scratch": what a schedule adds
+    memory: str = "device"  # "block": holds one block of a chain; "scratch": a schedule adds it
 
     @property
     def nbytes(self) -> int:
@@ -42,8 +42,8 @@ class Store:
     axes: tuple[Node, ...]
     condition: Node = TRUE  # of this store to happen
     monoid: Monoid | None = None  # combines the value with what is there, in the order of the axes
-    # Of what is staged, the loop in whose body this happens; None of what reductions come before:
-    # it happens where that is computed first.
+    # Where a store that fills scratch memory runs: in the body of the loop over this axis. None if
+    # its value depends on reductions: then it runs where the value is computed first.
     at: Node | None = None
 
     def rebuilt(self, done: Mapping[Node, Node]) -> "Store":
@@ -59,7 +59,7 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     stores: tuple[Store, ...]
     rows: int
-    blocks: int = 0  # the first rows, which number the blocks of a chain of kernels
+    blocks: int = 0  # how many of the rows number the blocks of a chain; they come first
 
     @property
     def block_axes(self) -> tuple[Node, ...]:
@@ -86,8 +86,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class SortKernel:
-    """The stable ascending order of `rows` rows of `length` keys, or what one of several kernels
-    does for it, of which `left` come after: what the last one leaves is the order."""
+    """Computes the stable ascending order of `rows` rows of `length` keys, or does one step of
+    that: `left` kernels come after it, and the last one leaves the order."""
 
     parameters: tuple[Parameter, ...]  # the keys, their int64 order, int64 scratch
     rows: int
@@ -155,8 +155,8 @@ def free_axes(node: Node) -> frozenset[Node]:
 
 
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
-    """The reduction beneath `values` whose operands are each reused along a row axis that the
-    other varies along, but is not reduced: what a register tile is for."""
+    """The first reduction beneath `values` that is like a matrix product: it reads two arrays, each
+    of which is reused along a row axis that the other varies along. Register tiles are for it."""
     known = frozenset(rows)
     for fold in toposort(values):
         if fold.op is Op.FOLD:
@@ -168,8 +168,8 @@ def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
 
 
 def needed_again(kernel: Kernel, ops: Set[Op]) -> list[Node]:
-    """Values of `ops` that several passes over a row need: each round of reductions is one, and a
-    store is done with the round after those it depends on."""
+    """The nodes that are `ops` and that several passes over a row need. Reductions that depend on
+    each other are in different passes; a store is in the one after those that it depends on."""
     rounds: dict[Node, int] = {}
     for node in kernel.nodes:
         rounds[node] = max(map(rounds.__getitem__, node.src), default=0) + (node.op is Op.FOLD)

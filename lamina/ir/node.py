@@ -19,7 +19,7 @@ from lamina.shape import Shape
 T = TypeVar("T")
 _BY_TEXT = {Op.CONST, Op.PAD}
 _BUFFER = Op.BUFFER
-_MOVES = Group.MOVEMENT - {Op.PAD, Op.SHEAR}  # which add no zeros
+_MOVES = Group.MOVEMENT - {Op.PAD, Op.SHEAR}  # those that add no elements of their own
 
 
 def _binary(op: Op, *, reflected: bool = False) -> Callable[[Node, Node | Scalar], Node]:
@@ -163,8 +163,8 @@ def toposort(
     sinks: Iterable[T], within: Callable[[T], bool] | None = None,
     below: Callable[[T], Sequence[T]] = attrgetter("src"),
 ) -> list[T]:  # fmt: skip
-    """`sinks` and all nodes, or whatever has operands, `below` them, operands first, in one order;
-    nothing that is not `within`, and nothing below that alone."""
+    """`sinks` and all `below` them, operands first, in the same order each time: nodes, or whatever
+    else has operands. What is not `within` is left out, and so is what only that needs."""
     order: list[T] = []
     seen: set[T] = set()
     stack: list[Any] = list(sinks)[::-1]

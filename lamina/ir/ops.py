@@ -142,8 +142,8 @@ class Op(enum.Enum):
     IMAG = Row("unary", ("complex",))
     ADD = Row("binary", Kinds.NUMBER)
     MUL = Row("binary", Kinds.NUMBER)
-    DIV = Row("binary", ("float", "complex"))  # floats and complex
-    IDIV = Row("binary", Kinds.INTEGER)  # integers, rounds down; x // 0 is 0
+    DIV = Row("binary", ("float", "complex"))
+    IDIV = Row("binary", Kinds.INTEGER)  # rounds down; x // 0 is 0
     MOD = Row("binary", Kinds.REAL)  # sign of the divisor; integer x % 0 is 0
     POW = Row("binary", Kinds.REAL)
     MAX = Row("binary", Kinds.ORDERED)  # NaN wins
@@ -200,4 +200,4 @@ class Group:
     REDUCTION = _group("reduction")
     MOVEMENT = _group("movement")
     EFFECT = _group("effect")
-    KERNEL = _group("kernel")  # what no graph holds
+    KERNEL = _group("kernel")  # what is in no graph that passes see

@@ -24,8 +24,8 @@ from lamina.simplify import index as ix
 ACCESS = 16  # bytes that a thread reads or writes at once
 BLOCKS = 1024  # that keep a GPU busy, though they end at different times
 SHORT, LONGEST = 256, 512  # threads that share short rows, and long ones
-HELD = 8192  # elements in the registers of a block, if a multiprocessor is to have several
-ACCESSES = 2  # of a thread for each reduction of its row: others' rows are on their way meanwhile
+HELD = 8192  # elements in the registers of a block, so that several fit on a multiprocessor
+ACCESSES = 2  # of a thread, for each reduction over its row: meanwhile other blocks' rows come in
 
 
 def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves.Schedule:

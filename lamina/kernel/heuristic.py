@@ -5,8 +5,8 @@
    the innermost axis of each reduction and column loop.
 3. A contraction gets a register tile: an outer product where a row axis is vectorised, a block of
    dot products where the reduction is.
-4. An operand whose neighbours in memory are far apart in the order of the loops, or in the cache's
-   eyes the same place, is staged in panels of a product, or read in squares that registers turn.
+4. An operand that loops would read across the lines of memory, or at distances at which lines
+   compete for one place in a cache, is packed in panels, or read in squares that registers turn.
 5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
 """
 
@@ -31,33 +31,33 @@ from lamina.simplify import index as ix
 # of 16 of 32 bytes 6 x 2 does.
 OUTER_TILES = {64: (14, 2), 32: (6, 2)}
 DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
-FEW = 64  # times as few accesses as others have do not matter
+FEW = 64  # accesses that are so many times rarer than the most frequent ones do not matter
 T = TypeVar("T")
-FASTER, SURE = 0.97, 3  # of the best's time, as often in a row, so that noise is not progress
+FASTER, SURE = 0.97, 3  # the share of the best time, in so many runs on end: not by noise alone
 
 
 class Knobs(NamedTuple):
-    """What a machine decides; other numbers make schedules that are slower or faster there."""
+    """Numbers whose best values depend on the machine; `search` tries others."""
 
     chunk: int = 1 << 15  # operations that are worth handing to a thread
-    chunks: int = 256  # at most
-    height: int = 0  # at most, of a register tile, where it is not that of the table
+    chunks: int = 256  # that run in parallel, at most
+    height: int = 0  # of a register tile at most; 0: what the table says
     cached: int = 1 << 17  # elements that stay in the second-level cache
-    rows: int = 8  # rows that are reduced at once, or kept in registers; those of a GPU's tile
+    rows: int = 8  # that are reduced at once, or kept in registers; the height of a GPU's tile
     unroll: int = 4  # accumulators that hide the latency of additions; a GPU's columns and steps
-    strip: int = 8  # vectors, or a GPU's threads, side by side along rows that are read across
-    lines: int = 64  # of a large array, that a block of a reduction walks along together
-    carried: int = 512  # columns, or half of them, whose sums are carried from row to row
-    panel: int = 128  # columns of a product whose operand is staged with all of its rows
-    deep: int = 1024  # steps, or to 1/8, whose sums panels carry; no more stay whole
-    packed: int = 512  # rows that make up for packing what they share
-    ragged: int = 48  # elements of a row that wastes lanes unless vectors divide it
-    tall: int = 128  # rows that pay for staging an operand that lies across
-    far: int = 1024  # elements between rows that compete for the same lines of a cache
-    turn: int = 16  # rows and columns that make reading squares of a transpose pay
+    strip: int = 8  # vectors, or a GPU's threads, side by side where the next row is read next
+    lines: int = 64  # steps at a time of a reduction each of whose steps reads a distant line
+    carried: int = 512  # columns of a panel, or half as many, whose sums memory carries
+    panel: int = 128  # columns of a panel of a packed operand
+    deep: int = 1024  # steps of a panel, down to 1/8; reductions that are no longer stay whole
+    packed: int = 512  # rows that are enough to share a packed panel
+    ragged: int = 48  # elements of a row that is too short for vectors unless they divide it
+    tall: int = 128  # rows from which on packing an operand pays
+    far: int = 1024  # elements between neighbours whose lines compete for one place in a cache
+    turn: int = 16  # rows and columns from which on turning squares in registers pays
     enough: int = 1 << 15  # threads that keep a GPU busy
-    registers: int = 64  # of a thread for what several passes over a row need
-    atom: int = 0  # of those for a product, best first
+    registers: int = 64  # of a GPU's thread, for what several passes over a row need
+    atom: int = 0  # for a product: 0 the fastest, 1 the next one
 
 
 class Planner:
@@ -234,8 +234,8 @@ def _packed_row(plan: Planner, fold: Node) -> Node | None:
 
 
 def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
-    """The row axes along which something varies, but nothing along `vector`; last the innermost one
-    that fills the height of a tile."""
+    """The row axes along which what varies along `vector` is reused, while something else varies;
+    last the one that suits the height of a tile best."""
     wide = {vector}.union(*map(free_axes, _loads(fold, vector)))
     rows = (axis for axis in plan.rows if axis not in wide and _loads(fold, axis))
     return sorted(rows, key=lambda axis: min(axis.arg.size, plan.knobs.rows - 1))

@@ -19,13 +19,13 @@ from lamina.simplify import index as ix
 
 LEAST = 16  # rows, columns and steps that are worth a tile
 WIDEST = 128  # row of a tile
-SUMS = range(97, 161)  # of a thread, for which tiles are 128; of fewer, twice the rows have room
+SUMS = range(97, 161)  # of a thread, beside which tiles of 128 fit; beside fewer, twice the rows
 Array = tuple[Node, Axes, Axes]  # a value, the axes along which tiles are apart, and within them
 
 
 class Weight(NamedTuple):
-    """The exponential ``exp(value - less)`` with which all that is summed up are products, `less`
-    of the maximum of values at `top`, if there is one."""
+    """The factor ``exp(value - less)`` of everything that is summed up. `less` is computed from the
+    maximum of the values, `top`, if there is one."""
 
     exp: Node
     value: Node
@@ -34,8 +34,8 @@ class Weight(NamedTuple):
 
 
 class Nested(NamedTuple):
-    """Columns of the results, what is folded over in tiles of `size` for `most` rows, and arrays:
-    both factors of products within, first with the rows, then the right ones of the others."""
+    """Columns of the results; what is folded over, in tiles of `size` for `most` rows; and arrays:
+    both factors of the inner products, that of the rows first, and the right ones of the outer."""
 
     column: Axes
     step: Axes
@@ -121,7 +121,8 @@ def weight_of(folds: Sequence[Node]) -> Weight | None:
 
 
 def masks_of(value: Node) -> dict[Node, tuple[bool, Node]]:
-    """Conditions on axes that make a value -inf: if where they hold, and an index above 0 there."""
+    """The conditions on axes that make a value -inf; of each whether it does so where it holds, not
+    where it does not, and an index that is positive there."""
     condition, *values = value.src if value.op is Op.WHERE else (value,)
     dead = [one.op is Op.CONST and one.arg.value == -inf for one in values]
     if sum(dead) != 1 or condition.op is not Op.LT or condition.src[0].dtype is not int64:

@@ -357,7 +357,7 @@ def parse(text: str) -> dict[str, Schedule]:
 def _parse_move(number: int, line: str) -> Any:
     """The move that prints as `line`, up to spaces."""
     name, *words = re.findall(r"\w+", line) or [""]
-    given = [int(word.lstrip("ap")) if re.fullmatch(r"[ap]?\d+", word) else word for word in words]
+    given = [int(word.lstrip("a")) if re.fullmatch(r"a?\d+", word) else word for word in words]
     kinds: dict[str, Any] = {kind.__name__.lower(): kind for kind in Move.__subclasses__()}
     try:
         move = Reorder(tuple(given)) if name == "reorder" else kinds[name](*given)

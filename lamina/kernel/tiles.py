@@ -23,12 +23,12 @@ from lamina.shape import Shape
 from lamina.simplify import index as ix
 
 LINE = 128  # bytes
-RING = 1536  # lines of a block's tiles, if there is room
-PART = 4  # steps in whose time a block writes or reads the sums of a tile
-JOIN = 1 << 17  # products a step in whose time blocks find each other's sums
+RING = 1536  # lines of all tiles that a block has at a time, if there is room
+PART = 4  # a block writes, or reads, the partial sums of a tile in the time of so many steps
+JOIN = 1 << 17  # and finds those of other blocks in the time of a step of so many products
 UNITS = 132  # multiprocessors that share the tiles of a product
-GROUP = 128  # rows that nested folds have, and columns, if no fewer
-FEW = 24  # blocks that are worth tiles in float32, for which there are no units
+GROUP = 128  # the fewest rows that a block of nested folds has, and the most columns
+FEW = 24  # tiles that are worth sharing in float32, for which there are no tensor cores
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
 
 

@@ -68,8 +68,7 @@ class Heap:
             pointer = self._free[size].pop()
             self.cached -= size
         except LookupError:
-            pointer = self.reserve(size)
-            if not pointer:
+            if not (pointer := self.reserve(size)):
                 self.empty()
                 pointer = self.reserve(size)
         if pointer:
@@ -105,9 +104,9 @@ _heaps = {name: Heap(_limit, name) for name in HOST_DEVICES}  # by the full name
 _opening = threading.Lock()
 
 
-# An array that a GPU's copy engine reads: the number of its argument, the kind of elements, in
-# bytes where it starts, its sizes, neighbours first, its other steps in bytes, and a box; where it
-# has pixels of windows, the first place of these along each axis, the last from the end, and steps.
+# How a GPU's copy engine reads an array: the number of its argument, the kind of elements, the
+# offset in bytes, the sizes, fastest axis first, the strides of the other axes in bytes, and the
+# box of a copy; of windows of an image, for each axis also both corners of their places and a step.
 Map = tuple[int, str, int, Shape, Shape, Shape, tuple[Shape, ...]]
 
 

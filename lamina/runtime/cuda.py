@@ -25,8 +25,8 @@ from lamina.runtime.cpu import disk_cache
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
-_BARRIERS = 1024  # bytes of what blocks may share, which barriers lie in
-_IN_NO_CACHE = 128 << 20  # bytes
+_BARRIERS = 1024  # bytes of shared memory that are left for barriers
+_IN_NO_CACHE = 128 << 20  # bytes, more than any cache holds
 _GRAPHS = 32  # of one program, each for buffers in other places
 _PACKAGES = "pip install cuda-bindings nvidia-cuda-nvrtc"
 _DRIVER = "install NVIDIA's driver, and see that nvidia-smi lists a GPU"

@@ -100,7 +100,7 @@ def inside(index: Node, size: int) -> Node:
 
 
 def extents(condition: Node = TRUE) -> dict[Node, int] | None:
-    """The sizes that `condition` says these indices to be inside of; None if it says more."""
+    """The size that each index of `condition` is `inside` of; None if it says anything else."""
     found, parts = dict[Node, int](), dict.fromkeys(_conjuncts(condition))  # in order
     for low, high in (one.src for one in parts if one.op is Op.LT and one.src[0].dtype is int64):
         index, size = (low, high.arg.value) if high.op is Op.CONST else (high, bounds(high)[1] + 1)
@@ -109,7 +109,7 @@ def extents(condition: Node = TRUE) -> dict[Node, int] | None:
 
 
 def both(*conditions: Node) -> Node:
-    """The conjunction of conditions, without repeats: the first, if it implies the others."""
+    """The conjunction, each part of it once: just the first condition if it has all the parts."""
     parts = dict.fromkeys(part for condition in conditions for part in _conjuncts(condition))
     if FALSE in parts:
         return FALSE
@@ -125,8 +125,8 @@ def _conjuncts(condition: Node) -> Iterator[Node]:
 
 
 def suits(axis: Node, index: Node, condition: Node = TRUE) -> int:
-    """How well lanes along `axis` suit one access: 1 neighbours, 0 one element, -1 apart, -2
-    wherever data say."""
+    """How well lanes along `axis` suit one access: 1 if they touch neighbours, 0 if all touch one
+    element, -1 if they are a stride apart, -2 if data or a condition decide lane by lane."""
     terms, _ = terms_of(index)
     data = any(one is not axis and axis in free_axes(one) for one in terms)
     run = axis not in free_axes(condition) or extents(condition) is not None

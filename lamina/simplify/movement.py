@@ -11,10 +11,10 @@ from lamina.ir.ops import Op, Reduce
 from lamina.rewrite import on
 from lamina.shape import prod
 
-LONG, PARTS = 1 << 17, 64  # elements that are worth reducing in parts, and how many at least
-LONGEST, MOST = 1 << 20, 512  # elements that one result is reduced from in as many parts
-FEW, LONGEST_PART = 4, 1 << 10  # rows of running values at least, and elements of a part at most
-DEEP, HELD = 1 << 13, 1 << 10  # products in a sum that is taken in parts, and at least in a part
+LONG, PARTS = 1 << 17, 64  # elements worth reducing in parts, and the fewest parts
+LONGEST, MOST = 1 << 20, 512  # elements of one result from which on there may be more parts
+FEW, LONGEST_PART = 4, 1 << 10  # rows that running values count as at least; elements of a part
+DEEP, HELD = 1 << 13, 1 << 10  # products of a sum over several axes, and the fewest of a part
 
 
 @on(Op.RESHAPE)
