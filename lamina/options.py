@@ -1,4 +1,4 @@
-"""Every option lamina has, in one frozen object that is part of every cache key.
+"""Every option lamina has, in one frozen object that is part of the key of each compilation.
 
 Only this file reads the environment.
 """

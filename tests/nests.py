@@ -4,7 +4,8 @@
 2. No axis is in two chains. The pieces inside the outermost one, together a block, fill the
    extent as the outermost counts it, and a store's index walks them as one.
 3. Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
-4. What is staged is filled outside all loops that it is laid out along.
+4. What is staged is filled outside all loops that it is laid out along: in the body of the loop
+   that it is staged in, or, if reductions come before it, in that of the last one over rows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from itertools import pairwise
 
 from lamina.errors import LaminaError, VerifyError
 from lamina.ir.kernel import points
+from lamina.ir.node import toposort
+from lamina.ir.ops import Op
 from lamina.kernel.schedule import Nest, axis_lists
 from lamina.kernel.verify import names_of
 from lamina.simplify.index import terms_of
@@ -73,6 +76,7 @@ def _places(nest: Nest) -> None:
 
 def _fills(nest: Nest) -> None:
     for fill in nest.fills:
-        if fill.at:  # others are where reductions end
-            outside = set(fill.axes).difference(nest.inside(fill.at))
-            require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")
+        reduced = any(one.op is Op.FOLD for one in toposort([fill.value]))
+        require(reduced is (fill.at is None), f"parameter {fill.parameter} is filled elsewhere")
+        outside = set(fill.axes).difference(nest.inside(fill.at or nest.row_loops[-1]))
+        require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")
