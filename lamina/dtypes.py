@@ -57,8 +57,7 @@ float16 = DType("float16", "float", 16, 11, -14)
 bfloat16 = DType("bfloat16", "float", 16, 8, -126)
 float32 = DType("float32", "float", 32, 24, -126)
 float64 = DType("float64", "float", 64, 53, -1022)
-complex64 = DType("complex64", "complex", 64)
-complex128 = DType("complex128", "complex", 128)
+complex64, complex128 = (DType(f"complex{n}", "complex", n) for n in (64, 128))
 
 ALL: tuple[DType, ...] = tuple(one for one in list(globals().values()) if isinstance(one, DType))
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in ALL}

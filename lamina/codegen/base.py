@@ -165,8 +165,8 @@ class NestPrinter(Target):
             runs = {axis: (segment | rest)[axis] for axis in order}
             source = next((axis for axis in store.axes if is_minor(store.value, axis)), None)
             if source in runs and runs[source].how == "loop":
-                # Memory is read in its order: the fastest axis innermost, tiles as loops, but for
-                # vectors as long as that.
+                # Memory is read in its order: the fastest axis is the innermost loop, and others
+                # are loops outside, but for vectors as long as that axis.
                 order.sort(key=lambda axis: axis is source)
                 rows = Run("vector", runs[source].extent)
                 runs = {axis: run._replace(how="loop") if run.how in TILES and run != rows else run
@@ -363,8 +363,8 @@ class NestPrinter(Target):
                 not in self.scopes[self.home(fold)].cache]  # fmt: skip
 
     def _step(self, one: Accumulation, inner: Point, apart: bool) -> None:
-        """Combine the parts at one point of the reduction's own tile, which has an accumulator
-        `apart` from those of the others, or the same."""
+        """Add what one point of the reduction's own tile contributes to an accumulator: one of
+        this point alone, if `apart`, or one of all."""
         key = tuple(inner.values()) if apart else ()
         operands = tuple(self.result(part, one.point | inner) for part in operands_of(one.fold))
         total = () if self.vectors.keys() & set(bound_axes(one.fold)) else one.total
@@ -375,7 +375,7 @@ class NestPrinter(Target):
         self.update(one.fold.arg.monoid, total or one.running[key], operands)
 
     def _join(self, sums: Iterable[Accumulation]) -> None:
-        """Make one of the accumulators of each sum, and of the lanes of the reduction's own vector
+        """Combine the accumulators of each sum to one, and the lanes of the reduction's own vector
         axis."""
         for fold, group in groupby(sums, key=lambda one: one.fold):
             monoid, ready = fold.arg.monoid, list(group)

@@ -1,13 +1,24 @@
 /* What programs for GPUs have, whatever the dialect. Before it come `arithmetic.c` and the prelude of
-   the dialect, which has types (`i8` to `f64`) and casts of halves; KERNEL, POINTER and PLACE, of which
-   the head of a kernel consists, and FOLLOW, which comes before it reads or writes anything; THREAD,
-   BLOCK, BARRIER, UNROLL, ALIGNED, GLOBAL, COMMON, INLINE, BITS and BUILTIN, as they are used here, in
-   kernels and in `arithmetic.c`; REDUCE, a loop over steps in each of which `exchange` gives what another
-   of a row's threads has, until a thread had what all have; SCAN, one in each of which `earlier` gives
-   what a thread before has, to those that `precedes` names, until each has what all before it come to, and
-   then that alone: what all came to in the last step is what the first thread begins with; SHARED, what a
-   block needs for these; and for sorts UNROLLED, of whole loops, WARP_BARRIER, BALLOT, which has a bit for
-   each lane, HELD, what another lane has, ONES, how many bits are set, and ADD_ONE to what a block shares. */
+   the dialect, which defines
+
+   i8 to f64           the types; and casts of floats of 16 bits
+   KERNEL, POINTER, PLACE
+                       the parts of a kernel's head
+   FOLLOW              waits for the kernel before; nothing is read or written ahead of it
+   THREAD, BLOCK, BARRIER, COMMON
+                       the number of a thread in its block, and of the block; memory that a block shares
+   GLOBAL, INLINE, BITS, BUILTIN, UNROLL, ALIGNED
+                       as kernels, this text and `arithmetic.c` use them
+   REDUCE              a loop over steps, in each of which `exchange` gives a value of another of a row's
+                       threads, until each thread had those of all
+   SCAN                a loop over steps, in each of which `earlier` gives threads that `precedes` names
+                       a value of one before them, until each has the total of all before it alone; the
+                       first thread gets the total of the last step of the loop around
+   SHARED              what a block needs for these two
+   UNROLLED, WARP_BARRIER, BALLOT, HELD, ONES, ADD_ONE
+                       for sorts: before a loop to unroll as a whole; waits for a warp; a bit for each
+                       lane where something holds; the value of another lane; how many bits are set;
+                       adds 1 in shared memory, whoever else does */
 
 #define SCRATCH /* of each thread */
 #define EACH_BLOCK(word, threads, workers) FOLLOW; SHARED(threads) const word worker = BLOCK

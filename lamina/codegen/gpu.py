@@ -50,12 +50,12 @@ class GpuPrinter(CPrinter):
         self.width = points(self.rows_inside)  # threads side by side with a row each
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         longest = max([1, *(axis.arg.size for axis in self.shared)]) * self.width
-        rows = not all(map(nest.is_head, self.shared))  # are in registers; loops do with fewer
+        rows = not all(map(nest.is_head, self.shared))  # in registers; loops need fewer threads
         self.threads = _power(longest, LONGEST_BLOCK // (2 - rows)) if threads else BLOCK
         few = FEW if len(nest.tiles) < 3 else 4 * FEW  # nested sums leave registers
         self.together = few if nest.product or rows else self.together
-        self.room, self.share = 0, ""  # bytes that a block shares, and how many share registers
-        self.around, self.blocks = ("", ""), 0  # the loop of a block, where these are not workers
+        self.room, self.share = 0, ""  # bytes that a block shares; how many blocks share registers
+        self.around, self.blocks = ("", ""), 0  # the loop and the number of blocks that do several
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         self.results: dict[Store, list[str]] = {}  # so far, of what is stored by whole rows
 

@@ -156,8 +156,8 @@ def store_score(kernel: Kernel, axis: Node) -> int:
 
 
 def turned(plan: Planner, row: Node, least: int) -> Node | None:
-    """The row axis along which a parameter lies that does not along `row`, if both have `least`
-    elements."""
+    """The row axis along which a load touches neighbours that are apart along `row`, if both have
+    `least` elements."""
     found = (
         axis for load in plan.kernel.of(Op.LOAD) for axis in plan.rows
         if ix.suits(row, *load.src) == -1 and ix.suits(axis, *load.src) == 1
@@ -225,8 +225,8 @@ def _vector_row(plan: Planner, fold: Node | None) -> Node | None:
 
 
 def _packed_row(plan: Planner, fold: Node) -> Node | None:
-    """The row axis that gains most by vectors whose operand is packed in panels; of one reduced
-    axis, only where results lie along it: dot products need no packing."""
+    """The row axis that gains most by vectors, whose operand is then packed in panels. Where one
+    axis is reduced, results must lie along it: dot products, the other way, need no packing."""
     several, stored = len(bound_axes(fold)) > 1, partial(store_score, plan.kernel)
     rows = (axis for axis in plan.rows if several or stored(axis) > 0)
     fit = [axis for axis in rows if _panel(plan, fold, axis)[0]]
@@ -242,8 +242,8 @@ def reusing(plan: Planner, fold: Node, vector: Node) -> list[Node]:
 
 
 def _vector_strip(plan: Planner, row: Node) -> None:
-    """Vectors along a row; several of them where a reduction reads one row after the other, blocks
-    where an operand lies across, and the order of a large array, if no other is read."""
+    """Vectors along a row: several side by side where a reduction reads row after row, squares
+    where an operand lies across, and loops in the order of an operand that is large and alone."""
     across = turned(plan, row, plan.knobs.turn)
     folds = plan.kernel.of(Op.FOLD)
     columns, steps = _carried(plan, folds[0], row, 1) if folds else (0, 0)

@@ -1,6 +1,6 @@
 """C source to running code: compile once, load with ctypes, call with as little as possible.
 
-A program is one translation unit that exports `lamina_run`, which `pool.c` defines and calls.
+A program is one translation unit that exports `lamina_run`, which `lamina_call` in `pool.c` calls.
 """
 
 import contextlib
