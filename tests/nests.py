@@ -1,9 +1,9 @@
 """What moves keep of a nest, whatever their order:
 
 1. The order holds every axis of the kernel once, and nothing else.
-2. No axis is in two chains. The pieces inside the outermost one, together a block, fill the
+2. No axis is in two splits. The pieces inside the outermost one, together a block, fill the
    extent as the outermost counts it, and a store's index walks them as one.
-3. Wherever a piece is an axis of a store or a reduction, its chain stands there, in its order.
+3. Wherever a piece is an axis of a store or a reduction, all of them stand there, in their order.
 4. What is staged is filled outside all loops that it is laid out along: in the body of the loop
    that it is staged in, or, if reductions come before it, in that of the last one over rows.
 """
@@ -40,7 +40,7 @@ def located(place: str) -> Iterator[None]:
 
 def check_nest(nest: Nest) -> None:
     """Raise VerifyError, naming the axis, if a move broke what all of them keep."""
-    for check in (_order, _chains, _places, _fills):
+    for check in (_order, _splits, _places, _fills):
         check(nest)
 
 
@@ -51,12 +51,12 @@ def _order(nest: Nest) -> None:
     require(order <= axes, f"{names_of(order - axes)} is in the order, and in no loop")
 
 
-def _chains(nest: Nest) -> None:
-    pieces = [axis for chain in nest.chains for axis in chain.pieces]
+def _splits(nest: Nest) -> None:
+    pieces = [axis for split in nest.splits for axis in split.axes]
     once = len(set(pieces)) == len(pieces) and set(pieces) <= set(nest.order)
-    require(once, "a piece is in two chains, or in no loop")
+    require(once, "a piece is in two splits, or in no loop")
     walks = [terms_of(one.index)[0] for one in nest.kernel.stores]
-    for (head, *inner), extent in nest.chains:
+    for (head, *inner), extent in nest.splits:
         blocks, block = head.arg.size, points(inner)
         text = f"{names_of([head])} has {blocks} blocks of {block} for an extent of {extent}"
         require(blocks == -(-extent // block), text)
@@ -68,7 +68,7 @@ def _chains(nest: Nest) -> None:
 
 def _places(nest: Nest) -> None:
     for axes in axis_lists(nest.kernel):
-        for pieces, _ in nest.chains:
+        for pieces, _ in nest.splits:
             start = axes.index(pieces[0]) if pieces[0] in axes else 0
             together = not set(pieces) & set(axes) or axes[start : start + len(pieces)] == pieces
             require(together, f"the pieces of {names_of(pieces[:1])} do not stand together")

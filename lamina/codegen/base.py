@@ -178,7 +178,7 @@ class NestPrinter(Target):
         self.filled |= {store.value}
 
     def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
-        """The nests that together cover `extent` iterations of the chain `pieces`.
+        """The nests that together cover `extent` iterations of the `pieces` of an axis.
 
         Full blocks get constant inner sizes, and what is left over gets a nest of its own, so that
         vectors and unrolled tiles stay exact. A parallel axis is given where the nest runs.
@@ -210,9 +210,9 @@ class NestPrinter(Target):
         ]
 
     def segments_of(self, axes: Iterable[Node]) -> Iterator[Segment]:
-        """Every combination of the segments of the chains that `axes` consist of."""
-        chains = [self.nest.chain(axis) for axis in axes if self.nest.is_head(axis)]
-        for chosen in product(*(self.segments(*chain) for chain in chains)):
+        """Every combination of the segments of the pieces that `axes` are."""
+        splits = [self.nest.pieces(axis) for axis in axes if self.nest.is_head(axis)]
+        for chosen in product(*(self.segments(*pieces) for pieces in splits)):
             yield {axis: run for segment in chosen for axis, run in segment.items()}
 
     def points(self, axes: Collection[Node]) -> Iterator[Point]:

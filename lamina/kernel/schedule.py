@@ -30,37 +30,37 @@ WARP = 32  # threads of a GPU that run in step
 Axes = tuple[Node, ...]
 
 
-class Chain(NamedTuple):
-    """The pieces of a split axis, outermost first, and how many iterations they run, which the
-    product of their sizes may exceed."""
+class Pieces(NamedTuple):
+    """The axes that a split axis became, outermost first, and how many iterations they run, which
+    the product of their sizes may exceed."""
 
-    pieces: Axes
+    axes: Axes
     extent: int
 
 
 @dataclass(frozen=True)
 class Nest:
     """A kernel with its schedule applied: every axis, outermost first, the bindings of those that
-    are not serial, the chains of those that are split, and what is staged."""
+    are not serial, the pieces of those that were split, and what is staged."""
 
     kernel: Kernel
     order: Axes
     binding: Mapping[Node, str]
-    chains: tuple[Chain, ...] = ()
+    splits: tuple[Pieces, ...] = ()
     fills: tuple[Store, ...] = ()  # of scratch memory, the last parameters
     # The atom of a product of tiles that a block shares, and what these hold, rows and columns, as
     # stores along whole axes. Their index is the row, or the column.
     product: str = ""
     tiles: tuple[Store, ...] = ()
 
-    def chain(self, axis: Node) -> Chain:
-        """The chain that `axis` is a piece of; an axis never split is its own."""
-        own = Chain((axis,), axis.arg.size)
-        return next((chain for chain in self.chains if axis in chain.pieces), own)
+    def pieces(self, axis: Node) -> Pieces:
+        """Those that `axis` is one of; an axis never split is the only one."""
+        own = Pieces((axis,), axis.arg.size)
+        return next((pieces for pieces in self.splits if axis in pieces.axes), own)
 
     def is_head(self, axis: Node) -> bool:
-        """Is `axis` the outermost piece of its chain, or never split?"""
-        return self.chain(axis).pieces[0] is axis
+        """Is `axis` the outermost of its pieces, or never split?"""
+        return self.pieces(axis).axes[0] is axis
 
     def bound(self, axis: Node) -> str:
         return self.binding.get(axis, "serial")
@@ -144,15 +144,15 @@ class Split(Move):
     def apply(self, nest: Nest) -> Nest:
         axis, factor = nest.axis(self.axis), self.factor
         self.require(factor > 0, "the factor is positive")
-        size, chain = axis.arg.size, nest.chain(axis)
-        even = chain.pieces[0] is axis or size % factor == 0
+        size, pieces = axis.arg.size, nest.pieces(axis)
+        even = pieces.axes[0] is axis or size % factor == 0
         self.require(even, f"a piece of {size} is not split evenly")
         outer = ix.axis(self.outer, -(-size // factor), reduce=axis.arg.reduce)
         inner = ix.axis(self.inner, factor, reduce=axis.arg.reduce)
         index = {axis: ix.walk((outer, inner))}
-        longer = chain._replace(pieces=_swapped(chain.pieces, (axis,), (outer, inner)))
-        others = (one for one in nest.chains if one != chain)
-        return replace(self.rewalked(nest, index, (outer, inner)), chains=(*others, longer))
+        more = pieces._replace(axes=_swapped(pieces.axes, (axis,), (outer, inner)))
+        others = (one for one in nest.splits if one != pieces)
+        return replace(self.rewalked(nest, index, (outer, inner)), splits=(*others, more))
 
 
 class Fuse(Move):
@@ -167,7 +167,7 @@ class Fuse(Move):
         first, second = pair = nest.axis(self.first), nest.axis(self.second)
         loops = [axes for axes in axis_lists(nest.kernel) if first in axes or second in axes]
         self.require(all(pair in pairwise(axes) for axes in loops), "they are not neighbours")
-        whole = all(nest.chain(one).pieces == (one,) for one in pair)
+        whole = all(nest.pieces(one).axes == (one,) for one in pair)
         self.require(whole, "an axis is split already")
         into = ix.axis(self.into, points(pair), reduce=first.arg.reduce)
         size = max(second.arg.size, 1)  # of none, nothing is divided
@@ -190,12 +190,12 @@ class Skew(Move):
 
     def apply(self, nest: Nest) -> Nest:
         axis, by = nest.axis(self.axis), nest.axis(self.by)
-        rows, chain = {*nest.kernel.row_axes}, nest.chain(axis)
-        even = points(chain.pieces) == chain.extent and axis is not by and {axis, by} <= rows
+        rows, pieces = {*nest.kernel.row_axes}, nest.pieces(axis)
+        even = points(pieces.axes) == pieces.extent and axis is not by and {axis, by} <= rows
         self.require(even, "these are not two rows, split evenly")
         _, place = ix.divided(ix.add(axis, ix.scale(by, self.steps)), axis.arg.size)
-        others = tuple(one for one in nest.chains if one != chain)
-        return replace(self.rewalked(nest, {axis: place}, (axis,)), chains=others)
+        others = tuple(one for one in nest.splits if one != pieces)
+        return replace(self.rewalked(nest, {axis: place}, (axis,)), splits=others)
 
 
 class Reorder(Move):
@@ -281,12 +281,12 @@ class Carry(Move):
         axes = (*rows[:outer], loop, *rows[outer:])
         sums = replace(store, value=Node(Op.FOLD, parts, fold.arg), axes=axes, monoid=monoid)
         # The pieces of an axis that was split evenly are loops of their own.
-        ragged = tuple(chain for chain in nest.chains if chain.extent != points(chain.pieces))
-        together = all(len({one in before for one in chain.pieces}) == 1 for chain in ragged)
-        whole = together and all(axis not in chain.pieces for chain in ragged)
+        ragged = tuple(one for one in nest.splits if one.extent != points(one.axes))
+        together = all(len({axis in before for axis in one.axes}) == 1 for one in ragged)
+        whole = together and all(axis not in one.axes for one in ragged)
         self.require(whole, "it goes between the pieces of an uneven split, or is one of them")
         kernel = replace(nest.kernel, stores=(first, sums), rows=outer)
-        return replace(nest, kernel=kernel, chains=ragged)
+        return replace(nest, kernel=kernel, splits=ragged)
 
 
 class Deal(Move):

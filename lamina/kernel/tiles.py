@@ -80,7 +80,7 @@ class Tensorize(Move):
 
     def apply(self, nest: Nest) -> Nest:
         self.require(self.atom in PRODUCTS, f"an atom is one of {', '.join(PRODUCTS)}")
-        self.require(not (nest.chains or nest.binding), "an axis is split or bound already")
+        self.require(not (nest.splits or nest.binding), "an axis is split or bound already")
         atom, inside, kind = PRODUCTS[self.atom], nested(nest.kernel), self.atom.split("_")[1]
         arrays = inside.arrays if inside else factors(nest.kernel, kind)
         known = {value.dtype for value, *_ in arrays} == {atom.dtype}

@@ -1,8 +1,8 @@
 """The verifier of loop nests: what no single move decides. Its invariants, in their order:
 
-1. A parallel axis is a row axis and the outermost of its chain; an axis of the grid is a row axis;
-   thread axes that are rows are 2, 4, 8, ... up to 32 of them, or those of shared tiles, in a chain
-   without a remainder; a vector axis is the innermost of its chain, with 2, 4, 8, ... lanes; a dot
+1. A parallel axis is a row axis and the outermost of its pieces; an axis of the grid is a row axis;
+   thread axes that are rows are 2, 4, 8, ... up to 32 of them, or those of shared tiles, split off
+   without a remainder; a vector axis is the innermost of its pieces, with 2, 4, 8, ... lanes; a dot
    axis adds up four products of 8-bit integers. In a chain of kernels exactly the axes that number
    blocks are parallel, so that all its kernels have the same chunks.
 2. No value depends on two vector axes, or on one and reduces another.
@@ -39,13 +39,13 @@ def _bindings(nest: Nest) -> Checks:
     alone = not blocks or parallel == set(blocks)
     yield alone, f"only {names_of(blocks)}, the blocks of a chain, are parallel there"
     for axis, to in nest.binding.items():
-        name, lanes, innermost = names_of([axis]), axis.arg.size, nest.chain(axis).pieces[-1]
+        name, lanes, innermost = names_of([axis]), axis.arg.size, nest.pieces(axis).axes[-1]
         if to in ("parallel", "grid"):
             yield axis in rows, f"the {to} axis {name} is no row axis"
         if to == "parallel":
-            yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its chain"
+            yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its pieces"
         if to == "vector":
-            yield innermost is axis, f"the vector axis {name} is not the innermost of its chain"
+            yield innermost is axis, f"the vector axis {name} is not the innermost of its pieces"
             fits = lanes.bit_count() == 1 and lanes > 1
             yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
         if to == "dot":
@@ -65,7 +65,7 @@ def _serial(nest: Nest) -> Checks:
     serial, runs = serial_axes(nest.kernel), nest.kernel.of(Op.PREFIX)
     threads = points(one for one in nest.order if nest.bound(one) == "thread")
     for axis in serial:
-        pieces, extent = nest.chain(axis)
+        pieces, extent = nest.pieces(axis)
         ways = [*map(nest.bound, pieces)]
         at = ways.index("thread") + 1 if runs and "thread" in ways else 0
         near = {*ways[at:]} <= {"unroll"} and extent % points(pieces[at:]) == 0
@@ -81,9 +81,9 @@ def _threads(nest: Nest) -> Checks:
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
     own = threads & rows
-    for pieces, extent in map(nest.chain, own):
+    for pieces, extent in map(nest.pieces, own):
         whole = extent == points(pieces) and (nest.product != "" or WARP % points(own) == 0)
-        yield whole, f"the rows of {names_of(own)} divide no warp, or not their chain"
+        yield whole, f"the rows of {names_of(own)} divide no warp, or leave a remainder"
     for axes in axis_lists(nest.kernel):
         both = (threads - rows).intersection(axes)
         yield len(both) < 2, f"{names_of(both)} are thread axes, one inside the other"

@@ -24,7 +24,7 @@ from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op
-from lamina.kernel.schedule import Chain, Nest, apply
+from lamina.kernel.schedule import Nest, Pieces, apply
 from lamina.options import using
 from lamina.simplify import index as ix
 from tests.generators import leaf
@@ -84,7 +84,7 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(kernel: Kernel, schedule: object) -> Nest:
         nest = apply(kernel, ())
         row = nest.order[0]
-        return replace(nest, chains=(Chain((row,), row.arg.size - 1),))
+        return replace(nest, splits=(Pieces((row,), row.arg.size - 1),))
 
     monkeypatch.setattr(pipeline, "apply", wrong)
     monkeypatch.setattr(kernel_verifier, "verify_nest", lambda nest: None)
