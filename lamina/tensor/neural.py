@@ -183,7 +183,7 @@ def _reduced(what: str, losses: Tensor, reduction: str, *like: Tensor) -> Tensor
 
 
 def _bounded_log(x: Tensor) -> Tensor:
-    none = x <= 0.0
+    none = x < 2.0**x.dtype.least  # the slope there would be infinite
     return where(none, _LOWEST_LOG, maximum(log(where(none, 1.0, x)), _LOWEST_LOG))
 
 

@@ -206,6 +206,9 @@ def test_certain_answers_have_finite_losses() -> None:
     assert result.tolist() == [100.0, 100.0, 0.0, 0.0]
     (dx,) = gradient(result, [x], Tensor(np.ones(4)))
     assert np.all(np.isfinite(dx.numpy()))
+    faint = Tensor(np.array([1e-39], np.float32))
+    (dx,) = gradient(losses.binary_cross_entropy(faint, Tensor([1.0])), [faint])
+    assert np.all(np.isfinite(dx.numpy()))
     huge = Tensor(np.array([1000.0, -1000.0]))
     ones = Tensor(np.ones(2))
     logits = losses.binary_cross_entropy_with_logits(huge, ones, reduction="none")
