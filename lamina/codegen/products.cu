@@ -622,7 +622,12 @@ INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
    there is room for so many, has ended for all threads, fills the place of that one for a later step.
    Where a product reads registers, those of the next one are others. The engine, if there is one,
    fills as many tiles as `copied` says, and goes on with those of the next tile of results. Threads
-   that are done with a step `turn` the tiles of the next one. */
+   that are done with a step `turn` the tiles of the next one.
+
+   Where two groups of four warps compute and others fill the ring, the first one ends each tile sooner:
+   the second one pauses before its last steps, whose tiles the ring has, until the first one has
+   started its last product. So the units always have products to run while results are stored: those
+   of the last steps when the first group stores, those of the next tile when the second one does. */
 template <class T> constexpr bool through_registers = false;
 template <> constexpr bool through_registers<In_tf32> = true;
 template <class Kind, int threads, int depth, int copied, bool turns, Role role, i32 giving, i32 taking,
@@ -690,10 +695,21 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
         wait();
         __syncthreads();
     }
-    u32 i = 0;
+    constexpr u32 lead = least(depth, 4);  // last steps, which take about as long as storing does
+    u32 i = 0, held = 0;  // steps whose tiles are not released
+    const auto release_but = [&](u32 last) {
+        _Pragma("unroll 1") for (; held > last; held--) release();
+    };
+    const bool apart = role == COMPUTES && threads == 256 && here >= depth;
     const auto ends = [&] {
         if (!turns) wait();
+        if (apart && four == 1 && i + lead == here) {
+            wait_for_products<0>(sums);
+            release_but(0);
+            asm volatile("bar.sync 1, 256;" ::: "memory");
+        }
         multiply(slot, four, i > 0);
+        if (apart && four == 0 && i + 1 == here) asm volatile("bar.arrive 1, 256;" ::: "memory");
         if (turns) {
             if (depth == 1) release();
             advance();
@@ -701,7 +717,8 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
             if (depth == 1) __syncthreads(); else release();
         } else {
             wait_for_products<lag>(sums);
-            if (i >= lag) release();
+            held++;
+            release_but(lag);
             advance();
         }
         return ++i == here;
@@ -711,7 +728,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
     walk.slot = slot;
     walk.parity = parity;
     wait_for_products<0>(sums);
-    if (!turns) for (i = min(lag, here); i; i--) release();
+    release_but(0);
     walk.fresh = false;
     walk.pass(walk, here);
     if constexpr (share < steps) {
