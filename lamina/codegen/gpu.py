@@ -137,13 +137,14 @@ class GpuPrinter(CPrinter):
         """The kernel's function, and how to launch it but for its arguments."""
         workers, word = points(self.grid), "u32" if points(self.grid) < 1 << 32 else "u64"
         pointers, lines = self.arrays()
-        wide = pointers if "unroll" in self.nest.binding.values() else []  # else it is in the way
+        sizes = [one.nbytes for one in self.nest.kernel.parameters if one.memory != "scratch"]
         written = max(one.nbytes for one in self.nest.kernel.parameters if one.written)
+        wide = zip(pointers, sizes, strict=True) if "unroll" in self.nest.binding.values() else ()
         each = "TILE" if self.nest.tiles else "BLOCK" if self.cooperates else "THREAD"
         given, rest = pointers[: self.direct], pointers[self.direct :]
         lines = [
             *(f"FROM_TABLE({one}, {at});" for at, one in enumerate(rest)),
-            *(f"ALIGNED({one}, {written});" for one in wide), *lines,
+            *(f"ALIGNED({one}, {size}, {written});" for one, size in wide), *lines,
             f"EACH_{each}({word}, {self.threads}, {workers});",
             *self.indices(self.grid, "worker"), *self.indices(self.rows_inside, "THREAD"),
         ]  # fmt: skip

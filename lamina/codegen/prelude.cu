@@ -19,8 +19,8 @@ typedef unsigned long long u64; typedef float f32; typedef double f64; typedef b
 #define HELD(x, lane) __shfl_sync(~0u, x, lane)
 #define ONES(word) __popc(word)
 #define ADD_ONE(count) atomicAdd(&count, 1)
-#define ALIGNED(kind, number, written) \
-    p##number = kept<written>(p##number); __builtin_assume(((u64)p##number & 15) == 0)
+#define ALIGNED(kind, number, size, written) \
+    p##number = kept<size, written>(p##number); __builtin_assume(((u64)p##number & 15) == 0)
 /* Where a kernel begins, while others end: these have ended, and what they wrote is there. */
 #if __CUDA_ARCH__ >= 900
 #define FOLLOW asm volatile("griddepcontrol.wait;" ::: "memory")
@@ -36,12 +36,17 @@ template <class To, class From> INLINE To bits(From from) {
 #define BUILTIN(name) name
 
 /* Where a kernel writes far more than the cache holds, what it reads stays there for longer: memory is
-   then given many lines at a time. */
+   then given many lines at a time. Where it reads that much of an array, and does not write, no line
+   stays: none would be there when it is read again. */
 extern "C" __device__ void *__nv_associate_access_property(const void *, u64);
-template <u64 written, class T> INLINE T *kept(T *array) { return array; }
-template <u64 written, class T> INLINE const T *kept(const T *array) {
-    if constexpr (written < 1 << 28) return array;
-    else return (const T *)__nv_associate_access_property(array, 0x14F0000000000000); /* evict_last */
+template <u64 size, u64 written, class T> INLINE T *kept(T *array) { return array; }
+template <u64 size, u64 written, class T> INLINE const T *kept(const T *array) {
+    constexpr u64 large = 1 << 28, evict_first = 0x12F0000000000000, evict_last = 0x14F0000000000000;
+    if constexpr (size < large && written < large) return array;
+    else {
+        constexpr u64 way = written < large ? evict_first : evict_last;
+        return (const T *)__nv_associate_access_property(array, way);
+    }
 }
 
 INLINE u16 f32_to_f16(f32 x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }

@@ -26,7 +26,7 @@ typedef uchar u8; typedef ushort u16; typedef uint u32; typedef ulong u64; typed
 #define ONES(word) popcount(word)
 #define ADD_ONE(count) \
     atomic_fetch_add_explicit((threadgroup atomic_uint *)&count, 1u, memory_order_relaxed)
-#define ALIGNED(kind, number, written)
+#define ALIGNED(kind, number, size, written)
 #define BITS(From, To, x) as_type<To>((From)(x))
 #define BUILTIN(name) name
 

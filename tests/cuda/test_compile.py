@@ -333,12 +333,14 @@ def test_kernels_wait_for_others_before_they_read_or_write() -> None:
 
 
 @pytest.mark.usefixtures("nvrtc")
-def test_what_no_cache_holds_stays_there_when_it_is_read() -> None:
+def test_what_is_read_stays_in_the_cache_or_does_not_where_no_cache_holds_it_all() -> None:
+    """What is read stays where far more is written, and passes by where far more is read."""
     large, small = (leaf(size, (size, 1024), dtypes.float32) for size in (1 << 16, 1 << 12))
-    total = build.reduce(ADD, [0, 1], large)
-    for value, holds in ((large, 1), (small, 0), (total, 0)):
+    first, last = str(0x12F0000000000000), str(0x14F0000000000000)  # to be evicted
+    for value, policy in ((large, last), (small, ""), (build.reduce(ADD, [0, 1], large), first)):
         text = assembly(compiled(value * 2.0).text)
-        assert ("ld.global.L2::cache_hint.v4" in text) == holds
+        assert ("ld.global.L2::cache_hint.v4" in text) == bool(policy)
+        assert [one for one in (first, last) if one in text] == [policy] * bool(policy)
 
 
 def test_elements_are_read_16_bytes_at_a_time_where_they_are_aligned() -> None:

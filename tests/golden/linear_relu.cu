@@ -10,10 +10,10 @@ fold0_60x70<<<4200, 64>>>
 */
 
 KERNEL(64) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
-    ALIGNED(const f32, 0, 16800);
-    ALIGNED(const f32, 1, 16800);
-    ALIGNED(const f32, 2, 16800);
-    ALIGNED(f32, 3, 16800);
+    ALIGNED(const f32, 0, 24000, 16800);
+    ALIGNED(const f32, 1, 28000, 16800);
+    ALIGNED(const f32, 2, 280, 16800);
+    ALIGNED(f32, 3, 16800, 16800);
     EACH_BLOCK(u32, 64, 4200);
     const i64 a1 = worker % 70;
     const i64 a0 = (worker / 70) % 60;

@@ -9,8 +9,8 @@ scan0_64x100<<<64, 64>>>
 */
 
 KERNEL(64) scan0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
-    ALIGNED(const f32, 0, 25600);
-    ALIGNED(f32, 1, 25600);
+    ALIGNED(const f32, 0, 25600, 25600);
+    ALIGNED(f32, 1, 25600, 25600);
     EACH_BLOCK(u32, 64, 64);
     const i32 a0 = worker % 64;
     const i32 own = THREAD / 1;
