@@ -33,9 +33,10 @@ from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Knobs, schedule_kernel, search
 from lamina.kernel.nested import nested
 from lamina.kernel.schedule import Nest, Plan, Schedule, apply, parse, to_text
+from lamina.kernel.tiles import FILL
 from lamina.kernel.verify import verify_nest
 from lamina.options import Options, current
-from lamina.rewrite import rewrite
+from lamina.rewrite import Rule, rewrite
 from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer, heap_of
 from lamina.runtime.buffer import Launch as GpuLaunch
@@ -45,6 +46,7 @@ from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.metal import MetalProgram
 from lamina.runtime.profile import checker, counter, passes, runs
 from lamina.simplify.algebra import SIMPLIFY
+from lamina.simplify.movement import columns_in_parts
 
 Code = CpuProgram | CudaProgram | MetalProgram
 
@@ -65,6 +67,7 @@ class Backend(NamedTuple):
     schedule: Callable[[Kernel, Options, Knobs], Schedule]
     print: Callable[..., tuple[str, tuple[GpuLaunch, ...]]]
     load: Callable[[str, Sequence[GpuLaunch], Options], Code]
+    rules: Sequence[Rule] = (*SIMPLIFY, columns_in_parts)
 
 
 class Planned(NamedTuple):
@@ -146,7 +149,8 @@ def _print(planned: Planned, options: Options) -> Planned:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("simplify", lambda sinks, options: rewrite(sinks, SIMPLIFY), "graph", "graph"),
+    Pass("simplify", lambda sinks, options: rewrite(sinks, backend(options).rules),
+         "graph", "graph"),
     Pass("lay_out",
          lambda sinks, options: lay_out(sinks) if backend(options).memory.tiles else sinks,
          "graph", "graph"),
@@ -173,10 +177,10 @@ CPU = Backend(
     lambda kernel, options, knobs:
         schedule_kernel(kernel, compiler.find(options).vector_bytes, knobs),
     lambda program, plans: (c.print_program(program, plans), ()),
-    lambda source, launches, options: CpuProgram(source, options),
+    lambda source, launches, options: CpuProgram(source, options), SIMPLIFY,
 )  # fmt: skip
 OF_GPUS = Memory(in_blocks=False, cost=32, run=gpu.RUN, pitch=128)
-CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested),
+CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested, fill=FILL),
                lambda kernel, options, knobs:
                    schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
                partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip

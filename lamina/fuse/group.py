@@ -36,6 +36,7 @@ REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
 FEW_PADS = 16  # copies of an element up to which its padding is tested wherever it is read
 FEW_STEPS = 256  # products in a sum up to which it is worth computing again
+LONG = 4096  # steps of a sum from which on its results are stored before they are used
 
 ALWAYS = frozenset({Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
@@ -57,6 +58,7 @@ class Memory(NamedTuple):
     in_blocks: bool = True  # chains of kernels run in blocks of rows
     tiles: bool = False  # products read neighbours, and know what pads them
     cost: int = 12  # of what a second user reads rather than computes again
+    fill: int = 0  # results of long products that fill all blocks; what updates fewer runs later
     run: int = 0  # keys that a block sorts; more are sorted byte by byte; 0: all of a row
     pitch: int = 0  # bytes; the rows of large scratch are multiples apart, see `_in_memory`
     nested: Callable[[Any], object] | None = None  # does a kernel gain by products inside sums?
@@ -362,7 +364,8 @@ def group_values(sinks: Sequence[Node], memory: Memory, kept: Set[Node]) -> list
     `kept` are inside of none."""
     users = users_of(sinks)
     inside = _inside(set(sinks), users, kept) if memory.nested else set()
-    chosen = choose_values(sinks, users, memory, inside)
+    first = _updating(users, memory.fill)
+    chosen = choose_values(sinks, users, memory, inside, first)
     alone = (one for node in users if node.op in ALONE for one in (node, *node.src))
     whole = {*sinks, *alone}
     values = {one: one.shape if one in whole else _in_memory(one, memory.pitch) for one in chosen}
@@ -384,7 +387,9 @@ def group_values(sinks: Sequence[Node], memory: Memory, kept: Set[Node]) -> list
         if len(candidates) > 1:  # nothing may stand between
             candidates -= set(toposort(one for group in needed for one in group.src))
         for group in sorted(candidates, key=by_number, reverse=True):
-            if len(group.written | written) <= MAX_WRITTEN and group.try_add(node, products):
+            apart = not (first.isdisjoint(group.written) or arrays <= {*group.members})
+            few = len(group.written | written) <= MAX_WRITTEN
+            if few and not apart and group.try_add(node, products):
                 break
         else:
             group = KernelGroup(node, values, len(groups))
@@ -401,12 +406,15 @@ def group_values(sinks: Sequence[Node], memory: Memory, kept: Set[Node]) -> list
 # Which values.
 
 
-def choose_values(sinks: Sequence[Node], users: Users, on: Memory, inside: Set[Node]) -> Regions:
+def choose_values(
+    sinks: Sequence[Node], users: Users, on: Memory, inside: Set[Node], first: Set[Node]
+) -> Regions:
     """The nodes that get a buffer if anything outside their kernel reads them, in order, each with
-    the nodes that computing it takes; none of those `inside` kernels."""
+    the nodes that computing it takes; none of those `inside` kernels. Sums that come `first` are
+    stored before they are used."""
     values = {node for node in users if node.op in ALWAYS}.union(sinks)
     values.update(node.src[0] for node in users if node.op in (Op.ARGSORT, Op.COPY))
-    ends, absorbed = _epilogues(users, values, on.in_blocks)
+    ends, absorbed = _epilogues(users, values, first, on.in_blocks)
     values = (values | ends) - (absorbed - set(sinks))
     values |= _repeated(users, values, on.tiles)
     values = (values | _shared(users, values, on.cost)) - inside
@@ -443,6 +451,23 @@ def _inside(sinks: Set[Node], users: Users, kept: Set[Node]) -> set[Node]:
     return found
 
 
+def _updating(users: Users, fill: int) -> set[Node]:
+    """Long sums of products that update several arrays of their size, with fewer results than
+    `fill`: to be stored first, as blocks without a tile of results have nothing to update."""
+    found = set[Node]()
+    for node in (one for one in users if one.op is Op.REDUCE and one.src[0].op is Op.MUL):
+        size, after = prod(node.shape), [node]
+        if size < fill and prod(node.src[0].shape) >= LONG * size:
+            for one in after:
+                after += (user for user in users[one]
+                          if user.op in POINTWISE - {Op.EXPAND} and user not in after)  # fmt: skip
+            others = {one for user in after for one in user.src}.difference(after)
+            arrays = (one for one in others if one.op not in (Op.CONST, Op.EXPAND))
+            if sum(prod(one.shape) == size for one in arrays) > 1:
+                found.add(node)
+    return found
+
+
 def users_of(sinks: Iterable[Node]) -> Users:
     """The nodes that have each node as an operand, for all that `sinks` need, operands first."""
     users: dict[Node, list[Node]] = {node: [] for node in toposort(sinks)}
@@ -452,16 +477,19 @@ def users_of(sinks: Iterable[Node]) -> Users:
     return users
 
 
-def _epilogues(users: Users, values: set[Node], plain: bool) -> tuple[set[Node], set[Node]]:
+def _epilogues(
+    users: Users, values: set[Node], first: Set[Node], plain: bool
+) -> tuple[set[Node], set[Node]]:
     """Where the kernel of each reduction or scan stores: at the end of the region that alone uses
-    it. If `plain`, only arithmetic with one element a row follows a scan, whose loop has no
-    vectors. And the reductions with a movement before that end, which need no buffer: they are
-    computed where the end is, at its axes."""
+    it, of those that come `first` at the end of their movement and casts. If `plain`, only
+    arithmetic with one element a row follows a scan, whose loop has no vectors. And the reductions
+    with a movement before that end, which need no buffer: they are computed where the end is, at
+    its axes."""
     position = {node: place for place, node in enumerate(users)}
     ends, absorbed = set(), set()
     for node in (one for one in values if one.op is Op.REDUCE):
         end, moved, last = node, False, _following(node, users, position)
-        while last is not None:
+        while last is not None and (node not in first or last.op in {*BIJECTIVE, Op.CAST}):
             moved |= last.op is Op.PERMUTE or squeezed(last.src[0].shape) != squeezed(last.shape)
             narrow = last.dtype is end.dtype if last.op in Group.MOVEMENT else resizes(last) <= 0
             if (last.op is not Op.RESHAPE or moved) and narrow:

@@ -87,7 +87,8 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
         _, inner = plan.split(beside[0], side * lanes)
         plan.bind(plan.tile(inner, lanes, "unroll"), "thread")
     least = WARP if across is not None or side == 1 else 1
-    again = needed_again(plan.kernel, {Op.LOAD}) or plan.kernel.of(Op.LOAD)
+    twice = needed_again(plan.kernel, {Op.LOAD})
+    again = twice or plan.kernel.of(Op.LOAD)
     wide = SHORT if side > 1 or points(plan.kernel.row_axes) < BLOCKS else 2 * WARP
     runs = not moves.serial_axes(plan.kernel).isdisjoint(shared)  # whose exchanges take long
     folds = WARP if runs else len(plan.kernel.of(Op.FOLD))
@@ -99,7 +100,11 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
         each = min(ACCESSES * folds * lanes, most)
         threads = max(1 << (-(-size // each) * side - 1).bit_length(), wide)
         if threads > min(HELD // each, 2 * LONGEST // min(side, 2)):
-            threads = LONGEST if runs or size <= LONGEST // side * most else 0
+            fits = [(LONGEST, most)]
+            if twice and kept and side == 1 and not runs:  # a block alone has more registers
+                fits = [(LONGEST, room // kept), (2 * LONGEST, 7 * room // (8 * kept))]
+            long = (one for one in fits if runs or size <= one[0] // side * one[1])
+            threads, most = next(long, (0, most))
         threads //= side
         if kept and 0 < threads * lanes < size:
             steps, axis = plan.split(axis, threads * lanes)

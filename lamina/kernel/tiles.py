@@ -27,6 +27,7 @@ RING = 1536  # lines of all tiles that a block has at a time, if there is room
 PART = 4  # a block writes, or reads, the partial sums of a tile in the time of so many steps
 JOIN = 1 << 17  # and finds those of other blocks in the time of a step of so many products
 UNITS = 132  # multiprocessors that share the tiles of a product
+FILL = UNITS * 128 * 256  # results that give each of them a large tile
 GROUP = 128  # the fewest rows that a block of nested folds has, and the most columns
 FEW = 24  # tiles that are worth sharing in float32, for which there are no tensor cores
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached

@@ -6,13 +6,14 @@ from math import gcd
 from lamina.dtypes import float32, int64
 from lamina.ir import build
 from lamina.ir.monoids import ADD, COMPLEX_MUL
-from lamina.ir.node import Node
-from lamina.ir.ops import Op, Reduce
+from lamina.ir.node import Node, behind
+from lamina.ir.ops import Group, Op, Reduce
 from lamina.rewrite import on
 from lamina.shape import prod
 
 LONG, PARTS = 1 << 17, 64  # elements worth reducing in parts, and the fewest parts
 LONGEST, MOST = 1 << 20, 512  # elements of one result from which on there may be more parts
+COLUMNS, LARGE = 1 << 13, 1 << 22  # columns that keep a GPU busy; elements worth parts there
 FEW, LONGEST_PART = 4, 1 << 10  # rows that running values count as at least; elements of a part
 DEEP, HELD = 1 << 13, 1 << 10  # products of a sum over several axes, and the fewest of a part
 
@@ -88,21 +89,39 @@ def scatter_into_float32(node: Node) -> Node | None:
 def reduce_in_parts(node: Node) -> Node | None:
     """Much reduced to little is reduced in parts, which can run in parallel, and then those; long
     products over several axes too, each part of which a cache holds."""
-    (monoid, axes, part), shape = node.arg, node.src[0].shape
-    first, src = axes[0], node.src
-    rest = prod([shape[axis] for axis in axes[1:]])
-    deep = src[0].op is Op.MUL and len(axes) > 2 and rest >= HELD and rest * shape[first] >= DEEP
+    (_, axes, _), shape, src = node.arg, node.src[0].shape, node.src[0]
+    first, rest = axes[0], prod([shape[axis] for axis in axes[1:]])
+    deep = src.op is Op.MUL and len(axes) > 2 and rest >= HELD and rest * shape[first] >= DEEP
     if prod(shape) < LONG or (prod(node.shape) >= PARTS and not deep):
         return None
-    if not deep and min(shape[first], rest) < PARTS:
-        many = prod(shape) >= LONGEST * prod(node.shape)
-        parts = gcd(shape[first], MOST if many else PARTS)
-        if parts < PARTS:
-            return None
-        split = (*shape[:first], parts, shape[first] // parts, *shape[first + 1 :])
-        src = tuple(build.reshape(x, split) for x in src)
-        axes = (first, *(axis + 1 for axis in axes))
-    inner = (Node(Op.REDUCE, src, Reduce(monoid, axes[1:], i)) for i in range(monoid.arity))
+    if deep or min(shape[first], rest) >= PARTS:
+        return _in_parts(node, shape[first])
+    many = prod(shape) >= LONGEST * prod(node.shape)
+    parts = gcd(shape[first], MOST if many else PARTS)
+    return _in_parts(node, parts) if parts >= PARTS else None
+
+
+@on(Op.REDUCE)
+def columns_in_parts(node: Node) -> Node | None:
+    """Long columns, fewer than keep a GPU busy, are reduced in parts; but of products that reuse
+    both factors, as blocks share the steps of these."""
+    axes, shape, few = node.arg.axes, node.src[0].shape, prod(node.shape)
+    if prod(shape) < max(few * COLUMNS, LARGE):
+        return None
+    parts = gcd(shape[axes[0]], 1 << (COLUMNS // few).bit_length())
+    rows = max(one for one, size in enumerate(shape) if size > 1) in axes
+    factors = node.src[0].src if node.src[0].op is Op.MUL else ()
+    read = [prod(behind(one, Group.MOVEMENT | {Op.CAST}).shape) for one in factors]
+    reused = read and max(read) < prod(shape)
+    return None if rows or reused or parts < 4 else _in_parts(node, parts)
+
+
+def _in_parts(node: Node, parts: int) -> Node:
+    """Reduce parts along the first of the axes of `node`, then those."""
+    (monoid, axes, part), shape, first = node.arg, node.src[0].shape, node.arg.axes[0]
+    split = (*shape[:first], parts, shape[first] // parts, *shape[first + 1 :])
+    src, rest = tuple(build.reshape(x, split) for x in node.src), tuple(one + 1 for one in axes)
+    inner = (Node(Op.REDUCE, src, Reduce(monoid, rest, i)) for i in range(monoid.arity))
     return Node(Op.REDUCE, tuple(inner), Reduce(monoid, (first,), part))
 
 

@@ -191,10 +191,39 @@ def test_much_is_reduced_to_little_in_parts_that_fill_a_gpu() -> None:
     assert launches(sum_along(0, (1 << 24,)))[0] == (512, 512)
 
 
+def product_of(m: int, k: int, n: int) -> Node:
+    """A product of two matrices of bfloat16, in float32."""
+    halves = (leaf(at, one, dtypes.bfloat16) for at, one in enumerate(((m, k, 1), (1, k, n))))
+    left, right = (build.expand(build.cast(one, dtypes.float32), (m, k, n)) for one in halves)
+    return build.reduce(ADD, [1], left * right)
+
+
+@pytest.mark.parametrize(
+    ("size", "arrays", "count"),
+    [
+        ((768, 16384, 3072), 3, 2),
+        ((768, 16384, 3072), 1, 1),  # read where the product is
+        ((768, 2048, 3072), 3, 1),  # a short product
+        ((768, 16384, 50304), 3, 1),  # tiles for all blocks
+    ],
+)
+def test_arrays_are_updated_after_a_long_product_of_few_tiles(
+    size: tuple[int, int, int], arrays: int, count: int
+) -> None:
+    sums = product_of(*size)
+    turned = build.permute(sums, (1, 0))
+    states = [leaf(2 + at, turned.shape, dtypes.float32) for at in range(arrays)]
+    moments = [one * 0.5 + turned * turned for one in states]
+    for updated in (moments, [*moments, moments[0] / (moments[-1] + 1.0)]):
+        names = [one.name for one in compiled(*updated).launches]
+        assert [name[:4] for name in names] == ["fold", "map1"][:count]
+
+
 @pytest.mark.parametrize(
     ("length", "threads", "each"),
-    [(1000, 256, 4), (4096, 256, 16), (5000, 512, 12), (9000, 512, 20)],
-)
+    [(1000, 256, 4), (4096, 256, 16), (5000, 512, 12), (9000, 512, 20), (30_000, 512, 60),
+     (50_000, 1024, 52)],
+)  # fmt: skip
 def test_rows_that_registers_hold_are_read_once(length: int, threads: int, each: int) -> None:
     rows = softmax(leaf(0, (64, length), dtypes.float32), 1)
     source = compiled(rows).text.partition(KERNELS)[2]
@@ -213,9 +242,15 @@ def test_rows_with_more_reductions_have_fewer_threads(rows: int, folds: int, thr
     assert launches(scaled) == [(rows, threads)]
 
 
-def test_sums_of_few_columns_have_more_blocks_that_run_at_once() -> None:
-    assert [launches(sum_along(0, (1 << 14, size)))[0][0] for size in (8192, 2304, 768)] \
-        == [256, 72, 96]  # fmt: skip
+@pytest.mark.parametrize(
+    ("length", "blocks"),
+    [(1 << 12, [256, 72, 96]), (1 << 14, [256, 288, 384])],  # of long columns, parts
+)
+def test_sums_of_few_columns_have_more_blocks_that_run_at_once(
+    length: int, blocks: list[int]
+) -> None:
+    sums = (sum_along(0, (length, size)) for size in (8192, 2304, 768))
+    assert [launches(one)[0][0] for one in sums] == blocks
 
 
 def test_masks_leave_several_neighbours_to_a_thread() -> None:
@@ -292,7 +327,7 @@ def test_the_lanes_of_a_warp_scatter_alike(columns: int, alike: bool) -> None:
 
 
 def test_longer_rows_are_read_again() -> None:
-    rows = softmax(leaf(0, (64, 50_000), dtypes.float32), 1)
+    rows = softmax(leaf(0, (64, 60_000), dtypes.float32), 1)
     assert compiled(rows).text.count("UNROLL for (i64") == 3
 
 

@@ -96,7 +96,7 @@ def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:
         for _ in range(length):
             y = y * x + x
         tracemalloc.start()
-        assert choose_values([y], users_of([y]), Memory(), set())
+        assert choose_values([y], users_of([y]), Memory(), set(), set())
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * 8 * peaks[0]

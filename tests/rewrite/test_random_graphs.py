@@ -9,14 +9,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lamina.dtypes import float32, int32
+from lamina.dtypes import float32, int32, int64
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.monoids import ADD, MAX, Monoid
+from lamina.ir.monoids import ADD, ARGMAX, MAX, Monoid
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op, Scatter
+from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.rewrite import Rule, on, rewrite
 from lamina.simplify.algebra import SIMPLIFY
+from lamina.simplify.movement import columns_in_parts
 from tests.generators import Style, leaf, random_graph
 from tests.ir.verifier import verify
 from tests.rewrite.agreement import same_values
@@ -148,3 +149,41 @@ def test_long_products_are_summed_in_parts(
     rng = np.random.default_rng(0)
     values = {one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (x, w)}
     assert same_values(*evaluate([before, after], values))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "wanted"),
+    [
+        ((16384, 768), (0,), [(1,), (0,)]),
+        ((16, 1024, 768), (0, 1), [(1,), (0,)]),
+        ((768, 16384), (1,), [(1,)]),  # rows, each of which a block has
+        ((16384, 8192), (0,), [(0,)]),  # enough columns
+        ((4096, 1024), (0,), [(0,)]),  # short ones
+        ((16383, 768), (0,), [(0,)]),  # of no parts
+    ],
+)
+def test_few_long_columns_are_reduced_in_parts(
+    shape: tuple[int, ...], axes: tuple[int, ...], wanted: list[tuple[int, ...]]
+) -> None:
+    before = build.reduce(ADD, axes, leaf(0, shape, float32))
+    (after,) = rewrite([before], (*SIMPLIFY, columns_in_parts))
+    assert [node.arg.axes for node in toposort([after]) if node.op is Op.REDUCE] == wanted
+
+
+def test_parts_of_columns_come_to_what_columns_do() -> None:
+    x, y = leaf(0, (65536, 64), float32), leaf(1, (65536, 1), float32)
+    place = build.expand(build.reshape(build.iota(65536, int64), (65536, 1)), x.shape)
+    before = [Node(Op.REDUCE, (x, place), Reduce(ARGMAX, (0,), part)) for part in range(2)]
+    before.append(build.reduce(ADD, [0], x * build.expand(y, x.shape)))
+    after = rewrite(before, (*SIMPLIFY, columns_in_parts))
+    assert sum(one.op is Op.REDUCE for one in toposort(after)) == 6
+    rng = np.random.default_rng(0)
+    values = {one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (x, y)}
+    assert all(map(same_values, evaluate(before, values), evaluate(after, values)))
+
+
+def test_products_that_reuse_both_factors_are_not_taken_in_parts() -> None:
+    x, y = leaf(0, (16384, 64, 1), float32), leaf(1, (16384, 1, 96), float32)
+    product = build.expand(x, (16384, 64, 96)) * build.expand(y, (16384, 64, 96))
+    before = build.reduce(ADD, [0], product)
+    assert rewrite([before], (*SIMPLIFY, columns_in_parts)) == [before]
