@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +166,15 @@ def test_limits_are_measured(tmp_path: Path) -> None:
         worker = fleet.worker("limit", 1)
         for kind in ("fma", "read", "copy"):
             assert 0.0 < worker.tell([kind, float(1 << 20)])["seconds"] < 1.0
+
+
+def test_limits_move_no_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some processors write lines of zeros quicker than what programs write."""
+    monkeypatch.setattr(sys, "argv", ["limits", "1", str(tmp_path)])
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    try:
+        limits = importlib.import_module("bench.programs.limits")
+    except CompilerNotFoundError as error:
+        pytest.skip(str(error))
+    for block in limits.memory(1 << 12):
+        assert 0 not in ctypes.string_at(block, 1 << 12)
