@@ -214,7 +214,7 @@ def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
 def unstack(x: Data, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along `axis`, which vanishes."""
     along = normalize_axis("unstack", axis, x.ndim)
-    return tuple(squeeze(one, along) for one in split(x, 1, axis=along))
+    return tuple(squeeze(one, along) for one in split(x, [1] * x.shape[along], axis=along))
 
 
 def split(x: Data, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
@@ -222,7 +222,7 @@ def split(x: Data, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, .
     along = normalize_axis("split", axis, x.ndim)
     size = x.shape[along]
     if not hasattr(sizes, "__iter__"):
-        sizes = [min(sizes, size - start) for start in range(0, size, sizes or -1)]  # none of 0
+        sizes = [min(sizes, size - at) for at in range(0, max(size, 1), sizes or -1)]  # none of 0
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise ShapeError(f"split: {tuple(sizes)} does not add up to axis {along} of {x.shape}")
     ends = list(itertools.accumulate(sizes, initial=0))

@@ -87,6 +87,11 @@ def test_pieces() -> None:
     assert [one.shape for one in t.split([1, 4])] == [(1, 2), (4, 2)]
     assert [one.shape for one in t.chunk(3)] == [(2, 2), (2, 2), (1, 2)]
     assert [one.tolist() for one in lm.unstack(t, axis=1)] == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
+    empty = lm.zeros((0, 2))  # of which there is one piece, so that they can be joined
+    assert [[one.shape for one in found] for found in (empty.split(2), empty.chunk(3))] == [
+        [(0, 2)], [(0, 2)]
+    ]  # fmt: skip
+    assert lm.unstack(empty) == ()
     assert t.shrink([(1, 3), None]).tolist() == [[2, 3], [4, 5]]
     assert t.pad((1, 0)).tolist()[0] == [0, 0, 1]
     assert t.pad([(-1, -3), (0, 0)]).tolist() == [[2, 3]]
