@@ -142,7 +142,8 @@ def _copy(nbytes: float) -> Step:
     """Moves so many bytes, half of them read and half written."""
     import torch
 
-    sources = [torch.zeros(int(nbytes) // 2, dtype=torch.uint8, device="cuda") for _ in range(SETS)]
+    bytes_of = functools.partial(torch.randint, 256, dtype=torch.uint8, device="cuda")
+    sources = [bytes_of((int(nbytes) // 2,)) for _ in range(SETS)]
     target = torch.empty_like(sources[0])
     return _rotating(target.copy_, [[one] for one in sources])
 
