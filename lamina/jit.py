@@ -24,7 +24,7 @@ from weakref import ref
 
 from lamina import random
 from lamina.errors import CompilerNotFoundError, JitError
-from lamina.ir.node import Node, toposort
+from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
@@ -39,7 +39,7 @@ from lamina.tensor.differentiate import map_tree
 __all__ = ["jit"]
 
 _kind = attrgetter("node.shape", "node.dtype", "device", "_requires_grad")  # of a tensor
-_kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "grad")
+_kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "_grad")
 
 
 class jit:  # noqa: N801  a decorator, written as a function's name
@@ -169,31 +169,11 @@ def _stand_in(like: Tensor) -> Tensor:
     return tensor
 
 
-class _Handle:
-    """A tensor as it was before the trace."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.state = tensor.node, tensor.grad, tensor.assigned, tensor.target
-        self.node, self.grad, *_ = self.state
-        self.home = memory.stored(tensor.node)
-
-    def separate(self, leaves: set[Node]) -> None:
-        """Be an input of its own, unless that ends a history: tensors in one memory may part."""
-        is_leaf = self.node.op is Op.DETACH or self.tensor.requires_grad
-        below = toposort(() if is_leaf else [self.node])
-        if self.home and leaves.isdisjoint(below):
-            old = self.home.arg.storage
-            buffer = Buffer.wrap(old.pointer, old.nbytes, old.device, old)
-            self.home = memory.buffer_node(buffer, self.home.shape, self.home.dtype)
-            self.tensor.node = self.home
-
-
 def _compile(
     function: Callable[..., Any], arguments: Any, found: dict[int, Tensor], options: Options
 ) -> _Program:
     """Trace until everything that `function` captures or assigns has memory of its own."""
-    memory.realize(*found.values(), *(one for one in memory.live_tensors() if one.assigned))
+    memory.realize(*found.values(), *memory.assigned())
     device = next((one.device for one in found.values()), options.device)
     for _ in range(8):  # each may leave behind what the next one captures
         trace = _Trace(found, device)
@@ -213,57 +193,58 @@ class _Trace:
             if one.grad is not None:
                 self.stand_ins[name].grad = self.stand_ins[id(one.grad)]
         self.key = _stand_in(random.key(0, device))
-        self.known = [_Handle(one) for one in memory.live_tensors()]  # the stand-ins too
+        # The memory of each tensor, the stand-ins too, and of each value, as an input of its own.
+        self.homes: dict[Tensor, Any] = {}
+        self.values: dict[Node, Any] = {}
+        owners: dict[Node, Tensor] = {}
+        for one in memory.live_tensors():
+            home = memory.stored(one.node)
+            if home and owners.setdefault(home, one) is not one:  # tensors in one memory may part
+                home = memory.buffer_node(_Traced(0, one.device), home.shape, home.dtype)
+            self.homes[one] = home
+            self.values.setdefault(one.node, home)
         self.storages = [one.node.arg.storage for one in (*self.stand_ins.values(), self.key)]
         self.result: Any = None
-        # Whose, or the number of an argument; and which of the results.
-        self.grads: list[tuple[_Handle | int, int | None]] = []
+        # Whose, or the number of an argument; the one before; and which of the results.
+        self.grads: list[tuple[Tensor | int, Tensor | None, int | None]] = []
         self.sinks: list[Node] = []  # of the results, then of what was assigned
         self.inputs: dict[Buffer, int] = {}  # of the sinks, and their numbers
 
     def run(self, function: Callable[..., Any], arguments: Any) -> list[Tensor]:
         """Trace; returns the tensors that have no memory yet and need it, or nothing."""
         args, kwargs = map_tree(lambda one: self.stand_ins.get(id(one), one), arguments, object)
-        owners: dict[Node | None, _Handle] = {}
-        leaves = {one.node for one in self.known if one.tensor.requires_grad}
-        try:
-            for handle in self.known:
-                if owners.setdefault(handle.home, handle) is not handle:
-                    handle.separate(leaves)
-            before = [(one.tensor, one.tensor.node) for one in self.known]
-            nodes = {one.node for one in (*self.stand_ins.values(), self.key)}
-            with memory.during(memory.stand_ins, nodes), random.using(self.key):
-                result = function(*args, **kwargs)
-            for one, node in before:
-                if one.node is not node and not one.assigned:  # by an item assignment
-                    new, one.node = Tensor.of(one.node, one.device), node
-                    one.assign(new)
-            return self._gather(result)
-        finally:
-            for handle in self.known:
-                one = handle.tensor
-                one.node, one.grad, one.assigned, one.target = handle.state
+        before: dict[Tensor, tuple[Any, ...]] = {}
+        nodes = {one.node for one in (*self.stand_ins.values(), self.key)}
+        memory.traced.update(nodes)
+        with memory.during(memory.changed, before):
+            try:
+                with memory.during(memory.stand_ins, nodes), random.using(self.key):
+                    result = function(*args, **kwargs)
+                known = {one: before[one] for one in self.homes if one in before}
+                return self._gather(result, known)
+            finally:
+                for one, state in before.items():
+                    one.node, one._grad, one.assigned, one.target = state
 
-    def _gather(self, result: Any) -> list[Tensor]:
+    def _gather(self, result: Any, changed: dict[Tensor, tuple[Any, ...]]) -> list[Tensor]:
         places: dict[Tensor, int] = {}
         self.result = map_tree(lambda one: _Place(places.setdefault(one, len(places))), result)
         numbers = {one: number for number, one in enumerate(self.stand_ins.values())}
-        for handle in self.known:
-            grad = handle.tensor.grad
-            if grad is not handle.grad:
+        for one, (_, old, *_) in changed.items():
+            if (grad := one.grad) is not old:
                 place = None if grad is None else places.setdefault(grad, len(places))
-                self.grads.append((numbers.get(handle.tensor, handle), place))
-        written = [one.tensor for one in self.known if one.tensor.assigned]
+                self.grads.append((numbers.get(one, one), old, place))
+        written = [one for one, (node, *_) in changed.items() if one.node is not node]
         nodes = [one.node for one in (*places, *written)]
-        missing = [one for one in written if one.target is None]
+        missing = [one for one in written if self.homes[one] is None]
         computed = memory.pending(nodes)
         missing += [
-            one.tensor for one in self.known
-            if computed.get(one.node, one) is None and not memory.is_everywhere(one.node)
+            one for one, home in self.homes.items() if home is None
+            and computed.get(one.node, one) is None and not memory.is_everywhere(one.node)
         ]  # fmt: skip
         if not missing:
-            targets = [memory.numbered(one.target, self.inputs) for one in written if one.target]
-            values = memory.cut(nodes, self.inputs)
+            targets = [memory.numbered(self.homes[one], self.inputs) for one in written]
+            values = memory.cut(nodes, self.inputs, homes=self.values)
             new = zip(targets, values[len(places) :], strict=True)
             self.sinks = [*values[: len(places)], *(Node(Op.ASSIGN, pair) for pair in new)]
         return missing
@@ -291,10 +272,14 @@ class _Program:
         self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
         numbers = trace.inputs
         owners: dict[Buffer, Tensor | None] = dict.fromkeys(trace.storages)
-        for one in trace.known:
-            home = one.home or memory.stored(one.node)
+        self.twins: list[tuple[Tensor, Tensor]] = []  # one of them is read, until they part
+        for one, own in trace.homes.items():
+            home = own or memory.stored(one.node)
             if home is not None and home.arg.storage in numbers:
-                owners.setdefault(home.arg.storage, one.tensor)
+                owners.setdefault(home.arg.storage, one)
+            first = trace.values.get(one.node, own)
+            if first not in (None, own) and (other := owners.get(first.arg.storage)) is not None:
+                self.twins.append((one, other))
         self.draws = trace.storages[-1] in numbers
         self.states = [(one, _kind(one)) for one in owners.values() if one is not None]
         written = {one.src[0].arg.storage for one in sinks if one.op is Op.ASSIGN}
@@ -310,9 +295,10 @@ class _Program:
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
-        owners = [one for one, _ in self.grads if isinstance(one, _Handle)]
-        grads = all((one.tensor.grad is None) is (one.grad is None) for one in owners)
-        return grads and all(_kind(tensor) == kind for tensor, kind in self.states)
+        owners = [(one, old) for one, old, _ in self.grads if isinstance(one, Tensor)]
+        grads = all((one.grad is None) is (old is None) for one, old in owners)
+        same = grads and all(one.node is other.node for one, other in self.twins)
+        return same and all(_kind(tensor) == kind for tensor, kind in self.states)
 
     def call(self, tensors: Sequence[Tensor]) -> Any:
         inputs = self.inputs.copy()
@@ -329,15 +315,15 @@ class _Program:
         buffers = self.run(self.compiled, inputs, self.options)
         nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
         values = [Tensor.of(nodes[number], self.device) for number in self.results]
-        for owner, which in self.grads:
+        for one, old, which in self.grads:
             grad = None if which is None else values[which]
-            if isinstance(owner, int):
-                tensors[owner].grad = grad
-            elif grad is None or owner.grad is None:
-                owner.tensor.grad = grad
+            if isinstance(one, int):
+                tensors[one].grad = grad
+            elif grad is None or old is None:
+                one.grad = grad
             else:  # what the program reads stays the object that it reads
-                owner.grad.rebind(grad)
-                owner.tensor.grad = owner.grad
+                old.rebind(grad)
+                one.grad = old
         if type(self.result) is _Place:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, _Place)

@@ -42,7 +42,7 @@ class _Entry(ref["Node"]):
 
 def _forget(entry: _Entry, table: dict[Key, ref[Node]] = _table) -> None:
     if table.get(entry.key) is entry:
-        del table[entry.key]
+        table.pop(entry.key, None)  # unless another thread did
 
 
 class _Draft:

@@ -25,7 +25,7 @@ from lamina.nn.state import filled
 from lamina.tensor.core import Tensor, as_tensor, leaf
 from lamina.tensor.elementwise import clip, exp, log, maximum, minimum, sqrt, where
 from lamina.tensor.movement import stack
-from lamina.tensor.realize import called, hole, live_tensors, realize, rebuilt, stand_ins, stored
+from lamina.tensor.realize import assigned, called, hole, realize, rebuilt, stand_ins, stored
 from lamina.tensor.reduction import norm
 
 __all__ = [
@@ -115,7 +115,7 @@ class Optimizer:
         self._advance([None if one is None else leaf(one.node, one.device) for one in given])
         given, gradients, gradient = [], None, None  # the run would store whatever is still held
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
-        realize(*(one for one in live_tensors() if one.assigned))
+        realize(*assigned())
         self.count += 1
 
     def _advance(self, given: Sequence[Tensor | None]) -> None:

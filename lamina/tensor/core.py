@@ -7,7 +7,9 @@ from contextlib import suppress
 from functools import cache, partial, reduce, wraps
 from html import escape
 from inspect import signature
+from operator import attrgetter
 from reprlib import Repr
+from threading import get_ident
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar, cast
 from weakref import ref
 
@@ -36,15 +38,15 @@ class Tensor:
     Two tensors never share a changing value: `assign` and item assignment rebind this handle only.
     """
 
-    __slots__ = ("__weakref__", "_requires_grad", "assigned", "device", "grad", "node", "target")
+    __slots__ = ("__weakref__", "_grad", "_requires_grad", "assigned", "device", "node", "target")
 
     __array_ufunc__ = None  # NumPy's operators leave tensors to ours
 
     node: Node  # what computes the value
     device: str
-    grad: Tensor | None
+    _grad: Tensor | None
     _requires_grad: bool
-    assigned: bool  # the value is new since the last realisation, without history
+    assigned: int  # the thread that gave it a new value since the last realisation, or 0
     target: Node | None  # the BUFFER that the new value is written to
 
     def __new__(
@@ -69,20 +71,10 @@ class Tensor:
         """A handle to a graph node."""
         self = object.__new__(cls)
         self.node, self.device = node, device
-        self.grad = self.target = None
-        self._requires_grad = self.assigned = False
+        self._grad = self.target = None
+        self._requires_grad, self.assigned = False, 0
         memory.live[ref(self, memory.live.pop)] = None
         return self
-
-    @property
-    def shape(self) -> Shape:
-        """The size of each axis."""
-        return self.node.shape
-
-    @property
-    def dtype(self) -> DType:
-        """The element type."""
-        return self.node.dtype
 
     @property
     def ndim(self) -> int:
@@ -99,18 +91,23 @@ class Tensor:
         """Bytes of the elements."""
         return self.size * self.dtype.itemsize
 
-    @property
-    def requires_grad(self) -> bool:
-        """Whether `backward` fills `grad`."""
-        return self._requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
+    def _require(self, value: bool) -> None:
         if value and not self.dtype.is_float:
             raise DTypeError(f"requires_grad: {self.dtype.name} has no derivative; use a float")
         if value and self.node.op is not Op.BUFFER:
+            memory.change(self)
             self.node = memory.leaf(self.node, self.device)
         self._requires_grad = bool(value)
+
+    def _set_grad(self, value: Tensor | None) -> None:
+        memory.change(self)
+        self._grad = value
+
+    # Read at the speed of C.
+    shape: Shape = cast(Any, property(attrgetter("node.shape"), doc="The size of each axis."))
+    dtype: DType = cast(Any, property(attrgetter("node.dtype"), doc="The element type."))
+    grad = property(attrgetter("_grad"), _set_grad, doc="The derivative that `backward` adds to.")
+    requires_grad = property(attrgetter("_requires_grad"), _require, doc="Is `grad` to be filled?")
 
     def is_realized(self) -> bool:
         """Whether the value is in memory."""
@@ -226,17 +223,16 @@ class Tensor:
         new = build.cast(as_tensor(value, self).to(self.device).node, self.dtype)
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")
+        memory.change(self)
         if not self.assigned:
             self.target = memory.stored(self.node)
-            self.assigned = True
-        self.node = build.expand(new, self.shape)
+        self.node, self.assigned = build.expand(new, self.shape), get_ident()
         return self
 
     def rebind(self, other: Tensor) -> None:
         """Make this handle name the value of `other`."""
-        self.node = other.node
-        self.assigned = False
-        self.target = None
+        memory.change(self)
+        self.node, self.assigned, self.target = other.node, 0, None
 
     __hash__ = object.__hash__
 

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary, ref
+from weakref import WeakSet, WeakValueDictionary, ref
 
 from lamina.dtypes import DType
 from lamina.errors import GradientError, JitError
@@ -40,6 +41,9 @@ _BUFFER = Op.BUFFER  # members of an enumeration are slow to look up
 # While this thread traces or differentiates a function, the stand-ins of the traced one: what
 # depends on them has no value yet, and no assignment runs.
 stand_ins: ContextVar[Set[Node] | None] = ContextVar("stand_ins", default=None)
+traced = WeakSet[Node]()  # those of all threads; what a traced function left behind has no value
+# The tensors that the traced function changed, with what they were before.
+changed: ContextVar[dict[Tensor, tuple[Any, ...]] | None] = ContextVar("changed", default=None)
 
 
 @contextmanager
@@ -70,6 +74,18 @@ first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 Nodes = Sequence[Node | None]
 # Graphs over holes that were built before, and the numbers of those.
 _known: Callable[[Hashable], list[Any]] = lru_cache(1024)(lambda key: [])
+
+
+def change(tensor: Tensor) -> None:
+    """Note what `tensor` is, before it changes, for a trace that this thread is in."""
+    if (states := changed.get()) is not None:
+        states.setdefault(tensor, (tensor.node, tensor.grad, tensor.assigned, tensor.target))
+
+
+def assigned() -> list[Tensor]:
+    """The tensors whose assignments are this thread's to carry out. To other threads these are
+    values like others: who assigns may be building on memory that would be overwritten."""
+    return [one for one in live_tensors() if one.assigned == get_ident()]
 
 
 def live_tensors() -> list[Tensor]:
@@ -176,15 +192,16 @@ def stretch(node: Node) -> Node | None:
 
 
 def cut(
-    sinks: Sequence[Node], inputs: dict[Buffer, int], written: Container[Node] | None = None
-) -> list[Node]:
+    sinks: Sequence[Node], inputs: dict[Buffer, int], written: Container[Node] | None = None,
+    homes: dict[Node, Node] | None = None,
+) -> list[Node]:  # fmt: skip
     """`sinks` with every computed node replaced by its BUFFER, `numbered`, and no DETACH; raises
     GradientError where the value of a BUFFER is lost. Of others than those `written`, if given, a
-    `stretch` is an input as well: then no program knows where it begins."""
+    `stretch` is an input as well: then no program knows where it begins. `homes`: other BUFFERs."""
     done: dict[Node, Node] = {}
     for node, place in pending(sinks).items():
         if place is not None:
-            done[node] = numbered(place, inputs)
+            done[node] = numbered((homes or {}).get(node) or place, inputs)
         elif written is not None and (part := stretch(node)) and stored(node.src[0]) not in written:
             done[node] = Node(Op.RESHAPE, (numbered(part, inputs),), node.shape)
         elif node.op not in (_BUFFER, Op.DETACH):
@@ -206,7 +223,8 @@ def realize(*tensors: Tensor) -> None:
         waiting = list(first.values())
         first.clear()
         realize(*waiting)
-    batch = {tensor: None for tensor in tensors if tensor.assigned or stored(tensor.node) is None}
+    own = get_ident()
+    batch = {one: None for one in tensors if one.assigned == own or stored(one.node) is None}
     if batch and (traced := stand_ins.get()):  # what does not depend on these
         written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
         readers = _readers(batch, written.union(traced))
@@ -220,15 +238,15 @@ def realize(*tensors: Tensor) -> None:
 
 def _protect(batch: dict[Tensor, None]) -> None:
     """Extend `batch` by every tensor whose value the batch's assignments would change."""
-    everyone = live_tensors() if any(one.target for one in batch) else []
+    everyone, own = live_tensors() if any(map(_target, batch)) else [], get_ident()
     places = {one: stored(one.node) for one in everyone}
-    held = {place for one, place in places.items() if not one.assigned}
+    held = {one.target or place for one, place in places.items() if one.assigned != own}
     handled: set[Node | None] = {None}  # what is in other memory stays
     while targets := _claim_targets(batch, held) - handled:
         handled |= targets
         suspects = (one for one in everyone if one.target or places[one] in handled)
         others = [one for one in suspects if one not in batch]
-        readers = _readers(others, targets)
+        readers = _readers(others, targets).difference(_readers(others if traced else (), traced))
         for tensor in others:
             if tensor.target in targets:
                 tensor.target = None
@@ -236,7 +254,7 @@ def _protect(batch: dict[Tensor, None]) -> None:
                 batch[tensor] = None
 
 
-def _readers(tensors: Iterable[Tensor], targets: Set[Node | None]) -> set[Node]:
+def _readers(tensors: Iterable[Tensor], targets: Set[Any]) -> set[Node]:
     """What `tensors` are computed from that is in the BUFFER nodes `targets` or reads them."""
     readers: set[Node] = set()
     for node, place in pending(tensor.node for tensor in tensors).items():
@@ -250,8 +268,8 @@ def _claim_targets(batch: Iterable[Tensor], held: Set[Node | None]) -> set[Node]
     another's to write, none."""
     claimed: set[Node] = set()
     for tensor in batch:
-        target = tensor.target
-        if target in claimed or target in held or (target and target.arg.storage.exported):
+        target = _target(tensor)
+        if target and (target in claimed or target in held or target.arg.storage.exported):
             tensor.target = None
         elif target:
             claimed.add(target)
@@ -263,29 +281,36 @@ def _run(batch: list[Tensor], device: str) -> None:
     from lamina.pipeline import execute  # the compiler loads when it is first needed
 
     inputs: dict[Buffer, int] = {}
-    targets = {one.target: numbered(one.target, inputs) for one in batch if one.target is not None}
-    values = cut([tensor.node for tensor in batch], inputs, targets)
-    sinks = [_sink(*pair, targets) for pair in zip(batch, values, strict=True)]
+    written = {place: one for one in batch if (place := _target(one))}
+    targets = {place: numbered(place, inputs) for place in written}
+    nodes, sinks, own = [one.node for one in batch], list[Node | None](), get_ident()
+    for tensor, value in zip(batch, cut(nodes, inputs, targets), strict=True):
+        is_there = value.op is _BUFFER and value not in targets.values() and tensor.assigned != own
+        kept, place = None if is_there else value, _target(tensor)
+        sinks.append(Node(Op.ASSIGN, (targets[place], value)) if place else kept)
     distinct = list(dict.fromkeys(filter(None, sinks)))
     program = distinct if device == "interp" else split_complex(tuple(distinct))
     buffers = execute(program, list(inputs), device) if program else []
+    lost = [one for one in list(_places) if _places.get(one) in targets] if targets else []
+    while lost:  # what was there is stored nowhere; no reference stays, which would outlive it
+        _places.pop(lost.pop(), None)
+    for place, tensor in written.items():  # a new leaf over the same memory
+        old = place.arg.storage
+        old.overwritten, owner = True, old if old.owner is None else old.owner
+        fresh = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
+        tensor.node = buffer_node(fresh, tensor.shape, tensor.dtype)
+        tensor.assigned, tensor.target = 0, None
     results = dict(zip(distinct, buffers, strict=True))
-    if targets:  # what was stored there is stored nowhere
-        lost = [one for one, place in list(_places.items()) if place in targets]
-        while lost:  # and no reference stays, which would outlive its entry
-            _places.pop(lost.pop(), None)
-        for target in targets:
-            target.arg.storage.overwritten = True
-    for tensor, value, sink in zip(batch, values, sinks, strict=True):
-        _file(tensor, value, None if sink is None else results[sink])
+    for tensor, node, sink in zip(batch, nodes, sinks, strict=True):
+        if sink is None:  # below nothing but DETACH
+            _place(node, *filter(None, pending([node]).values()))
+        elif sink.op is not Op.ASSIGN:
+            _file(tensor, node, results[sink])
 
 
-def _sink(tensor: Tensor, value: Node, targets: dict[Node, Node]) -> Node | None:
-    """What to execute for `tensor`; None when a BUFFER that stays already holds the value."""
-    if tensor.target is not None:
-        return Node(Op.ASSIGN, (targets[tensor.target], value))
-    stays = value.op is Op.BUFFER and value not in targets.values() and not tensor.assigned
-    return None if stays else value
+def _target(tensor: Tensor) -> Node | None:
+    """The BUFFER that this thread is to write the new value of `tensor` to."""
+    return tensor.target if tensor.assigned == get_ident() else None
 
 
 def is_everywhere(node: Node) -> bool:
@@ -296,23 +321,15 @@ def is_everywhere(node: Node) -> bool:
     return first.op is not Op.BUFFER and all(one.op is not Op.BUFFER for one in toposort([node]))
 
 
-def _file(tensor: Tensor, value: Node, buffer: Buffer | None) -> None:
-    """Note where `tensor` is stored now; an assigned one becomes a new leaf without history."""
-    if buffer is None:  # below nothing but DETACH
-        (place,) = filter(None, pending([tensor.node]).values())
-        _place(tensor.node, place)
-    elif tensor.target is not None:
-        # A new leaf over the same memory, whose old content is gone.
-        owner = buffer if buffer.owner is None else buffer.owner
-        fresh = Buffer.wrap(buffer.pointer, buffer.nbytes, buffer.device, owner)
-        tensor.node = buffer_node(fresh, tensor.shape, tensor.dtype)
-    else:
-        place = buffer_node(buffer, value.shape, value.dtype)
-        if tensor.assigned or is_everywhere(tensor.node):
-            tensor.node = leaf(place, tensor.device)
-        _place(tensor.node, place)
-    tensor.assigned = False
-    tensor.target = None
+def _file(tensor: Tensor, node: Node, buffer: Buffer) -> None:
+    """Note where the value `node` of `tensor` is stored now; what this thread assigned becomes a
+    new leaf without history."""
+    place, mine = buffer_node(buffer, node.shape, node.dtype), tensor.assigned == get_ident()
+    if tensor.node is node and (mine or is_everywhere(node)):
+        node = tensor.node = leaf(place, tensor.device)
+    if mine:
+        tensor.assigned, tensor.target = 0, None
+    _place(node, place)
 
 
 def upload(array: Any, dtype: Any, device: str) -> Node:
@@ -326,11 +343,11 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
 
 def memory_of(tensor: Tensor) -> Buffer:
     """The buffer that holds `tensor`, computed when necessary."""
-    place = None if tensor.assigned else stored(tensor.node)
+    place = None if tensor.assigned == get_ident() else stored(tensor.node)
     if place is None:
         realize(tensor)
         place = stored(tensor.node)
-    if place is None or tensor.assigned:
+    if place is None or tensor.assigned == get_ident():
         raise not_yet()
     buffer: Buffer = place.arg.storage
     return buffer

@@ -1,0 +1,171 @@
+"""Effects belong to the thread, the trace and the moment that they were asked for in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import nn
+
+PATIENCE = 60.0  # seconds
+
+
+def filled(value: float, **settings: Any) -> lm.Tensor:
+    return lm.Tensor(np.full((2, 2), value, np.float32), **settings).realize()
+
+
+def during(trace: Callable[[Callable[[], None]], Any], main: Callable[[], Any]) -> Any:
+    """What `trace` returns, whose argument it calls in another thread to let `main` run here."""
+    inside, done = Event(), Event()
+
+    def pause() -> None:
+        inside.set()
+        assert done.wait(PATIENCE)
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(trace, pause)
+        assert inside.wait(PATIENCE)
+        try:
+            main()
+        finally:
+            done.set()
+        return found.result(PATIENCE)
+
+
+def test_another_thread_trains_while_a_function_is_traced() -> None:
+    state, weight, frozen = filled(1.0), filled(1.0, requires_grad=True), filled(1.0)
+    shared = weight.detach()
+    optimizer = nn.optim.SGD([weight], lr=0.5)
+    runs = []
+
+    def trace(pause: Callable[[], None]) -> lm.Tensor:
+        @lm.jit
+        def function(x: lm.Tensor) -> lm.Tensor:
+            state.assign(state + x)
+            if not runs:
+                pause()
+            runs.append(1)
+            return state.sum()
+
+        function(lm.ones((2, 2)))
+        return function(lm.ones((2, 2)))
+
+    def train() -> None:
+        (weight * 3.0).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        (weight * 5.0).sum().backward()
+        frozen.assign(frozen + 1.0)
+
+    assert during(trace, train).item() == 12.0
+    assert len(runs) == 1
+    assert weight.tolist() == [[-0.5, -0.5], [-0.5, -0.5]]
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [[5.0, 5.0], [5.0, 5.0]]
+    assert shared.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert frozen.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert state.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+
+
+def test_functions_are_traced_in_two_threads() -> None:
+    barrier = Barrier(2, timeout=PATIENCE)
+
+    def trace(value: float) -> list[Any]:
+        weight = filled(value, requires_grad=True)
+        optimizer = nn.optim.Adam([weight], lr=0.5)
+        first: list[int] = []
+
+        @lm.jit
+        def step(x: lm.Tensor) -> lm.Tensor:
+            loss = (weight * x).sum()
+            loss.backward()
+            if not first:
+                barrier.wait()
+            optimizer.step()
+            optimizer.zero_grad()
+            if not first:
+                barrier.wait()
+            first.append(1)
+            return loss
+
+        losses = [step(lm.ones((2, 2))).item() for _ in range(3)]
+        assert len(first) == 1
+        return [losses, weight.numpy().round(4).tolist()]
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(trace, (4.0, 8.0)))
+    for value, (losses, weight) in zip((4.0, 8.0), found, strict=True):
+        np.testing.assert_allclose(losses, [4 * value - 2.0 * step for step in range(3)], rtol=1e-5)
+        np.testing.assert_allclose(weight, np.full((2, 2), value - 1.5), rtol=1e-5)
+
+
+def test_an_assignment_is_carried_out_by_the_thread_that_made_it() -> None:
+    state = filled(1.0)
+    old = state.detach()
+    state.assign(state + 1.0)
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            assert pool.submit(state.tolist).result(PATIENCE) == [[2.0, 2.0], [2.0, 2.0]]
+        assert not state.is_realized()
+        state.assign(state + 1.0)
+        pool.submit(lambda: state.assign(state * 2.0)).result(PATIENCE)
+        nn.optim.SGD([filled(1.0, requires_grad=True)]).step([filled(1.0)])
+        assert pool.submit(state.tolist).result(PATIENCE) == [[6.0, 6.0], [6.0, 6.0]]
+    assert state.tolist() == [[6.0, 6.0], [6.0, 6.0]]
+    assert old.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_what_a_traced_function_leaves_behind_stops_no_later_call() -> None:
+    weight, left = filled(1.0), []
+
+    @lm.jit
+    def halve(x: lm.Tensor) -> lm.Tensor:
+        left.append((weight * x).sum())
+        weight.assign(weight * 0.5)
+        return weight.sum()
+
+    assert [halve(filled(2.0)).item() for _ in range(3)] == [2.0, 1.0, 0.5]
+    weight.assign(weight * 4.0)
+    assert weight.realize().tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    with pytest.raises((lm.errors.JitError, lm.errors.GradientError)):
+        left[0].item()
+
+
+def test_tensors_of_one_value_may_part() -> None:
+    first = lm.Tensor(np.arange(3.0))
+    second = lm.Tensor(first)
+    runs = []
+
+    @lm.jit
+    def function(x: lm.Tensor) -> lm.Tensor:
+        runs.append(1)
+        return second + x
+
+    assert [function(lm.zeros((3,))).tolist() for _ in range(2)] == [[0.0, 1.0, 2.0]] * 2
+    assert len(runs) == 1
+    first.assign(first + 1.0)
+    assert function(lm.zeros((3,))).tolist() == [0.0, 1.0, 2.0]
+    second.assign(second + 2.0)
+    assert [function(lm.zeros((3,))).tolist() for _ in range(2)] == [[2.0, 3.0, 4.0]] * 2
+    assert len(runs) == 2
+    assert first.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_items_and_then_the_whole_are_assigned() -> None:
+    def update(x: lm.Tensor) -> lm.Tensor:
+        state[0] = x
+        state.assign(state * 2.0)
+        return state + 0.0
+
+    found = []
+    for function in (update, lm.jit(update)):
+        state = lm.Tensor(np.zeros(3)).realize()
+        found.append([function(lm.Tensor(value)).tolist() for value in (1.0, 2.0, 3.0)])
+        found.append([state.tolist()])
+    assert found[:2] == found[2:] == [[[2.0, 0, 0], [4.0, 0, 0], [6.0, 0, 0]], [[6.0, 0, 0]]]
