@@ -306,10 +306,13 @@ class RMSprop(Optimizer):
         return self._next("momentum", index, self.momentum, update) if self.momentum else update
 
 
-def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, ord: float = 2.0) -> Tensor:
+def clip_grad_norm(
+    parameters: Iterable[Tensor] | Tensor, max_norm: float, ord: float = 2.0
+) -> Tensor:
     """Scale the gradients down so that their norm, taken together, is at most `max_norm`.
 
     Returns the norm before, float32 of shape (). Parameters without a gradient are ignored."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else parameters
     given = [(one, one.grad) for one in parameters if one.grad is not None]
     if not given:
         return Tensor(0.0)
@@ -321,8 +324,8 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, ord: float = 2
     return total
 
 
-def clip_grad_value(parameters: Iterable[Tensor], limit: float) -> None:
+def clip_grad_value(parameters: Iterable[Tensor] | Tensor, limit: float) -> None:
     """Bring every element of the gradients into [-limit, limit]."""
-    for one in parameters:
+    for one in [parameters] if isinstance(parameters, Tensor) else parameters:
         if one.grad is not None:
             one.grad = clip(one.grad, -limit, limit)

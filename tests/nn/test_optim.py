@@ -320,6 +320,15 @@ def test_gradients_are_clipped_by_value() -> None:
     np.testing.assert_array_equal(parameter.grad.numpy(), [-0.5, 0.25, 0.5])
 
 
+def test_gradients_of_one_parameter_are_clipped() -> None:
+    parameter = Tensor([[1.0, 2.0]], requires_grad=True)
+    parameter.grad = Tensor([[-3.0, 4.0]])
+    assert optim.clip_grad_norm(parameter, 0.5).item() == pytest.approx(5.0)
+    np.testing.assert_allclose(parameter.grad.numpy(), [[-0.3, 0.4]], rtol=1e-5)
+    optim.clip_grad_value(parameter, 0.35)
+    np.testing.assert_allclose(parameter.grad.numpy(), [[-0.3, 0.35]], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
