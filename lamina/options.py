@@ -6,6 +6,7 @@ Only this file reads the environment.
 import contextlib
 import os
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -46,34 +47,39 @@ def from_environment() -> Options:
     return Options(**{field.name: _read(field.name, field.default) for field in fields(Options)})
 
 
-_current = from_environment()
+_process = from_environment()
+_block: ContextVar[Options | None] = ContextVar("_block", default=None)  # of `using`
 
 
 def current() -> Options:
-    return _current
+    return _block.get() or _process
 
 
 def set_options(**changes: Any) -> None:
-    """Change options for the rest of the process. Raises ArgumentError for what is none of them."""
-    global _current
+    """Change options for the rest of the process, in a `using` block for the rest of that. Raises
+    ArgumentError for what is none of them."""
+    global _process
     kinds = {field.name: type(field.default) for field in fields(Options)}
     for name, value in changes.items():
         if not isinstance(value, kinds.get(name, ())) or (type(value) is int and value < 0):
             known = ", ".join(f"{one}: {kind.__name__}" for one, kind in kinds.items())
             raise ArgumentError(f"options: {name}={value!r} is none of {known}; counts start at 0")
-    _current = replace(_current, **changes)
+    new = replace(current(), **changes)
+    if _block.get():
+        _block.set(new)
+    else:
+        _process = new
 
 
 @contextlib.contextmanager
 def using(**changes: Any) -> Iterator[Options]:
-    """Change options for the length of a block: ``with using(device="interp"): ...``"""
-    global _current
-    before = _current
-    set_options(**changes)
+    """Change options for the length of a block, in this thread: ``with using(tf32=True): ...``"""
+    token = _block.set(current())
     try:
-        yield _current
+        set_options(**changes)
+        yield current()
     finally:
-        _current = before
+        _block.reset(token)
 
 
 def cache_folder(options: Options) -> Path:

@@ -40,8 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A disk cache that starts empty and is shared by the whole run, children included."""
     folder = tmp_path_factory.mktemp("lamina-cache")
-    with pytest.MonkeyPatch.context() as patch, options.using(cache_dir=str(folder)):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAMINA_CACHE_DIR", str(folder))
+        options.set_options(cache_dir=str(folder))  # of all threads
         yield folder
 
 

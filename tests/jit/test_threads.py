@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import nn
+from lamina import nn, options
 
 PATIENCE = 60.0  # seconds
 
@@ -169,3 +169,26 @@ def test_items_and_then_the_whole_are_assigned() -> None:
         found.append([function(lm.Tensor(value)).tolist() for value in (1.0, 2.0, 3.0)])
         found.append([state.tolist()])
     assert found[:2] == found[2:] == [[[2.0, 0, 0], [4.0, 0, 0], [6.0, 0, 0]], [[6.0, 0, 0]]]
+
+
+def test_options_of_a_block_are_those_of_its_thread() -> None:
+    inside, left = Event(), Event()
+
+    def block() -> int:
+        with options.using(threads=1):
+            inside.set()
+            assert left.wait(PATIENCE)
+            return options.current().threads
+
+    before = options.current()
+    with ThreadPoolExecutor(1) as pool:
+        with options.using(threads=2):
+            found = pool.submit(block)
+            assert inside.wait(PATIENCE)
+            assert options.current().threads == 2
+            options.set_options(threads=3)
+            assert options.current().threads == 3
+        assert options.current() is before
+        left.set()
+        assert found.result(PATIENCE) == 1
+    assert options.current() is before
