@@ -63,7 +63,7 @@ class Linear:
 
 def _linear(x: Tensor, weight: Tensor, bias: Maybe) -> Tensor:
     if not x.ndim or x.shape[-1] != weight.shape[1]:
-        raise ShapeError(f"Linear: x {x.shape} and weight {weight.shape}: their last sizes differ")
+        raise ShapeError(f"Linear: x {x.shape} and weight {weight.shape}: last axes must be alike")
     result: Tensor = x @ weight.T
     return result if bias is None else result + bias
 
@@ -142,7 +142,7 @@ class _Convolution:
         what, pair = type(self).__name__, (out_channels, in_channels)
         rows, columns = pair[::-1] if self._adjoint else pair
         if groups < 1 or rows % groups or columns % groups:
-            raise ShapeError(f"{what}: {rows} and {columns} channels in {groups} groups")
+            raise ShapeError(f"{what}: {groups} groups do not divide {rows} and {columns} channels")
         kernel = per_axis(what, "kernel_size", kernel_size, self._rank)
         shape = (rows, columns // groups, *kernel)
         self.weight, self.bias = _weights(shape, out_channels, bias, dtype, device)

@@ -245,7 +245,7 @@ def test_sequential_is_an_argument_as_other_layers_are() -> None:
     ("make", "text"),
     [
         (lambda: nn.Linear(3, 4)(lm.zeros((2, 5))), r"Linear: x \(2, 5\) and weight \(4, 3\)"),
-        (lambda: nn.Conv2d(3, 4, 3, groups=2), "4 and 3 channels in 2 groups"),
+        (lambda: nn.Conv2d(3, 4, 3, groups=2), "2 groups do not divide 4 and 3 channels"),
         (lambda: nn.Conv2d(3, 4, (3, 3, 3)), "2 are needed"),
         (lambda: nn.GroupNorm(4, 6), "6 channels in 4 groups"),
         (lambda: nn.MultiheadAttention(6, 4), "6 features in 4 heads"),
