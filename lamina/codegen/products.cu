@@ -700,6 +700,8 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
     const auto release_but = [&](u32 last) {
         _Pragma("unroll 1") for (; held > last; held--) release();
     };
+    // A tile of so many steps keeps the first group from ending the next one before the second group
+    // has paused in this one: it would find no tile in the ring.
     const bool apart = role == COMPUTES && threads == 256 && here >= depth;
     const auto ends = [&] {
         if (!turns) wait();

@@ -103,8 +103,8 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
             fits = [(LONGEST, most)]
             if twice and kept and side == 1 and not runs:  # a block alone has more registers
                 fits = [(LONGEST, room // kept), (2 * LONGEST, 7 * room // (8 * kept))]
-            long = (one for one in fits if runs or size <= one[0] // side * one[1])
-            threads, most = next(long, (0, most))
+            enough = (one for one in fits if runs or size <= one[0] // side * one[1])
+            threads, most = next(enough, (0, most))
         threads //= side
         if kept and 0 < threads * lanes < size:
             steps, axis = plan.split(axis, threads * lanes)

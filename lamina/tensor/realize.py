@@ -85,7 +85,7 @@ def change(tensor: Tensor) -> None:
 def assigned() -> list[Tensor]:
     """The tensors whose assignments are this thread's to carry out. To other threads these are
     values like others: who assigns may be building on memory that would be overwritten."""
-    return [one for one in live_tensors() if one.assigned == get_ident()]
+    return [one for one in live_tensors() if one.assigned and one.assigned == get_ident()]
 
 
 def live_tensors() -> list[Tensor]:
@@ -225,9 +225,9 @@ def realize(*tensors: Tensor) -> None:
         realize(*waiting)
     own = get_ident()
     batch = {one: None for one in tensors if one.assigned == own or stored(one.node) is None}
-    if batch and (traced := stand_ins.get()):  # what does not depend on these
+    if batch and (own_traced := stand_ins.get()):  # what does not depend on these
         written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
-        readers = _readers(batch, written.union(traced))
+        readers = _readers(batch, written.union(own_traced))
         batch = {one: None for one in batch if not (one.assigned or one.node in readers)}
     if not batch:
         return
