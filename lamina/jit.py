@@ -17,7 +17,9 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, cast
 from weakref import ref
@@ -69,10 +71,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         return jit, (self.function,)  # programs belong to the tensors that they captured
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        options = current()
-        if memory.stand_ins.get() is not None:
-            return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
-        if self._quick and not (kwargs or runs):
+        options, outer = current(), memory.stand_ins.get()
+        if self._quick and outer is None and not (kwargs or runs):
             try:  # what short programs wait for: of tensors alone, each given once
                 known, call = self._quick[len({*args}), *map(_kind_and_grad, args)]
             except (AttributeError, LookupError, TypeError):
@@ -80,29 +80,27 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             if known is options:
                 return call(args)
         found: dict[int, Tensor] = {}
-        parts = [options, _signature(kwargs, found) if kwargs else ()]
-        for value in args:  # a loop, because this is what other calls wait for
-            parts.append(_signature(value, found))
-        key, tensors = tuple(parts), list(found.values())
-        program = self._programs.get(key)
+        given = _signature(kwargs, found) if kwargs else ()
+        key = options, given, *map(_signature, args, repeat(found))  # other calls wait for this
+        tensors = list(found.values())
+        program = self._programs.get(key) if outer is None else None
         if program is not None and program.is_pure:
             if program.quick and not kwargs and [*map(id, args)] == [*map(id, tensors)]:
                 self._quick[len(args), *map(_kind_and_grad, args)] = options, program.quick
             return program.call(tensors)
-        with self._lock:
-            program = self._programs.get(key)
-            try:
+        where = (one.device for one in tensors)
+        if program is not None or (outer is None and "interp" not in (options.device, *where)):
+            with suppress(CompilerNotFoundError), self._lock:  # the function itself says why
+                program = self._programs.get(key)
                 if program is None or not program.fits():
-                    if "interp" in (options.device, *(one.device for one in tensors)):
-                        return self.function(*args, **kwargs)
                     self._explain(args, kwargs, options)
                     for lost in filter(_is_lost, list(self._programs)):
                         del self._programs[lost]
                     program = _compile(self.function, (args, kwargs), found, options)
                     self._programs[key] = program
-            except CompilerNotFoundError:
-                return self.function(*args, **kwargs)  # says why, or runs in the interpreter
-            return program.call(tensors)
+                return program.call(tensors)
+        args, kwargs = map_tree(lambda one: found.get(id(one), one), (args, kwargs), object)
+        return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
 
     def _explain(self, args: Any, kwargs: Any, options: Options) -> None:
         """Say why a program is compiled."""

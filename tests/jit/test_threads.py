@@ -192,3 +192,32 @@ def test_options_of_a_block_are_those_of_its_thread() -> None:
         left.set()
         assert found.result(PATIENCE) == 1
     assert options.current() is before
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_arrays_are_tensors_wherever_a_function_runs(traced: bool) -> None:
+    double = lm.jit(lambda x: x * 2)
+    function = lm.jit(lambda y: double(np.ones(3)) + y) if traced else double
+    for device in ("cpu", "interp"):
+        with options.using(device=device):
+            found = function(np.ones(3))
+        assert isinstance(found, lm.Tensor)
+        assert found.device == device
+        assert found.tolist() == [3.0 if traced else 2.0] * 3
+
+
+def test_functions_that_are_not_compiled_run_beside_each_other() -> None:
+    both = Barrier(2)
+
+    @lm.jit
+    def function(x: lm.Tensor) -> lm.Tensor:
+        both.wait(PATIENCE)
+        return x + 1
+
+    def call() -> float:
+        with options.using(device="interp"):
+            found: float = function(lm.Tensor(1.0)).item()
+            return found
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [one.result() for one in [pool.submit(call), pool.submit(call)]] == [2, 2]
