@@ -15,9 +15,7 @@ from lamina.tensor.core import Tensor, as_tensor, common_device
 __all__ = ["grad", "gradient", "value_and_grad"]
 
 
-def gradient(
-    y: Tensor, wrt: Tensor | Sequence[Tensor], seed: Tensor | None = None
-) -> list[Tensor]:
+def gradient(y: Tensor, wrt: Tensor | Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
     """The derivative of y for each tensor of `wrt`, or for the only one, in its shape; zeros where
     y ignores it. y is a single value, unless `seed` weighs its elements."""
     wrt = [wrt] if isinstance(wrt, Tensor) else wrt

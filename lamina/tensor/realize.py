@@ -6,6 +6,7 @@ the node to a BUFFER node. At execution the graph is cut at the nodes of that ta
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary, ref
 
 from lamina.dtypes import DType
-from lamina.errors import GradientError, JitError
+from lamina.errors import GradientError, JitError, LaminaError
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import ALIGNMENT, HOST_DEVICES, Buffer
+from lamina.runtime.profile import counter
 from lamina.shape import Shape, prod
 from lamina.tensor.complex_parts import split_complex
 
@@ -229,8 +231,6 @@ def realize(*tensors: Tensor) -> None:
         written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
         readers = _readers(batch, written.union(own_traced))
         batch = {one: None for one in batch if not (one.assigned or one.node in readers)}
-    if not batch:
-        return
     _protect(batch)
     for device in dict.fromkeys(tensor.device for tensor in batch):
         _run([tensor for tensor in batch if tensor.device == device], device)
@@ -290,16 +290,20 @@ def _run(batch: list[Tensor], device: str) -> None:
         sinks.append(Node(Op.ASSIGN, (targets[place], value)) if place else kept)
     distinct = list(dict.fromkeys(filter(None, sinks)))
     program = distinct if device == "interp" else split_complex(tuple(distinct))
-    buffers = execute(program, list(inputs), device) if program else []
-    lost = [one for one in list(_places) if _places.get(one) in targets] if targets else []
-    while lost:  # what was there is stored nowhere; no reference stays, which would outlive it
-        _places.pop(lost.pop(), None)
-    for place, tensor in written.items():  # a new leaf over the same memory
-        old = place.arg.storage
-        old.overwritten, owner = True, old if old.owner is None else old.owner
-        fresh = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
-        tensor.node = buffer_node(fresh, tensor.shape, tensor.dtype)
-        tensor.assigned, tensor.target = 0, None
+    ran, buffers = counter.kernels, list[Buffer]()
+    try:
+        buffers = execute(program, list(inputs), device) if program else []
+    finally:  # what a handler of signals raises may come after the program wrote
+        if buffers or (counter.kernels > ran and not isinstance(sys.exception(), LaminaError)):
+            lost = [one for one in list(_places) if _places.get(one) in targets] if targets else []
+            while lost:  # what was there is stored nowhere; no reference stays to outlive it
+                _places.pop(lost.pop(), None)
+            for place, tensor in written.items():  # a new leaf over the same memory
+                old = place.arg.storage
+                old.overwritten, owner = True, old if old.owner is None else old.owner
+                fresh = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
+                tensor.node = buffer_node(fresh, tensor.shape, tensor.dtype)
+                tensor.assigned, tensor.target = 0, None
     results = dict(zip(distinct, buffers, strict=True))
     for tensor, node, sink in zip(batch, nodes, sinks, strict=True):
         if sink is None:  # below nothing but DETACH

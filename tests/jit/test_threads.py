@@ -12,6 +12,7 @@ import pytest
 
 import lamina as lm
 from lamina import nn, options
+from lamina.runtime.cpu import CpuProgram
 
 PATIENCE = 60.0  # seconds
 
@@ -192,6 +193,26 @@ def test_options_of_a_block_are_those_of_its_thread() -> None:
         left.set()
         assert found.result(PATIENCE) == 1
     assert options.current() is before
+
+
+def test_what_was_written_before_an_interrupt_is_not_written_again(
+    on_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, other = filled(1.0), filled(1.0)
+    state.assign(state + other)
+
+    def interrupted(self: CpuProgram, *arguments: Any) -> None:
+        run(self, *arguments)
+        raise KeyboardInterrupt
+
+    run = CpuProgram.run
+    with monkeypatch.context() as patch:
+        patch.setattr(CpuProgram, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            state.realize()
+    assert state.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    state.assign(state + other)
+    assert state.tolist() == [[3.0, 3.0], [3.0, 3.0]]
 
 
 @pytest.mark.parametrize("traced", [False, True])
