@@ -9,11 +9,13 @@ import hashlib
 import importlib.util
 import os
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lamina.errors import ArgumentError, LaminaError
 from lamina.options import cache_folder, current
+from lamina.runtime.cache import replacing
 from lamina.tensor.core import Tensor
 
 __all__ = ["DataError", "Split", "digits", "mnist"]
@@ -37,17 +39,12 @@ MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
-MNIST = {  # bytes and SHA-256 of each file, whose name is that at every mirror
-    "train-images-idx3-ubyte.gz":
-        (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-    "train-labels-idx1-ubyte.gz":
-        (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
-    "t10k-images-idx3-ubyte.gz":
-        (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-    "t10k-labels-idx1-ubyte.gz":
-        (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
-}  # fmt: skip
-_CHUNK = 1 << 16
+MNIST = {  # the SHA-256 of each file, whose name is that at every mirror
+    "train-images-idx3": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
 _TIMEOUT_SECONDS = 30.0
 
 
@@ -75,13 +72,13 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Split:
     return Split(*map(Tensor, (images[~test], labels[~test], images[test], labels[test])))
 
 
-def mnist(folder: str | os.PathLike[str] | None = None, progress: bool = True) -> Split:
-    """70,000 handwritten digits of 28 x 28 pixels, 10,000 of them for the test, in `folder` (the
-    user's cache folder by default); an interrupted download goes on where it stopped.
+def mnist(folder: str | os.PathLike[str] | None = None) -> Split:
+    """70,000 handwritten digits of 28 x 28 pixels, 10,000 of them for the test: 11 MB, in `folder`
+    (the user's cache folder by default). Raises DataError when no mirror has them.
     Source: LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document
     recognition"."""
     place = cache_folder(current()) / "datasets" / "mnist" if folder is None else Path(folder)
-    files = (_fetched(place / name, *whole, progress) for name, whole in MNIST.items())
+    files = (_fetched(place / f"{name}-ubyte.gz", sha256) for name, sha256 in MNIST.items())
     return Split(*(Tensor(_read_idx(file)) for file in files))
 
 
@@ -97,42 +94,25 @@ def _read_idx(path: Path) -> Any:
     return values.astype("int64") if rank == 1 else (values[:, None] / 255.0).astype("float32")
 
 
-def _fetched(path: Path, size: int, sha256: str, progress: bool) -> Path:
+def _fetched(path: Path, sha256: str) -> Path:
     """The checked file at `path`, downloaded when it is not there."""
     if _is_file(path, sha256):
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    part, problems = path.with_name(f"{path.name}.part"), []
+    problems = []
     for mirror in MNIST_MIRRORS:
         try:
-            _download(mirror + path.name, part, size, sha256, progress)
-            return part.replace(path)
-        except OSError as error:
+            with urllib.request.urlopen(mirror + path.name, timeout=_TIMEOUT_SECONDS) as answer:
+                content = answer.read()
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise OSError("the checksum differs")
+            with replacing(path) as file:
+                file.write(content)
+            return path
+        except (OSError, HTTPException) as error:
             problems.append(f"{mirror}: {getattr(error, 'reason', error)}")
     place = f"connect, or put the file into {path.parent}"
     raise DataError(f"{path.name}: {'; '.join(problems)}; {place}")
-
-
-def _download(url: str, part: Path, size: int, sha256: str, progress: bool) -> None:
-    """Append what `part` lacks; a server that ignores ranges starts it afresh."""
-    from rich.console import Console
-    from rich.progress import wrap_file
-
-    have = part.stat().st_size if part.exists() else 0
-    headers = {"Range": f"bytes={have}-"} if 0 < have < size else {}
-    request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
-        have = have if answer.status == 206 else 0
-        bar = wrap_file(answer, size - have, description=part.stem, disable=not progress,
-                        console=Console(stderr=True))  # fmt: skip
-        with bar as reader, open(part, "ab" if have else "wb") as file:
-            while have <= size and (chunk := reader.read(_CHUNK)):
-                have += file.write(chunk)
-    if have != size:
-        raise OSError(f"it has {size:,} bytes, and the connection ended after {have:,}")
-    if not _is_file(part, sha256):
-        part.unlink()
-        raise OSError("the checksum differs")
 
 
 def _is_file(path: Path, sha256: str) -> bool:
