@@ -63,11 +63,6 @@ def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def take(x: Node, index: Node, axis: int) -> Node:
-    """The elements of `x` at `index` along `axis`."""
-    return Node(Op.GATHER, (x, index), axis)
-
-
 def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
     """Zeros of `shape` with each element of `x` added at `index` along `axis`."""
     source = cast(x, accumulator(x.dtype))
@@ -191,17 +186,17 @@ def _overwrite(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contr
     kept = Node(Op.SCATTER, (g, index, update.lift(0.0)), z.arg)
     order = build.places(index.shape, axis)
     last = Node(Op.SCATTER, (build.full(z.shape, -1, int64), index, order), z.arg)
-    won = take(last, index, axis).eq(order)
-    return kept, None, select(won, take(g, index, axis), update.lift(0.0))
+    won = Node(Op.GATHER, (last, index), axis).eq(order)
+    return kept, None, select(won, Node(Op.GATHER, (g, index), axis), update.lift(0.0))
 
 
 def _scatter_extreme(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
     """g split evenly among the base and the updates that equal the result at that place."""
     axis, exact = z.arg.axis, accumulator(z.dtype)
-    in_base, in_update = base.eq(z), update.eq(take(z, index, axis))
+    in_base, in_update = base.eq(z), update.eq(Node(Op.GATHER, (z, index), axis))
     counted = (cast(in_base, exact), index, cast(in_update, exact))
     share = cast(cast(g, exact) / Node(Op.SCATTER, counted, Scatter(axis, ADD)), g.dtype)
-    shared = select(in_update, take(share, index, axis), update.lift(0.0))
+    shared = select(in_update, Node(Op.GATHER, (share, index), axis), update.lift(0.0))
     return select(in_base, share, base.lift(0.0)), None, shared
 
 
@@ -222,7 +217,7 @@ MOVES: dict[Op, Rule] = {
     Op.SHRINK: _shrink,
     Op.SHEAR: _shear,
     Op.GATHER: lambda g, z, x, index: (put(g, index, x.shape, z.arg), None),
-    Op.SCATTER: lambda g, z, base, index, x: (g, None, take(g, index, z.arg.axis)),
+    Op.SCATTER: lambda g, z, base, index, x: (g, None, Node(Op.GATHER, (g, index), z.arg.axis)),
 }
 VJP: dict[Op, Rule] = MOVES | {
     Op.NEG: lambda g, z, x: (-g,),

@@ -18,8 +18,8 @@ from lamina.tensor.spatial import pad_spatial, resized
 __all__ = [
     "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",
     "expand_dims", "flatten", "flip", "matrix_transpose", "moveaxis", "pad", "permute",
-    "permute_dims", "repeat", "reshape", "roll", "shrink", "split", "squeeze", "stack", "tile",
-    "transpose", "unsqueeze", "unstack",
+    "permute_dims", "repeat", "reshape", "roll", "split", "squeeze", "stack", "tile", "transpose",
+    "unsqueeze", "unstack",
 ]  # fmt: skip
 
 
@@ -156,16 +156,6 @@ def pad(x: Data, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scal
         raise ShapeError(f"pad: {given} cuts more than {x.shape} has")
     before, after = ([pair[end] for pair in pairs] for end in (0, 1))
     return Tensor.of(pad_spatial(x.node, before, after, value), x.device)
-
-
-def shrink(x: Data, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
-    """The box ``start:stop`` of each axis; None keeps an axis."""
-    if len(bounds) != x.ndim:
-        raise ShapeError(f"shrink: {len(bounds)} bounds for {x.shape}")
-    pairs = [(0, n) if pair is None else pair for pair, n in zip(bounds, x.shape, strict=True)]
-    if any(not 0 <= start <= stop <= n for (start, stop), n in zip(pairs, x.shape, strict=True)):
-        raise ShapeError(f"shrink: {pairs} is no box in {x.shape}")
-    return Tensor.of(build.sliced(x.node, [range(*pair) for pair in pairs]), x.device)
 
 
 def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:

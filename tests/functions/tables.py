@@ -78,11 +78,6 @@ def products(shape: Shape, draw: Draw) -> list[Shape]:
     return [left, right]
 
 
-def span(x: Any, draw: Draw) -> list[tuple[int, int]]:
-    """Bounds within every axis."""
-    return [tuple(sorted(int(one) for one in draw.integers(0, size + 1, 2))) for size in x.shape]  # type: ignore[misc]
-
-
 def by_index(x: Any, draw: Draw) -> tuple[Any, int]:
     """Indices that `x` has along an axis, in another order and number; and the axis."""
     axis = axis_of(x, draw)
@@ -204,8 +199,6 @@ MOVEMENT: dict[str, Row] = {
                    squeezable),
     "pad": Row(lambda r, t: lm.pad(t, pairs(t, r), 1),
                lambda r, a: np.pad(a, pairs(a, r), constant_values=1) if a.ndim else a, any_shape),
-    "shrink": Row(lambda r, t: lm.shrink(t, span(t, r)),
-                  lambda r, a: a[tuple(slice(*one) for one in span(a, r))], any_shape),
     "concat": Row(lambda r, t, u: lm.concat([t, u, t], axis=axis_of(t, r)),
                   lambda r, a, b: np.concatenate([a, b, a], axis_of(a, r)), equal_pair),
     "stack": Row(lambda r, t, u: lm.stack([t, u], axis=place(t, r)),

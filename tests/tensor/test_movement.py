@@ -92,7 +92,6 @@ def test_pieces() -> None:
         [(0, 2)], [(0, 2)]
     ]  # fmt: skip
     assert lm.unstack(empty) == ()
-    assert t.shrink([(1, 3), None]).tolist() == [[2, 3], [4, 5]]
     assert t.pad((1, 0)).tolist()[0] == [0, 0, 1]
     assert t.pad([(-1, -3), (0, 0)]).tolist() == [[2, 3]]
     with pytest.raises(ShapeError, match="split"):
@@ -103,9 +102,7 @@ def test_sizes_that_make_no_sense() -> None:
     t = lm.ones((2, 3))
     for refused in (
         lambda: t.split(0), lambda: t.chunk(0), lambda: t.repeat(-1, axis=0),
-        lambda: t.tile((-1,)), lambda: t.shrink([(0, 5), None]),
-        lambda: t.shrink([(2, 1), None]), lambda: t.split((2, -1, 2), 1),
-        lambda: t[:0].reshape(-1, 0),
+        lambda: t.tile((-1,)), lambda: t.split((2, -1, 2), 1), lambda: t[:0].reshape(-1, 0),
     ):  # fmt: skip
         with pytest.raises(ShapeError):
             refused()
