@@ -205,6 +205,7 @@ class _Trace:
         self.result: Any = None
         # Whose, or the number of an argument; the one before; and which of the results.
         self.grads: list[tuple[Tensor | int, Tensor | None, int | None]] = []
+        self.alike: list[tuple[Tensor, Tensor | None]] = []  # whose gradient must be there, or not
         self.sinks: list[Node] = []  # of the results, then of what was assigned
         self.inputs: dict[Buffer, int] = {}  # of the sinks, and their numbers
 
@@ -222,16 +223,17 @@ class _Trace:
                 return self._gather(result, known)
             finally:
                 for one, state in before.items():
-                    one.node, one._grad, one.assigned, one.target = state
+                    one.node, one._grad, one.assigned, one.target, _ = state
 
     def _gather(self, result: Any, changed: dict[Tensor, tuple[Any, ...]]) -> list[Tensor]:
         places: dict[Tensor, int] = {}
         self.result = map_tree(lambda one: _Place(places.setdefault(one, len(places))), result)
         numbers = {one: number for number, one in enumerate(self.stand_ins.values())}
-        for one, (_, old, *_) in changed.items():
-            if (grad := one.grad) is not old:
+        for one, (_, old, *_, forgets) in changed.items():
+            if (grad := one._grad) is not old or forgets:
                 place = None if grad is None else places.setdefault(grad, len(places))
-                self.grads.append((numbers.get(one, one), old, place))
+                self.grads.append((numbers.get(one, one), None if forgets else old, place))
+                self.alike += [] if forgets or one in numbers else [(one, old)]
         written = [one for one, (node, *_) in changed.items() if one.node is not node]
         nodes = [one.node for one in (*places, *written)]
         missing = [one for one in written if self.homes[one] is None]
@@ -264,7 +266,7 @@ class _Program:
         self.options = replace(options, device=self.device)
         self.compiled = pipeline.compile_sinks(split_complex(tuple(sinks)), self.options)
         self.run = pipeline.run_compiled
-        self.result, self.grads = trace.result, trace.grads
+        self.result, self.grads, self.alike = trace.result, trace.grads, trace.alike
         results = [one for one in trace.sinks if one.op is not Op.ASSIGN]
         self.results = [sinks.index(one) for one in results]
         self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
@@ -293,8 +295,7 @@ class _Program:
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
-        owners = [(one, old) for one, old, _ in self.grads if isinstance(one, Tensor)]
-        grads = all((one.grad is None) is (old is None) for one, old in owners)
+        grads = all((one.grad is None) is (old is None) for one, old in self.alike)
         same = grads and all(one.node is other.node for one, other in self.twins)
         return same and all(_kind(tensor) == kind for tensor, kind in self.states)
 

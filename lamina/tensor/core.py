@@ -99,14 +99,20 @@ class Tensor:
             self.node = memory.leaf(self.node, self.device)
         self._requires_grad = bool(value)
 
-    def _set_grad(self, value: Tensor | None) -> None:
-        memory.change(self)
+    @property
+    def grad(self) -> Tensor | None:
+        """The derivative that `backward` adds to."""
+        memory.change(self)  # whoever asks may depend on it
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        memory.change(self, forgets=value is None)
         self._grad = value
 
     # Read at the speed of C.
     shape: Shape = cast(Any, property(attrgetter("node.shape"), doc="The size of each axis."))
     dtype: DType = cast(Any, property(attrgetter("node.dtype"), doc="The element type."))
-    grad = property(attrgetter("_grad"), _set_grad, doc="The derivative that `backward` adds to.")
     requires_grad = property(attrgetter("_requires_grad"), _require, doc="Is `grad` to be filled?")
 
     def is_realized(self) -> bool:

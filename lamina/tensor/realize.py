@@ -78,10 +78,12 @@ Nodes = Sequence[Node | None]
 _known: Callable[[Hashable], list[Any]] = lru_cache(1024)(lambda key: [])
 
 
-def change(tensor: Tensor) -> None:
-    """Note what `tensor` is, before it changes, for a trace that this thread is in."""
+def change(tensor: Tensor, forgets: bool = False) -> None:
+    """Note what `tensor` is, before it changes, for a trace that this thread is in; and whether the
+    first that this does is to forget its gradient, whatever that is."""
     if (states := changed.get()) is not None:
-        states.setdefault(tensor, (tensor.node, tensor.grad, tensor.assigned, tensor.target))
+        now = tensor.node, tensor._grad, tensor.assigned, tensor.target
+        states.setdefault(tensor, (*now, forgets))
 
 
 def assigned() -> list[Tensor]:

@@ -241,6 +241,37 @@ def test_derivatives_left_behind_accumulate() -> None:
     assert weight.grad.tolist() == [1.0, 2.0]  # type: ignore[attr-defined]
 
 
+def test_what_was_forgotten_unseen_is_no_part_of_a_signature() -> None:
+    weight, traces = lm.ones((2,), requires_grad=True).realize(), list[str]()
+
+    @lm.jit
+    def slope(x: lm.Tensor, name: str) -> lm.Tensor:
+        traces.append(name)
+        seen = name == "asks" and weight.grad is not None
+        weight.grad = None
+        (weight * weight * x).sum().backward()
+        if name == "drops":
+            weight.grad = None
+        return x + float(seen)
+
+    for name in ("keeps", "drops"):
+        for count, there in enumerate((False, True, False, True, True), 1):
+            weight.grad = lm.full((2,), 7.0) if there else None
+            before = weight.grad
+            assert slope(lm.full((2,), float(count)), name).tolist() == [count] * 2
+            if name == "drops":
+                assert weight.grad is None
+            else:
+                assert weight.grad is not None
+                assert weight.grad.tolist() == [2.0 * count] * 2
+            assert before is None or before.tolist() == [7.0] * 2  # whoever has it keeps it
+    assert traces == ["keeps", "drops"]
+    for there in (False, True, True, False):  # here it decides what is computed
+        weight.grad = lm.ones((2,)) if there else None
+        assert slope(lm.zeros((2,)), "asks").tolist() == [float(there)] * 2
+    assert traces[2:] == ["asks"] * 3
+
+
 def test_derivatives_by_arguments_fill_their_grad() -> None:
     @lm.jit
     def backward(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
