@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lamina.dtypes import DType
 from lamina.errors import FormatError
-from lamina.tensor.core import Tensor
+from lamina.tensor.core import Tensor, as_tensor
 from lamina.tensor.realize import first
 
 __all__ = ["eval", "load_state_dict", "parameters", "state_dict", "train"]
@@ -30,13 +30,13 @@ def parameters(obj: Any) -> list[Tensor]:
     return list(dict.fromkeys(one for one in state_dict(obj).values() if one.requires_grad))
 
 
-def load_state_dict(obj: Any, state: Mapping[str, Tensor], strict: bool = True) -> None:
-    """Give the tensors of `obj` the values of `state` with the same names.
+def load_state_dict(obj: Any, state: Mapping[str, Any], strict: bool = True) -> None:
+    """Give the tensors of `obj` the values of `state` with the same names: tensors or arrays.
 
     Values are cast to the dtype and moved to the device of the tensor they replace. Raises
     FormatError, before anything has changed, for names of `state` that `obj` lacks, for names
     that `state` lacks, and for shapes that differ; ``strict=False`` forgives the first two."""
-    own = state_dict(obj)
+    own, state = state_dict(obj), {name: as_tensor(one) for name, one in state.items()}
     problems = [f"missing {name}" for name in own if strict and name not in state]
     problems += [f"unexpected {name}" for name in state if strict and name not in own]
     problems += [

@@ -75,6 +75,19 @@ def test_values_are_cast_to_the_dtype_of_the_model() -> None:
     assert layer.weight.requires_grad
 
 
+def test_arrays_are_loaded_as_tensors_are() -> None:
+    model, rng = nn.Linear(2, 3), np.random.default_rng(0)
+    state = {"weight": rng.standard_normal((3, 2)), "bias": np.ones(3, np.float16)}
+    nn.load_state_dict(model, state)
+    assert model.weight.dtype is lm.float32
+    np.testing.assert_allclose(model.weight.numpy(), state["weight"], rtol=1e-6)
+    torch = pytest.importorskip("torch")
+    other = torch.nn.Linear(2, 3)
+    nn.load_state_dict(model, other.state_dict())
+    x = rng.standard_normal((4, 2)).astype(np.float32)
+    np.testing.assert_allclose(model(x).numpy(), other(torch.tensor(x)).detach(), rtol=1e-5)
+
+
 def test_every_problem_is_named_and_nothing_changes() -> None:
     layer = nn.Linear(2, 3)
     before = {name: one.numpy() for name, one in nn.state_dict(layer).items()}
