@@ -38,8 +38,8 @@ def lay_out(sinks: Sequence[Node]) -> list[Node]:
 
 
 def _wanted(users: Users) -> dict[Node, int]:
-    """Floats of 16 bits that sums of products read often, but in windows or few neighbours at a
-    time, and the axis to be nearest: the last that is long and moves no window, nor is outermost,
+    """Values of 16 or 32 bits that sums of products read often, but in windows or few neighbours at
+    a time, and the axis to be nearest: the last that is long and moves no window, nor is outermost,
     as results will have it too."""
     sums = [one for one in users if one.op is Op.REDUCE and one.arg.monoid is ADD]
     values = {one: one.shape for one in users
@@ -57,7 +57,7 @@ def _wanted(users: Users) -> dict[Node, int]:
             long = (axis for axis, size in enumerate(node.shape) if axis and size >= LEAST)
             still = [axis for axis in long if moving.isdisjoint(free_axes(index[axis]))]
             often = prod(total.src[0].shape) >= OFTEN * prod(node.shape)
-            for axis in still[-1:] if often and node.dtype.bits == 16 and not more else ():
+            for axis in still[-1:] if often and node.dtype.bits in (16, 32) and not more else ():
                 if prod(node.shape[axis + 1 :]) > 1 or (moving and node.op is not Op.BUFFER):
                     found[node] = axis
     return found

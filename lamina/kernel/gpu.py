@@ -35,7 +35,7 @@ def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves
     held = (one for one in kernel.parameters if one.size >= many)
     plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in held))
     plan.fuse_all()
-    few = knobs.enough // max(points(plan.rows), 1)
+    few = 4 * knobs.enough // max(points(plan.rows), 1)  # each waits for memory, step by step
     if few > 1 and len(moves.places_of(plan.kernel)) == 1:
         plan.do(moves.Deal(1 << few.bit_length(), plan.next_axis()))
     if wide and (atom := best_product(plan.kernel, wide, knobs.atom)):

@@ -29,7 +29,7 @@ JOIN = 1 << 17  # and finds those of other blocks in the time of a step of so ma
 UNITS = 132  # multiprocessors that share the tiles of a product
 FILL = UNITS * 128 * 256  # results that give each of them a large tile
 GROUP = 128  # the fewest rows that a block of nested folds has, and the most columns
-FEW = 24  # tiles that are worth sharing in float32, for which there are no tensor cores
+FEW = 24  # tiles, or steps of each, worth sharing in float32, for which there are no tensor cores
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
 
 
@@ -135,7 +135,8 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
     for single elements, with the axes of rows, or of columns for the second, and of steps; nothing
     if it does not. Factors of 16 bits may be cast: their product is exact. Tiles walk several axes
     as one: of steps if these are nowhere neighbours; of rows if results do so and steps are. Tensor
-    cores read steps of tf32 that lie apart through registers, which have rows: these come first."""
+    cores read steps of tf32 that lie apart through registers, which have rows: these come first. A
+    tile may be mostly empty where memory is the bound: for few rows or few columns."""
     folds = [one for one in kernel.nodes if bound_axes(one)]
     single = all(len(one.axes) == kernel.rows and one.monoid is None for one in kernel.stores)
     if not single or [(one.op, one.arg.monoid) for one in folds] != [(Op.FOLD, ADD)]:
@@ -147,13 +148,14 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
         minor = sum(is_minor(one, axes[-1]) for one in parts)
         return store_score(kernel, axes[-1]), minor, points(axes), axes[-1].arg.number
 
-    def best(found: Iterable[Axes]) -> Axes:
-        return max((axes for axes in found if points(axes) >= LEAST), key=worth, default=())
+    def best(found: Iterable[Axes], least: int = LEAST) -> Axes:
+        return max((axes for axes in found if points(axes) >= least), key=worth, default=())
 
     left, right = map(free_axes, parts)
     strides = [ix.terms_of(store.index)[0] for store in kernel.stores]
     shared = tuple(one for one in bound_axes(folds[0]) if one in left & right)
     apart = any(is_minor(value, axis) for value in parts for axis in shared)
+    few = LEAST // 2 if kind == "f32" and parts[0].dtype is float32 else 2
     step, sides = best([(one,) for one in shared] if apart else [shared]), list[Axes]()
     for value, axes in (parts[0], left - right), (parts[1], right - left):
         runs, joint = list[Axes](), step and is_minor(value, step[-1])
@@ -162,8 +164,8 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
                 by.get(runs[-1][-1], 0) == by.get(one, 0) * one.arg.size for by in strides
             ) else ()  # fmt: skip
             runs.append((*before, one))
-        sides.append(best(runs))
-    if not (step and all(sides)):
+        sides.append(best(runs) or (best(runs, few) if len(runs) == 1 else ()))
+    if not (step and all(sides)) or max(map(points, sides)) < LEAST:
         return ()
     rounds = kind == "tf32" and parts[0].dtype is float32
     arrays = [(value, axes, step) for value, axes in zip(parts, sides, strict=True)]
@@ -215,4 +217,5 @@ def best_product(kernel: Kernel, wide: str, rank: int) -> str:
             tiles = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
             times.append((share(atom, tiles, steps)[0], tiles, name))
     least = FEW if kind == "f32" else 1
-    return next((name for _, tiles, name in sorted(times)[rank:] if tiles >= least), "")
+    return next((name for _, tiles, name in sorted(times)[rank:]
+                 if tiles >= least or tiles * steps >= least * least), "")  # fmt: skip

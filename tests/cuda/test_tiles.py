@@ -36,7 +36,8 @@ from tests.generators import leaf
 GPU = "cuda:0"
 TOLERANCE = {lm.bfloat16: 2e-2, lm.float16: 2e-3, lm.float32: 2e-5}
 TF32 = 2e-3  # 11 bits of each factor
-SIZES = [(64, 64, 64), (129, 65, 257), (200, 304, 408), (17, 33, 31), (256, 512, 1024)]
+SIZES = [(64, 64, 64), (129, 65, 257), (200, 304, 408), (17, 33, 31), (256, 512, 1024),
+         (9, 2048, 1600)]  # fmt: skip
 WARP, BANKS = 32, 32
 
 
@@ -312,6 +313,19 @@ def test_float32_is_exact_unless_tf32_is_asked_for() -> None:
     )
     assert ("fma_f32" in exact, "tf32" in exact) == (True, False)
     assert ("fma_f32" in rounded, "mma_tf32" in rounded) == (False, True)
+
+
+@pytest.mark.parametrize(("size", "dtype", "tiles"), [
+    ((2, 4096, 512), lm.bfloat16, True), ((512, 64, 5), lm.float16, True),
+    ((8, 4096, 4096), lm.float32, True), ((64, 65536, 64), lm.float32, True),
+    ((2, 4096, 4096), lm.float32, False),  # of a tile's rows so many would be empty
+    ((64, 64, 64), lm.float32, False), ((4, 4096, 4), lm.bfloat16, False),
+])  # fmt: skip
+def test_few_rows_or_tiles_that_are_worth_it(
+    size: tuple[int, int, int], dtype: lm.DType, tiles: bool
+) -> None:
+    plans = planned(*size, dtype).plans.values()
+    assert any(isinstance(one.nest, Nest) and one.nest.product for one in plans) is tiles
 
 
 def planned(
