@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
-from operator import attrgetter
+from operator import attrgetter, eq
 from typing import Any, cast
 from weakref import ref
 
@@ -203,9 +203,9 @@ class _Trace:
             self.values.setdefault(one.node, home)
         self.storages = [one.node.arg.storage for one in (*self.stand_ins.values(), self.key)]
         self.result: Any = None
-        # Whose, or the number of an argument; the one before; and which of the results.
-        self.grads: list[tuple[Tensor | int, Tensor | None, int | None]] = []
-        self.alike: list[tuple[Tensor, Tensor | None]] = []  # whose gradient must be there, or not
+        # Whose, or the number of an argument; and which of the results.
+        self.grads: list[tuple[Tensor | int, int | None]] = []
+        self.asked: dict[Tensor, Tensor | None] = {}  # whose gradient was asked for, and that
         self.sinks: list[Node] = []  # of the results, then of what was assigned
         self.inputs: dict[Buffer, int] = {}  # of the sinks, and their numbers
 
@@ -230,10 +230,11 @@ class _Trace:
         self.result = map_tree(lambda one: _Place(places.setdefault(one, len(places))), result)
         numbers = {one: number for number, one in enumerate(self.stand_ins.values())}
         for one, (_, old, *_, forgets) in changed.items():
+            if not (forgets or one in numbers):
+                self.asked[one] = old
             if (grad := one._grad) is not old or forgets:
                 place = None if grad is None else places.setdefault(grad, len(places))
-                self.grads.append((numbers.get(one, one), None if forgets else old, place))
-                self.alike += [] if forgets or one in numbers else [(one, old)]
+                self.grads.append((numbers.get(one, one), place))
         written = [one for one, (node, *_) in changed.items() if one.node is not node]
         nodes = [one.node for one in (*places, *written)]
         missing = [one for one in written if self.homes[one] is None]
@@ -248,6 +249,11 @@ class _Trace:
             new = zip(targets, values[len(places) :], strict=True)
             self.sinks = [*values[: len(places)], *(Node(Op.ASSIGN, pair) for pair in new)]
         return missing
+
+
+def _now(held: Sequence[tuple[Tensor, bool]]) -> list[Any]:
+    """Tensors, or their gradients where those are meant."""
+    return [one._grad if is_grad else one for one, is_grad in held]
 
 
 class _Program:
@@ -266,22 +272,26 @@ class _Program:
         self.options = replace(options, device=self.device)
         self.compiled = pipeline.compile_sinks(split_complex(tuple(sinks)), self.options)
         self.run = pipeline.run_compiled
-        self.result, self.grads, self.alike = trace.result, trace.grads, trace.alike
+        self.result, self.grads = trace.result, trace.grads
         results = [one for one in trace.sinks if one.op is not Op.ASSIGN]
         self.results = [sinks.index(one) for one in results]
         self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
         numbers = trace.inputs
         owners: dict[Buffer, Tensor | None] = dict.fromkeys(trace.storages)
-        self.twins: list[tuple[Tensor, Tensor]] = []  # one of them is read, until they part
+        # Each call may find another gradient: so the program knows whose it is.
+        of = {old: (one, True) for one, old in trace.asked.items() if old is not None}
+        self.asked = [(one, old is None) for one, old in trace.asked.items()]
+        self.twins: list[list[tuple[Tensor, bool]]] = []  # one of them is read, until they part
         for one, own in trace.homes.items():
             home = own or memory.stored(one.node)
             if home is not None and home.arg.storage in numbers:
                 owners.setdefault(home.arg.storage, one)
             first = trace.values.get(one.node, own)
             if first not in (None, own) and (other := owners.get(first.arg.storage)) is not None:
-                self.twins.append((one, other))
+                self.twins.append([of.get(twin, (twin, False)) for twin in (one, other)])
         self.draws = trace.storages[-1] in numbers
-        self.states = [(one, _kind(one)) for one in owners.values() if one is not None]
+        held = [one for one in owners.values() if one is not None]
+        self.states, self.kinds = [of.get(one, (one, False)) for one in held], [*map(_kind, held)]
         written = {one.src[0].arg.storage for one in sinks if one.op is Op.ASSIGN}
         # By number of argument, of the key and of state; and by number of input.
         self.writes: list[tuple[int, int]] = []
@@ -295,15 +305,15 @@ class _Program:
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
-        grads = all((one.grad is None) is (old is None) for one, old in self.alike)
-        same = grads and all(one.node is other.node for one, other in self.twins)
-        return same and all(_kind(tensor) == kind for tensor, kind in self.states)
+        grads = all((one._grad is None) is none for one, none in self.asked)
+        same = grads and all(first.node is second.node for first, second in map(_now, self.twins))
+        return same and all(map(eq, map(_kind, _now(self.states)), self.kinds))
 
     def call(self, tensors: Sequence[Tensor]) -> Any:
         inputs = self.inputs.copy()
         if self.draws or self.states:
-            key = random.next_key(self.device) if self.draws else self.states[0][0]
-            tensors = [*tensors, key, *[tensor for tensor, _ in self.states]]
+            key: Any = random.next_key(self.device) if self.draws else None
+            tensors = [*tensors, key, *_now(self.states)]
         for place, number in self.writes:
             inputs[number] = _own_memory(tensors[place])
         written = {inputs[number].pointer for _, number in self.writes} if self.writes else ()
@@ -314,15 +324,9 @@ class _Program:
         buffers = self.run(self.compiled, inputs, self.options)
         nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
         values = [Tensor.of(nodes[number], self.device) for number in self.results]
-        for one, old, which in self.grads:
-            grad = None if which is None else values[which]
-            if isinstance(one, int):
-                tensors[one].grad = grad
-            elif grad is None or old is None:
-                one.grad = grad
-            else:  # what the program reads stays the object that it reads
-                old.rebind(grad)
-                one.grad = old
+        for one, which in self.grads:
+            owner = tensors[one] if isinstance(one, int) else one
+            owner.grad = None if which is None else values[which]
         if type(self.result) is _Place:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, _Place)

@@ -272,6 +272,45 @@ def test_what_was_forgotten_unseen_is_no_part_of_a_signature() -> None:
     assert traces[2:] == ["asks"] * 3
 
 
+@pytest.mark.parametrize("compiled", [(True, True), (False, True), (True, False)])
+def test_gradients_pass_from_one_function_to_another(compiled: tuple[bool, bool]) -> None:
+    """Each step has others: tensors of their own, which a program must not hold on to."""
+
+    def trained(*functions: bool) -> tuple[list[float], Any]:
+        weights = [lm.asarray([1.0, 2.0]), lm.asarray([3.0, 4.0]), lm.asarray([5.0, 6.0])]
+        for one in weights:
+            one.requires_grad = True
+        optimizer = nn.optim.SGD(weights, lr=0.1, momentum=0.5)
+
+        def add(x: lm.Tensor, all_of_them: bool) -> lm.Tensor:
+            loss = ((weights[0] + weights[1]) * x).square().sum()  # their gradients are one node
+            loss = loss + (weights[2] * x).sum() if all_of_them else loss
+            loss.backward()
+            return loss
+
+        def update() -> lm.Tensor:
+            norm = nn.optim.clip_grad_norm(weights, 30.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            return norm
+
+        both = [lm.jit(one) if jit else one for one, jit in zip((add, update), functions,
+                                                                strict=True)]  # fmt: skip
+        found, old = [], []
+        for count in range(6):
+            for part in range(2):
+                found.append(both[0](lm.full((2,), 1.0 + count + part), count > 2).item())
+                old.append((weights[0].grad, weights[0].grad.numpy()))  # type: ignore[union-attr]
+            found.append(both[1]().item())
+        for held, values in old:  # whoever has an old one keeps it
+            np.testing.assert_array_equal(held.numpy(), values)
+        return found, [one.numpy() for one in weights]
+
+    (found, weights), (wanted, exact) = trained(*compiled), trained(False, False)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(weights, exact, rtol=1e-5)
+
+
 def test_derivatives_by_arguments_fill_their_grad() -> None:
     @lm.jit
     def backward(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
