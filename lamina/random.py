@@ -56,7 +56,7 @@ def next_key(device: str | None = None) -> Tensor:
     held = _traced.get()
     if held is None:
         return key(_generator.getrandbits(64), device)
-    held[0], fresh = split(held[0])
+    held[0], fresh = split(held[0]).contiguous()  # by itself, or what draws would draw it again
     return fresh
 
 

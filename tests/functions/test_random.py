@@ -7,9 +7,11 @@ import math
 import numpy as np
 import pytest
 
+import lamina as lm
 from lamina import dtypes, options, random
 from lamina.dtypes import DType
 from lamina.errors import DTypeError, ShapeError
+from lamina.explain.report import profile
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import const, toposort
 from lamina.ir.ops import Op
@@ -165,6 +167,24 @@ def test_keys_of_a_traced_program() -> None:
         c = program()
     np.testing.assert_array_equal(a, b)
     assert len({*a.tolist(), *c.tolist()}) == 12
+
+
+def test_a_traced_program_computes_each_key_once_and_all_draws_alike() -> None:
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(4):
+            x = lm.dropout(x + 1.0, 0.25)
+        return x
+
+    with options.using(device="cpu"):
+        x, fast = lm.ones((64, 64)).realize(), lm.jit(chain)
+        with profile() as records:
+            values = fast(x).numpy()
+        assert 0 < len(records) <= 6  # four keys, and one or two that compute all draws
+        assert abs((values != 0.0).mean() - 0.75) < 0.05
+        with profile() as records:
+            drawn = lm.jit(lambda: [random.uniform((8,)) for _ in range(4)])()
+        assert 0 < len({one.name for one in records}) <= 3  # the first key's, other keys', numbers'
+        assert len({value for one in drawn for value in one.tolist()}) == 32
 
 
 def test_draws_are_equal_on_every_device() -> None:
