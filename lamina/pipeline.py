@@ -236,7 +236,8 @@ def execute(
     except CompilerNotFoundError as error:
         if options.cc:
             raise
-        warnings.warn(f"programs run in the slow reference interpreter: {error}", stacklevel=2)
+        why = str(error).partition("\n  at ")[0]  # one warning, whatever line of the user's comes
+        warnings.warn(f"programs run in the slow reference interpreter: {why}", stacklevel=2)
     return _interpret(sinks, inputs, device)
 
 

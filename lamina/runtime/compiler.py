@@ -76,6 +76,7 @@ def survey(named: str = "") -> Iterator[tuple[str, Compiler | str]]:
         yield name, _probe(name)
 
 
+@functools.cache  # what does not work is not asked again for every program
 def _probe(name: str) -> Compiler | str:
     """Ask a program what it predefines; its own name proves nothing (cc, gcc on macOS)."""
     if name == "ziglang" and (package := importlib.util.find_spec(name)):

@@ -18,7 +18,13 @@ def options(tmp_path: Path) -> Options:
 
 @pytest.fixture(autouse=True)
 def fresh_search() -> Iterator[None]:
-    compiler.find.cache_clear()
+    forget_compilers()
     yield
-    compiler.find.cache_clear()
+    forget_compilers()
     cpu.build.cache_clear()
+
+
+def forget_compilers() -> None:
+    """What is asked for next is looked for anew."""
+    compiler.find.cache_clear()
+    compiler._probe.cache_clear()

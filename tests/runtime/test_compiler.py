@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,9 @@ from lamina.runtime import compiler, cpu
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.compiler import Compiler, find
 from lamina.runtime.cpu import CpuProgram, disk_cache
+from tests.test_layers import ROOT
 
+from .conftest import forget_compilers
 from .sources import ADD_INDEX, HEADER, numbers
 
 CLANG = """echo '#define __VERSION__ "Clang 14.0.6"'; echo '#define __clang_version__ "14.0.6 "'"""
@@ -54,7 +59,7 @@ def test_clang_comes_before_gcc(bin_folder: Path) -> None:
     assert find(Options())[:3] == (str(gcc), "gcc", "12.2.0")
     clang = fake(bin_folder, "clang", CLANG)
     assert find(Options()).kind == "gcc"  # remembered
-    compiler.find.cache_clear()
+    forget_compilers()
     assert find(Options())[:3] == (str(clang), "clang", "14.0.6")
 
 
@@ -92,6 +97,28 @@ def test_nothing_found_says_what_was_tried_and_what_to_install(bin_folder: Path)
 def test_empty_path(bin_folder: Path) -> None:
     with pytest.raises(CompilerNotFoundError, match="clang does not run: No such file"):
         find(Options())
+
+
+def test_one_warning_tells_of_the_interpreter(bin_folder: Path) -> None:
+    """What does not work is neither tried nor named again, on whatever lines programs run."""
+    code = """
+import importlib.util
+import lamina as lm
+from lamina.runtime import compiler
+importlib.util.find_spec = lambda name: None
+asked, run = [], compiler.run
+compiler.run = lambda command: asked.append(command) or run(command)
+for number in range(3):
+    print(lm.full((2,), number).sum().item())
+    print((lm.full((2,), number) * 2).sum().item())
+print(len(asked))
+"""
+    script = bin_folder / "loops.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)})  # fmt: skip
+    *_, asked = done.stdout.split()
+    assert (asked, done.stderr.count("UserWarning")) == ("4", 1), done.stderr
 
 
 def test_a_named_compiler_is_not_replaced(bin_folder: Path) -> None:
@@ -233,6 +260,7 @@ def test_doctor(options: Options, bin_folder: Path) -> None:
     assert rows["metal"][0] in ("emulator: no, hardware: no", "emulator: yes, hardware: no")
     assert rows["cuda"][1] is not bool(rows["cuda"][2])  # it works, or what to do is said
     fake(bin_folder, "clang", CLANG)
+    forget_compilers()
     first = doctor(options)[0]
     assert first == ("compiler", f"clang 14.0.6 at {bin_folder}/clang", True, "")
 
