@@ -127,8 +127,12 @@ def _attention(
     ]  # fmt: skip
 
 
-def _convolution(channels: int, filters: int, side: int, window: int) -> GpuCase:
-    padding = window // 2
+def _convolution(
+    channels: int, filters: int, side: int, window: int, kind: str = "bfloat16"
+) -> GpuCase:
+    """In float32 without a target."""
+    padding, tolerance = window // 2, {"float32": 1e-5}.get(kind, 1e-2)
+    goals = () if kind == "float32" else (Target(0.8, BEST),)
 
     def turned(lm: Any, x: Any, w: Any) -> Any:
         x, w = (lm.permute_dims(one, (0, 3, 1, 2)) for one in (x, w))
@@ -139,12 +143,12 @@ def _convolution(channels: int, filters: int, side: int, window: int) -> GpuCase
         CHANNELS_SECOND: lambda lm, x, w: lm.conv2d(x, w, padding=padding),
         "torch": lambda torch, x, w: torch.nn.functional.conv2d(x, w, padding=padding),
     }
-    name = f"{window}x{window}, {channels} to {filters} channels, {side} x {side}, bf16"
+    name = f"{window}x{window}, {channels} to {filters} channels, {side} x {side}, {SHORT[kind]}"
     shapes = (64, channels, side, side), (filters, channels, window, window)
     flops = 2.0 * 64 * side * side * filters * channels * window * window
     columns = ("torch", "torch.channels_last", CHANNELS_SECOND)
-    return GpuCase(name, shapes, functions, columns, ("fma", flops), (Target(0.8, BEST),),
-                   tolerance=1e-2, kind="bfloat16", channels_last=True)  # fmt: skip
+    return GpuCase(name, shapes, functions, columns, ("fma", flops), goals, tolerance=tolerance,
+                   kind=kind, channels_last=True)  # fmt: skip
 
 
 def _order(name: str, shape: tuple[int, ...], lamina: Any, torch: Any) -> GpuCase:
@@ -182,7 +186,7 @@ GROUPS = {
         (
             *(_product(f"{size}", size, size, size, 0.95 if size < 4096 else 0.97)
               for size in (1024, 2048, 4096, 8192)),
-            _product("16 x 4096 x 4096", 16, 4096, 4096, 0.95),
+            *(_product(f"{few} x 4096 x 4096", few, 4096, 4096, 0.95) for few in (1, 8, 16)),
             *_gpt2(),
             _epilogue(4096),
             *(_product(f"{size}", size, size, size, goal, kind)
@@ -202,6 +206,7 @@ GROUPS = {
         tuple(_convolution(*one) for one in (
             (64, 64, 56, 3), (128, 128, 28, 3), (256, 256, 14, 3), (512, 512, 7, 3),
             (64, 256, 56, 1), (512, 128, 28, 1), (256, 1024, 14, 1), (2048, 512, 7, 1),
+            (64, 64, 56, 3, "float32"), (256, 256, 14, 3, "float32"), (512, 128, 28, 1, "float32"),
         )),
         ("Channels are the last axis in lamina's images, filters and results, as in memory they "
          "are for torch.channels_last; they are the second one for lamina.channels_second.",),
