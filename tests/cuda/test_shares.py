@@ -1,16 +1,19 @@
-"""How blocks share the steps of a product's tiles: `Walk` of `products.cu` on the CPU."""
+"""How blocks share the steps of a product's tiles, `Walk` of `products.cu` on the CPU, and how the
+threads of each share a tile."""
 
 from __future__ import annotations
 
 import random
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lamina.codegen import cuda as printer
-from lamina.kernel.tiles import UNITS
+from lamina.kernel.tiles import PRODUCTS, UNITS, share
 
 # What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which
 # step on, how many steps, in which slot its sums are, or how many others' sums it adds up.
@@ -73,3 +76,22 @@ def test_every_step_has_one_block_and_every_sum_a_slot(tmp_path: Path) -> None:
             assert sorted(slot for _, slot in given) == list(range(others))
             assert all(by < block for by, _ in given)
             assert others <= parts[0][-1]
+
+
+@pytest.mark.parametrize(("tiles", "steps"), [(1, 1), (1536, 12), (18, 256), (72, 256), (133, 40)])
+def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
+    for atom in PRODUCTS.values():
+        _, each, blocks = share(atom, tiles, steps)
+        assert blocks <= UNITS
+        assert tiles * steps <= blocks * each
+        assert each % steps == 0 if tiles >= UNITS else each <= steps
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_every_element_of_an_atom_is_in_one_register(name: str) -> None:
+    atom = PRODUCTS[name]
+    for rows, columns in product(atom.rows, atom.columns):
+        pieces = (*rows, *columns)
+        assert (np.prod(rows), np.prod(columns)) == (atom.m, atom.n)
+        assert sorted((*atom.lanes, *atom.registers)) == list(range(len(pieces)))
+        assert np.prod([pieces[one] for one in atom.lanes]) == 2 * atom.m

@@ -25,7 +25,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.kernel.schedule import Nest, parse, to_text
-from lamina.kernel.tiles import PRODUCTS, UNITS, Tensorize, share
+from lamina.kernel.tiles import PRODUCTS, Tensorize
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Map
 from lamina.shape import Shape
@@ -536,15 +536,6 @@ def test_what_threads_read_of_float32(name: str, turned: int) -> None:
                 assert len({*(few % 128)}) == len({*few})
 
 
-@pytest.mark.parametrize(("tiles", "steps"), [(1, 1), (1536, 12), (18, 256), (72, 256), (133, 40)])
-def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
-    for atom in PRODUCTS.values():
-        _, each, blocks = share(atom, tiles, steps)
-        assert blocks <= UNITS
-        assert tiles * steps <= blocks * each
-        assert each % steps == 0 if tiles >= UNITS else each <= steps
-
-
 def test_a_schedule_is_text_and_is_kept_to() -> None:
     ours = planned(256, 512, 1024, lm.bfloat16)
     (plan,) = ours.plans.values()
@@ -599,13 +590,3 @@ def test_rows_of_several_axes_are_divided_from_one(
             found.append(result.numpy())
     assert [len(one.tiles[0].axes) for one in nests] == [4]
     np.testing.assert_allclose(*found, 1e-5, 1e-4)
-
-
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_every_element_of_an_atom_is_in_one_register(name: str) -> None:
-    atom = PRODUCTS[name]
-    for rows, columns in product(atom.rows, atom.columns):
-        pieces = (*rows, *columns)
-        assert (np.prod(rows), np.prod(columns)) == (atom.m, atom.n)
-        assert sorted((*atom.lanes, *atom.registers)) == list(range(len(pieces)))
-        assert np.prod([pieces[one] for one in atom.lanes]) == 2 * atom.m
