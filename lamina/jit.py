@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -26,7 +27,7 @@ from weakref import ref
 
 from lamina import random
 from lamina.errors import CompilerNotFoundError, JitError
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
@@ -195,14 +196,14 @@ class _Trace:
         self.homes: dict[Tensor, Any] = {}
         self.values: dict[Node, Any] = {}
         owners: dict[Node, Tensor] = {}
-        for one in memory.live_tensors():
-            home = memory.stored(one.node)
+        self.nodes = {one: one.node for one in memory.live_tensors()}
+        for one, node in self.nodes.items():
+            home = memory.stored(node)
             if home and owners.setdefault(home, one) is not one:  # tensors in one memory may part
                 home = memory.buffer_node(_Traced(0, one.device), home.shape, home.dtype)
             self.homes[one] = home
-            self.values.setdefault(one.node, home)
+            self.values.setdefault(node, home)
         self.storages = [one.node.arg.storage for one in (*self.stand_ins.values(), self.key)]
-        self.result: Any = None
         # Whose, or the number of an argument; and which of the results.
         self.grads: list[tuple[Tensor | int, int | None]] = []
         self.asked: dict[Tensor, Tensor | None] = {}  # whose gradient was asked for, and that
@@ -239,6 +240,7 @@ class _Trace:
         nodes = [one.node for one in (*places, *written)]
         missing = [one for one in written if self.homes[one] is None]
         computed = memory.pending(nodes)
+        self.read = {node for node, place in computed.items() if place is not None}
         missing += [
             one for one, home in self.homes.items() if home is None
             and computed.get(one.node, one) is None and not memory.is_everywhere(one.node)
@@ -266,8 +268,7 @@ class _Program:
         self.inputs = list(trace.inputs)
         devices = dict.fromkeys(one.device for one in self.inputs) or {trace.key.device: None}
         if len(devices) > 1:
-            where = " and ".join(devices)
-            raise JitError(f"jit: one program would read tensors on {where}; move them to one")
+            raise JitError(f"jit: tensors on {' and '.join(devices)} in one program; move one")
         (self.device,) = devices
         self.options = replace(options, device=self.device)
         self.compiled = pipeline.compile_sinks(split_complex(tuple(sinks)), self.options)
@@ -281,14 +282,16 @@ class _Program:
         # Each call may find another gradient: so the program knows whose it is.
         of = {old: (one, True) for one, old in trace.asked.items() if old is not None}
         self.asked = [(one, old is None) for one, old in trace.asked.items()]
-        self.twins: list[list[tuple[Tensor, bool]]] = []  # one of them is read, until they part
         for one, own in trace.homes.items():
             home = own or memory.stored(one.node)
             if home is not None and home.arg.storage in numbers:
                 owners.setdefault(home.arg.storage, one)
-            first = trace.values.get(one.node, own)
-            if first not in (None, own) and (other := owners.get(first.arg.storage)) is not None:
-                self.twins.append([of.get(twin, (twin, False)) for twin in (one, other)])
+        # What is read may be one of several tensors, or be computed from others, until they change.
+        count = Counter(trace.nodes.values())
+        below = {one for node in toposort(trace.read) for one in node.src if one in count}
+        doubtful = below.union(one for one in trace.read if count[one] > 1 or (below and one.src))
+        same = {one: node for one, node in trace.nodes.items() if node in doubtful}
+        self.same, self.nodes = [of.get(one, (one, False)) for one in same], [*same.values()]
         self.draws = trace.storages[-1] in numbers
         held = [one for one in owners.values() if one is not None]
         self.states, self.kinds = [of.get(one, (one, False)) for one in held], [*map(_kind, held)]
@@ -300,13 +303,13 @@ class _Program:
             if storage in numbers:
                 number = numbers.pop(storage)
                 (self.writes if number in written else self.reads).append((place, number))
-        self.is_pure = not (self.states or self.writes or self.grads)
+        self.is_pure = not (self.states or self.writes or self.grads or self.same)
         self.quick = _quick(self)
 
     def fits(self) -> bool:
         """May it run, or must the function be traced again?"""
         grads = all((one._grad is None) is none for one, none in self.asked)
-        same = grads and all(first.node is second.node for first, second in map(_now, self.twins))
+        same = grads and [one.node for one in _now(self.same)] == self.nodes
         return same and all(map(eq, map(_kind, _now(self.states)), self.kinds))
 
     def call(self, tensors: Sequence[Tensor]) -> Any:

@@ -185,7 +185,7 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same value, through which no derivative flows."""
-        place = None if self.assigned else memory.stored(self.node)
+        place = None if self.assigned or memory.stand_ins.get() else memory.stored(self.node)
         return Tensor.of(Node(Op.DETACH, (place or self.node,)), self.device)
 
     def __copy__(self) -> Tensor:

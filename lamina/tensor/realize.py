@@ -223,10 +223,8 @@ def cut(
 
 def realize(*tensors: Tensor) -> None:
     """Compute `tensors` and carry out their assignments, all in one program a device."""
-    if first:
-        waiting = list(first.values())
-        first.clear()
-        realize(*waiting)
+    while first:
+        realize(*[one for key in list(first) if (one := first.pop(key, None)) is not None])
     own = get_ident()
     batch = {one: None for one in tensors if one.assigned == own or stored(one.node) is None}
     if batch and (own_traced := stand_ins.get()):  # what does not depend on these

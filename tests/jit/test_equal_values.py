@@ -1,0 +1,50 @@
+"""Equal graphs are one node: whose value a traced function reads is not what the node says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lamina as lm
+
+
+@pytest.mark.parametrize("kept", ["value", "user"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: x * 2.0, lambda x: x.detach(), lambda x: lm.softmax(x) + (x * 3.0).detach()],
+)
+def test_an_equal_value_from_outside_is_no_part_of_a_program(change: Any, kept: str) -> None:
+    """The graph of what was computed outside is the one that is computed inside."""
+    state, runs = lm.Tensor([1.0, 2.0]).realize(), []
+    value = change(state).realize()
+    user = value + 1.0
+    if kept == "user":
+        del value
+    function = lm.jit(lambda: runs.append(1) or change(state) * 10.0)
+    bump = lm.jit(lambda: state.assign(state + 1.0))
+    for step in range(6):
+        want = (change(lm.Tensor(state.numpy())) * 10.0).tolist()
+        assert function().tolist() == want
+        if kept == "value" and step == 3:
+            value.assign(value + 7.0)
+        if step % 2:
+            bump()
+        else:
+            state.assign(state * 2.0)
+    assert len(runs) <= 3
+    assert user.shape == (2,)
+
+
+def test_an_assigned_value_is_not_what_it_was_computed_from() -> None:
+    state = lm.Tensor([1.0]).realize()
+    first, second = state.detach(), state * 2.0
+
+    @lm.jit
+    def function(x: lm.Tensor) -> lm.Tensor:
+        first.assign(first + x)
+        second.assign(second + 100.0)
+        return state.detach() + state * 2.0
+
+    assert [function(lm.Tensor([1.0])).item() for _ in range(3)] == [3.0, 3.0, 3.0]
+    assert (first.item(), second.item(), state.item()) == (4.0, 302.0, 1.0)
