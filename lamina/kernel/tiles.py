@@ -30,6 +30,7 @@ UNITS = 132  # multiprocessors that share the tiles of a product
 FILL = UNITS * 128 * 256  # results that give each of them a large tile
 GROUP = 128  # the fewest rows that a block of nested folds has, and the most columns
 FEW = 24  # tiles, or steps of each, worth sharing in float32, for which there are no tensor cores
+LONG = 64  # steps that are worth a tile of few rows
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
 
 
@@ -155,8 +156,9 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
     strides = [ix.terms_of(store.index)[0] for store in kernel.stores]
     shared = tuple(one for one in bound_axes(folds[0]) if one in left & right)
     apart = any(is_minor(value, axis) for value in parts for axis in shared)
-    few = LEAST // 2 if kind == "f32" and parts[0].dtype is float32 else 2
     step, sides = best([(one,) for one in shared] if apart else [shared]), list[Axes]()
+    few = LEAST // 2 if kind == "f32" and parts[0].dtype is float32 else 2
+    few = few if points(step) >= LONG else LEAST
     for value, axes in (parts[0], left - right), (parts[1], right - left):
         runs, joint = list[Axes](), step and is_minor(value, step[-1])
         for one in (one for one in kernel.row_axes if one in axes):

@@ -320,6 +320,7 @@ def test_float32_is_exact_unless_tf32_is_asked_for() -> None:
     ((8, 4096, 4096), lm.float32, True), ((64, 65536, 64), lm.float32, True),
     ((2, 4096, 4096), lm.float32, False),  # of a tile's rows so many would be empty
     ((64, 64, 64), lm.float32, False), ((4, 4096, 4), lm.bfloat16, False),
+    ((65536, 16, 4), lm.bfloat16, False),  # read and written at memory speed
 ])  # fmt: skip
 def test_few_rows_or_tiles_that_are_worth_it(
     size: tuple[int, int, int], dtype: lm.DType, tiles: bool
