@@ -36,6 +36,12 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
      lambda: lm.max_pool1d(lm.ones((1, 1, 4)), None)),  # type: ignore[arg-type]
     (errors.ArgumentError, r"softplus\(.*, beta=0\): division by zero",
      lambda: lm.softplus([1.0], beta=0)),
+    (errors.DTypeError, r"zeros\(2, 3\): too many .*; it takes shape, dtype, device",
+     lambda: lm.zeros(2, 3)),  # type: ignore[call-arg, arg-type]
+    (errors.DTypeError, r"dim=1\): .* keyword argument 'dim'; it takes x, axis, dtype",
+     lambda: lm.ones((2, 3)).sum(dim=1)),
+    (errors.DTypeError, "'out_features'; it takes self, in_features, out_features",
+     lambda: nn.Linear(3)),  # type: ignore[call-arg]
     (errors.UnknownDeviceError, "no device 3; there are", lambda: lm.ones(2).to(3)),  # type: ignore[arg-type]
     (errors.DTypeError, "pad.*'numpy.float64'", lambda: lm.ones(2).pad(np.float64(2))),
     (errors.ArgumentError, "SGD: lr is -1",
@@ -54,7 +60,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.ArgumentError, "BatchNorm.*negative", lambda: nn.BatchNorm(-1)),
     (errors.DTypeError, "str is not made of numbers", lambda: nn.Conv2d(1, 1, 1)("a")),  # type: ignore[arg-type]
     (errors.DTypeError, "cosine.*'a'", lambda: nn.schedules.cosine(1.0, "a")),  # type: ignore[arg-type]
-    (errors.DTypeError, "load_state_dict.*'int' is not iterable",
+    (errors.DTypeError, "load_state_dict.*'int' object has no attribute 'items'",
      lambda: nn.load_state_dict(nn.Linear(2, 2), 5)),  # type: ignore[arg-type]
     (errors.ArgumentError, "getitem.*slice step cannot be zero", lambda: lm.ones(3)[::0]),
     (errors.DTypeError, "getitem.*slice indices", lambda: lm.ones(3)["a":]),

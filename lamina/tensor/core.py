@@ -330,7 +330,8 @@ def checked(function: F) -> F:
         for name in {"__init__", "__call__"}.intersection(dir(function)):
             setattr(function, name, checked(getattr(function, name)))
         return function
-    rows = enumerate(signature(function).parameters.items())
+    takes = signature(function)
+    rows = enumerate(takes.parameters.items())
     kinds = (Data, Tensor, Tensor | None)
     wants = {key for at, (name, one) in rows if one.annotation in kinds for key in (at, name)}
 
@@ -347,6 +348,10 @@ def checked(function: F) -> F:
             if not odd:
                 texts = [" ".join(_show.repr(one).split()) for one in given.values()]
                 texts[len(args) :] = map("{}={}".format, options, texts[len(args) :])
+                try:
+                    takes.bind(*args, **options)
+                except TypeError as misfit:  # Python itself counts what no user gave
+                    error = TypeError(f"{misfit}; it takes {', '.join(takes.parameters)}")
                 of_type = isinstance(error, (AttributeError, TypeError))
                 kind = DTypeError if of_type else ArgumentError
                 raise kind(f"{function.__qualname__}({', '.join(texts)}): {error}") from error
