@@ -9,6 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ def doctor(options: Options | None = None) -> list[Row]:
         _cache_row(options),
         ("threads", threads, True, ""),
         ("python", platform.python_version(), True, ""),
-        *map(_package_row, ("numpy", "ml_dtypes")),
+        *((name, version(name), True, "") for name in ("numpy", "ml_dtypes")),
         *map(_kind_row, KINDS),
     ]
 
@@ -154,15 +155,6 @@ def _kind_row(kind: str) -> Row:
         finding, _, remedy = str(error).splitlines()[0].partition(": ")[2].rpartition("; ")
         return kind, finding, False, remedy
     return kind, "; ".join(found) or "the driver finds none", bool(found), ""
-
-
-def _package_row(name: str) -> Row:
-    import importlib.metadata  # 15 ms that `import lamina` would pay
-
-    try:
-        return name, importlib.metadata.version(name), True, ""
-    except importlib.metadata.PackageNotFoundError:
-        return name, "not installed", False, f"pip install {name}"
 
 
 def _demo(options: argparse.Namespace) -> None:
