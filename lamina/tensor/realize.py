@@ -6,13 +6,14 @@ the node to a BUFFER node. At execution the graph is cut at the nodes of that ta
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from threading import get_ident
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary, ref
 
@@ -73,6 +74,12 @@ live: dict[ref[Tensor], None] = {}  # the oldest first; assignments must not cha
 # What the next run computes beforehand, in a program of its own; by id, because a weak set would
 # compare tensors, which is elementwise.
 first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+# Held by the thread that chooses what to read and to overwrite, until that has run; by none in a
+# child that begins.
+_turn = RLock()
+os.register_at_fork(
+    before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release
+)
 Nodes = Sequence[Node | None]
 # Graphs over holes that were built before, and the numbers of those.
 _known: Callable[[Hashable], list[Any]] = lru_cache(1024)(lambda key: [])
@@ -226,14 +233,17 @@ def realize(*tensors: Tensor) -> None:
     while first:
         realize(*[one for key in list(first) if (one := first.pop(key, None)) is not None])
     own = get_ident()
-    batch = {one: None for one in tensors if one.assigned == own or stored(one.node) is None}
-    if batch and (own_traced := stand_ins.get()):  # what does not depend on these
-        written = {one.target for one in live_tensors() if one.assigned and one.target is not None}
-        readers = _readers(batch, written.union(own_traced))
-        batch = {one: None for one in batch if not (one.assigned or one.node in readers)}
-    _protect(batch)
-    for device in dict.fromkeys(tensor.device for tensor in batch):
-        _run([tensor for tensor in batch if tensor.device == device], device)
+    with _turn:
+        batch = {one: None for one in tensors if one.assigned == own or stored(one.node) is None}
+        if batch and (own_traced := stand_ins.get()):  # what does not depend on these
+            written = {
+                one.target for one in live_tensors() if one.assigned and one.target is not None
+            }
+            readers = _readers(batch, written.union(own_traced))
+            batch = {one: None for one in batch if not (one.assigned or one.node in readers)}
+        _protect(batch)
+        for device in dict.fromkeys(tensor.device for tensor in batch):
+            _run([tensor for tensor in batch if tensor.device == device], device)
 
 
 def _protect(batch: dict[Tensor, None]) -> None:

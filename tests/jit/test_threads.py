@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
@@ -242,3 +245,58 @@ def test_functions_that_are_not_compiled_run_beside_each_other() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         assert [one.result() for one in [pool.submit(call), pool.submit(call)]] == [2, 2]
+
+
+def held_up(patch: pytest.MonkeyPatch, seconds: float) -> tuple[Event, Event]:
+    """The next program, after it has run, sets the first event and waits for the other a while."""
+    ran, done, run = Event(), Event(), CpuProgram.run
+
+    def slow(self: CpuProgram, *arguments: Any) -> list[float]:
+        patch.setattr(CpuProgram, "run", run)
+        found = run(self, *arguments)
+        ran.set()
+        done.wait(seconds)
+        return found
+
+    patch.setattr(CpuProgram, "run", slow)
+    return ran, done
+
+
+def test_memory_is_not_read_while_another_thread_writes_it(
+    on_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, other = filled(1.0), filled(1.0)
+    double = state * 2.0
+    state.assign(state + other)
+    ran, done = held_up(monkeypatch, 0.5)
+
+    def read() -> Any:
+        assert ran.wait(PATIENCE)
+        found = double.tolist()
+        done.set()
+        return found
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read)
+        state.realize()
+        assert found.result(PATIENCE) == [[2.0, 2.0], [2.0, 2.0]]
+    assert state.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+def test_a_child_may_compute_whatever_other_threads_did(
+    on_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = filled(1.0), filled(1.0)
+    (one + other).realize()
+    ran, _ = held_up(monkeypatch, 0.5)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((one + other).realize)
+        assert ran.wait(PATIENCE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # "fork in a threaded process"
+            child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # ends it
+            os._exit((one + other).tolist() != [[2.0, 2.0], [2.0, 2.0]])
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
