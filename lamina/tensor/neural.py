@@ -154,7 +154,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
 def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """``sum(x1 * x2) / (norm(x1) * norm(x2))`` along `axis`, each norm at least `eps`."""
     dtype = common_dtype("cosine_similarity", x1, x2)
-    a, b = (exact("cosine_similarity", one.cast(dtype)) for one in (x1, x2))
+    a, b = (exact("cosine_similarity", x.cast(dtype)) for x in movement.broadcast_arrays(x1, x2))
     product = over.sum(a * b, axis=axis)
     # The bound lies inside the root, whose derivative at 0 is infinite.
     norms = [sqrt(maximum(over.sum(one * one, axis=axis), eps * eps)) for one in (a, b)]

@@ -259,6 +259,16 @@ def test_cosine_similarity_against_torch(axis: int) -> None:
     )  # fmt: skip
 
 
+def test_cosine_similarity_of_what_broadcasts() -> None:
+    torch = pytest.importorskip("torch")
+    for axis, other in ((0, (1, 4)), (1, (3, 1)), (1, (4,)), (0, ())):
+        agree_with_torch(
+            lambda a, b, axis=axis: losses.cosine_similarity(a, b, axis),
+            lambda a, b, axis=axis: torch.nn.functional.cosine_similarity(a, b, axis),
+            normals(3, 4), normals(*other, seed=1), tolerance=1e-7,
+        )  # fmt: skip
+
+
 def test_cosine_similarity_of_zero() -> None:
     x, y = Tensor(np.zeros((1, 3))), Tensor(np.ones((1, 3)))
     result = losses.cosine_similarity(x, y)
