@@ -69,6 +69,7 @@ def _reduce(src: Operands, arg: Any) -> Inferred:
     _need([one.shape for one in src] == [shape] * arg.monoid.arity, Op.REDUCE, src, arg)
     in_order = [axis for axis in range(len(shape)) if axis in axes]
     _need(axes and [*axes] == in_order, Op.REDUCE, src, arg, AxisError)
+    INFER.get(arg.monoid.op, _chosen)(src[:1] * 2, arg)  # is there such a sum of this dtype?
     kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
     return src[arg.part].dtype, kept
 
@@ -129,6 +130,7 @@ def _scatter(src: Operands, arg: Any) -> Inferred:
     _gather(src[:2], arg.axis)
     _need(index.shape == update.shape, Op.SCATTER, src, arg)
     _need(base.dtype is update.dtype, Op.SCATTER, src, arg, DTypeError)
+    INFER.get(arg.monoid and arg.monoid.op, _chosen)((base, base), arg)
     return base.dtype, base.shape
 
 

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from lamina.dtypes import bool_, int64, real_of, uint32, uint64
-from lamina.errors import DTypeError
 from lamina.ir.build import bitcast, cast, const, expand, iota, pad, reshape, select, slice_axis
-from lamina.ir.monoids import ADD, COMPLEX_MUL, MUL
+from lamina.ir.monoids import COMPLEX_MUL, MUL
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
 
@@ -23,8 +22,7 @@ Parts = tuple[Node, ...]
 @lru_cache(maxsize=1024)
 def split_complex(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """`nodes` with no complex value beneath them: a complex node of shape S comes back as a real
-    one of shape (*S, 2), a real node with its own shape and dtype. Raises DTypeError for a
-    reduction that has no meaning for complex numbers."""
+    one of shape (*S, 2), a real node with its own shape and dtype."""
     order = toposort(nodes)
     if not any(node.dtype.is_complex for node in order):
         return nodes
@@ -100,15 +98,11 @@ def _bitcast(node: Node, x: Parts) -> Parts:
 
 
 def _combine(node: Node, *src: Parts) -> Parts:
-    monoid = node.arg.monoid
-    if monoid in (ADD, None):
+    if node.arg.monoid is not MUL:  # a sum, or what overwrites
         return _each_part(node, *src)
-    if monoid is MUL and node.op is not Op.SCATTER:
-        return tuple(
-            Node(node.op, src[0], Reduce(COMPLEX_MUL, node.arg.axes, part)) for part in (0, 1)
-        )
-    raise DTypeError(f"{node.op.name.lower()}: {monoid} does not combine {node.src[0].dtype.name}; "
-                     "take its real and imaginary parts")  # fmt: skip
+    return tuple(
+        Node(node.op, src[0], Reduce(COMPLEX_MUL, node.arg.axes, part)) for part in (0, 1)
+    )
 
 
 # Operations with a complex operand or result; what is not here works on each part alone.

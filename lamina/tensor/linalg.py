@@ -50,7 +50,6 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     normalize_axis("vecdot", axis, min(a.ndim, b.ndim))
     if a.shape[axis] != b.shape[axis]:
         raise ShapeError(f"vecdot: {a.shape} and {b.shape} differ in size along axis {axis}")
-    broadcast_shapes("vecdot", a.shape, b.shape)
     return einsum("...i,...i->...", moveaxis(conj(a), axis, -1), moveaxis(b, axis, -1))
 
 

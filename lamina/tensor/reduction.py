@@ -148,7 +148,7 @@ def norm(x: Data, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> 
             return real_math.root(build.reduce(ADD, axes, node * node))
         size = real_math.absolute(node)
         if ord in (math.inf, -math.inf):
-            return build.reduce(MAX if ord > 0 else MIN, axes, size)
+            return _extreme(MAX if ord > 0 else MIN, axes, size)
         if ord == 0:
             return build.reduce(ADD, axes, build.cast(~node.eq(0), node.dtype))
         total = build.reduce(ADD, axes, size if ord == 1 else size ** float(ord))
@@ -166,8 +166,7 @@ def _cumulative(
         raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
     along = normalize_axis(what, axis or 0, x.ndim)
     x = REALS(what, lambda a: a, x) if monoid in (MAX, MIN) else x  # complex ones have no order
-    kept = dtype is None and monoid in (MAX, MIN)
-    kind = x.dtype if kept else _total_dtype(dtype, x.dtype)
+    kind = x.dtype if dtype is None and monoid in (MAX, MIN) else _total_dtype(dtype, x.dtype)
     scan = Node(Op.SCAN, (build.cast(x.node, accumulator(kind)),), Reduce(monoid, (along,)))
     (identity,), none = monoid.identity((kind,)), (0,) * x.ndim
     before = resized(none, along, int(include_initial))
@@ -246,9 +245,7 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def argsort(
-    x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
-) -> Tensor:
+def argsort(x: Data, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The indices (int64) that sort `x` along `axis`; equal elements always keep their order."""
     return _sorted("argsort", x, axis, descending).indices
 

@@ -10,7 +10,6 @@ import pytest
 
 from lamina import dtypes
 from lamina.dtypes import DType
-from lamina.errors import DTypeError
 from lamina.ir import build, monoids
 from lamina.ir.build import const, full, select
 from lamina.ir.node import Node, toposort
@@ -239,10 +238,3 @@ def test_a_graph_shares_its_real_part() -> None:
     first, second = split_complex((real, Node(Op.REAL, (z * z,))))
     assert first is real
     assert real in toposort([second])
-
-
-def test_a_product_scattered_is_refused() -> None:
-    x = leaf(numbers((4,), dtypes.complex64))
-    node = Node(Op.SCATTER, (x, leaf(np.arange(4)), x), Scatter(0, monoids.MUL))
-    with pytest.raises(DTypeError, match="scatter: MUL does not combine complex64"):
-        split_complex((node,))
