@@ -14,6 +14,16 @@ import lamina as lm
 from lamina import errors, nn, options
 from lamina.nn import optim
 
+
+class _Guarded:
+    """An array that refuses to be one, as those of other libraries do that record derivatives."""
+
+    dtype = "float32"
+
+    def __array__(self) -> Any:
+        raise RuntimeError("it requires grad; detach it")
+
+
 MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.ShapeError, "full: .*negative", lambda: lm.ones((3, -4))),
     (errors.DTypeError, "full: 3.5 is no integer", lambda: lm.ones((3.5,))),  # type: ignore[arg-type]
@@ -103,6 +113,24 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.DTypeError, "setitem: nan is beyond int64",
      lambda: lm.arange(2).__setitem__(0, math.nan)),
     (errors.DTypeError, "asarray: .*complex", lambda: lm.Tensor([1j], dtype=lm.float32)),
+    (errors.DTypeError, "imaginary", lambda: lm.Tensor(lm.asarray([1j]), dtype=lm.float32)),
+    (errors.DTypeError, "imaginary", lambda: lm.asarray([1j]).cast(lm.int8)),
+    (errors.DTypeError, "imaginary", lambda: lm.ones(2).assign(1j)),
+    (errors.DTypeError, "imaginary", lambda: lm.ones(2).__setitem__(0, 1j)),
+    (errors.DTypeError, "imaginary", lambda: lm.scatter(lm.ones(1), 0, [0], lm.asarray([1j]))),
+    (errors.DTypeError, "nan_to_num: complex64", lambda: lm.nan_to_num(lm.asarray([1j]))),
+    (errors.DTypeError, "add: bool", lambda: lm.sum(lm.asarray([True]), dtype=lm.bool)),
+    (errors.DTypeError, "mul: bool", lambda: lm.cumulative_prod(lm.asarray([1]), dtype=lm.bool)),
+    (errors.DTypeError, "add: bool",
+     lambda: lm.scatter(lm.asarray([True]), 0, [0], lm.asarray([True]), "add")),
+    (errors.DTypeError, "scatter: complex64 has no 'prod'",
+     lambda: lm.scatter(lm.asarray([1j]), 0, [0], lm.asarray([1j]), "prod")),
+    (errors.DTypeError, "max: complex64",
+     lambda: lm.scatter(lm.asarray([1j]), 0, [0], lm.asarray([1j]), "max")),
+    (errors.DTypeError, "max: complex64", lambda: lm.max_pool1d(lm.asarray([[1j, 2j]]), 2)),
+    (errors.ShapeError, "max: .*no elements", lambda: lm.norm(lm.ones(0), math.inf)),
+    (errors.ShapeError, "stack: .*differ", lambda: lm.asarray([lm.ones(2), lm.ones(3)])),
+    (errors.DTypeError, "asarray: .*requires grad", lambda: lm.asarray(_Guarded())),
 ]  # fmt: skip
 
 

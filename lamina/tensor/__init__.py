@@ -44,12 +44,13 @@ _COMPARISON: dict[str, Binary] = {
     "eq": elementwise.equal, "ne": elementwise.not_equal, "lt": elementwise.less,
     "le": elementwise.less_equal, "gt": elementwise.greater, "ge": elementwise.greater_equal,
 }  # fmt: skip
-OPERATORS: dict[str, Callable[..., Any]] = {
+OPERATORS: dict[str, Any] = {
     **{f"__{name}__": _operator(checked(one)) for name, one in (_ARITHMETIC | _COMPARISON).items()},
     **{f"__r{name}__": _operator(checked(one), True) for name, one in _ARITHMETIC.items()},
     "__neg__": elementwise.negative, "__pos__": elementwise.positive,
     "__abs__": elementwise.abs, "__invert__": elementwise.bitwise_invert,
     "__getitem__": checked(indexing.getitem), "__setitem__": checked(indexing.setitem),
+    "_stack": staticmethod(movement.stack),
     "__array__": creation.to_numpy, "__array_namespace__": inspection.array_namespace,
     "__dlpack__": creation.to_dlpack, "__dlpack_device__": creation.dlpack_device,
 }  # fmt: skip

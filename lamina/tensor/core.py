@@ -54,9 +54,11 @@ class Tensor:
         requires_grad: bool = False,
     ) -> Tensor:  # fmt: skip
         wanted = None if dtype is None else as_dtype(dtype)
+        if _has_tensor(data):  # derivatives flow, and nothing is computed, as NumPy would have it
+            data = cls._stack(data)
         if isinstance(data, Tensor):
             source = data if device is None else data.to(device)
-            node = source.node if wanted is None else build.cast(source.node, wanted)
+            node = source.node if wanted is None else source.cast(wanted).node
             if requires_grad:  # the derivatives of `data` stay its own
                 node = memory.leaf(node, source.device)
             self = cls.of(node, source.device)
@@ -205,8 +207,11 @@ class Tensor:
     clone = contiguous
 
     def cast(self, dtype: DType) -> Tensor:
-        """The values converted to `dtype`."""
-        return Tensor.of(build.cast(self.node, as_dtype(dtype)), self.device)
+        """The values converted to `dtype`. Raises DTypeError if imaginary parts would be lost."""
+        wanted = as_dtype(dtype)
+        if self.dtype.is_complex and wanted.kind in ("int", "uint", "float"):
+            raise DTypeError(f"cast: {wanted.name} has no imaginary part; take real() or abs()")
+        return Tensor.of(build.cast(self.node, wanted), self.device)
 
     def bitcast(self, dtype: DType) -> Tensor:
         """The bits reinterpreted as a dtype of the same size."""
@@ -226,7 +231,7 @@ class Tensor:
     def assign(self, value: Any) -> Tensor:
         """Give this tensor a new value, cast and broadcast to its dtype and shape; realising it
         ends its history, and writes to its own memory if no other tensor's value is there."""
-        new = build.cast(as_tensor(value, self).to(self.device).node, self.dtype)
+        new = as_tensor(value, self).to(self.device).cast(self.dtype).node
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")
         memory.change(self)
@@ -249,6 +254,7 @@ class Tensor:
         def __getattr__(self, name: str) -> Any: ...
         def __getitem__(self, key: Any) -> Tensor: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
+        _stack: Callable[[Any], Tensor]
         def _unary(self) -> Tensor: ...
         def _binary(self, other: Any) -> Tensor: ...
 
@@ -284,6 +290,12 @@ def leaf(node: Node, device: str | None, requires_grad: bool = False) -> Tensor:
     return tensor
 
 
+def _has_tensor(data: Any) -> bool:
+    """Whether there is a tensor in nested sequences, which are looked at a type at a time."""
+    kinds = set(map(type, data)) if isinstance(data, (list, tuple)) else set()
+    return Tensor in kinds or (not kinds.isdisjoint((list, tuple)) and any(map(_has_tensor, data)))
+
+
 def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     """`data` as a NumPy array, and the dtype it has in lamina."""
     import numpy as np
@@ -292,7 +304,7 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     try:
         wanted = None if dtype is None else dtype.numpy
         array = np.asarray(data) if typed else np.array(data, wanted)
-    except (OverflowError, TypeError, ValueError) as error:
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
         if "sequence" in str(error):
             raise ShapeError("asarray: rows of one level must have one length") from None
         raise DTypeError(f"asarray: {error}") from None

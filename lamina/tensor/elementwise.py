@@ -305,7 +305,7 @@ def nan_to_num(
 ) -> Tensor:
     """x with NaN and the infinities replaced; an infinity defaults to the greatest number."""
     if not x.dtype.is_float:
-        return Tensor.of(x.node, x.device)
+        return REALS("nan_to_num", _same, x)
     most = finfo(x.dtype).max
     low = masked_fill(x, equal(x, -math.inf), -most if neginf is None else neginf)
     both = masked_fill(low, equal(x, math.inf), most if posinf is None else posinf)

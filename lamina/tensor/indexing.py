@@ -155,9 +155,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     """``x[key] = value``: x names a new value from now on; other tensors keep theirs."""
     source = as_tensor(fitting("setitem", value, x.dtype) if is_scalar(value) else value, x)
     common_device("setitem", x, source)
-    if source.dtype.is_complex and not x.dtype.is_complex:
-        raise DTypeError(f"setitem: {source.dtype.name} does not fit into {x.dtype.name}")
-    filling = build.cast(source.node, x.dtype)
+    filling = source.cast(x.dtype).node
     plain = isinstance(key, (tuple, slice)) or key is None or key is Ellipsis or _is_int(key)
     mask = None if plain or source.size != 1 else as_index("setitem", key, x, "bool")
     if mask is not None and mask.dtype is bool_ and mask.shape == x.shape[: mask.ndim]:
@@ -242,12 +240,14 @@ def scatter(x: Data, axis: int, index: Any, source: Any, reduce: str | None = No
     no greater than that of x beside `axis`."""
     if reduce not in _REDUCTIONS:
         raise ArgumentError(f"scatter: reduce={reduce!r} is not one of {list(_REDUCTIONS)}")
+    if x.dtype.is_complex and _REDUCTIONS[reduce] is MUL:
+        raise DTypeError(f"scatter: {x.dtype.name} has no {reduce!r}, which is for real numbers")
     along = normalize_axis("scatter", axis, x.ndim)
     places = as_index("scatter", index, x)
-    values = as_tensor(source, x)
+    values = as_tensor(source, x).cast(x.dtype)
     common_device("scatter", x, values)
     wide = values.node if values.ndim else build.expand(values.node, places.shape)
-    update = build.cast(_cropped("scatter", wide, places.shape), x.dtype)
+    update = _cropped("scatter", wide, places.shape)
     _cropped("scatter", x.node, places.shape, along)
     shape = resized(x.shape, along, places.shape[along])
     before = [0] * x.ndim

@@ -75,9 +75,6 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 def astype(x: Data, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """The values converted to `dtype`; without `copy`, x itself when nothing changes."""
     wanted = as_dtype(dtype)
-    if x.dtype.is_complex and wanted.kind in ("int", "uint", "float"):
-        parts = f"{x.dtype.name} to {wanted.name}"
-        raise DTypeError(f"astype: {parts} loses the imaginary part; use real()")
     moved: Tensor = x if device is None else x.to(device)
     return moved.cast(wanted) if copy or x.dtype is not wanted else moved
 

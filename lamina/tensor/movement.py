@@ -57,9 +57,7 @@ def broadcast_to(x: Data, /, shape: Sequence[int]) -> Tensor:
 def expand(x: Data, *shape: Any) -> Tensor:
     """`broadcast_to` with sizes one by one; -1 keeps a size."""
     sizes = sizes_of("expand", *shape, signed=True)
-    if x.ndim > len(sizes):
-        raise ShapeError(f"expand: {x.shape} has more axes than {sizes}")
-    kept = zip((1,) * (len(sizes) - x.ndim) + x.shape, sizes, strict=True)
+    kept = zip((1,) * (len(sizes) - x.ndim) + x.shape, sizes, strict=False)
     return broadcast_to(x, tuple(have if want == -1 else want for have, want in kept))
 
 

@@ -41,6 +41,16 @@ def test_nothing_runs_before_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> 
     assert ran == [1]
 
 
+def test_derivatives_flow_through_sequences_of_tensors() -> None:
+    def squares(x: Tensor) -> Tensor:
+        return (Tensor([[x[1], 3.0], (x[0], x[1])]) ** 2).sum() + lm.maximum(x, [x[0]] * 2).sum()
+
+    x = Tensor([1.0, 2.0])
+    assert lm.grad(squares)(x).tolist() == [3.0, 9.0]
+    assert lm.jit(lm.grad(squares))(x).tolist() == [3.0, 9.0]
+    assert "lazy" in repr(lm.asarray([x[0], x[1]]))
+
+
 def test_realize_runs_everything_in_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     sinks = []
     execute = pipeline.execute

@@ -26,6 +26,9 @@ def test_python_data() -> None:
     assert lm.asarray([lm.asarray(1, dtype=lm.int8), lm.asarray(2, dtype=lm.int8)]).dtype is lm.int8
     assert lm.asarray([2**64 - 1], dtype=lm.uint64).tolist() == [2**64 - 1]
     assert lm.Tensor([1, 2], dtype=lm.bfloat16).tolist() == [1, 2]
+    assert lm.asarray([[lm.asarray(1.5), 2], [3, True]]).tolist() == [[1.5, 2.0], [3.0, 1.0]]
+    halves = [lm.ones((), dtype=lm.bfloat16)] * 2
+    assert lm.asarray((halves, [1, 2]), dtype=lm.bfloat16).tolist() == [[1.0, 1.0], [1.0, 2.0]]
     with pytest.raises(DTypeError, match=r"asarray: .*300"):
         lm.asarray([300], dtype=lm.uint8)
     with pytest.raises(ShapeError, match="asarray"):
