@@ -100,9 +100,7 @@ def _bitcast(node: Node, x: Parts) -> Parts:
 def _combine(node: Node, *src: Parts) -> Parts:
     if node.arg.monoid is not MUL:  # a sum, or what overwrites
         return _each_part(node, *src)
-    return tuple(
-        Node(node.op, src[0], Reduce(COMPLEX_MUL, node.arg.axes, part)) for part in (0, 1)
-    )
+    return tuple(Node(node.op, src[0], Reduce(COMPLEX_MUL, node.arg.axes, part)) for part in (0, 1))
 
 
 # Operations with a complex operand or result; what is not here works on each part alone.
