@@ -65,11 +65,11 @@ def _bitcast(src: Operands, arg: Any) -> Inferred:
 
 
 def _reduce(src: Operands, arg: Any) -> Inferred:
-    shape, axes = src[0].shape, arg.axes
+    # What combines two elements has to be an operation of the dtype.
+    (_, shape), axes = INFER.get(arg.monoid.op, _chosen)(src[:1] * 2, arg), arg.axes
     _need([one.shape for one in src] == [shape] * arg.monoid.arity, Op.REDUCE, src, arg)
     in_order = [axis for axis in range(len(shape)) if axis in axes]
     _need(axes and [*axes] == in_order, Op.REDUCE, src, arg, AxisError)
-    INFER.get(arg.monoid.op, _chosen)(src[:1] * 2, arg)  # is there such a sum of this dtype?
     kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
     return src[arg.part].dtype, kept
 
@@ -130,8 +130,7 @@ def _scatter(src: Operands, arg: Any) -> Inferred:
     _gather(src[:2], arg.axis)
     _need(index.shape == update.shape, Op.SCATTER, src, arg)
     _need(base.dtype is update.dtype, Op.SCATTER, src, arg, DTypeError)
-    INFER.get(arg.monoid and arg.monoid.op, _chosen)((base, base), arg)
-    return base.dtype, base.shape
+    return INFER.get(arg.monoid and arg.monoid.op, _chosen)((base, base), arg)
 
 
 def _argsort(src: Operands, arg: Any) -> Inferred:
