@@ -300,20 +300,22 @@ def _run(batch: list[Tensor], device: str) -> None:
         sinks.append(Node(Op.ASSIGN, (targets[place], value)) if place else kept)
     distinct = list(dict.fromkeys(filter(None, sinks)))
     program = distinct if device == "interp" else split_complex(tuple(distinct))
+    fresh: list[tuple[Buffer, Tensor, Node]] = []  # new leaves over the same memory
+    for place, tensor in written.items():
+        old: Buffer = place.arg.storage
+        owner = old if old.owner is None else old.owner
+        same = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
+        fresh.append((old, tensor, buffer_node(same, tensor.shape, tensor.dtype)))
+    lost = [one for one in list(_places) if _places.get(one) in targets] if targets else []
     ran, buffers = counter.kernels, list[Buffer]()
     try:
         buffers = execute(program, list(inputs), device) if program else []
     finally:  # what a handler of signals raises may come after the program wrote
         if buffers or (counter.kernels > ran and not isinstance(sys.exception(), LaminaError)):
-            lost = [one for one in list(_places) if _places.get(one) in targets] if targets else []
+            for old, tensor, new in fresh:  # without a call, in which another signal may come
+                old.overwritten, tensor.node, tensor.assigned, tensor.target = True, new, 0, None
             while lost:  # what was there is stored nowhere; no reference stays to outlive it
                 _places.pop(lost.pop(), None)
-            for place, tensor in written.items():  # a new leaf over the same memory
-                old = place.arg.storage
-                old.overwritten, owner = True, old if old.owner is None else old.owner
-                fresh = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
-                tensor.node = buffer_node(fresh, tensor.shape, tensor.dtype)
-                tensor.assigned, tensor.target = 0, None
     results = dict(zip(distinct, buffers, strict=True))
     for tensor, node, sink in zip(batch, nodes, sinks, strict=True):
         if sink is None:  # below nothing but DETACH
