@@ -123,8 +123,7 @@ def rewrite(sinks: Iterable[Node], rules: Iterable[Rule]) -> list[Node]:
         for rule in by_op[node.op] if new is node else ():
             new = rule.apply(node) or node
             if new.dtype is not node.dtype or new.shape != node.shape:
-                text = f"rule {rule.name} turned {node!r} into {new!r}"
-                raise VerifyError(f"{text}: shape or dtype differ")
+                raise VerifyError(f"rule {rule.name} turned {node!r} into {new!r}: types differ")
             if new is not node:
                 applied.append(rule.name)
                 break

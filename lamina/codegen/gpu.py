@@ -170,8 +170,7 @@ class MetalPrinter(GpuPrinter):
     def __init__(self, nest: Nest, name: str) -> None:
         super().__init__(nest, name)
         if any(one.dtype is float64 for one in nest.kernel.nodes):
-            what = f"kernel {name}: Metal has no float64"
-            raise DTypeError(f"{what}; cast to float32, or from complex128 to complex64, first")
+            raise DTypeError(f"kernel {name}: Metal has no float64; cast to float32 or complex64")
         self.index = "i32" if all(map(_is_short, nest.kernel.nodes)) else "i64"
 
 

@@ -45,12 +45,8 @@ def _better(op: Op) -> Callable[[Parts, Parts], Parts]:
 
     def combine(left: Parts, right: Parts) -> Parts:
         (a, i), (b, j) = left, right
-        beats, tie = (a < b) if op is Op.MAX else (b < a), a.eq(b)
-        if a.dtype.is_float:
-            a_nan, b_nan = ~a.eq(a), ~b.eq(b)
-            beats = (beats & ~a_nan) | (b_nan & ~a_nan)
-            tie = tie | (a_nan & b_nan)
-        take = beats | (tie & (j < i))
+        beats, a_nan, b_nan = (a < b) if op is Op.MAX else (b < a), ~a.eq(a), ~b.eq(b)
+        take = (beats & ~a_nan) | (b_nan & ~a_nan) | ((a.eq(b) | (a_nan & b_nan)) & (j < i))
         return tuple(Node(Op.WHERE, (take, *pair)) for pair in ((b, a), (j, i)))
 
     return combine
