@@ -103,24 +103,30 @@ def reduce_in_parts(node: Node) -> Node | None:
 
 @on(Op.REDUCE)
 def columns_in_parts(node: Node) -> Node | None:
-    """Long columns, fewer than keep a GPU busy, are reduced in parts; but of products that reuse
-    both factors, as blocks share the steps of these."""
+    """Long columns, or rows, fewer than keep a GPU busy, are reduced in parts, even ones if there
+    are; but of products that reuse both factors, as blocks share the steps of these."""
     axes, shape, few = node.arg.axes, node.src[0].shape, prod(node.shape)
     if prod(shape) < max(few * COLUMNS, LARGE):
         return None
-    parts = gcd(shape[axes[0]], 1 << (COLUMNS // few).bit_length())
     rows = max(one for one, size in enumerate(shape) if size > 1) in axes
     factors = node.src[0].src if node.src[0].op is Op.MUL else ()
     read = [prod(behind(one, Group.MOVEMENT | {Op.CAST}).shape) for one in factors]
     reused = read and max(read) < prod(shape)
-    return None if rows or reused or parts < 4 else _in_parts(node, parts)
+    size, most = shape[axes[0]], MOST if rows else 1 << (COLUMNS // few).bit_length()
+    parts = even if (even := gcd(size, most)) >= 4 else most
+    fits = 4 <= parts <= size and not (reused or (rows and few >= PARTS))
+    return _in_parts(node, parts) if fits else None
 
 
 def _in_parts(node: Node, parts: int) -> Node:
-    """Reduce parts along the first of the axes of `node`, then those."""
+    """Reduce parts along the first of the axes of `node`, of which the identity fills up the last,
+    then those."""
     (monoid, axes, part), shape, first = node.arg, node.src[0].shape, node.arg.axes[0]
-    split = (*shape[:first], parts, shape[first] // parts, *shape[first + 1 :])
-    src, rest = tuple(build.reshape(x, split) for x in node.src), tuple(one + 1 for one in axes)
+    split = (*shape[:first], parts, -(-shape[first] // parts), *shape[first + 1 :])
+    ends = [-size % parts if axis == first else 0 for axis, size in enumerate(shape)]
+    start, none = monoid.identity(tuple(x.dtype for x in node.src)), [0] * len(shape)
+    whole = (build.pad(x, none, ends, one) for x, one in zip(node.src, start, strict=True))
+    src, rest = tuple(build.reshape(x, split) for x in whole), tuple(one + 1 for one in axes)
     inner = (Node(Op.REDUCE, src, Reduce(monoid, rest, i)) for i in range(monoid.arity))
     return Node(Op.REDUCE, tuple(inner), Reduce(monoid, (first,), part))
 

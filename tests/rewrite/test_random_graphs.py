@@ -12,7 +12,7 @@ import pytest
 from lamina.dtypes import float32, int32, int64
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.monoids import ADD, ARGMAX, MAX, Monoid
+from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.rewrite import Rule, on, rewrite
@@ -159,7 +159,7 @@ def test_long_products_are_summed_in_parts(
         ((768, 16384), (1,), [(1,)]),  # rows, each of which a block has
         ((16384, 8192), (0,), [(0,)]),  # enough columns
         ((4096, 1024), (0,), [(0,)]),  # short ones
-        ((16383, 768), (0,), [(0,)]),  # of no parts
+        ((16383, 768), (0,), [(1,), (0,)]),  # of which no parts are even
     ],
 )
 def test_few_long_columns_are_reduced_in_parts(
@@ -179,6 +179,17 @@ def test_parts_of_columns_come_to_what_columns_do() -> None:
     assert sum(one.op is Op.REDUCE for one in toposort(after)) == 6
     rng = np.random.default_rng(0)
     values = {one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (x, y)}
+    assert all(map(same_values, evaluate(before, values), evaluate(after, values)))
+
+
+@pytest.mark.parametrize("shape", [(65537, 64), (4194319,)])
+def test_parts_need_not_be_even(shape: tuple[int, ...]) -> None:
+    x = leaf(0, shape, float32)
+    place = build.places(shape, 0)
+    before = [Node(Op.REDUCE, (x, place), Reduce(ARGMIN, (0,), 1)), build.reduce(ADD, [0], x)]
+    after = rewrite(before, (*SIMPLIFY, columns_in_parts))
+    assert sum(one.op is Op.REDUCE for one in toposort(after)) == 5
+    values = {x: np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)}
     assert all(map(same_values, evaluate(before, values), evaluate(after, values)))
 
 
