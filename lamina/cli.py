@@ -163,7 +163,7 @@ def _demo(options: argparse.Namespace) -> None:
 
     from lamina import datasets, nn
     from lamina.io import safetensors
-    from lamina.models.digits import predictions, train
+    from lamina.models.digits import train
 
     console = _console()
     output = _writable(options.output)
@@ -178,7 +178,7 @@ def _demo(options: argparse.Namespace) -> None:
             model, loss, accuracy = state
             console.print(f"epoch {epoch:2} of {epochs}: loss {loss:.3f}, accuracy {accuracy:.1%}")
     seconds = time.perf_counter() - started
-    found, labels = predictions(model, data.test_images).numpy(), data.test_labels.numpy()
+    found, labels = model(data.test_images).numpy().argmax(1), data.test_labels.numpy()
     _print_kernels(records)
     _print_digits(data.test_images.numpy(), labels, found)
     safetensors.save(output, nn.state_dict(model), {"format": "pt"})

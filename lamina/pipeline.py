@@ -220,16 +220,14 @@ def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
 _NO_ARENA = Buffer(0)
 
 
-def execute(
-    sinks: Sequence[Node], inputs: Sequence[Buffer], device: str, options: Options | None = None
-) -> list[Buffer]:
+def execute(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
     """Run `sinks` on `device`; one buffer a sink, row-major.
 
     BUFFER leaves hold the number of one of `inputs` as their storage. An ASSIGN sink writes into
     its target and returns the target's own buffer; every other sink gets a new one. A machine
     without a C compiler runs the interpreter, with a warning; one that the user named must work.
     """
-    options = replace(options or current(), device=device)
+    options = replace(current(), device=device)
     try:
         if device != "interp":
             return run_compiled(compile_sinks(tuple(sinks), options), inputs, options)

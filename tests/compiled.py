@@ -21,7 +21,7 @@ from lamina.dtypes import complex64, complex128, float32, float64
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.options import Options, current
+from lamina.options import current
 from lamina.runtime.buffer import Buffer
 from lamina.tensor.complex_parts import split_complex
 from tests.msl import emulator, fake
@@ -55,15 +55,14 @@ class Recorder:
         self.samples: list[Sample] = []
 
     def __call__(
-        self, sinks: Sequence[Node], inputs: Sequence[Buffer], device: str,
-        options: Options | None = None,
-    ) -> list[Buffer]:  # fmt: skip
+        self, sinks: Sequence[Node], inputs: Sequence[Buffer], device: str
+    ) -> list[Buffer]:
         order = toposort(sinks)
         wanted = device == "interp" and self.kept < EACH_TEST and len(order) < LARGEST
         effects = any(sink.op is Op.ASSIGN for sink in sinks)
         leaves = [node for node in order if node.op is Op.BUFFER] if wanted else []
         contents = {leaf: bytes(inputs[leaf.arg.storage].view()) for leaf in leaves}
-        buffers = self.execute(sinks, inputs, device, options)
+        buffers = self.execute(sinks, inputs, device)
         if wanted and not effects:
             self.kept += 1
             results = [array_of(sink, one) for sink, one in zip(sinks, buffers, strict=True)]

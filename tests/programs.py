@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
-from lamina.options import Options
+from lamina.options import Options, using
 from lamina.pipeline import execute
 from lamina.runtime.buffer import Buffer
 from lamina.shape import Shape, prod
@@ -357,9 +358,7 @@ def merged(programs: Sequence[RandomProgram]) -> RandomProgram:
     )
 
 
-def execute_on_buffers(
-    sinks: Sequence[Node], device: str, options: Options | None = None
-) -> list[Buffer]:
+def execute_on_buffers(sinks: Sequence[Node], device: str) -> list[Buffer]:
     """`execute` of nodes whose leaves hold the buffers themselves."""
     inputs: dict[Buffer, int] = {}
     memo: dict[Node, Node] = {}
@@ -370,7 +369,7 @@ def execute_on_buffers(
         memo[node] = Node(node.op, tuple(memo[one] for one in node.src), arg)
     program = tuple(memo[sink] for sink in sinks)
     program = program if device == "interp" else split_complex(program)
-    return execute(program, list(inputs), device, options)
+    return execute(program, list(inputs), device)
 
 
 def run(program: RandomProgram, options: Options) -> tuple[list[Array], dict[Node, Array]]:
@@ -384,7 +383,8 @@ def run(program: RandomProgram, options: Options) -> tuple[list[Array], dict[Nod
         arg = node.arg._replace(storage=buffers[node]) if node.op is Op.BUFFER else node.arg
         memo[node] = Node(node.op, src, arg)
     sinks = [memo[sink] for sink in program.sinks]
-    results = execute_on_buffers(sinks, device, options)
+    with using(**asdict(options)):
+        results = execute_on_buffers(sinks, device)
     return (
         [download(buffer, sink) for sink, buffer in zip(sinks, results, strict=True)],
         {node: download(buffer, node) for node, buffer in buffers.items()},

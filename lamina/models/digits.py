@@ -7,7 +7,6 @@ from lamina import nn, random
 from lamina.datasets import Split
 from lamina.tensor.core import Tensor
 from lamina.tensor.neural import cross_entropy
-from lamina.tensor.reduction import argmax
 from lamina.tensor.spatial import max_pool2d
 
 BATCH = 64
@@ -51,11 +50,6 @@ def train(data: Split, epochs: int, seed: int) -> Iterator[tuple[DigitsNet, floa
             right = (logits.numpy().argmax(axis=1) == labels[chosen]).mean()
             figures.append((float(loss), right))
         yield model, *np.mean(figures, axis=0)
-
-
-def predictions(model: DigitsNet, images: Tensor) -> Tensor:
-    """The likeliest digit of each image, int64 (n,)."""
-    return argmax(model(images), axis=1)
 
 
 def _shifted(images: Any, state: Any) -> Any:

@@ -78,21 +78,6 @@ class Tensor:
         memory.live[ref(self, memory.live.pop)] = None
         return self
 
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.node.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.node.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements."""
-        return self.size * self.dtype.itemsize
-
     def _require(self, value: bool) -> None:
         if value and not self.dtype.is_float:
             raise DTypeError(f"requires_grad: {self.dtype.name} has no derivative; use a float")
@@ -112,6 +97,9 @@ class Tensor:
         memory.change(self, forgets=value is None)
         self._grad = value
 
+    ndim: int = cast(Any, property(lambda x: len(x.node.shape), doc="The number of axes."))
+    size: int = cast(Any, property(lambda x: prod(x.node.shape), doc="The number of elements."))
+    nbytes: int = cast(Any, property(lambda x: x.size * x.dtype.itemsize, doc="Bytes of them all."))
     # Read at the speed of C.
     shape: Shape = cast(Any, property(attrgetter("node.shape"), doc="The size of each axis."))
     dtype: DType = cast(Any, property(attrgetter("node.dtype"), doc="The element type."))

@@ -321,13 +321,9 @@ def _relu6(x: Node) -> Node:
     return select((low > 6) | low.eq(6), x.lift(6), low)
 
 
-def _decay(x: Node) -> Node:
-    """exp(-|x|), with the derivative from the right at 0."""
-    return Node(Op.EXP, (select(x < 0, x, -x),))
-
-
 def _softplus(x: Node) -> Node:
-    return select(x < 0, x.lift(0), x) + rm.log1p(_decay(x))
+    """At 0 exp(-|x|) has the derivative from the right."""
+    return select(x < 0, x.lift(0), x) + rm.log1p(unary(Op.EXP, select(x < 0, x, -x)))
 
 
 relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.",
