@@ -5,10 +5,10 @@ that it returns and all that it assigns (parameters, optimiser state, running st
 program. Later calls with arguments of the same shapes, dtypes and devices lay addresses into that
 program's table and make a single foreign call; no Python of `f` runs again.
 
-What is not a tensor is part of the signature, and whatever else `f` looks at (attributes, global
-variables, the clock) is fixed when it is traced. Tensors that `f` finds elsewhere than among its
-arguments are read anew on each call, as are their later assignments. Random draws take a fresh
-key on each call.
+What is not a tensor is part of the signature: another number traces `f` again, and all but the
+first two find their program compiled. Whatever else `f` looks at (attributes, global variables, the
+clock) is fixed when it is traced. Tensors that `f` finds elsewhere than among its arguments are
+read anew on each call, as are their later assignments. Random draws take a fresh key on each call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from lamina.runtime.cpu import CpuProgram
 from lamina.runtime.profile import counter, runs
 from lamina.shape import prod
 from lamina.tensor import realize as memory
-from lamina.tensor.complex_parts import split_complex
 from lamina.tensor.core import Tensor
 from lamina.tensor.differentiate import map_tree
 
@@ -95,7 +94,8 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 program = self._programs.get(key)
                 if program is None or not program.fits():
                     self._explain(args, kwargs, options)
-                    for lost in filter(_is_lost, list(self._programs)):
+                    held = list(self._programs)  # a new one for each number that is given
+                    for lost in {*filter(_is_lost, held), *held[:-256]}:
                         del self._programs[lost]
                     program = _compile(self.function, (args, kwargs), found, options)
                     self._programs[key] = program
@@ -265,13 +265,14 @@ class _Program:
         from lamina import pipeline  # the compiler loads when it is first needed
 
         sinks = list(dict.fromkeys(trace.sinks))
-        self.inputs = list(trace.inputs)
-        devices = dict.fromkeys(one.device for one in self.inputs) or {trace.key.device: None}
+        devices = dict.fromkeys(one.device for one in trace.inputs) or {trace.key.device: None}
         if len(devices) > 1:
             raise JitError(f"jit: tensors on {' and '.join(devices)} in one program; move one")
         (self.device,) = devices
         self.options = replace(options, device=self.device)
-        self.compiled = pipeline.compile_sinks(split_complex(tuple(sinks)), self.options)
+        program, self.numbers = memory.lifted(tuple(sinks), len(trace.inputs), self.device)
+        self.compiled = pipeline.compile_sinks(program, self.options)
+        self.inputs = [*trace.inputs, *self.numbers]
         self.run = pipeline.run_compiled
         self.result, self.grads = trace.result, trace.grads
         results = [one for one in trace.sinks if one.op is not Op.ASSIGN]
@@ -339,23 +340,24 @@ def _quick(program: _Program) -> Callable[[Sequence[Tensor]], Tensor] | None:
     """`call` in few steps, which take as long as a short kernel, for a program that only returns
     one small tensor: the result goes over the last one, if nobody has that any more."""
     planned, options = program.compiled, program.options
-    only_reads = program.is_pure and len(program.reads) == len(program.inputs)
+    count, fixed = len(program.inputs), program.numbers
+    only_reads = program.is_pure and len(program.reads) + len(fixed) == count
     watched = program.draws or options.debug or options.check
     if program.device != "cpu" or watched or not only_reads or type(program.result) is not _Place:
         return None
     ((shape, dtype, device),), arena = program.likes, planned.program.arena
     size, kernels = prod(shape) * dtype.itemsize, len(planned.program.chains)
     code, memory_of = cast(CpuProgram, planned.code), memory.memory_of
-    places = [(place, number - len(program.reads)) for place, number in program.reads]
+    places = [(place, number - count) for place, number in program.reads]
     kept: dict[int, list[Any]] = {}  # what no call has now: a result, its job, its scratch memory
 
     def call(tensors: Sequence[Tensor]) -> Tensor:
         own = kept.pop(0, None)
         if own is None:
-            own = [None, code.job([scratch := Buffer(arena)] * (2 + len(places))), scratch]
+            own = [None, code.job([scratch := Buffer(arena)] * (2 + len(places)) + fixed), scratch]
         if sys.getrefcount(own[0]) > 2:  # somebody has it besides the list and the counter
             own[0] = Buffer(size)
-            own[1][-1 - len(places)] = own[0].pointer
+            own[1][-1 - count] = own[0].pointer
         result, job, _ = own
         for place, number in places:
             job[number] = memory_of(tensors[place]).pointer

@@ -25,7 +25,7 @@ from lamina.nn.state import filled
 from lamina.tensor.core import Tensor, as_tensor, leaf
 from lamina.tensor.elementwise import clip, exp, log, maximum, minimum, sqrt, where
 from lamina.tensor.movement import stack
-from lamina.tensor.realize import assigned, called, hole, realize, rebuilt, stand_ins, stored
+from lamina.tensor.realize import assigned, called, over, realize, stand_ins, stored
 from lamina.tensor.reduction import norm
 
 __all__ = [
@@ -135,8 +135,7 @@ class Optimizer:
                     kind, rate = accumulator(one.dtype), self._rates[one.device]
                     exact = (x.detach().cast(kind) for x in (one, gradient, rate))
                     one.assign(self._update(index, *exact))
-            holes = {one: hole(number, one) for number, one in enumerate(nodes)}
-            return rebuilt([one.node for one in changing], holes, False)
+            return over([one.node for one in changing], nodes)
 
         if len(leaves) < len(held) or type(self).__module__ != __name__:
             assign()

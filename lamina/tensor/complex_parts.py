@@ -7,7 +7,6 @@ written so.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from lamina.dtypes import bool_, int64, real_of, uint32, uint64
 from lamina.ir.build import bitcast, cast, const, expand, iota, pad, reshape, select, slice_axis
@@ -19,7 +18,6 @@ from lamina.ir.ops import Op, Reduce
 Parts = tuple[Node, ...]
 
 
-@lru_cache(maxsize=1024)
 def split_complex(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """`nodes` with no complex value beneath them: a complex node of shape S comes back as a real
     one of shape (*S, 2), a real node with its own shape and dtype."""

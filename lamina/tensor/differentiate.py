@@ -46,8 +46,7 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     again = memory.stand_ins.get() is None and not on_the_way
     leaves = [one for one in order if again and (one.op is Op.BUFFER or (
               one not in cone and (memory.stored(one) or memory.stretch(one))))]  # fmt: skip
-    holes = {one: memory.hole(number, one) for number, one in enumerate(leaves)}
-    sinks = memory.rebuilt(nodes, holes, False)
+    sinks = memory.over(nodes, leaves)
 
     def make() -> Sequence[Node | None]:
         first, *others = memory.rebuilt(sinks, {})

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary, ref
 
-from lamina.dtypes import DType
+from lamina.dtypes import DType, bool_, int64
 from lamina.errors import GradientError, JitError, LaminaError
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
@@ -81,8 +82,8 @@ os.register_at_fork(
     before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release
 )
 Nodes = Sequence[Node | None]
-# Graphs over holes that were built before, and the numbers of those.
-_known: Callable[[Hashable], list[Any]] = lru_cache(1024)(lambda key: [])
+# Graphs over holes that were built before, and the numbers of those; see also `lifted`.
+_known: Callable[[Hashable], list[Any]] = lru_cache(2048)(lambda key: [])
 
 
 def change(tensor: Tensor, forgets: bool = False) -> None:
@@ -182,7 +183,13 @@ def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], opens: bool = True) -
     return [done[one] for one in sinks]
 
 
-_opened = lru_cache(1024)(lambda sinks: rebuilt(sinks, {}))  # of what is cut, which has no memory
+def over(sinks: Sequence[Node], leaves: list[Node], first: int = 0, device: str = "") -> list[Node]:
+    """`sinks` with holes in place of `leaves`, numbered from `first` on."""
+    holes = {one: hole(at, one, device) for at, one in enumerate(leaves, first)}
+    return rebuilt(sinks, holes, False)
+
+
+_opened = lru_cache(256)(lambda sinks: rebuilt(sinks, {}))  # of what is cut, which has no memory
 
 
 def stretch(node: Node) -> Node | None:
@@ -226,6 +233,24 @@ def cut(
                 "recomputation needs it; differentiate first, or keep a clone"
             )
     return _opened(tuple([done[sink] for sink in sinks]))
+
+
+@lru_cache(256)
+def lifted(sinks: tuple[Node, ...], first: int, device: str) -> tuple[tuple[Node, ...], list[Any]]:
+    """`sinks` without complex numbers; and inputs of theirs, the `first` of which is told, in place
+    of the numbers by which alone they differ from earlier ones: one program serves all of those."""
+    if device == "interp":
+        return sinks, []
+    order = toposort(sinks := split_complex(sinks))
+    powers = {*toposort(one.src[1] for one in order if one.op is Op.POW)}  # a 2 makes a product
+    bounds = {int64 for one in order if one.op is Op.IOTA}  # numbers of this dtype tell places
+    numbers = [one for one in order if one.op is Op.CONST and one not in powers
+               and one.dtype not in (bool_, *bounds) and abs(one.arg.value) < inf]  # fmt: skip
+    known = _known(tuple(over(sinks, numbers, first, device)))  # the first ones, or None
+    known[:] = map(lambda old, new: old if old is new else None, known or numbers, numbers)
+    changed = [one for one, same in zip(numbers, known, strict=True) if not same]
+    held = [upload(value, kind, device) for value, kind in (one.arg for one in changed)]
+    return tuple(over(sinks, changed, first, device)), [one.arg.storage for one in held]
 
 
 def realize(*tensors: Tensor) -> None:
@@ -299,7 +324,7 @@ def _run(batch: list[Tensor], device: str) -> None:
         kept, place = None if is_there else value, _target(tensor)
         sinks.append(Node(Op.ASSIGN, (targets[place], value)) if place else kept)
     distinct = list(dict.fromkeys(filter(None, sinks)))
-    program = distinct if device == "interp" else split_complex(tuple(distinct))
+    program, held = lifted(tuple(distinct), len(inputs), device)
     fresh: list[tuple[Buffer, Tensor, Node]] = []  # new leaves over the same memory
     for place, tensor in written.items():
         old: Buffer = place.arg.storage
@@ -309,7 +334,7 @@ def _run(batch: list[Tensor], device: str) -> None:
     lost = [one for one in list(_places) if _places.get(one) in targets] if targets else []
     ran, buffers = counter.kernels, list[Buffer]()
     try:
-        buffers = execute(program, list(inputs), device) if program else []
+        buffers = execute(program, [*inputs, *held], device) if program else []
     finally:  # what a handler of signals raises may come after the program wrote
         if buffers or (counter.kernels > ran and not isinstance(sys.exception(), LaminaError)):
             for old, tensor, new in fresh:  # without a call, in which another signal may come
@@ -349,9 +374,10 @@ def _file(tensor: Tensor, node: Node, buffer: Buffer) -> None:
 
 
 def upload(array: Any, dtype: Any, device: str) -> Node:
-    """A BUFFER node with a copy of the content of a NumPy array."""
+    """A BUFFER node with a copy of the content of a NumPy array, or with a number."""
     import numpy as np
 
+    array = np.asarray(array, dtype.numpy)
     buffer = Buffer.staging(array.size * dtype.itemsize, device)
     np.frombuffer(buffer.view(), dtype.numpy)[:] = array.reshape(-1)
     return buffer_node(buffer.to(device), array.shape, dtype)
