@@ -320,7 +320,12 @@ class NestPrinter(Target):
             and not self._missing(toposort(one.src))
         )  # fmt: skip
         whole = dict.fromkeys(_component(mate, 0) for mate in mates)
-        riders = [store for store in self.waiting if self._rides(store, axes)]
+        rows = self.nest.kernel.row_axes
+        riders = [
+            store for store in self.waiting if all(self.depth_of[row] <= depth for row in rows)
+            and store.axes == (*rows, *axes) and store.parameter not in self.read
+            and not self._missing(toposort([store.value]))
+        ]  # fmt: skip
         sums = [Accumulation(one, at) for one in whole for at in self.points(free_axes(one))]
         self._pass(axes, sums, riders)
         for one in sums:  # the identity where the reduction was empty
@@ -340,13 +345,6 @@ class NestPrinter(Target):
         # What was stored in all of the loops over its axes is in scratch memory.
         inside = self.depth_of.keys() - set(self.nest.kernel.row_axes)
         self.filled |= {one for one in self.stored if inside.isdisjoint(free_axes(one))}
-
-    def _rides(self, store: Store, axes: Axes) -> bool:
-        """Can a store be done in the loops of a reduction over `axes` that is printed here?"""
-        rows = self.nest.kernel.row_axes
-        here = all(self.depth_of[row] < len(self.scopes) for row in rows)
-        fits = here and store.axes == (*rows, *axes) and store.parameter not in self.read
-        return fits and not self._missing(toposort([store.value]))
 
     def _folds_of(self, nodes: Iterable[Node]) -> None:
         """Print the missing reductions beneath `nodes` that the open scopes can hold."""

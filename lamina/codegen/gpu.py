@@ -71,10 +71,14 @@ class GpuPrinter(CPrinter):
 
     def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
         """In place of a loop of one step its index, which threads beyond the end have of the last
-        one, to add and store nothing."""
+        one, to add and store nothing, as threads beyond the last of their rows have of that."""
         found, step = super().segments(pieces, extent), self.threads // self.width
         for segment in found:
-            for axis, (how, count, _, start) in segment.items():
+            for axis, (how, count, condition, start) in segment.items():
+                if axis in self.rows_inside and condition:
+                    order, end = condition.split()[1:]
+                    last = f"min({count}, ({self.index}){int(end) - 1})" if order == "<" else end
+                    segment[axis] = Run("fixed", last)
                 if axis in self.shared and how == "loop" and not start and int(count) <= step:
                     last = f"min(own, ({self.index}){int(count) - 1})"
                     some = Run("fixed", last, f"own < {count}")
@@ -127,11 +131,14 @@ class GpuPrinter(CPrinter):
         own = self.nest.kernel.parameters[store.parameter].memory == "scratch"  # of each thread
         inside = any(axis in self.depth_of for axis in self.shared)
         alone = self.cooperates and self.threads > self.width and not inside
-        if not own and (alone or self.guard):
+        guard = self.guard or f"if (THREAD < {self.width}) " * alone
+        guard += "".join(f"if (a{one.arg.number} == {at}) " for one in self.rows_inside
+                         if (at := self.text_of[one]) != f"a{one.arg.number}")  # fmt: skip
+        if guard and not own:
             line = self.scopes[-1].lines.pop()
             if alone and not self.nest.tiles and store.parameter in self.read:
                 self.line("BARRIER;")  # the others have read what is overwritten
-            self.line(f"{self.guard or f'if (THREAD < {self.width}) '}{{ {line} }}")
+            self.line(f"{guard}{{ {line} }}")
 
     def print_kernel(self) -> tuple[str, Launch]:
         """The kernel's function, and how to launch it but for its arguments."""

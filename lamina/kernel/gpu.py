@@ -75,7 +75,7 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
     """A block for each row, or for a few: neighbours in memory along `across`, or short ones."""
     lanes = _lanes(plan, across, plan.knobs.strip) if across is not None else 1
     side, room, *beside = 1, plan.knobs.registers, *plan.kernel.row_axes[-1:]
-    if across is not None and across.arg.size % (plan.knobs.strip * lanes) == 0:
+    if across is not None and across.arg.size >= plan.knobs.strip * lanes:
         beside, side, room = [across], plan.knobs.strip, room // lanes
         while side > 2 and 2 * points(plan.kernel.row_axes) <= UNITS * side * lanes:
             side //= 2  # more blocks run at once

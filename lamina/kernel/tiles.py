@@ -30,7 +30,6 @@ UNITS = 132  # multiprocessors that share the tiles of a product
 FILL = UNITS * 128 * 256  # results that give each of them a large tile
 GROUP = 128  # the fewest rows that a block of nested folds has, and the most columns
 FEW = 24  # tiles, or steps of each, worth sharing in float32, for which there are no tensor cores
-LONG = 64  # steps that are worth a tile of few rows
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
 
 
@@ -136,8 +135,7 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
     for single elements, with the axes of rows, or of columns for the second, and of steps; nothing
     if it does not. Factors of 16 bits may be cast: their product is exact. Tiles walk several axes
     as one: of steps if these are nowhere neighbours; of rows if results do so and steps are. Tensor
-    cores read steps of tf32 that lie apart through registers, which have rows: these come first. A
-    tile may be mostly empty where memory is the bound: for few rows or few columns."""
+    cores read steps of tf32 that lie apart through registers, which have rows: these come first."""
     folds = [one for one in kernel.nodes if bound_axes(one)]
     single = all(len(one.axes) == kernel.rows and one.monoid is None for one in kernel.stores)
     if not single or [(one.op, one.arg.monoid) for one in folds] != [(Op.FOLD, ADD)]:
@@ -158,7 +156,6 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
     apart = any(is_minor(value, axis) for value in parts for axis in shared)
     step, sides = best([(one,) for one in shared] if apart else [shared]), list[Axes]()
     few = LEAST // 2 if kind == "f32" and parts[0].dtype is float32 else 2
-    few = few if points(step) >= LONG else LEAST
     for value, axes in (parts[0], left - right), (parts[1], right - left):
         runs, joint = list[Axes](), step and is_minor(value, step[-1])
         for one in (one for one in kernel.row_axes if one in axes):
@@ -167,8 +164,8 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
             ) else ()  # fmt: skip
             runs.append((*before, one))
         sides.append(best(runs) or (best(runs, few) if len(runs) == 1 else ()))
-    if not (step and all(sides)) or max(map(points, sides)) < LEAST:
-        return ()
+    if not (step and all(sides)) or sorted((*map(points, sides), points(step) // 4))[1] < LEAST:
+        return ()  # one of these may be short: a tile that is mostly empty waits for memory
     rounds = kind == "tf32" and parts[0].dtype is float32
     arrays = [(value, axes, step) for value, axes in zip(parts, sides, strict=True)]
     return tuple(sorted(arrays, key=lambda one: (rounds > is_turned(*one), worth(one[1]))))

@@ -82,8 +82,8 @@ def _threads(nest: Nest) -> Checks:
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
     own = threads & rows
     for pieces, extent in map(nest.pieces, own):
-        whole = extent == points(pieces) and (nest.product != "" or WARP % points(own) == 0)
-        yield whole, f"the rows of {names_of(own)} divide no warp, or leave a remainder"
+        whole = extent == points(pieces) if nest.product else WARP % points(own) == 0
+        yield whole, f"the rows of {names_of(own)} divide no warp, or no tile"
     for axes in axis_lists(nest.kernel):
         both = (threads - rows).intersection(axes)
         yield len(both) < 2, f"{names_of(both)} are thread axes, one inside the other"

@@ -1,43 +1,102 @@
 /*
 fold0_60x70:
-split(a2, 64) -> a3, a4
-bind(a3, unroll)
-bind(a4, thread)
+split(a1, 16) -> a3, a4
+split(a4, 2) -> a5, a6
+bind(a6, unroll)
+bind(a5, thread)
+split(a2, 64) -> a7, a8
+bind(a7, unroll)
+bind(a8, thread)
 bind(a0, grid)
-bind(a1, grid)
+bind(a3, grid)
 
-fold0_60x70<<<4200, 64>>>
+fold0_60x70<<<300, 512>>>
 */
 
-KERNEL(64) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
+KERNEL(512) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
     ALIGNED(const f32, 0, 24000, 16800);
     ALIGNED(const f32, 1, 28000, 16800);
     ALIGNED(const f32, 2, 280, 16800);
     ALIGNED(f32, 3, 16800, 16800);
-    EACH_BLOCK(u32, 64, 4200);
-    const i64 a1 = worker % 70;
-    const i64 a0 = (worker / 70) % 60;
-    const i64 own = THREAD / 1;
-    {
+    EACH_BLOCK(u32, 512, 300);
+    const i64 a3 = worker % 5;
+    const i64 a0 = (worker / 5) % 60;
+    const i64 a5 = THREAD % 8;
+    const i64 own = THREAD / 8;
+    if (a3 < 4) {
         const f32 t1 = p0[100 * a0 + own];
-        const f32 t2 = p1[a1 + 70 * own];
-        const auto t3 = (t1 * t2);
-        f32 t4 = 0.0f;
-        t4 = (t4 + t3);
-        const f32 t5 = p0[100 * a0 + 64 * 1 + min(own, (i64)35)];
-        const f32 t6 = p1[a1 + 4480 * 1 + 70 * min(own, (i64)35)];
-        const auto t7 = (t5 * t6);
-        f32 t8 = 0.0f;
-        if (own < 36) t8 = (t8 + t7);
-        const auto t9 = (t4 + t8);
-        f32 t10 = t9;
-        REDUCE(64, 1) {
-        const auto t11 = exchange(t10, s);
-        t10 = (t10 + t11);
+        const f32 t2 = p1[2 * (8 * a3 + a5 + 35 * own) + 0];
+        const f32 t3 = p1[2 * (8 * a3 + a5 + 35 * own) + 1];
+        const auto t4 = (t1 * t2);
+        f32 t5 = 0.0f;
+        t5 = (t5 + t4);
+        const auto t6 = (t1 * t3);
+        f32 t7 = 0.0f;
+        t7 = (t7 + t6);
+        const f32 t8 = p0[100 * a0 + 64 * 1 + min(own, (i64)35)];
+        const f32 t9 = p1[2 * (8 * a3 + a5 + 2240 * 1 + 35 * min(own, (i64)35)) + 0];
+        const f32 t10 = p1[2 * (8 * a3 + a5 + 2240 * 1 + 35 * min(own, (i64)35)) + 1];
+        const auto t11 = (t8 * t9);
+        f32 t12 = 0.0f;
+        if (own < 36) t12 = (t12 + t11);
+        const auto t13 = (t8 * t10);
+        f32 t14 = 0.0f;
+        if (own < 36) t14 = (t14 + t13);
+        const auto t15 = (t5 + t12);
+        const auto t16 = (t7 + t14);
+        f32 t17 = t15;
+        f32 t18 = t16;
+        REDUCE(512, 8) {
+        const auto t19 = exchange(t17, s);
+        t17 = (t17 + t19);
+        const auto t20 = exchange(t18, s);
+        t18 = (t18 + t20);
         }
-        const f32 t12 = p2[a1];
-        const auto t13 = (t10 + t12);
-        const auto t14 = max_f32(t13, 0.0f);
-        if (THREAD < 1) { p3[70 * a0 + a1] = t14; }
+        const f32 t21 = p2[2 * (8 * a3 + a5) + 0];
+        const f32 t22 = p2[2 * (8 * a3 + a5) + 1];
+        const auto t23 = (t17 + t21);
+        const auto t24 = max_f32(t23, 0.0f);
+        const auto t25 = (t18 + t22);
+        const auto t26 = max_f32(t25, 0.0f);
+        if (THREAD < 8) { p3[2 * (35 * a0 + 8 * a3 + a5) + 0] = t24; }
+        if (THREAD < 8) { p3[2 * (35 * a0 + 8 * a3 + a5) + 1] = t26; }
+    }
+    if (a3 == 4) {
+        const f32 t27 = p0[100 * a0 + own];
+        const f32 t28 = p1[2 * (8 * a3 + min(a5, (i64)2) + 35 * own) + 0];
+        const f32 t29 = p1[2 * (8 * a3 + min(a5, (i64)2) + 35 * own) + 1];
+        const auto t30 = (t27 * t28);
+        f32 t31 = 0.0f;
+        t31 = (t31 + t30);
+        const auto t32 = (t27 * t29);
+        f32 t33 = 0.0f;
+        t33 = (t33 + t32);
+        const f32 t34 = p0[100 * a0 + 64 * 1 + min(own, (i64)35)];
+        const f32 t35 = p1[2 * (8 * a3 + min(a5, (i64)2) + 2240 * 1 + 35 * min(own, (i64)35)) + 0];
+        const f32 t36 = p1[2 * (8 * a3 + min(a5, (i64)2) + 2240 * 1 + 35 * min(own, (i64)35)) + 1];
+        const auto t37 = (t34 * t35);
+        f32 t38 = 0.0f;
+        if (own < 36) t38 = (t38 + t37);
+        const auto t39 = (t34 * t36);
+        f32 t40 = 0.0f;
+        if (own < 36) t40 = (t40 + t39);
+        const auto t41 = (t31 + t38);
+        const auto t42 = (t33 + t40);
+        f32 t43 = t41;
+        f32 t44 = t42;
+        REDUCE(512, 8) {
+        const auto t45 = exchange(t43, s);
+        t43 = (t43 + t45);
+        const auto t46 = exchange(t44, s);
+        t44 = (t44 + t46);
+        }
+        const f32 t47 = p2[2 * (8 * a3 + min(a5, (i64)2)) + 0];
+        const f32 t48 = p2[2 * (8 * a3 + min(a5, (i64)2)) + 1];
+        const auto t49 = (t43 + t47);
+        const auto t50 = max_f32(t49, 0.0f);
+        const auto t51 = (t44 + t48);
+        const auto t52 = max_f32(t51, 0.0f);
+        if (THREAD < 8) if (a5 == min(a5, (i64)2)) { p3[2 * (35 * a0 + 8 * a3 + min(a5, (i64)2)) + 0] = t50; }
+        if (THREAD < 8) if (a5 == min(a5, (i64)2)) { p3[2 * (35 * a0 + 8 * a3 + min(a5, (i64)2)) + 1] = t52; }
     }
 }

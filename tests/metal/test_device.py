@@ -109,6 +109,17 @@ def test_arrays_of_many_blocks_and_ragged_ends() -> None:
         same(got, want, 1e-3)
 
 
+@pytest.mark.parametrize("columns", [9, 77, 100, 1000])
+def test_columns_that_divide_into_no_strips(columns: int) -> None:
+    x, start = values(300, columns), values(columns)
+    mine, total = Tensor(x), Tensor(start).realize()
+    total.assign(total * 2.0 + lm.sum(mine, axis=0))  # in place
+    spread = lm.var(mine, axis=0)
+    realize(total, spread)
+    same(total, start * 2.0 + x.sum(0, dtype=np.float64), 1e-3)
+    same(spread, x.var(0, dtype=np.float64), 1e-4)
+
+
 def same(got: Tensor, want: np.ndarray, tolerance: float = 1e-5) -> None:
     assert got.device == "metal"
     np.testing.assert_allclose(got.numpy(), want, tolerance, tolerance)
