@@ -246,7 +246,7 @@ def lifted(sinks: tuple[Node, ...], first: int, device: str) -> tuple[tuple[Node
     bounds = {int64 for one in order if one.op is Op.IOTA}  # numbers of this dtype tell places
     numbers = [one for one in order if one.op is Op.CONST and one not in powers
                and one.dtype not in (bool_, *bounds) and abs(one.arg.value) < inf]  # fmt: skip
-    known = _known(tuple(over(sinks, numbers, first, device)))  # the first ones, or None
+    known = _known((first, *over(sinks, numbers, first, device)))  # the first ones, or None
     known[:] = map(lambda old, new: old if old is new else None, known or numbers, numbers)
     changed = [one for one, same in zip(numbers, known, strict=True) if not same]
     held = [upload(value, kind, device) for value, kind in (one.arg for one in changed)]

@@ -152,6 +152,12 @@ def test_a_traced_step_with_another_rate_each() -> None:
     assert (programs(), traces) == (2, [0.75, 0.5, 0.25])
 
 
+def test_a_number_in_place_of_a_tensor_is_another_program() -> None:
+    x, y = lm.full((3,), 2.0).realize(), lm.full((), 5.0).realize()
+    found = [(x * other + 1.0).tolist() for other in (y, 3.0, y, 4.0, y)]
+    assert found == [[11.0] * 3, [7.0] * 3, [11.0] * 3, [9.0] * 3, [11.0] * 3]
+
+
 def test_traced_functions_of_tensors_alone() -> None:
     functions = [lm.jit(lambda x, y=y: x.sum() * y) for y in (0.3, 0.7, 0.9)]
     arrays = [lm.asarray(VALUES * scale).realize() for scale in (1, 2)]
