@@ -85,8 +85,9 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         tensors = list(found.values())
         program = self._programs.get(key) if outer is None else None
         if program is not None and program.is_pure:
-            if program.quick and not kwargs and [*map(id, args)] == [*map(id, tensors)]:
-                self._quick[len(args), *map(_kind_and_grad, args)] = options, program.quick
+            if not kwargs and [*map(id, args)] == [*map(id, tensors)]:  # each given once
+                call = program.quick or program.call
+                self._quick[len(args), *map(_kind_and_grad, args)] = options, call
             return program.call(tensors)
         where = (one.device for one in tensors)
         if program is not None or (outer is None and "interp" not in (options.device, *where)):
