@@ -130,7 +130,7 @@ def _attention(
 def _convolution(
     channels: int, filters: int, side: int, window: int, kind: str = "bfloat16"
 ) -> GpuCase:
-    """In float32 without a target."""
+    """Of 64 images, with zeros around them; those in float32 are reported without a target."""
     padding, tolerance = window // 2, {"float32": 1e-5}.get(kind, 1e-2)
     goals = () if kind == "float32" else (Target(0.8, BEST),)
 

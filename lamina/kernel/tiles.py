@@ -29,7 +29,7 @@ JOIN = 1 << 17  # and finds those of other blocks in the time of a step of so ma
 UNITS = 132  # multiprocessors that share the tiles of a product
 FILL = UNITS * 128 * 256  # results that give each of them a large tile
 GROUP = 128  # the fewest rows that a block of nested folds has, and the most columns
-FEW = 24  # tiles, or steps of each, worth sharing in float32, for which there are no tensor cores
+FEW = 24  # tiles worth it in float32, without tensor cores, or fewer with FEW**2 steps in all
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
 
 

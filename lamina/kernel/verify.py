@@ -1,10 +1,10 @@
 """The verifier of loop nests: what no single move decides. Its invariants, in their order:
 
 1. A parallel axis is a row axis and the outermost of its pieces; an axis of the grid is a row axis;
-   thread axes that are rows are 2, 4, 8, ... up to 32 of them, or those of shared tiles, split off
-   without a remainder; a vector axis is the innermost of its pieces, with 2, 4, 8, ... lanes; a dot
-   axis adds up four products of 8-bit integers. In a chain of kernels exactly the axes that number
-   blocks are parallel, so that all its kernels have the same chunks.
+   thread axes that are rows are 2, 4, 8, ... up to 32 of them or, split off without a remainder,
+   those of shared tiles; a vector axis is the innermost of its pieces, with 2, 4, 8, ... lanes; a
+   dot axis adds up four products of 8-bit integers. In a chain of kernels exactly the axes that
+   number blocks are parallel, so that all its kernels have the same chunks.
 2. No value depends on two vector axes, or on one and reduces another.
 3. Axes whose iterations run one after another, those of a PREFIX and the columns of a store at
    indices from data or with a monoid, are whole, serial, and in the order of the store. Those of

@@ -266,6 +266,8 @@ def realize(*tensors: Tensor) -> None:
             }
             readers = _readers(batch, written.union(own_traced))
             batch = {one: None for one in batch if not (one.assigned or one.node in readers)}
+        if not batch:
+            return
         _protect(batch)
         for device in dict.fromkeys(tensor.device for tensor in batch):
             _run([tensor for tensor in batch if tensor.device == device], device)
