@@ -242,10 +242,8 @@ class _Trace:
         missing = [one for one in written if self.homes[one] is None]
         computed = memory.pending(nodes)
         self.read = {node for node, place in computed.items() if place is not None}
-        missing += [
-            one for one, home in self.homes.items() if home is None
-            and computed.get(one.node, one) is None and not memory.is_everywhere(one.node)
-        ]  # fmt: skip
+        homeless = (one for one, home in self.homes.items() if home is None)
+        missing += [one for one in homeless if computed.get(one.node, one) is None]
         if not missing:
             targets = [memory.numbered(self.homes[one], self.inputs) for one in written]
             values = memory.cut(nodes, self.inputs, homes=self.values)
@@ -305,7 +303,7 @@ class _Program:
             if storage in numbers:
                 number = numbers.pop(storage)
                 (self.writes if number in written else self.reads).append((place, number))
-        self.is_pure = not (self.states or self.writes or self.grads or self.same)
+        self.is_pure = not (self.states or self.writes or self.grads or self.same or self.asked)
         self.quick = _quick(self)
 
     def fits(self) -> bool:

@@ -48,3 +48,25 @@ def test_an_assigned_value_is_not_what_it_was_computed_from() -> None:
 
     assert [function(lm.Tensor([1.0])).item() for _ in range(3)] == [3.0, 3.0, 3.0]
     assert (first.item(), second.item(), state.item()) == (4.0, 302.0, 1.0)
+
+
+@pytest.mark.parametrize("of_tensor", [True, False])
+def test_numbers_without_memory_are_read_anew_as_well(of_tensor: bool) -> None:
+    """The derivative of a sum is a number, which needs no memory until something asks for it."""
+    weight, runs = lm.ones((2,), requires_grad=True).realize(), []
+    (slope,) = lm.gradient(weight.sum(), [weight])
+    weight.sum().backward()
+    function = lm.jit(lambda x: runs.append(1) or x + (weight.grad if of_tensor else slope))
+    for count in range(1, 5):
+        assert function(lm.zeros((2,))).tolist() == [count] * 2
+        weight.sum().backward()
+        slope.assign(slope + 1.0)
+    assert len(runs) <= 3  # the first one finds what needs memory
+
+
+def test_whether_there_is_a_gradient_may_be_all_that_is_asked() -> None:
+    weight = lm.ones((2,), requires_grad=True)
+    function = lm.jit(lambda x: x + (0.0 if weight.grad is None else 1.0))
+    for there in (False, True, True, False):
+        weight.grad = lm.ones((2,)) if there else None
+        assert [function(lm.zeros(())).item() for _ in range(3)] == [float(there)] * 3
