@@ -146,6 +146,8 @@ def uniform(
 ) -> Tensor:  # fmt: skip
     """Numbers from [low, high), evenly distributed (rounding may reach `high` when low != 0)."""
     dtype, exact = _float("uniform", dtype)
+    if not all(abs(math.ldexp(one, dtype.least - 2)) < 1.0 for one in (low, high, high - low)):
+        raise ArgumentError(f"uniform: [{low}, {high}) is wider than {dtype.name}")
     key = _choose_key(seed, key, device)
     value = build.cast(_fraction(_words(key, sizes_of("uniform", shape)), dtype), exact)
     if high - low != 1.0:

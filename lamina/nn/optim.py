@@ -208,9 +208,9 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
 
     def _slots(self) -> Sequence[str]:
-        for number, beta in enumerate(self.betas, 1):
-            if not 0.0 <= beta < 1.0:
-                raise ArgumentError(f"{type(self).__name__}: beta{number} is {beta}, not in [0, 1)")
+        first, second = self.betas
+        if not (0.0 <= first < 1.0 and 0.0 <= second < 1.0):
+            raise ArgumentError(f"{type(self).__name__}: betas are {self.betas}, not in [0, 1)")
         return ["exp_avg", "exp_avg_sq"]
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 import lamina as lm
 from lamina import dtypes, options, random
 from lamina.dtypes import DType
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.explain.report import profile
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import const, toposort
@@ -235,3 +235,19 @@ def test_errors() -> None:
         random.kaiming_normal((3,))
     with pytest.raises(ShapeError, match=r"2\*\*32"):
         random.uniform((1 << 20, 1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [
+        (-1e38, 3e38, dtypes.float32),  # the ends are finite, and what is between is not
+        (1e39, 2e39, dtypes.float32),
+        (0.0, 1e5, dtypes.float16),
+        (-1e308, 1e308, dtypes.float64),
+        (0.0, math.nan, dtypes.float32),
+        (-math.inf, 0.0, dtypes.float32),
+    ],
+)
+def test_what_is_between_two_ends_is_finite(low: float, high: float, dtype: DType) -> None:
+    with pytest.raises(ArgumentError, match=rf"wider than {dtype.name}"):
+        random.uniform((3,), low, high, dtype=dtype)

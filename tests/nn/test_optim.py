@@ -11,7 +11,7 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, nn, options, pipeline
-from lamina.errors import DTypeError, GradientError, ShapeError
+from lamina.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from lamina.ir.ops import Op
 from lamina.nn import optim, schedules
 
@@ -336,7 +336,9 @@ def test_gradients_of_one_parameter_are_clipped() -> None:
         (lambda p: optim.SGD([Tensor([1.0])]), GradientError, "requires_grad=True"),
         (lambda p: optim.SGD([p], lr=-1.0), ValueError, "lr is -1.0"),
         (lambda p: optim.SGD([p], nesterov=True), ValueError, "nesterov needs"),
-        (lambda p: optim.Adam([p], betas=(1.0, 0.9)), ValueError, "beta1 is 1.0"),
+        (lambda p: optim.Adam([p], betas=(1.0, 0.9)), ArgumentError, r"betas are \(1\.0, 0\.9\)"),
+        (lambda p: optim.AdamW([p], betas=(0.9,)), ArgumentError, r"betas=\(0\.9,\)\): not enough"),
+        (lambda p: optim.Lamb([p], betas=(0.9, 0.99, 0.9)), ArgumentError, "too many"),
         (lambda p: optim.Muon([p]), ShapeError, r"\(2,\) is not a matrix"),
         (lambda p: optim.SGD([p]).step(), GradientError, "call loss.backward"),
         (lambda p: optim.SGD([p]).step([]), GradientError, "0 gradients for 1"),
