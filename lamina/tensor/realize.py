@@ -387,12 +387,12 @@ def upload(array: Any, dtype: Any, device: str) -> Node:
 
 def memory_of(tensor: Tensor) -> Buffer:
     """The buffer that holds `tensor`, computed when necessary."""
-    place = None if tensor.assigned == get_ident() else stored(tensor.node)
-    if place is None:
+    asked: Node | None = None
+    while (place := None if tensor.assigned == get_ident() else stored(tensor.node)) is None:
+        if tensor.node is asked:  # and no other thread or handler of signals assigned meanwhile
+            raise not_yet()
+        asked = tensor.node
         realize(tensor)
-        place = stored(tensor.node)
-    if place is None or tensor.assigned == get_ident():
-        raise not_yet()
     buffer: Buffer = place.arg.storage
     return buffer
 

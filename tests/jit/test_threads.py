@@ -290,6 +290,23 @@ def test_memory_is_not_read_while_another_thread_writes_it(
     assert state.tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
 
+def test_a_value_is_read_while_another_thread_assigns(
+    on_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = filled(1.0) + filled(1.0)
+    ran, done = held_up(monkeypatch, PATIENCE)
+
+    def assign() -> None:
+        assert ran.wait(PATIENCE)
+        state.assign(state * 2.0)
+        done.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        assigned = pool.submit(assign)
+        assert state.tolist() == [[4.0, 4.0], [4.0, 4.0]]
+        assigned.result(PATIENCE)
+
+
 def test_a_child_may_compute_whatever_other_threads_did(
     on_cpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
