@@ -8,7 +8,7 @@ import importlib.metadata
 import itertools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +26,7 @@ DEVICE, ROUNDS = "cuda:0", 7
 SETS = 2  # of the arrays that calls bound by memory take in turn, so that none finds them cached
 TURN_SECONDS, MOST_CALLS = 0.03, 200
 AGAIN, LIMIT = "again", "limit"
+FEW_CALLS, FEW_TURNS = 4, 40  # of a round at equal clocks
 INTRODUCTION = (
     "Lamina and PyTorch run in one process, in turns, on the same random data. A turn is a queue "
     "of calls that ends with a synchronisation; its time divided by the calls counts, so that "
@@ -110,6 +111,29 @@ def _timed(step: Step) -> Callable[[], float]:
     return turn
 
 
+def _at_equal_clocks(steps: dict[str, Step]) -> dict[str, list[float]]:
+    """Microseconds of a call in each round, by the GPU's own clock, from turns so short that what
+    the GPU has computed before, which its speed depends on, is the same for all of them."""
+    from lamina.runtime.buffer import heap_of
+
+    device: Any = heap_of(DEVICE)
+    start, end = (device.call("cuEventCreate", 0) for _ in range(2))
+
+    def turn(step: Step) -> float:
+        step()
+        device.call("cuEventRecord", start, device.stream)
+        for _ in range(FEW_CALLS):
+            step()
+        device.call("cuEventRecord", end, device.stream)
+        device.call("cuEventSynchronize", end)
+        milliseconds: float = device.call("cuEventElapsedTime", start, end)
+        return 1e3 * milliseconds / FEW_CALLS
+
+    turns = {name: functools.partial(turn, step) for name, step in steps.items()}
+    rounds = [in_turns(turns, FEW_TURNS) for _ in range(ROUNDS)]
+    return {name: [median(one[name]) for one in rounds] for name in steps}
+
+
 def _rotating(function: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Step:
     """Calls with each of several sets of arrays in turn."""
     steps = itertools.cycle([functools.partial(function, *one) for one in sets])
@@ -148,7 +172,7 @@ def _copy(nbytes: float) -> Step:
     return _rotating(target.copy_, [[one] for one in sources])
 
 
-def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
+def _rows(case: GpuCase, seed: int, notes: list[str]) -> Iterator[Row]:
     import torch
 
     import lamina as lm
@@ -193,7 +217,14 @@ def _row(case: GpuCase, seed: int, notes: list[str]) -> Row:
     if case.bound and case.bound[0] == "fma" and LAMINA in samples:
         rate = case.bound[1] / median(samples[LAMINA]) * 1e-6
         notes.append(f"{case.name}: {rate:.0f} TFLOP/s.")
-    return Row(case.name, samples, "us", case.targets, itself, bound)
+    yield Row(case.name, samples, "us", case.targets, itself, bound)
+    if case.equal_clocks:
+        mine = {name: step for name, step in steps.items() if module_of(name) == LAMINA}
+        mine[AGAIN] = steps[case.equal_clocks]
+        samples = _at_equal_clocks(mine)
+        itself = samples[case.equal_clocks], samples.pop(AGAIN)
+        targets = tuple(one for one in case.targets if one.of == case.equal_clocks)
+        yield Row(f"{case.name}, at equal clocks", samples, "us", targets, itself)
 
 
 def _section(group: Group, seed: int) -> Section:
@@ -206,9 +237,10 @@ def _section(group: Group, seed: int) -> Section:
         assert isinstance(case, GpuCase)
         torch.backends.cuda.matmul.allow_tf32 = case.tf32
         with options.using(tf32=case.tf32):
-            row = _row(case, seed, section.notes)
-        section.rows.append(row)
-        print("  " + " | ".join(row.cells(group.columns())), file=sys.stderr, flush=True)
+            rows = list(_rows(case, seed, section.notes))
+        section.rows += rows
+        for row in rows:
+            print("  " + " | ".join(row.cells(group.columns())), file=sys.stderr, flush=True)
         gc.collect()
         torch.cuda.empty_cache()
     return section
