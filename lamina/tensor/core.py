@@ -95,7 +95,7 @@ class Tensor:
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         memory.change(self, forgets=value is None)
-        self._grad = value
+        self._grad = None if value is None else as_tensor(value, self)
 
     ndim: int = cast(Any, property(lambda x: len(x.node.shape), doc="The number of axes."))
     size: int = cast(Any, property(lambda x: prod(x.node.shape), doc="The number of elements."))

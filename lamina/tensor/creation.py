@@ -103,8 +103,7 @@ def arange(
     if step == 0:
         raise ArgumentError("arange: the step is 0")
     count = max(0, math.ceil((last - first) / step))
-    kind = float if isinstance(first + last + step, float) else int
-    wanted = as_dtype(kind if dtype is None else dtype)
+    wanted = as_dtype(dtype or (int if hasattr(first + last + step, "__index__") else float))
     line = build.iota(count, dtypes.int64 if wanted.is_int else dtypes.float64) * step + first
     return leaf(build.cast(line, wanted), device)
 

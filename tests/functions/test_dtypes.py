@@ -134,3 +134,11 @@ def test_derivatives_have_the_dtype_of_their_tensor(device: str) -> None:
         want = np.broadcast_to(w.astype(np.float64).sum(0), x.shape).astype(dtype.numpy)
         cases.append((f"{dtype.name} matmul", dw, want))
     check(cases)
+
+
+def test_numbers_of_numpy_say_what_arange_counts_in() -> None:
+    quarter = np.float32(0.25)
+    for numbers, dtype in (((0, 1, quarter), lm.float32), ((np.int8(3),), lm.int64)):
+        found = lm.arange(*numbers)  # type: ignore[arg-type]
+        assert found.dtype is dtype
+        np.testing.assert_array_equal(found.numpy(), np.arange(*numbers))

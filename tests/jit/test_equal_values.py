@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lamina as lm
@@ -70,3 +71,20 @@ def test_whether_there_is_a_gradient_may_be_all_that_is_asked() -> None:
     for there in (False, True, True, False):
         weight.grad = lm.ones((2,)) if there else None
         assert [function(lm.zeros(())).item() for _ in range(3)] == [float(there)] * 3
+
+
+@pytest.mark.parametrize("given", [np.ones(2, np.float32), [1.0, 1.0], 1.0, 1])
+@pytest.mark.parametrize("traced", [True, False])
+def test_gradients_from_elsewhere_are_tensors(given: Any, traced: bool) -> None:
+    weight = lm.Tensor([1.0, 2.0], requires_grad=True)
+    weight.grad = given
+    assert isinstance(weight.grad, lm.Tensor)
+
+    def step(x: lm.Tensor) -> lm.Tensor:
+        (weight * x).sum().backward()
+        weight.assign(weight.detach() - weight.grad)
+        return weight + 0.0
+
+    function = lm.jit(step) if traced else step
+    found = [function(lm.ones(())).tolist() for _ in range(3)]
+    assert found == [[-1.0, 0.0], [-4.0, -3.0], [-8.0, -7.0]]
