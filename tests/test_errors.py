@@ -56,7 +56,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.DTypeError, "pad.*'numpy.float64'", lambda: lm.ones(2).pad(np.float64(2))),
     (errors.ArgumentError, "SGD: lr is -1",
      lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr=-1)),
-    (errors.DTypeError, r"Adam\.__init__\(.*betas=0.9\): 'float' object is not iterable",
+    (errors.DTypeError, r"Adam\.__init__\(.*betas=0.9\): cannot unpack",
      lambda: optim.Adam([lm.ones((2,), requires_grad=True)], betas=0.9)),  # type: ignore[arg-type]
     (errors.DTypeError, r"SGD\.__init__\(.*lr='a'\)",
      lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr="a")),  # type: ignore[arg-type]
