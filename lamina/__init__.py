@@ -43,4 +43,3 @@ for _part in list(vars(tensor).values()):
     __all__ += (_names := getattr(_part, "__all__", []))
     globals().update((_name, checked(getattr(_part, _name))) for _name in _names)
 vars(random).update((_name, checked(getattr(random, _name))) for _name in random.__all__)
-realize = checked(realize)
