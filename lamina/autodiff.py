@@ -253,13 +253,12 @@ VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
     Op.SCAN: {MUL: _running_product, MAX: _running_extreme, MIN: _running_extreme},
     Op.SCATTER: {None: _overwrite, MAX: _scatter_extreme, MIN: _scatter_extreme},
 }
-_COMPLEX = (Op.REAL, Op.IMAG, Op.COMPLEX)
 _DISCRETE = (Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT)
 NOT_DIFFERENTIABLE: dict[Op, str] = {
     Op.BITCAST: "its bits are read as another dtype",
     **dict.fromkeys(Group.LEAF, "a leaf has no operands"),
     **dict.fromkeys(_DISCRETE, "bools and integers have no derivative"),
-    **dict.fromkeys(_COMPLEX, "derivatives of complex values are not supported"),
+    **dict.fromkeys((Op.REAL, Op.IMAG, Op.COMPLEX), "complex derivatives are not supported"),
     **dict.fromkeys(Group.KERNEL, "differentiation comes before kernels are made"),
 }
 

@@ -107,7 +107,7 @@ def _searched(kernel: Kernel, options: Options) -> Schedule:
     disk, by the machine and by the source of the heuristic's own one, until more are asked for."""
     target, device, table = backend(options), options.device, [_NO_ARENA]
     slots = tuple(Slot("input", i, one.dtype, one.size) for i, one in enumerate(kernel.parameters))
-    program = Program(((Launch(kernel, tuple(range(len(slots)))),),), slots, (), 0, 0)
+    program = Program(((Launch(kernel, slots),),), (), 0, 0)
 
     def planned(moves: str) -> Planned:
         given = replace(options, schedule=moves, search=0)
@@ -244,8 +244,7 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     program, code, device = planned.program, planned.code, options.device
     assert code is not None
     results = []
-    for number in program.outputs:  # in a loop, because this is what every call waits for
-        one = program.slots[number]
+    for one in program.outputs:  # in a loop, because this is what every call waits for
         results.append(inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device))
     arena, count = program.arena, len(program.chains)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
@@ -265,10 +264,8 @@ def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> 
         if node.op is Op.BUFFER
     }
     results = [value.tobytes() for value in evaluate(sinks, leaves)]  # an ASSIGN changes leaves
-    buffers = []
-    for sink, result in zip(sinks, results, strict=True):
-        assigns = sink.op is Op.ASSIGN
-        target = inputs[sink.src[0].arg.storage] if assigns else Buffer(len(result), device)
-        target.view()[:] = result
-        buffers.append(target)
+    buffers = [inputs[one.src[0].arg.storage] if one.op is Op.ASSIGN else Buffer(len(new), device)
+               for one, new in zip(sinks, results, strict=True)]  # fmt: skip
+    for buffer, result in zip(buffers, results, strict=True):
+        buffer.view()[:] = result
     return buffers

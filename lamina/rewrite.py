@@ -11,8 +11,8 @@ for integers and floats. Every commuted form of the left side is matched too.
 """
 
 import itertools
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from lamina.dtypes import Scalar, bool_, float32, int64
@@ -92,14 +92,11 @@ def _commuted(term: Node) -> Iterator[Node]:
             yield Node(term.op, src[::-1], term.arg)
 
 
-def rewrite(sinks: Iterable[Node], rules: Iterable[Rule]) -> list[Node]:
+def rewrite(sinks: Iterable[Node], rules: Sequence[Rule]) -> list[Node]:
     """`sinks` with `rules`, tried in the order given, applied until none applies anywhere. A node
     that no rule touches stays the same object. Raises VerifyError, naming the rules, when they do
     not come to an end, or when a rule changes the shape or dtype of a node."""
-    by_op = defaultdict[Op, list[Rule]](list)
-    for rule in rules:
-        for op in rule.ops:
-            by_op[op].append(rule)
+    by_op = {op: [rule for rule in rules if op in rule.ops] for op in Op}
     sinks, applied = list(sinks), list[str]()
     limit = 10_000 + 64 * len(toposort(sinks))  # rules that end need far fewer steps
     done: dict[Node, Node] = {}  # node -> its final form

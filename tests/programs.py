@@ -7,7 +7,7 @@ infinities or NaN. `exact_sinks` says where magnitudes stayed small enough for t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from lamina import dtypes
 from lamina.dtypes import DType
+from lamina.fuse.program import Program, Slot
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
@@ -416,3 +417,24 @@ def disagreement(program: RandomProgram, options: Options) -> str | None:
         if node not in targets and after[node].tobytes() != before.tobytes():
             return f"{node} was overwritten"
     return None
+
+
+def slots_of(program: Program) -> list[Slot]:
+    """Whatever the kernels of a program read or write, and its results."""
+    launched = (slot for launch in program.launches for slot in launch.slots)
+    return list(dict.fromkeys([*program.outputs, *launched]))
+
+
+def memory_of(program: Program, inputs: Mapping[int, Array]) -> dict[Slot, Array]:
+    """Flat arrays over the memory of each slot: copies of the inputs, and garbage elsewhere."""
+    sizes = [program.arena, *(one.nbytes for one in program.outputs)]
+    table = [bytearray(b"\7" * size) for size in sizes]
+    table += [bytearray(inputs[at].tobytes() if at in inputs else b"")
+              for at in range(max(inputs, default=-1) + 1)]  # fmt: skip
+    block = bytearray(b"\7" * program.block)
+    found = {}
+    for one in slots_of(program):
+        at, offset = program.place(one)
+        memory = block if one.kind == "block" else table[at]
+        found[one] = np.frombuffer(memory, one.dtype.numpy, one.size, offset)
+    return found

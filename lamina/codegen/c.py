@@ -374,8 +374,8 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
         entries[kernel] = name, chunks
     body = []
     for number, chain in enumerate(program.chains):
-        slots = list(dict.fromkeys(slot for launch in chain for slot in launch.slots))
-        slots = [slot for slot in slots if program.slots[slot].kind != "block"]
+        slots = dict.fromkeys(one for launch in chain for one in launch.slots)
+        held = [one for one in slots if one.kind != "block"]
         name, chunks = entries[chain[0].kernel]
         if len(chain) > 1:
             # A function, its name still open, that runs every kernel for one block of rows, or for
@@ -383,16 +383,15 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
             carries = any(store.monoid for one in chain for store in one.kernel.stores)
             steps = chain[0].kernel.block_axes[-1].arg.size if carries else 1
             chunks //= steps
-            places = {at: f"block + {one.offset}" for at, one in enumerate(program.slots)}
-            places |= {slot: f"b[{at}]" for at, slot in enumerate(slots)}
+            places = {one: f"block + {one.offset}" for one in slots}
+            places |= {one: f"b[{at}]" for at, one in enumerate(held)}
             links = "".join(
                 f"    LINK({entries[one.kernel][0]}, {', '.join(places[at] for at in one.slots)})\n"
                 for one in chain
             )
             text = f"CHAIN({{name}}, {program.block}, {steps},\n{links})"
             name = functions.setdefault(text, f"chain{len(functions)}")
-        held = map(program.slots.__getitem__, slots)
-        arguments = ", ".join(f"AT({program.place(one)}, {one.offset})" for one in held)
+        arguments = ", ".join(f"AT{program.place(one)}" for one in held)
         call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
         body.append(f"    LAUNCH({number}, {call}, {arguments})")
     needed |= {("vectors.c", lanes) for _, lanes in needed if lanes}

@@ -210,10 +210,7 @@ def print_program(
         else:
             text, shapes[kernel] = printer(nest, name).print_kernel()
         functions.append(text)
-    places = [(program.place(slot), slot.offset) for slot in program.slots]
-    launches = (
-        shapes[launch.kernel]._replace(arguments=tuple(places[slot] for slot in launch.slots))
-        for launch in program.launches
-    )
+    launches = (shapes[one.kernel]._replace(arguments=tuple(map(program.place, one.slots)))
+                for one in program.launches)  # fmt: skip
     preludes = map(prelude, (*printer.preludes, "arithmetic.c", "gpu.c"))
     return "\n".join([*preludes, KERNELS, *functions]), tuple(launches)

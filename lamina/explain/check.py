@@ -10,7 +10,7 @@ import numpy as np
 
 from lamina.dtypes import accumulator
 from lamina.errors import VerifyError
-from lamina.fuse.program import Launch, Program
+from lamina.fuse.program import Launch, Program, Slot
 from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce, scan
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
@@ -26,6 +26,7 @@ TOLERANCE = {
     "float32": 1e-5, "float64": 1e-13,
 }  # fmt: skip
 ROUNDED = 0.01  # the share of integers or bools made from rounded floats that may differ
+Slots = dict[Slot, Array]
 EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
 
 
@@ -45,21 +46,19 @@ def run_checked(planned: Planned, table: Sequence[Buffer], options: Options) -> 
     return seconds
 
 
-def _arrays(program: Program, chain: Iterable[Launch], table: Sequence[Buffer]) -> dict[int, Array]:
-    """Flat copies of what the slots of a chain hold; those of block memory begin as zeros."""
-    arrays = {}
-    for number in {number for launch in chain for number in launch.slots}:
-        slot = program.slots[number]
-        in_table = slot.kind != "block"
-        memory = table[program.place(slot)].on_host().view() if in_table else bytes(program.block)
-        arrays[number] = np.frombuffer(memory, slot.dtype.numpy, slot.size, slot.offset).copy()
+def _arrays(program: Program, chain: Iterable[Launch], table: Sequence[Buffer]) -> Slots:
+    """Flat arrays over copies of the memory that a chain uses; that of a block begins as zeros."""
+    arrays, copies = dict[Slot, Array](), dict[int, bytearray]()
+    for slot in (slot for launch in chain for slot in launch.slots):
+        at = -1 if slot.kind == "block" else program.place(slot)[0]
+        if at not in copies:
+            copies[at] = bytearray(program.block if at < 0 else table[at].on_host().view())
+        arrays[slot] = np.frombuffer(copies[at], slot.dtype.numpy, slot.size, slot.offset)
     return arrays
 
 
 @np.errstate(all="ignore")
-def difference(
-    chain: Sequence[Launch], before: Mapping[int, Array], after: Mapping[int, Array]
-) -> str | None:
+def difference(chain: Sequence[Launch], before: Slots, after: Slots) -> str | None:
     """What the arrays `after` a chain has run have otherwise than the reference makes of those
     `before`, which are overwritten; or None. All are flat arrays, by slot."""
     read = {launch.slots[one.arg.parameter] for launch in chain

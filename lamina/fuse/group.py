@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lamina.dtypes import int64
-from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError, flat_index
+from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError
 from lamina.ir.build import cast
 from lamina.ir.kernel import Store, bound_axes, contraction, free_axes, points
 from lamina.ir.monoids import ADD
@@ -34,6 +34,7 @@ WEIGHT: dict[Op, int] = (
 )
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
+MAX_TILED = 48  # their cost where a kernel repeats them for each element of a tile of products
 FEW_PADS = 16  # copies of an element up to which its padding is tested wherever it is read
 FEW_STEPS = 256  # products in a sum up to which it is worth computing again
 LONG = 4096  # steps of a sum from which on its results are stored before they are used
@@ -203,11 +204,11 @@ class KernelGroup:
         """Where ``node[index]`` lies in memory, or in that of a block."""
         shape = self.block.shape(node)
         if shape is None:
-            return flat_index(self.values.get(node, node.shape), index)
+            return ix.walk(index, self.values.get(node, node.shape))
         rows = self.block.inside[node]
         rest = (one for axis, one in enumerate(index) if axis not in rows)
         inner = ix.add(index[rows[-1]], ix.scale(self.blocks[-1], -self.block.size))
-        return flat_index(shape, (*rest, inner))
+        return ix.walk((*rest, inner), shape)
 
     def _parameter(self, node: Node, index: Index) -> tuple[int, Node] | None:
         if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
@@ -261,7 +262,7 @@ class KernelGroup:
         index, axes = self._index(updates.shape)
         self.index_of[node] = index
         place = cast(self.lowering.value(places, index), int64)
-        flat = flat_index(node.shape, (*index[:axis], place, *index[axis + 1 :]))
+        flat = ix.walk((*index[:axis], place, *index[axis + 1 :]), node.shape)
         holds = ix.inside(place, node.shape[axis])
         value = self.lowering.value(updates, index, holds)
         return Store(0, flat, value, axes, holds, monoid)
@@ -388,7 +389,9 @@ def group_values(sinks: Sequence[Node], memory: Memory, kept: Set[Node]) -> list
             candidates -= set(toposort(one for group in needed for one in group.src))
         for group in sorted(candidates, key=by_number, reverse=True):
             apart = not (first.isdisjoint(group.written) or arrays <= {*group.members})
-            few = len(group.written | written) <= MAX_WRITTEN
+            both = group.written | written
+            work = sum(WEIGHT.get(one.op, 0) for one in both) if group.contracts else 0
+            few = len(both) <= MAX_WRITTEN and work <= MAX_TILED
             if few and not apart and group.try_add(node, products):
                 break
         else:
@@ -542,9 +545,11 @@ def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
 
 
 def _repeated(users: Users, values: set[Node], tiles: bool) -> set[Node]:
-    """Values that an EXPAND would have computed once for each copy."""
+    """Values that an EXPAND, or a PAD of a part of much more, would have computed many times."""
     cost, found = costs(users, values), set()
-    for copies, source in ((prod(one.shape), one.src[0]) for one in users if one.op is Op.EXPAND):
+    wide = (one for one in users if one.op is Op.EXPAND or (
+        one.op is Op.PAD and prod(one.shape) > 2 * prod(one.src[0].shape)))  # fmt: skip
+    for copies, source in ((prod(one.shape), one.src[0]) for one in wide):
         if prod(source.shape) > 1:
             while source not in values and (resizes(source) > 0 or source.op in Group.MOVEMENT):
                 few = copies <= FEW_PADS * prod(source.shape)

@@ -14,7 +14,7 @@ from lamina.ir.build import cast
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Fold, Group, Load, Op
-from lamina.shape import Shape, squeezed, strides_of
+from lamina.shape import Shape, squeezed
 from lamina.simplify import index as ix
 
 Index = tuple[Node, ...]
@@ -181,8 +181,3 @@ def moved_index(node: Node, index: Index) -> Index:
             offset = 0 if step > 0 else (node.shape[by] - 1) * step
             moved = ix.add(index[axis], ix.scale(index[by], -step, offset))
             return (*index[:axis], moved, *index[axis + 1 :])
-
-
-def flat_index(shape: Shape, index: Index) -> Node:
-    """The place of `index` in row-major memory of `shape`."""
-    return ix.add(*map(ix.scale, index, strides_of(shape)))

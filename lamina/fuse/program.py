@@ -1,26 +1,27 @@
 """From grouped values to a program: kernels in order, the buffers they use, a memory plan."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from lamina.dtypes import DType
 from lamina.fuse.chain import chained
 from lamina.fuse.group import KernelGroup, Memory, array_of, group_values, readers_of
-from lamina.fuse.lower import flat_index
-from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, points
+from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, bounds, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.shape import Shape, prod
+from lamina.shape import prod
+from lamina.simplify import index as ix
 
 ALIGNMENT = 64  # bytes; a cache line
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A buffer of a program. `kind`: "input" (a parameter of the program, by `number`), "output"
-    (a fresh result, by `number`), "scratch" (at `offset` bytes of the arena), or "block" (the same
-    of what each thread has for a block of a chain)."""
+class Slot(NamedTuple):
+    """A buffer of a program, or from `offset` bytes on a part of one. `kind`: "input" (a parameter
+    of the program, by `number`), "output" (a fresh result, by `number`), "scratch" (a part of the
+    arena, numbered), or "block" (the same of what each thread has for a block of a chain)."""
 
     kind: str
     number: int
@@ -28,17 +29,16 @@ class Slot:
     size: int
     offset: int = 0
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
-class Launch:
-    """One kernel and the slots (by position in the program) of its parameters."""
+class Launch(NamedTuple):
+    """One kernel and the slots of its parameters."""
 
     kernel: AnyKernel
-    slots: tuple[int, ...]
+    slots: tuple[Slot, ...]
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Program:
     each output, then one for each input."""
 
     chains: tuple[tuple[Launch, ...], ...]
-    slots: tuple[Slot, ...]
-    outputs: tuple[int, ...]
+    outputs: tuple[Slot, ...]
     arena: int  # bytes of scratch
     block: int  # bytes that a thread needs for a block
 
@@ -57,10 +56,10 @@ class Program:
     def launches(self) -> list[Launch]:
         return [launch for chain in self.chains for launch in chain]
 
-    def place(self, slot: Slot) -> int:
-        """Where in the table the memory of `slot` is."""
-        first = {"scratch": 0, "output": 1, "input": 1 + len(self.outputs)}
-        return first[slot.kind] + slot.number
+    def place(self, slot: Slot) -> tuple[int, int]:
+        """Where `slot` begins: in which buffer of the table, and at which of its bytes."""
+        at = {"output": 1 + slot.number, "input": 1 + len(self.outputs) + slot.number}
+        return at.get(slot.kind, 0), slot.offset
 
 
 class _Builder:
@@ -72,9 +71,10 @@ class _Builder:
             target, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
             copied = Node(Op.CONTIGUOUS, (value,)) if value.op is Op.BUFFER else value
             self.wanted.append((target, copied))
-        self.slots: list[Slot] = []
         self.found: list[list[Launch]] = []  # chain by chain
-        self.slot_of: dict[object, int] = {}
+        self.slot_of: dict[object, Slot] = {}
+        self.offsets: dict[Slot, int] = {}  # of what is placed within an arena
+        self.numbers = itertools.count()
         self.memory = memory
         self.kept = kept  # products that kernels gain nothing by computing inside their sums
         values = [value for _, value in self.wanted]
@@ -89,43 +89,34 @@ class _Builder:
         for chain in toposort(self.chains):  # now after the readers of what they overwrite
             for group in chain.groups:
                 if group.base:  # the updates are combined into a copy of the base
-                    self.found.append([])
-                    self._launch(group.base, group.base.members, self.home(group.first))
+                    self._launch(group.base, self.home(group.first))
             self.found.append([])
             for group in chain.groups:
-                used = [one for one in group.members if one in self.readers or one in self.slot_of
-                        or group.block.shape(one)]  # fmt: skip
-                self._launch(group, used)
+                self._launch(group)
         for value, slot in late:
-            self.found.append([])
-            copy = KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape})
-            self._launch(copy, copy.members, slot)
+            self._launch(KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape}), slot)
         sizes = self._place("scratch"), self._place("block")
-        chains = tuple(map(tuple, filter(None, self.found)))
-        return Program(chains, tuple(self.slots), tuple(results), *sizes)
+        chains = tuple(tuple(map(self._by_lines, one)) for one in self.found if one)
+        return Program(chains, tuple(results), *sizes)
 
-    def slot(self, kind: str, node: Node, number: int = 0, shape: Shape | None = None) -> int:
-        size = prod(node.shape if shape is None else shape)
-        self.slots.append(Slot(kind, number, node.dtype, size))
-        return len(self.slots) - 1
-
-    def home(self, node: Node, group: KernelGroup | None = None) -> int:
+    def home(self, node: Node, group: KernelGroup | None = None) -> Slot:
         """The slot where `group` holds `node`, made if nothing asked for it."""
         shape = group.block.shape(node) if group else None
         key = (len(self.found), node) if shape else array_of(node)
         if key not in self.slot_of:
+            kind, number = ("block" if shape else "scratch"), next(self.numbers)
             if node.op is Op.BUFFER:
-                self.slot_of[key] = self.slot("input", node, node.arg.storage)
-            else:
-                held = shape or (group.values.get(node) if group else None)
-                self.slot_of[key] = self.slot("block" if shape else "scratch", node, 0, held)
+                kind, number = "input", node.arg.storage
+            held = shape or (group.values.get(node) if group else None) or node.shape
+            self.slot_of[key] = Slot(kind, number, node.dtype, prod(held))
         return self.slot_of[key]
 
-    def _place_outputs(self) -> tuple[list[int], list[tuple[Node, int]]]:
+    def _place_outputs(self) -> tuple[list[Slot], list[tuple[Node, Slot]]]:
         """A slot for every output, and the copies to make once everything has been read."""
         results, late = [], []
         for number, (target, value) in enumerate(self.wanted):
-            slot = self.slot("output", value, number) if target is None else self.home(target)
+            fresh = Slot("output", number, value.dtype, prod(value.shape))
+            slot = fresh if target is None else self.home(target)
             if value in self.slot_of or not (target is None or self._may_overwrite(value, target)):
                 self.home(value)
                 late.append((value, slot))
@@ -141,7 +132,7 @@ class _Builder:
         readers = self.readers.get(storage, [])
         others = [one for one in readers if one is not home]
         alike = all(
-            node.dtype is target.dtype and flat_index(node.shape, index) is home.stores[value].index
+            node.dtype is target.dtype and ix.walk(index, node.shape) is home.stores[value].index
             for node in home.read_at
             for index in home.read_at[node]
             if node.op is Op.BUFFER and node.arg.storage == storage
@@ -153,60 +144,90 @@ class _Builder:
         home.src = (*home.src, *others)
         return True
 
-    def _launch(self, group: KernelGroup, stored: list[Node], target: int | None = None) -> None:
-        """The kernel of a group that stores some of its members, in their homes or in `target`."""
+    def _launch(self, group: KernelGroup, target: Slot | None = None) -> None:
+        """The kernel of a group, which stores the members that are used in their homes; or a chain
+        of its own that stores what there is in `target`."""
+        if target:
+            self.found.append([])
+        stored = [one for one in group.members if target or one in self.readers
+                  or one in self.slot_of or group.block.shape(one)]  # fmt: skip
         read = [self.home(node, group) for _, node in group.parameters.values()]
         places = [self.home(node, group) if target is None else target for node in stored]
         if sorts := group.first.op is Op.ARGSORT:
             *around, length = group.first.shape
             blocks = -(-length // (self.memory.run or length or 1))
             counts = 128 * (blocks + 1) * (blocks > 1)  # 256 of 32 bits for each block, and sums
-            held = prod(around), length + counts
-            places.append(self.slot("scratch", group.first, 0, held))
+            size, dtype = prod(around) * (length + counts), group.first.dtype
+            places.append(Slot("scratch", next(self.numbers), dtype, size))
         slots = tuple(dict.fromkeys([*read, *places]))
-        found = ((self.slots[slot], slot in places) for slot in slots)
         parameters = tuple(
-            Parameter(slot.dtype, slot.size, written, "block" if slot.kind == "block" else "device")
-            for slot, written in found
-        )
+            Parameter(slot.dtype, slot.size, slot in places,
+                      "block" if slot.kind == "block" else "device") for slot in slots
+        )  # fmt: skip
         stores = tuple(
             replace(group.stores[node], parameter=slots.index(place))
             for node, place in zip(stored, places, strict=False)
         )
         if any(points(store.axes) for store in stores):
-            kernel = Kernel(parameters, stores, len(group.row_axes), len(group.blocks))
-            kernels: list[AnyKernel] = [kernel]
             if sorts:
-                steps = range(3 * parameters[0].dtype.itemsize if blocks > 1 else 1)
-                sizes = prod(around), length
-                kernels = [SortKernel(parameters, *sizes, left) for left in reversed(steps)]
-            elif group.inner and self.memory.nested and not self.memory.nested(kernel):
-                self.kept |= group.inner
-            for one in kernels:
-                self.found[-1].append(Launch(one, slots))
-                if sorts:
-                    self.found.append([])
+                for left in reversed(range(3 * slots[0].dtype.itemsize if blocks > 1 else 1)):
+                    sort = SortKernel(parameters, prod(around), length, left)
+                    self.found.append([Launch(sort, slots)])
+            else:
+                kernel = Kernel(parameters, stores, len(group.row_axes), len(group.blocks))
+                self.found[-1].append(Launch(kernel, slots))
+                if group.inner and self.memory.nested and not self.memory.nested(kernel):
+                    self.kept |= group.inner
+
+    def _by_lines(self, launch: Launch) -> Launch:
+        """`launch` with as its parameters just the lines of arrays that it touches: so kernels that
+        differ in these alone, as those of steps in time do, are one."""
+        kernel, slots, starts = launch.kernel, list[Slot](), list[int]()
+        touched = [(one.arg.parameter, one.src[0]) for one in kernel.nodes if one.op is Op.LOAD]
+        touched += [(one.parameter, one.index) for one in kernel.stores]
+        for number, slot in enumerate(launch.slots):
+            line = ALIGNMENT // slot.dtype.itemsize
+            ends = [max(min(end, slot.size - 1), 0)  # of padding, nothing beyond the array is read
+                    for own, at in touched if own == number for end in bounds(at)]  # fmt: skip
+            start = min(ends, default=0) // line * line
+            stop = min(max(ends, default=slot.size) // line * line + line, slot.size)
+            offset = self.offsets.get(slot, 0) + start * slot.dtype.itemsize
+            slots.append(slot._replace(size=stop - start, offset=offset))
+            starts.append(start)
+        if isinstance(kernel, Kernel):
+            done = dict[Node, Node]()
+            for node in kernel.nodes:
+                src = [done[one] for one in node.src]
+                if node.op is Op.LOAD:
+                    src[0] = ix.scale(src[0], 1, -starts[node.arg.parameter])
+                done[node] = ix.rebuild(node, tuple(src))
+            stores = (replace(one, index=ix.scale(one.index, 1, -starts[one.parameter]))
+                      for one in (store.rebuilt(done) for store in kernel.stores))  # fmt: skip
+            sized = (replace(one, size=slot.size)
+                     for one, slot in zip(kernel.parameters, slots, strict=True))  # fmt: skip
+            kernel = replace(kernel, parameters=tuple(sized), stores=tuple(stores))
+        return Launch(kernel, tuple(slots))
 
     def _place(self, kind: str) -> int:
         """Place the slots of a kind, by first fit over the span from the first use of each to its
         last; the bytes needed. The kernels of a chain use scratch at one time."""
-        spans: dict[int, list[tuple[int, int]]] = {}  # the times of use, in order
+        spans: dict[Slot, list[tuple[int, int]]] = {}  # the times of use, in order
         for time, launches in enumerate(self.found):
             for number, launch in enumerate(launches):
                 for slot in launch.slots:
-                    if self.slots[slot].kind == kind:
+                    if slot.kind == kind:
                         spans.setdefault(slot, []).append((time, number * (kind == "block")))
-        placed: list[tuple[int, int, int]] = []  # offset, end, slot
-        for slot in sorted(spans, key=lambda one: (-self.slots[one].nbytes, one)):
+        placed: list[tuple[int, int, Slot]] = []  # offset, end, slot
+        for slot in sorted(spans, key=lambda one: (-one.nbytes, one.number)):
             first, last = spans[slot][0], spans[slot][-1]
-            need = -(-self.slots[slot].nbytes // ALIGNMENT) * ALIGNMENT
+            need = -(-slot.nbytes // ALIGNMENT) * ALIGNMENT
             offset = 0
-            for start, end, other in sorted(placed):
+            for start, end, other in sorted(placed, key=lambda one: one[:2]):
                 overlaps = spans[other][0] <= last and first <= spans[other][-1]
                 if overlaps and start < offset + need and offset < end:
                     offset = end
             placed.append((offset, offset + need, slot))
-            self.slots[slot] = replace(self.slots[slot], offset=offset)
+            self.offsets[slot] = offset
         return max((end for _, end, _ in placed), default=0)
 
 

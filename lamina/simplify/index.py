@@ -23,7 +23,7 @@ from lamina.ir.kernel import Terms, bounds, divisor_of, free_axes
 from lamina.ir.kernel import terms_of as terms_of
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Affine, Axis, Op
-from lamina.shape import strides_of
+from lamina.shape import Shape, strides_of
 
 ZERO = const(0, int64)
 FALSE = const(False, bool_)
@@ -69,9 +69,10 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
     return affine({term: one * factor for term, one in terms.items()}, constant * factor + offset)
 
 
-def walk(axes: Sequence[Node]) -> Node:
-    """The index that loops over `axes` count together, the last the fastest."""
-    return add(*map(scale, axes, strides_of([axis.arg.size for axis in axes])))
+def walk(index: Sequence[Node], shape: Shape | None = None) -> Node:
+    """The place of `index` in row-major memory of `shape`, or what loops count together."""
+    sizes = [axis.arg.size for axis in index] if shape is None else shape
+    return add(*map(scale, index, strides_of(sizes)))
 
 
 @lru_cache(maxsize=65536)

@@ -19,6 +19,7 @@ from lamina.ir.ops import Group, Op, Reduce
 from lamina.rewrite import rewrite
 from lamina.simplify.algebra import SIMPLIFY
 from tests.codegen.running import leaf, run
+from tests.programs import slots_of
 
 
 def _written_one_by_one(count: int) -> Node:
@@ -71,7 +72,7 @@ def test_long_running_values_are_taken_in_parts(
     scan = Node(Op.SCAN, (leaf(x),), Reduce(monoid, (axis,)))
     program = build_program(rewrite([scan], SIMPLIFY), Memory())
     assert len(program.launches) >= 3  # sums of parts, those before each, and then all
-    assert sum(slot.size >= x.size for slot in program.slots) == 2  # nothing passes by twice
+    assert sum(slot.size >= x.size for slot in slots_of(program)) == 2  # nothing passes by twice
     (got,) = run([scan])
     np.testing.assert_array_equal(got, wanted(x, axis=axis))
 

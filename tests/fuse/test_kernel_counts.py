@@ -18,6 +18,7 @@ from lamina.options import current
 from lamina.pipeline import compile_source
 from tests.fuse.graphs import PROGRAMS, X, elementwise, moved, rows_of_maxima
 from tests.generators import leaf
+from tests.programs import slots_of
 
 A_B = [(64, 96, 1), (1, 96, 48)]
 
@@ -86,7 +87,50 @@ def test_a_value_is_kept_as_narrow_as_it_is_computed() -> None:
     wide = [build.reshape(one, shape) for one, shape in zip(halves, A_B, strict=True)]
     left, right = (build.expand(one, (64, 96, 48)) for one in wide)
     found = program(build.reduce(ADD, [1], left * right))
-    assert [slot.dtype for slot in found.slots if slot.kind == "scratch"] == [bfloat16] * 2
+    assert [slot.dtype for slot in slots_of(found) if slot.kind == "scratch"] == [bfloat16] * 2
+
+
+def steps_in_time(length: int) -> list[Node]:
+    """A state that each step multiplies with a matrix and adds a part of an array to."""
+    given, weight = leaf(0, (length, 8, 32), float32), leaf(1, (1, 32, 32), float32)
+    state, found = leaf(2, (1, 8, 32), float32), list[Node]()
+    for step in range(length):
+        wide = build.expand(build.reshape(state, (8, 32, 1)), (8, 32, 32))
+        product = build.reduce(ADD, [1], wide * build.expand(weight, (8, 32, 32)))
+        part = build.slice_axis(given, 0, step, step + 1)
+        state = build.unary(Op.LOGISTIC, build.reshape(product, (1, 8, 32)) + part)
+        found.append(state)
+    return found
+
+
+def test_steps_in_time_that_read_parts_of_one_array_share_a_kernel() -> None:
+    source = compile_source(steps_in_time(8), current())
+    assert len(source.program.launches) == 8
+    assert len(source.plans) == 1
+    read = {one for launch in source.program.launches for one in launch.slots if one.offset}
+    assert {slot.number for slot in read} == {0}
+    assert {slot.offset for slot in read} == {4 * 8 * 32 * step for step in range(1, 8)}
+
+
+def test_what_costs_much_is_computed_once_where_it_is_joined() -> None:
+    parts = [build.unary(Op.SIN, leaf(number, (64, 32), float32)) for number in range(3)]
+    margins = [[0, 32 * before] for before in range(3)]
+    padded = [build.pad(part, before, [0, 64 - before[1]])
+              for part, before in zip(parts, margins, strict=True)]  # fmt: skip
+    kernels = [one.kernel for one in program(padded[0] + padded[1] + padded[2]).launches]
+    assert [len(one.of(Op.SIN)) for one in kernels if isinstance(one, Kernel)] == [1, 1, 1, 0]
+
+
+def test_no_tile_of_products_repeats_much_other_work() -> None:
+    product = build.reduce(ADD, [1], build.expand(leaf(0, (64, 96, 1), float32), (64, 96, 48))
+                           * build.expand(leaf(1, (1, 96, 48), float32), (64, 96, 48)))  # fmt: skip
+    values = [product]
+    for number in range(6):
+        values.append(build.unary(Op.EXP, values[-1] + leaf(2 + number, (64, 48), float32)))
+    first, *others = program(*values).launches
+    assert isinstance(first.kernel, Kernel)
+    assert len(first.kernel.of(Op.EXP)) == 4
+    assert others
 
 
 def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:

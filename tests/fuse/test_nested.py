@@ -27,6 +27,7 @@ from lamina.tensor.realize import cut
 from tests.conftest import Golden
 from tests.generators import Array
 from tests.ir.kernel_verifier import verify_kernel
+from tests.programs import memory_of, slots_of
 
 RNG = np.random.default_rng(5)
 BATCH, HEADS, LENGTH, KEYS, WIDTH = 2, 3, 20, 36, 8
@@ -52,9 +53,7 @@ def graph(*results: lm.Tensor) -> tuple[list[Node], Inputs]:
 
 def run(program: Program, inputs: Inputs) -> list[Array]:
     """What the reference of kernels makes of a program."""
-    held = {one.arg.storage: array for one, array in inputs.items()}
-    arrays = [held[slot.number].ravel() if slot.kind == "input"
-              else np.full(slot.size, 7, slot.dtype.numpy) for slot in program.slots]  # fmt: skip
+    arrays = memory_of(program, {one.arg.storage: array for one, array in inputs.items()})
     for launch in program.launches:
         verify_kernel(launch.kernel)
         run_kernel(launch.kernel, [arrays[slot] for slot in launch.slots])
@@ -98,7 +97,7 @@ def test_no_array_of_all_pairs(case: str, dtype: DType) -> None:
     sinks, inputs = graph(*attention(dtype, **CASES[case]))
     program = build_program(sinks, OF_GPUS._replace(nested=nested))
     agrees(program, sinks, inputs)
-    scratch = [slot.size for slot in program.slots if slot.kind == "scratch"]
+    scratch = [slot.size for slot in slots_of(program) if slot.kind == "scratch"]
     assert max(scratch) < BATCH * HEADS * LENGTH * KEYS
     # The forward, a sum for each row, and two for the derivatives; groups are added up.
     assert len(program.launches) == 4 + 2 * (case == "groups")

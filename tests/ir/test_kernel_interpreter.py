@@ -20,7 +20,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op
 from lamina.simplify import index as ix
 from tests.generators import Array, leaf
-from tests.programs import RandomProgram, differing, random_program, reference
+from tests.programs import RandomProgram, differing, memory_of, random_program, reference, slots_of
 
 
 def run_kernels(program: RandomProgram, pitch: int) -> list[Array]:
@@ -32,15 +32,7 @@ def run_kernels(program: RandomProgram, pitch: int) -> list[Array]:
         arg = node.arg._replace(storage=inputs.index(node)) if node.op is Op.BUFFER else node.arg
         memo[node] = Node(node.op, src, arg)
     built = build_program([memo[one] for one in program.sinks], Memory(pitch == 0, pitch=pitch))
-    arena = np.zeros(built.arena, np.uint8)
-    arrays = []
-    for slot in built.slots:
-        if slot.kind == "input":
-            arrays.append(program.leaves[inputs[slot.number]].copy().reshape(-1))
-        elif slot.kind == "output":
-            arrays.append(np.zeros(slot.size, slot.dtype.numpy))
-        else:
-            arrays.append(arena[slot.offset : slot.offset + slot.nbytes].view(slot.dtype.numpy))
+    arrays = memory_of(built, dict(enumerate(map(program.leaves.__getitem__, inputs))))
     for launch in built.launches:
         run_kernel(launch.kernel, [arrays[slot] for slot in launch.slots])
     return [
@@ -65,7 +57,7 @@ def test_long_ragged_rows_that_kernels_pass_on_begin_at_multiples() -> None:
     x = build.reduce(ADD, [1], leaf(0, (5, 3, 7), float32))
     turned = build.reduce(ADD, [0], build.permute(Node(Op.CONTIGUOUS, (x,)), (1, 0)))
     built = build_program([turned], Memory(False, pitch=16))
-    assert {slot.kind: slot.size for slot in built.slots} == {
+    assert {slot.kind: slot.size for slot in slots_of(built)} == {
         "input": 105, "scratch": 40, "output": 5,
     }  # fmt: skip
 

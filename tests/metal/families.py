@@ -11,6 +11,7 @@ import pytest
 from lamina import pipeline
 from lamina.codegen import gpu
 from lamina.dtypes import bfloat16, float16, float32, int64, uint16
+from lamina.fuse.program import Slot
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, MAX
@@ -19,7 +20,7 @@ from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.options import current
 from tests.generators import leaf
 from tests.msl.emulator import TSAN_THREADS, Job
-from tests.programs import layer_norm, softmax
+from tests.programs import layer_norm, slots_of, softmax
 
 ROWS, COLUMNS = 5, 90  # a row has two simdgroups
 
@@ -96,17 +97,26 @@ def prepared(*sinks: Node) -> Prepared:
             if node.dtype.is_int:
                 values = rng.integers(0, 4, node.shape)
             inputs[node.arg.storage] = values.astype(node.dtype.numpy)
-    arrays = []
-    for slot in planned.program.slots:
-        garbage = np.frombuffer(b"\xcd" * (slot.size * slot.dtype.itemsize), slot.dtype.numpy)
-        arrays.append(inputs[slot.number].reshape(-1) if slot.kind == "input" else garbage)
+    # Each array has an allocation of its own: of scratch, what the slots with its number span.
+    spans: dict[tuple[str, int], list[Slot]] = {}
+    for slot in slots_of(planned.program):
+        spans.setdefault((slot.kind, slot.number), []).append(slot)
+    arrays, places = [], dict[Slot, tuple[int, int]]()
+    for (kind, number), slots in spans.items():
+        first = 0 if kind == "input" else min(one.offset for one in slots)
+        garbage = b"\xcd" * (max(one.offset + one.nbytes for one in slots) - first)
+        places |= {one: (len(arrays), one.offset - first) for one in slots}
+        arrays.append(inputs[number].reshape(-1) if kind == "input"
+                      else np.frombuffer(garbage, slots[0].dtype.numpy))  # fmt: skip
+    bound = (tuple(places[at] for at in one.slots) for one in planned.program.launches)
     jobs = [
-        Job(one.name, (one.blocks, 1, 1), (one.threads, 1, 1), tuple((at, 0) for at in two.slots))
-        for one, two in zip(planned.launches, planned.program.launches, strict=True)
+        Job(one.name, (one.blocks, 1, 1), (one.threads, 1, 1), own)
+        for one, own in zip(planned.launches, bound, strict=True)
     ]
     leaves = {node: inputs[node.arg.storage] for node in toposort(sinks) if node.op is Op.BUFFER}
     return Prepared(
-        planned.text, arrays, jobs, list(planned.program.outputs), evaluate(sinks, leaves)
+        planned.text, arrays, jobs, [places[one][0] for one in planned.program.outputs],
+        evaluate(sinks, leaves),
     )
 
 

@@ -33,7 +33,8 @@ def run(given: Prepared, source: str, seed: int = 0) -> list[np.ndarray]:
     """What the arrays hold after a run in this process."""
     library, arrays = Library(source), [one.copy() for one in given.arrays]
     for name, groups, threads, arguments in given.jobs:
-        bound = {at: arrays[slot].ctypes.data for at, (slot, _) in enumerate(arguments)}
+        bound = {at: arrays[which].ctypes.data + offset
+                 for at, (which, offset) in enumerate(arguments)}  # fmt: skip
         library.launch(name, bound, groups, threads, seed)
     return arrays
 
