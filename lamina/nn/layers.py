@@ -348,39 +348,35 @@ class _Recurrent:
             result, states = self(x.unsqueeze(1 - time), given)
             return result.squeeze(1 - time), map_tree(lambda one: one.squeeze(1), states)
         firsts = (initial,) if isinstance(initial, Tensor) else initial
-        steps: list[Tensor] = list(x.unstack(axis=time))
-        if not steps:
+        x = x.transpose(0, time)
+        if not len(x):
             raise ShapeError(f"{type(self).__name__}: x of shape {x.shape} has no time steps")
-        nothing = zeros((x.shape[1 - time], self.hidden_size), dtype=x.dtype, device=x.device)
+        nothing = zeros((x.shape[1], self.hidden_size), dtype=x.dtype, device=x.device)
         finals: list[State] = []
         for layer, suffixes in enumerate(self._suffixes):
             if layer and self.training and self.dropout:
-                steps = list(neural.dropout(stack(steps), self.dropout).unstack(axis=0))
+                x = neural.dropout(x, self.dropout)
             directions = []
             for suffix, order in zip(suffixes, (1, -1), strict=False):
                 state = (nothing,) * self._states
                 if firsts is not None:
                     state = tuple(one[len(finals)] for one in firsts)
-                outputs, final = self._layer(steps[::order], state, suffix)
-                directions.append(outputs[::order])
-                finals.append(final)
-            steps = [concat(parts, axis=-1) for parts in zip(*directions, strict=True)]
+                weights: list[Any] = [getattr(self, name + suffix, None) for name in _NAMES]
+                # The inputs of all steps are known beforehand: one product for all of them.
+                given, outputs = _linear(x, weights[0], weights[2]).unstack(axis=0), list[Tensor]()
+                for one in given[::order]:
+                    state = self._step(one, _linear(state[0], weights[1], weights[3]), state)
+                    outputs.append(state[0])
+                # Stored, or each step of what reads it would join all of them again.
+                directions.append(stack(outputs[::order]).contiguous())
+                finals.append(state)
+            x = concat(directions, axis=-1)
         lasts = tuple(map(stack, zip(*finals, strict=True)))
-        return stack(steps, axis=time), lasts if self._states > 1 else lasts[0]
+        return x.transpose(0, time), lasts if self._states > 1 else lasts[0]
 
     def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
         """The next state from the gates' inputs, (N, gates * hidden) each."""
         raise NotImplementedError
-
-    def _layer(self, steps: list[Tensor], state: State, suffix: str) -> tuple[list[Tensor], State]:
-        weights: list[Any] = [getattr(self, name + suffix, None) for name in _NAMES]
-        # The inputs of all steps are known beforehand: one product for all of them.
-        given = _linear(stack(steps), weights[0], weights[2]).unstack(axis=0)
-        outputs = []
-        for one in given:
-            state = self._step(one, _linear(state[0], weights[1], weights[3]), state)
-            outputs.append(state[0])
-        return outputs, state
 
 
 class LSTM(_Recurrent):

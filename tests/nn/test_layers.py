@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, nn
+from lamina import Tensor, nn, options
 from lamina.errors import ShapeError
+from lamina.pipeline import compile_source
+from lamina.tensor.realize import cut
 
 torch = pytest.importorskip("torch")
 
@@ -211,6 +213,17 @@ def test_recurrent_layers_continue_from_a_state() -> None:
             flat(ours(Tensor(x), before)), flat(theirs(torch.tensor(x), other)), strict=True
         ):
             check_equal(one, wanted)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_steps_in_time_share_their_kernels(kind: str) -> None:
+    layer, different = getattr(nn, kind)(16, 16), []
+    for length in (8, 16):
+        result, _ = layer(lm.ones((length, 4, 16)))
+        gradients = lm.gradient(result.square().sum(), nn.parameters(layer))
+        sinks = cut([one.node for one in gradients], {})
+        different.append(len(compile_source(sinks, options.current()).plans))
+    assert different[0] == different[1] < 32
 
 
 def test_dropout_works_only_while_training() -> None:

@@ -10,6 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 import lamina as lm
 from lamina.errors import AxisError, ShapeError
+from lamina.ir.node import toposort
+from lamina.ir.ops import Op
 
 shapes = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
 
@@ -132,3 +134,22 @@ def test_meshgrid_and_ramps() -> None:
     assert lm.arange(3.0).dtype is lm.float32
     assert np.array_equal(lm.linspace(0, 1, 7, dtype=lm.float64).numpy(), np.linspace(0, 1, 7))
     assert lm.linspace(0, 1, 4, endpoint=False).tolist() == [0, 0.25, 0.5, 0.75]
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_each_joined_part_has_its_piece_of_the_derivative(count: int) -> None:
+    parts = [lm.asarray(np.full(3, number, np.float32)) for number in range(count)]
+    weights = np.arange(3 * count, dtype=np.float32)
+    joined = lm.concat(parts)
+    np.testing.assert_array_equal(joined.numpy(), np.repeat(np.arange(count), 3))
+    found = lm.gradient((joined * lm.asarray(weights)).sum(), parts)
+    for number, one in enumerate(found):
+        np.testing.assert_array_equal(one.numpy(), weights[3 * number : 3 * number + 3])
+        assert all(node.op is not Op.WHERE for node in toposort([one.node]))
+
+
+def test_the_derivative_of_tanh_knows_no_cases() -> None:
+    x = lm.asarray(np.linspace(-9, 9, 37, dtype=np.float32))
+    (slope,) = lm.gradient(lm.tanh(x).sum(), [x])
+    assert all(node.op is not Op.WHERE for node in toposort([slope.node]))
+    np.testing.assert_allclose(slope.numpy(), 1 / np.cosh(np.linspace(-9, 9, 37)) ** 2, 1e-5, 3e-7)
