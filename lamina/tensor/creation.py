@@ -202,8 +202,8 @@ def to_dlpack(
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of a DLPack producer, such as a NumPy or PyTorch array: whoever
-    writes to it changes this tensor too. It is copied if `copy` says so or it is not contiguous;
-    raises BufferError if ``copy=False`` forbids that."""
+    writes to it changes this tensor too. It is copied if `copy` says so, it is not contiguous or
+    `device` has other memory; raises BufferError if ``copy=False`` forbids that."""
     where = check_device(device)
     if isinstance(x, Tensor):
         moved = x if device is None else x.to(where)
@@ -213,9 +213,10 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
         raise DeviceError(f"from_dlpack: device kind {kind} cannot be read; move it to the CPU")
     array = _borrowed(x)
     dtype = as_dtype(array.dtype)
-    if copy or not array.flags.c_contiguous:
+    if copy or where not in HOST_DEVICES or not array.flags.c_contiguous:
         if copy is False:
-            raise BufferError(f"from_dlpack: strides {array.strides} of {array.shape} need a copy")
+            what = f"strides {array.strides} of {array.shape}"
+            raise BufferError(f"from_dlpack: {what} need a copy for {where}")
         return Tensor(array, dtype, where)
     buffer = Buffer.wrap(array.ctypes.data, array.nbytes, where, owner=array)
     shared = Tensor.of(memory.buffer_node(buffer, array.shape, dtype), where)

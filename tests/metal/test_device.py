@@ -224,6 +224,14 @@ def test_draws_are_those_of_the_cpu() -> None:
     same(ours, theirs.numpy())
 
 
+def test_memory_of_the_host_is_copied() -> None:
+    x = values(100)
+    shared = lm.from_dlpack(x[3:])
+    same(shared[1:50] * 2 + shared[40:89], x[4:53] * 2 + x[43:92])
+    with pytest.raises(BufferError, match="for metal"):
+        lm.from_dlpack(x, copy=False)
+
+
 def test_many_arrays_of_one_kernel() -> None:
     """Those beyond the buffers that a kernel can have are reached through a table."""
     arrays = [values(40) * number for number in range(50)]
