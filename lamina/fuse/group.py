@@ -545,11 +545,9 @@ def costs(order: Iterable[Node], values: set[Node]) -> dict[Node, int]:
 
 
 def _repeated(users: Users, values: set[Node], tiles: bool) -> set[Node]:
-    """Values that an EXPAND, or a PAD of a part of much more, would have computed many times."""
+    """Values that an EXPAND would have computed once for each copy."""
     cost, found = costs(users, values), set()
-    wide = (one for one in users if one.op is Op.EXPAND or (
-        one.op is Op.PAD and prod(one.shape) > 2 * prod(one.src[0].shape)))  # fmt: skip
-    for copies, source in ((prod(one.shape), one.src[0]) for one in wide):
+    for copies, source in ((prod(one.shape), one.src[0]) for one in users if one.op is Op.EXPAND):
         if prod(source.shape) > 1:
             while source not in values and (resizes(source) > 0 or source.op in Group.MOVEMENT):
                 few = copies <= FEW_PADS * prod(source.shape)

@@ -112,15 +112,6 @@ def test_steps_in_time_that_read_parts_of_one_array_share_a_kernel() -> None:
     assert {slot.offset for slot in read} == {4 * 8 * 32 * step for step in range(1, 8)}
 
 
-def test_what_costs_much_is_computed_once_where_it_is_joined() -> None:
-    parts = [build.unary(Op.SIN, leaf(number, (64, 32), float32)) for number in range(3)]
-    margins = [[0, 32 * before] for before in range(3)]
-    padded = [build.pad(part, before, [0, 64 - before[1]])
-              for part, before in zip(parts, margins, strict=True)]  # fmt: skip
-    kernels = [one.kernel for one in program(padded[0] + padded[1] + padded[2]).launches]
-    assert [len(one.of(Op.SIN)) for one in kernels if isinstance(one, Kernel)] == [1, 1, 1, 0]
-
-
 def test_no_tile_of_products_repeats_much_other_work() -> None:
     product = build.reduce(ADD, [1], build.expand(leaf(0, (64, 96, 1), float32), (64, 96, 48))
                            * build.expand(leaf(1, (1, 96, 48), float32), (64, 96, 48)))  # fmt: skip
