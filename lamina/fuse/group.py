@@ -34,7 +34,7 @@ WEIGHT: dict[Op, int] = (
 )
 REPEATED_COST = 3  # the same for a value that an EXPAND has computed many times
 MAX_WRITTEN = 256  # operations in one kernel: C compilers need quadratic time for long blocks
-MAX_TILED = 48  # their cost where a kernel repeats them for each element of a tile of products
+MAX_TILED = 64  # their cost where a kernel repeats them for each element of a tile of products
 FEW_PADS = 16  # copies of an element up to which its padding is tested wherever it is read
 FEW_STEPS = 256  # products in a sum up to which it is worth computing again
 LONG = 4096  # steps of a sum from which on its results are stored before they are used

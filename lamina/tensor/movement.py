@@ -177,19 +177,17 @@ def _join(nodes: list[Node], axis: int) -> Node:
     """Each part padded with zeros to the whole, chosen by position; of many, a few at a time."""
     nodes = [node for node in nodes if node.shape[axis]] or nodes[:1]
     if len(nodes) > 32:  # as each place is compared with all of their ends
-        some = (_join(nodes[at : at + 32], axis) for at in range(0, len(nodes), 32))
-        return Node(Op.CONTIGUOUS, (_join([Node(Op.CONTIGUOUS, (few,)) for few in some], axis),))
+        some = (nodes[at : at + 32] for at in range(0, len(nodes), 32))
+        return _join([Node(Op.CONTIGUOUS, (_join(few, axis),)) for few in some], axis)
     ends = list(itertools.accumulate((node.shape[axis] for node in nodes), initial=0))
     none = (0,) * len(nodes[0].shape)
-    padded = (
+    result, *others = (
         build.pad(node, resized(none, axis, start), resized(none, axis, ends[-1] - stop))
         for node, (start, stop) in zip(nodes, itertools.pairwise(ends), strict=True)
     )
-    result = total = next(padded)
-    for start, other in zip(ends[1:], padded, strict=False):
+    for start, other in zip(ends[1:], others, strict=False):
         result = build.select(build.places(result.shape, axis) < start, result, other)
-        total = total + other if total.dtype.is_float else result
-    return Node(Op.GRAFT, (result, total))  # of the sum, each part's derivative is its piece
+    return result
 
 
 def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
