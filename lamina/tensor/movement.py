@@ -173,21 +173,24 @@ def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
     return Tensor.of(_join([build.cast(one.node, dtype) for one in tensors], along), device)
 
 
-def _join(nodes: list[Node], axis: int) -> Node:
+def _join(nodes: list[Node], axis: int, many: bool = False) -> Node:
     """Each part padded with zeros to the whole, chosen by position; of many, a few at a time."""
     nodes = [node for node in nodes if node.shape[axis]] or nodes[:1]
     if len(nodes) > 32:  # as each place is compared with all of their ends
         some = (nodes[at : at + 32] for at in range(0, len(nodes), 32))
-        return _join([Node(Op.CONTIGUOUS, (_join(few, axis),)) for few in some], axis)
+        return _join([Node(Op.CONTIGUOUS, (_join(few, axis, True),)) for few in some], axis, True)
     ends = list(itertools.accumulate((node.shape[axis] for node in nodes), initial=0))
     none = (0,) * len(nodes[0].shape)
-    result, *others = (
+    result, *others = padded = [
         build.pad(node, resized(none, axis, start), resized(none, axis, ends[-1] - stop))
         for node, (start, stop) in zip(nodes, itertools.pairwise(ends), strict=True)
-    )
+    ]
     for start, other in zip(ends[1:], others, strict=False):
         result = build.select(build.places(result.shape, axis) < start, result, other)
-    return result
+    if not (many or len(padded) > 8) or not result.dtype.is_float:
+        return result
+    # Of a sum each part's derivative is its piece: so kernels of many steps in time are one.
+    return Node(Op.GRAFT, (result, sum(others, padded[0])))
 
 
 def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:

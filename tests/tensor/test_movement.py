@@ -136,6 +136,19 @@ def test_meshgrid_and_ramps() -> None:
     assert lm.linspace(0, 1, 4, endpoint=False).tolist() == [0, 0.25, 0.5, 0.75]
 
 
+@pytest.mark.parametrize("count", [2, 8, 9, 32, 40, 70])
+def test_each_joined_part_has_its_piece_of_the_derivative(count: int) -> None:
+    parts = [lm.asarray(np.full(3, number, np.float32)) for number in range(count)]
+    weights = np.arange(3 * count, dtype=np.float32)
+    joined = lm.concat(parts)
+    np.testing.assert_array_equal(joined.numpy(), np.repeat(np.arange(count), 3))
+    found = lm.gradient((joined * lm.asarray(weights)).sum(), parts)
+    for number, one in enumerate(found):
+        np.testing.assert_array_equal(one.numpy(), weights[3 * number : 3 * number + 3])
+        chosen = any(node.op is Op.WHERE for node in toposort([one.node]))
+        assert chosen == (count <= 8)
+
+
 def test_the_derivative_of_tanh_knows_no_cases() -> None:
     x = lm.asarray(np.linspace(-9, 9, 37, dtype=np.float32))
     (slope,) = lm.gradient(lm.tanh(x).sum(), [x])
