@@ -243,8 +243,9 @@ class _Trace:
         computed = memory.pending(nodes)
         self.read = {node for node, place in computed.items() if place is not None}
         kept = {*self.asked.values()}  # which may be numbers, that later calls find others for
-        missing += [x for x, home in self.homes.items() if home is None and computed.get(
-            x.node, x) is None and (x in kept or not memory.is_everywhere(x.node))]  # fmt: skip
+        homeless = (one for one, home in self.homes.items() if home is None)
+        missing += [one for one in homeless if computed.get(one.node, one) is None
+                    and (one in kept or not memory.is_everywhere(one.node))]  # fmt: skip
         if not missing:
             targets = [memory.numbered(self.homes[one], self.inputs) for one in written]
             values = memory.cut(nodes, self.inputs, homes=self.values)

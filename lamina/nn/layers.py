@@ -348,9 +348,9 @@ class _Recurrent:
             result, states = self(x.unsqueeze(1 - time), given)
             return result.squeeze(1 - time), map_tree(lambda one: one.squeeze(1), states)
         firsts = (initial,) if isinstance(initial, Tensor) else initial
-        x = x.transpose(0, time)
-        if not len(x):
+        if not x.shape[time]:
             raise ShapeError(f"{type(self).__name__}: x of shape {x.shape} has no time steps")
+        x = x.transpose(0, time)
         nothing = zeros((x.shape[1], self.hidden_size), dtype=x.dtype, device=x.device)
         finals: list[State] = []
         for layer, suffixes in enumerate(self._suffixes):

@@ -173,12 +173,14 @@ def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
     return Tensor.of(_join([build.cast(one.node, dtype) for one in tensors], along), device)
 
 
-def _join(nodes: list[Node], axis: int, many: bool = False) -> Node:
-    """Each part padded with zeros to the whole, chosen by position; of many, a few at a time."""
+def _join(nodes: list[Node], axis: int, few: int = 8) -> Node:
+    """Each part padded with zeros to the whole, chosen by position; of many, a few at a time. Where
+    more than `few` are joined, such as steps in time, the derivative of each is its piece of a sum:
+    one kernel does for all, where choosing takes one for each."""
     nodes = [node for node in nodes if node.shape[axis]] or nodes[:1]
     if len(nodes) > 32:  # as each place is compared with all of their ends
         some = (nodes[at : at + 32] for at in range(0, len(nodes), 32))
-        return _join([Node(Op.CONTIGUOUS, (_join(few, axis, True),)) for few in some], axis, True)
+        return _join([Node(Op.CONTIGUOUS, (_join(one, axis, 1),)) for one in some], axis, 1)
     ends = list(itertools.accumulate((node.shape[axis] for node in nodes), initial=0))
     none = (0,) * len(nodes[0].shape)
     result, *others = padded = [
@@ -187,10 +189,8 @@ def _join(nodes: list[Node], axis: int, many: bool = False) -> Node:
     ]
     for start, other in zip(ends[1:], others, strict=False):
         result = build.select(build.places(result.shape, axis) < start, result, other)
-    if not (many or len(padded) > 8) or not result.dtype.is_float:
-        return result
-    # Of a sum each part's derivative is its piece: so kernels of many steps in time are one.
-    return Node(Op.GRAFT, (result, sum(others, padded[0])))
+    grafts = len(padded) > few and result.dtype.is_float
+    return Node(Op.GRAFT, (result, sum(others, padded[0]))) if grafts else result
 
 
 def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
