@@ -215,6 +215,11 @@ def test_recurrent_layers_continue_from_a_state() -> None:
             check_equal(one, wanted)
 
 
+def test_recurrent_layers_without_steps_name_the_shape_they_were_given() -> None:
+    with pytest.raises(ShapeError, match=r"LSTM: x of shape \(4, 0, 2\)"):
+        nn.LSTM(2, 3, batch_first=True)(lm.ones((4, 0, 2)))
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_steps_in_time_share_their_kernels(kind: str) -> None:
     layer, different = getattr(nn, kind)(16, 16), []
