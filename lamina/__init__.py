@@ -42,4 +42,5 @@ __all__ = [
 for _part in list(vars(tensor).values()):
     __all__ += (_names := getattr(_part, "__all__", []))
     globals().update((_name, checked(getattr(_part, _name))) for _name in _names)
+realize = checked(realize)
 vars(random).update((_name, checked(getattr(random, _name))) for _name in random.__all__)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from lamina.errors import ArgumentError, LaminaError
 from lamina.options import cache_folder, current
 from lamina.runtime.cache import replacing
-from lamina.tensor.core import Tensor
+from lamina.tensor.core import Tensor, checked
 
 __all__ = ["DataError", "Split", "digits", "mnist"]
 
@@ -48,6 +48,7 @@ MNIST = {  # the SHA-256 of each file, whose name is that at every mirror
 _TIMEOUT_SECONDS = 30.0
 
 
+@checked
 def digits(test_share: float = 0.2, seed: int = 0) -> Split:
     """1797 handwritten digits of 8 x 8 pixels; `test_share` of each class is set aside, the same
     for a seed everywhere. Raises DataError when scikit-learn, whose file it reads, is missing.
@@ -64,7 +65,7 @@ def digits(test_share: float = 0.2, seed: int = 0) -> Split:
         raise ArgumentError(f"digits: test_share is {test_share}; it lies between 0 and 1")
     table = np.loadtxt(path, np.float32, delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8) / 16.0, table[:, -1].astype(np.int64)
-    state = np.random.RandomState(seed)  # the one generator whose stream is frozen for good
+    state = np.random.RandomState(seed % (1 << 32))  # its stream is frozen for good
     test = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)

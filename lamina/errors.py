@@ -4,20 +4,21 @@ Every message names the operation and both shapes or dtypes, and ends with the l
 user's program that asked for it.
 """
 
+import contextlib
 import linecache
 import os
 import sys
 from pathlib import Path
 from traceback import walk_stack
 
-_PACKAGE = f"{Path(__file__).parent}{os.sep}"
+_INNER = f"{Path(__file__).parent}{os.sep}", contextlib.__file__, "<"
 
 
 def user_line() -> str | None:
     """Where the user's program called lamina: ``"train.py:12: logits = a @ b"``, or None."""
     for frame, number in walk_stack(sys._getframe()):
         name = frame.f_code.co_filename
-        if not name.startswith((_PACKAGE, "<")):
+        if not name.startswith(_INNER):
             text = linecache.getline(name, number).strip()
             return f"{Path(name).name}:{number}: {text}".rstrip(": ")
     return None
@@ -27,8 +28,7 @@ class LaminaError(Exception):
     """The base of everything lamina raises on purpose."""
 
     def __init__(self, message: str) -> None:
-        line = user_line()
-        super().__init__(message if line is None else f"{message}\n  at {line}")
+        super().__init__("\n  at ".join(filter(None, (message, user_line()))))
 
 
 class ShapeError(LaminaError, ValueError):

@@ -1,5 +1,3 @@
 """Files of tensors."""
 
-from lamina.io import safetensors
-
-__all__ = ["safetensors"]
+from lamina.io import safetensors as safetensors

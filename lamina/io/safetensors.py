@@ -16,7 +16,7 @@ from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.runtime.cache import replacing
 from lamina.shape import prod
 from lamina.tensor import realize as memory
-from lamina.tensor.core import Tensor, as_tensor, check_device
+from lamina.tensor.core import Tensor, as_tensor, check_device, checked
 
 __all__ = ["load", "metadata", "save"]
 
@@ -26,6 +26,7 @@ _DTYPES = {
 }  # fmt: skip
 
 
+@checked
 def save(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str] | None = None,
@@ -47,15 +48,14 @@ def save(
         os.fsync(file.fileno())
 
 
+@checked
 def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
     """The tensors of a file by name, in the order of their bytes. On host devices they are private,
     copy-on-write views of the mapped file: nothing is read yet, and writing to one never changes
     the file. Raises FormatError when the file is not what the format asks for."""
     import numpy as np
 
-    where = check_device(device)
-    tensors = {}
-    file = _opened(path)
+    file, where, tensors = _opened(path), check_device(device), dict[str, Tensor]()
     content = np.memmap(path, np.uint8, "c")
     at = 8 + int.from_bytes(content[:8].tobytes(), "little")
     for name in file.offset_keys():

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from lamina import dtypes, random
 from lamina.dtypes import DType, bool_, default_float
-from lamina.errors import ArgumentError, ShapeError
+from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.nn.state import filled, parameter
 from lamina.tensor import neural, reduction, spatial
 from lamina.tensor.core import Tensor
@@ -77,13 +77,11 @@ class Embedding:
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         dtype: DType = default_float, device: str | None = None,
     ) -> None:  # fmt: skip
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ShapeError(f"Embedding: padding_idx {padding_idx} of {num_embeddings} rows")
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         weight = random.normal((num_embeddings, embedding_dim), dtype=dtype, device=device)
-        if self.padding_idx is not None:
-            weight[self.padding_idx] = 0.0
-        self.weight = parameter(weight)
+        if padding_idx is not None:
+            weight[padding_idx] = 0.0
+            padding_idx %= num_embeddings
+        self.weight, self.padding_idx = parameter(weight), padding_idx
 
     def __call__(self, indices: Tensor) -> Tensor:
         return neural.embedding(indices, self.weight, self.padding_idx)
@@ -115,6 +113,8 @@ class Sequential(list[Any]):
 
     def __call__(self, x: Any) -> Any:
         for layer in self:
+            if not callable(layer):
+                raise DTypeError(f"Sequential: {layer!r} is no layer; give them one by one")
             x = layer(x)
         return x
 
@@ -347,10 +347,14 @@ class _Recurrent:
             given = map_tree(lambda one: one.unsqueeze(1), initial)
             result, states = self(x.unsqueeze(1 - time), given)
             return result.squeeze(1 - time), map_tree(lambda one: one.squeeze(1), states)
-        firsts = (initial,) if isinstance(initial, Tensor) else initial
-        if not x.shape[time]:
-            raise ShapeError(f"{type(self).__name__}: x of shape {x.shape} has no time steps")
+        firsts = (initial,) if isinstance(initial, Tensor) else tuple(initial or ())
+        what, count = type(self).__name__, sum(map(len, self._suffixes))
+        if x.ndim != 3 or not x.shape[time]:
+            raise ShapeError(f"{what}: x of shape {x.shape} has no time steps")
         x = x.transpose(0, time)
+        wanted, shapes = (count, x.shape[1], self.hidden_size), [one.shape for one in firsts]
+        if shapes not in ([], [wanted] * self._states):
+            raise ShapeError(f"{what}: initial states {shapes}, not {self._states} of {wanted}")
         nothing = zeros((x.shape[1], self.hidden_size), dtype=x.dtype, device=x.device)
         finals: list[State] = []
         for layer, suffixes in enumerate(self._suffixes):
@@ -358,9 +362,7 @@ class _Recurrent:
                 x = neural.dropout(x, self.dropout)
             directions = []
             for suffix, order in zip(suffixes, (1, -1), strict=False):
-                state = (nothing,) * self._states
-                if firsts is not None:
-                    state = tuple(one[len(finals)] for one in firsts)
+                state = tuple(one[len(finals)] for one in firsts) or (nothing,) * self._states
                 weights: list[Any] = [getattr(self, name + suffix, None) for name in _NAMES]
                 # The inputs of all steps are known beforehand: one product for all of them.
                 given, outputs = _linear(x, weights[0], weights[2]).unstack(axis=0), list[Tensor]()

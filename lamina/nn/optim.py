@@ -96,16 +96,15 @@ class Optimizer:
 
         gradients: one for each of `parameters`, in this order; `grad` of each by default. A
         parameter whose gradient is None stays where it is."""
+        own, what = self.parameters, type(self).__name__
         if not isinstance(gradients, Iterable):
-            gradients = [one.grad for one in self.parameters] if gradients is None else [gradients]
+            gradients = [one.grad for one in own] if gradients is None else [gradients]
         given = [one if one is None else as_tensor(one) for one in gradients]
-        what = type(self).__name__
-        if len(given) != len(self.parameters):
-            found = f"{len(given)} gradients for {len(self.parameters)} parameters"
-            raise GradientError(f"{what}: {found}")
+        if len(given) != len(own):
+            raise GradientError(f"{what}: {len(given)} gradients for {len(own)} parameters")
         if all(one is None for one in given):
             raise GradientError(f"{what}: no parameter has a gradient; call loss.backward() first")
-        for one, gradient in zip(self.parameters, given, strict=True):
+        for one, gradient in zip(own, given, strict=True):
             if gradient is not None and gradient.shape != one.shape:
                 raise ShapeError(f"{what}: gradient {gradient.shape} of parameter {one.shape}")
         if callable(self.lr):
@@ -208,9 +207,8 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
 
     def _slots(self) -> Sequence[str]:
-        first, second = self.betas
-        if not (0.0 <= first < 1.0 and 0.0 <= second < 1.0):
-            raise ArgumentError(f"{type(self).__name__}: betas are {self.betas}, not in [0, 1)")
+        if [0.0 <= one < 1.0 for one in self.betas] != [True, True]:
+            raise ArgumentError(f"{type(self).__name__}: betas are {self.betas}, not two in [0, 1)")
         return ["exp_avg", "exp_avg_sq"]
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:

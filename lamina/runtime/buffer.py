@@ -134,16 +134,16 @@ def heap_of(device: str) -> Heap:
     """The memory of a device: by its name, or for a kind of its first. Raises
     UnknownDeviceError when there is no such one, and DeviceError, with what to do, when it does
     not work."""
-    if str(device) in _heaps:
-        return _heaps[device]
-    kind = str(device).partition(":")[0]
-    names = KINDS[kind][0]() if kind in KINDS else [*HOST_DEVICES, *KINDS]
-    name = names[0] if device in KINDS and names else device
-    if kind not in KINDS or name not in names:
-        raise UnknownDeviceError(f"no device {device!r}; there are {', '.join(names)}")
-    with _opening:
-        if name not in _heaps:
-            _heaps[name] = KINDS[kind][1](names.index(name))
+    name = str(device)
+    if name not in _heaps:
+        kind = name.partition(":")[0]
+        names = KINDS[kind][0]() if kind in KINDS else [*HOST_DEVICES, *KINDS]
+        name = names[0] if name in KINDS and names else name
+        if kind not in KINDS or name not in names:
+            raise UnknownDeviceError(f"no device {device!r}; there are {', '.join(names)}")
+        with _opening:
+            if name not in _heaps:
+                _heaps[name] = KINDS[kind][1](names.index(name))
     return _heaps[name]
 
 

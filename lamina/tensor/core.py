@@ -323,14 +323,14 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
 
 
 @cache
-def checked(function: F) -> F:
-    """`function` for users: its operands are tensors or what `asarray` takes, and whatever Python
-    says of other arguments is a DTypeError or an ArgumentError that shows them."""
+def checked(function: F, owner: str = "") -> F:
+    """`function`, or a method of `owner`, for users: operands are tensors or what `asarray` takes,
+    and what Python says of other arguments is a DTypeError or an ArgumentError that shows them."""
     if isinstance(function, type):
-        for name in {"__init__", "__call__"}.intersection(dir(function)):
-            setattr(function, name, checked(getattr(function, name)))
+        for method in {"__init__", "__call__"}.intersection(dir(function)):
+            setattr(function, method, checked(getattr(function, method), function.__name__))
         return function
-    takes = signature(function)
+    takes, own, name = signature(function), bool(owner), owner or function.__qualname__
     rows = enumerate(takes.parameters.items())
     kinds = (Data, Tensor, Tensor | None)
     wants = {key for at, (name, one) in rows if one.annotation in kinds for key in (at, name)}
@@ -351,10 +351,10 @@ def checked(function: F) -> F:
                 try:
                     takes.bind(*args, **options)
                 except TypeError as misfit:  # Python itself counts what no user gave
-                    error = TypeError(f"{misfit}; it takes {', '.join(takes.parameters)}")
+                    error = TypeError(f"{misfit}; it takes {', '.join([*takes.parameters][own:])}")
                 of_type = isinstance(error, (AttributeError, TypeError))
                 kind = DTypeError if of_type else ArgumentError
-                raise kind(f"{function.__qualname__}({', '.join(texts)}): {error}") from error
+                raise kind(f"{name}({', '.join(texts[own:])}): {error}") from error
         given |= {key: as_tensor(given[key], like) for key in odd}  # only those who need it wait
         return called(*[given.pop(at) for at in range(len(args))], **given)
 

@@ -42,6 +42,8 @@ def test_the_split_is_stratified_and_repeatable() -> None:
     assert not np.array_equal(data.test_images.numpy(), other.test_images.numpy())
     digest = hashlib.sha256(datasets.digits().test_images.numpy().tobytes()).hexdigest()
     assert digest.startswith("44e3cea3f071a4d2")  # equal on every machine
+    low, high = (datasets.digits(seed=one).test_images.numpy() for one in (-1, (1 << 32) - 1))
+    np.testing.assert_array_equal(low, high)  # as of every seed here, the low bits count
     with pytest.raises(ValueError, match=r"test_share is 1\.5"):
         datasets.digits(1.5)
 
