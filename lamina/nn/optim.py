@@ -40,8 +40,9 @@ class Optimizer:
 
     lr: a number, or a function of the number of steps taken (see `nn.schedules`); it may be set
     between steps. `nn.state_dict(optimizer.state)` and `nn.load_state_dict` save and restore
-    the state. Raises ArgumentError for settings out of range, GradientError for parameters that
-    were not made with ``requires_grad=True``."""
+    the state; set `count`, the steps that such a function is told, as well. Raises ArgumentError
+    for settings out of range, GradientError for parameters that were not made with
+    ``requires_grad=True``."""
 
     parameters: Sequence[Tensor]
     lr: float | Schedule = 1e-3

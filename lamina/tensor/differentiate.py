@@ -60,18 +60,19 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """A function that returns what `f` returns and its derivative for the arguments `argnums`.
 
-    Arguments are tensors, numbers, or dicts, lists and tuples of tensors; a derivative has the same
-    form, with None for tensors that are not floats. With `has_aux`, `f` returns a pair and only the
-    first part is differentiated."""
+    Arguments are tensors, arrays, floats, or dicts, lists and tuples of them; a derivative has the
+    same form, with None for whatever else is there, such as integers. With `has_aux`, `f` returns a
+    pair and only the first part is differentiated."""
     positions = sizes_of("grad: argnums", argnums, signed=True)
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         contents: dict[Node, Node] = {}  # of the arguments, by leaves that are only theirs
         wrt: list[Tensor] = []
 
-        def own_leaf(x: Tensor) -> Tensor:
-            if not x.dtype.is_float:
-                return x
+        def own_leaf(one: Any) -> Any:
+            x = as_tensor(one) if isinstance(one, float) or hasattr(one, "__array__") else None
+            if x is None or not x.dtype.is_float:
+                return one
             wrt.append(Tensor.of(memory.leaf(x.node, x.device), x.device))
             contents[wrt[-1].node] = x.node
             return wrt[-1]
@@ -80,16 +81,14 @@ def value_and_grad(
         if not all(-len(args) <= place < len(args) for place in positions):
             raise GradientError(f"grad: argnums {argnums} of {len(args)} positional arguments")
         for place in positions:
-            given = args[place]
-            is_tree = isinstance(given, (dict, list, tuple))
-            inner[place] = map_tree(own_leaf, given if is_tree else as_tensor(given))
+            inner[place] = map_tree(own_leaf, args[place], object)
         with memory.during(memory.stand_ins, memory.stand_ins.get() or frozenset()):
             result = f(*inner, **kwargs)
         y = result[0] if has_aux else result
         if not isinstance(y, Tensor):
             raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")
-        derivatives = dict(zip(map(id, wrt), gradient(y, wrt), strict=True))
-        grads = [map_tree(lambda one: derivatives.get(id(one)), inner[at]) for at in positions]
+        slopes = dict(zip(map(id, wrt), gradient(y, wrt), strict=True))
+        grads = [map_tree(lambda one: slopes.get(id(one)), inner[at], object) for at in positions]
         parts = grads[0] if isinstance(argnums, int) else tuple(grads)
 
         def opened(one: Tensor) -> Tensor:

@@ -263,6 +263,15 @@ def test_grad_of_containers() -> None:
     assert grads["b"][1] == (None,)
 
 
+def test_grad_of_arrays_and_numbers_in_containers() -> None:
+    given = {"w": np.array([1.0, 2.0], np.float32), "scale": 3.0, "power": 2, "name": "x"}
+    slopes = lm.grad(lambda p: (p["w"] ** p["power"] * p["scale"]).sum())(given)
+    assert slopes["w"].tolist() == [6, 12]
+    assert slopes["scale"].item() == 5
+    assert (slopes["power"], slopes["name"]) == (None, None)
+    assert lm.grad(lambda x, n: x**n)(2.0, 3).item() == 12
+
+
 def test_grad_sees_only_its_own_argument() -> None:
     x = Tensor([1.0, 2.0])
     assert lm.grad(lambda a: (a * x).sum())(x).tolist() == [1, 2]
