@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace as Namespace
+from typing import Any
 
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, nn
+from lamina.io import safetensors
 from lamina.ir.ops import Op
 from tests.conftest import Golden
 from tests.ops_page import ops_markdown
@@ -39,6 +47,29 @@ def test_the_map_of_the_readme_names_what_exists() -> None:
     assert not [name for name in names if not (PACKAGE / name).exists()]
 
 
-def _blocks(language: str) -> list[str]:
-    text = Path(ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_for_newcomers_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for program in _blocks("python", "docs/coming-from.md"):
+        exec(compile(program, "coming-from.md", "exec"), {"lm": lm})
+    assert float(capsys.readouterr().out.removeprefix("error ")) < 1.0
+    model = nn.Sequential(nn.Linear(8, 4))
+    safetensors.save(tmp_path / "state", state := nn.state_dict(model))
+    x, array = Tensor(np.arange(32.0).reshape(4, 8), lm.float32), np.zeros(3, np.float32)
+    known: dict[str, Any] = {
+        "lm": lm, "nn": nn, "Tensor": Tensor, "safetensors": safetensors, "model": model, "x": x,
+        "array": array, "data": array, "images": array, "order": [0], "t": x, "self": Namespace(),
+        "w": model[0].weight, "b": model[0].bias, "logits": x, "labels": lm.arange(4),
+        "loss": model(x).sum(), "state": state, "path": tmp_path / "state", "f": lm.sin,
+        "key": lm.random.key(0),
+    }  # fmt: skip
+    text = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\|.*\|(.*)\|$", text, re.MULTILINE)
+    spans = [one for cell in cells for one in re.findall("`(.+?)`", cell) if re.search(r"\W", one)]
+    assert len(spans) > 40
+    for one in spans:
+        if "cuda" not in one:
+            exec(one, known.copy())
+
+
+def _blocks(language: str, page: str = "README.md") -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)

@@ -337,8 +337,8 @@ def test_gradients_of_one_parameter_are_clipped() -> None:
         (lambda p: optim.SGD([p], lr=-1.0), ValueError, "lr is -1.0"),
         (lambda p: optim.SGD([p], nesterov=True), ValueError, "nesterov needs"),
         (lambda p: optim.Adam([p], betas=(1.0, 0.9)), ArgumentError, r"betas are \(1\.0, 0\.9\)"),
-        (lambda p: optim.AdamW([p], betas=(0.9,)), ArgumentError, r"betas are \(0\.9,\), not two in"),
-        (lambda p: optim.Lamb([p], betas=(0.9, 0.99, 0.9)), ArgumentError, "too many"),
+        (lambda p: optim.AdamW([p], betas=(0.9,)), ArgumentError, r"^AdamW: betas.*not two in"),
+        (lambda p: optim.Lamb([p], betas=(0, 0, 0)), ArgumentError, r"^Lamb: betas.*not two in"),
         (lambda p: optim.Muon([p]), ShapeError, r"\(2,\) is not a matrix"),
         (lambda p: optim.SGD([p]).step(), GradientError, "call loss.backward"),
         (lambda p: optim.SGD([p]).step([]), GradientError, "0 gradients for 1"),
@@ -350,5 +350,5 @@ def test_gradients_of_one_parameter_are_clipped() -> None:
     ],
 )
 def test_misuse_is_named(make: Callable[[Tensor], Any], error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
+    with pytest.raises(error, match=rf"{text}.*\n  at test_optim"):  # which has it as well
         make(Tensor([1.0, 2.0], requires_grad=True))
