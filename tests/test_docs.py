@@ -59,7 +59,7 @@ def test_the_page_for_newcomers_runs(capsys: pytest.CaptureFixture[str], tmp_pat
         "array": array, "data": array, "images": array, "order": [0], "t": x, "self": Namespace(),
         "w": model[0].weight, "b": model[0].bias, "logits": x, "labels": lm.arange(4),
         "loss": model(x).sum(), "state": state, "path": tmp_path / "state", "f": lm.sin,
-        "key": lm.random.key(0),
+        "key": lm.random.key(0), "optimizer": nn.optim.SGD(nn.parameters(model), momentum=0.9),
     }  # fmt: skip
     text = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\|.*\|(.*)\|$", text, re.MULTILINE)

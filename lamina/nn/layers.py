@@ -347,10 +347,10 @@ class _Recurrent:
             given = map_tree(lambda one: one.unsqueeze(1), initial)
             result, states = self(x.unsqueeze(1 - time), given)
             return result.squeeze(1 - time), map_tree(lambda one: one.squeeze(1), states)
-        firsts = (initial,) if isinstance(initial, Tensor) else tuple(initial or ())
+        firsts = (initial,) if hasattr(initial, "shape") else tuple(initial or ())
         what, count = type(self).__name__, sum(map(len, self._suffixes))
         if x.ndim != 3 or not x.shape[time]:
-            raise ShapeError(f"{what}: x of shape {x.shape} has no time steps")
+            raise ShapeError(f"{what}: x of shape {x.shape} has no time steps, or not 2 or 3 axes")
         x = x.transpose(0, time)
         wanted, shapes = (count, x.shape[1], self.hidden_size), [one.shape for one in firsts]
         if shapes not in ([], [wanted] * self._states):

@@ -12,6 +12,7 @@ import lamina as lm
 from lamina import Tensor, nn, options
 from lamina.errors import ShapeError
 from lamina.pipeline import compile_source
+from lamina.tensor.differentiate import map_tree
 from lamina.tensor.realize import cut
 
 torch = pytest.importorskip("torch")
@@ -213,6 +214,8 @@ def test_recurrent_layers_continue_from_a_state() -> None:
             flat(ours(Tensor(x), before)), flat(theirs(torch.tensor(x), other)), strict=True
         ):
             check_equal(one, wanted)
+        arrays = map_tree(lambda one: one.numpy(), before)
+        np.testing.assert_array_equal(ours(x, arrays)[0].numpy(), ours(x, before)[0].numpy())
 
 
 def test_recurrent_layers_without_steps_name_the_shape_they_were_given() -> None:
