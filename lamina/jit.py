@@ -237,11 +237,11 @@ class _Trace:
             if (grad := one._grad) is not old or forgets:
                 place = None if grad is None else places.setdefault(grad, len(places))
                 self.grads.append((numbers.get(one, one), place))
-        written = [one for one, (node, *_) in changed.items() if one.node is not node]
+        written = [x for x, old in changed.items() if (x.node, x.assigned) != (old[0], old[2])]
         nodes = [one.node for one in (*places, *written)]
         missing = [one for one in written if self.homes[one] is None]
         computed = memory.pending(nodes)
-        self.read = {node for node, place in computed.items() if place is not None}
+        self.read = {one for one, place in computed.items() if place or one in self.values}
         kept = {*self.asked.values()}  # which may be numbers, that later calls find others for
         homeless = (one for one, home in self.homes.items() if home is None)
         missing += [one for one in homeless if computed.get(one.node, one) is None
@@ -288,11 +288,11 @@ class _Program:
             home = own or memory.stored(one.node)
             if home is not None and home.arg.storage in numbers:
                 owners.setdefault(home.arg.storage, one)
-        # What is read may be one of several tensors, or be computed from others, until they change.
+        # What is read may be one of several tensors, or be computed, until they change.
         count = Counter(trace.nodes.values())
         below = {one for node in toposort(trace.read) for one in node.src if one in count}
-        doubtful = below.union(one for one in trace.read if count[one] > 1 or (below and one.src))
-        same = {one: node for one, node in trace.nodes.items() if node in doubtful}
+        unsure = below.union(one for one in trace.read if count[one] > 1 or one.op is not Op.BUFFER)
+        same = {one: node for one, node in trace.nodes.items() if node in unsure}
         self.same, self.nodes = [of.get(one, (one, False)) for one in same], [*same.values()]
         self.draws = trace.storages[-1] in numbers
         held = [one for one in owners.values() if one is not None]

@@ -219,7 +219,7 @@ class Tensor:
     def assign(self, value: Any) -> Tensor:
         """Give this tensor a new value, cast and broadcast to its dtype and shape; realising it
         ends its history, and writes to its own memory if no other tensor's value is there."""
-        new = as_tensor(value, self).to(self.device).cast(self.dtype).node
+        new = as_tensor(value, self, "assign").to(self.device).cast(self.dtype).node
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")
         memory.change(self)
@@ -231,7 +231,8 @@ class Tensor:
     def rebind(self, other: Tensor) -> None:
         """Make this handle name the value of `other`."""
         memory.change(self)
-        self.node, self.assigned, self.target = other.node, 0, None
+        new = other.contiguous() if other.node is self.node else other  # or no trace could tell
+        self.node, self.assigned, self.target = new.node, 0, None
 
     __hash__ = object.__hash__
 
@@ -312,13 +313,14 @@ def _python_dtype(array: Any, data: Any) -> DType:
     return as_dtype(array.dtype if exact else type(array.flat[0].item()))
 
 
-def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
-    """`value` as a tensor; a Python scalar takes its weak dtype next to `like`."""
+def as_tensor(value: Any, like: Tensor | None = None, into: str = "") -> Tensor:
+    """`value` as a tensor; a Python scalar takes its weak dtype next to `like`, or, where the
+    operation `into` writes it there, that of `like`: a leaf of its own, as others may equal it."""
     if isinstance(value, Tensor):
         return value
     if like is not None and is_scalar(value):
-        kind = weak(value, like.dtype)
-        return Tensor.of(const(fitting("asarray", value, kind), kind), like.device)
+        kind = like.dtype if into and not isinstance(value, complex) else weak(value, like.dtype)
+        return leaf(const(fitting(into or "asarray", value, kind), kind), like.device)
     return Tensor(value, device=None if like is None else like.device)
 
 

@@ -49,7 +49,7 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     sinks = memory.over(nodes, leaves)
 
     def make() -> Sequence[Node | None]:
-        first, *others = memory.rebuilt(sinks, {})
+        first, *others = memory.rebuilt(sinks, {one: one for one in order if one not in cone})
         return autodiff.gradient(first, others[: len(wrt)], *others[len(wrt) :])
 
     return memory.called((len(wrt), *sinks), leaves, make) if again else make()
@@ -93,7 +93,7 @@ def value_and_grad(
 
         def opened(one: Tensor) -> Tensor:
             """`one` without those leaves, so that an enclosing derivative sees through them."""
-            (node,) = memory.rebuilt([one.node], contents)
+            (node,) = memory.rebuilt([one.node], contents, False)
             return one if node is one.node else Tensor.of(node, one.device)
 
         return map_tree(opened, result), map_tree(opened, parts)

@@ -278,8 +278,7 @@ def where(condition: Any, x1: Any, x2: Any) -> Tensor:
 
 def masked_fill(x: Data, mask: Any, value: Any) -> Tensor:
     """x with `value` where `mask` is true, in the dtype of x."""
-    fits = fitting("masked_fill", value, x.dtype) if is_scalar(value) else value
-    return where(mask, as_tensor(fits, x).cast(x.dtype), x)
+    return where(mask, as_tensor(value, x, "masked_fill").cast(x.dtype), x)
 
 
 def clip(x: Data, min: Any = None, max: Any = None) -> Tensor:

@@ -10,8 +10,8 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
 from lamina.shape import Shape, prod, strides_of
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import broadcast_shapes, fitting, normalize_axis
-from lamina.tensor.core import Data, Tensor, as_tensor, common_device, is_scalar
+from lamina.tensor.arguments import broadcast_shapes, normalize_axis
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device
 from lamina.tensor.spatial import resized
 
 __all__ = ["gather", "nonzero", "scatter", "take", "take_along_axis"]
@@ -153,14 +153,13 @@ def _select_places(box: Node, arrays: dict[int, Node], first: int) -> Node:
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """``x[key] = value``: x names a new value from now on; other tensors keep theirs."""
-    source = as_tensor(fitting("setitem", value, x.dtype) if is_scalar(value) else value, x)
+    source = as_tensor(value, x, "setitem").cast(x.dtype)
     common_device("setitem", x, source)
-    filling = source.cast(x.dtype).node
     plain = isinstance(key, (tuple, slice)) or key is None or key is Ellipsis or _is_int(key)
     mask = None if plain or source.size != 1 else as_index("setitem", key, x, "bool")
     if mask is not None and mask.dtype is bool_ and mask.shape == x.shape[: mask.ndim]:
         # One mask over the first axes: nothing has to be computed now.
-        wide = build.expand(build.reshape(filling, ()), x.shape)
+        wide = build.expand(build.reshape(source.node, ()), x.shape)
         column = build.reshape(mask.node, (*mask.shape, *(1 for _ in x.shape[mask.ndim :])))
         new = build.select(build.expand(column, x.shape), wide, x.node)
     elif (selection := _parse(x, key)).arrays:
@@ -168,13 +167,13 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         # 1 on: what is out of range selects 0.
         chosen = _select(build.reshape(build.iota(x.size, int64) + 1, x.shape), selection) + -1
         flat = (prod(chosen.shape),)
-        update = build.reshape(_fitted(filling, chosen.shape), flat)
+        update = build.reshape(_fitted(source.node, chosen.shape), flat)
         operands = (build.reshape(x.node, (x.size,)), build.reshape(chosen, flat), update)
         new = build.reshape(Node(Op.SCATTER, operands, Scatter(0, None)), x.shape)
     else:
         # The new values spread to their places, chosen by position: no index array is needed.
         sizes = tuple(map(len, selection.ranges))
-        update = build.reshape(_fitted(filling, selection.shape), sizes)
+        update = build.reshape(_fitted(source.node, selection.shape), sizes)
         new = x.node if 0 in sizes else build.placed(update, selection.ranges, x.shape)
         if sizes != x.shape and new is not x.node:
             everywhere = build.full(sizes, True, bool_)
@@ -244,7 +243,7 @@ def scatter(x: Data, axis: int, index: Any, source: Any, reduce: str | None = No
         raise DTypeError(f"scatter: {x.dtype.name} has no {reduce!r}, which is for real numbers")
     along = normalize_axis("scatter", axis, x.ndim)
     places = as_index("scatter", index, x)
-    values = as_tensor(source, x).cast(x.dtype)
+    values = as_tensor(source, x, "scatter").cast(x.dtype)
     common_device("scatter", x, values)
     wide = values.node if values.ndim else build.expand(values.node, places.shape)
     update = _cropped("scatter", wide, places.shape)

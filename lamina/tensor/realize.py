@@ -169,16 +169,16 @@ def _holes(graph: Node) -> list[Node]:
     return [one for one in toposort([graph]) if one.op is _BUFFER]
 
 
-def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], opens: bool = True) -> list[Node]:
+def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], opens: bool | None = True) -> list[Node]:
     """`sinks` with nodes replaced as `done` says, which all others are added to. `opens`: a CALL is
-    replaced by its content, and what is computed is computed then as well."""
+    replaced by its content. Unless it is None, what is computed is computed then as well."""
     for node in toposort(sinks, lambda one: one not in done):
         src = tuple([done[one] for one in node.src])
         if opens and node.op is Op.CALL:
             (done[node],) = rebuilt([node.arg], dict(zip(_holes(node.arg), src, strict=True)))
         else:
             done[node] = node if src == node.src else Node(node.op, src, node.arg)
-        if opens and ref(node) in _places:
+        if opens is not None and ref(node) in _places:
             _place(done[node], _places[ref(node)])
     return [done[one] for one in sinks]
 
@@ -186,7 +186,7 @@ def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], opens: bool = True) -
 def over(sinks: Sequence[Node], leaves: list[Node], first: int = 0, device: str = "") -> list[Node]:
     """`sinks` with holes in place of `leaves`, numbered from `first` on."""
     holes = {one: hole(at, one, device) for at, one in enumerate(leaves, first)}
-    return rebuilt(sinks, holes, False)
+    return rebuilt(sinks, holes, None)
 
 
 _opened = lru_cache(256)(lambda sinks: rebuilt(sinks, {}))  # of what is cut, which has no memory

@@ -96,3 +96,73 @@ def test_gradients_from_elsewhere_are_tensors(given: Any, traced: bool) -> None:
     function = lm.jit(step) if traced else step
     found = [function(lm.ones(())).tolist() for _ in range(3)]
     assert found == [[-1.0, 0.0], [-4.0, -3.0], [-8.0, -7.0]]
+
+
+def _number(state: lm.Tensor) -> lm.Tensor:
+    """A number, in the shape of `state`."""
+    state[...] = 0.5
+    return state
+
+
+@pytest.mark.parametrize(
+    "start",
+    [_number, lambda x: x * 2.0, lambda x: lm.zeros_like(x) + 0.5,
+     lambda x: lm.gradient(x.sum(), [x])[0]],
+    ids=["number", "product", "sum", "derivative"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "use",
+    [lambda x, state: x * state,
+     lambda x, state: lm.grad(lambda z: (z * z * state).sum())(x) / 2.0,
+     lambda x, state: lm.gradient((x * x * state).sum(), [x])[0] / 2.0],
+    ids=["plain", "grad", "gradient"],
+)  # fmt: skip
+def test_what_had_no_memory_at_first_is_read_anew(start: Any, use: Any) -> None:
+    x, state = lm.Tensor([1.0, 3.0]), start(lm.Tensor([2.0, 4.0]))
+    function = lm.jit(lambda x: use(x, state))
+    function(x)
+    for new in ([5.0, 6.0], [7.0, 8.0]):
+        state.assign(lm.Tensor(new))
+        assert function(x).tolist() == [new[0], 3.0 * new[1]]
+    state[...] = 0.25
+    assert function(x).tolist() == [0.25, 0.75]
+
+
+def test_of_equal_values_in_one_memory_each_is_read() -> None:
+    like = lm.Tensor([1.0])
+    first, second = lm.zeros_like(like) + 0.5, lm.zeros_like(like) + 0.5
+    function = lm.jit(lambda x: lm.grad(lambda z: (z * (first + 10.0 * second)).sum())(x))
+    assert function(like).item() == 5.5
+    second.assign(lm.Tensor([2.0]))
+    assert function(like).item() == 20.5
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("realized", [True, False])
+def test_what_is_assigned_may_equal_what_is_there(whole: bool, realized: bool) -> None:
+    """Where it is traced: later it does not."""
+    weight = lm.Tensor([1.0])
+    state = weight * 2.0
+    if realized:
+        state.realize()
+
+    @lm.jit
+    def function() -> None:
+        if whole:
+            state[...] = weight * 2.0
+        else:
+            state.assign(weight * 2.0)
+
+    for number in (2.0, 10.0, 14.0):
+        function()
+        assert state.item() == number
+        weight.assign(weight + 4.0 if number == 2.0 else 7.0)
+
+
+def test_a_number_that_is_there_already_is_written_again() -> None:
+    state = _number(lm.Tensor([1.0, 2.0]))
+    function = lm.jit(lambda: _number(state) + 1.0)
+    for _ in range(3):
+        assert function().tolist() == [1.5, 1.5]
+        assert state.tolist() == [0.5, 0.5]
+        state.assign(lm.Tensor([7.0, 8.0]))

@@ -183,6 +183,20 @@ def test_masks_and_replacements() -> None:
     assert whole.tolist() == [2, 2**53 + 1]
 
 
+def test_a_float_that_is_written_among_integers_keeps_its_digits() -> None:
+    exact = 2**24 + 1
+    x = lm.asarray([1, 2])
+    assert x.masked_fill(lm.asarray([True, False]), float(exact)).tolist() == [exact, 2]
+    assert lm.scatter(x, 0, [1], float(exact)).tolist() == [1, exact]
+    x[1] = float(exact)
+    assert x.tolist() == [1, exact]
+    assert x.assign(exact + 2.5).tolist() == [exact + 2] * 2
+    with pytest.raises(DTypeError, match="assign: inf is beyond int64"):
+        x.assign(math.inf)
+    with pytest.raises(DTypeError, match="no imaginary part"):
+        x.assign(1j)
+
+
 def test_complex_zeros_and_imaginary_numbers() -> None:
     x = np.array([0, 1j, 2, 1 - 1j, -1j], np.complex64)
     assert np.array_equal(lm.asarray(x).astype(lm.bool).numpy(), x.astype(bool))
@@ -201,4 +215,3 @@ def test_errors_name_the_operation_and_both_sides() -> None:
         lm.ones(1, dtype=lm.uint64) + lm.ones(1, dtype=lm.int8)
     with pytest.raises(TypeError):
         lm.ones(2) + "text"
-

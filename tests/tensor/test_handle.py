@@ -142,6 +142,15 @@ def test_assign_to_a_leaf_of_an_expression_that_is_computed_later() -> None:
     assert y.tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("write", [lambda x: x.assign(1.0), lambda x: x.__setitem__(..., 1.0)])
+def test_a_number_that_is_written_is_not_one_of_a_formula(write: Callable[..., None]) -> None:
+    """The formula of a sigmoid has many a 1."""
+    x = lm.asarray([3.0, 4.0])
+    write(x)
+    (slope,) = lm.gradient((x.sigmoid() + 1.0 / x).sum(), [x])
+    np.testing.assert_allclose(slope.numpy(), [-0.80338806] * 2, rtol=1e-6)
+
+
 def test_assign_casts_and_broadcasts() -> None:
     x = lm.zeros((2, 2), dtype=lm.int32)
     x.assign(lm.asarray([1.7, 2.2]))
