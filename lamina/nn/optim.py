@@ -69,7 +69,7 @@ class Optimizer:
         self._counters = {one: filled(len(like), 0.0, dtypes.float32, one) for one in devices}
         self.state["step"] = [*self._counters.values()]  # that each parameter took, from 1
         self._rates = {one: filled((), 0.0, dtypes.float32, one) for one in devices}
-        self._set_rate()
+        self._set_rate(self.lr)
 
     def _slots(self) -> Sequence[str]:
         """The names of the state that every parameter has."""
@@ -111,7 +111,7 @@ class Optimizer:
         if callable(self.lr):
             if stand_ins.get():
                 raise JitError("step: a schedule runs in Python, not in jit; set lr between calls")
-            self._set_rate()
+            self._set_rate(self.lr)
         self._advance([None if one is None else leaf(one.node, one.device) for one in given])
         given, gradients, gradient = [], None, None  # the run would store whatever is still held
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
@@ -146,12 +146,12 @@ class Optimizer:
             one.assign(Tensor.of(node or one.node, one.device))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
         if name == "lr" and hasattr(self, "_rates"):
-            self._set_rate()
+            self._set_rate(value)  # which may refuse it
+        super().__setattr__(name, value)
 
-    def _set_rate(self) -> None:
-        value = self.lr(self.count) if callable(self.lr) else self.lr
+    def _set_rate(self, lr: float | Schedule) -> None:
+        value = lr(self.count) if callable(lr) else lr
         if not value >= 0.0:
             raise ArgumentError(f"{type(self).__name__}: lr is {value}; it cannot be negative")
         for device, held in self._rates.items():

@@ -261,6 +261,9 @@ def test_the_rate_can_be_set_and_follows_a_schedule() -> None:
     optimizer.lr = 0.25
     optimizer.step([lm.ones((1,))])
     assert parameter.item() == -0.25
+    with pytest.raises(ArgumentError, match=r"SGD: lr is -2\.0"):
+        optimizer.lr = -2.0
+    assert optimizer.lr == 0.25  # as the tensor that steps read still says
     scheduled = optim.SGD([parameter], lr=lambda count: float(count))
     for wanted in (-0.25, -1.25, -3.25):
         scheduled.step([lm.ones((1,))])
