@@ -138,16 +138,13 @@ class Lowering:
 
     def _divided(self, index: Node, divisor: int) -> tuple[Node, Node]:
         """Quotient and remainder; rather than divide, it would split an axis."""
-        quotient, rest = ix.divided(index, divisor)
-        if all(term.op is not Op.IDIV for term in ix.terms_of(quotient)[0]):
-            return quotient, rest
         for axis, stride in ix.terms_of(index)[0].items():
             if axis.op is not Op.AXIS or stride <= 0 or divisor % stride:
                 continue
             factor, size = divisor // stride, axis.arg.size
             if 1 < factor < size and size % factor == 0:
                 raise SplitAxisError(axis, factor)
-        return quotient, rest
+        return ix.divided(index, divisor)
 
     def _reduced(self, node: Node, index: Index) -> Node:
         """A FOLD over loops of its own, or a PREFIX along the loops that are there. Of conditions
