@@ -49,9 +49,9 @@ class jit:  # noqa: N801  a decorator, written as a function's name
 
     Arguments and results are tensors, NumPy arrays (arguments only), hashable values, and dicts,
     lists and tuples of them. Results are tensors of their own, without history: take derivatives
-    inside. An argument that is also captured is read as it was before the call. Raises JitError
-    where `function` reads a traced value, or gets an argument that cannot be part of a signature.
-    LAMINA_DEBUG=1 prints the reason of every compilation.
+    inside; an outer trace or derivative sees through it. An argument that is also captured is read
+    as it was before the call. Raises JitError where `function` reads a traced value, or gets an
+    argument that cannot be part of a signature. LAMINA_DEBUG=1 prints why a program is compiled.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -102,7 +102,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                     self._programs[key] = program
                 return program.call(tensors)
         args, kwargs = map_tree(lambda one: found.get(id(one), one), (args, kwargs), object)
-        return self.function(*args, **kwargs)  # an outer trace or derivative sees through it
+        return map_tree(lambda one: Tensor.of(one.node, one.device), self.function(*args, **kwargs))
 
     def _explain(self, args: Any, kwargs: Any, options: Options) -> None:
         """Say why a program is compiled."""

@@ -582,3 +582,18 @@ def test_an_assignment_leaves_no_reference_to_a_place_behind() -> None:
         x[1] = x.sum()
         x.realize()
     np.testing.assert_array_equal(x.numpy(), [1.0, 14.0, 3.0])
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+@pytest.mark.parametrize("outer", [lambda f: f, lm.jit], ids=["alone", "nested"])
+def test_a_result_is_a_tensor_of_its_own(device: str, outer: Any) -> None:
+    state, same = lm.Tensor([2.0], device=device), lm.jit(lambda x: (x, state))
+
+    def function(x: lm.Tensor) -> lm.Tensor:
+        first, second = same(x)
+        first.assign([7.0])
+        second[0] = 8.0
+        return lm.stack([x, state, first, second])
+
+    for _ in range(3):
+        assert outer(function)(lm.Tensor([1.0], device=device)).tolist() == [[1], [2], [7], [8]]
