@@ -49,6 +49,7 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     sinks = memory.over(nodes, leaves)
 
     def make() -> Sequence[Node | None]:
+        # What is not on the way stays as it is: by its nodes a trace knows what it captured.
         first, *others = memory.rebuilt(sinks, {one: one for one in order if one not in cone})
         return autodiff.gradient(first, others[: len(wrt)], *others[len(wrt) :])
 
