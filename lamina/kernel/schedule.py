@@ -379,9 +379,8 @@ def serial_axes(kernel: Kernel) -> frozenset[Node]:
     found = {axis for node in kernel.of(Op.PREFIX) for axis in bound_axes(node)}
     for store in kernel.stores:
         scattered = any(term.op is not Op.AXIS for term in ix.terms_of(store.index)[0])
-        if store.monoid is not None or scattered:
-            apart = frozenset() if scattered else free_axes(store.index)
-            found.update(set(store.axes[kernel.rows :]) - apart)
+        apart = frozenset() if scattered else free_axes(store.index)
+        found.update(set(store.axes[kernel.rows :]) - apart)
     return frozenset(found)
 
 
