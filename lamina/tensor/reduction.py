@@ -94,18 +94,16 @@ def _mean(axes: Axes, node: Node) -> Node:
     return build.reduce(ADD, axes, node) / float(_count(axes, node))
 
 
-def _variance(axes: Axes, node: Node, correction: float, root: bool = False) -> Node:
-    distance = node - build.spread(_mean(axes, node), axes, node.shape)
-    total = build.reduce(ADD, axes, distance * distance)
-    value = total / builtins.max(float(_count(axes, node) - correction), 0.0)
-    return real_math.root(value) if root else value
-
-
 def _deviation(
     what: str, root: bool, x: Data, /, axis: Axis = None, *, correction: float = 0.0,
     keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
-    rule = partial(_variance, correction=correction, root=root)
+    def rule(axes: Axes, node: Node) -> Node:
+        distance = node - build.spread(_mean(axes, node), axes, node.shape)
+        total = build.reduce(ADD, axes, distance * distance)
+        value = total / builtins.max(float(_count(axes, node) - correction), 0.0)
+        return real_math.root(value) if root else value
+
     return _reduced(what, (WIDE, rule), x, axis, keepdims=keepdims)
 
 
