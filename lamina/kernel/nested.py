@@ -19,6 +19,7 @@ from lamina.simplify import index as ix
 
 LEAST = 16  # rows, columns and steps that are worth a tile
 WIDEST = 128  # row of a tile
+PASSING = 4  # products at most, whose tiles pass by: a block has barriers for so many
 SUMS = range(97, 161)  # of a thread, beside which tiles of 128 fit; beside fewer, twice the rows
 Array = tuple[Node, Axes, Axes]  # a value, the axes along which tiles are apart, and within them
 
@@ -80,13 +81,13 @@ def nested(kernel: Kernel) -> Nested | None:
         if not (cast and step in free_axes(right) and passing not in free_axes(left)):
             return None
         tiles += [(left, last), (right, last)] if one in inner else [(right, last)]
-    dtypes, every = {value.dtype for value, _ in tiles}, toposort(value for value, _ in tiles)
-    if not rows or len(dtypes) > 1 or float32 in dtypes or {*folds} & {*every}:
+    (kind, *more), every = {one.dtype for one, _ in tiles}, toposort(one for one, _ in tiles)
+    if not rows or more or kind is float32 or len(inner + outer) > PASSING or {*folds} & {*every}:
         return None
     row = max(rows, key=lambda axis: (axis.arg.size, axis.arg.number))
     size = column.arg.size  # of what may be one array with another one
     shared = {column: next(last for _, last in tiles if last.arg.size == size)}
-    sums = 64 * len(inner) + size // 2 * len(outer)
+    sums = 64 * len(inner) + -(-size // 64) * 32 * len(outer)
     sizes = 128 if sums in SUMS else 64, 256 if sums < SUMS.start else 128
     return Nested((column,), (step,), *sizes, tuple(
         (ix.replaced(value, shared), (row if row in free_axes(value) else step,),
@@ -115,7 +116,7 @@ def weight_of(folds: Sequence[Node]) -> Weight | None:
         return None
     (value,) = (one for one in parts if one.op is not Op.NEG)
     free = toposort([value, *(ix.replaced(term, {exp: const(0.0, exp.dtype)}) for term in terms)])
-    alone = {*folds}.isdisjoint(free) and {*folds} & {*toposort(less)} == {*tops}
+    alone = {*folds}.isdisjoint(free) and {*folds} & {*toposort(less + terms)} == {*tops}
     alone &= {one.src[0] for one in tops} <= {value}
     return Weight(exp, value, less[0], tops[0] if tops else None) if alone else None
 

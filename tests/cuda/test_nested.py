@@ -200,10 +200,13 @@ def test_an_atom_that_does_not_fit_is_refused(atom: str) -> None:
 @pytest.mark.parametrize(("form", "shapes"), [
     (lambda a, b, c: (lm.relu(a @ b.mT) @ c,), [(64, 64), (128, 64), (128, 64)]),  # no exponential
     (attention(False), shapes_of((2, 128, 256, 64, 256))),  # columns that registers do not hold
+    (lambda q, k, v: (lm.softmax(q @ k.mT, axis=-1) @ v,), [(8, 128, 64)] * 3),  # scaled by a sum
+    (lambda q, k, *vs: tuple(lm.scaled_dot_product_attention(q, k, v) for v in vs),
+     [(8, 256, 64)] * 6),  # more tiles that pass by than there are barriers for
 ])  # fmt: skip
 def test_what_does_not_fit_goes_through_memory(form: Form, shapes: list[tuple[int, ...]]) -> None:
     given = [Tensor.of(leaf(at, one, lm.bfloat16), "cpu") for at, one in enumerate(shapes)]
-    sinks = rebuilt([form(*given)[0].node], {})
+    sinks = rebuilt([one.node for one in form(*given)], {})
     plans = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans
     assert not any(nested(one) for one in plans if isinstance(one, Kernel))
 
