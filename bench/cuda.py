@@ -9,6 +9,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,11 +36,14 @@ INTRODUCTION = (
     "to be that of the turn and not that of the turn before. A ratio is the median over "
     "the rounds of a peer's time divided by lamina's: **above 1 lamina is faster**. The noise is "
     "how far from 1 the ratio of a peer to itself was, or may well be; a ratio within it, and "
-    "within 5 %, counts as 1. Results are compared with PyTorch's in float32, and in "
-    "float64 where memory is the bound and for tf32. Written by `python -m bench cuda`; the "
-    "samples are in the JSON file beside this page."
+    "within 5 %, counts as 1. Each result is compared with PyTorch's in float32, and in "
+    "float64 where memory is the bound and for tf32: its largest error with its largest value, "
+    "and the norm of the one with the norm of the other. cuDNN measures its ways to convolve "
+    "before it takes one. Training is timed peer after peer, some steps at a time. Written by "
+    "`python -m bench cuda`; the samples are in the JSON file beside this page."
 )
 Step = Callable[[], Any]
+Around = Callable[[], AbstractContextManager[Any]]
 
 
 def _drawn(case: GpuCase, seed: int) -> list[Any]:
@@ -67,15 +71,22 @@ def _ours(array: Any) -> Any:
     return lm.asarray(host.view(torch.int16).numpy().view(lm.bfloat16.numpy), device=DEVICE)
 
 
-def _numpy(value: Any) -> Array:
-    """A result, or each of several in one line, as float32."""
+def _numpy(value: Any) -> list[Array]:
+    """A result, or each of several, in a line of float32."""
     import lamina as lm
 
     parts = value if isinstance(value, (list, tuple)) else [value]
     host = (
         one.cast(lm.float32) if isinstance(one, lm.Tensor) else one.float().cpu() for one in parts
     )
-    return np.concatenate([one.numpy().reshape(-1) for one in host])
+    return [one.numpy().reshape(-1) for one in host]
+
+
+def _error(got: Array, want: Array) -> float:
+    """The larger of two ratios: of the largest error to the largest value, and of their norms."""
+    apart = got - want
+    norms = ((np.linalg.norm(apart, kind), np.linalg.norm(want, kind)) for kind in (np.inf, 2))
+    return max(float(one / max(whole, 1e-30)) for one, whole in norms)
 
 
 def _synchronize() -> None:
@@ -87,26 +98,24 @@ def _synchronize() -> None:
     torch.cuda.synchronize()
 
 
-def _timed(step: Step) -> Callable[[], float]:
-    """A turn of `step`: the seconds of one call."""
-    step()
-    _synchronize()
-    started = time.perf_counter()
-    step()
-    _synchronize()
-    one = max(time.perf_counter() - started, 1e-6)
-    calls = min(max(int(TURN_SECONDS / one), 1), MOST_CALLS)
+def _timed(step: Step, around: Around = nullcontext) -> Callable[[], float]:
+    """A turn of `step`, within what `around` gives: the seconds of one call."""
 
-    def queue() -> float:
+    def queue(calls: int) -> float:
         started = time.perf_counter()
         for _ in range(calls):
             step()
         _synchronize()
         return (time.perf_counter() - started) / calls
 
+    with around():
+        queue(1)
+        calls = min(max(int(TURN_SECONDS / max(queue(1), 1e-6)), 1), MOST_CALLS)
+
     def turn() -> float:
-        queue()
-        return queue()
+        with around():
+            queue(calls)
+            return queue(calls)
 
     return turn
 
@@ -142,7 +151,6 @@ def _rotating(function: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> St
 
 def _torch_step(case: GpuCase, column: str, sets: list[list[Any]]) -> Step:
     import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     way, function = way_of(column), functools.partial(case.function(column), torch)
     if way == "channels_last":
@@ -151,15 +159,17 @@ def _torch_step(case: GpuCase, column: str, sets: list[list[Any]]) -> Step:
     if way == "compile":
         torch._dynamo.reset()  # else it stops compiling after some
         function = torch.compile(function)
+    return _rotating(function, sets)
+
+
+def _attention(column: str) -> Around:
+    """That in which PyTorch has only the attention that `column` names, if any. It is entered once
+    a turn: that takes the host longer than attention may take the GPU."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
-    if way not in backends:
-        return _rotating(function, sets)
-
-    def limited(*arrays: Any) -> Any:
-        with sdpa_kernel(backends[way]):
-            return function(*arrays)
-
-    return _rotating(limited, sets)
+    backend = backends.get(way_of(column))
+    return functools.partial(sdpa_kernel, backend) if backend else nullcontext
 
 
 def _copy(nbytes: float) -> Step:
@@ -194,7 +204,7 @@ def _rows(case: GpuCase, seed: int, notes: list[str]) -> Iterator[Row]:
     turns: dict[str, Callable[[], float]] = {}
     for column, step in steps.items():
         try:
-            turns[column] = _timed(step)
+            turns[column] = _timed(step, _attention(column))
         except Exception as error:
             notes.append(f"{case.name}: {column}: {str(error).splitlines()[0]}")
     if case.columns[0] in turns:
@@ -210,7 +220,7 @@ def _rows(case: GpuCase, seed: int, notes: list[str]) -> Iterator[Row]:
         exact = [one.to(wide) if one.is_floating_point() else one for one in sets[0]]
         want = _numpy(laid(case.function("torch")(torch, *exact)))
         got = _numpy(program(*ours[0]))
-        error = float(np.abs(got - want).max() / max(np.abs(want).max(), 1e-30))
+        error = max(map(_error, got, want))
         if not error <= case.tolerance:
             notes.append(f"{case.name}: lamina's result is **wrong** by {error:.1g}.")
     itself = (samples[case.columns[0]], again) if again else None
@@ -295,6 +305,7 @@ def run(output: Path | None, only: Sequence[str] = ()) -> str:
     from lamina.runtime.buffer import heap_of
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
     seed = time.time_ns() % 2**32
     facts = {
         "commit": commit(), "GPU": str(heap_of(DEVICE)), "torch": torch.__version__,
