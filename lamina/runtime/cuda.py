@@ -53,7 +53,7 @@ def names() -> list[str]:
 class Device(Heap):
     """One GPU: its context, its stream and its memory."""
 
-    visible = False
+    visible, cached = False, 0
 
     def __init__(self, number: int) -> None:
         from cuda.bindings import driver
@@ -88,11 +88,15 @@ class Device(Heap):
     def call(self, function: str, *arguments: Any, about: object = "") -> Any:
         """The result of a function of the driver; raises DeviceError naming it, and `about`."""
         code, *results = getattr(self.driver, function)(*arguments)
+        full = code is self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+        if full and self.cached:  # what is kept may be what is missing
+            self.empty()
+            return self.call(function, *arguments, about=about)
         if code:
             _, text = self.driver.cuGetErrorString(code)
             where = ": ".join(str(one) for one in (self.name, about, function) if one)
             what = f"{where}: {code.name}: {(text or b'').decode()}"
-            if code is self.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            if full:
                 raise OutOfMemoryError(what)
             if self.launched:
                 what += f"; one of the last may be to blame: {'; '.join(map(str, self.launched))}"

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,20 @@ def test_memory_is_counted_reused_and_returned(device: cuda.Device) -> None:
         Buffer(device.total * 2, GPU)
     assert lm.memory_stats(GPU)["cached"] == 0
     same(Tensor([1.0]) + 1.0, np.array([2.0]))
+
+
+def test_what_is_kept_makes_room_for_what_is_no_array(
+    device: cuda.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, driver = device.driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY, device.driver
+    given = {"cuMemGetInfo": lambda: (full,) if device.cached else driver.cuMemGetInfo()}
+    monkeypatch.setattr(device, "driver", SimpleNamespace(**{**vars(driver), **given}))
+    Buffer(1 << 20, GPU)  # and it is dropped
+    assert device.cached
+    assert device.call("cuMemGetInfo") > 0
+    monkeypatch.setattr(device.driver, "cuMemGetInfo", lambda: (full,))
+    with pytest.raises(OutOfMemoryError, match="cuda:0: cuMemGetInfo"):
+        device.call("cuMemGetInfo")
 
 
 def test_a_launch_that_fails_names_its_kernel(device: cuda.Device) -> None:
