@@ -115,6 +115,7 @@ def test_unused_and_used_capsules_are_given_back(dtype: lm.DType) -> None:
     assert memory_of_t() is None
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_borrowed_memory_is_given_back() -> None:
     array = np.ones(3)
     lender = weakref.ref(array)
