@@ -82,11 +82,12 @@ def _numpy(value: Any) -> list[Array]:
     return [one.numpy().reshape(-1) for one in host]
 
 
-def _error(got: Array, want: Array) -> float:
-    """The larger of two ratios: of the largest error to the largest value, and of their norms."""
+def error_of(got: Array, want: Array) -> float:
+    """The larger of two ratios: of the largest error to the largest value, and of their norms.
+    NaN where a value is one."""
     apart = got - want
     norms = ((np.linalg.norm(apart, kind), np.linalg.norm(want, kind)) for kind in (np.inf, 2))
-    return max(float(one / max(whole, 1e-30)) for one, whole in norms)
+    return float(np.max([one / max(whole, 1e-30) for one, whole in norms]))
 
 
 def _synchronize() -> None:
@@ -164,7 +165,7 @@ def _torch_step(case: GpuCase, column: str, sets: list[list[Any]]) -> Step:
 
 def _attention(column: str) -> Around:
     """That in which PyTorch has only the attention that `column` names, if any. It is entered once
-    a turn: that takes the host longer than attention may take the GPU."""
+    a turn: what that takes the host is no part of a call."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -220,7 +221,7 @@ def _rows(case: GpuCase, seed: int, notes: list[str]) -> Iterator[Row]:
         exact = [one.to(wide) if one.is_floating_point() else one for one in sets[0]]
         want = _numpy(laid(case.function("torch")(torch, *exact)))
         got = _numpy(program(*ours[0]))
-        error = max(map(_error, got, want))
+        error = np.max([error_of(*pair) for pair in zip(got, want, strict=True)])
         if not error <= case.tolerance:
             notes.append(f"{case.name}: lamina's result is **wrong** by {error:.1g}.")
     itself = (samples[case.columns[0]], again) if again else None

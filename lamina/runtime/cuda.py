@@ -53,7 +53,7 @@ def names() -> list[str]:
 class Device(Heap):
     """One GPU: its context, its stream and its memory."""
 
-    visible, cached = False, 0
+    visible, cached = False, 0  # nothing is kept before there is a heap
 
     def __init__(self, number: int) -> None:
         from cuda.bindings import driver

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench import machine
 from bench.cases import REFERENCE
+from bench.cuda import error_of
 from bench.kernels import compare
 from bench.process import Bench, ProgramError, Worker, take_turns
 from bench.report import SHARE, VALUE, Report, Row, Section, Target, quantity, table
@@ -40,6 +42,18 @@ def test_the_ratio_is_the_median_of_the_rounds() -> None:
     assert ratio([2.0, 4.0, 60.0], [1.0, 1.0, 20.0]) == 3.0
     # What took no turns has no partners.
     assert ratio([6.0], [1.0, 2.0, 9.0]) == 3.0
+
+
+def test_errors_are_of_the_largest_value_or_of_the_norm_and_see_nan() -> None:
+    want = np.zeros(10_000, np.float32)
+    want[0] = 100.0
+    got = want.copy()
+    got[1] = 5.0
+    assert error_of(got, want) == pytest.approx(0.05)
+    assert error_of(want + 0.5, want) == pytest.approx(0.5)  # the largest error is but 0.005 of 100
+    got[2] = np.nan
+    assert np.isnan(error_of(got, want))
+    assert np.isnan(error_of(want, got))
 
 
 def test_noise_is_the_deviation_of_a_program_from_itself() -> None:
