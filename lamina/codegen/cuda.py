@@ -199,9 +199,9 @@ class CudaPrinter(GpuPrinter):
         """Print what is computed from the sums within for a tile of what is folded over."""
         inner, rows, outer = folds
         (block, far, _, near), (_, half, _, *_) = bound_axes(outer[0]), self.unrolled
+        own = {4 * at[far] + 2 * at[half] + at[near]: at for at in self.points((far, half, near))}
         for number, fold in enumerate(inner):
-            for point in self.points(free_axes(fold)):
-                place = 4 * point[far] + 2 * point[half] + point[near]
+            for place, point in own.items():
                 self._keep(fold, point, (Value(f"sums[{number}][{place}]", float32),))
         self.line("ready();")
         (by, rest), less = scaled(ix.replaced(weight.value, known)), weight.less
@@ -222,8 +222,7 @@ class CudaPrinter(GpuPrinter):
         for number, fold in enumerate(outer):
             (left,) = (one.src[0] for one in factors_of(fold.src[0]) if half in free_axes(one))
             term = ix.replaced(left, {weight.exp: exp, **known})
-            for point in self.points((far, half, near)):
-                place = 4 * point[far] + 2 * point[half] + point[near]
+            for place, point in own.items():
                 self.line(f"parts[{number}][{place}] = {self.result(term, point).text};")
 
     def _joined(self, monoid: Monoid, term: Node, row: Point) -> str:
