@@ -161,13 +161,12 @@ class NestPrinter(Target):
         """Print the loops that fill what is staged, inside those of `segment` that are open."""
         self.filled -= {store.value}
         for rest in self.segments_of([axis for axis in store.axes if axis not in segment]):
-            order = [axis for axis in store.axes if axis not in self.depth_of]
-            runs = {axis: (segment | rest)[axis] for axis in order}
+            runs = {axis: (segment | rest)[axis] for axis in store.axes}
             source = next((axis for axis in store.axes if is_minor(store.value, axis)), None)
-            if source in runs and runs[source].how == "loop":
+            order = sorted(store.axes, key=lambda axis: axis is source)
+            if source and runs[source].how == "loop":
                 # Memory is read in its order: the fastest axis is the innermost loop, and others
                 # are loops outside, but for vectors as long as that axis.
-                order.sort(key=lambda axis: axis is source)
                 rows = Run("vector", runs[source].extent)
                 runs = {axis: run._replace(how="loop") if run.how in TILES and run != rows else run
                         for axis, run in runs.items()}  # fmt: skip
