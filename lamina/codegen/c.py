@@ -344,9 +344,8 @@ class CPrinter(NestPrinter):
             self.scopes = [Scope()]
             self.rows(segment)
             conditions = " && ".join(run.condition for run in segment.values() if run.condition)
-            lines.append(f"if ({conditions}) {{" if conditions else "{")
-            lines += ["    " + text for text in self.scopes[0].lines]
-            lines.append("}")
+            head = f"if ({conditions}) {{" if conditions else "{"
+            lines += [head, *("    " + text for text in self.scopes[0].lines), "}"]
         return "".join(f"    {text}\n" for text in lines)
 
 

@@ -154,9 +154,8 @@ class GpuPrinter(CPrinter):
             *(f"ALIGNED({one}, {size}, {written});" for one, size in wide), *lines,
             f"EACH_{each}({word}, {self.threads}, {workers});",
             *self.indices(self.grid, "worker"), *self.indices(self.rows_inside, "THREAD"),
+            *[f"const {self.index} own = THREAD / {self.width};"] * bool(self.shared),
         ]  # fmt: skip
-        if self.shared:
-            lines.append(f"const {self.index} own = THREAD / {self.width};")
         body = self.body(lines)
         arguments = [*map("POINTER({})".format, given), *[f"TABLE({self.direct})"] * bool(rest),
                      *map("MAP({})".format, self.maps)]  # fmt: skip
