@@ -56,8 +56,7 @@ def verification() -> Iterator[None]:
             verify_result(done[3])
             if isinstance(done[3], list):
                 verify(done[3])
-            if watch is not None:
-                watch(done)
+            watch(done)
 
         patch.setattr(passes, "watch", verified)
         yield

@@ -10,7 +10,7 @@ class Recorder(list[list[Any]]):
     """The lists being filled; it is true while there are any. ``with recorder() as records:``
     collects everything published inside the block; `watch` sees it as well."""
 
-    watch: Callable[[Any], None] | None = None
+    watch: Callable[[Any], object] = staticmethod(lambda record: None)
 
     @contextmanager
     def __call__(self) -> Iterator[list[Any]]:
@@ -24,8 +24,7 @@ class Recorder(list[list[Any]]):
     def publish(self, record: Any) -> None:
         for records in self:
             records.append(record)
-        if self.watch is not None:
-            self.watch(record)
+        self.watch(record)
 
 
 counter = SimpleNamespace(kernels=0)  # run by this process
