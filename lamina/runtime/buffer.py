@@ -50,13 +50,11 @@ class Heap:
     gives a block of a size to `reserve`, or 0 when it refuses; to `release` goes its address."""
 
     visible = True  # to the host
+    reserve: Callable[[int], int] = staticmethod(_allocate)
+    release: Callable[[int], None] = staticmethod(_libc.free)
 
-    def __init__(
-        self, limit: int, name: str, reserve: Callable[[int], int] = _allocate,
-        release: Callable[[int], None] = _libc.free,
-    ) -> None:  # fmt: skip
+    def __init__(self, limit: int, name: str) -> None:
         self.name = name  # of the device
-        self.reserve, self.release = reserve, release
         self.limit = limit  # of the bytes kept for reuse
         self.allocated = self.cached = self.peak = 0
         self._free: dict[int, list[int]] = {}  # by size

@@ -76,10 +76,10 @@ class Device(Heap):
         self.early = early = driver.CUlaunchAttribute()  # a kernel may begin while one ends
         early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         early.value.programmaticStreamSerializationAllowed = 1
-        super().__init__(self.total // 2, self.name, self.allocate, self.free)
-        host = (partial(self.allocate, function="cuMemAllocHost"),
-                partial(self.free, function="cuMemFreeHost"))  # fmt: skip
-        self.staging = Heap(_PINNED, self.name, *host)  # which a GPU reads and writes by itself
+        super().__init__(self.total // 2, self.name)
+        self.staging = Heap(_PINNED, self.name)  # which a GPU reads and writes by itself
+        self.staging.reserve = partial(self.reserve, function="cuMemAllocHost")
+        self.staging.release = partial(self.release, function="cuMemFreeHost")
 
     def __str__(self) -> str:
         label = self.call("cuDeviceGetName", 256, self.handle).partition(b"\0")[0].decode()
@@ -112,14 +112,14 @@ class Device(Heap):
         self.call("cuStreamSynchronize", self.stream)
         self.launched.clear()
 
-    def allocate(self, size: int, function: str = "cuMemAlloc") -> int:
+    def reserve(self, size: int, function: str = "cuMemAlloc") -> int:
         self.enter()
         try:
             return int(self.call(function, size))
         except OutOfMemoryError:
             return 0
 
-    def free(self, pointer: int, function: str = "cuMemFree") -> None:
+    def release(self, pointer: int, function: str = "cuMemFree") -> None:
         self.enter()
         self.call(function, pointer)
 

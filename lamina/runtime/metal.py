@@ -59,12 +59,12 @@ class Device(Heap):
         # Command buffers, with the names of kernels, and what must stay until they have ended.
         self.running = deque[tuple[Any, list[str], object]]()
         limit = self.gpu.recommendedMaxWorkingSetSize() // 2
-        super().__init__(limit, "metal", self.allocate, self.free)
+        super().__init__(limit, "metal")
 
     def __str__(self) -> str:
         return f"{self.gpu.name()}, {self.gpu.recommendedMaxWorkingSetSize() / 2**30:.0f} GiB"
 
-    def allocate(self, size: int) -> int:
+    def reserve(self, size: int) -> int:
         block = self.gpu.newBufferWithLength_options_(size, self.metal.MTLResourceStorageModeShared)
         if block is None:
             return 0
@@ -72,7 +72,7 @@ class Device(Heap):
         self.blocks[pointer] = block
         return pointer
 
-    def free(self, pointer: int) -> None:
+    def release(self, pointer: int) -> None:
         self.released += 1
         del self.blocks[pointer]
 
