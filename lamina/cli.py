@@ -100,7 +100,8 @@ def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **setting
 def _passes(options: argparse.Namespace) -> None:
     from lamina.pipeline import PASSES
 
-    rows = [(str(number), one.name, one.reads, one.writes) for number, one in enumerate(PASSES, 1)]
+    made = ["graph", *(one.writes for one in PASSES)]
+    rows = ((str(at + 1), one.name, made[at], made[at + 1]) for at, one in enumerate(PASSES))
     _print_table(("", "pass", "reads", "writes"), rows)
 
 

@@ -52,11 +52,10 @@ Code = CpuProgram | CudaProgram | MetalProgram
 
 
 class Pass(NamedTuple):
-    """One step of the compiler, and the dialects it reads and writes."""
+    """One step of the compiler, and the dialect it writes, which the next one reads."""
 
     name: str
     function: Callable[[Any, Options], Any]
-    reads: str
     writes: str
 
 
@@ -149,16 +148,13 @@ def _print(planned: Planned, options: Options) -> Planned:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("simplify", lambda sinks, options: rewrite(sinks, backend(options).rules),
-         "graph", "graph"),
-    Pass("lay_out",
-         lambda sinks, options: lay_out(sinks) if backend(options).memory.tiles else sinks,
-         "graph", "graph"),
-    Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).memory),
-         "graph", "kernels"),
-    Pass("schedule", _schedule, "kernels", "nests"),
-    Pass("legalize", _legalize, "nests", "nests"),
-    Pass("print", _print, "nests", "source"),
+    Pass("simplify", lambda sinks, options: rewrite(sinks, backend(options).rules), "graph"),
+    Pass("lay_out", lambda sinks, options:
+         lay_out(sinks) if backend(options).memory.tiles else sinks, "graph"),
+    Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).memory), "kernels"),
+    Pass("schedule", _schedule, "nests"),
+    Pass("legalize", _legalize, "nests"),
+    Pass("print", _print, "source"),
 )  # fmt: skip
 
 

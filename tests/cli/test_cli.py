@@ -77,6 +77,7 @@ def test_passes_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     places = [text.index(f" {one.name} ") for one in pipeline.PASSES]
     assert places == sorted(places)
+    assert re.search(r"simplify +│ graph +│ graph .*schedule +│ kernels +│ nests ", text, re.DOTALL)
 
 
 def test_the_doctor_reports_the_compiler(capsys: pytest.CaptureFixture[str]) -> None:
