@@ -70,11 +70,6 @@ def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
     return cast(Node(Op.SCATTER, (zeros, index, source), Scatter(axis, _adding(x))), x.dtype)
 
 
-def _spread(z: Node, x: Node) -> Node:
-    """`x`, of the shape of the reduction `z`, repeated along the reduced axes."""
-    return spread(x, z.arg.axes, z.src[0].shape)
-
-
 def _product(g: Node, z: Node, x: Node) -> Contributions:
     """dx_i = g * (product of the others): those before i times those after i, so that zeros need
     no division."""
@@ -84,7 +79,7 @@ def _product(g: Node, z: Node, x: Node) -> Contributions:
     row = reshape(moved, (*z.shape, prod(moved.shape[last:])))
     after = flip(_product_before(flip(row, (last,)), last), (last,))
     others = reshape(_product_before(row, last) * after, moved.shape)
-    return (_spread(z, g) * permute(others, inverse(order)),)
+    return (spread(g, z.arg.axes, x.shape) * permute(others, inverse(order)),)
 
 
 def _product_before(x: Node, axis: int) -> Node:
@@ -108,12 +103,12 @@ def _running_product(g: Node, z: Node, x: Node) -> Contributions:
 
 def _extreme(g: Node, z: Node, x: Node) -> Contributions:
     """`g` split evenly among the elements of `x` that equal `z` (all, when that is NaN)."""
-    top = _spread(z, z)
+    top = spread(z, z.arg.axes, x.shape)
     loses = (x < top) if z.arg.monoid is MAX else (top < x)
     exact = accumulator(g.dtype)
     ties = sum_over(cast(~loses, exact), z.arg.axes)
     share = cast(cast(g, exact) / ties, g.dtype)
-    return (select(loses, x.lift(0.0), _spread(z, share)),)
+    return (select(loses, x.lift(0.0), spread(share, z.arg.axes, x.shape)),)
 
 
 def _running_extreme(g: Node, z: Node, x: Node) -> Contributions:
@@ -208,7 +203,7 @@ def _copy(g: Node, z: Node, x: Node) -> Contributions:
 
 # Operations that only move and add elements: masks take the same ways as adjoints.
 MOVES: dict[Op, Rule] = {
-    Op.REDUCE: lambda g, z, *parts: (_spread(z, g),),
+    Op.REDUCE: lambda g, z, *parts: (spread(g, z.arg.axes, parts[0].shape),),
     Op.SCAN: lambda g, z, *parts: (sum_from_each(g, z.arg.axes[0]),),
     Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
     Op.EXPAND: _expand,
