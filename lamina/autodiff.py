@@ -47,8 +47,7 @@ def _adding(x: Node) -> Monoid:
 
 def sum_over(x: Node, axes: Sequence[int]) -> Node:
     """The sum over `axes`, which vanish."""
-    total = build.reduce(_adding(x), axes, cast(x, accumulator(x.dtype)))
-    return cast(total, x.dtype) if axes else x
+    return cast(build.reduce(_adding(x), axes, cast(x, accumulator(x.dtype))), x.dtype)
 
 
 def sum_from_each(x: Node, axis: int) -> Node:
