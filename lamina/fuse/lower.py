@@ -14,7 +14,7 @@ from lamina.ir.build import cast
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Fold, Group, Load, Op
-from lamina.shape import Shape, squeezed
+from lamina.shape import Shape
 from lamina.simplify import index as ix
 
 Index = tuple[Node, ...]
@@ -62,16 +62,14 @@ class Lowering:
         """Loops along `axes` of an array of `shape` whose other axes are at `index`: the index with
         those of the loops put in, and the loops. Reductions and columns of one extent share them,
         so that what two passes over a row compute is one node."""
-        sizes = squeezed(tuple(size for axis, size in enumerate(shape) if axis in axes))
+        sizes = tuple(size for axis, size in enumerate(shape) if axis in axes)
         within = (one for one in index if any(axis.arg.reduce for axis in free_axes(one)))
         key = sizes, tuple(within)
         if key not in self._inner:
             self._inner[key] = self.new_axes(sizes, reduce=True)
         inner, opened = self._inner[key]
         kept, new = iter(index), iter(inner)
-        places = [(new if size != 1 else None) if axis in axes else kept
-                  for axis, size in enumerate(shape)]  # fmt: skip
-        return tuple(ix.ZERO if one is None else next(one) for one in places), opened
+        return tuple(next(new if axis in axes else kept) for axis in range(len(shape))), opened
 
     def split(self, request: SplitAxisError) -> AxisPlan:
         """The plan to start over with."""
