@@ -467,7 +467,6 @@ def _computed_from(kernel: Kernel, parameter: int) -> list[Node]:
         if loads or varies:
             found[node] = free_axes(node)
     used = {one for node in kernel.nodes if node not in found for one in node.src}
-    used.update(store.value for store in kernel.stores)
     return [node for node in found if node in used]
 
 
