@@ -146,8 +146,7 @@ class NestPrinter(Target):
             tables.get(how, self.text_of)[axis] = extent
             self.depth_of[axis] = len(self.scopes) - 1
             for fill in () if order else self.nest.fills:
-                known = self.depth_of.keys() | set(fill.axes)
-                if fill.at is axis and free_axes(fill.value) <= known:
+                if fill.at is axis and free_axes(fill.value) - {*fill.axes} <= self.depth_of.keys():
                     self._fill(fill, segment)
         yield
         self.guard = guard
@@ -161,12 +160,13 @@ class NestPrinter(Target):
         """Print the loops that fill what is staged, inside those of `segment` that are open."""
         self.filled -= {store.value}
         for rest in self.segments_of([axis for axis in store.axes if axis not in segment]):
-            runs = {axis: (segment | rest)[axis] for axis in store.axes}
+            order = [axis for axis in store.axes if axis not in self.depth_of]
+            runs = {axis: (segment | rest)[axis] for axis in order}
             source = next((axis for axis in store.axes if is_minor(store.value, axis)), None)
-            order = sorted(store.axes, key=lambda axis: axis is source)
-            if source and runs[source].how == "loop":
+            if source in runs and runs[source].how == "loop":
                 # Memory is read in its order: the fastest axis is the innermost loop, and others
                 # are loops outside, but for vectors as long as that axis.
+                order.sort(key=lambda axis: axis is source)
                 rows = Run("vector", runs[source].extent)
                 runs = {axis: run._replace(how="loop") if run.how in TILES and run != rows else run
                         for axis, run in runs.items()}  # fmt: skip
