@@ -297,8 +297,7 @@ class NestPrinter(Target):
 
     def _index_value(self, node: Node, point: Point) -> Value:
         """An index as data: its scalar terms as one text, to which each vector is added."""
-        cast = "(i64)" if self.index != "i64" else ""
-        total = Value(f"{cast}({self.index_text(node, point)})", node.dtype)
+        total = Value(f"(i64)({self.index_text(node, point)})", node.dtype)
         for term, factor in ix.terms_of(node)[0].items():
             if (lanes := self.lanes_of(term)) > 1:
                 vector = self.lane_numbers(lanes) if term.op is Op.AXIS else self.value(term, point)

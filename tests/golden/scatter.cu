@@ -33,7 +33,7 @@ KERNEL(256) scatter1_16x50(POINTER(const i64, 0), POINTER(const f32, 1), POINTER
             const _Bool t3 = (t1 < (i64)20);
             const _Bool t4 = (t2 & t3);
             const i64 t5 = (t1 & (i64)16383);
-            const _Bool t6 = (t5 == (a2));
+            const _Bool t6 = (t5 == (i64)(a2));
             const _Bool t7 = (t4 & t6);
             const auto t8 = (t7 ? p1[a0 + 16 * a1] : 0);
             WHERE(t7) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t8); }
