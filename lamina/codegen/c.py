@@ -220,9 +220,7 @@ class CPrinter(NestPrinter):
         if stride != 1:
             values = [self.value(node, one).text for one in self._each_lane(axis, point)]
             return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
-        # GCC 12 would take what it only widens apart, lane by lane, were the load not volatile.
-        volatile = "volatile " if dtype.itemsize < 4 else ""
-        text = f"*(const {volatile}{kind}u *)({array} + {start})"
+        text = f"*({kind}r *)({array} + {start})"
         own, terms = self.nest.kernel.stores[0], ix.terms_of(index)[0]
         carried = {*terms} & {*self.nest.row_loops} - {*own.axes}
         for step in carried if {*self.unrolled} - free_axes(node) else ():

@@ -24,6 +24,11 @@
     F(u8, i8) F(u16, i16) F(u32, i32) F(u64, i64) F(f64, i64)
 EACH(VECTOR)
 EACH(CHOICES)
+/* How kernels read them: GCC 12 would take what it only widens apart, lane by lane, were the load not
+   volatile. */
+#define READ(T, ...) typedef const __VA_ARGS__ T##xNu T##xNr;
+READ(i8, volatile) READ(u8, volatile) READ(i16, volatile) READ(u16, volatile)
+READ(i32) READ(u32) READ(f32) READ(i64) READ(u64) READ(f64)
 
 /* Elements at `p`, and zeros in lanes whose bit is not set, of which nothing is read. */
 #define LANES(T) \

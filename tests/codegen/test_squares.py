@@ -113,7 +113,7 @@ def test_vectors_of_few_are_stored_in_turns(texts: list[str], count: int) -> Non
     found = lm.matrix_transpose(lm.asarray(a)).contiguous().numpy()
     np.testing.assert_array_equal(found, np.swapaxes(a, -1, -2))
     (text,) = texts
-    assert text.count("f32x16u *") == count
+    assert text.count("f32x16r *") == count
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])

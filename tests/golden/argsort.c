@@ -13,7 +13,7 @@ KERNEL(map0_64x100) {
     POINTER(f32, 1);
     {
         for (i64 a3 = 0; a3 < 400; a3++) {
-            const f32x16 t1 = *(const f32x16u *)(p0 + 16 * a3);
+            const f32x16 t1 = *(f32x16r *)(p0 + 16 * a3);
             const f32x16 t2 = (t1 + 1.0f);
             *(f32x16u *)(p1 + 16 * a3) = t2;
         }

@@ -11,7 +11,7 @@ KERNEL(fold0_100) {
         for (i64 a2 = 0; a2 < 6; a2++) {
             f32x16 t2 = splat_f32x16(0.0f);
             for (i64 a1 = 0; a1 < 64; a1++) {
-                const f32x16 t1 = *(const f32x16u *)(p0 + 100 * a1 + 16 * a2);
+                const f32x16 t1 = *(f32x16r *)(p0 + 100 * a1 + 16 * a2);
                 t2 = (t2 + t1);
             }
             f32x16 t3 = t2;
@@ -21,7 +21,7 @@ KERNEL(fold0_100) {
     {
         f32x4 t5 = splat_f32x4(0.0f);
         for (i64 a1 = 0; a1 < 64; a1++) {
-            const f32x4 t4 = *(const f32x4u *)(p0 + 100 * a1 + 16 * 6);
+            const f32x4 t4 = *(f32x4r *)(p0 + 100 * a1 + 16 * 6);
             t5 = (t5 + t4);
         }
         f32x4 t6 = t5;

@@ -10,7 +10,7 @@ KERNEL(map0_64x100) {
     POINTER(f32, 1);
     {
         for (i64 a3 = 0; a3 < 400; a3++) {
-            const f32x16 t1 = *(const f32x16u *)(p0 + 16 * a3);
+            const f32x16 t1 = *(f32x16r *)(p0 + 16 * a3);
             const i32x16 t2 = (t1 < 0.0f);
             const f32x16 t3 = (t1 * t1);
             const f32x16 t4 = (t3 + 1.0f);

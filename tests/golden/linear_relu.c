@@ -45,10 +45,10 @@ KERNEL(fold0_60x70) {
         f32x16 t62 = splat_f32x16(0.0f);
         for (i64 a2 = 0; a2 < 100; a2++) {
             const f32 t1 = p0[a2 + 1200 * a7];
-            const f32x16 t2 = *(const f32x16u *)(p1 + 70 * a2 + 32 * a3);
+            const f32x16 t2 = *(f32x16r *)(p1 + 70 * a2 + 32 * a3);
             const f32x16 t3 = (t1 * t2);
             t4 = (t4 + t3);
-            const f32x16 t5 = *(const f32x16u *)(p1 + 70 * a2 + 32 * a3 + 16);
+            const f32x16 t5 = *(f32x16r *)(p1 + 70 * a2 + 32 * a3 + 16);
             const f32x16 t6 = (t1 * t5);
             t7 = (t7 + t6);
             const f32 t8 = p0[a2 + 1200 * a7 + 100];
@@ -131,10 +131,10 @@ KERNEL(fold0_60x70) {
         f32x16 t84 = t57;
         f32x16 t85 = t60;
         f32x16 t86 = t62;
-        const f32x16 t87 = *(const f32x16u *)(p2 + 32 * a3);
+        const f32x16 t87 = *(f32x16r *)(p2 + 32 * a3);
         const f32x16 t88 = (t63 + t87);
         const f32x16 t89 = max_f32x16(t88, splat_f32x16(0.0f));
-        const f32x16 t90 = *(const f32x16u *)(p2 + 32 * a3 + 16);
+        const f32x16 t90 = *(f32x16r *)(p2 + 32 * a3 + 16);
         const f32x16 t91 = (t64 + t90);
         const f32x16 t92 = max_f32x16(t91, splat_f32x16(0.0f));
         const f32x16 t93 = (t65 + t87);
@@ -221,7 +221,7 @@ KERNEL(fold0_60x70) {
         f32x4 t173 = splat_f32x4(0.0f);
         for (i64 a2 = 0; a2 < 100; a2++) {
             const f32 t137 = p0[a2 + 1200 * a7];
-            const f32x4 t138 = *(const f32x4u *)(p1 + 70 * a2 + 32 * a3 + 16 * 0);
+            const f32x4 t138 = *(f32x4r *)(p1 + 70 * a2 + 32 * a3 + 16 * 0);
             const f32x4 t139 = (t137 * t138);
             t140 = (t140 + t139);
             const f32 t141 = p0[a2 + 1200 * a7 + 100];
@@ -270,7 +270,7 @@ KERNEL(fold0_60x70) {
         f32x4 t183 = t167;
         f32x4 t184 = t170;
         f32x4 t185 = t173;
-        const f32x4 t186 = *(const f32x4u *)(p2 + 32 * a3 + 16 * 0);
+        const f32x4 t186 = *(f32x4r *)(p2 + 32 * a3 + 16 * 0);
         const f32x4 t187 = (t174 + t186);
         const f32x4 t188 = max_f32x4(t187, splat_f32x4(0.0f));
         const f32x4 t189 = (t175 + t186);
@@ -323,7 +323,7 @@ KERNEL(fold0_60x70) {
         f32x2 t247 = splat_f32x2(0.0f);
         for (i64 a2 = 0; a2 < 100; a2++) {
             const f32 t211 = p0[a2 + 1200 * a7];
-            const f32x2 t212 = *(const f32x2u *)(p1 + 70 * a2 + 32 * a3 + 16 * 0 + 4);
+            const f32x2 t212 = *(f32x2r *)(p1 + 70 * a2 + 32 * a3 + 16 * 0 + 4);
             const f32x2 t213 = (t211 * t212);
             t214 = (t214 + t213);
             const f32 t215 = p0[a2 + 1200 * a7 + 100];
@@ -372,7 +372,7 @@ KERNEL(fold0_60x70) {
         f32x2 t257 = t241;
         f32x2 t258 = t244;
         f32x2 t259 = t247;
-        const f32x2 t260 = *(const f32x2u *)(p2 + 32 * a3 + 16 * 0 + 4);
+        const f32x2 t260 = *(f32x2r *)(p2 + 32 * a3 + 16 * 0 + 4);
         const f32x2 t261 = (t248 + t260);
         const f32x2 t262 = max_f32x2(t261, splat_f32x2(0.0f));
         const f32x2 t263 = (t249 + t260);
