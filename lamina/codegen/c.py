@@ -187,9 +187,8 @@ class CPrinter(NestPrinter):
 
     def _each_lane(self, axis: Node, point: Point) -> Iterator[Point]:
         """The points of the lanes along `axis`, which meanwhile is unrolled."""
-        lanes = self.unrolled[axis] = self.vectors.pop(axis)
-        for lane in range(self.starts[axis], self.starts[axis] + lanes):
-            yield point | {axis: lane}
+        self.unrolled[axis] = self.vectors.pop(axis)
+        yield from (point | one for one in self.points((axis,)))
         self.vectors[axis] = self.unrolled.pop(axis)
 
     def load(self, node: Node, point: Point) -> Value:
