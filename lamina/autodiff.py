@@ -147,8 +147,7 @@ def _pad(g: Node, z: Node, x: Node) -> Contributions:
 
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g at the places that were read, and zeros elsewhere."""
-    grow = _pad_windows if x.op is Op.SHEAR else build.pad
-    return (build.placed(g, z.arg, x.shape, grow),)
+    return (build.placed(g, z.arg, x.shape, _pad_windows if x.op is Op.SHEAR else build.pad),)
 
 
 def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:

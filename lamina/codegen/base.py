@@ -260,10 +260,9 @@ class NestPrinter(Target):
                 self._prefix(node, point)
             elif node.op in (Op.AXIS, Op.AFFINE):
                 cache[key] = self._index_value(node, point)
-            elif node.op is Op.LOAD:
-                cache[key] = self.declare(self.load(node, point))
             else:
-                cache[key] = self.declare(self.elementwise(node, point))
+                spelled = self.load if node.op is Op.LOAD else self.elementwise
+                cache[key] = self.declare(spelled(node, point))
             if fill and fill.at is None and fill.value is node:
                 self.store(fill, cache[key], point)
                 self.stored.add(node)

@@ -7,16 +7,18 @@ one of `nested.cu`, but for what is computed from the sums within.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import e, gcd, log2
+from operator import is_not
 
-from lamina.codegen.base import Point, Run, Scope, Value, Values
+from lamina.codegen.base import Key, Point, Run, Scope, Value, Values
 from lamina.codegen.c import ELEMENTS
 from lamina.codegen.gpu import FEW, GpuPrinter
-from lamina.dtypes import bfloat16, bool_, float32
+from lamina.dtypes import bfloat16, bool_, float16, float32
 from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points, roots_of
 from lamina.ir.monoids import ADD, MAX, Monoid
-from lamina.ir.node import Node, const
-from lamina.ir.ops import Fold, Op
+from lamina.ir.node import Node, const, toposort
+from lamina.ir.ops import Fold, Group, Op
 from lamina.kernel.nested import Weight, factors_of, masks_of, scaled, weight_of
 from lamina.kernel.schedule import WARP, Nest
 from lamina.kernel.tiles import LINE, PRODUCTS, UNITS, Product, is_turned, share
@@ -40,6 +42,7 @@ class CudaPrinter(GpuPrinter):
     def __init__(self, nest: Nest, name: str) -> None:
         super().__init__(nest, name)
         self.nested, self.down = len(nest.tiles) > 2, 0
+        self.due, self.outside = 0, dict[Key, Value]()  # where a slice begins, what it knows before
         if self.nested and all(one.size < 1 << 31 for one in nest.kernel.parameters):
             self.index = "i32"  # which masks compare
         self.exact = {root for one in nest.kernel.stores for root in roots_of(one)}
@@ -85,33 +88,56 @@ class CudaPrinter(GpuPrinter):
         blocks = -(-points(steps) // width)
         sizes = points(self.grid), blocks * points(others)
         _, part, self.blocks = share(atom, *sizes)
-        lines = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
-        self.room = atom.depth * LINE * (atom.m + atom.n) + lines
+        beside = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
+        self.room = atom.depth * LINE * (atom.m + atom.n) + beside
         self.share, sums = (", 1", "loose") if "fma" in self.nest.product else ("", "sums")
         corner = dict.fromkeys((*self.rows_inside, *self.unrolled), 0)  # of the block
-        self.line(_call("RINGS", self.nest.product.split("_")[1], atom.depth, *atom[:2], lines))
+        self.line(_call("RINGS", self.nest.product.split("_")[1], atom.depth, *atom[:2], beside))
         with self._function("FILL(tile, number, slot, full) {", [*self.grid, *others], "};"):
             self.scopes[-1].lines += self.indices(self.grid, "tile")
             self.scopes[-1].lines += self.indices(others, f"number / {blocks}")
             name = self._walk(steps, f"{width} * (number % {blocks})")
             self._fill_tile("left", tiles[0], name, (atom.m, width), corner)
             self._fill_tile("right", tiles[1], name, (atom.n, width), corner)
+        for number, point in enumerate(mine):
+            self._keep(node, point, (Value(f"{sums}[{number}]", float32),))
+        turned, name = (f"{store.axes[0] in steps:d}" for store in tiles), self.nest.product
+        engine, kind = len(self.maps) == len(tiles) and not self.share, name[:3]
+        sides = [(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
+                 for tile in tiles]  # fmt: skip
+        lines, self.outside = self.scopes[-1].lines, dict(self.scopes[-1].cache)
+        start = len(lines)
+        self._store_rows(atom, corner, sides)
+        cut, size = self._cut(node)
+        call = size, self.threads, len(self.maps), name.rpartition("_")[0], *turned
+        lines[start:] = [_call("BEGIN", *call), *lines[start:], *["KEEPS {"] * bool(cut)]
         some = free_axes(node) - {[*self.unrolled][1]}  # of several rows
         for one in self.nest.kernel.nodes:  # what these need is read while products run, if short
             if one.op is Op.LOAD and one.dtype.itemsize == 2 and free_axes(one) <= some:
                 self.value(one, dict.fromkeys(self.unrolled, 0))
-        turned = ", ".join(f"{store.axes[0] in steps:d}" for store in tiles)
-        name = self.nest.product.rpartition("_")[0]
-        self.line(f"PIPELINE({self.threads}, {len(self.maps)}, {name}, {turned});")
-        engine, kind = len(self.maps) == len(tiles) and not self.share, self.nest.product[:3]
-        turns = _call(f"{kind}_SHARE", int(engine), self.threads, *sizes, part, self.blocks)
+        self.line(_call("PIPELINE", *call))
+        turns = _call(f"{kind}_SHARE", int(engine), size, self.threads, *sizes, part, self.blocks)
         self.around = "PART", f"; {turns}"
         self.threads = self.width = self.threads + 4 * WARP * engine  # of which four bring tiles
-        for number, point in enumerate(mine):
-            self._keep(node, point, (Value(f"{sums}[{number}]", float32),))
-        sides = [(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
-                 for tile in tiles]  # fmt: skip
-        self._store_rows(atom, corner, sides)
+        if cut:  # what follows knows nothing else that is in braces
+            for number, point in enumerate(mine):
+                self.line(f"kept.put({number}, {self.result(cut, point).text});")
+                self.outside[self.key(cut, point)] = Value(f"kept[{number}]", cut.dtype)
+            self.line("}")
+            self.filled |= {cut}
+            self.scopes[-1].cache, self.due = dict(self.outside), len(lines)
+
+    def _cut(self, fold: Node) -> tuple[Node | None, int]:
+        """The last value of 16 bits, before long arithmetic, by which all results know a fold: it
+        can wait for them, stored by rows; and how many of a thread become results at a time."""
+        values = [one.value for one in self.nest.kernel.stores]
+        nodes = toposort(values, partial(is_not, fold))
+        long = {one for one in nodes if one.op in Group.TRANSCENDENTAL}
+        cuts = [one for one in nodes if one.dtype in (bfloat16, float16)
+                and long.isdisjoint(toposort([one], partial(is_not, fold)))
+                and fold not in toposort(values, partial(is_not, one))]  # fmt: skip
+        waits = cuts and len(self.results) == len(values)
+        return (cuts[-1], 8 if long else 16) if waits else (None, 0)
 
     def _nested(self, node: Node) -> None:
         """Print the loop over tiles of nested folds, and keep what these add up to."""
@@ -263,6 +289,11 @@ class CudaPrinter(GpuPrinter):
             if len(ready) % FEW == 0:
                 number, few = self.nest.kernel.stores.index(store), ", ".join(ready[-FEW:])
                 self.line(f"store{number}({len(ready) - FEW}, {few});")
+                if self.due and store is self.nest.kernel.stores[-1]:
+                    scope = self.scopes[-1]
+                    scope.lines.insert(self.due, f"DUE({len(ready) - FEW}) {{")
+                    self.line("}")
+                    scope.cache, self.due = dict(self.outside), len(scope.lines)
 
     def _fill_tile(self, side: str, store: Store, step: str, box: Shape, corner: Point) -> None:
         """Print what fills a tile of so many rows or columns and steps: the copy engine, if the GPU

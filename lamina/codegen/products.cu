@@ -32,7 +32,16 @@ template <int count> struct Loose {
     f32 nothing;
     __device__ f32 operator[](int i) const { return sums[i] + nothing; }
 };
+struct Kept {  // 16 bits of each sum of a thread
+    u32 pairs[64];
+    void put(int i, u16 x) { pairs[i / 2] = i % 2 ? pairs[i / 2] | x << 16 : x; }
+    u16 operator[](int i) const { return pairs[i / 2] >> i % 2 * 16; }
+};
+template <class T> struct Referred;
+template <class T> struct Referred<T &> { typedef T Type; };
 #define RINGS(kind, most, rows, columns, lines) \
+    typedef typename Referred<decltype(walk)>::Type Way; \
+    auto &kept = walk.kept; \
     f32 sums[columns / 2], nothing = -0.0f; \
     if (exact<In_##kind>) asm("" : "+f"(nothing)); \
     const Loose<columns / 2> loose{sums, nothing}; \
@@ -477,11 +486,12 @@ constexpr i32 most(i32 a, i32 b) { return a > b ? a : b; }
 constexpr i32 start_of(i32 part, i32 own, i32 sooner, i32 take) {
     return part * own + most(part - 1, 0) * (2 * sooner + (part - 2) * take) / 2;
 }
-enum Role { BRINGS, COMPUTES, BOTH };
+enum Role { BRINGS, COMPUTES, BOTH, STORES };
 struct Place { u32 tile, step, left; };  // how many steps are left, of this tile and later ones
 template <Role role_, i32 giving, i32 taking, u32 tiles, u32 steps, u32 share, u32 blocks>
 struct Walk : Place {
     static constexpr Role role = role_;
+    static constexpr u32 all = tiles, whole = share < steps ? 0 : steps;  // of a tile that is its own
     static constexpr i32 parts = most(steps / share, 1), others = most(blocks - tiles * parts, 0);
     static constexpr i32 give = least(giving, share / 4), take = least(taking, share / (4 * parts));
     static constexpr i32 sooner = (others ? take : 0) - give;
@@ -493,6 +503,7 @@ struct Walk : Place {
     static constexpr u32 each = most((tiles * (u64)rest + others - 1) / most(others, 1), 1);
     static constexpr u32 slots = parts + rest / each + 1;  // for the others' sums of a tile
     Place later;  // what is to be filled
+    Kept kept;
     u32 slot, parity, free;  // of the ring: that of the next step, and of what is filled next
     bool fresh;
     Walk() {
@@ -538,7 +549,47 @@ struct Walk : Place {
    other, and some multiply while others store results. */
 struct Ring { u64 full[16], empty[16]; };
 INLINE Ring &ring() { __shared__ Ring all; return all; }
-template <bool engine, int threads, i32 giving, i32 taking, u32... sizes, class Part>
+
+/* Where a block has whole tiles of enough steps, what it keeps of a tile's sums waits for the next tile:
+   beside each of the first steps of that one a slice becomes results and is stored. After the last step
+   of its own tile, arithmetic and stores would leave the units without products: the ring has those of
+   four steps. A slice, of `size` sums of a thread, is a walk to the old tile that runs the same text as
+   all walks, but for what computes the values that are kept; one without a number has all of a tile. */
+template <int size_, int number_> struct Slice {
+    static constexpr Role role = STORES;
+    static constexpr int size = size_, number = number_;
+    static constexpr u32 whole = 0;  // steps
+    u32 tile;
+    const Kept &kept;
+};
+template <class Walk, class Part> struct Waiting : Walk {
+    const Part &part;
+    u32 begun, held;  // the steps of the next tile beside which that was, and their tiles not released
+    u32 waits = ~0u;  // the tile that does, if any
+    Waiting(const Part &part) : part(part) {}
+    template <int size, int number> void store() const {
+        Slice<size, number> slice{waits, this->kept};
+        part(slice);
+    }
+};
+#define KEEPS if constexpr (Way::role != STORES)
+/* Is what the sums from number `at` on give stored now? */
+template <bool waits, class Way> constexpr bool is_due(int at) {
+    if constexpr (Way::role == STORES) return Way::number < 0 || at / Way::size == Way::number;
+    return !waits;
+}
+#define DUE(at) if constexpr (is_due<waits, Way>(at))
+/* Unrolled: in a loop around a choice of the slice ptxas has products wait. */
+template <int size, int slices, int number = 0, class Walk, class Step>
+INLINE void store_beside(const Walk &walk, Step step) {
+    if constexpr (number < slices) {
+        step();
+        walk.template store<size, number>();
+        store_beside<size, slices, number + 1>(walk, step);
+    }
+}
+
+template <bool engine, int slice, int threads, i32 giving, i32 taking, u32... sizes, class Part>
 INLINE void share_tiles(Part part) {
 #if PRODUCTS_RUN
     if (engine) {
@@ -550,7 +601,14 @@ INLINE void share_tiles(Part part) {
             for (Walk<BRINGS, giving, taking, sizes...> walk; walk.left;) part(walk);
         } else {
             if (threads > 128) take_registers<240>();
-            for (Walk<COMPUTES, giving, taking, sizes...> walk; walk.left;) part(walk);
+            typedef Walk<COMPUTES, giving, taking, sizes...> Way;
+            if constexpr (!slice)
+                for (Way walk; walk.left;) part(walk);
+            else {
+                Waiting<Way, Part> walk(part);
+                while (walk.left) part(walk);
+                if (~walk.waits) walk.template store<0, -1>();
+            }
         }
         return;
     }
@@ -558,10 +616,12 @@ INLINE void share_tiles(Part part) {
     if (threadIdx.x < threads)
         for (Walk<BOTH, giving, taking, sizes...> walk; walk.left;) part(walk);
 }
-#define PART const auto part = [&](auto &walk)
-#define mma_SHARE(engine, threads, ...) FOLLOW; share_tiles<engine, threads, 5, 3, __VA_ARGS__>(part)
-#define fma_SHARE(engine, threads, ...) /* steps are longer than giving and taking */ \
-    FOLLOW; share_tiles<engine, threads, 0, 0, __VA_ARGS__>(part)
+// Inline, or else ptxas has products wait for each other.
+#define PART const auto part = [&](auto &walk) __attribute__((always_inline))
+#define mma_SHARE(engine, slice, threads, ...) \
+    FOLLOW; share_tiles<engine, slice, threads, 5, 3, __VA_ARGS__>(part)
+#define fma_SHARE(engine, slice, threads, ...) /* steps are longer than giving and taking */ \
+    FOLLOW; share_tiles<engine, slice, threads, 0, 0, __VA_ARGS__>(part)
 #define EACH_TILE(word, threads, workers) const word worker = walk.tile
 
 /* Sums that blocks have for another one, and of each warp whether they are there. */
@@ -630,12 +690,15 @@ INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
    of the last steps when the first group stores, those of the next tile when the second one does. */
 template <class T> constexpr bool through_registers = false;
 template <> constexpr bool through_registers<In_tf32> = true;
-template <class Kind, int threads, int depth, int copied, bool turns, Role role, i32 giving, i32 taking,
-          u32 tiles, u32 steps, u32 share, u32 blocks, int count, class Fill, class Turn, class Multiply>
-INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
-                     Walk<role, giving, taking, tiles, steps, share, blocks> &walk, Fill fill,
-                     Turn turn, Multiply multiply) {
-    using Way = Walk<role, giving, taking, tiles, steps, share, blocks>;
+constexpr u32 lead_of(int depth) { return least(depth, 4); }  // steps that take as long as storing
+template <class Way, class Kind, int threads, int depth, int slices>
+constexpr bool can_wait = Way::role == COMPUTES && !through_registers<Kind> && threads <= 256
+    && slices > 0 && Way::whole >= slices + lead_of(depth);
+template <bool begins, class Kind, int threads, int depth, int copied, bool turns, int size, bool waits,
+          class Way, int count, class Fill, class Turn, class Multiply>
+INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Way &walk, Fill fill, Turn turn,
+                     Multiply multiply) {
+    constexpr Role role = Way::role;
     constexpr bool registers = through_registers<Kind>;
     constexpr int engine = HAS_ENGINE ? copied : 0;
     constexpr int lag = PRODUCTS_RUN && depth > 4 && !registers && !exact<Kind> ? 2 : depth > 1;
@@ -695,8 +758,12 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
         wait();
         __syncthreads();
     }
-    constexpr u32 lead = least(depth, 4);  // last steps, which take about as long as storing does
+    constexpr u32 lead = lead_of(depth);  // last steps
     u32 i = 0, held = 0;  // steps whose tiles are not released
+    if constexpr (waits && !begins) {
+        i = walk.begun;
+        held = walk.held;
+    }
     const auto release_but = [&](u32 last) {
         _Pragma("unroll 1") for (; held > last; held--) release();
     };
@@ -725,16 +792,22 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
         }
         return ++i == here;
     };
-    if constexpr (registers) while (!(ends() || ends())) {}
+    if constexpr (begins) {
+        if (~walk.waits) store_beside<size, count / size>(walk, ends);
+        walk.begun = i;
+        walk.held = held;
+    } else if constexpr (registers) while (!(ends() || ends())) {}
     else while (!ends()) {}
     walk.slot = slot;
     walk.parity = parity;
+    if constexpr (begins) return true;
     wait_for_products<0>(sums);
     release_but(0);
     walk.fresh = false;
     walk.pass(walk, here);
-    if constexpr (share < steps) {
-        constexpr u32 slots = Way::slots, room = slots * tiles;
+    if constexpr (waits) walk.waits = tile;
+    if constexpr (!Way::whole) {
+        constexpr u32 slots = Way::slots, room = slots * Way::all;
         const u32 slot = Way::slot_of(tile, first);
         if (first) give_sums<room, threads>(loose, tile * slots + slot);
         else if (slot) take_sums<room, threads>(sums, tile * slots, slot);
@@ -743,14 +816,20 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose,
 }
 #define FILL(tile, number, slot, full) \
     const auto fill = [&](const u32 tile, const u32 number, const u32 slot, auto full)
-#define PIPELINE(threads, copied, multiply, turned_a, turned_b) \
-    if (!pipeline<Kind, threads, depth, copied, exact<Kind> && !(turned_a && turned_b)>( \
+/* First the steps beside which slices are stored; then what results need is read, and the others come. */
+#define BEGIN(size, threads, ...) \
+    constexpr int slices = size ? sizeof(sums) / sizeof(*sums) / most(size, 1) : 0; \
+    constexpr bool waits = can_wait<Way, Kind, threads, depth, slices>; \
+    if constexpr (waits) if (!STEPS(true, size, threads, __VA_ARGS__)) return
+#define PIPELINE(...) if (!STEPS(false, __VA_ARGS__)) return
+#define STEPS(begins, size, threads, copied, multiply, turned_a, turned_b) \
+    pipeline<begins, Kind, threads, depth, copied, exact<Kind> && !(turned_a && turned_b), size, waits>( \
             sums, loose, walk, fill, \
             [&](u32 slot) { turn<turned_a, turned_b, threads>(left[slot], right[slot]); }, \
             [&](u32 slot, u32 four, bool more) { \
                 multiply<turned_a, turned_b>(sums, tile_of(left, slot, four), tile_of(right, slot), \
                                              more); \
-            })) return
+            })
 
 /* Results, stored by whole rows. Once all threads are done with the rings, a row has a line of 128
    bytes there, whose 16-byte chunks are permuted by the number of the row so that neither threads

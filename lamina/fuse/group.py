@@ -264,8 +264,7 @@ class KernelGroup:
         place = cast(self.lowering.value(places, index), int64)
         flat = ix.walk((*index[:axis], place, *index[axis + 1 :]), node.shape)
         holds = ix.inside(place, node.shape[axis])
-        value = self.lowering.value(updates, index, holds)
-        return Store(0, flat, value, axes, holds, monoid)
+        return Store(0, flat, self.lowering.value(updates, index, holds), axes, holds, monoid)
 
     def try_add(self, node: Node, inner: Set[Node] = frozenset()) -> bool:
         """Add `node`, whose sums have products `inner` inside, if it fits; else change nothing."""
@@ -313,8 +312,7 @@ class KernelGroup:
         members, or the rows its own."""
         rows = squeezed(node.shape)
         if node.op is not Op.REDUCE:
-            held = self.shared if self.contracts else self.layouts
-            return rows == self.rows or rows in held
+            return rows == self.rows or rows in (self.shared if self.contracts else self.layouts)
         shape, axes = node.src[0].shape, node.arg.axes
         full, columns = squeezed(shape), _columns(shape, axes)
         # Do rows lie together in memory, so that passing over one twice finds it in the cache?

@@ -54,8 +54,7 @@ def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0)
     """Add elements of `value` at the ends of each axis."""
     if not any(before) and not any(after):
         return x
-    typed = const(value, x.dtype).arg.value
-    return Node(Op.PAD, (x,), Pad(tuple(before), tuple(after), typed))
+    return Node(Op.PAD, (x,), Pad(tuple(before), tuple(after), const(value, x.dtype).arg.value))
 
 
 def flip(x: Node, axes: Sequence[int]) -> Node:

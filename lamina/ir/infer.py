@@ -70,8 +70,7 @@ def _reduce(src: Operands, arg: Any) -> Inferred:
     _need([one.shape for one in src] == [shape] * arg.monoid.arity, Op.REDUCE, src, arg)
     in_order = [axis for axis in range(len(shape)) if axis in axes]
     _need(axes and [*axes] == in_order, Op.REDUCE, src, arg, AxisError)
-    kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-    return src[arg.part].dtype, kept
+    return src[arg.part].dtype, tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
 def _reshape(src: Operands, arg: Any) -> Inferred:

@@ -24,8 +24,7 @@ class DigitsNet:
 
     def __call__(self, images: Tensor) -> Tensor:
         x = self.conv1(images).relu()
-        x = max_pool2d(self.conv2(x).relu(), 2)
-        return self.output(x.flatten(1))
+        return self.output(max_pool2d(self.conv2(x).relu(), 2).flatten(1))
 
 
 def train(data: Split, epochs: int, seed: int) -> Iterator[tuple[DigitsNet, float, float]]:

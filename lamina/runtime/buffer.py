@@ -181,8 +181,7 @@ class Buffer:
     @classmethod
     def staging(cls, nbytes: int, device: str) -> Buffer:
         """A buffer that the host can fill and from where `to` is quick to `device`."""
-        host = device if heap_of(device).visible else "cpu"
-        return cls(nbytes, host, heap_of(device).staging)
+        return cls(nbytes, device if heap_of(device).visible else "cpu", heap_of(device).staging)
 
     def to(self, device: str) -> Buffer:
         """This buffer, or a copy if it is not on `device`."""

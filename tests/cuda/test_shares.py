@@ -21,6 +21,7 @@ PROGRAM = """
 #include <cstdio>
 typedef int i32; typedef unsigned u32; typedef long long i64; typedef unsigned long long u64;
 struct { u32 x; } blockIdx;
+struct Kept {};
 template <class A, class B> A min(A a, B b) { return b < (B)a ? (A)b : a; }
 template <class A, class B> A max(A a, B b) { return (B)a < b ? (A)b : a; }
 %s
