@@ -553,7 +553,7 @@ INLINE Ring &ring() { __shared__ Ring all; return all; }
 /* Where a block has whole tiles of enough steps, what it keeps of a tile's sums waits for the next tile:
    beside each of the first steps of that one a slice becomes results and is stored. After the last step
    of its own tile, arithmetic and stores would leave the units without products: the ring has those of
-   four steps. A slice, of `size` sums of a thread, is a walk to the old tile that runs the same text as
+   a few steps. A slice, of `size` sums of a thread, is a walk to the old tile that runs the same text as
    all walks, but for what computes the values that are kept; one without a number has all of a tile. */
 template <int size_, int number_> struct Slice {
     static constexpr Role role = STORES;
@@ -686,8 +686,8 @@ INLINE void take_sums(f32 (&sums)[count], u32 slot, u32 others) {
 
    Where two groups of four warps compute and others fill the ring, the first one ends each tile sooner:
    the second one pauses before its last steps, whose tiles the ring has, until the first one has
-   started its last product. So the units always have products to run while results are stored: those
-   of the last steps when the first group stores, those of the next tile when the second one does. */
+   started its last product. So the units have products to run while results that do not wait are stored:
+   those of the last steps when the first group stores, those of the next tile when the second one does. */
 template <class T> constexpr bool through_registers = false;
 template <> constexpr bool through_registers<In_tf32> = true;
 constexpr u32 lead_of(int depth) { return least(depth, 4); }  // steps that take as long as storing
@@ -831,10 +831,11 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Way &walk, F
                                              more); \
             })
 
-/* Results, stored by whole rows. Once all threads are done with the rings, a row has a line of 128
-   bytes there, whose 16-byte chunks are permuted by the number of the row so that neither threads
-   with two neighbours nor threads with a chunk meet in one bank. A warp fills its own lines with the
-   results of its sums, then writes these lines to memory, and goes on with the next columns. */
+/* Results, stored by whole rows. A row has a line of 128 bytes, beside the rings or, where no engine
+   fills these, in them once all threads are done. Its 16-byte chunks are permuted by the number of the
+   row so that neither threads with two neighbours nor threads with a chunk meet in one bank. A warp
+   fills its own lines with the results of its sums, then writes these lines to memory, and goes on with
+   the next columns. */
 
 template <class T> INLINE int in_lines(int row, int place) {
     return row * 128 + (place ^ row * (int)sizeof(T) / 2 % 8 << 4);
@@ -852,8 +853,9 @@ template <class T, int count> INLINE void fill_lines(u8 *own, int place, const T
     if constexpr (sizeof(T) == 2 && count == 8) {
         const u32 to = shared_address(own) + in_lines<T>(lane % 16, place + lane / 16 * 16);
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-                     :: "r"(to), "r"(values[0] | values[1] << 16), "r"(values[2] | values[3] << 16),
-                        "r"(values[4] | values[5] << 16), "r"(values[6] | values[7] << 16) : "memory");
+                     :: "r"(to), "r"((u16)values[0] | values[1] << 16),
+                        "r"((u16)values[2] | values[3] << 16), "r"((u16)values[4] | values[5] << 16),
+                        "r"((u16)values[6] | values[7] << 16) : "memory");
         return;
     }
 #endif

@@ -26,6 +26,10 @@ def double(x: Any) -> Any:
     return x.cast(lm.float64) if isinstance(x, Tensor) else x
 
 
+def whole(x: Any) -> Any:
+    return x.cast(lm.int16) if isinstance(x, Tensor) else np.trunc(x)
+
+
 # Of 16-bit factors, a row, what has as many elements as the product, and a column. The number is
 # that of a thread's sums in a slice; 0 where nothing of 16 bits tells all results.
 FORMS: dict[str, tuple[Callable[..., object], int]] = {
@@ -40,6 +44,7 @@ FORMS: dict[str, tuple[Callable[..., object], int]] = {
     "long, then the rest": (lambda a, b, c, r, s: gelu(a @ b) * r, 8),
     "long of a column": (lambda a, b, c, r, s: gelu(a @ b + s) * s, 8),
     "long, twice": (lambda a, b, c, r, s: (a @ b + c, gelu(a @ b + c)), 8),
+    "signed numbers": (lambda a, b, c, r, s: whole(a @ b), 16),
     "of 32 bits": (lambda a, b, c, r, s: gelu(wide(a) @ wide(b)), 0),
     "by elements": (lambda a, b, c, r, s: double(a @ b), 0),
 }
