@@ -579,7 +579,7 @@ template <bool waits, class Way> constexpr bool is_due(int at) {
     return !waits;
 }
 #define DUE(at) if constexpr (is_due<waits, Way>(at))
-/* Unrolled: in a loop around a choice of the slice ptxas has products wait. */
+/* Unrolled: a loop around a choice of the slice took longer than results that do not wait. */
 template <int size, int slices, int number = 0, class Walk, class Step>
 INLINE void store_beside(const Walk &walk, Step step) {
     if constexpr (number < slices) {
