@@ -820,7 +820,7 @@ INLINE bool pipeline(f32 (&sums)[count], const Loose<count> &loose, Way &walk, F
 #define BEGIN(size, threads, ...) \
     constexpr int slices = size ? sizeof(sums) / sizeof(*sums) / most(size, 1) : 0; \
     constexpr bool waits = can_wait<Way, Kind, threads, depth, slices>; \
-    if constexpr (waits) if (!STEPS(true, size, threads, __VA_ARGS__)) return
+    if constexpr (waits) STEPS(true, size, threads, __VA_ARGS__)
 #define PIPELINE(...) if (!STEPS(false, __VA_ARGS__)) return
 #define STEPS(begins, size, threads, copied, multiply, turned_a, turned_b) \
     pipeline<begins, Kind, threads, depth, copied, exact<Kind> && !(turned_a && turned_b), size, waits>( \
