@@ -1,9 +1,12 @@
-"""``python -m bench cpu [--quick] [--only gemm,rows] [--threads 2,1] [--output FOLDER]``, or
-``python -m bench cuda [--only memory,training] [--output FOLDER]``."""
+"""``python -m bench cpu [--quick] [--only gemm,rows] [--threads 2,1] [--rounds 3] [--seed 7]
+[--output FOLDER]``, or ``python -m bench cuda [--only memory,training] [--seed 7]
+[--output FOLDER]``."""
 
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from pathlib import Path
 
 from bench import cpu, cuda
@@ -16,8 +19,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="less of it, in under two minutes")
     sections = {"cpu": cpu.SECTIONS, "cuda": cuda.SECTIONS}
     known = "; ".join(f"{device}: {', '.join(names)}" for device, names in sections.items())
-    parser.add_argument("--only", default="", help=f"sections, with commas between: {known}")
+    parser.add_argument("--only", default="", help="sections, with commas between; --output "
+                        f"keeps the others of a page that is there: {known}")  # fmt: skip
     parser.add_argument("--threads", default="", help="such as 2,1; default: all cores, then 1")
+    parser.add_argument("--rounds", type=int, help="no figure has more")
+    parser.add_argument("--seed", type=int, help="of the data and the order; default: a new one")
     results = Path(__file__).parent / "results"
     parser.add_argument("--output", type=Path, help="folder of the results; default for a full "
                         "run: bench/results, otherwise the page is only printed")  # fmt: skip
@@ -25,13 +31,21 @@ def main() -> None:
     only = [name for name in arguments.only.split(",") if name]
     if unknown := [name for name in only if name not in sections[arguments.device]]:
         parser.error(f"--only: {', '.join(unknown)}: not among {known}")
+    if arguments.rounds is not None and arguments.rounds < 1:
+        parser.error(f"--rounds: {arguments.rounds}: at least 1 is needed")
     threads = [int(count) for count in arguments.threads.split(",") if count]
-    complete = not (only or threads or arguments.quick)
+    complete = not (only or threads or arguments.quick or arguments.rounds)
     output = arguments.output or (results if complete else None)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # stopped programs are not to be left behind
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     if arguments.device == "cuda":
-        print(cuda.run(output, only))
+        print(cuda.run(output, only, arguments.seed))
     else:
-        print(cpu.run(output, arguments.quick, only, threads))
+        print(
+            cpu.run(
+                output, arguments.quick, only, threads, arguments.rounds, arguments.seed
+            )
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from typing import Any
 
 from bench.cases import Case, attention, models
 from bench.cases.mlp import MLP
-from bench.process import Bench, Worker, take_turns
+from bench.process import Bench, take_turns
 from bench.report import LAMINA, VALUE, Row, Section, Target
+from bench.worker import Worker
 
 _MEGA = 1 << 20
 _ALLOWED = 8 << 30  # bytes, for what may need far too many
@@ -89,7 +90,8 @@ def memory(bench: Bench) -> Section:
 def _run(bench: Bench, column: str, group: str, case: Case, cache: Path, limit: int = 0) -> Facts:
     """Facts of one process; "first" is the time to its result, making the data left out."""
     arguments = (column, str(bench.seed), group, case.name, str(limit))
-    with Worker("first", *arguments, environment=bench.environment(cache)) as worker:
+    environment = bench.environment(cache)
+    with Worker("bench.programs.first", *arguments, environment=environment) as worker:
         facts = worker.read()
         return facts | {"first": facts["ended"] - worker.started - facts["loading"]}
 

@@ -19,9 +19,9 @@ import numpy as np
 from bench.cases import Array, Group, module_of, way_of
 from bench.cases.gpu import GROUPS, GpuCase
 from bench.machine import commit, version
-from bench.report import LAMINA, VALUE, Report, Row, Section, Target
+from bench.report import LAMINA, VALUE, Report, Row, Section, Target, sections_of
 from bench.statistics import in_turns
-from bench.training import training
+from bench.training import PADDED, training
 
 DEVICE, ROUNDS = "cuda:0", 7
 SETS = 2  # of the arrays that calls bound by memory take in turn, so that none finds them cached
@@ -39,8 +39,9 @@ INTRODUCTION = (
     "within 5 %, counts as 1. Each result is compared with PyTorch's in float32, and in "
     "float64 where memory is the bound and for tf32: its largest error with its largest value, "
     "and the norm of the one with the norm of the other. cuDNN measures its ways to convolve "
-    "before it takes one. Training is timed peer after peer, some steps at a time. Written by "
-    "`python -m bench cuda`; the samples are in the JSON file beside this page."
+    "before it takes one. Training is timed peer after peer, some steps at a time. In brackets is "
+    "the fastest round. Written by `python -m bench cuda`; the samples are in the JSON file beside "
+    "this page."
 )
 Step = Callable[[], Any]
 Around = Callable[[], AbstractContextManager[Any]]
@@ -294,31 +295,38 @@ def _micro(samples: dict[str, list[float]]) -> dict[str, list[float]]:
 SECTIONS: dict[str, Callable[[int], Section]] = {
     "launches": _launches,
     "training": lambda seed: training(seed, DEVICE),
+    "padded": lambda seed: training(seed, DEVICE, PADDED),
     **{name: functools.partial(_section, group) for name, group in GROUPS.items()},
 }
 
 
-def run(output: Path | None, only: Sequence[str] = ()) -> str:
+def run(output: Path | None, only: Sequence[str] = (), seed: int | None = None) -> str:
     """Measure everything, or the sections named in `only`; returns the page, which is written to
-    `output`, unless that is None, with the raw numbers beside it after each section."""
+    `output`, unless that is None, with the raw numbers beside it after each section. With `only`
+    the other sections of a page that is there are kept."""
     import torch
 
     from lamina.runtime.buffer import heap_of
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    seed = time.time_ns() % 2**32
+    seed = time.time_ns() % 2**32 if seed is None else seed
     facts = {
         "commit": commit(), "GPU": str(heap_of(DEVICE)), "torch": torch.__version__,
         "CUDA of torch": str(torch.version.cuda), "triton": version("triton") or "not installed",
         "cuda-bindings": importlib.metadata.version("cuda-bindings"), "seed": str(seed),
     }  # fmt: skip
-    report = Report("lamina on a GPU", facts, INTRODUCTION)
+    page = facts["GPU"].partition(",")[0].split()[-1].lower()
+    report = Report("lamina on a GPU", INTRODUCTION)
+    if only and output is not None:
+        report.sections = sections_of(output, page)
     for name in only or SECTIONS:
         started = time.monotonic()
         print(f"{name}:", file=sys.stderr)
-        report.sections.append(SECTIONS[name](seed))
+        section = SECTIONS[name](seed)
+        section.facts = facts
+        report.put(section)
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
         if output is not None:
-            report.write(output, facts["GPU"].partition(",")[0].split()[-1].lower())
+            report.write(output, page)
     return report.markdown()

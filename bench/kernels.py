@@ -6,23 +6,26 @@ import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 from bench.cases import REFERENCE, Array, Case, load, module_of
-from bench.process import Bench, ProgramError, Worker, take_turns
+from bench.process import Bench, take_turns
 from bench.report import LAMINA, Row, Section
+from bench.worker import ProgramError, Worker
 
-_TURN_SECONDS = 0.05  # what one turn is meant to take
-_FAR_BEHIND = 8.0  # times slower than the best of the others: measured once, and not in turns
+TURN_SECONDS = 0.05  # what one turn is meant to take
+_FAR_BEHIND = 8.0  # times slower than the best of the others: takes part in the trials only
+_TRIALS = 3  # rounds before those that count, whose best turns tell who is far behind
 LIMIT, AGAIN = "limit", "again"  # turns of the machine's limit, and of the best peer once more
 
 
 class Fleet:
-    """The running programs of all frameworks, started when they are first needed."""
+    """The programs of all frameworks, started when they are first needed. Each runs only while it
+    is asked; see `bench.worker`."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -36,22 +39,26 @@ class Fleet:
         return folder
 
     def worker(self, name: str, threads: int) -> Worker:
-        """The running program of a framework, a new one where the last has ended. Raises
-        ProgramError when it does not start."""
+        """The program of a framework, a new one where the last has ended. Raises ProgramError when
+        it does not start."""
         worker = self.workers.get((name, threads))
-        if worker is None or worker.process.poll() is not None:
-            cache = self.caches.setdefault(name, self.bench.new_cache())
-            environment = self.bench.environment(cache, threads)
-            folder = str(self.folder(threads))
-            if name == LIMIT:
-                worker = Worker("limits", str(threads), folder, environment=environment)
-            else:
-                arguments = (name, str(self.bench.seed), str(threads), folder)
-                worker = Worker("cases", *arguments, environment=environment)
-                if name == "jax":  # which takes a thread for every core that it may use
-                    worker.pin(threads)
-            self.workers[name, threads] = worker
-            worker.read()
+        if worker is not None:
+            if worker.process.poll() is None:
+                return worker
+            worker.close()
+        cache = self.caches.setdefault(name, self.bench.new_cache())
+        environment = self.bench.environment(cache, threads)
+        folder = str(self.folder(threads))
+        if name == LIMIT:
+            command = ["bench.programs.limits", str(threads), folder]
+        else:
+            seed = str(self.bench.seed)
+            command = ["bench.programs.cases", name, seed, str(threads), folder]
+        worker = Worker(*command, environment=environment)
+        self.workers[name, threads] = worker
+        if name == "jax":  # which takes a thread for every core that it may use
+            worker.pin(threads)
+        worker.read()
         return worker
 
     def drop(self) -> None:
@@ -61,6 +68,20 @@ class Fleet:
                 with contextlib.suppress(ProgramError):  # the next user starts it anew
                     worker.tell(["drop"])
 
+    def close(self) -> None:
+        """Let all programs end; whatever interrupts that, none is left behind."""
+        with contextlib.ExitStack() as stack:
+            for worker in self.workers.values():
+                stack.callback(worker.kill)
+            for worker in self.workers.values():
+                worker.close()
+        self.workers.clear()
+
+    def kill(self) -> None:
+        """End all programs at once."""
+        for worker in self.workers.values():
+            worker.kill()
+
     def __enter__(self) -> Fleet:
         return self
 
@@ -68,8 +89,10 @@ class Fleet:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        for worker in self.workers.values():
-            worker.close()
+        if kind is None:
+            self.close()
+        else:
+            self.kill()
 
 
 def kernels(name: str, bench: Bench, fleet: Fleet) -> Section:
@@ -110,16 +133,13 @@ def _measure(
     lamina's kernels."""
     label = f"{case.name}, {threads}T"
     columns = bench.installed(LAMINA, *case.columns)
-    ready, count = _prepare(bench, fleet, group, case, threads, columns, label)
-    turns: dict[str, Callable[[], float]] = {
-        column: functools.partial(_time, fleet, column, threads, bench.scaled(_TURN_SECONDS))
-        for column in ready
-    }
-    once = take_turns(bench, label, turns, 1)
-    left_out = hopeless({column: values[0] for column, values in once.items()})
-    turns = {column: turn for column, turn in turns.items() if column in once.keys() - left_out}
-    peers = {column: once[column][0] for column in turns if not column.startswith(LAMINA)}
-    itself = min(peers, key=peers.__getitem__, default=None)
+    ready, count = prepare(bench, fleet, group, case, threads, columns, label)
+    turns = turns_of(bench, fleet, ready, threads)
+    trials = take_turns(bench, label, turns, bench.rounds(_TRIALS, 2))
+    left_out = hopeless(trials)
+    turns = {column: turns[column] for column in trials if column not in left_out}
+    peers = [column for column in turns if not column.startswith(LAMINA)]
+    itself = min(peers, key=lambda column: min(trials[column]), default=None)
     if itself:
         turns[AGAIN] = turns[itself]
     if case.bound:
@@ -127,21 +147,35 @@ def _measure(
         turns[LIMIT] = functools.partial(_ask, worker, list(case.bound))
     samples = take_turns(bench, label, turns, bench.rounds(rounds, 3))
     again, bound = samples.pop(AGAIN, None), samples.pop(LIMIT, ())
-    shown = {column: samples.get(column, once[column]) for column in ready if column in once}
+    pair = None
+    if itself in samples and again:
+        pair = milliseconds(samples[itself]), milliseconds(again)
     row = Row(
         label,
-        {column: _milliseconds(values) for column, values in shown.items()},
+        {column: milliseconds(samples.get(column, first)) for column, first in trials.items()},
         "ms",
         case.targets if threads == bench.threads[0] else (),
-        (_milliseconds(samples[itself]), _milliseconds(again)) if itself and again else None,
-        _milliseconds(bound),
+        pair,
+        milliseconds(bound),
     )
     reference = _reference(bench, fleet, group, case)
     errors = _errors(reference, fleet.folder(threads), ready) if reference else {}
     return row, errors, count
 
 
-def _prepare(
+def turns_of(
+    bench: Bench, fleet: Fleet, columns: Iterable[str], threads: int
+) -> dict[str, Callable[[], float]]:
+    """What takes a turn of each column with the case that is prepared: the seconds of a call."""
+
+    def turn(column: str) -> float:
+        worker = fleet.worker(module_of(column), threads)
+        return _ask(worker, ["time", column, bench.scaled(TURN_SECONDS), 1])
+
+    return {column: functools.partial(turn, column) for column in columns}
+
+
+def prepare(
     bench: Bench, fleet: Fleet, group: str, case: Case, threads: int, columns: list[str], label: str
 ) -> tuple[list[str], int]:
     """Compile the case everywhere; returns the columns where that went well, and the number of
@@ -171,22 +205,25 @@ def _reference(bench: Bench, fleet: Fleet, group: str, case: Case) -> Path | Non
     return path if path.exists() else None
 
 
-def _time(fleet: Fleet, column: str, threads: int, seconds: float) -> float:
-    return _ask(fleet.worker(module_of(column), threads), ["time", column, seconds])
-
-
 def _ask(worker: Worker, message: list[object]) -> float:
-    return float(worker.tell(message)["seconds"])
+    """What one turn measured."""
+    (seconds,) = worker.tell(message)["seconds"]
+    return float(seconds)
 
 
-def hopeless(once: dict[str, float]) -> set[str]:
-    """Who is so slow that more measurements would only take time; never lamina itself."""
-    best = min(once.values(), default=0.0)
-    return {name for name, one in once.items() if name != LAMINA and one > _FAR_BEHIND * best}
+def hopeless(trials: Mapping[str, Sequence[float]]) -> set[str]:
+    """Who is so slow in its best turn that more of them would only take time; never lamina
+    itself."""
+    fastest = {name: min(samples) for name, samples in trials.items()}
+    best = min(fastest.values(), default=0.0)
+    return {
+        name for name, seconds in fastest.items() if name != LAMINA and seconds > _FAR_BEHIND * best
+    }
 
 
-def _milliseconds(seconds: Iterable[float]) -> list[float]:
-    return [one * 1e3 for one in seconds]
+def milliseconds(seconds: Iterable[float]) -> list[float]:
+    """The same times in the unit of the tables."""
+    return [1e3 * time for time in seconds]
 
 
 def _errors(reference: Path, folder: Path, columns: list[str]) -> dict[str, float]:

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from lamina.runtime import compiler
 from lamina.runtime.cpu import usable_cores
 
 ROOT = Path(__file__).resolve().parent.parent
+STATISTICS = Path("/proc/stat")
+BUSY = "busy at the start"
 
 
 def commit() -> str:
@@ -72,9 +75,27 @@ def compiler_version(program: str | None) -> str:
     return answer.stdout.partition("\n")[0].partition(" (http")[0].strip()
 
 
+def busy(seconds: float = 1.0) -> float:
+    """The share of the processors' time that other programs take, looked at for so long. Where
+    the system does not tell it, the load of the last minute."""
+
+    def spent() -> tuple[int, int]:
+        """Ticks since the start of the system: all, and those in which a processor did nothing."""
+        # "cpu user nice system idle iowait irq softirq steal guest guest_nice"; guests are part of
+        # the first two (Linux, proc_stat(5)).
+        ticks = [int(text) for text in STATISTICS.read_text(encoding="utf-8").split()[1:9]]
+        return sum(ticks), ticks[3] + ticks[4]
+
+    if not STATISTICS.exists():
+        return min(os.getloadavg()[0] / usable_cores(), 1.0)
+    everything, idle = spent()
+    time.sleep(seconds)
+    everything_then, idle_then = spent()
+    return 1.0 - (idle_then - idle) / max(everything_then - everything, 1)
+
+
 def facts(seed: int, clang: str | None) -> dict[str, str]:
     """The table at the top of a page of results."""
-    load = os.getloadavg()[0]
     tinygrad, torch = version("tinygrad"), version("torch")
     return {
         "commit": commit(),
@@ -82,7 +103,7 @@ def facts(seed: int, clang: str | None) -> dict[str, str]:
         "CPU": cpu_model(),
         "cores": str(usable_cores()),
         "system": f"{platform.system()} {platform.machine()}",
-        "load at the start": f"{load:.1f}",
+        BUSY: f"{busy():.0%}",
         "Python": platform.python_version(),
         "C compiler of lamina": str(compiler.find(current())),
         "numpy": version("numpy") or "not installed",

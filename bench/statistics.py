@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import TypeVar
@@ -12,12 +13,21 @@ _NORMAL = 1.4826  # standard deviations of a normal distribution in a median abs
 _MEDIAN = 1.2533  # standard errors of its mean in one of its median
 
 
-def in_turns(functions: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Call every function once a round (A B C A B C ...), so that noise meets all of them."""
+def in_turns(
+    functions: Mapping[str, Callable[[], T]], rounds: int, order: random.Random | None = None
+) -> dict[str, list[T]]:
+    """Call every function once a round, so that noise meets all of them.
+
+    order: draws the order of each round, so that nobody always follows the same neighbour.
+    Without it every round has the order of `functions`.
+    """
     results: dict[str, list[T]] = {name: [] for name in functions}
+    names = list(functions)
     for _ in range(rounds):
-        for name, function in functions.items():
-            results[name].append(function())
+        if order is not None:
+            order.shuffle(names)
+        for name in names:
+            results[name].append(functions[name]())
     return results
 
 

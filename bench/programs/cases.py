@@ -2,7 +2,7 @@
 
 Arguments: the framework, the seed, the number of threads (0: all), a folder for results. Each
 line that it reads is a JSON list: ["case", group, name, columns] prepares a case for the columns
-of this framework, ["time", column, seconds] measures, ["drop"] forgets.
+of this framework, ["time", column, seconds, turns] measures, ["drop"] forgets.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ for line in sys.stdin:
     if command == "case":
         emit(**prepare(*words))
     elif command == "time":
-        emit(seconds=measure(programs[words[0]], words[1]))
+        column, seconds, turns = words
+        emit(seconds=[measure(programs[column], seconds) for _ in range(turns)])
     else:
         programs.clear()
         gc.collect()

@@ -1,7 +1,8 @@
 """Measures what this machine can do at most. Arguments: the number of threads, a folder.
 
-Each line that it reads is a JSON list [kind, amount]; it answers with the seconds that `amount`
-operations ("fma") or bytes ("read", "copy": read and written together) take at best.
+Each line that it reads is a JSON list [kind, amount]; it answers with a list of one number, the
+seconds that `amount` operations ("fma") or bytes ("read", "copy": read and written together) take
+at best.
 """
 
 from __future__ import annotations
@@ -73,4 +74,4 @@ def limit(kind: str, amount: float) -> float:
 
 emit(ready=True)
 for line in sys.stdin:
-    emit(seconds=limit(*json.loads(line)))
+    emit(seconds=[limit(*json.loads(line))])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ from bench import machine
 from bench.cases import REFERENCE
 from bench.cuda import error_of
 from bench.kernels import compare
-from bench.process import Bench, ProgramError, Worker, take_turns
-from bench.report import SHARE, VALUE, Report, Row, Section, Target, quantity, table
+from bench.process import Bench, take_turns
+from bench.report import SHARE, VALUE, Report, Row, Section, Target, quantity, sections_of, table
 from bench.statistics import in_turns, noise, ratio
+from bench.worker import ProgramError, Worker
 
 
 @pytest.fixture
@@ -25,16 +29,24 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path, seed=1, quick=True, clang=None)
 
 
+def _order_of_calls(rounds: int, order: random.Random | None) -> list[list[str]]:
+    """The names in each round, by what they returned."""
+    count = itertools.count()
+    functions = {name: partial(next, count) for name in "abcd"}
+    results = in_turns(functions, rounds, order)
+    return [sorted(results, key=lambda name: results[name][at]) for at in range(rounds)]
+
+
 def test_functions_take_turns() -> None:
-    calls: list[str] = []
+    assert _order_of_calls(3, None) == [["a", "b", "c", "d"]] * 3
 
-    def called(name: str) -> int:
-        calls.append(name)
-        return len(calls)
 
-    results = in_turns({"a": lambda: called("a"), "b": lambda: called("b")}, 3)
-    assert calls == ["a", "b"] * 3
-    assert results == {"a": [1, 3, 5], "b": [2, 4, 6]}
+def test_the_order_of_turns_is_drawn_anew_each_round() -> None:
+    orders = _order_of_calls(20, random.Random(5))
+    assert all(sorted(order) == ["a", "b", "c", "d"] for order in orders)
+    assert {order[0] for order in orders} == {"a", "b", "c", "d"}
+    assert orders == _order_of_calls(20, random.Random(5))
+    assert orders != _order_of_calls(20, random.Random(6))
 
 
 def test_the_ratio_is_the_median_of_the_rounds() -> None:
@@ -125,7 +137,7 @@ def test_a_row_of_a_table() -> None:
     itself = [4.0, 4.0], [4.0, 4.0]
     row = Row("step", samples, "ms", (Target(2.0),), itself, bound=[1.5, 1.5])
     ratios = "1.5 jax, 3 torch"
-    cells = ["step", "2 ms", "6 ms", "-", ratios, "0.0%", "75%", "2x best peer", "**no**"]
+    cells = ["step", "2 ms (2)", "6 ms (4)", "-", ratios, "0.0%", "75%", "2x best peer", "**no**"]
     assert row.cells(["torch", "tinygrad"]) == cells
 
 
@@ -144,16 +156,36 @@ def test_a_report_is_written_with_its_samples(tmp_path: Path) -> None:
     rows = [
         Row("first", {"lamina": [1.0]}, "s", (Target(2.0, VALUE),)),
         Row("second", {"lamina": [1.0]}, "s", (Target(0.5, VALUE), Target(1.0, "torch"))),
-        Row("third", {"lamina": [1.0], "torch": [4.0]}, "s"),
+        Row("third", {"lamina": [1.0, 3.0], "torch": [4.0, 12.0]}, "s"),
     ]
-    report = Report("A title", {"CPU": "one"}, "Words.", [Section("Part", ("torch",), rows)])
-    page = report.write(tmp_path / "new", "cpu")
+    section = Section("Part", ("torch",), rows, facts={"CPU": "one"})
+    page = Report("A title", "Words.", [section]).write(tmp_path / "new", "cpu")
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# A title\n\nWords.\n")
+    assert "| CPU | one |" in text
     assert "Targets met: 1 of 2. Not measured: 1. Missed:\n\n- Part: second\n" in text
-    assert "| third | 1 s | 4 s | 4 torch | - | - |" in text
+    assert "| third | 2 s (1) | 8 s (4) | 4 torch | - | - |" in text
     raw = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
-    assert raw["sections"][0]["rows"][2]["samples"] == {"lamina": [1.0], "torch": [4.0]}
+    assert raw["sections"][0]["rows"][2]["samples"] == {"lamina": [1.0, 3.0], "torch": [4.0, 12.0]}
+
+
+def test_a_page_is_measured_in_pieces(tmp_path: Path) -> None:
+    targets = Target(2.0, VALUE), Target(3.0, "alone", most=True)
+    samples = {"in turns": [1.0, 2.0], "alone": [2.0, 4.0]}
+    pair, bound = ([2.0, 4.0], [2.0, 5.0]), [0.5, 1.0]
+    row = Row("step", samples, "ms", targets, pair, bound, subject="in turns")
+    first = Section("First", ("alone",), [row], ["A note."], {"CPU": "one", "seed": "1"})
+    old, new = (Section("Second", (), notes=[f"{seed}."], facts={"CPU": "one", "seed": seed})
+                for seed in ("2", "3"))  # fmt: skip
+    Report("A title", "Words.", [first, old]).write(tmp_path, "cpu")
+    report = Report("A title", "Words.", sections_of(tmp_path, "cpu"))
+    assert report.sections == [first, old]
+    report.put(new)
+    report.put(Section("Third", (), facts={"seed": "3"}))
+    assert [section.title for section in report.sections] == ["First", "Second", "Third"]
+    assert report.sections[1] is new
+    assert report.facts() == {"CPU": "one", "seed": "1, 3"}
+    assert sections_of(tmp_path, "cuda") == []
 
 
 def test_results_must_agree() -> None:
@@ -176,7 +208,7 @@ def test_a_program_that_fails_is_noted_and_left_out(bench: Bench) -> None:
 
 def test_a_worker_answers_and_ends(bench: Bench) -> None:
     environment = bench.environment(bench.new_cache())
-    with Worker("nodes", "lamina", environment=environment) as worker:
+    with Worker("bench.programs.nodes", "lamina", environment=environment) as worker:
         assert worker.read() == {"count": 2000}
         answer = worker.ask("miss", 2)
         assert len(answer["seconds"]) == 2

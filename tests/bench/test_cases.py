@@ -16,10 +16,10 @@ from bench.cases import ANY, Case, Group, gpu, load, module_of, way_of
 from bench.cases.skinny import SIZE
 from bench.cpu import GROUPS, SECTIONS
 from bench.kernels import Fleet, hopeless
-from bench.process import Bench, ProgramError
+from bench.process import Bench
 from bench.programs.frameworks import framework
 from bench.report import SHARE, VALUE
-from bench.training import Model, curves
+from bench.worker import ProgramError
 from lamina.errors import CompilerNotFoundError
 from lamina.options import current
 from lamina.runtime import compiler
@@ -63,15 +63,6 @@ def test_every_case_of_a_gpu_has_a_function_for_each_of_its_columns(name: str) -
         assert case.bound[0] in ("fma", "copy")
 
 
-def test_lamina_and_pytorch_train_the_same_model() -> None:
-    pytest.importorskip("torch")
-    model = Model(vocabulary=503, width=64, heads=4, layers=2, batch=2, length=32)
-    (ours, theirs), apart = curves(model, 1, "cpu", 6)
-    assert apart < 5e-3
-    assert len(ours) == len(theirs) == 6
-    assert ours[0] != ours[-1]
-
-
 def test_a_missing_function_is_an_error() -> None:
     with pytest.raises(KeyError):
         Case("one", ((2,),), {"lamina": abs}, ()).function("torch")
@@ -87,11 +78,16 @@ def test_data_are_new_for_every_seed_and_every_case() -> None:
     assert not np.array_equal(first[0], other.arrays(1)[0])
 
 
-def test_who_is_far_behind_is_measured_once() -> None:
-    seconds = {"lamina": 90.0, "torch": 1.0, "jax": 7.0, "tinygrad": 9.0}
-    assert hopeless(seconds) == {"tinygrad"}
-    assert hopeless({"lamina": 1.0, "torch": 2.0}) == set()
-    assert hopeless({"torch": 2.0}) == set()
+def test_who_is_far_behind_has_trials_only() -> None:
+    trials = {"lamina": [90.0], "torch": [1.0], "jax": [7.0], "tinygrad": [9.0]}
+    assert hopeless(trials) == {"tinygrad"}
+    assert hopeless({"lamina": [1.0], "torch": [2.0]}) == set()
+    assert hopeless({"torch": [2.0]}) == set()
+    assert hopeless({}) == set()
+
+
+def test_one_disturbed_turn_leaves_nobody_out() -> None:
+    assert hopeless({"lamina": [1.0, 1.1, 1.0], "torch": [105.0, 2.0, 2.1]}) == set()
 
 
 @pytest.mark.parametrize("name", ["M=1, W in Q8_0", "M=1, W in Q4_0"])
@@ -145,13 +141,15 @@ def test_programs_measure_a_case_and_write_its_results(tmp_path: Path) -> None:
         assert fleet.worker("numpy", 1) is worker
         answer = worker.tell(["case", "gemm", case.name, ["numpy"]])
         assert answer == {"errors": {}, "kernels": 0}
-        assert 0.0 < worker.tell(["time", "numpy", 0.001])["seconds"] < 1.0
+        seconds = worker.tell(["time", "numpy", 0.001, 3])["seconds"]
+        assert len(seconds) == 3
+        assert min(seconds) > 0.0
         a, b = case.arrays(3)
         found = np.load(fleet.folder(1) / "numpy.npz")["arr_0"]
         np.testing.assert_allclose(found.reshape(64, 64), a @ b.T, rtol=1e-5, atol=1e-5)
         fleet.drop()
         with pytest.raises(ProgramError, match="KeyError: 'numpy'"):
-            worker.tell(["time", "numpy", 0.001])
+            worker.tell(["time", "numpy", 0.001, 1])
         fleet.drop()
         assert fleet.worker("numpy", 1) is not worker
 
@@ -165,7 +163,8 @@ def test_limits_are_measured(tmp_path: Path) -> None:
     with Fleet(bench) as fleet:
         worker = fleet.worker("limit", 1)
         for kind in ("fma", "read", "copy"):
-            assert 0.0 < worker.tell([kind, float(1 << 20)])["seconds"] < 1.0
+            (seconds,) = worker.tell([kind, float(1 << 20)])["seconds"]
+            assert 0.0 < seconds < 1.0
 
 
 def test_limits_move_no_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
