@@ -32,14 +32,16 @@ Row = tuple[str, str, bool, str]  # of what `doctor` finds
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    if sys.stdout is None:  # the shell closed it: `lamina demo >&-`
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the end)
     try:
+        options = _parser().parse_args(arguments)
         status: int = options.run(options) or 0
-        sys.stdout.flush()
+        _flush()
         return status
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:  # argparse's, which has printed help or a complaint
+        _flush()
+        raise
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
@@ -81,11 +83,30 @@ def _count(text: str) -> int:
     return value
 
 
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+
+
+def _discard_output() -> None:
+    """Go on without a reader: one such as `head` has seen enough. The work is to be done all the
+    same, so this is no failure."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def _console() -> Console:
     from rich.console import Console
 
+    class PatientConsole(Console):
+        def on_broken_pipe(self) -> None:
+            _discard_output()
+
     # Away from a terminal, lines are for files and other programs: never wrap them.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    return PatientConsole(highlight=False, width=None if sys.stdout.isatty() else 1000)
 
 
 def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **settings: Any) -> None:
@@ -179,10 +200,10 @@ def _demo(options: argparse.Namespace) -> None:
             model, loss, accuracy = state
             console.print(f"epoch {epoch:2} of {epochs}: loss {loss:.3f}, accuracy {accuracy:.1%}")
     seconds = time.perf_counter() - started
+    safetensors.save(output, nn.state_dict(model), {"format": "pt"})
     found, labels = model(data.test_images).numpy().argmax(1), data.test_labels.numpy()
     _print_kernels(records)
     _print_digits(data.test_images.numpy(), labels, found)
-    safetensors.save(output, nn.state_dict(model), {"format": "pt"})
     console.print(f"trained in {seconds:.1f} s, compilation included")
     console.print(f"test accuracy: [bold]{(found == labels).mean():.2%}[/]")
     console.print(f"saved the model to {output}", soft_wrap=True, markup=False)

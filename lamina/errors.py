@@ -8,19 +8,25 @@ import contextlib
 import linecache
 import os
 import sys
-from pathlib import Path
-from traceback import walk_stack
+from types import FrameType
 
-_INNER = f"{Path(__file__).parent}{os.sep}", contextlib.__file__, "<"
+_INNER = f"{os.path.dirname(__file__)}{os.sep}", contextlib.__file__, "<"
+
+
+def is_inner(filename: str) -> bool:
+    """Whether a frame of this file is lamina's own, and no line of the user's."""
+    return filename.startswith(_INNER)
 
 
 def user_line() -> str | None:
     """Where the user's program called lamina: ``"train.py:12: logits = a @ b"``, or None."""
-    for frame, number in walk_stack(sys._getframe()):
-        name = frame.f_code.co_filename
-        if not name.startswith(_INNER):
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        name, number = frame.f_code.co_filename, frame.f_lineno
+        if not is_inner(name):
             text = linecache.getline(name, number).strip()
-            return f"{Path(name).name}:{number}: {text}".rstrip(": ")
+            return f"{os.path.basename(name)}:{number}: {text}".rstrip(": ")
+        frame = frame.f_back
     return None
 
 
@@ -29,6 +35,14 @@ class LaminaError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__("\n  at ".join(filter(None, (message, user_line()))))
+
+    def rename(self, operation: str) -> None:
+        """Name the operation that the user called in place of the one inside that refused."""
+        (message,) = self.args
+        inner, colon, rest = message.partition(": ")
+        if colon and inner.isidentifier():
+            message = rest
+        self.args = (f"{operation}: {message}",)
 
 
 class ShapeError(LaminaError, ValueError):
@@ -41,6 +55,10 @@ class AxisError(ShapeError, IndexError):
 
 class DTypeError(LaminaError, TypeError):
     """Dtypes that do not mix, or that the operation does not take."""
+
+
+class MissingNameError(LaminaError, AttributeError):
+    """A name that lamina does not have; one of another library is said in lamina's words."""
 
 
 class ArgumentError(LaminaError, ValueError):

@@ -8,10 +8,15 @@ import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lamina.errors import ArgumentError
+from lamina.errors import ArgumentError, UnknownDeviceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOST_DEVICES = ("cpu", "interp")
+GPU_KINDS = ("cuda", "metal")  # whose devices have numbers: "cuda" is the first, "cuda:1" the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,19 @@ class Options:
     cc: str = ""  # the C compiler; empty: clang, gcc, then the ziglang package
     cache_dir: str = ""  # where compiled kernels are kept; empty: the platform's cache folder
 
+    def __post_init__(self) -> None:
+        _check_device_name(self.device)
+
+
+def _check_device_name(name: str) -> None:
+    """Raise UnknownDeviceError where no machine has a device of that name. Whether this one has it
+    is asked when the device is first used: that loads its driver."""
+    kind, _, number = name.partition(":")
+    numbered = kind in GPU_KINDS and number.isdecimal()
+    if name not in (*HOST_DEVICES, *GPU_KINDS) and not numbered:
+        known = ", ".join((*HOST_DEVICES, *GPU_KINDS, *(f"{kind}:NUMBER" for kind in GPU_KINDS)))
+        raise UnknownDeviceError(f"no device {name!r} (option device, LAMINA_DEVICE): use {known}")
+
 
 def _read(name: str, default: Any) -> Any:
     variable = f"LAMINA_{name.upper()}"
@@ -43,7 +61,8 @@ def _read(name: str, default: Any) -> Any:
 
 
 def from_environment() -> Options:
-    """Read every option from its ``LAMINA_*`` variable."""
+    """Read every option from its ``LAMINA_*`` variable. Raises ArgumentError and UnknownDeviceError
+    for values that no machine takes."""
     return Options(**{field.name: _read(field.name, field.default) for field in fields(Options)})
 
 
@@ -57,7 +76,7 @@ def current() -> Options:
 
 def set_options(**changes: Any) -> None:
     """Change options for the rest of the process, in a `using` block for the rest of that. Raises
-    ArgumentError for what is none of them."""
+    ArgumentError for what is none of them, UnknownDeviceError for a device of no known kind."""
     global _process
     kinds = {field.name: type(field.default) for field in fields(Options)}
     for name, value in changes.items():
@@ -82,8 +101,10 @@ def using(**changes: Any) -> Iterator[Options]:
         _block.reset(token)
 
 
-def cache_folder(options: Options) -> Path:
+def cache_folder(options: Options) -> "Path":
     """The folder of the disk cache; it need not exist yet."""
+    from pathlib import Path
+
     import platformdirs
 
     return Path(options.cache_dir or platformdirs.user_cache_dir("lamina")).expanduser()

@@ -26,9 +26,14 @@ from lamina.fuse.group import Memory
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Launch, Program, Slot, build_program
 from lamina.ir.interpreter import evaluate
+from lamina.ir.invariants import located
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+from lamina.ir.text import kernel_text
+from lamina.ir.text import to_text as to_graph_text
+from lamina.ir.verify import verify as verify_graph
+from lamina.ir.verify_kernel import verify_kernel
 from lamina.kernel.gpu import schedule_for_gpu
 from lamina.kernel.heuristic import Knobs, schedule_kernel, search
 from lamina.kernel.nested import nested
@@ -41,12 +46,18 @@ from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer, heap_of
 from lamina.runtime.buffer import Launch as GpuLaunch
 from lamina.runtime.cache import digest
-from lamina.runtime.cpu import CpuProgram, disk_cache
+from lamina.runtime.cpu import CpuProgram, disk_cache, library_of
 from lamina.runtime.cuda import CudaProgram
-from lamina.runtime.metal import MetalProgram
+from lamina.runtime.cuda import build as cubins
+from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import checker, counter, passes, runs
+from lamina.runtime.source import Source
 from lamina.simplify.algebra import SIMPLIFY
-from lamina.simplify.movement import columns_in_parts
+from lamina.simplify.movement import (
+    columns_in_parts,
+    long_columns_in_parts,
+    long_products_in_parts,
+)
 
 Code = CpuProgram | CudaProgram | MetalProgram
 
@@ -64,9 +75,10 @@ class Backend(NamedTuple):
 
     memory: Memory
     schedule: Callable[[Kernel, Options, Knobs], Schedule]
-    print: Callable[..., tuple[str, tuple[GpuLaunch, ...]]]
-    load: Callable[[str, Sequence[GpuLaunch], Options], Code]
-    rules: Sequence[Rule] = (*SIMPLIFY, columns_in_parts)
+    print: Callable[..., tuple[Source, tuple[GpuLaunch, ...]]]
+    load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
+    compile: Callable[[Source, str, Options], dict[str, bytes]]  # binaries by name, without loading
+    rules: Sequence[Rule] = (*SIMPLIFY, columns_in_parts, long_products_in_parts)
 
 
 class Planned(NamedTuple):
@@ -76,9 +88,14 @@ class Planned(NamedTuple):
 
     program: Program
     plans: dict[AnyKernel, Plan]
-    text: str = ""
+    source: Source | None = None
     launches: tuple[GpuLaunch, ...] = ()
     code: Code | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole translation unit; "" before it is printed."""
+        return "" if self.source is None else self.source.text
 
 
 def _schedule(program: Program, options: Options) -> Planned:
@@ -114,7 +131,8 @@ def _searched(kernel: Kernel, options: Options) -> Schedule:
 
     def seconds(moves: Schedule) -> float:
         one = planned(f"#\n{to_text(moves)}")
-        code = target.load(one.text, one.launches, options)
+        assert one.source is not None
+        code = target.load(one.source, one.launches, options)
         repeats = 4 + int(0.05 / max(code.run(table, 1)[0], 1e-5))  # some, and for a while
         return min(code.run(table, 1)[0] for _ in range(repeats))
 
@@ -143,8 +161,8 @@ def _legalize(planned: Planned, options: Options) -> Planned:
 
 
 def _print(planned: Planned, options: Options) -> Planned:
-    text, launches = backend(options).print(planned.program, planned.plans)
-    return planned._replace(text=text, launches=launches)
+    source, launches = backend(options).print(planned.program, planned.plans)
+    return planned._replace(source=source, launches=launches)
 
 
 PASSES: tuple[Pass, ...] = (
@@ -173,15 +191,19 @@ CPU = Backend(
     lambda kernel, options, knobs:
         schedule_kernel(kernel, compiler.find(options).vector_bytes, knobs),
     lambda program, plans: (c.print_program(program, plans), ()),
-    lambda source, launches, options: CpuProgram(source, options), SIMPLIFY,
+    lambda source, launches, options: CpuProgram(source.text, options),
+    lambda source, arch, options: {"program": library_of(source.text, options)},
+    (*SIMPLIFY, long_columns_in_parts),
 )  # fmt: skip
 OF_GPUS = Memory(in_blocks=False, cost=32, run=gpu.RUN, pitch=128)
 CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested, fill=FILL),
                lambda kernel, options, knobs:
                    schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
-               partial(gpu.print_program, CudaPrinter), CudaProgram)  # fmt: skip
-METAL = Backend(OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, "", knobs),
-                partial(gpu.print_program, gpu.MetalPrinter), MetalProgram)  # fmt: skip
+               partial(gpu.print_program, CudaPrinter), CudaProgram, cubins)  # fmt: skip
+METAL = Backend(
+    OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, "", knobs),
+    partial(gpu.print_program, gpu.MetalPrinter), MetalProgram, no_compiler,
+)  # fmt: skip
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 
 
@@ -190,16 +212,52 @@ def backend(options: Options) -> Backend:
     return BACKENDS.get(options.device.partition(":")[0], CPU)
 
 
-def compile_source(sinks: Sequence[Node], options: Options) -> Planned:
-    """Run every pass; BUFFER leaves hold the number of a program input as storage."""
+def compile_source(
+    sinks: Sequence[Node], options: Options,
+    observe: Callable[[str, Any], object] = lambda name, value: None,
+) -> Planned:  # fmt: skip
+    """Run every pass; BUFFER leaves hold the number of a program input as storage. `observe` is
+    called with the name of each pass and what it returned."""
     value: Any = list(sinks)
     for one in PASSES:
         before, started = value, time.perf_counter()
         value = one.function(value, options)
         seconds = time.perf_counter() - started
+        if options.check:
+            verify(value)
         passes.publish((one, seconds, before, value, options))
+        observe(one.name, value)
     assert isinstance(value, Planned)
     return value
+
+
+def text_of(value: Any) -> str:
+    """What a pass returned, to read."""
+    if isinstance(value, list):
+        return to_graph_text(value)
+    if isinstance(value, Program):
+        return "\n".join(kernel_text(launch.kernel) for launch in value.launches)
+    assert isinstance(value, Planned)
+    return value.text or "\n".join(
+        f"[{plan.name}]\n{plan}\n{kernel_text(getattr(plan.nest, 'kernel', kernel))}"
+        for kernel, plan in value.plans.items()
+    )
+
+
+def verify(value: Any) -> None:
+    """Check the invariants of the dialect that a pass wrote. Raises VerifyError."""
+    if isinstance(value, list):
+        verify_graph(value)
+    elif isinstance(value, Program):
+        for launch in value.launches:
+            verify_kernel(launch.kernel)
+    elif isinstance(value, Planned) and value.source is None:
+        for plan in value.plans.values():
+            if isinstance(plan.nest, Nest):
+                # A split axis may cover more points than it runs, so indices are not checked again.
+                verify_kernel(plan.nest.kernel, exact=False)
+                with located(f"verify: {plan.name}"):
+                    verify_nest(plan.nest)
 
 
 @lru_cache(maxsize=1024)
@@ -207,7 +265,8 @@ def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options."""
     planned = compile_source(sinks, options)
-    code = backend(options).load(planned.text, planned.launches, options)
+    assert planned.source is not None
+    code = backend(options).load(planned.source, planned.launches, options)
     return planned._replace(code=code)
 
 

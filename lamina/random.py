@@ -4,8 +4,11 @@ The generator is threefry2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011
 numbers: as easy as 1, 2, 3"): a function of a key (two 32-bit words) and the number of an element.
 
 Every function takes `seed` (an integer), or `key` (see `key` and `split`), or neither; then a
-generator of the process, set by `manual_seed`, hands out a new key. Two draws with one key are
-equal. A key is a tensor, so drawing with another one runs the same compiled program.
+generator of the process, set by `manual_seed`, hands out a new key. A forked child has a generator
+of its own: workers draw different numbers, and the same ones in each run of a program that sets a
+seed and forks them in one order. A process that is spawned begins with seed 0, as every one does.
+Two draws with one key are equal. A key is a tensor, so drawing with another one runs the same
+compiled program.
 
 `uniform`, `randint`, `bernoulli` and `permutation` agree on all devices to the last bit, `normal`
 as far as the devices' logarithm and cosine do.
@@ -15,25 +18,26 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
-from lamina import dtypes
+from lamina import dtypes, seeds
 from lamina.dtypes import DType
 from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.shape import Shape, prod
-from lamina.tensor.arguments import as_dtype, integer, normalize_axis, sizes_of
-from lamina.tensor.core import Tensor, as_tensor
-from lamina.tensor.indexing import take
-from lamina.tensor.movement import stack
+from lamina.tensor import elementwise, reduction
+from lamina.tensor.arguments import as_dtype, integer, is_integer, normalize_axis, sizes_of
+from lamina.tensor.core import Tensor, as_tensor, checked, missing
+from lamina.tensor.indexing import known_elements, take
+from lamina.tensor.movement import moveaxis, stack
 from lamina.tensor.realize import during
 
 __all__ = [
-    "bernoulli", "glorot_normal", "glorot_uniform", "kaiming_normal", "kaiming_uniform", "key",
-    "manual_seed", "next_key", "normal", "permutation", "randint", "split", "uniform", "using",
+    "bernoulli", "categorical", "exponential", "glorot_normal", "glorot_uniform", "gumbel",
+    "kaiming_normal", "kaiming_uniform", "key", "manual_seed", "multinomial", "next_key", "normal",
+    "permutation", "randint", "split", "uniform", "using",
 ]  # fmt: skip
 
 Size = int | Sequence[int]
@@ -42,20 +46,19 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _WORD = 0xFFFFFFFF
 
-_generator = Random(0)  # of the process's keys
 _traced: ContextVar[list[Tensor] | None] = ContextVar("traced", default=None)  # of `using`
 
 
 def manual_seed(seed: int) -> None:
     """Start the process's generator afresh; its first seed is 0."""
-    _generator.seed(integer("manual_seed", seed) & (1 << 64) - 1)
+    seeds.restart(integer("manual_seed", seed) & (1 << 64) - 1)
 
 
 def next_key(device: str | None = None) -> Tensor:
     """A new key from the process's generator: uint32 of shape (2,)."""
     held = _traced.get()
     if held is None:
-        return key(_generator.getrandbits(64), device)
+        return key(seeds.draw(), device)
     held[0], fresh = split(held[0]).contiguous()  # by itself, or what draws would draw it again
     return fresh
 
@@ -129,6 +132,19 @@ def _fraction(words: tuple[Node, Node], dtype: DType) -> Node:
     return build.cast(integer, dtype) * 2.0**-bits
 
 
+def _positive_fraction(words: tuple[Node, Node], dtype: DType) -> Node:
+    """Even numbers of (0, 1), the argument of a logarithm: 32 bits or more, so that small values,
+    which make the tail, keep their precision.
+
+    Near 1 the dtype has fewer bits, so rounding would reach 1, whose logarithm is 0: in float32 the
+    word 2**32 - 100 becomes 2**32. The last number before 1 takes its place."""
+    if dtype is dtypes.float64:
+        fraction = _fraction(words, dtype) + 2.0**-54
+    else:
+        fraction = build.cast(words[0], dtype) * 2.0**-32 + 2.0**-33
+    return Node(Op.MIN, (fraction, fraction.lift(1.0 - 2.0**-dtype.precision)))
+
+
 # Distributions. Their arguments `seed`, `key` and `device` are those of the module's text.
 
 
@@ -140,16 +156,41 @@ def _float(what: str, dtype: Any) -> tuple[DType, DType]:
     return kind, dtypes.float32 if kind.is_small else kind
 
 
+def _sizes(what: str, shape: Any) -> Shape:
+    """`shape` as sizes; raises DTypeError for something else in its place, as PyTorch's and NumPy's
+    functions of these names take it: ``bernoulli(probabilities)``, ``randint(0, 10, (3,))``."""
+    if isinstance(shape, Tensor) and not shape.dtype.is_int:
+        raise DTypeError(f"{what}: the shape comes first, not a tensor of {shape.dtype.name}")
+    try:
+        return sizes_of(what, shape)
+    except DTypeError:
+        raise DTypeError(f"{what}: {shape!r} is no shape of integers; it comes first") from None
+
+
+def _refuse_sizes_apart(what: str, shape: Any, second: Any) -> None:
+    """Raises ArgumentError for ``normal(2, 3)``, which reads as two sizes. A second argument of 0,
+    as in ``uniform(5, 0, 1)``, is no size that anybody asks for."""
+    if type(shape) is int and type(second) is int and second > 0:
+        raise ArgumentError(f"{what}: the shape is one argument: {what}(({shape}, {second})); for "
+                            f"a vector {what}(({shape},), {second})")  # fmt: skip
+
+
+def _check_scale(what: str, name: str, value: float) -> None:
+    if not value >= 0.0:
+        raise ArgumentError(f"{what}: {name} is {value}; it cannot be negative")
+
+
 def uniform(
     shape: Size = (), low: float = 0.0, high: float = 1.0, *, seed: int | None = None,
     key: Tensor | None = None, dtype: DType = dtypes.default_float, device: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Numbers from [low, high), evenly distributed (rounding may reach `high` when low != 0)."""
+    _refuse_sizes_apart("uniform", shape, low)
     dtype, exact = _float("uniform", dtype)
     if not all(abs(math.ldexp(one, dtype.least - 2)) < 1.0 for one in (low, high, high - low)):
         raise ArgumentError(f"uniform: [{low}, {high}) is wider than {dtype.name}")
     key = _choose_key(seed, key, device)
-    value = build.cast(_fraction(_words(key, sizes_of("uniform", shape)), dtype), exact)
+    value = build.cast(_fraction(_words(key, _sizes("uniform", shape)), dtype), exact)
     if high - low != 1.0:
         value = value * (high - low)
         if low:
@@ -165,22 +206,49 @@ def normal(
     key: Tensor | None = None, dtype: DType = dtypes.default_float, device: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Numbers from the normal distribution (Box and Muller 1958); halves are made in float32."""
+    _refuse_sizes_apart("normal", shape, mean)
+    _check_scale("normal", "std", std)
     dtype, exact = _float("normal", dtype)
     key = _choose_key(seed, key, device)
-    size = sizes_of("normal", shape)
+    size = _sizes("normal", shape)
     first, second = _words(key, size)
-    if dtype is dtypes.float64:
-        # The least value is 2**-53, not 0, whose logarithm is infinite.
-        radius = 1.0 - _fraction((first, second), exact)
-        angle = _fraction(_words(key, size, 1), exact)
-    else:
-        # All 32 bits: small values, which make the tail, keep their full precision.
-        radius = build.cast(first, exact) * 2.0**-32 + 2.0**-33
-        angle = _fraction((second, first), exact)
+    radius = _positive_fraction((first, second), exact)
+    # float64 takes 53 bits of a pair of words, so the angle needs a pair of its own.
+    angle_words = _words(key, size, 1) if exact is dtypes.float64 else (second, first)
+    angle = _fraction(angle_words, exact)
     length = Node(Op.SQRT, (Node(Op.LOG, (radius,)) * -2.0,))
     values = length * Node(Op.COS, (angle * math.tau,))
     values = values if std == 1.0 else values * std
     return Tensor.of(build.cast(values + mean if mean else values, dtype), key.device)
+
+
+def _waiting_time(key: Tensor, shape: Shape, dtype: DType) -> Node:
+    """-log of an even number: from the exponential distribution of mean 1."""
+    return -Node(Op.LOG, (_positive_fraction(_words(key, shape), dtype),))
+
+
+def exponential(
+    shape: Size = (), scale: float = 1.0, *, seed: int | None = None, key: Tensor | None = None,
+    dtype: DType = dtypes.default_float, device: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Positive numbers from the exponential distribution of mean `scale`, which is 1 / rate."""
+    _check_scale("exponential", "scale", scale)
+    dtype, exact = _float("exponential", dtype)
+    key = _choose_key(seed, key, device)
+    value = _waiting_time(key, _sizes("exponential", shape), exact) * scale
+    return Tensor.of(build.cast(value, dtype), key.device)
+
+
+def gumbel(
+    shape: Size = (), loc: float = 0.0, scale: float = 1.0, *, seed: int | None = None,
+    key: Tensor | None = None, dtype: DType = dtypes.default_float, device: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Numbers from the distribution of Gumbel, that of maxima: loc - scale log(-log(u))."""
+    _check_scale("gumbel", "scale", scale)
+    dtype, exact = _float("gumbel", dtype)
+    key = _choose_key(seed, key, device)
+    waiting = _waiting_time(key, _sizes("gumbel", shape), exact)
+    return Tensor.of(build.cast(Node(Op.LOG, (waiting,)) * -scale + loc, dtype), key.device)
 
 
 def randint(
@@ -191,11 +259,15 @@ def randint(
     dtype = as_dtype(dtype)
     if not dtype.is_int:
         raise DTypeError(f"randint: {dtype.name} is not an integer dtype")
+    size = _sizes("randint", shape)
+    if not is_integer(low) or not is_integer(high):
+        raise DTypeError(f"randint: low={low!r} and high={high!r} are not two integers; the shape "
+                         "comes first: randint(shape, low, high)")  # fmt: skip
     low, high = integer("randint", low), integer("randint", high)
     if not dtype.min <= low < high <= dtype.max + 1:  # type: ignore[operator]
         raise ShapeError(f"randint: {low}..{high} is empty or does not fit {dtype.name}")
     key = _choose_key(seed, key, device)
-    bits = _long_words(_words(key, sizes_of("randint", shape)))
+    bits = _long_words(_words(key, size))
     span = high - low
     offset = bits if span == 1 << 64 else bits % span
     return Tensor.of(build.cast(offset + low, dtype), key.device)
@@ -206,10 +278,54 @@ def bernoulli(
     device: str | None = None,
 ) -> Tensor:  # fmt: skip
     """True with probability `p` (a number, or a tensor that broadcasts to `shape`), bool."""
+    size = _sizes("bernoulli", shape)
+    known = known_elements(p)
+    if known is not None and not ((known >= 0.0) & (known <= 1.0)).all():
+        raise ArgumentError(f"bernoulli: p={p} is no probability")
     device = p.device if isinstance(p, Tensor) and device is None else device
-    unit = uniform(shape, seed=seed, key=key, dtype=dtypes.float32, device=device)
+    unit = uniform(size, seed=seed, key=key, dtype=dtypes.float32, device=device)
     chance = build.cast(as_tensor(p, unit).node, dtypes.float32)
     return Tensor.of(unit.node < build.expand(chance, unit.shape), unit.device)
+
+
+def categorical(
+    logits: Tensor, shape: Size | None = None, *, axis: int = -1, seed: int | None = None,
+    key: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Classes (int64) drawn with probabilities ``softmax(logits, axis)``: one for each line along
+    `axis`, or as many as fill `shape`, which ends with the shape of the lines. The class of the
+    greatest logit plus noise of Gumbel has them."""
+    scores = moveaxis(as_tensor(logits), axis, -1)
+    lines = scores.shape[:-1]
+    wanted = lines if shape is None else sizes_of("categorical", shape)
+    if wanted[len(wanted) - len(lines) :] != lines:
+        raise ShapeError(f"categorical: shape {wanted} does not end with {lines}")
+    dtype = scores.dtype if scores.dtype.is_float else dtypes.default_float
+    exact = dtypes.float32 if dtype.is_small else dtype
+    size = (*wanted, scores.shape[-1])
+    noise = gumbel(size, seed=seed, key=key, dtype=exact, device=scores.device)
+    return reduction.argmax(scores.cast(exact) + noise, axis=-1)
+
+
+def multinomial(
+    weights: Tensor, n: int, replacement: bool = False, *, seed: int | None = None,
+    key: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """`n` classes (int64) a line, drawn with probabilities in proportion to the weights along the
+    last axis, which need not sum to 1: (..., classes) to (..., n). Without `replacement` no class
+    comes twice: they are those of the `n` greatest logarithms plus noise of Gumbel (Efraimidis and
+    Spirakis 2006, "Weighted random sampling with a reservoir"). Too few weights above 0 for that
+    are not noticed: classes of weight 0 follow."""
+    logits = elementwise.log(as_tensor(weights))
+    *lines, classes = logits.shape
+    count = integer("multinomial", n, 1)
+    if replacement:
+        drawn = categorical(logits, (count, *lines), seed=seed, key=key)
+        return moveaxis(drawn, 0, -1)
+    if count > classes:
+        raise ArgumentError(f"multinomial: {count} of {classes} classes; draw with replacement")
+    noise = gumbel(logits.shape, seed=seed, key=key, device=logits.device)
+    return reduction.topk(logits.cast(dtypes.float32) + noise, count).indices
 
 
 def permutation(
@@ -262,3 +378,11 @@ def glorot_uniform(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
 def glorot_normal(shape: Size, gain: float = 1.0, **draw: Any) -> Tensor:
     """As `glorot_uniform`, from the normal distribution."""
     return normal(shape, 0.0, _std("glorot_normal", shape, gain * gain, "fan_mean"), **draw)
+
+
+# For users, as all that lamina has.
+globals().update({_name: checked(globals()[_name]) for _name in __all__})
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing("lamina.random", name)

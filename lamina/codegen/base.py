@@ -2,28 +2,25 @@
 
 A value is printed in the outermost loop that binds every axis it depends on, so invariants leave
 loops by themselves. An unrolled axis has no loop: values that depend on it are printed once for
-each of its points. A reduction opens its loops where its value is first needed; reductions over
-the same axes that are ready at that place share them.
+each of its points. Reductions are in `reductions.py`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby, product
+from itertools import product
 from typing import Any, NamedTuple, Protocol
 
-from lamina.dtypes import DType, bool_
-from lamina.ir.kernel import Store, bound_axes, free_axes, points
-from lamina.ir.monoids import Monoid
-from lamina.ir.node import Node, const, toposort
+from lamina.dtypes import DType
+from lamina.ir.kernel import Store, free_axes, points
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
-from lamina.kernel.schedule import LOCAL, TILES, Axes, Nest, operands_of
+from lamina.kernel.schedule import LOCAL, TILES, Nest
 from lamina.kernel.tiles import is_minor
 from lamina.simplify import index as ix
 
 LONGEST_COPY = 16  # neighbours that are copied without a loop
-MANY_SUMS = 16  # that hide the latency of an addition without more accumulators
 
 Point = dict[Node, int]
 Key = tuple[Node, tuple[tuple[Node, int, int], ...]]  # axis, index, lanes
@@ -40,12 +37,13 @@ class Value(NamedTuple):
 
 class Run(NamedTuple):
     """How one axis runs: "loop" or "vector" over `extent` iterations or lanes from `start` on,
-    "unroll" over `extent`, "fixed" at `extent`, a number or text; and the condition, if any."""
+    "unroll" over `extent`, "fixed" at `extent`, a number or text; and the condition, if any. A
+    loop over a block starts and stops at a text."""
 
     how: str
     extent: int | str
     condition: str = ""
-    start: int = 0
+    start: int | str = 0
 
 
 Values = tuple[Value, ...]
@@ -59,17 +57,6 @@ class Scope:
     lines: list[str] = field(default_factory=list)
     cache: dict[Key, Value] = field(default_factory=dict)
     begun: dict[tuple[int, ...], Values] = field(default_factory=dict)  # before a step of threads
-
-
-@dataclass
-class Accumulation:
-    """The running value of a reduction at one point of the open tile: until they are joined, one
-    for each point of the reduction's own tile."""
-
-    fold: Node
-    point: Point
-    running: dict[tuple[int, ...], Values] = field(default_factory=dict)
-    total: Values = ()
 
 
 class Target(Protocol):
@@ -87,8 +74,9 @@ class Target(Protocol):
     def store(self, store: Store, value: Value, point: Point) -> None: ...
 
 
-class NestPrinter(Target):
-    """Prints one nest in what a subclass spells."""
+class ValuePrinter(Target):
+    """Prints loops and the values in them, in what a subclass spells; another one prints what runs
+    over loops of its own."""
 
     index = "i64"  # the type of an index
     together = 1 << 16  # points of a tile that are computed before they are stored
@@ -105,7 +93,6 @@ class NestPrinter(Target):
         self.staged = {fill.value: fill for fill in nest.fills}
         self.filled = frozenset[Node]()  # what can be read from scratch memory in the open loops
         self.stored: set[Node] = set()  # after reductions, and was computed for the open rows
-        self.waiting: list[Store] = []  # those not yet printed for the open rows
         self.read = {one.arg.parameter for one in nest.kernel.of(Op.LOAD)}
         rows = nest.kernel.row_axes  # those whose index is given where the nest runs
         self.given = {axis for axis in rows if nest.bound(axis) not in LOCAL}
@@ -124,6 +111,13 @@ class NestPrinter(Target):
         self.line(f"{'' if mutable else 'const '}{self.type(value)} {name} = {value.text};")
         return value._replace(text=name)
 
+    def declared_at(self, depth: int, value: Value) -> Value:
+        """Declare a variable that begins at `value` in the open scope of number `depth`."""
+        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
+        variable = self.declare(value, mutable=True)
+        self.scopes = inner
+        return variable
+
     @contextmanager
     def opened(self, segment: Segment, order: Sequence[Node] = ()) -> Iterator[None]:
         """Open the loops of `segment` in the nest's order, then its tile; what is staged in the
@@ -136,10 +130,13 @@ class NestPrinter(Target):
             how, extent, condition, start = segment[axis]
             if condition and axis not in self.given:
                 self.guard = f"if ({condition}) "
-            self.starts[axis] = start
+            if isinstance(start, int):
+                self.starts[axis] = start
             if how == "loop":
                 name = f"a{axis.arg.number}"
-                stop = start + extent if isinstance(extent, int) else extent
+                stop = extent
+                if isinstance(start, int) and isinstance(extent, int):
+                    stop = start + extent
                 headers.append(self.loop(axis, name, start, stop))
                 self.scopes.append(Scope())
                 extent = name
@@ -220,9 +217,13 @@ class NestPrinter(Target):
         for values in product(*(range(at, at + self.unrolled[one]) for one, at in tile.items())):
             yield dict(zip(tile, values, strict=True))
 
-    def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
+    def loop(self, axis: Node, name: str, start: int | str, stop: int | str) -> str:
         """The head of the loop over `axis`, whose index is `name`."""
         return f"for ({self.index} {name} = {start}; {name} < {stop}; {name}++) {{"
+
+    def stride(self, axis: Node) -> int:
+        """How far an iteration of the loop over `axis` is from the next one of the same thread."""
+        return 1
 
     # Values.
 
@@ -255,9 +256,9 @@ class NestPrinter(Target):
             if fill and node in self.filled:
                 node = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype))
             if node.op is Op.FOLD:
-                self._fold(node)
+                self.fold(node)
             elif node.op is Op.PREFIX:
-                self._prefix(node, point)
+                self.prefix(node, point)
             elif node.op in (Op.AXIS, Op.AFFINE):
                 cache[key] = self._index_value(node, point)
             else:
@@ -304,168 +305,25 @@ class NestPrinter(Target):
                 total = self.declare(vector._replace(text=f"({vector.text} + {total.text})"))
         return total
 
-    # Reductions.
-
-    def _fold(self, node: Node) -> None:
-        """Print the loops of `node` and of every reduction that can share them: those over its
-        axes that are missing here, and whose own operands are there."""
-        axes, depth = bound_axes(node), len(self.scopes) - 1
-        self._folds_of(node.src)
-        mates = (
-            one for one in self._missing(self.nest.kernel.nodes)
-            if bound_axes(one) == axes and self.home(one) == depth
-            and not self._missing(toposort(one.src))
-        )  # fmt: skip
-        whole = dict.fromkeys(_component(mate, 0) for mate in mates)
-        rows = self.nest.kernel.row_axes
-        riders = [
-            store for store in self.waiting if all(self.depth_of[row] <= depth for row in rows)
-            and store.axes == (*rows, *axes) and store.parameter not in self.read
-            and not self._missing(toposort([store.value]))
-        ]  # fmt: skip
-        sums = [Accumulation(one, at) for one in whole for at in self.points(free_axes(one))]
-        self._pass(axes, sums, riders)
-        for one in sums:  # the identity where the reduction was empty
-            self._keep(one.fold, one.point, one.total or self.start(one.fold, 1, depth))
-
-    def _pass(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
-        """Print loops over `axes` that add to `sums` and do `stores`, which wait no longer."""
-        self.waiting = [one for one in self.waiting if one not in stores]
-        for _, segments in groupby(sorted(self.segments_of(axes), key=_lanes), key=_lanes):
-            for segment in segments:
-                with self.opened(segment):
-                    for inner in self.points(axes):
-                        for one in sums:
-                            self._step(one, inner, len(sums) < MANY_SUMS)
-                    self.stores(stores)
-            self._join([one for one in sums if one.running])
-        # What was stored in all of the loops over its axes is in scratch memory.
-        inside = self.depth_of.keys() - set(self.nest.kernel.row_axes)
-        self.filled |= {one for one in self.stored if inside.isdisjoint(free_axes(one))}
-
-    def _folds_of(self, nodes: Iterable[Node]) -> None:
-        """Print the missing reductions beneath `nodes` that the open scopes can hold."""
-        for fold in self._missing(toposort(nodes)):
-            self.value(fold, next(self.points(free_axes(fold))))
-
-    def _missing(self, nodes: Iterable[Node]) -> list[Node]:
-        """The reductions among `nodes` that the open scopes could hold, and do not. Those of all
-        points of a tile are there at once."""
-        bound = {axis for axis, depth in self.depth_of.items() if depth < len(self.scopes)}
-        folds = (node for node in nodes if node.op is Op.FOLD and free_axes(node) <= bound)
-        return [fold for fold in folds
-                if self.key(fold, next(self.points(free_axes(fold))))
-                not in self.scopes[self.home(fold)].cache]  # fmt: skip
-
-    def _step(self, one: Accumulation, inner: Point, apart: bool) -> None:
-        """Add what one point of the reduction's own tile contributes to an accumulator: one of
-        this point alone, if `apart`, or one of all."""
-        key = tuple(inner.values()) if apart else ()
-        operands = tuple(self.result(part, one.point | inner) for part in operands_of(one.fold))
-        total = () if self.vectors.keys() & set(bound_axes(one.fold)) else one.total
-        if not total and key not in one.running:
-            # A part that is the same in every lane still counts once for each.
-            lanes = max(map(self.lanes_of, one.fold.src))
-            one.running[key] = self.start(one.fold, lanes, self.home(one.fold))
-        self.update(one.fold.arg.monoid, total or one.running[key], operands)
-
-    def _join(self, sums: Iterable[Accumulation]) -> None:
-        """Combine the accumulators of each sum to one, and the lanes of the reduction's own vector
-        axis."""
-        for fold, group in groupby(sums, key=lambda one: one.fold):
-            monoid, ready = fold.arg.monoid, list(group)
-            totals = [self._tree(monoid, list(one.running.values())) for one in ready]
-            if totals[0][0].lanes > max(map(self.lanes_of, operands_of(fold))):
-                totals = self._across(monoid, totals)
-            for one, total in zip(ready, totals, strict=True):
-                total = self._tree(monoid, [one.total, total]) if one.total else total
-                one.total = tuple(self.declare(value, mutable=True) for value in total)
-                one.running = {}
-
-    def _across(self, monoid: Monoid, values: list[Values]) -> list[Values]:
-        """Combine the lanes of each of `values`, as many at once as lanes go: halves of two make
-        one vector, where they alternate, until each has one lane of the last vector."""
-        count = min(values[0][0].lanes, 1 << len(values).bit_length() >> 1)
-        rest, values = values[count:], values[:count]
-        while (number := len(values)) > 1 or values[0][0].lanes > count:
-            pairs = [zip(*values[at : at + 2], strict=True) for at in range(0, number, 2)]
-            values = [
-                self._tree(monoid, [
-                    tuple(self.declare(self.half(one, side, count // number)) for one in parts)
-                    for side in (0, 1)
-                ])
-                for parts in map(list, pairs)
-            ]  # fmt: skip
-        (last,) = values
-        lanes = [tuple(self.lane(one, i) for one in last) for i in range(count)]
-        return lanes + (self._across(monoid, rest) if rest else [])
-
-    def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
-        while len(values) > 1:
-            odd = values[len(values) // 2 * 2 :]
-            values = [
-                tuple(map(self.declare, self.combined(monoid, a, b)))
-                for a, b in zip(values[::2], values[1::2], strict=False)
-            ] + odd
-        return values[0]
-
-    def _prefix(self, node: Node, point: Point) -> None:
-        """A running value, declared outside the loops of its axes and updated inside."""
-        operands = tuple(self.value(one, point) for one in operands_of(node))
-        outside = min(self.depth_of[axis] for axis in bound_axes(node)) - 1
-        running = self.start(node, max(one.lanes for one in operands), outside)
-        self.update(node.arg.monoid, running, operands)
-        self._keep(node, point, tuple(map(self.declare, running)))
-
-    def _keep(self, node: Node, point: Point, values: Values) -> None:
-        """Remember every component of a reduction."""
-        for part, value in enumerate(values):
-            self.scopes[-1].cache[self.key(_component(node, part), point)] = value
-
-    def start(self, node: Node, lanes: int, depth: int) -> Values:
-        """Declare accumulators of a reduction that hold the identity, in an open scope."""
-        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
-        dtypes = tuple(part.dtype for part in operands_of(node))
-        started = []
-        for identity, dtype in zip(node.arg.monoid.identity(dtypes), dtypes, strict=True):
-            wide = Value("", dtype, lanes, 8 if dtype is bool_ and lanes > 1 else 0)
-            text = self.widened(self.literal(const(identity, dtype)), wide)
-            started.append(self.declare(wide._replace(text=text), mutable=True))
-        self.scopes = inner
-        return tuple(started)
-
-    def update(self, monoid: Monoid, running: Values, operands: Values) -> None:
-        """``running = combine(running, operands)``."""
-        for target, value in zip(running, self.combined(monoid, running, operands), strict=True):
-            self.line(f"{self.guard}{target.text} = {self.widened(value, target)};")
-
-    def combined(self, monoid: Monoid, left: Values, right: Values) -> Values:
-        """The monoid's combine of two tuples of values."""
-        first, second, results = monoid.formula(tuple(one.dtype for one in left))
-        if monoid.op is not None:  # one expression, so that the compiler sees a multiply-add
-            return (self.operation(results[0], [*left, *right]),)
-        known = dict(zip(first + second, left + right, strict=True))
+    def formula(self, results: Sequence[Node], known: dict[Node, Value]) -> Values:
+        """The values of formulas over HOLEs, which are `known`."""
         for node in toposort(results):
             if node not in known:
                 operands = [known[operand] for operand in node.src]
                 known[node] = self.declare(self.operation(node, operands))
         return tuple(known[result] for result in results)
 
-    # Stores.
+    # What a subclass prints.
 
-    def rows(self, segment: Segment) -> None:
-        """Everything the kernel does for the rows of one segment."""
-        kernel = self.nest.kernel
-        self.filled, self.stored, self.waiting = frozenset(), set(), list(kernel.stores)
-        with self.opened(segment):
-            while self.waiting:
-                axes = self.waiting[0].axes
-                batch = [one for one in self.waiting if one.axes == axes]
-                # Columns may share the axes of reductions, which come before what is overwritten.
-                again = any(one.parameter in self.read for one in batch)
-                self._folds_of(kernel.nodes if again else [one.value for one in batch])
-                stores = [one for one in batch if one in self.waiting]
-                self._pass(axes[kernel.rows :], (), stores)
+    def fold(self, node: Node) -> None:
+        """Print the loops of a reduction."""
+        raise NotImplementedError
+
+    def prefix(self, node: Node, point: Point) -> None:
+        """Print the next step of a running value."""
+        raise NotImplementedError
+
+    # Stores.
 
     def stores(self, stores: Sequence[Store]) -> None:
         """At the points of the open tile, some at once, every value first, then every store."""
@@ -497,17 +355,8 @@ def digit_of(node: Node) -> Node | None:
     return None
 
 
-def _lanes(segment: Segment) -> int:
-    """Minus the lanes of a segment: the widest vectors of a reduction come first."""
-    return -max((int(run.extent) for run in segment.values() if run.how == "vector"), default=1)
-
-
 def _vectors(axis: Node, count: int) -> list[Segment]:
     """An axis of vectors, or what is left of it: one for each power of two in its length."""
     bits = (bit for bit in reversed(range(1, count.bit_length())) if count >> bit & 1)
     wide = [{axis: Run("vector", 1 << bit, start=count & (-2 << bit))} for bit in bits]
     return [*wide, {axis: Run("fixed", count - 1)}] if count % 2 else wide
-
-
-def _component(fold: Node, part: int) -> Node:
-    return Node(fold.op, fold.src, fold.arg._replace(part=part))

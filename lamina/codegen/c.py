@@ -14,8 +14,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lamina.codegen.base import NestPrinter, Point, Scope, Value, digit_of
+from lamina.codegen.base import Point, Scope, Value, digit_of
 from lamina.codegen.legalize import carrier
+from lamina.codegen.reductions import NestPrinter
 from lamina.dtypes import SHORT, DType, bool_, float32, int32, int64
 from lamina.fuse.program import Program
 from lamina.ir.build import cast
@@ -24,6 +25,7 @@ from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Group, Op
 from lamina.kernel.schedule import UNCACHED, Nest, Plan
+from lamina.runtime.source import Source
 from lamina.simplify import index as ix
 
 # Beside this file, in order.
@@ -352,10 +354,7 @@ def prelude(name: str, lanes: int = 0) -> str:
     return re.sub(r"\bN\b|(?<=x)N", str(lanes), text) if lanes else text
 
 
-KERNELS = "/* The kernels. */\n"
-
-
-def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
+def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> Source:
     """The translation unit of a program, of which each kernel has a plan."""
     needed = {(text, 0) for text in TEXTS[:2]}
     functions: dict[str, str] = {}  # text -> name
@@ -392,6 +391,6 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> str:
         body.append(f"    LAUNCH({number}, {call}, {arguments})")
     needed |= {("vectors.c", lanes) for _, lanes in needed if lanes}
     texts = sorted(needed, key=lambda one: (TEXTS.index(one[0]), one[1]))
-    preludes = [*(prelude(*one) for one in texts), KERNELS]
-    named = [text.replace("{name}", name) for text, name in functions.items()]
-    return "\n".join([*preludes, *named, "RUN {", *body, "}\n"])
+    helpers = "\n".join(prelude(*helper) for helper in texts)
+    kernels = {name: text.replace("{name}", name) for text, name in functions.items()}
+    return Source(helpers, kernels, "\n".join(["RUN {", *body, "}\n"]))

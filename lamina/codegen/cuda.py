@@ -77,9 +77,9 @@ class CudaPrinter(GpuPrinter):
         inner = super().index_text(ix.affine({one: rest[one] // common for one in rest}, 0), point)
         return f"{common} * ({inner}) + {offset}"
 
-    def _fold(self, node: Node) -> None:
+    def fold(self, node: Node) -> None:
         if not self.nest.product or self.nested:
-            (self._nested if self.nested else super()._fold)(node)
+            (self._nested if self.nested else super().fold)(node)
             return
         atom, mine = PRODUCTS[self.nest.product], list(self.points(free_axes(node)))
         width, tiles = LINE // atom.dtype.itemsize, self.nest.tiles

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from lamina.codegen.base import Accumulation, Point, Run, Segment, Value
-from lamina.codegen.c import KERNELS, CPrinter, prelude
+from lamina.codegen.base import Point, Run, Segment, Value
+from lamina.codegen.blocks import Cut
+from lamina.codegen.c import CPrinter, prelude
+from lamina.codegen.reductions import Accumulation
 from lamina.dtypes import SHORT, float64
 from lamina.errors import DTypeError
 from lamina.fuse.program import Program
@@ -25,11 +27,13 @@ from lamina.ir.ops import Op
 from lamina.kernel.schedule import WARP, Nest, Plan, operands_of
 from lamina.runtime.buffer import Launch, Map
 from lamina.runtime.metal import TABLE
+from lamina.runtime.source import Source
 from lamina.simplify import index as ix
 
 BLOCK = 256  # threads, each with a row
 LONGEST_BLOCK = 1024  # threads that share a row; half of them share a long loop
 KEYS, RUN = 8, 4096  # of a thread in a block that sorts few, and of a block at most
+BEYOND = 1 << 20  # by which the index of a loop passes its end, at most: a block of 1024 iterations
 FEW = 8  # results that are computed before they are stored: registers are full
 
 
@@ -59,15 +63,18 @@ class GpuPrinter(CPrinter):
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         self.results: dict[Store, list[str]] = {}  # so far, of what is stored by whole rows
 
-    def loop(self, axis: Node, name: str, start: int, stop: int | str) -> str:
+    def loop(self, axis: Node, name: str, start: int | str, stop: int | str) -> str:
         if axis not in self.shared:
             store, lane = self.nest.kernel.stores[0], self.grid[-1:]
             asked = free_axes(store.condition) if store.monoid else frozenset()
             if axis in asked and asked.isdisjoint(lane) and points(lane) % WARP == 0:
                 return f"EACH_HIT({self.index}, {name}, {stop}) {{"  # all lanes of a warp alike
             return super().loop(axis, name, start, stop)
-        step, first = self.threads // self.width, f"{start} + own"
+        step, first = self.stride(axis), f"{start} + own"
         return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
+
+    def stride(self, axis: Node) -> int:
+        return self.threads // self.width if axis in self.shared else 1
 
     def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
         """In place of a loop of one step its index, which threads beyond the end have of the last
@@ -102,12 +109,17 @@ class GpuPrinter(CPrinter):
                 self.update(one.fold.arg.monoid, one.total, tuple(map(self.declare, others)))
             self.line("}")
 
-    def _prefix(self, node: Node, point: Point) -> None:
+    def _scan_cut_of(self, segment: Segment, scans: Sequence[Node]) -> Cut | None:
+        """None where threads share a row: each adds up its neighbours, and few steps follow."""
+        cut = super()._scan_cut_of(segment, scans)
+        return None if cut and not segment.keys().isdisjoint(self.shared) else cut
+
+    def prefix(self, node: Node, point: Point) -> None:
         """A thread runs along its neighbours, from where the threads before it end, which they tell
         each other; the first one goes on from the step before."""
         along, rows, monoid = bound_axes(node), self.nest.kernel.row_axes, node.arg.monoid
         if set(self.shared).isdisjoint(along):
-            super()._prefix(node, point)
+            super().prefix(node, point)
             return
         near = [point | one for one in self.points(along[along.index(self.shared[0]) + 1 :])]
         parts = [tuple(self.value(one, at) for one in operands_of(node)) for at in near]
@@ -184,7 +196,7 @@ def _is_short(node: Node) -> bool:
     """Do 32 bits hold each sum that `node`, if it is an index, is computed by?"""
     terms, constant = ix.terms_of(node) if node.op in (Op.AXIS, Op.AFFINE) else ({}, 0)
     sizes = (abs(by) * max(map(abs, bounds(term))) for term, by in terms.items() if not term.src)
-    return abs(constant) + sum(sizes) < 1 << 31
+    return abs(constant) + sum(sizes) < (1 << 31) - BEYOND
 
 
 def _power(threads: int, most: int) -> int:
@@ -194,9 +206,9 @@ def _power(threads: int, most: int) -> int:
 
 def print_program(
     printer: type[GpuPrinter], program: Program, plans: Mapping[AnyKernel, Plan]
-) -> tuple[str, tuple[Launch, ...]]:
+) -> tuple[Source, tuple[Launch, ...]]:
     """The translation unit of a program in the dialect of a printer, and its launches."""
-    functions, shapes = list[str](), dict[AnyKernel, Launch]()
+    functions, shapes = dict[str, str](), dict[AnyKernel, Launch]()
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
             threads = _power(-(-nest.length // KEYS), RUN // (2 * KEYS))
@@ -208,8 +220,8 @@ def print_program(
             text = f"{what}({name}, {SHORT[nest.parameters[0].dtype]}, {sizes})"
         else:
             text, shapes[kernel] = printer(nest, name).print_kernel()
-        functions.append(text)
+        functions[name] = text
     launches = (shapes[one.kernel]._replace(arguments=tuple(map(program.place, one.slots)))
                 for one in program.launches)  # fmt: skip
-    preludes = map(prelude, (*printer.preludes, "arithmetic.c", "gpu.c"))
-    return "\n".join([*preludes, KERNELS, *functions]), tuple(launches)
+    helpers = "\n".join(map(prelude, (*printer.preludes, "arithmetic.c", "gpu.c")))
+    return Source(helpers, functions), tuple(launches)

@@ -36,9 +36,9 @@ def run_checked(planned: Planned, table: Sequence[Buffer], options: Options) -> 
     program, target, seconds = planned.program, backend(options), []
     for chain in program.chains:
         plans = {one.kernel: planned.plans[one.kernel] for one in chain}
-        text, launches = target.print(replace(program, chains=(chain,)), plans)
+        source, launches = target.print(replace(program, chains=(chain,)), plans)
         before = _arrays(program, chain, table)
-        seconds += target.load(text, launches, options).run(table, 1)
+        seconds += target.load(source, launches, options).run(table, 1)
         if wrong := difference(chain, before, _arrays(program, chain, table)):
             names = "+".join(plan.name for plan in plans.values())
             moves = "\n".join(map(str, plans.values()))

@@ -84,22 +84,9 @@ def _watch_pass(done: tuple[Pass, float, Any, Any, Options]) -> None:
         return
     print(f"-- {step.name}{' (unchanged)' if after == before else ''}", file=sys.stderr)
     if after != before and (step.writes != "source" or options.debug >= 4):
-        print(_text(after), file=sys.stderr)
+        from lamina.pipeline import text_of
 
-
-def _text(value: Any) -> str:
-    """What a pass returned, to read."""
-    from lamina.explain import text
-    from lamina.fuse.program import Program
-
-    if isinstance(value, list):
-        return text.to_text(value)
-    if isinstance(value, Program):
-        return "\n".join(text.kernel_text(launch.kernel) for launch in value.launches)
-    return value.text or "\n".join(
-        f"{plan}\n{text.kernel_text(getattr(plan.nest, 'kernel', kernel))}"
-        for kernel, plan in value.plans.items()
-    )
+        print(text_of(after), file=sys.stderr)
 
 
 passes.watch, runs.watch = _watch_pass, _watch_run

@@ -87,7 +87,8 @@ class Lowering:
             return const(0, node.dtype)  # it stands in loops that never run, and may leave them
         if place := self.place_of(node, index):
             parameter, at = place
-            guarded = (at,) if condition is ix.TRUE else (at, condition)
+            safe = condition is ix.TRUE or not node.shape  # a scalar is always there
+            guarded = (at,) if safe else (at, condition)
             return Node(Op.LOAD, guarded, Load(parameter, node.dtype))
         if op in Group.ELEMENTWISE:
             operands = tuple(self.value(one, index, condition) for one in node.src)
@@ -104,7 +105,7 @@ class Lowering:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:
             data, places = node.src
-            at = cast(self.value(places, index, condition), int64)
+            at = ix.of_value(cast(self.value(places, index, condition), int64))
             moved = (*index[: node.arg], at, *index[node.arg + 1 :])
             return self._inside(data, moved, const(0, node.dtype), condition)
         return self._reduced(node, index)
@@ -115,6 +116,8 @@ class Lowering:
         if holds is ix.FALSE:
             return fill
         value = self.value(node, index, ix.both(condition, holds))
+        if fill is ix.FALSE:
+            return ix.both(holds, value)
         read = value.src[0] if value.op is Op.CAST else value
         guard = read.src[1] if read.op is Op.LOAD and len(read.src) > 1 else ix.TRUE
         if holds is ix.TRUE or (ix.both(guard, holds) is guard and fill is const(0, fill.dtype)):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lamina.dtypes import DType
 from lamina.fuse.chain import chained
 from lamina.fuse.group import KernelGroup, Memory, array_of, group_values, readers_of
+from lamina.fuse.narrow import Narrowing, narrowed, narrowing_of
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, bounds, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -131,8 +132,11 @@ class _Builder:
         home, storage = self.group_of[value], target.arg.storage
         readers = self.readers.get(storage, [])
         others = [one for one in readers if one is not home]
+        narrowing = self._narrowing(value, target)
+        steps = narrowing.indices if narrowing else {}
+        place = ix.replaced(home.stores[value].index, steps)
         alike = all(
-            node.dtype is target.dtype and ix.walk(index, node.shape) is home.stores[value].index
+            node.dtype is target.dtype and ix.replaced(ix.walk(index, node.shape), steps) is place
             for node in home.read_at
             for index in home.read_at[node]
             if node.op is Op.BUFFER and node.arg.storage == storage
@@ -143,6 +147,14 @@ class _Builder:
             return False
         home.src = (*home.src, *others)
         return True
+
+    def _narrowing(self, value: Node, target: Node) -> Narrowing | None:
+        """How the loops of the kernel of `value` become shorter if that alone overwrites `target`,
+        and may then read just the elements that it changes."""
+        home = self.group_of[value]
+        number, _ = home.parameters.get(array_of(target), (-1, target))
+        alone = home.members == [value] and not home.blocks
+        return narrowing_of([replace(home.stores[value], parameter=number)]) if alone else None
 
     def _launch(self, group: KernelGroup, target: Slot | None = None) -> None:
         """The kernel of a group, which stores the members that are used in their homes; or a chain
@@ -175,7 +187,7 @@ class _Builder:
                     self.found.append([Launch(sort, slots)])
             else:
                 kernel = Kernel(parameters, stores, len(group.row_axes), len(group.blocks))
-                self.found[-1].append(Launch(kernel, slots))
+                self.found[-1].append(Launch(narrowed(kernel), slots))
                 if group.inner and self.memory.nested and not self.memory.nested(kernel):
                     self.kept |= group.inner
 

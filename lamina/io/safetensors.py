@@ -1,19 +1,20 @@
 """Reading and writing tensors in the safetensors format.
 
 A file is eight bytes with the length of a header, the header as JSON, and the tensors' bytes.
+They are written one tensor after the other, so that memory holds one at a time.
 Files come from strangers: the format's own package checks that the tensors fill the file without
 gaps or overlaps, each with exactly the bytes its shape needs. Nothing in a file is ever executed.
 """
 
+import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lamina import dtypes
-from lamina.errors import DTypeError, FormatError
+from lamina.errors import ArgumentError, DTypeError, FormatError
+from lamina.io.files import replaced_file
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
-from lamina.runtime.cache import replacing
 from lamina.shape import prod
 from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor, as_tensor, check_device, checked
@@ -24,6 +25,8 @@ _DTYPES = {
     dtypes.SHORT[dtype].upper().removesuffix("FN"): dtype
     for dtype in dtypes.ALL if dtype is not dtypes.complex128
 }  # fmt: skip
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_ALIGNMENT = 8  # bytes: the header ends at a multiple, and the widest elements come first
 
 
 @checked
@@ -31,21 +34,50 @@ def save(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
-    """Write `tensors` to `path`; an error or a kill on the way leaves what was there before. Raises
-    DTypeError for a dtype that the format lacks."""
-    from safetensors.numpy import save_file
-
+    """Write `tensors` to `path`, and the texts `metadata` beside them. An error, a kill or a crash
+    of the machine leaves what was there before; the mode of a file that is replaced stays, and a
+    symbolic link is followed. Raises DTypeError for a dtype that the format lacks, ArgumentError
+    for names or metadata that are no texts, and OSError where the file cannot be written."""
     tensors = {name: as_tensor(one) for name, one in tensors.items()}
+    texts = dict(metadata or {})
+    for text in (*tensors, *texts, *texts.values()):
+        if not isinstance(text, str):
+            raise ArgumentError(f"save: {text!r} is no text; names and metadata are str")
     for name, tensor in tensors.items():
         if name == "__metadata__":
             raise FormatError(f"save: {name!r} is reserved by the format; rename the tensor")
-        if tensor.dtype not in _DTYPES.values():
+        if tensor.dtype not in _NAMES:
             raise DTypeError(f"save: {name}: safetensors has no {tensor.dtype.name}; cast it first")
-    memory.realize(*tensors.values())
-    with replacing(Path(path)) as file:
-        arrays = {name: memory.download(tensor) for name, tensor in tensors.items()}
-        save_file(arrays, file.name, dict(metadata) if metadata else None)
-        os.fsync(file.fileno())
+    ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
+    header = _header(ordered, texts)
+    memory.realize(*ordered.values())
+    with replaced_file(path) as file:
+        file.write(header)
+        for tensor in ordered.values():
+            _write_values(file, tensor)
+
+
+def _header(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """The first bytes of a file: all before the values."""
+    entries: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    start = 0  # of a tensor, from the end of the header
+    for name, tensor in tensors.items():
+        stop = start + tensor.nbytes
+        entries[name] = {
+            "dtype": _NAMES[tensor.dtype],
+            "shape": tensor.shape,
+            "data_offsets": (start, stop),
+        }
+        start = stop
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _write_values(file: BinaryIO, tensor: Tensor) -> None:
+    """The elements in row-major order."""
+    values = memory.download(tensor)
+    file.write(values.reshape(-1).view("uint8"))
 
 
 @checked

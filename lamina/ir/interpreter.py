@@ -11,7 +11,7 @@ import numpy as np
 from lamina import dtypes
 from lamina.dtypes import DType
 from lamina.errors import VerifyError
-from lamina.ir.monoids import Monoid
+from lamina.ir.monoids import ADD, Monoid
 from lamina.ir.node import Node, const, constant_of, full, toposort
 from lamina.ir.ops import Op, Reduce
 
@@ -44,11 +44,13 @@ def _dtypes(arrays: Arrays) -> tuple[DType, ...]:
 
 
 def reduce(arg: Reduce, operands: Arrays) -> Array:
-    """One part of a reduction over some axes, which vanish."""
+    """One part of a reduction over some axes, which vanish; sums of floats are float64, as NumPy
+    adds up rows of other axes than the last one in one chain."""
     if arg.monoid.op is None:
         return _prefixes(arg, operands)[-1]
-    ufunc, (start,) = NUMPY[arg.monoid.op], arg.monoid.identity(_dtypes(operands))
-    return ufunc.reduce(operands[0], arg.axes, operands[0].dtype, initial=start)
+    (dtype,), (start,) = _dtypes(operands), arg.monoid.identity(_dtypes(operands))
+    wide = dtypes.float64 if dtype.is_float and arg.monoid is ADD else dtype
+    return NUMPY[arg.monoid.op].reduce(operands[0], arg.axes, wide.numpy, initial=start)
 
 
 def scan(arg: Reduce, operands: Arrays) -> Array:

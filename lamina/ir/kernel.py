@@ -1,7 +1,7 @@
 """The kernel dialect: what one kernel stores, as scalars over named loop axes.
 
 Rows, the axes that every store begins with, are independent of each other: any of them may run in
-parallel. `tests/ir/kernel_verifier.py` lists the invariants.
+parallel. `lamina/ir/verify_kernel.py` lists the invariants.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -124,6 +124,10 @@ def bounds(index: Node) -> tuple[int, int]:
             low += min(ends)
             high += max(ends)
         return low, high
+    if index.op in (Op.MIN, Op.MAX):
+        lows, highs = zip(*map(bounds, index.src), strict=True)
+        nearer = min if index.op is Op.MIN else max
+        return nearer(lows), nearer(highs)
     divisor = divisor_of(index)
     if not divisor:
         return -(1 << 63), (1 << 63) - 1

@@ -1,4 +1,6 @@
-"""The verifier of loop nests: what no single move decides. Its invariants, in their order:
+"""The verifiers of loop nests.
+
+`verify_nest` checks what no single move decides:
 
 1. A parallel axis is a row axis and the outermost of its pieces; an axis of the grid is a row axis;
    thread axes that are rows are 2, 4, 8, ... up to 32 of them or, split off without a remainder,
@@ -11,16 +13,28 @@
    a PREFIX may be steps of threads, of which each has unrolled neighbours, without a remainder.
 4. No loop over a thread axis is inside another one: the columns of a store or a reduction have
    one at most, and a reduction that has one depends on rows alone.
+
+`check_nest` checks what every move keeps, whatever their order:
+
+1. The order holds every axis of the kernel once, and nothing else.
+2. No axis is in two splits. The pieces inside the outermost one, together a block, fill the
+   extent as the outermost counts it, and a store's index walks them as one.
+3. Wherever a piece is an axis of a store or a reduction, all of them stand there, in their order.
+4. What is staged is filled outside all loops that it is laid out along: in the body of the loop
+   that it is staged in, or, if reductions come before it, in that of the last one over rows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import pairwise
 
 from lamina.errors import FormatError
+from lamina.ir.invariants import names_of, require
 from lamina.ir.kernel import bound_axes, free_axes, points
-from lamina.ir.node import Node
+from lamina.ir.node import toposort
 from lamina.ir.ops import Op
 from lamina.kernel.gpu import LONGEST
 from lamina.kernel.schedule import WARP, Nest, axis_lists, dot_axes, serial_axes
+from lamina.simplify.index import terms_of
 
 Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
 
@@ -93,6 +107,45 @@ def _threads(nest: Nest) -> Checks:
             yield not beside, f"the reduction over {names_of(shared)} depends on {beside}, no rows"
 
 
-def names_of(axes: Iterable[Node]) -> str:
-    """Axes as schedules name them, to read."""
-    return ", ".join(sorted(f"a{axis.arg.number}" for axis in axes))
+def check_nest(nest: Nest) -> None:
+    """Raise VerifyError, naming the axis, if a move broke what all of them keep."""
+    for check in (_order, _splits, _places, _fills):
+        check(nest)
+
+
+def _order(nest: Nest) -> None:
+    order, axes = set(nest.order), {one for some in axis_lists(nest.kernel) for one in some}
+    require(len(order) == len(nest.order), "an axis is twice in the order")
+    require(axes <= order, f"{names_of(axes - order)} is not in the order")
+    require(order <= axes, f"{names_of(order - axes)} is in the order, and in no loop")
+
+
+def _splits(nest: Nest) -> None:
+    pieces = [axis for split in nest.splits for axis in split.axes]
+    once = len(set(pieces)) == len(pieces) and set(pieces) <= set(nest.order)
+    require(once, "a piece is in two splits, or in no loop")
+    walks = [terms_of(one.index)[0] for one in nest.kernel.stores]
+    for (head, *inner), extent in nest.splits:
+        blocks, block = head.arg.size, points(inner)
+        text = f"{names_of([head])} has {blocks} blocks of {block} for an extent of {extent}"
+        require(blocks == -(-extent // block), text)
+        for outer, inside in pairwise((head, *inner)):
+            size, both = inside.arg.size, names_of((outer, inside))
+            as_one = all(walk.get(outer, 0) == walk.get(inside, 0) * size for walk in walks)
+            require(as_one, f"a store's index does not walk {both} as one")
+
+
+def _places(nest: Nest) -> None:
+    for axes in axis_lists(nest.kernel):
+        for pieces, _ in nest.splits:
+            start = axes.index(pieces[0]) if pieces[0] in axes else 0
+            together = not set(pieces) & set(axes) or axes[start : start + len(pieces)] == pieces
+            require(together, f"the pieces of {names_of(pieces[:1])} do not stand together")
+
+
+def _fills(nest: Nest) -> None:
+    for fill in nest.fills:
+        reduced = any(one.op is Op.FOLD for one in toposort([fill.value]))
+        require(reduced is (fill.at is None), f"parameter {fill.parameter} is filled elsewhere")
+        outside = set(fill.axes).difference(nest.inside(fill.at or nest.row_loops[-1]))
+        require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")

@@ -7,7 +7,7 @@ from lamina import nn, random
 from lamina.datasets import Split
 from lamina.tensor.core import Tensor
 from lamina.tensor.neural import cross_entropy
-from lamina.tensor.spatial import max_pool2d
+from lamina.tensor.pooling import max_pool2d
 
 BATCH = 64
 PEAK_RATE = 8e-3

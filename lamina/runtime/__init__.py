@@ -1,6 +1,31 @@
 """Devices, memory, compilers and launches. This package knows bytes and source text, no IR."""
 
-from lamina.runtime import cuda, metal
-from lamina.runtime.buffer import KINDS
+from lamina.runtime.buffer import KINDS, Heap
 
-KINDS.update(cuda=(cuda.names, cuda.Device), metal=(metal.names, metal.Device))
+
+def _cuda_names() -> list[str]:
+    from lamina.runtime import cuda
+
+    return cuda.names()
+
+
+def _cuda_device(number: int) -> Heap:
+    from lamina.runtime import cuda
+
+    return cuda.Device(number)
+
+
+def _metal_names() -> list[str]:
+    from lamina.runtime import metal
+
+    return metal.names()
+
+
+def _metal_device(number: int) -> Heap:
+    from lamina.runtime import metal
+
+    return metal.Device(number)
+
+
+# The module of a kind loads when the kind is first asked for.
+KINDS.update(cuda=(_cuda_names, _cuda_device), metal=(_metal_names, _metal_device))

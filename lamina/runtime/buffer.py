@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lamina.errors import DeviceError, OutOfMemoryError, UnknownDeviceError
+from lamina.options import HOST_DEVICES as HOST_DEVICES
 from lamina.shape import Shape
 
 ALIGNMENT = 64  # one cache line, and one AVX-512 vector
-HOST_DEVICES = ("cpu", "interp")
 _STEPS = 8  # block sizes per power of two: at most 1/8 of a block is wasted
 _libc = ctypes.CDLL(None)
 _libc.free.argtypes, _libc.aligned_alloc.restype = [ctypes.c_void_p], ctypes.c_void_p

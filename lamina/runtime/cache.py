@@ -9,8 +9,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
-import tempfile
 import time
 import warnings
 import weakref
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lamina.errors import DeviceError
+from lamina.runtime.temporary import claim, remove
 
 _STALE_SECONDS = 3600  # a temporary file this old was left by a process that died
 _TEMPORARY = ".tmp-"
@@ -75,20 +74,21 @@ class DiskCache:
             stacklevel=3,
         )
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix="lamina-"))
+            self.folder, lock = claim()
         except OSError as full:
             raise DeviceError(f"no folder for temporary files: {full.strerror}") from full
-        clean = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        clean = weakref.finalize(self, remove, self.folder, lock)
         os.register_at_fork(after_in_child=clean.detach)  # the folder is not the child's
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A file that takes the place of `path` when the block ends, and vanishes if it fails: others
-    see the old file or the new one, never a part."""
+    see the old file or the new one, never a part. It has the bits of `mode` that the umask leaves.
+    """
     temporary = path.with_name(f"{_TEMPORARY}{os.urandom(8).hex()}")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
         os.replace(temporary, path)
     finally:

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from lamina.errors import CompilerNotFoundError
 from lamina.options import Options
 
-# Where a kernel begins in the source of a program for a GPU, and its name.
-KERNEL = re.compile(r"^(?=(?:KERNEL\(.*?\) |SORT\w*\()(\w+))", re.MULTILINE)
 REMEDY = "pip install ziglang (or install gcc or clang)"
 _CANDIDATES = ("clang", "gcc", "cc", "ziglang")
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -97,11 +95,12 @@ def _probe(name: str) -> Compiler | str:
     return Compiler(path, kind, version.strip(), answer.stdout)
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a compiler and keep what it says, in English whatever the user's language."""
+def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a compiler, with more environment `variables`, and keep what it says, in English whatever
+    the user's language."""
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-        errors="replace", env={**os.environ, "LC_ALL": "C"}, check=False,
+        errors="replace", env={**os.environ, "LC_ALL": "C", **variables}, check=False,
     )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ import ctypes
 import functools
 import os
 import subprocess
-import tempfile
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from lamina.options import Options, cache_folder
 from lamina.runtime import compiler as compilers
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import DiskCache, digest
+from lamina.runtime.temporary import private_folder
 
 _POOL = Path(__file__).with_name("pool.c")
 
@@ -75,12 +75,19 @@ def build(source: str, options: Options) -> ctypes.CDLL:
         raise CompileError(f"{compiler}: the library it built does not load: {error}") from None
 
 
+def library_of(source: str, options: Options) -> bytes:
+    """The library of `source`, which is neither kept nor loaded. Raises as `build` does."""
+    compiler = compilers.find(options)
+    name = digest(source, compiler.macros, *compiler.command("", ""))
+    return _compile(compiler, disk_cache(options).store(f"{name}.c", source.encode()))
+
+
 def _compile(compiler: compilers.Compiler, source_file: Path) -> bytes:
     """Run the compiler outside the cache, so that no half-written library is ever in it."""
     try:
-        with tempfile.TemporaryDirectory(prefix="lamina-") as folder:
-            output = Path(folder) / "program.so"
-            result = compilers.run(compiler.command(source_file, output))
+        with private_folder() as folder:
+            output = folder / "program.so"
+            result = compilers.run(compiler.command(source_file, output), TMPDIR=str(folder))
             if result.returncode:
                 end = subprocess.CalledProcessError(result.returncode, compiler.path)
                 reason = compilers.complaint(result.stderr) or str(end)

@@ -20,8 +20,9 @@ from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDe
 from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
 from lamina.runtime.cache import digest
-from lamina.runtime.compiler import KERNEL, complaint
+from lamina.runtime.compiler import complaint
 from lamina.runtime.cpu import disk_cache
+from lamina.runtime.source import KERNELS, Source
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 8  # kernels to name when one of them has failed
@@ -137,17 +138,19 @@ class CudaProgram:
     """The loaded kernels and the launches of a program. Raises CompileError when NVRTC refuses the
     source."""
 
-    def __init__(self, source: str, launches: Sequence[Launch], options: Options) -> None:
+    def __init__(self, source: Source, launches: Sequence[Launch], options: Options) -> None:
         device = heap_of(options.device)
         assert isinstance(device, Device)
         self.device = device
         self.launches = [one._replace(shared=min(one.shared, device.room)) for one in launches]
         device.enter()
         functions = {
-            name: device.call("cuModuleGetFunction", device.call("cuModuleLoadData", cubin), name)
+            name: device.call(
+                "cuModuleGetFunction", device.call("cuModuleLoadData", cubin), name.encode()
+            )
             for name, cubin in build(source, device.arch, options).items()
         }
-        self._functions = [functions[one.name.encode()] for one in launches]
+        self._functions = [functions[one.name] for one in launches]
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         for function, one in zip(self._functions, self.launches, strict=True):
             if one.shared:
@@ -236,21 +239,22 @@ def _tensor_map(device: Device, pointer: int, array: Map) -> Any:
     )  # fmt: skip
 
 
-def build(source: str, arch: str, options: Options) -> dict[bytes, bytes]:
+def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
     """A cubin of each kernel of `source`, by its name, from the disk cache when it is there. Others
     are compiled beside each other, on all cores: what comes before kernels takes little."""
     from cuda.bindings import nvrtc
 
     def cubin(kernel: str) -> bytes:
-        name = f"{digest(before, kernel)}.cubin"
+        name = f"{digest(compiled_with, kernel)}.cubin"
         path = cache.load(name) or cache.store(name, compile_source(head + kernel, arch))
         return path.read_bytes()
 
-    head, *rest = KERNEL.split(source)
-    before = digest(head, arch, str(nvrtc.nvrtcVersion()))
-    cache, names = disk_cache(options), map(str.encode, rest[::2])
+    head = f"{source.prelude}\n{KERNELS}\n"
+    compiled_with = digest(head, arch, str(nvrtc.nvrtcVersion()))
+    cache = disk_cache(options)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return dict(zip(names, threads.map(cubin, rest[1::2]), strict=True))
+        cubins = threads.map(cubin, source.kernels.values())
+        return dict(zip(source.kernels, cubins, strict=True))
 
 
 def compile_source(source: str, arch: str) -> bytes:

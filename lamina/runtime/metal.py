@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from lamina.errors import CompileError, DeviceError, UnknownDeviceError
+from lamina.errors import CompileError, CompilerNotFoundError, DeviceError, UnknownDeviceError
 from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
-from lamina.runtime.compiler import KERNEL, complaint
+from lamina.runtime.compiler import complaint
+from lamina.runtime.source import Source
 
 TABLE = 30  # the last buffer that a kernel can have, with the addresses of the arrays from there on
 _IN_FLIGHT = 32  # command buffers that nobody has waited for; a queue holds 64
@@ -84,11 +85,11 @@ class Device(Heap):
                 what = f"metal: {error.localizedDescription()}; it ran {', '.join(kernels)}"
                 raise DeviceError(what)
 
-    def library(self, source: str) -> Any:
+    def library(self, source: Source) -> Any:
         options = self.metal.MTLCompileOptions.alloc().init()
         options.setFastMathEnabled_(False)  # which would take NaN and infinities away
         options.setLanguageVersion_(self.metal.MTLLanguageVersion3_1)
-        library, error = self.gpu.newLibraryWithSource_options_error_(source, options, None)
+        library, error = self.gpu.newLibraryWithSource_options_error_(source.text, options, None)
         if library is None:
             log = str(error.localizedDescription())
             raise CompileError(f"metal: {_kernel_at(log, source)}: {complaint(log)}")
@@ -106,19 +107,23 @@ class Device(Heap):
         return pipeline
 
 
-def _kernel_at(log: str, source: str) -> str:
+def _kernel_at(log: str, source: Source) -> str:
     """The kernel that the first complaint of a compiler is about."""
     line = re.search(r":(\d+):\d+: error: ", log)
-    above = source.splitlines()[: int(line[1])] if line else []
-    kernels = KERNEL.findall("\n".join(above))
-    return f"kernel {kernels[-1]}" if kernels else "the prelude"
+    kernel = source.kernel_at(int(line[1])) if line else ""
+    return f"kernel {kernel}" if kernel else "the prelude"
+
+
+def no_compiler(source: Source, arch: str, options: Options) -> dict[str, bytes]:
+    """Refuse to compile without a GPU: Apple's compiler is reached through the GPU's driver."""
+    raise CompilerNotFoundError("metal: the compiler is part of the driver; run on a Mac")
 
 
 class MetalProgram:
     """The pipelines and the launches of a program. Raises CompileError, with the line and the
     kernel, when Metal refuses its source."""
 
-    def __init__(self, source: str, launches: Sequence[Launch], options: Options) -> None:
+    def __init__(self, source: Source, launches: Sequence[Launch], options: Options) -> None:
         device = heap_of(options.device)
         assert isinstance(device, Device)
         self.device, self.launches = device, launches

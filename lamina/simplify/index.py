@@ -69,6 +69,22 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
     return affine({term: one * factor for term, one in terms.items()}, constant * factor + offset)
 
 
+def of_value(value: Node) -> Node:
+    """A scalar int64 `value` as an index: sums, and products with constants, are in normal form
+    where the bounds of operands say that they do not wrap around."""
+    done: dict[Node, Node] = {}
+    for node in toposort([value], lambda one: one.op in (Op.ADD, Op.MUL)):
+        src = [done.get(one, one) for one in node.src]
+        index = node
+        if node.op is Op.ADD:
+            index = add(*src)
+        elif src[1].op is Op.CONST:
+            index = scale(src[0], src[1].arg.value)
+        low, high = bounds(index)
+        done[node] = index if low >= -(1 << 63) and high < 1 << 63 else node
+    return done.get(value, value)
+
+
 def walk(index: Sequence[Node], shape: Shape | None = None) -> Node:
     """The place of `index` in row-major memory of `shape`, or what loops count together."""
     sizes = [axis.arg.size for axis in index] if shape is None else shape
@@ -102,25 +118,26 @@ def inside(index: Node, size: int) -> Node:
 
 def extents(condition: Node = TRUE) -> dict[Node, int] | None:
     """The size that each index of `condition` is `inside` of; None if it says anything else."""
-    found, parts = dict[Node, int](), dict.fromkeys(_conjuncts(condition))  # in order
+    found, parts = dict[Node, int](), dict.fromkeys(conjuncts(condition))  # in order
     for low, high in (one.src for one in parts if one.op is Op.LT and one.src[0].dtype is int64):
         index, size = (low, high.arg.value) if high.op is Op.CONST else (high, bounds(high)[1] + 1)
         found[index] = min(size, found.get(index, size))
-    return found if {*parts} == {*_conjuncts(both(*map(inside, found, found.values())))} else None
+    return found if {*parts} == {*conjuncts(both(*map(inside, found, found.values())))} else None
 
 
 def both(*conditions: Node) -> Node:
     """The conjunction, each part of it once: just the first condition if it has all the parts."""
-    parts = dict.fromkeys(part for condition in conditions for part in _conjuncts(condition))
+    parts = dict.fromkeys(part for condition in conditions for part in conjuncts(condition))
     if FALSE in parts:
         return FALSE
     return reduce(lambda left, right: Node(Op.AND, (left, right)), parts) if parts else TRUE
 
 
-def _conjuncts(condition: Node) -> Iterator[Node]:
+def conjuncts(condition: Node) -> Iterator[Node]:
+    """The parts of a conjunction."""
     if condition.op is Op.AND:
         for operand in condition.src:
-            yield from _conjuncts(operand)
+            yield from conjuncts(operand)
     elif condition is not TRUE:
         yield condition
 

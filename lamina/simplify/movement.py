@@ -6,7 +6,7 @@ from math import gcd
 from lamina.dtypes import float32, int64
 from lamina.ir import build
 from lamina.ir.monoids import ADD, COMPLEX_MUL
-from lamina.ir.node import Node, behind
+from lamina.ir.node import Node, behind, toposort
 from lamina.ir.ops import Group, Op, Reduce
 from lamina.rewrite import on
 from lamina.shape import prod
@@ -16,6 +16,10 @@ LONGEST, MOST = 1 << 20, 512  # elements of one result from which on there may b
 COLUMNS, LARGE = 1 << 13, 1 << 22  # columns that keep a GPU busy; elements worth parts there
 FEW, LONGEST_PART = 4, 1 << 10  # rows that running values count as at least; elements of a part
 DEEP, HELD = 1 << 13, 1 << 10  # products of a sum over several axes, and the fewest of a part
+# Rows of a part of a column sum, and products of a part of a sum of products, if there are at least
+# four parts: of 2**9 rows, 8 at a time, a CPU adds up 2**6 blocks in memory.
+COLUMN_PART, PRODUCT_PART = 1 << 9, 1 << 16
+WIDE, UNEVEN = 512, 8  # the least columns that memory adds up; times as many parts as needed
 
 
 @on(Op.RESHAPE)
@@ -109,13 +113,63 @@ def columns_in_parts(node: Node) -> Node | None:
     if prod(shape) < max(few * COLUMNS, LARGE):
         return None
     rows = max(one for one, size in enumerate(shape) if size > 1) in axes
-    factors = node.src[0].src if node.src[0].op is Op.MUL else ()
-    read = [prod(behind(one, Group.MOVEMENT | {Op.CAST}).shape) for one in factors]
-    reused = read and max(read) < prod(shape)
     size, most = shape[axes[0]], MOST if rows else 1 << (COLUMNS // few).bit_length()
     parts = even if (even := gcd(size, most)) >= 4 else most
-    fits = 4 <= parts <= size and not (reused or (rows and few >= PARTS))
+    fits = 4 <= parts <= size and not (_is_reused(node) or (rows and few >= PARTS))
     return _in_parts(node, parts) if fits else None
+
+
+@on(Op.REDUCE)
+def long_columns_in_parts(node: Node) -> Node | None:
+    """Long wide columns are added up in parts on a CPU: its kernels read a few whole rows at a time
+    and add these in memory, a chain whose rounding errors grow with its length."""
+    shape = node.src[0].shape
+    columns = prod(shape[node.arg.axes[-1] + 1 :])
+    if columns < WIDE or prod(shape) < LARGE or _is_reused(node):
+        return None
+    return _in_parts_of(node, COLUMN_PART)
+
+
+@on(Op.REDUCE)
+def long_products_in_parts(node: Node) -> Node | None:
+    """Very long sums of products that share factors are taken in parts on a GPU: registers of its
+    tiles add up every step, a chain whose rounding errors grow with its length."""
+    return _in_parts_of(node, PRODUCT_PART) if _is_reused(node) else None
+
+
+def _in_parts_of(node: Node, size: int) -> Node | None:
+    """A float32 sum in equal parts of up to `size` elements, if there are at least four. What other
+    reductions are beneath stays whole, as kernels may never hold more than a block of it."""
+    if node.arg.monoid is not ADD or node.dtype is not float32:
+        return None
+    node = _over_one_axis(node)
+    axes, shape = node.arg.axes, node.src[0].shape
+    least = prod([shape[axis] for axis in axes]) // size
+    if least < 4 or any(one.op in Group.REDUCTION for one in toposort(node.src)):
+        return None
+    extent = shape[axes[0]]
+    even = (parts for parts in range(least, UNEVEN * least) if extent % parts == 0)
+    parts = next(even, extent)
+    return _in_parts(node, parts) if parts < extent else None
+
+
+def _over_one_axis(node: Node) -> Node:
+    """A reduction over neighbouring axes as one over a single axis: of (4, 4096, 1024) over the
+    axes 0 and 1 as of (16384, 1024) over axis 0."""
+    axes, shape = node.arg.axes, node.src[0].shape
+    first, last = axes[0], axes[-1]
+    if len(axes) == 1 or last - first != len(axes) - 1:
+        return node
+    merged = (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
+    return build.reduce(node.arg.monoid, (first,), build.reshape(node.src[0], merged))
+
+
+def _is_reused(node: Node) -> bool:
+    """Is it a reduction of products, each factor of which is smaller than the products are many?"""
+    src = node.src[0]
+    factors = src.src if src.op is Op.MUL else ()
+    read = [prod(behind(one, Group.MOVEMENT | {Op.CAST}).shape) for one in factors]
+    return bool(read) and max(read) < prod(src.shape)
 
 
 def _in_parts(node: Node, parts: int) -> Node:

@@ -6,27 +6,50 @@ functions, attached here; a function whose first argument is not one tensor stay
 
 from __future__ import annotations  # noqa: I001 (the modules are a grid)
 
+import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
+from lamina.errors import DTypeError
 from lamina.tensor import (
-    creation, differentiate, elementwise, indexing, inspection, linalg, movement, reduction,
+    arithmetic, creation, differentiate, elementwise, indexing, inspection, linalg, movement,
+    padding, products, rearrange, reduction, scatter, sets, special, statistics,
 )  # fmt: skip
 from lamina.tensor.core import Tensor, checked, is_scalar
 
 Binary = Callable[[Any, Any], Any]
 
+
+class _Package(ModuleType):
+    """This package, whose name is a function's in PyTorch: a call of it says lamina's."""
+
+    def __call__(self, *args: Any, **options: Any) -> NoReturn:
+        raise DTypeError("lamina.tensor is a package, not a function; in its place: Tensor(data) "
+                         "or lm.asarray(data)")  # fmt: skip
+
+
+sys.modules[__name__].__class__ = _Package
+
 # Modules whose public functions become methods, and the functions that do not.
-MODULES: tuple[ModuleType, ...] = (elementwise, movement, indexing, reduction, linalg)
-FUNCTIONS_ONLY = frozenset({"broadcast_arrays", "concat", "einsum", "stack", "where"})
+MODULES: tuple[ModuleType, ...] = (
+    elementwise, movement, padding, indexing, scatter, reduction, sets, linalg, arithmetic,
+    special, statistics, products, rearrange,
+)  # fmt: skip
+FUNCTIONS_ONLY = frozenset({
+    "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_arrays", "broadcast_shapes",
+    "cartesian_prod", "column_stack", "complex", "concat", "dstack", "einsum", "hstack", "logspace",
+    "multi_dot", "polar", "polygamma", "stack", "tril_indices", "triu_indices", "vstack", "where",
+})  # fmt: skip
 
 
 def _operator(function: Binary, reflected: bool = False) -> Binary:
-    """`function`, leaving operands of unknown classes to their own operators."""
+    """`function`, leaving operands of unknown classes to their own operators. Lists and tuples
+    are arrays, as they are to NumPy: with the dtype that `asarray` gives them."""
 
     def operator(self: Tensor, other: Any) -> Any:
-        if not (isinstance(other, Tensor) or is_scalar(other) or hasattr(other, "__array__")):
+        known = isinstance(other, (Tensor, list, tuple)) or is_scalar(other)
+        if not known and not hasattr(other, "__array__"):
             return NotImplemented
         return function(other, self) if reflected else function(self, other)
 
@@ -47,8 +70,8 @@ _COMPARISON: dict[str, Binary] = {
 OPERATORS: dict[str, Any] = {
     **{f"__{name}__": _operator(checked(one)) for name, one in (_ARITHMETIC | _COMPARISON).items()},
     **{f"__r{name}__": _operator(checked(one), True) for name, one in _ARITHMETIC.items()},
-    "__neg__": elementwise.negative, "__pos__": elementwise.positive,
-    "__abs__": elementwise.abs, "__invert__": elementwise.bitwise_invert,
+    "__neg__": checked(elementwise.negative), "__pos__": checked(elementwise.positive),
+    "__abs__": checked(elementwise.abs), "__invert__": checked(elementwise.bitwise_invert),
     "__getitem__": checked(indexing.getitem), "__setitem__": checked(indexing.setitem),
     "_stack": staticmethod(movement.stack),
     "__array__": creation.to_numpy, "__array_namespace__": inspection.array_namespace,
@@ -64,4 +87,6 @@ METHODS: dict[str, Any] = {
 }  # fmt: skip
 
 for _name, _method in (METHODS | OPERATORS).items():
-    setattr(Tensor, _name, checked(_method) if _name in METHODS and callable(_method) else _method)
+    if _name in METHODS and callable(_method):
+        _method = checked(_method, _name)
+    setattr(Tensor, _name, _method)

@@ -25,6 +25,12 @@ def integer(what: str, value: SupportsIndex, least: float = float("-inf")) -> in
     return number
 
 
+def is_integer(value: Any) -> bool:
+    """Whether `value` is an integer, of Python, NumPy or another library, or an array of shape ();
+    arrays with axes are none, though they have the method of integers too."""
+    return isinstance(value, SupportsIndex) and not getattr(value, "shape", ())
+
+
 def sizes_of(what: str, *shape: Any, signed: bool = False) -> Shape:
     """Sizes, one by one or as one sequence, as a shape; raises DTypeError, and ShapeError for a
     negative size unless they are `signed`."""
@@ -59,6 +65,14 @@ def normalize_axis(what: str, axis: int, rank: int) -> int:
     return axis % rank
 
 
+def line_axis(what: str, axis: int, rank: int) -> int:
+    """`normalize_axis` for functions of lines: an array of rank 0 is a line of one element, whose
+    axis is 0 or -1, as in PyTorch."""
+    if rank == 0 and integer(what, axis) in (0, -1):
+        return 0
+    return normalize_axis(what, axis, rank)
+
+
 def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tuple[int, ...]:
     """`axis` (an int, several, or None for all) as different axes counted from the front."""
     if axis is None:
@@ -75,15 +89,21 @@ _PYTHON = {bool: dtypes.bool_, int: dtypes.default_int, float: dtypes.default_fl
 
 
 def as_dtype(dtype: Any) -> DType:
-    """A DType from itself, its name, a Python type, or a NumPy dtype."""
+    """A DType from itself, its name, a Python type, or a dtype of NumPy or PyTorch."""
+    known = find_dtype(dtype)
+    if known is None:
+        raise DTypeError(f"{dtype!r} is not a dtype lamina has: {', '.join(dtypes.BY_NAME)}")
+    return known
+
+
+def find_dtype(dtype: Any) -> DType | None:
+    """`as_dtype`, or None for what is no dtype."""
     if isinstance(dtype, DType):
         return dtype
     if isinstance(dtype, type) and dtype in _PYTHON:
         return _PYTHON[dtype]
     name = getattr(dtype, "name", getattr(dtype, "__name__", str(dtype)))
-    if name not in dtypes.BY_NAME:
-        raise DTypeError(f"{dtype!r} is not a dtype lamina has: {', '.join(dtypes.BY_NAME)}")
-    return dtypes.BY_NAME[name]
+    return dtypes.BY_NAME.get(name.removeprefix("torch."))
 
 
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}

@@ -68,7 +68,7 @@ def sqrt(re: Node, im: Node) -> Parts:
     other = real.absolute(im) * 0.5 / select(size.eq(0), re.lift(1), size)
     size, other = (select(endless, re.lift(math.inf), one) for one in (size, other))
     left = real.signbit(re)
-    return select(left, other, size), real.copysign(select(left, size, other), im)
+    return select(left, other, size), real.with_sign(select(left, size, other), im)
 
 
 def sinh(re: Node, im: Node) -> Parts:
@@ -81,7 +81,7 @@ def sinh(re: Node, im: Node) -> Parts:
 def cosh(re: Node, im: Node) -> Parts:
     endless = real.is_inf(re) & ~real.is_finite(im)
     value_re = real.cosh(re) * unary(Op.COS, im)
-    flat = real.copysign(re.lift(0), re) * real.copysign(re.lift(1), im)
+    flat = real.with_sign(re.lift(0), re) * real.with_sign(re.lift(1), im)
     value_im = select(re.eq(0) | im.eq(0), flat, real.sinh(re) * unary(Op.SIN, im))
     return select(endless, re.lift(math.inf), value_re), value_im
 
@@ -92,9 +92,9 @@ def tanh(re: Node, im: Node) -> Parts:
     level, root, slope = real.tanh(re), real.cosh(re), real.tan(im)
     below = level * level * (slope * slope) + 1
     value_re = select(re.eq(0), re, level * (slope * slope + 1) / below)
-    value_re = select(far, real.copysign(re.lift(1), re), value_re)
+    value_re = select(far, real.with_sign(re.lift(1), re), value_re)
     small = unary(Op.EXP, real.absolute(re) * -2) * 4 * (unary(Op.SIN, im) * unary(Op.COS, im))
-    small = select(real.is_inf(re), real.copysign(re.lift(0), im), small)
+    small = select(real.is_inf(re), real.with_sign(re.lift(0), im), small)
     value_im = select(far, small, slope / (root * root) / below)
     return value_re, select(im.eq(0), im, value_im)
 
@@ -110,13 +110,13 @@ def acos(re: Node, im: Node) -> Parts:
 def acosh(re: Node, im: Node) -> Parts:
     """The inverse cosine, turned by 90 degrees into the right half of the plane."""
     angle, height = acos(re, im)
-    return real.absolute(height), real.copysign(angle, im)
+    return real.absolute(height), real.with_sign(angle, im)
 
 
 def asinh(re: Node, im: Node) -> Parts:
     (a, b), (c, d) = sqrt(im + 1, -re), sqrt(1 - im, re)
     endless = real.is_inf(re) | real.is_inf(im)
-    size = select(endless, real.copysign(re.lift(math.inf), re), real.asinh(a * d - b * c))
+    size = select(endless, real.with_sign(re.lift(math.inf), re), real.asinh(a * d - b * c))
     far = real.atan2(im, real.absolute(re))
     angle = select(endless, far, real.atan2(im, a * c - b * d))
     return size, select(im.eq(0), im, angle)
@@ -128,8 +128,8 @@ def atanh(re: Node, im: Node) -> Parts:
     endless = real.is_inf(re) | real.is_inf(im)
     value = select(endless, re.lift(0), real.log1p(size * 4 / away) * 0.25)
     angle = real.atan2(im * 2, (1 - size) * (size + 1) - im * im) * 0.5
-    right = real.copysign(re.lift(math.pi / 2), im)
-    value = select(re.eq(0), re, real.copysign(value, re))
+    right = real.with_sign(re.lift(math.pi / 2), im)
+    value = select(re.eq(0), re, real.with_sign(value, re))
     return value, select(endless & ~real.is_nan(im), right, angle)
 
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial, reduce, wraps
-from html import escape
-from inspect import signature
+from inspect import Signature, signature
 from operator import attrgetter
-from reprlib import Repr
 from threading import get_ident
+from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar, cast
 from weakref import ref
 
 from lamina import dtypes
 from lamina.dtypes import DType, Scalar
-from lamina.errors import ArgumentError, DeviceError, DTypeError, LaminaError, ShapeError
+from lamina.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    GradientError,
+    LaminaError,
+    MissingNameError,
+    ShapeError,
+    UnknownDeviceError,
+)  # fmt: skip
 from lamina.ir import build
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
@@ -23,14 +32,17 @@ from lamina.options import current
 from lamina.runtime.buffer import heap_of
 from lamina.shape import Shape, prod
 from lamina.tensor import realize as memory
-from lamina.tensor.arguments import as_dtype, broadcast_shapes, fitting, promote, weak
+from lamina.tensor.arguments import as_dtype, broadcast_shapes, find_dtype, fitting, promote, weak
+from lamina.tensor.foreign import renamed, spelling
+from lamina.tensor.mistakes import misfit, shown, through_users_code
+
+__all__ = ["Tensor", "default_device"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Data = Annotated[Any, "what asarray takes"]
 _SETTINGS = (bool, int, float, complex, str, range, DType, type(None))  # their text says all
 _MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-_show = Repr()
-_show.maxother = 80  # characters of a tensor
+_OF_ARGUMENTS = (ArgumentError, DTypeError, GradientError, ShapeError)
 
 
 class Tensor:
@@ -54,7 +66,8 @@ class Tensor:
         requires_grad: bool = False,
     ) -> Tensor:  # fmt: skip
         wanted = None if dtype is None else as_dtype(dtype)
-        if _has_tensor(data):  # derivatives flow, and nothing is computed, as NumPy would have it
+        if not isinstance(data, Tensor) and has_tensor(data):
+            # Derivatives flow, and nothing is computed, as NumPy would have it.
             data = cls._stack(data)
         if isinstance(data, Tensor):
             source = data if device is None else data.to(device)
@@ -171,6 +184,8 @@ class Tensor:
         return format(self.item(), spec) if spec else str(self)
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         return f"<pre>{escape(str(self))}\n{escape(repr(self))}</pre>"
 
     def detach(self) -> Tensor:
@@ -206,8 +221,9 @@ class Tensor:
         return Tensor.of(build.bitcast(self.node, as_dtype(dtype)), self.device)
 
     def to(self, device: str) -> Tensor:
-        """The same value on another device."""
-        where = device if device == self.device else check_device(device)
+        """The same value on another device. Raises UnknownDeviceError for what is no device, such
+        as a dtype, for which there is `cast`."""
+        where = self.device if device == self.device else _known_device(device)
         return self if where == self.device else Tensor.of(memory.copy_to(self, where), where)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
@@ -236,11 +252,13 @@ class Tensor:
 
     __hash__ = object.__hash__
 
+    def __getattr__(self, name: str) -> Any:
+        raise missing("Tensor", name)
+
     if TYPE_CHECKING:
         # Most methods are functions of other modules, attached in `lamina/tensor/__init__.py`;
         # a checker is told about the operators here.
 
-        def __getattr__(self, name: str) -> Any: ...
         def __getitem__(self, key: Any) -> Tensor: ...
         def __setitem__(self, key: Any, value: Any) -> None: ...
         def _unary(self) -> Tensor: ...
@@ -254,6 +272,42 @@ class Tensor:
         __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _binary
         __eq__ = __ne__ = _binary  # type: ignore[assignment]
         _stack: Callable[[Any], Tensor]
+
+
+def missing(where: str, name: str) -> AttributeError:
+    """The error of a name that tensors (`where` is "Tensor") or a module of lamina lack, with
+    lamina's spelling of what other libraries call so. Names with an underscore in front, which
+    Python and other libraries look for, get Python's plain error."""
+    owner = "'Tensor' object" if where == "Tensor" else f"module {where!r}"
+    text = f"{owner} has no attribute {name!r}"
+    if name.startswith("_"):
+        return AttributeError(text)
+    advice = spelling(where, name)
+    if advice is None and name.endswith("_"):
+        advice = _in_place(where, name.removesuffix("_"))
+    elif advice is None:
+        advice = _elsewhere(where, name)
+    return MissingNameError(text if advice is None else f"{text}; in its place: {advice}")
+
+
+def _in_place(where: str, stem: str) -> str | None:
+    """The advice for a name such as ``add_`` or ``clip_grad_norm_``, `stem` and an underscore,
+    which elsewhere changes memory."""
+    if where not in ("Tensor", "lamina"):
+        public = stem in vars(sys.modules[where])
+        return f"{where.replace('lamina', 'lm', 1)}.{stem}(...)" if public else None
+    value = f"x.{stem}(...)" if hasattr(Tensor, stem) else spelling(where, stem)
+    return value and f"x.assign({value})"
+
+
+def _elsewhere(where: str, name: str) -> str | None:
+    """The advice for a function that is no method, or a method that is no function."""
+    if where == "lamina":
+        return f"x.{name}" if hasattr(Tensor, name) else None
+    if where != "Tensor":
+        return None
+    function = getattr(sys.modules["lamina"], name, None)
+    return f"lm.{name}(x, ...)" if isinstance(function, FunctionType) else None
 
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:
@@ -271,6 +325,19 @@ def check_device(device: str | None) -> str:
     return heap_of(default_device() if device is None else device).name
 
 
+def _known_device(device: str) -> str:
+    """`check_device`, whose error for a dtype says how to convert to it."""
+    try:
+        return check_device(device)
+    except UnknownDeviceError:
+        dtype = find_dtype(device)
+        if dtype is None:
+            raise
+        raise UnknownDeviceError(
+            f"to: {device!r} is a dtype, not a device; x.cast({dtype.name!r}) converts to it"
+        ) from None
+
+
 def leaf(node: Node, device: str | None, requires_grad: bool = False) -> Tensor:
     """A tensor with the value of `node` and an identity of its own."""
     where = check_device(device)
@@ -279,10 +346,13 @@ def leaf(node: Node, device: str | None, requires_grad: bool = False) -> Tensor:
     return tensor
 
 
-def _has_tensor(data: Any) -> bool:
-    """Whether there is a tensor in nested sequences, which are looked at a type at a time."""
+def has_tensor(data: Any) -> bool:
+    """Whether `data` is a tensor, or nested sequences with one, which are looked at a type at a
+    time."""
+    if isinstance(data, Tensor):
+        return True
     kinds = set(map(type, data)) if isinstance(data, (list, tuple)) else set()
-    return Tensor in kinds or (not kinds.isdisjoint((list, tuple)) and any(map(_has_tensor, data)))
+    return Tensor in kinds or (not kinds.isdisjoint((list, tuple)) and any(map(has_tensor, data)))
 
 
 def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
@@ -293,7 +363,9 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     try:
         wanted = None if dtype is None else dtype.numpy
         array = np.asarray(data) if typed else np.array(data, wanted)
-    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+    except OverflowError:
+        raise _beyond(np.array(data, object), dtype) from None
+    except (RuntimeError, TypeError, ValueError) as error:
         if "sequence" in str(error):
             raise ShapeError("asarray: rows of one level must have one length") from None
         raise DTypeError(f"asarray: {error}") from None
@@ -301,8 +373,20 @@ def _to_numpy(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     return array.astype(kind.numpy, copy=False), kind
 
 
+def _beyond(array: Any, dtype: DType | None) -> DTypeError:
+    """The error of an array of Python numbers that `dtype`, by default every integer dtype, is too
+    narrow for."""
+    kinds = (dtypes.int64, dtypes.uint64) if dtype is None else (dtype,)
+    least, most = min(one.min for one in kinds), max(one.max for one in kinds)  # type: ignore[type-var]
+    beyond = next((one for one in array.flat if not least <= one <= most), array.flat[0])
+    names = " and ".join(one.name for one in kinds)
+    return DTypeError(f"asarray: {shown(beyond)} is beyond {names}; give a wider dtype, or a float")
+
+
 def _python_dtype(array: Any, data: Any) -> DType:
     """The dtype of nested sequences: of the arrays in them, or the default of their kind."""
+    if array.dtype.kind == "O" and all(isinstance(one, (int, float)) for one in array.flat):
+        raise _beyond(array, None)
     if array.dtype.kind not in "biufc":
         raise DTypeError(f"asarray: {type(data).__name__} is not made of numbers")
     if not array.size:
@@ -325,42 +409,73 @@ def as_tensor(value: Any, like: Tensor | None = None, into: str = "") -> Tensor:
 
 
 @cache
-def checked(function: F, owner: str = "") -> F:
-    """`function`, or a method of `owner`, for users: operands are tensors or what `asarray` takes,
-    and what Python says of other arguments is a DTypeError or an ArgumentError that shows them."""
+def checked(function: F, name: str = "", is_method: bool = False) -> F:
+    """`function`, or what a class does, for users: operands are tensors or what `asarray` takes,
+    and errors name what the user called, `name`, the function's own by default.
+
+    An error of Python's becomes a DTypeError or an ArgumentError, which says which argument does
+    not fit the annotations, or else shows them all."""
     if isinstance(function, type):
         for method in {"__init__", "__call__"}.intersection(dir(function)):
-            setattr(function, method, checked(getattr(function, method), function.__name__))
+            setattr(function, method, checked(getattr(function, method), function.__name__, True))
         return function
-    takes, own, name = signature(function), bool(owner), owner or function.__qualname__
-    rows = enumerate(takes.parameters.items())
-    kinds = (Data, Tensor, Tensor | None)
-    wants = {key for at, (name, one) in rows if one.annotation in kinds for key in (at, name)}
+    name = name or function.__qualname__
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:
         try:
             return function(*args, **options)
         except (*_MISTAKES, LaminaError) as error:
-            given: dict[Any, Any] = dict(enumerate(args)) | options
-            like = next((one for one in args if isinstance(one, Tensor)), None)
-            odd = [key for key in wants & given.keys() if not isinstance(given[key], Tensor | None)]
-            if not odd and isinstance(error, LaminaError):
-                raise
+            takes, operands = _parameters(function)
+            arguments: dict[Any, Any] = dict(enumerate(args)) | options
+            odd = [key for key in operands & arguments.keys()
+                   if not isinstance(arguments[key], Tensor | None)]  # fmt: skip
+            # A tensor that is asked for what it lacks is an argument of the wrong type.
+            typed = isinstance(error, LaminaError) and not isinstance(error, MissingNameError)
+            if not odd and not typed:
+                raise _explained(error, name, takes, is_method, args, options) from error
             if not odd:
-                texts = [" ".join(_show.repr(one).split()) for one in given.values()]
-                texts[len(args) :] = map("{}={}".format, options, texts[len(args) :])
-                try:
-                    takes.bind(*args, **options)
-                except TypeError as misfit:  # Python itself counts what no user gave
-                    error = TypeError(f"{misfit}; it takes {', '.join([*takes.parameters][own:])}")
-                of_type = isinstance(error, (AttributeError, TypeError))
-                kind = DTypeError if of_type else ArgumentError
-                raise kind(f"{name}({', '.join(texts[own:])}): {error}") from error
-        given |= {key: as_tensor(given[key], like) for key in odd}  # only those who need it wait
-        return called(*[given.pop(at) for at in range(len(args))], **given)
+                if isinstance(error, _OF_ARGUMENTS) and not through_users_code(error):
+                    error.rename(name)
+                raise
+        like = next((one for one in args if isinstance(one, Tensor)), None)
+        try:
+            arguments |= {key: as_tensor(arguments[key], like) for key in odd}
+        except _OF_ARGUMENTS as error:
+            error.rename(name)
+            raise
+        # Only calls that need it wait for a second one.
+        return called(*[arguments.pop(at) for at in range(len(args))], **arguments)
 
     return cast(F, called)
+
+
+def _explained(
+    error: Exception, name: str, takes: Signature, is_method: bool, args: Any, options: Any
+) -> LaminaError:
+    """What Python says, `error`, as an error of the operation `name` with these arguments."""
+    try:
+        if fault := misfit(takes, args, options):
+            return DTypeError(f"{name}: {fault}")
+    except TypeError as wrong:  # Python itself counts what no user gave
+        own = [*takes.parameters][is_method:]
+        advice = [f"{wrong}", f"it takes {', '.join(own)}", *renamed(options, own)]
+        error = TypeError("; ".join(advice))
+    texts = [*map(shown, args[is_method:])]
+    texts += [f"{key}={shown(value)}" for key, value in options.items()]
+    of_type = isinstance(error, (AttributeError, TypeError))
+    kind = DTypeError if of_type else ArgumentError
+    reason = str(error).partition("\n  at ")[0]  # the user's line is named once
+    return kind(f"{name}({', '.join(texts)}): {reason}")
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[Signature, set[int | str]]:
+    """The signature of `function`, and the places and names of its parameters that are operands."""
+    takes = signature(function)
+    rows = enumerate(takes.parameters.items())
+    kinds = (Data, Tensor, Tensor | None)
+    return takes, {key for at, (name, one) in rows if one.annotation in kinds for key in (at, name)}
 
 
 def once(function: F) -> F:

@@ -19,7 +19,7 @@ from lamina.ir import build
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import as_dtype, fitting, integer, sizes_of
-from lamina.tensor.core import Data, Tensor, as_tensor, check_device, leaf
+from lamina.tensor.core import Data, Tensor, as_tensor, check_device, is_scalar, leaf
 from lamina.tensor.elementwise import named
 from lamina.tensor.movement import broadcast_arrays, broadcast_to, reshape
 from lamina.tensor.spatial import Sizes, resized
@@ -55,8 +55,9 @@ def full(
 ) -> Tensor:  # fmt: skip
     """A tensor filled with one value, whose kind decides the dtype when none is given."""
     sizes = sizes_of("full", shape)
-    if isinstance(fill_value, Tensor):
-        return Tensor(broadcast_to(fill_value, sizes), dtype, device, requires_grad)
+    if not is_scalar(fill_value):
+        filling = broadcast_to(as_tensor(fill_value), sizes)
+        return Tensor(filling, dtype, device, requires_grad)
     kind = as_dtype(type(fill_value) if dtype is None else dtype)
     return leaf(build.full(sizes, fitting("full", fill_value, kind), kind), device, requires_grad)
 
@@ -104,7 +105,11 @@ def arange(
         raise ArgumentError("arange: the step is 0")
     count = max(0, math.ceil((last - first) / step))
     wanted = as_dtype(dtype or (int if hasattr(first + last + step, "__index__") else float))
-    line = build.iota(count, dtypes.int64 if wanted.is_int else dtypes.float64) * step + first
+    line = build.iota(count, dtypes.int64 if wanted.is_int else dtypes.float64)
+    if step != 1:
+        line = line * step
+    if first != 0:
+        line = line + first
     return leaf(build.cast(line, wanted), device)
 
 
@@ -136,7 +141,7 @@ def eye(
     return leaf(build.cast(on_diagonal, as_dtype(dtype or default_float)), device)
 
 
-def _triangle(what: str, upper: bool, x: Data, /, *, k: int = 0) -> Tensor:
+def _triangle(what: str, upper: bool, x: Data, /, k: int = 0) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{what}: {x.shape} is no matrix; two axes at least are needed")
     # The diagonal itself belongs to both triangles.

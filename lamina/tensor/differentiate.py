@@ -122,5 +122,7 @@ def map_tree(function: Callable[[Any], Any], tree: Any, kind: type = Tensor) -> 
         return {key: map_tree(function, value, kind) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
         parts = [map_tree(function, value, kind) for value in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+        if hasattr(tree, "_fields"):
+            return type(tree)(*parts)
+        return tuple(parts) if isinstance(tree, tuple) else parts
     return function(tree) if isinstance(tree, kind) else tree

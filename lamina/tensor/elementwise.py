@@ -3,6 +3,7 @@
 Most are rows: a family prepares the operands, and a rule makes a node of theirs.
 """
 
+import builtins
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Rule = Callable[..., Node]
@@ -49,15 +51,21 @@ def public(function: F, name: str, doc: str | None) -> F:
     return function
 
 
-def named(
-    name: str, doc: str | None, function: Callable[Concatenate[str, T, P], Tensor], which: T
-) -> Callable[P, Tensor]:
+def variant(
+    name: str, doc: str | None, function: Callable[Concatenate[str, T, P], R], which: T
+) -> Callable[P, R]:
     """The public function `name`: `function` of its name and of `which`."""
     source: Any = function  # called by its public name, which messages of TypeError have
     own = FunctionType(source.__code__, source.__globals__, name, source.__defaults__)
     own.__kwdefaults__, own.__annotations__ = source.__kwdefaults__, source.__annotations__
-    part: Callable[P, Tensor] = partial(public(own, name, doc), name, which)
-    return public(once(part), name, doc)
+    return public(partial(public(own, name, doc), name, which), name, doc)
+
+
+def named(
+    name: str, doc: str | None, function: Callable[Concatenate[str, T, P], Tensor], which: T
+) -> Callable[P, Tensor]:
+    """`variant` of a function that returns one tensor; equal calls build their graph once."""
+    return public(once(variant(name, doc, function, which)), name, doc)
 
 
 def operands(
@@ -148,9 +156,54 @@ def _of_truth(op: Op) -> Rule:
     return lambda *nodes: Node(op, tuple(n if n.dtype is bool_ else ~n.eq(0) for n in nodes))
 
 
+def _of_bools(op: Op, of_numbers: Op) -> Rule:
+    """`op` of two bools, `of_numbers` of two numbers."""
+    return lambda a, b: Node(op if a.dtype is bool_ else of_numbers, (a, b))
+
+
+def _difference(a: Node, b: Node) -> Node:
+    if a.dtype is bool_:
+        raise DTypeError("subtract: bools have no difference; use x1 ^ x2 (logical_xor)")
+    return a - b
+
+
+def _negated(a: Node) -> Node:
+    if a.dtype is bool_:
+        raise DTypeError("negative: bools have no sign; use ~x (logical_not)")
+    return -a
+
+
+def _has_known(test: Callable[[Any], Any], operand: Any) -> bool:
+    """Whether `test` holds for an element of `operand` that is known: of a Python number, a list or
+    an array of NumPy. The elements of a tensor are not looked at."""
+    if isinstance(operand, Tensor):
+        return False
+    if is_scalar(operand):
+        return bool(test(operand))
+    import numpy as np
+
+    return bool(np.any(test(np.asarray(operand))))
+
+
+def _refusing(
+    function: Callable[[Any, Any], Tensor], refused: Callable[[Any], Any], why: str
+) -> Callable[[Any, Any], Tensor]:
+    """The public `function` of two operands, which raises ArgumentError for integers if a known
+    element of the second one is `refused`."""
+
+    def careful(x1: Any, x2: Any) -> Tensor:
+        result = function(x1, x2)
+        if result.dtype.is_int and _has_known(refused, x2):
+            shown = " ".join(repr(x2).split())
+            raise ArgumentError(f"{function.__name__}: integers and x2={shown}: {why}")
+        return result
+
+    return public(careful, function.__name__, function.__doc__)
+
+
 def _remainder(a: Node, b: Node) -> Node:
     value = Node(Op.MOD, (a, b))
-    return value if a.dtype.is_int else select(value.eq(0), rm.copysign(value, b), value)
+    return value if a.dtype.is_int else select(value.eq(0), rm.with_sign(value, b), value)
 
 
 def _power(a: Node, b: Node) -> Node:
@@ -160,20 +213,40 @@ def _power(a: Node, b: Node) -> Node:
 
 
 # Arithmetic.
-add = NUMBERS.binary("add", "x1 + x2.", Op.ADD)
-subtract = NUMBERS.binary("subtract", "x1 - x2.", operator.sub)
-multiply = NUMBERS.binary("multiply", "x1 * x2.", Op.MUL)
+add = SAME.binary("add", "x1 + x2; of bools, whether one of them is true.",
+                  _of_bools(Op.OR, Op.ADD))  # fmt: skip
+subtract = SAME.binary("subtract", "x1 - x2, for numbers.", _difference)
+multiply = SAME.binary("multiply", "x1 * x2; of bools, whether both are true.",
+                       _of_bools(Op.AND, Op.MUL))  # fmt: skip
 divide = QUOTIENTS.binary("divide", "x1 / x2; integers become the default float.", Op.DIV)
-floor_divide = Family(_number_dtype, wide=True).binary(
-    "floor_divide", "The quotient rounded towards -infinity; an integer divided by 0 gives 0.",
-    lambda a, b: Node(Op.IDIV, (a, b)) if a.dtype.is_int else rm.floor_divide(a, b),
+floor_divide = _refusing(
+    Family(_number_dtype, wide=True).binary(
+        "floor_divide",
+        """The quotient rounded towards -infinity. An integer divided by 0 is refused where the
+        divisor is a number, a list or an array of NumPy, and gives 0 where it is a tensor.""",
+        lambda a, b: Node(Op.IDIV, (a, b)) if a.dtype.is_int else rm.floor_divide(a, b),
+    ),
+    lambda x2: x2 == 0, "an integer has no quotient by 0",
 )  # fmt: skip
-remainder = Family(_number_dtype).binary(
-    "remainder", "The remainder with the sign of the divisor; an integer modulo 0 gives 0.",
-    _remainder,
+remainder = _refusing(
+    Family(_number_dtype).binary(
+        "remainder",
+        """The remainder with the sign of the divisor. An integer modulo 0 is refused where the
+        divisor is a number, a list or an array of NumPy, and gives 0 where it is a tensor.""",
+        _remainder,
+    ),
+    lambda x2: x2 == 0, "an integer has no remainder by 0",
 )  # fmt: skip
-pow = NUMBERS.binary("pow", "x1 raised to the power x2.", _power)
-negative = NUMBERS.unary("negative", "-x.", Op.NEG)
+pow = _refusing(
+    NUMBERS.binary(
+        "pow",
+        """x1 raised to the power x2. A negative power of integers is refused where it is a number,
+        a list or an array of NumPy; where it is a tensor, the result is rounded towards 0.""",
+        _power,
+    ),
+    lambda x2: x2 < 0, "a negative power is no integer; cast x1 to a float",
+)  # fmt: skip
+negative = SAME.unary("negative", "-x, for numbers.", _negated)
 positive = NUMBERS.unary("positive", "x itself.", _same)
 square = NUMBERS.unary("square", "x * x.", lambda a: a * a)
 abs = SAME.unary(
@@ -190,10 +263,25 @@ minimum = REALS.binary("minimum", "The smaller one; NaN wins.", Op.MIN)
 floor = REALS.unary("floor", "Rounded towards -infinity.", _of_floats(rm.floor))
 ceil = REALS.unary("ceil", "Rounded towards +infinity.", _of_floats(lambda a: -rm.floor(-a)))
 trunc = REALS.unary("trunc", "Rounded towards zero.", _of_floats(lambda a: Node(Op.TRUNC, (a,))))
-round = REALS.unary(
+_round = REALS.unary(
     "round", "Rounded to the nearest integer, halves to the even one.",
     _of_floats(rm.round_even), lambda re, im: (rm.round_even(re), rm.round_even(im)),
 )  # fmt: skip
+
+
+def round(x: Data, decimals: int = 0) -> Tensor:
+    """Rounded to the nearest integer, halves to the even one; or to a multiple of
+    ``10 ** -decimals``, by scaling, which rounds itself, as NumPy and PyTorch do."""
+    if decimals == 0:
+        return _round(x)
+    if x.dtype.is_int or x.dtype is bool_:
+        raise DTypeError(f"round: decimals={decimals} of {x.dtype.name}; cast it to a float")
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return divide(_round(multiply(x, scale)), scale)
+    return multiply(_round(divide(x, scale)), scale)
+
+
 
 # Exponentials and trigonometry.
 exp = FLOATS.unary("exp", "e to the power x.", Op.EXP, cx.exp)
@@ -325,6 +413,13 @@ def _softplus(x: Node) -> Node:
     return select(x < 0, x.lift(0), x) + rm.log1p(unary(Op.EXP, select(x < 0, x, -x)))
 
 
+def _mish(x: Node) -> Node:
+    """Beyond +-1000 the factor is 0 or 1 in every dtype. There it is made of a constant, as x times
+    a slope of 0 would be infinity times 0."""
+    bounded = select(x > 1000, x.lift(1000), select(x < -1000, x.lift(-1000), x))
+    return x * rm.tanh(_softplus(bounded))
+
+
 relu = REALS.unary("relu", "max(x, 0), whose derivative at 0 is 0; NaN stays.",
                    lambda a: select(a < 0, a.lift(0), select(a.eq(0), a.lift(0), a)))  # fmt: skip
 relu6 = FLOATS.unary("relu6", "x limited to 0..6.", _relu6)
@@ -332,8 +427,8 @@ sigmoid = WIDE.unary("sigmoid", "1 / (1 + exp(-x)), without overflow.", Op.LOGIS
 logsigmoid = WIDE.unary("logsigmoid", "log(sigmoid(x)) without overflow.", lambda a: -_softplus(-a))
 hardsigmoid = WIDE.unary("hardsigmoid", "``relu6(x + 3) / 6``.", lambda a: _relu6(a + 3) / 6)
 silu = WIDE.unary("silu", "x sigmoid(x), also called swish.", lambda a: a * unary(Op.LOGISTIC, a))
-hardswish = WIDE.unary("hardswish", "``x relu6(x + 3) / 6``.", lambda a: a * _relu6(a + 3) / 6)
-mish = WIDE.unary("mish", "x tanh(softplus(x)).", lambda a: a * rm.tanh(_softplus(a)))
+hardswish = WIDE.unary("hardswish", "``x relu6(x + 3) / 6``.", lambda a: a * (_relu6(a + 3) / 6))
+mish = WIDE.unary("mish", "x tanh(softplus(x)).", _mish)
 softsign = FLOATS.unary("softsign", "x / (1 + |x|).", lambda a: a / (rm.absolute(a) + 1))
 
 
@@ -343,8 +438,12 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
 
 
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
-    """x, or ``alpha (exp(x) - 1)`` below 0."""
-    return WIDE("elu", lambda a: select(a < 0, rm.expm1(select(a < 0, a, a.lift(0))) * alpha, a), x)
+    """x, or ``alpha (exp(x) - 1)`` at 0 and below."""
+
+    def rule(a: Node) -> Node:
+        return select(a > 0, a, rm.expm1(select(a > 0, a.lift(0), a)) * alpha)  # NaN's slope is NaN
+
+    return WIDE("elu", rule, x)
 
 
 @once
@@ -359,6 +458,17 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     return WIDE("gelu", lambda a: a * unary(Op.LOGISTIC, a * (a * a * bend + slope)), x)
 
 
-def softplus(x: Any, beta: float = 1.0) -> Tensor:
-    """log(1 + exp(beta x)) / beta, without overflow."""
-    return WIDE("softplus", lambda a: _softplus(a * beta) * (1 / beta), x)
+def softplus(x: Any, beta: float = 1.0, threshold: float = math.inf) -> Tensor:
+    """log(1 + exp(beta x)) / beta, without overflow; x itself where beta x is above `threshold`.
+
+    The formula is exact for every x, so no threshold is needed. PyTorch's default is 20, where the
+    two differ by 2e-9."""
+
+    def rule(a: Node) -> Node:
+        scaled = a * beta
+        curved = _softplus(scaled) * (1 / beta)
+        if threshold == math.inf:
+            return curved
+        return select(scaled > threshold, a, curved)
+
+    return WIDE("softplus", rule, x)

@@ -3,21 +3,17 @@
 from typing import Any, NamedTuple
 
 from lamina.dtypes import bool_, int64
-from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from lamina.errors import AxisError, DTypeError, ShapeError
 from lamina.ir import build
-from lamina.ir.monoids import ADD, MAX, MIN, MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
 from lamina.shape import Shape, prod, strides_of
 from lamina.tensor import realize as memory
 from lamina.tensor.arguments import broadcast_shapes, normalize_axis
-from lamina.tensor.core import Data, Tensor, as_tensor, common_device
+from lamina.tensor.core import Data, Tensor, as_tensor, common_device, has_tensor
 from lamina.tensor.spatial import resized
 
-__all__ = ["gather", "nonzero", "scatter", "take", "take_along_axis"]
-
-_REDUCTIONS = {None: None, "add": ADD, "sum": ADD, "multiply": MUL, "prod": MUL, "max": MAX,
-               "amax": MAX, "min": MIN, "amin": MIN}  # fmt: skip
+__all__ = ["nonzero", "take", "take_along_axis"]
 
 
 class Selection(NamedTuple):
@@ -29,6 +25,13 @@ class Selection(NamedTuple):
     shape: Shape
     arrays: dict[int, Node]
     first: int
+
+
+class Places(NamedTuple):
+    """An entry of a key that is an array: a tensor, and what the user wrote."""
+
+    array: Tensor
+    written: Any
 
 
 def _is_int(key: Any) -> bool:
@@ -47,21 +50,46 @@ def as_index(what: str, key: Any, x: Tensor, *kinds: str) -> Tensor:
     return array
 
 
+def known_elements(indices: Any) -> Any:
+    """The elements of `indices`, a number, a list or an array of NumPy, as a NumPy array; None for
+    what has tensors in it, whose elements nobody has looked at."""
+    if has_tensor(indices):
+        return None
+    import numpy as np
+
+    return np.asarray(indices)
+
+
+def check_range(what: str, indices: Any, axis: int, size: int, least: int | None = None) -> None:
+    """Raises AxisError for an index that is known and not in ``least : size``; by default negative
+    ones count from the end."""
+    elements = known_elements(indices)
+    if elements is None or elements.dtype.kind not in "iu":
+        return
+    first = -size if least is None else least
+    outside = elements[(elements < first) | (elements >= size)]
+    if outside.size:
+        where = f"axis {axis} of size {size}"
+        raise AxisError(f"{what}: index {outside[0]} is out of range for {where}")
+
+
 def _axes_taken(entry: Any) -> int:
     """How many axes of the array one entry of a key uses up."""
-    is_mask = isinstance(entry, Tensor) and entry.dtype is bool_
-    return entry.ndim if is_mask else int(entry is not None and entry is not Ellipsis)
+    is_mask = isinstance(entry, Places) and entry.array.dtype is bool_
+    return entry.array.ndim if is_mask else int(entry is not None and entry is not Ellipsis)
 
 
 def _entries(x: Tensor, key: Any) -> list[Any]:
-    """The ints, slices, tensors and Nones of a key, which use up every axis of x; an Ellipsis stays
+    """The ints, slices, places and Nones of a key, which use up every axis of x; an Ellipsis stays
     if it stands for none, as it parts arrays even then."""
     entries: list[Any] = []
     for entry in key if isinstance(key, tuple) else (key,):
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
             entries.append(entry)
+        elif _is_int(entry):
+            entries.append(int(entry))
         else:
-            entries.append(int(entry) if _is_int(entry) else as_index("getitem", entry, x, "bool"))
+            entries.append(Places(as_index("getitem", entry, x, "bool"), entry))
     missing = x.ndim - sum(_axes_taken(entry) for entry in entries)
     dots = [place for place, entry in enumerate(entries) if entry is Ellipsis]
     if missing < 0 or len(dots) > 1:
@@ -73,8 +101,8 @@ def _entries(x: Tensor, key: Any) -> list[Any]:
 
 def _parse(x: Tensor, key: Any) -> Selection:
     entries = _entries(x, key)
-    with_arrays = any(isinstance(entry, Tensor) for entry in entries)
-    places = [at for at, entry in enumerate(entries) if isinstance(entry, (int, Tensor))]
+    with_arrays = any(isinstance(entry, Places) for entry in entries)
+    places = [at for at, entry in enumerate(entries) if isinstance(entry, (int, Places))]
     ranges: list[range] = []
     shape: list[int] = []
     arrays: dict[int, Node] = {}
@@ -87,8 +115,7 @@ def _parse(x: Tensor, key: Any) -> Selection:
             shape.append(len(ranges[-1]))
         elif isinstance(entry, int):
             size = x.shape[axis]
-            if not -size <= entry < size:
-                raise AxisError(f"getitem: {entry} is out of range for axis {axis} of {x.shape}")
+            check_range("getitem", entry, axis, size)
             ranges.append(range(entry % size, entry % size + 1))
             if with_arrays:
                 arrays[len(shape)] = build.const(0, int64)
@@ -96,8 +123,11 @@ def _parse(x: Tensor, key: Any) -> Selection:
         elif entry is not Ellipsis:
             sizes = x.shape[axis : axis + _axes_taken(entry)]
             ranges += map(range, sizes)
-            indices = _mask_indices(x, entry, sizes) if entry.dtype is bool_ else [
-                _wrapped(entry.node, *sizes)]  # fmt: skip
+            if entry.array.dtype is bool_:
+                indices = _mask_indices(x, entry.array, sizes)
+            else:
+                check_range("getitem", entry.written, axis, *sizes)
+                indices = [wrapped(entry.array.node, *sizes)]
             for index, size in zip(indices, sizes or (1,), strict=True):
                 arrays[len(shape)] = index
                 shape.append(size)
@@ -114,7 +144,7 @@ def _mask_indices(x: Tensor, mask: Tensor, sizes: Shape) -> list[Node]:
     return [memory.upload(one, int64, x.device) for one in found]
 
 
-def _wrapped(index: Node, size: int) -> Node:
+def wrapped(index: Node, size: int) -> Node:
     """Negative entries counted from the end."""
     wide = build.cast(index, int64)
     return build.select(wide < 0, wide + size, wide) if index.dtype.kind == "int" else wide
@@ -192,68 +222,33 @@ def _fitted(filling: Node, shape: Shape) -> Node:
     return build.expand(build.reshape(filling, sizes), shape)
 
 
-def take(x: Data, indices: Any, /, *, axis: int | None = None) -> Tensor:
-    """The elements `indices` along `axis`; negative ones count from the end."""
-    if axis is None and x.ndim != 1:
-        raise AxisError(f"take: an array of shape {x.shape} needs an axis")
-    along = normalize_axis("take", axis or 0, x.ndim)
-    index = _wrapped(as_index("take", indices, x).node, x.shape[along])
+def take(x: Data, indices: Any, /, axis: int | None = None) -> Tensor:
+    """The elements `indices` along `axis`, or of the flat array without one; negative ones count
+    from the end. Raises AxisError for indices out of range, unless they are a tensor: their
+    elements are 0."""
+    if axis is None:
+        x, axis = Tensor.of(build.reshape(x.node, (x.size,)), x.device), 0
+    along = normalize_axis("take", axis, x.ndim)
+    places = as_index("take", indices, x)
+    check_range("take", indices, along, x.shape[along])
+    index = wrapped(places.node, x.shape[along])
     return Tensor.of(_select_places(x.node, {along: index}, along), x.device)
 
 
-def take_along_axis(x: Data, indices: Any, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: Data, indices: Any, /, axis: int = -1) -> Tensor:
     """Element ``indices[..., i, ...]`` of each line along `axis`; the other axes broadcast."""
     index = as_index("take_along_axis", indices, x)
     along = normalize_axis("take_along_axis", axis, x.ndim)
     if index.ndim != x.ndim:
         raise ShapeError(f"take_along_axis: {x.shape} and {index.shape} differ in rank")
+    check_range("take_along_axis", indices, along, x.shape[along])
     lines = (resized(one.shape, along, 1) for one in (x, index))
     common = broadcast_shapes("take_along_axis", *lines)
     data, places = (
         build.expand(one.node, resized(common, along, one.shape[along])) for one in (x, index)
     )
-    wrapped = _wrapped(places, x.shape[along])
-    return Tensor.of(Node(Op.GATHER, (data, wrapped), along), x.device)
-
-
-def gather(x: Data, axis: int, index: Any) -> Tensor:
-    """PyTorch's gather: like `take_along_axis`, but `index` may be smaller than x elsewhere."""
-    along = normalize_axis("gather", axis, x.ndim)
-    places = as_index("gather", index, x)
-    data = _cropped("gather", x.node, places.shape, along)
-    return take_along_axis(Tensor.of(data, x.device), places, axis=along)
-
-
-def _cropped(what: str, node: Node, shape: Shape, free: int | None = None) -> Node:
-    """The leading part of `node` that has `shape`, beside the axis `free`."""
-    if len(shape) == len(node.shape):
-        stop = shape if free is None else resized(shape, free, node.shape[free])
-        if all(want <= have for want, have in zip(stop, node.shape, strict=True)):
-            return build.sliced(node, map(range, stop))
-    raise ShapeError(f"{what}: an index of shape {shape} does not fit {node.shape}")
-
-
-def scatter(x: Data, axis: int, index: Any, source: Any, reduce: str | None = None) -> Tensor:
-    """x with ``source[..., i, ...]`` put at ``index[..., i, ...]`` along `axis`, or combined by
-    `reduce` with what is there: "add", "multiply", "max" or "min". Source and index have one shape,
-    no greater than that of x beside `axis`."""
-    if reduce not in _REDUCTIONS:
-        raise ArgumentError(f"scatter: reduce={reduce!r} is not one of {list(_REDUCTIONS)}")
-    if x.dtype.is_complex and _REDUCTIONS[reduce] is MUL:
-        raise DTypeError(f"scatter: {x.dtype.name} has no {reduce!r}, which is for real numbers")
-    along = normalize_axis("scatter", axis, x.ndim)
-    places = as_index("scatter", index, x)
-    values = as_tensor(source, x, "scatter").cast(x.dtype)
-    common_device("scatter", x, values)
-    wide = values.node if values.ndim else build.expand(values.node, places.shape)
-    update = _cropped("scatter", wide, places.shape)
-    _cropped("scatter", x.node, places.shape, along)
-    shape = resized(x.shape, along, places.shape[along])
-    before = [0] * x.ndim
-    after = [have - want for have, want in zip(shape, places.shape, strict=True)]
-    wrapped = build.pad(_wrapped(places.node, x.shape[along]), before, after, -1)
-    operands = (x.node, wrapped, build.pad(update, before, after))
-    return Tensor.of(Node(Op.SCATTER, operands, Scatter(along, _REDUCTIONS[reduce])), x.device)
+    inside = wrapped(places, x.shape[along])
+    return Tensor.of(Node(Op.GATHER, (data, inside), along), x.device)
 
 
 def nonzero(x: Data, /) -> tuple[Tensor, ...]:

@@ -1,12 +1,13 @@
 """Products of arrays: of expanded views, summed over the axes they share; index notation."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from string import ascii_letters
 from typing import Any
 
 from lamina.dtypes import DType, accumulator, bool_, default_int
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import ArgumentError, ShapeError
 from lamina.ir import build
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
@@ -15,23 +16,23 @@ from lamina.tensor import reduction
 from lamina.tensor.arguments import broadcast_shapes, integer, normalize_axes, normalize_axis
 from lamina.tensor.core import Tensor, as_tensor, common_device, common_dtype, once
 from lamina.tensor.elementwise import conj
-from lamina.tensor.movement import diagonal, main_diagonal, moveaxis
+from lamina.tensor.movement import diagonal, main_diagonal, moveaxis, squeeze
 
-__all__ = ["dot", "einsum", "matmul", "outer", "tensordot", "trace", "vecdot"]
+__all__ = ["dot", "einsum", "matmul", "matrix_norm", "outer", "tensordot", "trace", "vecdot"]
 
 
 def _pair(what: str, x1: Any, x2: Any) -> list[Tensor]:
-    """Both operands as tensors of numbers on one device."""
+    """Both operands as tensors on one device."""
     like = next((one for one in (x1, x2) if isinstance(one, Tensor)), None)
     pair = [as_tensor(one, like) for one in (x1, x2)]
     common_device(what, *pair)
-    return [one.cast(default_int) if one.dtype is bool_ else one for one in pair]
+    return pair
 
 
 @once
 def matmul(x1: Any, x2: Any, /) -> Tensor:
     """The matrix product over the last two axes; leading axes broadcast, vectors lose theirs. The
-    16-bit floats are added up in float32."""
+    16-bit floats are added up in float32; for bools see `einsum`."""
     a, b = _pair("matmul", x1, x2)
     what = f"matmul: {a.shape} @ {b.shape}"
     if not a.ndim or not b.ndim:
@@ -91,6 +92,24 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
     return reduction.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
+def matrix_norm(
+    x: Tensor, /, ord: float | str = "fro", axis: tuple[int, int] = (-2, -1), keepdims: bool = False
+) -> Tensor:
+    """The norm of each matrix in two axes: 'fro', the root of the sum of squares; 1 or -1, the
+    greatest or the least sum of absolute values of a column; inf or -inf, of a row. Norms that
+    need singular values, 2, -2 and 'nuc', are not offered."""
+    rows, columns = normalize_axes("matrix_norm", axis, x.ndim)
+    if ord == "fro":
+        return reduction.norm(x, 2, (rows, columns), keepdims)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ArgumentError(f"matrix_norm: ord={ord!r} is not 'fro', 1, -1, inf or -inf")
+    of_columns = ord in (1, -1)
+    sums = reduction.norm(x, 1, rows if of_columns else columns, keepdims=True)
+    extreme = reduction.max if ord in (1, math.inf) else reduction.min
+    result = extreme(sums, axis=columns if of_columns else rows, keepdims=True)
+    return result if keepdims else squeeze(result, (rows, columns))
+
+
 # Index notation. Labels of axes are letters or negative numbers: the position of an axis under an
 # ellipsis, counted from its end.
 
@@ -101,15 +120,15 @@ def einsum(equation: str, *tensors: Tensor) -> Tensor:
     matrix product. A letter that is repeated within one operand takes a diagonal; ``...`` stands
     for axes that broadcast. Without ``->`` the result has the letters that occur once, in
     alphabetical order, after the broadcast axes. Three operands or more are contracted two at a
-    time, the smallest intermediate result first. Raises ShapeError."""
+    time, the smallest intermediate result first. Of bools, a result says whether any product is
+    true, as in NumPy. Raises ShapeError."""
     inputs, output = _parse(equation, tuple(tensor.ndim for tensor in tensors))
     device = common_device("einsum", *tensors)
     dtype = common_dtype("einsum", *tensors)
-    if dtype is bool_:
-        raise DTypeError("einsum: bool has no sum of products; cast it to a number")
+    wide = default_int if dtype is bool_ else accumulator(dtype)  # bools are counted
     labels = list(dict.fromkeys([*output, *itertools.chain(*inputs)]))
     nodes = [
-        _aligned(build.cast(tensor.node, accumulator(dtype)), own, labels)
+        _aligned(build.cast(tensor.node, wide), own, labels)
         for tensor, own in zip(tensors, inputs, strict=True)
     ]
     for label, *sizes in zip(labels, *(node.shape for node in nodes), strict=True):

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lamina.dtypes import Scalar
 from lamina.errors import AxisError, ShapeError
 from lamina.ir import build
 from lamina.ir.node import Node
@@ -13,11 +12,11 @@ from lamina.shape import prod as product
 from lamina.tensor.arguments import Axis, broadcast_shapes, normalize_axes, normalize_axis, sizes_of
 from lamina.tensor.core import Data, Tensor, as_tensor, common_device, common_dtype
 from lamina.tensor.indexing import take
-from lamina.tensor.spatial import pad_spatial, resized
+from lamina.tensor.spatial import resized
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "chunk", "concat", "diag", "diagonal", "expand",
-    "expand_dims", "flatten", "flip", "matrix_transpose", "moveaxis", "pad", "permute",
+    "expand_dims", "flatten", "flip", "matrix_transpose", "moveaxis", "permute",
     "permute_dims", "repeat", "reshape", "roll", "split", "squeeze", "stack", "tile", "transpose",
     "unsqueeze", "unstack",
 ]  # fmt: skip
@@ -110,7 +109,7 @@ def moveaxis(x: Data, source: Axis, destination: Axis, /) -> Tensor:
     return Tensor.of(build.permute(x.node, order), x.device)
 
 
-def flip(x: Data, /, *, axis: Axis = None) -> Tensor:
+def flip(x: Data, /, axis: Axis = None) -> Tensor:
     """The order along `axis` reversed, along all axes by default."""
     return Tensor.of(build.flip(x.node, normalize_axes("flip", axis, x.ndim)), x.device)
 
@@ -137,26 +136,7 @@ def squeeze(x: Data, /, axis: Axis = None) -> Tensor:
     return Tensor.of(build.reshape(x.node, kept), x.device)
 
 
-def pad(x: Data, padding: Sequence[tuple[int, int]] | Sequence[int], value: Scalar = 0) -> Tensor:
-    """Elements of `value` added at the ends: a (before, after) pair an axis, fewer pairs for the
-    last axes. A flat sequence is read as PyTorch does: pairs from the last axis backwards. Negative
-    numbers cut off."""
-    given: list[Any] = list(padding)
-    if given and not hasattr(given[0], "__iter__"):
-        if len(given) % 2:
-            raise ShapeError(f"pad: {tuple(given)} has an odd number of entries")
-        given = list(zip(given[::2], given[1::2], strict=True))[::-1]
-    if len(given) > x.ndim:
-        raise ShapeError(f"pad: {len(given)} pairs for {x.shape}")
-    pairs = [sizes_of("pad", one, signed=True) for one in [(0, 0)] * (x.ndim - len(given)) + given]
-    if any(size + min(low, 0) + min(high, 0) < 0
-           for size, (low, high) in zip(x.shape, pairs, strict=True)):  # fmt: skip
-        raise ShapeError(f"pad: {given} cuts more than {x.shape} has")
-    before, after = ([pair[end] for pair in pairs] for end in (0, 1))
-    return Tensor.of(pad_spatial(x.node, before, after, value), x.device)
-
-
-def concat(arrays: Iterable[Any], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Iterable[Any], /, axis: int | None = 0) -> Tensor:
     """The arrays one after the other along `axis`; flattened first when it is None."""
     tensors = [as_tensor(one) for one in arrays]
     if not tensors:
@@ -193,7 +173,7 @@ def _join(nodes: list[Node], axis: int, few: int = 8) -> Node:
     return Node(Op.GRAFT, (result, sum(others, padded[0]))) if grafts else result
 
 
-def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Iterable[Any], /, axis: int = 0) -> Tensor:
     """The arrays, which have one shape, along a new axis."""
     tensors = [as_tensor(one) for one in arrays]
     for other in tensors[1:]:
@@ -202,7 +182,7 @@ def stack(arrays: Iterable[Any], /, *, axis: int = 0) -> Tensor:
     return concat([expand_dims(one, axis=axis) for one in tensors], axis=axis)
 
 
-def unstack(x: Data, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+def unstack(x: Data, /, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along `axis`, which vanishes."""
     along = normalize_axis("unstack", axis, x.ndim)
     return tuple(squeeze(one, along) for one in split(x, [1] * x.shape[along], axis=along))
@@ -239,12 +219,14 @@ def roll(x: Data, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor
         shifts *= len(axes)
     if len(shifts) != len(axes):
         raise AxisError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
-    rolled: Tensor = x
+    rolled = x.node
     for by, one in zip(shifts, axes, strict=True):
         along = normalize_axis("roll", one, x.ndim)
-        by %= max(1, x.shape[along])
-        rolled = concat(split(rolled, [x.shape[along] - by, by], along)[::-1], axis=along)
-    return rolled
+        if size := x.shape[along]:
+            # A part of two copies: shapes depend on no shift, so one program serves all.
+            first = -by % size
+            rolled = build.slice_axis(_join([rolled, rolled], along), along, first, first + size)
+    return Tensor.of(rolled, x.device)
 
 
 def repeat(x: Data, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -276,7 +258,7 @@ def tile(x: Data, repetitions: Sequence[int], /) -> Tensor:
     return Tensor.of(build.reshape(build.expand(wide, full), merged), x.device)
 
 
-def diagonal(x: Data, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+def diagonal(x: Data, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
     """The diagonal of each matrix in two axes, as the last axis."""
     if x.ndim < 2:
         raise ShapeError(f"diagonal: {x.shape} has fewer than two axes")
@@ -291,7 +273,7 @@ def main_diagonal(x: Node) -> Node:
     return build.slice_axis(build.reshape(x, (*outer, n * n)), len(outer), 0, n * n, n + 1)
 
 
-def diag(x: Data, /, *, offset: int = 0) -> Tensor:
+def diag(x: Data, /, offset: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
     if x.ndim == 2:
         return diagonal(x, offset=offset)

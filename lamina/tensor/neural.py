@@ -1,4 +1,4 @@
-"""Functions of neural networks: losses, normalisation, dropout, lookups and attention.
+"""Functions of neural networks: losses, normalisation, dropout and attention.
 
 Names and meanings are PyTorch's, with `axis` in place of `dim`; a loss's `reduction` is 'mean',
 'sum' or 'none'. Halves are computed in float32, and results have the input's dtype.
@@ -7,7 +7,7 @@ Names and meanings are PyTorch's, with `axis` in place of `dim`; a loss's `reduc
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lamina import random
 from lamina.dtypes import DType, accumulator, bool_, int64
@@ -15,30 +15,30 @@ from lamina.errors import ArgumentError, ShapeError
 from lamina.ir.build import along, insert_axes, places
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.options import current
 from lamina.tensor import movement
+from lamina.tensor import realize as memory
 from lamina.tensor import reduction as over
-from lamina.tensor.arguments import broadcast_shapes, integer, sizes_of
+from lamina.tensor.arguments import broadcast_shapes, sizes_of
 from lamina.tensor.core import Tensor, common_device, common_dtype, once
-from lamina.tensor.creation import arange
 from lamina.tensor.elementwise import exp, isfinite, log, maximum, named, rsqrt, sqrt, where
-from lamina.tensor.indexing import as_index
+from lamina.tensor.indexing import check_range, known_elements
 from lamina.tensor.inspection import finfo
 from lamina.tensor.linalg import matmul
 from lamina.tensor.spatial import check_shapes, exact, resized
 
 __all__ = [
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity",
-    "cross_entropy", "dropout", "embedding", "group_norm", "huber_loss", "instance_norm", "kl_div",
-    "l1_loss", "layer_norm", "mse_loss", "nll_loss", "one_hot", "rms_norm",
+    "cross_entropy", "dropout", "group_norm", "huber_loss", "instance_norm", "kl_div",
+    "l1_loss", "layer_norm", "mse_loss", "nll_loss", "rms_norm",
     "scaled_dot_product_attention", "smooth_l1_loss",
 ]  # fmt: skip
 
 _LOWEST_LOG = -100.0  # stands for the logarithm of 0 in binary_cross_entropy
 
 
-@once
 def cross_entropy(
-    x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    x: Tensor, target: Any, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """The negative logarithm of the softmax of `x` at the target class.
@@ -46,7 +46,17 @@ def cross_entropy(
     x: logits (C,), (N, C) or (N, C, ...). target: integer classes () or (N, ...), or probabilities
     of x's shape. weight: (C,), one factor a class; the mean over classes is a weighted one.
     ignore_index: this class contributes nothing. label_smoothing: the share of probability that is
-    spread evenly over the classes."""
+    spread evenly over the classes. Raises AxisError for classes that do not exist, unless they are
+    a tensor: these count as logits of 0 but under the option `check`."""
+    goal = _checked_target("cross_entropy", x, target, ignore_index)
+    return _cross_entropy(x, goal, weight, ignore_index, reduction, label_smoothing)
+
+
+@once
+def _cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
+    label_smoothing: float,
+) -> Tensor:  # fmt: skip
     what = "cross_entropy"
     if not 0.0 <= label_smoothing <= 1.0:
         raise ArgumentError(f"{what}: label_smoothing={label_smoothing} is not in [0, 1]")
@@ -61,7 +71,7 @@ def cross_entropy(
         if label_smoothing:
             chances = chances * (1.0 - label_smoothing) + each
         losses = -over.sum((values - top - total) * _times(chances, factors), axis=axis)
-        return _reduced(what, losses, reduction, x)
+        return reduced(what, losses, reduction, x)
     chosen = _at(what, values, target, axis) - movement.squeeze(top, axis=axis)
     share = None if factors is None else _at(what, factors, target, axis)
     losses = _times(movement.squeeze(total, axis=axis) - chosen, share)
@@ -72,11 +82,12 @@ def cross_entropy(
 
 
 def nll_loss(
-    x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    x: Tensor, target: Any, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """Minus the element of `x` (log-probabilities) at the target class; see `cross_entropy`."""
     what = "nll_loss"
+    target = _checked_target(what, x, target, ignore_index)
     axis, factors = _classes(what, x, weight)
     share = None if factors is None else _at(what, factors, target, axis)
     losses = _times(-_at(what, exact(what, x), target, axis), share)
@@ -84,9 +95,17 @@ def nll_loss(
 
 
 def _regression(
-    what: str, rule: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, reduction: str = "mean"
-) -> Tensor:
-    return _reduced(what, rule(exact(what, x) - exact(what, target)), reduction, x, target)
+    what: str, rule: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    losses = rule(exact(what, x) - exact(what, target))
+    if weight is None:
+        return reduced(what, losses, reduction, x, target)
+    factors = movement.broadcast_to(weight.cast(losses.dtype), losses.shape)
+    losses = losses * factors
+    if reduction == "mean":
+        return (over.sum(losses) / over.sum(factors)).cast(common_dtype(what, x, target))
+    return reduced(what, losses, reduction, x, target)
 
 
 def _huber(difference: Tensor, bound: float) -> Tensor:
@@ -94,16 +113,28 @@ def _huber(difference: Tensor, bound: float) -> Tensor:
     return where(away < bound, difference * difference * 0.5, (away - 0.5 * bound) * bound)
 
 
-mse_loss = named("mse_loss", "``(x - target) ** 2``.", _regression, lambda d: d * d)
-l1_loss = named("l1_loss", "``abs(x - target)``.", _regression, abs)
+mse_loss = named(
+    "mse_loss", "``(x - target) ** 2``, times the `weight` of each element; the mean is a weighted "
+    "one.", _regression, lambda d: d * d,
+)  # fmt: skip
+l1_loss = named(
+    "l1_loss", "``abs(x - target)``, times the `weight` of each element; the mean is a weighted "
+    "one.", _regression, abs,
+)  # fmt: skip
 
 
-def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+def huber_loss(
+    x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """``d * d / 2`` for ``d = abs(x - target) <= delta``, else ``delta * (d - delta / 2)``
-    (Huber 1964, "Robust estimation of a location parameter")."""
+    (Huber 1964, "Robust estimation of a location parameter"). weight: a factor of each element; as
+    in PyTorch the mean divides by their number, not by the sum of the factors."""
+    what = "huber_loss"
     if delta <= 0.0:
-        raise ArgumentError(f"huber_loss: delta={delta} must be positive")
-    return _regression("huber_loss", partial(_huber, bound=delta), x, target, reduction)
+        raise ArgumentError(f"{what}: delta={delta} must be positive")
+    losses = _huber(exact(what, x) - exact(what, target), delta)
+    return reduced(what, _times(losses, weight), reduction, x, target)
 
 
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
@@ -121,7 +152,7 @@ def binary_cross_entropy(
     -100, so that certain answers that are wrong have a finite loss."""
     values, goal = _pair("binary_cross_entropy", x, target)
     losses = -(goal * _bounded_log(values) + (1.0 - goal) * _bounded_log(1.0 - values))
-    return _reduced("binary_cross_entropy", _times(losses, weight), reduction, x, target)
+    return reduced("binary_cross_entropy", _times(losses, weight), reduction, x, target)
 
 
 def binary_cross_entropy_with_logits(
@@ -137,7 +168,7 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         positive = positive * ((pos_weight.cast(values.dtype) - 1.0) * goal + 1.0)
     losses = (1.0 - goal) * values + positive
-    return _reduced(what, _times(losses, weight), reduction, x, target)
+    return reduced(what, _times(losses, weight), reduction, x, target)
 
 
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
@@ -148,7 +179,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     losses = (exp(goal) if log_target else goal) * (logs - values)
     if reduction == "batchmean":
         return (over.sum(losses) / float(losses.shape[0] if losses.ndim else 1)).cast(x.dtype)
-    return _reduced("kl_div", losses, reduction, x, target)
+    return reduced("kl_div", losses, reduction, x, target)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
@@ -173,7 +204,7 @@ def _times(losses: Tensor, factors: Tensor | None) -> Tensor:
     return losses if factors is None else losses * factors.cast(losses.dtype)
 
 
-def _reduced(what: str, losses: Tensor, reduction: str, *like: Tensor) -> Tensor:
+def reduced(what: str, losses: Tensor, reduction: str, *like: Tensor) -> Tensor:
     """The reduced losses in the dtype that the arguments, `like`, promote to."""
     if reduction not in ("mean", "sum", "none"):
         raise ArgumentError(f"{what}: reduction {reduction!r} is not 'mean', 'sum' or 'none'")
@@ -199,6 +230,21 @@ def _classes(what: str, x: Tensor, weight: Tensor | None) -> tuple[int, Tensor |
     return axis, Tensor.of(along(factors.node, axis, x.shape), weight.device)
 
 
+def _checked_target(what: str, x: Tensor, target: Any, ignore_index: int) -> Tensor:
+    """`target` as a tensor; raises AxisError for a class that does not exist. Those of a list or a
+    NumPy array are known; under the option `check` those of a tensor are computed, unless it is
+    being traced."""
+    goal = target if isinstance(target, Tensor) else Tensor(target, device=x.device)
+    classes = known_elements(target)
+    if classes is None and current().check and memory.stand_ins.get() is None:
+        classes = memory.download(goal)
+    if classes is not None and x.ndim and goal.dtype.is_int:
+        counted = classes[classes != ignore_index]
+        axis = min(1, x.ndim - 1)
+        check_range(what, counted, axis, x.shape[axis], least=0)
+    return goal
+
+
 def _at(what: str, x: Tensor, target: Tensor, axis: int) -> Tensor:
     """The elements of `x` at the classes `target` along `axis`, which vanishes; 0 for classes
     that do not exist."""
@@ -216,12 +262,12 @@ def _class_reduced(
     """`losses` where `valid`; the mean divides by the sum of the targets' factors."""
     losses = where(valid, losses, 0.0)
     if reduction != "mean":
-        return _reduced(what, losses, reduction, x)
+        return reduced(what, losses, reduction, x)
     factors = valid.cast(losses.dtype) if share is None else where(valid, share, 0.0)
     return (over.sum(losses) / over.sum(factors)).cast(x.dtype)
 
 
-# Normalisation, dropout and lookups.
+# Normalisation and dropout.
 
 
 class BatchNorm(NamedTuple):
@@ -274,13 +320,40 @@ def group_norm(
 
 
 def instance_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    """Normalise each channel of each sample of `x`, (N, C, spatial...); weight and bias: (C,)
-    (Ulyanov, Vedaldi and Lempitsky 2016)."""
-    _check_channels("instance_norm", x, weight, bias)
-    values = _standard(exact("instance_norm", x), range(2, x.ndim), eps)
-    return _scaled(values, weight, bias, x, x.ndim - 2)
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, *,
+    running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    use_input_stats: bool = True, momentum: float = 0.1,
+) -> Any:  # fmt: skip
+    """Normalise each channel of each sample of `x`, (N, C, spatial...); vectors are (C,)
+    (Ulyanov, Vedaldi and Lempitsky 2016).
+
+    Returns the result; or, with running statistics, what `batch_norm` returns. use_input_stats:
+    use the statistics of `x`, and return running statistics moved towards their averages over the
+    samples by the share `momentum` (variances with Bessel's correction). Otherwise use the running
+    statistics, for all samples alike. The arguments are left alone."""
+    what = "instance_norm"
+    _check_channels(what, x, weight, bias, running_mean, running_var)
+    values, trailing = exact(what, x), x.ndim - 2
+    mean, variance = _moments(values, range(2, x.ndim))
+    if running_mean is None or running_var is None:
+        if running_mean is not running_var or not use_input_stats:
+            raise ArgumentError(f"{what}: without use_input_stats, or with one of them, both "
+                                "running_mean and running_var are needed")  # fmt: skip
+        return _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, trailing)
+    if not use_input_stats:
+        known, spread = (_column(one, values, trailing) for one in (running_mean, running_var))
+        output = _scaled((values - known) * rsqrt(spread + eps), weight, bias, x, trailing)
+        return BatchNorm(output, running_mean, running_var)
+    output = _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, trailing)
+    count = math.prod(x.shape[2:])
+    if count < 2:
+        raise ShapeError(f"{what}: running statistics need two values a channel of a sample, not "
+                         f"those of {x.shape}")  # fmt: skip
+    unbiased = variance * (count / (count - 1))
+    average, deviation = (over.mean(one, axis=0) for one in (mean, unbiased))
+    return BatchNorm(
+        output, _moved(running_mean, average, momentum), _moved(running_var, deviation, momentum)
+    )
 
 
 def batch_norm(
@@ -325,31 +398,15 @@ def dropout(
     return where(kept, x * (1.0 / (1.0 - p or 1.0)), 0.0)
 
 
-def one_hot(indices: Tensor, num_classes: int) -> Tensor:
-    """1 at each index and 0 elsewhere along a new last axis of size `num_classes`, int64."""
-    index = as_index("one_hot", indices, indices).cast(int64)
-    classes = arange(integer("one_hot", num_classes, 0), device=index.device)
-    return (movement.expand_dims(index, axis=-1) == classes).cast(int64)
-
-
-def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """The rows of `weight`, (n, d), at `indices`, (...): shape (..., d). Rows out of range are
-    zeros. No derivative flows into the row `padding_idx`."""
-    if weight.ndim != 2:
-        raise ShapeError(f"embedding: the weight has shape {weight.shape}; (n, d) is needed")
-    index, width = as_index("embedding", indices, weight), weight.shape[1]
-    flat = Node(Op.GATHER, (weight.node, along(index.node, 0, (index.size, width))), 0)
-    rows = movement.reshape(Tensor.of(flat, weight.device), (*index.shape, width))
-    if padding_idx is None:
-        return rows
-    padding = movement.expand_dims(index.cast(int64) == range(len(weight))[padding_idx], axis=-1)
-    return where(padding, rows.detach(), rows)
-
-
 def _check_channels(what: str, x: Tensor, *vectors: Tensor | None) -> None:
     if x.ndim < 2:
         raise ShapeError(f"{what}: {x.shape} has no channels; (N, C, ...) is needed")
-    check_shapes(what, x.shape[1:2], *vectors)
+    for vector in vectors:
+        if vector is not None and vector.shape != x.shape[1:2]:
+            raise ShapeError(
+                f"{what}: the input has shape {x.shape}, of {x.shape[1]} channels; its weight, "
+                f"bias or statistics have shape {vector.shape}"
+            )
 
 
 def _last_axes(

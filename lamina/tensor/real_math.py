@@ -35,9 +35,15 @@ def signbit(x: Node) -> Node:
     return bits(x) < 0
 
 
-def copysign(x: Node, sign: Node) -> Node:
-    """|x| with the sign of another number."""
+def with_sign(x: Node, sign: Node) -> Node:
+    """|x| with the sign of another number; the slope is 1 or -1, also where x is 0."""
     return select(signbit(x) ^ signbit(sign), -x, x)
+
+
+def copysign(x: Node, sign: Node) -> Node:
+    """|x| with the sign of another number; the slope at 0, where |x| has none, is 0."""
+    value = with_sign(x, sign)
+    return Node(Op.GRAFT, (value, select(x.eq(0), x.lift(0), value)))
 
 
 def absolute(x: Node) -> Node:
@@ -62,7 +68,7 @@ def round_even(x: Node) -> Node:
     rest = x - low
     half = low * 0.5
     up = (rest > 0.5) | (rest.eq(0.5) & ~half.eq(unary(Op.TRUNC, half)))
-    return copysign(select(up, low + 1, low), x)
+    return with_sign(select(up, low + 1, low), x)
 
 
 def expm1(x: Node) -> Node:
@@ -137,8 +143,21 @@ def asinh(size: Node) -> Node:
     return select(low, small, large)
 
 
+@_odd
+def _odd_acosh(size: Node) -> Node:
+    """acosh of |x| with the sign of x; ``log(2 |x|)`` where |x| is so large that it is the same."""
+    far = size > (2.0**28 if size.dtype is dtypes.float64 else 2.0**12)
+    near = select(far, size.lift(2), size)
+    small = asinh(unary(Op.SQRT, near - 1) * unary(Op.SQRT, near + 1))
+    large = unary(Op.LOG, select(far, size, size.lift(1))) + math.log(2)
+    return select(far, large, small)
+
+
 def acosh(x: Node) -> Node:
-    return asinh(unary(Op.SQRT, x - 1) * unary(Op.SQRT, x + 1))
+    """NaN below 1. The slope is ``1 / sqrt(x**2 - 1)`` wherever that exists, below -1 as well, as
+    in PyTorch and JAX: the odd function has this slope on both sides."""
+    odd = _odd_acosh(x)
+    return Node(Op.GRAFT, (select(x < 1, x.lift(math.nan), odd), odd))
 
 
 @_odd
@@ -190,13 +209,15 @@ def logaddexp(x: Node, y: Node) -> Node:
 
 
 def nextafter(x: Node, y: Node) -> Node:
-    """The next representable number from x towards y."""
+    """The next representable number from x towards y; the slope is 1 in x where it moves, and 0
+    where x equals y."""
     pattern = bits(x)
     outwards = (x < y) ^ (x < 0)
     moved = bitcast(pattern + select(outwards, pattern.lift(1), pattern.lift(-1)), x.dtype)
-    least = copysign(bitcast(pattern.lift(1), x.dtype), y)
+    least = with_sign(bitcast(pattern.lift(1), x.dtype), y)
     stepped = select(x.eq(y), y, select(x.eq(0), least, moved))
-    return select(is_nan(x) | is_nan(y), x.lift(math.nan), stepped)
+    value = select(is_nan(x) | is_nan(y), x.lift(math.nan), stepped)
+    return Node(Op.GRAFT, (value, select(x.eq(y), x.lift(0), x)))
 
 
 def floor_divide(x: Node, y: Node) -> Node:
@@ -206,5 +227,5 @@ def floor_divide(x: Node, y: Node) -> Node:
     quotient = (x - Node(Op.MOD, (x, y))) / y
     low = floor(quotient)
     near = select(quotient - low > 0.5, low + 1, low)
-    near = select(near.eq(0), copysign(x.lift(0), ratio), near)
+    near = select(near.eq(0), with_sign(x.lift(0), ratio), near)
     return select(is_inf(x) | is_inf(y) | y.eq(0), ratio, near)

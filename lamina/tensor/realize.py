@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary, ref
 
-from lamina.dtypes import DType, bool_, int64
+from lamina.dtypes import DType
 from lamina.errors import GradientError, JitError, LaminaError
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
@@ -26,9 +25,13 @@ from lamina.runtime.buffer import ALIGNMENT, HOST_DEVICES, Buffer
 from lamina.runtime.profile import counter
 from lamina.shape import Shape, prod
 from lamina.tensor.complex_parts import split_complex
+from lamina.tensor.lifting import hole as hole
+from lamina.tensor.lifting import note, numbers_of, with_inputs
 
 if TYPE_CHECKING:
     from lamina.tensor.core import Tensor
+
+__all__ = ["realize"]
 
 
 @dataclass(eq=False, slots=True)
@@ -82,7 +85,8 @@ os.register_at_fork(
     before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release
 )
 Nodes = Sequence[Node | None]
-# Graphs over holes that were built before, and the numbers of those; see also `lifted`.
+# Graphs over holes that were built before, and what is known of their numbers: see `called` and
+# `lifted`.
 _known: Callable[[Hashable], list[Any]] = lru_cache(2048)(lambda key: [])
 
 
@@ -151,11 +155,6 @@ def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
     return hole(inputs.setdefault(place.arg.storage, len(inputs)), place, place.arg.device)
 
 
-def hole(number: int, like: Node, device: str = "") -> Node:
-    """A leaf like `like` that has a number in place of storage, such as those of a CALL's graph."""
-    return Node(_BUFFER, (), BufferRef(number, like.shape, like.dtype, device))
-
-
 def called(key: Hashable, leaves: Sequence[Node], make: Callable[[], Nodes]) -> Nodes:
     """The graphs over holes that `make` returned when `key` was new, each with `leaves` as its
     operands: one node, whose content is built where it is needed."""
@@ -189,7 +188,29 @@ def over(sinks: Sequence[Node], leaves: list[Node], first: int = 0, device: str 
     return rebuilt(sinks, holes, None)
 
 
-_opened = lru_cache(256)(lambda sinks: rebuilt(sinks, {}))  # of what is cut, which has no memory
+def moved(sinks: Sequence[Node], device: str) -> list[Node]:
+    """`sinks` over holes of the same numbers on another device."""
+    holes = {
+        node: hole(node.arg.storage, node, device)
+        for node in toposort(sinks)
+        if node.op is _BUFFER
+    }
+    return rebuilt(sinks, dict(holes), None)
+
+
+@lru_cache(256)
+def _opened(sinks: tuple[Node, ...]) -> list[Node]:
+    """What is cut, which has no memory, with the content of each CALL, and without the DETACH of
+    that: whether a step was built before makes no other program."""
+    done: dict[Node, Node] = {}
+    opened = rebuilt(sinks, {})
+    for node in toposort(opened):
+        src = tuple([done[one] for one in node.src])
+        if node.op is Op.DETACH:
+            (done[node],) = src
+        else:
+            done[node] = node if src == node.src else Node(node.op, src, node.arg)
+    return [done[one] for one in opened]
 
 
 def stretch(node: Node) -> Node | None:
@@ -241,16 +262,21 @@ def lifted(sinks: tuple[Node, ...], first: int, device: str) -> tuple[tuple[Node
     of the numbers by which alone they differ from earlier ones: one program serves all of those."""
     if device == "interp":
         return sinks, []
-    order = toposort(sinks := split_complex(sinks))
-    powers = {*toposort(one.src[1] for one in order if one.op is Op.POW)}  # a 2 makes a product
-    bounds = {int64 for one in order if one.op is Op.IOTA}  # numbers of this dtype tell places
-    numbers = [one for one in order if one.op is Op.CONST and one not in powers
-               and one.dtype not in (bool_, *bounds) and abs(one.arg.value) < inf]  # fmt: skip
-    known = _known((first, *over(sinks, numbers, first, device)))  # the first ones, or None
-    known[:] = map(lambda old, new: old if old is new else None, known or numbers, numbers)
-    changed = [one for one, same in zip(numbers, known, strict=True) if not same]
-    held = [upload(value, kind, device) for value, kind in (one.arg for one in changed)]
-    return tuple(over(sinks, changed, first, device)), [one.arg.storage for one in held]
+    sinks = split_complex(sinks)
+    numbers = numbers_of(sinks)
+    apart = {number: at for at, number in enumerate(numbers, first)}
+    known = _known((first, *with_inputs(sinks, apart, device)))
+    known[:] = seen = note(known, numbers)
+    inputs: dict[int, Node] = {}  # values, each by the place of the first number that has it
+    for number, history in zip(numbers, seen, strict=True):
+        if history.value is None:
+            inputs[history.alike] = number.value
+    places = {alike: at for at, alike in enumerate(inputs, first)}
+    changed = {number: places[history.alike]
+               for number, history in zip(numbers, seen, strict=True)
+               if history.value is None}  # fmt: skip
+    held = [upload(value.arg.value, value.dtype, device) for value in inputs.values()]
+    return tuple(with_inputs(sinks, changed, device)), [one.arg.storage for one in held]
 
 
 def realize(*tensors: Tensor) -> None:

@@ -1,5 +1,7 @@
-"""Reductions, prefix sums, sorting, searching sorted data, and sets (array API, "statistical",
-"searching", "sorting", "set" and "utility" functions).
+"""Reductions, prefix sums and sorting (array API, "statistical", "searching", "sorting" and
+"utility" functions).
+
+Reductions take NumPy's `where`, a mask: ``mean(x, where=mask)`` leaves out the elements at False.
 
 A stable ARGSORT gives the order; values are gathered by it, so sorting has a derivative. NaN sorts
 behind every number.
@@ -12,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lamina import dtypes
-from lamina.dtypes import DType, accumulator, bool_, default_int, int64
+from lamina.dtypes import DType, Scalar, accumulator, bool_, default_int, int64
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
@@ -20,34 +22,75 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
 from lamina.shape import prod as product
 from lamina.tensor import complex_math, real_math
-from lamina.tensor import realize as memory
-from lamina.tensor.arguments import Axis, as_dtype, integer, normalize_axes, normalize_axis, promote
-from lamina.tensor.core import Data, Tensor, as_tensor, common_device
+from lamina.tensor.arguments import (
+    Axis,
+    as_dtype,
+    broadcast_shapes,
+    integer,
+    line_axis,
+    normalize_axes,
+    normalize_axis,
+)
+from lamina.tensor.core import Data, Tensor, as_tensor
 from lamina.tensor.elementwise import REALS, SAME, WIDE, Family, float_dtype, named
+from lamina.tensor.elementwise import where as choose
 from lamina.tensor.movement import concat, transpose
 from lamina.tensor.spatial import resized
 
 __all__ = [
     "all", "any", "argmax", "argmin", "argsort", "count_nonzero", "cummax", "cummin",
     "cumulative_prod", "cumulative_sum", "diff", "log_softmax", "logsumexp", "max", "mean", "min",
-    "norm", "prod", "searchsorted", "softmax", "sort", "std", "sum", "topk", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "var",
+    "norm", "prod", "softmax", "sort", "std", "sum", "topk", "var",
 ]  # fmt: skip
 
 Axes = Sequence[int]
-Way = tuple[Family, Callable[..., Node]]  # a rule of axes and a node, which the family prepares
+
+
+class Way(NamedTuple):
+    """A rule of axes and a node, which the family prepares; and what stands for elements that a
+    mask leaves out, for each dtype, where such a value exists."""
+
+    family: Family
+    rule: Callable[..., Node]
+    neutral: Callable[[DType], Scalar] | None = None
+
 
 _MEANS = Family(float_dtype, of_complex=True, wide=True)
 
 
+def _identity(monoid: Monoid, dtype: DType) -> Scalar:
+    return monoid.identity((dtype,))[0]
+
+
 def _reduced(
-    what: str, way: Way, x: Data, /, axis: Axis = None, *, keepdims: bool = False
-) -> Tensor:
-    """A rule applied to the node of x and the axes, all of them by default."""
-    axes = normalize_axes(what, axis, x.ndim)
-    family, rule = way
-    result = family(what, partial(rule, axes), x)
+    what: str, way: Way, x: Data, /, axis: Axis = None, keepdims: bool = False, *,
+    where: Any = None,
+) -> Tensor:  # fmt: skip
+    """A rule applied to the node of x and the axes, all of them by default. With `where`, a mask
+    that broadcasts to the shape of x, elements at False are left out."""
+    axes = _axes(what, axis, x.ndim)
+    operands = [x]
+    if where is not None:
+        mask = as_tensor(where, x)
+        if mask.dtype is not bool_:
+            raise DTypeError(f"{what}: where={mask.dtype.name}; compare to get a bool")
+        if broadcast_shapes(what, x.shape, mask.shape) != x.shape:
+            raise ShapeError(f"{what}: where={mask.shape} does not broadcast to {x.shape}")
+        if way.neutral is None:
+            operands.append(mask)
+        else:
+            operands = [choose(mask, x, way.neutral(x.dtype))]
+    result = way.family(what, partial(way.rule, axes), *operands)
     return Tensor.of(build.insert_axes(result.node, axes), result.device) if keepdims else result
+
+
+def _axes(what: str, axis: Axis, rank: int) -> Axes:
+    """`axis` as axes counted from the front; 0 and -1 of an array of rank 0 are none, as its only
+    element is all there is to reduce."""
+    listed = (axis,) if isinstance(axis, int) else axis
+    if rank == 0 and listed is not None and len(listed) == 1 and listed[0] in (0, -1):
+        return ()
+    return normalize_axes(what, axis, rank)
 
 
 def _total_dtype(wanted: Any, dtype: DType) -> DType:
@@ -60,11 +103,12 @@ def _total_dtype(wanted: Any, dtype: DType) -> DType:
 
 
 def _total(
-    what: str, monoid: Monoid, x: Data, /, axis: Axis = None, *, dtype: Any = None,
-    keepdims: bool = False,
+    what: str, monoid: Monoid, x: Data, /, axis: Axis = None, keepdims: bool = False, *,
+    dtype: Any = None, where: Any = None,
 ) -> Tensor:  # fmt: skip
     family = Family(partial(_total_dtype, dtype), of_complex=True, wide=True)
-    return _reduced(what, (family, partial(build.reduce, monoid)), x, axis, keepdims=keepdims)
+    way = Way(family, partial(build.reduce, monoid), partial(_identity, monoid))
+    return _reduced(what, way, x, axis, keepdims=keepdims, where=where)
 
 
 def _extreme(monoid: Monoid, axes: Axes, node: Node) -> Node:
@@ -90,21 +134,38 @@ def _truth(monoid: Monoid, axes: Axes, node: Node) -> Node:
     return build.reduce(monoid, axes, node if node.dtype is bool_ else ~node.eq(0))
 
 
-def _mean(axes: Axes, node: Node) -> Node:
-    return build.reduce(ADD, axes, node) / float(_count(axes, node))
+def _inside(weight: Node | None, node: Node) -> Node:
+    """`node` with 0 where its weight is 0."""
+    return node if weight is None else build.select(weight.eq(0), node.lift(0), node)
+
+
+def _number(axes: Axes, node: Node, weight: Node | None) -> Node | float:
+    """How many elements each result comes from."""
+    return float(_count(axes, node)) if weight is None else build.reduce(ADD, axes, weight)
+
+
+def _mean(axes: Axes, node: Node, weight: Node | None = None) -> Node:
+    """The weights are 1 where a mask is true and 0 elsewhere."""
+    total = build.reduce(ADD, axes, _inside(weight, node))
+    return total / _number(axes, node, weight)
 
 
 def _deviation(
     what: str, root: bool, x: Data, /, axis: Axis = None, *, correction: float = 0.0,
-    keepdims: bool = False,
+    keepdims: bool = False, where: Any = None,
 ) -> Tensor:  # fmt: skip
-    def rule(axes: Axes, node: Node) -> Node:
-        distance = node - build.spread(_mean(axes, node), axes, node.shape)
-        total = build.reduce(ADD, axes, distance * distance)
-        value = total / builtins.max(float(_count(axes, node) - correction), 0.0)
+    def rule(axes: Axes, node: Node, weight: Node | None = None) -> Node:
+        distance = node - build.spread(_mean(axes, node, weight), axes, node.shape)
+        total = build.reduce(ADD, axes, _inside(weight, distance * distance))
+        freedom = _number(axes, node, weight) - correction
+        if isinstance(freedom, Node):
+            least = build.select(freedom < 0.0, freedom.lift(0.0), freedom)
+            value = total / least
+        else:
+            value = total / builtins.max(freedom, 0.0)
         return real_math.root(value) if root else value
 
-    return _reduced(what, (WIDE, rule), x, axis, keepdims=keepdims)
+    return _reduced(what, Way(WIDE, rule), x, axis, keepdims=keepdims, where=where)
 
 
 def _greatest(axes: Axes, node: Node) -> Node:
@@ -123,9 +184,12 @@ def _softmax(axes: Axes, node: Node, log: bool) -> Node:
     return shifted - wide if log else powers * wide
 
 
-def _shares(what: str, log: bool, x: Data, axis: Axis = -1, *, dtype: Any = None) -> Tensor:
+def _shares(
+    what: str, log: bool, x: Data, axis: Axis = -1, *, dtype: Any = None, where: Any = None
+) -> Tensor:
     wanted = x if dtype is None else x.cast(dtype)
-    return _reduced(what, (WIDE, partial(_softmax, log=log)), wanted, axis)
+    way = Way(WIDE, partial(_softmax, log=log), lambda dtype: -math.inf)
+    return _reduced(what, way, wanted, axis, where=where)
 
 
 def _logsumexp(axes: Axes, node: Node) -> Node:
@@ -136,8 +200,13 @@ def _logsumexp(axes: Axes, node: Node) -> Node:
     return total + build.reshape(base, total.shape)
 
 
-def norm(x: Data, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The vector norm over `axis`: the root of order `ord` of the sum of powers."""
+def norm(x: Data, ord: float | str = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The vector norm over `axis`: the root of order `ord` of the sum of powers; inf and -inf are
+    the extremes, 0 counts what is not 0, and 'fro' is 2. See `matrix_norm` for other norms."""
+    if ord == "fro":
+        ord = 2
+    if isinstance(ord, str):
+        raise ArgumentError(f"norm: ord={ord!r} is neither a number nor 'fro'")
 
     def rule(axes: Axes, node: Node) -> Node:
         if node.dtype.is_complex:
@@ -152,17 +221,23 @@ def norm(x: Data, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> 
         total = build.reduce(ADD, axes, size if ord == 1 else size ** float(ord))
         return total if ord == 1 else real_math.root(total, ord)
 
-    return _reduced("norm", (_MEANS, rule), x, axis, keepdims=keepdims)
+    return _reduced("norm", Way(_MEANS, rule), x, axis, keepdims=keepdims)
 
 
 def _cumulative(
     what: str, monoid: Monoid, x: Data, axis: int | None = None, *, dtype: Any = None,
     include_initial: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Results for the first 1, 2, ... elements; the monoid's identity before them if asked."""
-    if axis is None and x.ndim != 1:
+    """Results for the first 1, 2, ... elements; the monoid's identity before them if asked. Of an
+    array of shape () the result has it too, unless there is an element before."""
+    if axis is None and x.ndim > 1:
         raise AxisError(f"{what}: an array of shape {x.shape} needs an axis")
-    along = normalize_axis(what, axis or 0, x.ndim)
+    along = line_axis(what, axis or 0, x.ndim)
+    if not x.ndim:
+        line = Tensor.of(build.reshape(x.node, (1,)), x.device)
+        result = _cumulative(what, monoid, line, dtype=dtype, include_initial=include_initial)
+        shape = result.shape if include_initial else ()
+        return Tensor.of(build.reshape(result.node, shape), x.device)
     x = REALS(what, lambda a: a, x) if monoid in (MAX, MIN) else x  # complex ones have no order
     kind = x.dtype if dtype is None and monoid in (MAX, MIN) else _total_dtype(dtype, x.dtype)
     scan = Node(Op.SCAN, (build.cast(x.node, accumulator(kind)),), Reduce(monoid, (along,)))
@@ -174,11 +249,13 @@ def _cumulative(
 def diff(
     x: Data, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
 ) -> Tensor:
-    """The differences of neighbours along `axis`, `n` times over."""
-    along = normalize_axis("diff", axis, x.ndim)
+    """The differences of neighbours along `axis`, `n` times over; x itself when n is 0."""
+    along, times = normalize_axis("diff", axis, x.ndim), integer("diff", n, 0)
+    if not times:
+        return Tensor.of(x.node, x.device)
     whole = concat([one for one in (prepend, x, append) if one is not None], axis=along)
     node = whole.node
-    for _ in range(integer("diff", n, 0)):
+    for _ in range(times):
         size = node.shape[along]
         later = build.slice_axis(node, along, builtins.min(1, size), size)
         earlier = build.slice_axis(node, along, 0, builtins.max(0, size - 1))
@@ -193,18 +270,20 @@ prod = named(
     _total, MUL,
 )  # fmt: skip
 max = named("max", "The greatest element over `axis`; NaN wins.",
-            _reduced, (REALS, partial(_extreme, MAX)))  # fmt: skip
+            _reduced, Way(REALS, partial(_extreme, MAX), partial(_identity, MAX)))  # fmt: skip
 min = named("min", "The smallest element over `axis`; NaN wins.",
-            _reduced, (REALS, partial(_extreme, MIN)))  # fmt: skip
+            _reduced, Way(REALS, partial(_extreme, MIN), partial(_identity, MIN)))  # fmt: skip
 all = named("all", "Whether every element over `axis` is true.",
-            _reduced, (SAME, partial(_truth, MIN)))  # fmt: skip
+            _reduced, Way(SAME, partial(_truth, MIN), lambda dtype: True))  # fmt: skip
 any = named("any", "Whether some element over `axis` is true.",
-            _reduced, (SAME, partial(_truth, MAX)))  # fmt: skip
+            _reduced, Way(SAME, partial(_truth, MAX), lambda dtype: False))  # fmt: skip
 count_nonzero = named(
-    "count_nonzero", "How many elements over `axis` are not 0.",
-    _reduced, (SAME, lambda axes, x: build.reduce(ADD, axes, build.cast(~x.eq(0), default_int))),
+    "count_nonzero", "How many elements over `axis` are not 0.", _reduced,
+    Way(SAME, lambda axes, x: build.reduce(ADD, axes, build.cast(~x.eq(0), default_int)),
+        lambda dtype: False),
 )  # fmt: skip
-mean = named("mean", "The arithmetic mean over `axis`; NaN of nothing.", _reduced, (_MEANS, _mean))
+mean = named("mean", "The arithmetic mean over `axis`; NaN of nothing.",
+             _reduced, Way(_MEANS, _mean))  # fmt: skip
 var = named(
     "var", "The variance over `axis`: squared distances from the mean over count - correction.",
     _deviation, False,
@@ -214,12 +293,16 @@ softmax = named("softmax", "exp(x) over its sum along `axis`.", _shares, False)
 log_softmax = named("log_softmax", "The logarithm of the softmax along `axis`.", _shares, True)
 logsumexp = named(
     "logsumexp", "log(sum(exp(x))) over `axis` without overflow; -inf of nothing but -inf.",
-    _reduced, (WIDE, _logsumexp),
+    _reduced, Way(WIDE, _logsumexp, lambda dtype: -math.inf),
 )  # fmt: skip
-argmax = named("argmax", "The place of the greatest element over `axis`, the first of several.",
-               _reduced, (REALS, partial(_extreme, ARGMAX)))  # fmt: skip
-argmin = named("argmin", "The place of the smallest element over `axis`, the first of several.",
-               _reduced, (REALS, partial(_extreme, ARGMIN)))  # fmt: skip
+argmax = named(
+    "argmax", "The place of the greatest element over `axis`, the first of several.",
+    _reduced, Way(REALS, partial(_extreme, ARGMAX), partial(_identity, MAX)),
+)  # fmt: skip
+argmin = named(
+    "argmin", "The place of the smallest element over `axis`, the first of several.",
+    _reduced, Way(REALS, partial(_extreme, ARGMIN), partial(_identity, MIN)),
+)  # fmt: skip
 cumulative_sum = named(
     "cumulative_sum",
     "The sums of the first 1, 2, ... elements along `axis`; from 0 with `include_initial`.",
@@ -230,25 +313,53 @@ cumulative_prod = named(
     "The products of the first 1, 2, ... elements; from 1 with `include_initial`.",
     _cumulative, MUL,
 )  # fmt: skip
-cummax = named("cummax", "The greatest of the first 1, 2, ... elements along `axis`; NaN wins.",
-               _cumulative, MAX)  # fmt: skip
-cummin = named("cummin", "The smallest of the first 1, 2, ... elements along `axis`; NaN wins.",
-               _cumulative, MIN)  # fmt: skip
-
-# Sorting and sets.
 
 
 class TopK(NamedTuple):
+    """Elements along an axis and their places there (int64)."""
+
     values: Tensor
     indices: Tensor
 
 
-def argsort(x: Data, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def _first_extreme(what: str, monoid: Monoid, x: Tensor, axis: int | None) -> Tensor:
+    """The place of the first of the extremes of the first 1, 2, ... elements."""
+    if not x.ndim:
+        return Tensor.of(build.const(0, int64), x.device)
+    along = normalize_axis(what, axis or 0, x.ndim)
+    parts = (x.node, build.places(x.shape, along))
+    return Tensor.of(Node(Op.SCAN, parts, Reduce(monoid, (along,), 1)), x.device)
+
+
+def cummax(
+    x: Data, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The greatest of the first 1, 2, ... elements along `axis`; NaN wins. With `return_indices`
+    a pair, of which the second says where each first came."""
+    values = _cumulative("cummax", MAX, x, axis, dtype=dtype, include_initial=include_initial)
+    return TopK(values, _first_extreme("cummax", ARGMAX, x, axis)) if return_indices else values
+
+
+def cummin(
+    x: Data, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The smallest of the first 1, 2, ... elements along `axis`; NaN wins. With `return_indices`
+    a pair, of which the second says where each first came."""
+    values = _cumulative("cummin", MIN, x, axis, dtype=dtype, include_initial=include_initial)
+    return TopK(values, _first_extreme("cummin", ARGMIN, x, axis)) if return_indices else values
+
+
+# Sorting.
+
+
+def argsort(x: Data, /, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The indices (int64) that sort `x` along `axis`; equal elements always keep their order."""
     return _sorted("argsort", x, axis, descending).indices
 
 
-def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(x: Tensor, /, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """`x` sorted along `axis`; equal elements always keep their order."""
     return _sorted("sort", x, axis, descending).values
 
@@ -262,7 +373,12 @@ def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None
     """The first `count` elements of `x` in order along `axis`, all by default, and their places."""
     if x.dtype.is_complex:
         raise DTypeError(f"{what}: {x.dtype.name} has no order; sort its real() or abs()")
-    axis = normalize_axis(what, axis, x.ndim)
+    axis = line_axis(what, axis, x.ndim)
+    if not x.ndim:
+        line = Tensor.of(build.reshape(x.node, (1,)), x.device)
+        both = _sorted(what, line, 0, descending, count)
+        shape = () if both.values.size else (0,)
+        return TopK(*(Tensor.of(build.reshape(part.node, shape), x.device) for part in both))
     size = x.shape[axis]
     k = size if count is None else count
     if not 0 <= k <= size:
@@ -276,72 +392,3 @@ def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None
     first = build.slice_axis(places.node, axis, 0, k)
     values = Node(Op.GATHER, (x.node, first), axis)
     return TopK(Tensor.of(values, x.device), Tensor.of(first, x.device))
-
-
-def searchsorted(
-    x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
-) -> Tensor:
-    """Where each element v of `x2` belongs in `x1`, (n,), ascending, or ascending in the order
-    `sorter`: int64 of x2's shape. With side 'left' the index i has ``x1[i - 1] < v <= x1[i]``, with
-    'right' ``x1[i - 1] <= v < x1[i]``."""
-    if side not in ("left", "right"):
-        raise ArgumentError(f"searchsorted: side {side!r} is neither 'left' nor 'right'")
-    if x1.ndim != 1:
-        raise ShapeError(f"searchsorted: the sorted data has shape {x1.shape}; one axis is needed")
-    values = as_tensor(x2, x1)
-    device = common_device("searchsorted", x1, values, x1 if sorter is None else sorter)
-    dtype = promote("searchsorted", x1.dtype, values.dtype)
-    if dtype.is_complex:
-        raise DTypeError(f"searchsorted: {dtype.name} has no order")
-    data = build.cast(x1.node, dtype)
-    if sorter is not None:
-        data = Node(Op.GATHER, (data, sorter.node), 0)
-    wanted = build.reshape(build.cast(values.node, dtype), (values.size,))
-    (n,) = data.shape
-    found = build.full(wanted.shape, 0, int64)  # how many lie before, a bit of the answer at a time
-    for bit in reversed(range(n.bit_length())):
-        tried = found + (1 << bit)
-        element = Node(Op.GATHER, (data, tried + -1), 0)
-        before = _precedes(element, wanted) if side == "left" else ~_precedes(wanted, element)
-        found = build.select(before & (tried < n + 1), tried, found)
-    return Tensor.of(build.reshape(found, values.shape), device)
-
-
-def _precedes(a: Node, b: Node) -> Node:
-    """The order of sorting: NaN behind everything."""
-    return (a < b) | (a.eq(a) & ~b.eq(b)) if a.dtype.is_float else a < b
-
-
-# Sets. Their shapes depend on the values, so these functions run at once, in NumPy: what they find
-# has the names of the standard. All but the values is int64.
-
-
-def _unique(what: str, x: Tensor) -> Any:
-    import numpy as np
-
-    values, *places = found = getattr(np, what)(memory.native(x))
-    tensors = (Tensor(one, int64, x.device) for one in places)
-    return type(found)(Tensor(values, x.dtype, x.device), *tensors)
-
-
-def unique_all(x: Tensor, /) -> Any:
-    """The `values` of `x` without repetitions, ascending, each NaN for itself; `indices`, in the
-    flat array, of the first of each; for each element of `x` the index of its value,
-    `inverse_indices`; and how often each occurs, `counts`."""
-    return _unique("unique_all", x)
-
-
-def unique_counts(x: Tensor, /) -> Any:
-    """The `values` of `x` and how often each occurs, `counts`."""
-    return _unique("unique_counts", x)
-
-
-def unique_inverse(x: Tensor, /) -> Any:
-    """The `values` of `x` and for each element the index of its value, `inverse_indices`."""
-    return _unique("unique_inverse", x)
-
-
-def unique_values(x: Tensor, /) -> Tensor:
-    """The values of `x` without repetitions, ascending; each NaN counts as different."""
-    values: Tensor = unique_all(x).values
-    return values

@@ -22,21 +22,24 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
 from operator import attrgetter, eq
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from lamina import random
 from lamina.errors import CompilerNotFoundError, JitError
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+from lamina.lowered import Lowered, TensorSpec, lower_graph
 from lamina.options import Options, current
 from lamina.runtime.buffer import Buffer
-from lamina.runtime.cpu import CpuProgram
 from lamina.runtime.profile import counter, runs
 from lamina.shape import prod
 from lamina.tensor import realize as memory
 from lamina.tensor.core import Tensor
 from lamina.tensor.differentiate import map_tree
+
+if TYPE_CHECKING:
+    from lamina.runtime.cpu import CpuProgram
 
 __all__ = ["jit"]
 
@@ -103,6 +106,23 @@ class jit:  # noqa: N801  a decorator, written as a function's name
                 return program.call(tensors)
         args, kwargs = map_tree(lambda one: found.get(id(one), one), (args, kwargs), object)
         return map_tree(lambda one: Tensor.of(one.node, one.device), self.function(*args, **kwargs))
+
+    def lower(
+        self, *args: Any, device: str | None = None, arch: str = "sm_90a", **kwargs: Any
+    ) -> Lowered:
+        """The function at every stage of the compiler; nothing is loaded or run.
+
+        Arguments are as in a call, or a TensorSpec in place of a tensor. device: "cpu", "cuda:0" or
+        "metal", which need not be there. arch: the architecture that CUDA's `compile` is for.
+        Raises UnknownDeviceError for a kind of device that lamina lacks, ArgumentError for the
+        interpreter, and what a call would raise."""
+        options = replace(current(), device=device or current().device)
+        arguments = map_tree(_placeholder, (args, kwargs), TensorSpec)
+        found: dict[int, Tensor] = {}
+        _signature(arguments, found)
+        trace = _traced(self.function, arguments, found, options)
+        sinks = list(dict.fromkeys(trace.sinks))
+        return lower_graph(memory.moved(sinks, options.device), options, arch)
 
     def _explain(self, args: Any, kwargs: Any, options: Options) -> None:
         """Say why a program is compiled."""
@@ -172,6 +192,20 @@ def _stand_in(like: Tensor) -> Tensor:
 def _compile(
     function: Callable[..., Any], arguments: Any, found: dict[int, Tensor], options: Options
 ) -> _Program:
+    """The program of a trace, which holds nodes of tensors, and so is gone before a call."""
+    return _Program(_traced(function, arguments, found, options), options)
+
+
+def _placeholder(spec: TensorSpec) -> Tensor:
+    """A tensor of the shape and dtype of `spec`, without memory."""
+    shape, dtype = spec.shape, spec.dtype
+    storage = _Traced(prod(shape) * dtype.itemsize, "cpu")
+    return Tensor.of(memory.buffer_node(storage, shape, dtype), "cpu")
+
+
+def _traced(
+    function: Callable[..., Any], arguments: Any, found: dict[int, Tensor], options: Options
+) -> _Trace:
     """Trace until everything that `function` captures or assigns has memory of its own."""
     memory.realize(*found.values(), *memory.assigned())
     device = next((one.device for one in found.values()), options.device)
@@ -179,7 +213,7 @@ def _compile(
         trace = _Trace(found, device)
         missing = trace.run(function, arguments)
         if not missing:
-            return _Program(trace, options)
+            return trace
         memory.realize(*missing)
     raise JitError(f"jit: {function!r} leaves new unfinished tensors behind on every call")
 
@@ -348,7 +382,7 @@ def _quick(program: _Program) -> Callable[[Sequence[Tensor]], Tensor] | None:
         return None
     ((shape, dtype, device),), arena = program.likes, planned.program.arena
     size, kernels = prod(shape) * dtype.itemsize, len(planned.program.chains)
-    code, memory_of = cast(CpuProgram, planned.code), memory.memory_of
+    code, memory_of = cast("CpuProgram", planned.code), memory.memory_of
     places = [(place, number - count) for place, number in program.reads]
     kept: dict[int, list[Any]] = {}  # what no call has now: a result, its job, its scratch memory
 

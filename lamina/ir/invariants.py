@@ -1,0 +1,39 @@
+"""What the verifiers of all dialects share: raising, saying where, and the rules of monoids."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from lamina.errors import LaminaError, VerifyError
+from lamina.ir.monoids import Monoid
+from lamina.ir.node import Node
+
+
+def require(holds: object, problem: str) -> None:
+    """Raise VerifyError unless an invariant holds."""
+    if not holds:
+        raise VerifyError(problem)
+
+
+@contextlib.contextmanager
+def located(place: str) -> Iterator[None]:
+    """Put the place where an invariant failed in front of the message."""
+    try:
+        yield
+    except LaminaError as error:
+        raise VerifyError(f"{place}: {str(error).splitlines()[0]}") from None
+
+
+def check_monoid(monoid: Monoid, parts: Sequence[Node], part: int = 0) -> None:
+    """Raise VerifyError unless `monoid` combines `parts` and has component `part`."""
+    dtypes = tuple(node.dtype for node in parts)
+    combined = monoid.formula(dtypes)[2] if len(dtypes) == monoid.arity else ()
+    fits = combined and [node.dtype for node in combined] == [*dtypes]
+    require(fits, f"{monoid} does not combine {', '.join(dtype.name for dtype in dtypes)}")
+    require(0 <= part < monoid.arity, f"part={part} is not a component of {monoid}")
+
+
+def names_of(axes: Iterable[Node]) -> str:
+    """Axes as schedules name them, to read: ``a0, a3``."""
+    return ", ".join(sorted(f"a{axis.arg.number}" for axis in axes))

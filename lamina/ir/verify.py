@@ -1,0 +1,106 @@
+"""The verifier of graphs: tests, and ``LAMINA_CHECK=1``, run it after every pass that returns one.
+The invariants, in the order in which they are checked:
+
+1.  An operation is of the graph dialect, none of the kernel's.
+2.  The argument is what its row in `lamina.ir.ops` says. Integers are Python's own, never bools or
+    another library's; sizes are not negative; several axes are a sorted tuple, each once.
+3.  The operands are a tuple of nodes, as many as the operation takes.
+4.  A constant, and the value of a PAD, is a Python scalar of its dtype's own kind and within its
+    range: float for floats (infinities and NaN included), never an int in its place.
+5.  A reduction's monoid has as many components as there are operands, takes their dtypes, and has
+    the part that is asked for. SCAN runs along one axis. SCATTER's monoid has one component.
+6.  A node is the one that Node() makes: its dtype and shape are inferred, and equal structure is
+    one object. An ASSIGN writes a BUFFER; movement that moves nothing is allowed.
+7.  The operands of a node live on one device; only COPY crosses over. BUFFER nodes of one storage
+    agree on the device and on the number of bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from lamina.dtypes import DType
+from lamina.errors import VerifyError
+from lamina.ir.invariants import check_monoid, located, require
+from lamina.ir.monoids import Monoid
+from lamina.ir.node import Node, const, toposort
+from lamina.ir.ops import Group, Op
+from lamina.shape import prod
+
+_INTS = tuple[int, ...]
+_SINGLE = {  # the types of arguments that are no named tuples
+    "": type(None), "dtype": DType, "shape": _INTS, "axes": _INTS, "axis": int, "device": str,
+    "ranges": tuple[range, ...],
+}  # fmt: skip
+_OPERANDS = (
+    dict.fromkeys(Group.LEAF, 0)
+    | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN, Op.GRAFT}, 2)
+    | dict.fromkeys((Op.WHERE, Op.SCATTER), 3)
+)
+_hints = functools.cache(functools.partial(typing.get_type_hints, localns={"Monoid": Monoid}))
+
+
+def verify(sinks: Iterable[Node]) -> None:
+    """Raise VerifyError, naming the node by its number in the text form, if an invariant fails."""
+    devices: dict[Node, set[str]] = {}
+    storages: dict[object, tuple[str, int]] = {}
+    try:
+        order = toposort(sinks)
+    except AttributeError as error:
+        raise VerifyError(f"verify: an operand is not a node: {error}") from None
+    for number, node in enumerate(order):
+        with located(f"verify: %{number} = {str(getattr(node.op, 'name', node.op)).lower()}"):
+            check_parts(node.op, node.src, node.arg)
+            made = Node(node.op, node.src, node.arg)
+            another = f"and Node() makes another {made.dtype!r} {made.shape}"
+            require(min(made.shape, default=0) >= 0, f"{made.shape} has a negative size")
+            require(made is node, f"its type is {node.dtype!r} {node.shape!r}, {another}")
+            used = set[str]().union(*(devices[one] for one in node.src))
+            require(len(used) <= 1, f"its operands live on {' and '.join(sorted(used))}")
+            devices[node] = {node.arg} if node.op is Op.COPY else used
+            if node.op is Op.BUFFER:
+                devices[node] = {node.arg.device}
+                here = (node.arg.device, prod(node.shape) * node.dtype.itemsize)
+                known = storages.setdefault(node.arg.storage, here)
+                require(known == here, f"one storage is (device, bytes) {known} and {here}")
+
+
+def check_parts(op: Op, src: tuple[Node, ...], arg: Any) -> None:
+    """Raise VerifyError if ``Node(op, src, arg)`` is wrong before its type is inferred."""
+    require(isinstance(op, Op), f"{op!r} is not an operation")
+    require(op not in Group.KERNEL, "it does not belong in a graph")
+    kind = op.value.argument
+    single = isinstance(kind, str)
+    require(single or isinstance(arg, kind), f"its argument is {arg!r}, not {kind}")
+    hints, parts = (_SINGLE, {kind: arg}) if single else (_hints(kind), arg._asdict())
+    for name, part in parts.items():
+        typed = f"{name or 'argument'}={part!r} is not {inspect.formatannotation(hints[name])}"
+        require(_fits(part, hints[name]), typed)
+    require(type(src) is tuple, f"the operands are {src!r}, not a tuple")
+    if op in Group.REDUCTION:
+        check_monoid(arg.monoid, src, arg.part)
+        require(op is Op.REDUCE or len(arg.axes) == 1, f"axes={arg.axes!r} is not one axis")
+        return
+    count = _OPERANDS.get(op, 1)
+    require(len(src) == count, f"it takes {count} operands, and has {len(src)}")
+    if op in (Op.CONST, Op.PAD):
+        dtype, value = arg.dtype if op is Op.CONST else src[0].dtype, arg.value
+        own = type(value) is dtype.python and repr(const(value, dtype).arg.value) == repr(value)
+        needed = f"a Python {dtype.python.__name__} within the range of {dtype.name}"
+        require(own, f"{value!r} is not {needed}")
+    elif op is Op.IOTA:
+        require(arg.dtype.is_int or arg.dtype.is_float, f"dtype={arg.dtype!r} does not count")
+    elif op is Op.SCATTER and arg.monoid is not None:
+        check_monoid(arg.monoid, src[:1])
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether `value` is of an annotated type. Integers are never bools or another library's."""
+    if typing.get_origin(hint) is tuple:
+        kind, _ = typing.get_args(hint)
+        return type(value) is tuple and all(type(one) is kind for one in value)
+    return type(value) is int if hint is int else isinstance(value, hint)

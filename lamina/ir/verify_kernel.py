@@ -1,0 +1,141 @@
+"""The verifier of kernels: tests, and ``LAMINA_CHECK=1``, run it after every pass that returns
+kernels. Loop nests have a verifier of their own, `lamina.kernel.verify`. The invariants, in the
+order in which they are checked:
+
+1.  A sort has three parameters of rows * length elements: keys, the int64 order, int64 scratch.
+2.  Parameters are marked written exactly if a store writes them.
+3.  The stores begin with the kernel's row axes, in one order, none of them reduced; a store's axes
+    are distinct. Axes of one number are one node.
+4.  A node is a scalar: a CONST, elementwise operation or one of the kernel's own, but no HOLE
+    outside a monoid's combine.
+5.  An AFFINE is in normal form: of int64 operands, each once, none of them AFFINE or CONST, and
+    none with a coefficient of zero.
+6.  A LOAD names a parameter and has its dtype; its index is int64, its condition bool.
+7.  A FOLD or PREFIX has components that its monoid combines, then axes: a FOLD reduced ones, a
+    PREFIX the last ones of its store, in their order.
+8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
+    on no axis but the store's own. Its monoid has one component.
+9.  Every row axis of more than one element moves a store's index, unless its condition lets only
+    the first store, or the one that data say, or it writes memory of the thread; a parameter that
+    is written is read only at the element that its store writes: rows are independent.
+10. An index of axes alone stays inside its parameter, unless a condition guards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lamina.dtypes import DType, bool_, int64
+from lamina.ir.invariants import check_monoid, located, names_of, require
+from lamina.ir.kernel import (
+    TRUE,
+    Kernel,
+    SortKernel,
+    Store,
+    bound_axes,
+    bounds,
+    free_axes,
+    roots_of,
+)  # fmt: skip
+from lamina.ir.node import Node, const, toposort
+from lamina.ir.ops import Group, Op
+
+SCALAR = Group.ELEMENTWISE | Group.KERNEL - {Op.HOLE, Op.CALL} | {Op.CONST}
+_INDEX = (Op.AXIS, Op.AFFINE, Op.CONST)
+
+
+def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
+    """Raise VerifyError, naming the store, if an invariant fails; the last one only if `exact`:
+    a nest whose axes are split covers more points than it runs."""
+    if isinstance(kernel, SortKernel):
+        size = kernel.rows * kernel.length
+        sizes = [one.size for one in kernel.parameters]
+        fits = sizes[:2] == [size] * 2 and len(sizes) == 3 and sizes[2] >= size
+        fits &= all(one.dtype is int64 and one.written for one in kernel.parameters[1:])
+        require(fits, f"verify: sort: the parameters are no {size} keys, order and scratch")
+        return
+    with located("verify: kernel"):
+        _check_kernel(kernel)
+    for number, store in enumerate(kernel.stores):
+        runs = exact and all(axis.arg.size for axis in store.axes)
+        with located(f"verify: store {number} to parameter {store.parameter}"):
+            nodes = toposort(roots_of(store))
+            inner = runs and all(node.arg.size for node in nodes if node.op is Op.AXIS)
+            for node in nodes:
+                with located(node.op.name.lower()):
+                    _check_node(kernel, store, node, inner)
+            _check_store(kernel, store, runs)
+
+
+def _check_kernel(kernel: Kernel) -> None:
+    require(kernel.stores, "no store")
+    marked = [number for number, one in enumerate(kernel.parameters) if one.written]
+    written = sorted({store.parameter for store in kernel.stores})
+    require(marked == written, f"parameters {marked} are marked written, and it writes {written}")
+    for store in kernel.stores:
+        axes, rows = store.axes, store.axes[: kernel.rows]
+        own = all(one.op is Op.AXIS for one in axes) and not any(one.arg.reduce for one in rows)
+        require(own, f"the axes of a store are {axes}, not loops, or its rows are reduced")
+        require(len(set(axes)) == len(axes), "a store has an axis twice")
+        require(len(rows) == kernel.rows, f"{kernel.rows} rows, a store of {len(axes)} axes")
+        require(rows == kernel.row_axes, "the stores do not begin with the same rows")
+    loops = {axis for store in kernel.stores for axis in store.axes}
+    numbers = [one.arg.number for one in loops.union(kernel.nodes) if one.op is Op.AXIS]
+    require(len(set(numbers)) == len(numbers), f"two axes of one number in {sorted(numbers)}")
+
+
+def _check_node(kernel: Kernel, store: Store, node: Node, runs: bool) -> None:
+    src, arg = node.src, node.arg
+    require(node.op in SCALAR, "it does not belong in a kernel")
+    require(not node.shape, f"its shape is {node.shape}; a kernel computes scalars")
+    if node.op is Op.AFFINE:
+        terms = all(one.dtype is int64 and one.op not in (Op.AFFINE, Op.CONST) for one in src)
+        once = 0 < len(src) == len(set(src)) == len(arg.coefficients) and all(arg.coefficients)
+        require(terms and once, "its operands are no int64 terms, each once and with a coefficient")
+    elif node.op is Op.LOAD:
+        _check_access(kernel, arg.parameter, node.dtype, src[0], src[1:], runs)
+        own = all(one.index is src[0] for one in kernel.stores if one.parameter == arg.parameter)
+        require(own, f"it reads parameter {arg.parameter} where another row may write it")
+    elif node.op in (Op.FOLD, Op.PREFIX):
+        check_monoid(arg.monoid, src[: arg.monoid.arity], arg.part)
+        axes = bound_axes(node)
+        distinct = all(one.op is Op.AXIS for one in axes) and len(set(axes)) == len(axes)
+        require(axes and distinct, "it runs over no axes, or one of them twice")
+        reduced = node.op is Op.PREFIX or all(one.arg.reduce for one in axes)
+        require(reduced, "it binds an axis that is not reduced")
+        last = node.op is Op.FOLD or axes == store.axes[-len(axes) :]
+        require(last, "it does not run along the last axes of its store")
+
+
+def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
+    number, condition = store.parameter, () if store.condition is TRUE else (store.condition,)
+    _check_access(kernel, number, store.value.dtype, store.index, condition, runs)
+    strange = frozenset[Node]().union(*map(free_axes, roots_of(store))) - set(store.axes)
+    require(not strange, f"it depends on {names_of(strange)}, which it does not run over")
+    combined = store.monoid is None or store.monoid.op
+    require(combined, f"it combines with {store.monoid}, which is no operation")
+    rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
+    summed = () if store.monoid is None else kernel.block_axes[-1:]
+    parts = toposort(condition)
+    ends = (one.src for one in parts if one.op is Op.LT)
+    first = (free_axes(index) for index, end in ends if end is const(1, int64))
+    dealt = {one.src[1] for one in parts if one.op is Op.EQ}
+    still = rows.difference(free_axes(store.index), summed, dealt, *first)
+    own = kernel.parameters[number].memory != "device"
+    empty = any(axis.arg.size == 0 for axis in store.axes)
+    require(own or empty or not still, f"rows along {names_of(still)} write one element")
+
+
+def _check_access(
+    kernel: Kernel, number: int, dtype: DType, index: Node, condition: Sequence[Node], runs: bool
+) -> None:
+    """What holds of a LOAD and of a store alike."""
+    require(0 <= number < len(kernel.parameters), f"there is no parameter {number}")
+    held, size = kernel.parameters[number].dtype, kernel.parameters[number].size
+    require(held is dtype, f"parameter {number} holds {held.name}, not {dtype.name}")
+    require(index.dtype is int64, f"its index is {index.dtype.name}")
+    require([one.dtype for one in condition] in ([], [bool_]), "its condition is not bool")
+    if runs and not condition and all(one.op in _INDEX for one in toposort([index])):
+        low, high = bounds(index)
+        problem = f"indices {low} to {high} of parameter {number}, which has {size} elements"
+        require(low >= 0 and high < size, problem)

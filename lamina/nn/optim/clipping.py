@@ -1,0 +1,36 @@
+"""Limits on gradients, before a step."""
+
+from collections.abc import Iterable
+
+from lamina.dtypes import accumulator
+from lamina.tensor.core import Tensor
+from lamina.tensor.elementwise import clip, minimum
+from lamina.tensor.movement import stack
+from lamina.tensor.reduction import norm
+
+__all__ = ["clip_grad_norm", "clip_grad_value"]
+
+
+def clip_grad_norm(
+    parameters: Iterable[Tensor] | Tensor, max_norm: float, ord: float = 2.0
+) -> Tensor:
+    """Scale the gradients down so that their norm, taken together, is at most `max_norm`.
+
+    Returns the norm before, float32 of shape (). Parameters without a gradient are ignored."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else parameters
+    given = [(one, one.grad) for one in parameters if one.grad is not None]
+    if not given:
+        return Tensor(0.0)
+    exact = (gradient.cast(accumulator(gradient.dtype)) for _, gradient in given)
+    total = norm(stack([norm(x, ord).to(given[0][1].device) for x in exact]), ord)
+    factor = minimum(max_norm / (total + 1e-6), 1.0)  # the term keeps a norm of 0 finite
+    for one, gradient in given:
+        one.grad = (gradient * factor.to(gradient.device)).cast(gradient.dtype)
+    return total
+
+
+def clip_grad_value(parameters: Iterable[Tensor] | Tensor, limit: float) -> None:
+    """Bring every element of the gradients into [-limit, limit]."""
+    for one in [parameters] if isinstance(parameters, Tensor) else parameters:
+        if one.grad is not None:
+            one.grad = clip(one.grad, -limit, limit)
