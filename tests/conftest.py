@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from lamina import options
+from lamina import options, pipeline
 from lamina.runtime.profile import passes
-from tests.ir.kernel_verifier import verify_result
-from tests.ir.verifier import verify
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
@@ -53,9 +51,7 @@ def verification() -> Iterator[None]:
         watch = passes.watch
 
         def verified(done: tuple[Any, ...]) -> None:
-            verify_result(done[3])
-            if isinstance(done[3], list):
-                verify(done[3])
+            pipeline.verify(done[3])
             watch(done)
 
         patch.setattr(passes, "watch", verified)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel
+from lamina.ir.verify_kernel import verify_kernel
 from lamina.kernel.schedule import (
     BINDINGS,
     Bind,
@@ -23,9 +24,7 @@ from lamina.kernel.schedule import (
     apply,
     axis_lists,
 )
-from lamina.kernel.verify import verify_nest
-from tests.ir.kernel_verifier import verify_kernel
-from tests.nests import check_nest
+from lamina.kernel.verify import check_nest, verify_nest
 
 MOST_UNROLLED = 40
 

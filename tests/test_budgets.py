@@ -1,42 +1,96 @@
-"""Budgets: lines of text, blank lines, comments and docstrings included, and what importing
+"""Budgets: the length of a file, blank lines, comments and docstrings included, and what importing
 lamina costs."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
-from tests.test_layers import PACKAGE, ROOT, module_name, row_of
+import pytest
 
-MAX_FILE, MAX_COMPILER, MAX_PACKAGE = 600, 8_000, 15_000
-COMPILER_ROWS = range(8)
+import lamina as lm
+from tests.test_layers import PACKAGE, ROOT
+
+MAX_FILE = 600
 HEAVY = ("numpy", "ml_dtypes", "rich", "platformdirs", "safetensors", "sklearn", "torch")
+# What `import lamina` loads of the package: the options, and what prints with LAMINA_DEBUG.
+AT_ONCE = {
+    "lamina", "lamina.dtypes", "lamina.errors", "lamina.options", "lamina.shape", "lamina.explain",
+    "lamina.explain.report", "lamina.runtime", "lamina.runtime.buffer", "lamina.runtime.profile",
+    "lamina.seeds",
+}  # fmt: skip
+# What neither tensors nor functions on them need before something runs.
+COMPILER = (
+    "lamina.rewrite", "lamina.simplify", "lamina.fuse", "lamina.kernel", "lamina.codegen",
+    "lamina.pipeline", "lamina.runtime.compiler", "lamina.runtime.cpu", "lamina.runtime.cuda",
+    "lamina.runtime.metal", "lamina.ir.interpreter",
+)  # fmt: skip
+OF_PYTHON = ("subprocess", "tempfile", "hashlib", "shutil", "concurrent.futures", "urllib.request")
 
-LINES = {
-    path: len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")
-}
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter has after `statement`."""
+    code = f"import json, sys\n{statement}\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    return set(json.loads(done.stdout))
+
+
+def of_lamina(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] == "lamina"}
 
 
 def test_no_file_is_long() -> None:
-    tests = {path: len(path.read_text(encoding="utf-8").splitlines())
-             for path in (ROOT / "tests").rglob("*.py")}  # fmt: skip
-    assert not {path: count for path, count in (LINES | tests).items() if count >= MAX_FILE}
+    paths = [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+    assert len(lengths) > 100
+    assert not {path: length for path, length in lengths.items() if length >= MAX_FILE}
 
 
-def test_the_compiler_and_the_package_stay_small() -> None:
-    compiler = {
-        path: count
-        for path, count in LINES.items()
-        if row_of(module_name(path, ROOT)) in COMPILER_ROWS
-    }
-    assert len(compiler) > 20
-    assert sum(compiler.values()) < MAX_COMPILER
-    assert sum(LINES.values()) < MAX_PACKAGE
+def test_importing_lamina_loads_the_options_alone() -> None:
+    modules = loaded_by("import lamina")
+    assert of_lamina(modules) == AT_ONCE
+    assert not modules.intersection(HEAVY)
 
 
-def test_importing_lamina_imports_nothing_heavy() -> None:
-    code = f"import sys, lamina; print([name for name in {HEAVY} if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.stdout.strip() == "[]", done.stderr or done.stdout
+@pytest.mark.parametrize("statement", ["from lamina import Tensor", "from lamina import *"])
+def test_tensors_load_without_the_compiler(statement: str) -> None:
+    modules = loaded_by(statement)
+    assert "lamina.tensor.core" in modules
+    assert not modules.intersection((*HEAVY, *COMPILER, *OF_PYTHON))
+    assert not [name for name in modules if name.startswith("lamina.nn")]
+
+
+def test_functions_load_with_the_module_that_has_them() -> None:
+    before, after = (loaded_by(f"import lamina; lamina.{name}") for name in ("zeros", "layer_norm"))
+    assert "lamina.tensor.neural" not in before
+    assert "lamina.tensor.neural" in after
+
+
+def test_submodules_load_when_they_are_asked_for() -> None:
+    for name in ("nn", "io", "datasets", "random"):
+        assert f"lamina.{name}" in loaded_by(f"import lamina; lamina.{name}")
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    for name in ("no_such_name", "_no_such_name", "__no_such_name__"):
+        with pytest.raises(AttributeError, match=f"module 'lamina' has no attribute '{name}'"):
+            getattr(lm, name)
+        assert name not in dir(lm)
+
+
+def test_looking_for_what_python_itself_asks_of_modules_loads_nothing() -> None:
+    modules = loaded_by("import lamina; hasattr(lamina, '__wrapped__'); hasattr(lamina, '_repr_')")
+    assert of_lamina(modules) == AT_ONCE
+
+
+def test_every_public_name_is_there_and_no_submodule_hides_one() -> None:
+    names = lm.__all__
+    assert len(names) == len(set(names)) > 200
+    assert set(names) <= set(dir(lm))
+    for name in names:
+        assert getattr(lm, name) is getattr(lm, name)
+    submodules = {path.stem for path in PACKAGE.iterdir()}
+    assert submodules.intersection(names) == {"random"}

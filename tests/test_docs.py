@@ -15,12 +15,18 @@ from lamina import Tensor, nn
 from lamina.io import safetensors
 from lamina.ir.ops import Op
 from tests.conftest import Golden
+from tests.names_page import page_with_names
 from tests.ops_page import ops_markdown
 from tests.test_layers import PACKAGE, ROOT
 
 
 def test_the_page_of_operations_is_current(golden: Golden) -> None:
     golden(ROOT / "docs" / "ops.md", ops_markdown())
+
+
+def test_the_names_of_other_libraries_are_current(golden: Golden) -> None:
+    page = ROOT / "docs" / "coming-from.md"
+    golden(page, page_with_names(page.read_text(encoding="utf-8")))
 
 
 def test_the_page_has_every_operation_once() -> None:
@@ -53,13 +59,15 @@ def test_the_page_for_newcomers_runs(capsys: pytest.CaptureFixture[str], tmp_pat
     assert float(capsys.readouterr().out.removeprefix("error ")) < 1.0
     model = nn.Sequential(nn.Linear(8, 4))
     safetensors.save(tmp_path / "state", state := nn.state_dict(model))
-    x, array = Tensor(np.arange(32.0).reshape(4, 8), lm.float32), np.zeros(3, np.float32)
+    x, array = Tensor(np.linspace(0, 0.9, 32).reshape(4, 8), lm.float32), np.zeros(3, np.float32)
     known: dict[str, Any] = {
         "lm": lm, "nn": nn, "Tensor": Tensor, "safetensors": safetensors, "model": model, "x": x,
         "array": array, "data": array, "images": array, "order": [0], "t": x, "self": Namespace(),
         "w": model[0].weight, "b": model[0].bias, "logits": x, "labels": lm.arange(4),
         "loss": model(x).sum(), "state": state, "path": tmp_path / "state", "f": lm.sin,
-        "key": lm.random.key(0), "optimizer": nn.optim.SGD(nn.parameters(model), momentum=0.9),
+        "y": x, "v": x[0], "n": lm.asarray([1, 3]), "mask": x > 0.5,
+        "i": lm.zeros((4, 8), dtype=lm.int64), "key": lm.random.key(0),
+        "optimizer": nn.optim.SGD(nn.parameters(model), momentum=0.9),
     }  # fmt: skip
     text = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\|.*\|(.*)\|$", text, re.MULTILINE)
@@ -67,7 +75,8 @@ def test_the_page_for_newcomers_runs(capsys: pytest.CaptureFixture[str], tmp_pat
     assert len(spans) > 40
     for one in spans:
         if "cuda" not in one:
-            exec(one, known.copy())
+            with lm.using():
+                exec(one, known.copy())
 
 
 def _blocks(language: str, page: str = "README.md") -> list[str]:

@@ -26,12 +26,13 @@ class _Guarded:
 
 
 MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
-    (errors.ShapeError, "full: .*negative", lambda: lm.ones((3, -4))),
-    (errors.DTypeError, "full: 3.5 is no integer", lambda: lm.ones((3.5,))),  # type: ignore[arg-type]
+    (errors.ShapeError, "ones: .*negative", lambda: lm.ones((3, -4))),
+    (errors.DTypeError, "ones: 3.5 is no integer", lambda: lm.ones((3.5,))),  # type: ignore[arg-type]
     (errors.ShapeError, "eye: .*negative", lambda: lm.eye(-2)),
     (errors.ShapeError, "linspace: .*negative", lambda: lm.linspace(0, 1, -1)),
     (errors.ArgumentError, "arange: the step is 0", lambda: lm.arange(0, 5, 0)),
-    (errors.DTypeError, "normal: 2.5", lambda: lm.random.normal((2.5,))),  # type: ignore[arg-type]
+    (errors.DTypeError, r"normal: \(2\.5,\) is no shape of integers",
+     lambda: lm.random.normal((2.5,))),  # type: ignore[arg-type]
     (errors.DTypeError, "key: 'a'", lambda: lm.random.key("a")),  # type: ignore[arg-type]
     (errors.ShapeError, "reshape: .*only one", lambda: lm.ones((4,)).reshape(-1, -1)),
     (errors.DTypeError, "reshape: 2.0", lambda: lm.ones((4,)).reshape(2.0, 2)),
@@ -39,9 +40,9 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.ShapeError, r"matmul: \(2, 3, 4\) @ \(3, 4, 5\): leading",
      lambda: lm.matmul(lm.ones((2, 3, 4)), lm.ones((3, 4, 5)))),
     (errors.ShapeError, "asarray: rows", lambda: lm.Tensor([[1, 2], [3]])),
-    (errors.DTypeError, r"permute_dims\(<Tensor float32\[2, 3\] .*>, 0\): 'int' object is not",
+    (errors.DTypeError, "permute_dims: axes=0 is of type int; a sequence is needed",
      lambda: lm.permute_dims(lm.ones((2, 3)), 0)),  # type: ignore[arg-type]
-    (errors.DTypeError, r"topk\(<Tensor float32.*>, 'a', axis=0\): '<=' not supported",
+    (errors.DTypeError, "topk: k='a' is of type str; an integer is needed",
      lambda: lm.topk([1.0, 2.0], "a", axis=0)),  # type: ignore[arg-type]
     (errors.DTypeError, "max_pool1d: kernel_size: None is no integer",
      lambda: lm.max_pool1d(lm.ones((1, 1, 4)), None)),  # type: ignore[arg-type]
@@ -49,19 +50,34 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
      lambda: lm.softplus([1.0], beta=0)),
     (errors.DTypeError, r"zeros\(2, 3\): too many .*; it takes shape, dtype, device",
      lambda: lm.zeros(2, 3)),  # type: ignore[call-arg, arg-type]
-    (errors.DTypeError, r"dim=1\): .* keyword argument 'dim'; it takes x, axis, dtype",
+    (errors.DTypeError, r"dim=1\): .* keyword argument 'dim'; it takes x, axis, keepdims, "
+     "dtype.*; dim is axis here",
      lambda: lm.ones((2, 3)).sum(dim=1)),
+    (errors.DTypeError, "; keepdim is keepdims here", lambda: lm.mean(lm.ones(3), keepdim=True)),  # type: ignore[call-arg]
+    (errors.DTypeError, "; unbiased is correction here", lambda: lm.ones(3).var(unbiased=False)),
+    (errors.DTypeError, "; ddof is correction here", lambda: lm.ones(3).std(ddof=1)),
+    (errors.DTypeError, "; p is ord here", lambda: lm.norm(lm.ones(3), p=1)),  # type: ignore[call-arg]
+    (errors.UnknownDeviceError, r"^to: 'float16' is a dtype.*x\.cast\('float16'\)",
+     lambda: lm.ones(2).to("float16")),
+    (errors.UnknownDeviceError, r"^to: <class 'float'> is a dtype.*x\.cast\('float32'\)",
+     lambda: lm.ones(2).to(float)),  # type: ignore[arg-type]
+    (errors.ShapeError, r"^BatchNorm: .* shape \(2, 4, 3, 3\), of 4 channels; .*\(3,\)",
+     lambda: nn.BatchNorm2d(3)(lm.ones((2, 4, 3, 3)))),
+    (errors.ShapeError, r"padding_mask .* \(2, 3\); \(N, S\) = \(3, 2\) .* batch_first is False",
+     lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 1)(
+         lm.ones((2, 3, 4)), src_key_padding_mask=lm.zeros((2, 3), dtype=lm.bool))),
     (errors.DTypeError, r"^Linear\(3\): .* 'out_features'; it takes in_features, out_f",
      lambda: nn.Linear(3)),  # type: ignore[call-arg]
     (errors.UnknownDeviceError, "no device 3; there are", lambda: lm.ones(2).to(3)),  # type: ignore[arg-type]
-    (errors.DTypeError, "pad.*'numpy.float64'", lambda: lm.ones(2).pad(np.float64(2))),
+    (errors.DTypeError, r"pad: padding=.*2.0.* is of type float64; a seq",
+     lambda: lm.ones(2).pad(np.float64(2))),
     (errors.ArgumentError, "SGD: lr is -1",
      lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr=-1)),
-    (errors.DTypeError, r"^Adam\(\[.*betas=0.9\): 'float' object is not iterable",
+    (errors.DTypeError, "^Adam: betas=0.9 is of type float; a sequence is needed",
      lambda: optim.Adam([lm.ones((2,), requires_grad=True)], betas=0.9)),  # type: ignore[arg-type]
-    (errors.DTypeError, r"^SGD\(\[.*lr='a'\)",
+    (errors.DTypeError, "^SGD: lr='a' is of type str; a number or a function is needed",
      lambda: optim.SGD([lm.ones((2,), requires_grad=True)], lr="a")),  # type: ignore[arg-type]
-    (errors.DTypeError, r"^SGD\(\[.*momentum='a'\)",
+    (errors.DTypeError, "^SGD: momentum='a' is of type str; a number is",
      lambda: optim.SGD([lm.ones((2,), requires_grad=True)], momentum="a")),  # type: ignore[arg-type]
     (errors.DTypeError, r"^Conv2d\(3, 4\): missing .* 'kernel_size'; it takes in_channels",
      lambda: nn.Conv2d(3, 4)),  # type: ignore[call-arg]
@@ -74,21 +90,21 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
      lambda: nn.GRU(4, 3)(lm.ones(4))),
     (errors.DTypeError, r"^realize\(\[<Tensor float32\[3\].*\]\): 'list' object",
      lambda: lm.realize([lm.ones(3)])),  # type: ignore[list-item]
-    (errors.DTypeError, r"^save\('x', \[1\]\): 'list' object",
+    (errors.DTypeError, r"^save: tensors=\[1\] is of type list; a mapping",
      lambda: safetensors.save("x", [1])),  # type: ignore[arg-type]
-    (errors.DTypeError, r"^load\(None\): ", lambda: safetensors.load(None)),  # type: ignore[arg-type]
-    (errors.DTypeError, r"^digits\('much'\): ", lambda: datasets.digits("much")),  # type: ignore[arg-type]
+    (errors.DTypeError, "^load: path=None is of", lambda: safetensors.load(None)),  # type: ignore[arg-type]
+    (errors.DTypeError, "^digits: test_share='much'", lambda: datasets.digits("much")),  # type: ignore[arg-type]
     (errors.UnknownDeviceError, "^no device {}; there are", lambda: lm.ones(2).to({})),  # type: ignore[arg-type]
     (errors.ArgumentError, "^options: debug='much'", lambda: lm.using(debug="much").__enter__()),
     (errors.GradientError, r"SGD: no parameters; nn\.parameters\(model\) lists them",
      lambda: optim.SGD(nn.Linear(2, 2))),  # type: ignore[arg-type]
-    (errors.DTypeError, "clip_grad_norm.*'Linear' object is not iterable",
+    (errors.DTypeError, "clip_grad_norm: parameters=.* is of type Linear; a sequence or a tensor",
      lambda: optim.clip_grad_norm(nn.Linear(2, 2), 1.0)),  # type: ignore[arg-type]
-    (errors.DTypeError, r"^Linear\('a', 2\)", lambda: nn.Linear("a", 2)),  # type: ignore[arg-type]
+    (errors.DTypeError, "^Linear: in_features='a' is", lambda: nn.Linear("a", 2)),  # type: ignore[arg-type]
     (errors.ArgumentError, "BatchNorm.*negative", lambda: nn.BatchNorm(-1)),
     (errors.DTypeError, "str is not made of numbers", lambda: nn.Conv2d(1, 1, 1)("a")),  # type: ignore[arg-type]
     (errors.DTypeError, "cosine.*'a'", lambda: nn.schedules.cosine(1.0, "a")),  # type: ignore[arg-type]
-    (errors.DTypeError, "load_state_dict.*'int' object has no attribute 'items'",
+    (errors.DTypeError, "load_state_dict: state=5 is of type int; a mapping is needed",
      lambda: nn.load_state_dict(nn.Linear(2, 2), 5)),  # type: ignore[arg-type]
     (errors.ArgumentError, "getitem.*slice step cannot be zero", lambda: lm.ones(3)[::0]),
     (errors.DTypeError, "getitem.*slice indices", lambda: lm.ones(3)["a":]),
@@ -100,7 +116,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.DTypeError, "repeat: 1.5", lambda: lm.repeat(lm.ones(3), 1.5)),
     (errors.DTypeError, "repeat: 1.0", lambda: lm.repeat(lm.ones(3), [1, 1.5, 1])),
     (errors.ShapeError, "repeat: .*negative", lambda: lm.repeat(lm.ones(3), [1, -1, 1])),
-    (errors.ArgumentError, "one_hot: -1 is less than 0", lambda: lm.one_hot([0], -1)),  # type: ignore[arg-type]
+    (errors.ArgumentError, "one_hot: -2 is less than -1", lambda: lm.one_hot([0], -2)),  # type: ignore[arg-type]
     (errors.DTypeError, "one_hot: 1.5", lambda: lm.one_hot([0], 1.5)),  # type: ignore[arg-type]
     (errors.DTypeError, "cummax: complex64", lambda: lm.cummax(lm.asarray([1j, 2j]))),
     (errors.ArgumentError, "diff: -1", lambda: lm.diff(lm.ones(3), n=-1)),
@@ -114,7 +130,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.DTypeError, "tril: 0.5", lambda: lm.tril(lm.ones((2, 2)), k=0.5)),  # type: ignore[arg-type]
     (errors.DTypeError, "adaptive_max_pool1d: 1.5",
      lambda: lm.adaptive_max_pool1d(lm.ones((1, 4)), (1.5,))),  # type: ignore[arg-type]
-    (errors.ArgumentError, "embedding.*range",
+    (errors.AxisError, "embedding.*range",
      lambda: lm.embedding(lm.arange(2), lm.ones((3, 2)), 7)),
     (errors.DTypeError, "less: 256 is beyond uint8",
      lambda: lm.ones(2, dtype=lm.uint8) < 256),
@@ -125,7 +141,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.DTypeError, "full: 300 is beyond uint8",
      lambda: lm.full(2, 300, dtype=lm.uint8)),
     (errors.DTypeError, "pad: 300 is beyond uint8",
-     lambda: lm.pad(lm.ones(2, dtype=lm.uint8), (1, 1), 300)),
+     lambda: lm.pad(lm.ones(2, dtype=lm.uint8), (1, 1), value=300)),
     (errors.DTypeError, "masked_fill: -inf is beyond int64",
      lambda: lm.masked_fill(lm.arange(2), [True, False], -math.inf)),
     (errors.DTypeError, "setitem: nan is beyond int64",
@@ -137,18 +153,51 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (errors.DTypeError, "imaginary", lambda: lm.ones(2).__setitem__(0, 1j)),
     (errors.DTypeError, "imaginary", lambda: lm.scatter(lm.ones(1), 0, [0], lm.asarray([1j]))),
     (errors.DTypeError, "nan_to_num: complex64", lambda: lm.nan_to_num(lm.asarray([1j]))),
-    (errors.DTypeError, "add: bool", lambda: lm.sum(lm.asarray([True]), dtype=lm.bool)),
-    (errors.DTypeError, "mul: bool", lambda: lm.cumulative_prod(lm.asarray([1]), dtype=lm.bool)),
-    (errors.DTypeError, "add: bool",
+    (errors.DTypeError, "sum: bool", lambda: lm.sum(lm.asarray([True]), dtype=lm.bool)),
+    (errors.DTypeError, "^cumulative_prod: bool",
+     lambda: lm.cumulative_prod(lm.asarray([1]), dtype=lm.bool)),
+    (errors.DTypeError, "scatter: bool",
      lambda: lm.scatter(lm.asarray([True]), 0, [0], lm.asarray([True]), "add")),
     (errors.DTypeError, "scatter: complex64 has no 'prod'",
      lambda: lm.scatter(lm.asarray([1j]), 0, [0], lm.asarray([1j]), "prod")),
-    (errors.DTypeError, "max: complex64",
+    (errors.DTypeError, "scatter: complex64",
      lambda: lm.scatter(lm.asarray([1j]), 0, [0], lm.asarray([1j]), "max")),
-    (errors.DTypeError, "max: complex64", lambda: lm.max_pool1d(lm.asarray([[1j, 2j]]), 2)),
-    (errors.ShapeError, "max: .*no elements", lambda: lm.norm(lm.ones(0), math.inf)),
-    (errors.ShapeError, "stack: .*differ", lambda: lm.asarray([lm.ones(2), lm.ones(3)])),
+    (errors.DTypeError, "max_pool1d: complex64", lambda: lm.max_pool1d(lm.asarray([[1j, 2j]]), 2)),
+    (errors.ShapeError, "norm: .*no elements", lambda: lm.norm(lm.ones(0), math.inf)),
+    (errors.ShapeError, "asarray: .*differ", lambda: lm.asarray([lm.ones(2), lm.ones(3)])),
     (errors.DTypeError, "asarray: .*requires grad", lambda: lm.asarray(_Guarded())),
+    (errors.DTypeError, f"^asarray: {1 << 70} is beyond int64 and uint64; give a wider",
+     lambda: lm.Tensor([1 << 70])),
+    (errors.DTypeError, "^asarray: 300 is beyond uint8", lambda: lm.asarray(300, dtype=lm.uint8)),
+    (errors.DTypeError, "^asarray: -1 is beyond uint8",
+     lambda: lm.Tensor([[1, 2], [3, -1]], lm.uint8)),
+    (errors.DTypeError, "^masked_fill: the condition is float32",
+     lambda: lm.masked_fill(lm.ones(2), lm.ones(2), 0)),
+    (errors.DTypeError, "^masked_fill: the condition is float32",
+     lambda: lm.ones(2).masked_fill(lm.ones(2), 0)),
+    (errors.ShapeError, "^stack: there is nothing to join", lambda: lm.stack([])),
+    (errors.AxisError, "^stack: axis 5", lambda: lm.stack([lm.ones(2)], axis=5)),
+    (errors.ShapeError, r"^zeros: \(-1,\) has a negative size", lambda: lm.zeros((-1,))),
+    (errors.DTypeError, "^zeros: 'text' is not a dtype", lambda: lm.zeros(2, dtype="text")),
+    (errors.AxisError, "^unsqueeze: axis 7", lambda: lm.unsqueeze(lm.ones(2), 7)),
+    (errors.DTypeError, "^bitwise_invert: float32", lambda: ~lm.ones(2)),
+    (errors.ShapeError, r"^Linear: \(2, -1\) has a negative size", lambda: nn.Linear(-1, 2)),
+    (errors.AxisError, "^Embedding: padding_idx=7 is out", lambda: nn.Embedding(3, 2, 7)),
+    (errors.ShapeError, r"^LSTM: x \(5, 2, 7\) and weight \(12, 4\)",
+     lambda: nn.LSTM(4, 3)(lm.ones((5, 2, 7)))),
+    (errors.ShapeError, "^Conv2d: the input has shape", lambda: nn.Conv2d(3, 4, 3)(lm.ones(2))),
+    (errors.ShapeError, "^MultiheadAttention: x",
+     lambda: nn.MultiheadAttention(8, 2)(*[lm.ones((2, 3, 7))] * 3)),
+    (errors.DTypeError, r"^Adam: lr='a' is of type str; a number or a function is needed",
+     lambda: optim.Adam([lm.ones((2,), requires_grad=True)], lr="a")),  # type: ignore[arg-type]
+    (errors.ArgumentError, "^norm: ord='tall' is neither a number nor 'fro'",
+     lambda: lm.norm(lm.ones(2), "tall")),
+    (errors.DTypeError, "^full: str is not made of numbers",
+     lambda: lm.full((2,), "a")),  # type: ignore[arg-type]
+    (errors.DTypeError, "^gradient: wrt=3 is of type int; a tensor or a sequence is needed",
+     lambda: lm.gradient(lm.ones(()), 3)),  # type: ignore[arg-type]
+    (errors.DTypeError, r"^einsum: equation=<Tensor.* is of type Tensor; a string is needed",
+     lambda: lm.einsum(lm.ones(2), lm.ones(2))),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 
@@ -158,6 +207,16 @@ def test_a_mistake_is_named(
 ) -> None:
     with pytest.raises(kind, match=f"(?s){message}.*at test_errors.py:"):
         mistake()
+
+
+def test_dtypes_of_pytorch_are_dtypes() -> None:
+    torch = pytest.importorskip("torch")
+    for name in ("float16", "bfloat16", "bool", "int64", "complex64"):
+        assert lm.ones(2).cast(getattr(torch, name)).dtype.name == name
+    with pytest.raises(errors.UnknownDeviceError, match=r"torch.float16 is a dtype.*x\.cast"):
+        lm.ones(2).to(torch.float16)
+    with pytest.raises(errors.DTypeError, match="not a dtype lamina has"):
+        lm.ones(2).cast(torch.complex32)
 
 
 def test_integers_of_numpy_are_axes_and_sizes() -> None:
@@ -183,6 +242,26 @@ def test_what_the_users_own_code_raises_is_left_alone() -> None:
         nn.Sequential(missing)(lm.ones(2))
     with pytest.raises(KeyError):
         lm.grad(missing)(lm.ones(2))
+
+
+def test_an_error_keeps_the_name_of_what_the_users_own_code_called() -> None:
+    def rate(step: int) -> float:
+        return lm.sum(lm.ones(step + 1), axis=3).item()
+
+    with pytest.raises(errors.AxisError, match=r"^sum: axis 3"):
+        optim.SGD([lm.ones((2,), requires_grad=True)], lr=rate)
+    with pytest.raises(errors.AxisError, match=r"^sum: axis 3"):
+        lm.value_and_grad(lambda x: lm.sum(x, axis=3))(lm.ones(2))
+
+
+def test_errors_of_files_keep_their_type() -> None:
+    with pytest.raises(errors.FormatError, match=r"^load_state_dict: Linear: missing weight"):
+        nn.load_state_dict(nn.Linear(2, 2), {})
+
+
+def test_what_fits_the_annotations_keeps_pythons_words() -> None:
+    with pytest.raises(errors.ArgumentError, match=r"^softplus\(\[1.0\], beta=0\): .*zero"):
+        lm.softplus([1.0], beta=0)
 
 
 @pytest.mark.parametrize("given", [list, tuple, np.array])

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "lamina"
 
 ROWS: dict[str, int] = {
-    "errors": 0, "dtypes": 0, "shape": 0, "options": 0,
+    "errors": 0, "dtypes": 0, "shape": 0, "options": 0, "seeds": 0,
     "ir": 1,
     "rewrite": 2,
     "simplify": 3, "autodiff": 3,
@@ -23,7 +23,7 @@ ROWS: dict[str, int] = {
     "kernel": 5,
     "codegen": 6, "runtime": 6,
     "pipeline": 7,
-    "tensor": 8, "random": 8, "jit": 8,
+    "tensor": 8, "random": 8, "lowered": 8, "tracing": 8,
     "nn": 9, "io": 9, "models": 9, "explain": 9, "cli": 9, "datasets": 9, "__main__": 9,
     "__init__": 9,
 }  # fmt: skip

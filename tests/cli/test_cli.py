@@ -150,14 +150,34 @@ def test_an_interrupt_is_not_a_traceback(
     assert capsys.readouterr().err == "\ninterrupted\n"
 
 
-def test_a_closed_pipe_is_no_error() -> None:
-    command = f"{sys.executable} -m lamina passes | head -n 1"
-    done = subprocess.run(
-        ["sh", "-c", command],
+def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run ``lamina``'s command line with what `command` adds to it, such as a pipe."""
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m lamina {command}"],
         env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("reader", ["| true", "| head -n 1", ">&-"])
+def test_a_closed_output_is_no_error(reader: str) -> None:
+    for command in ("passes", "--help"):
+        done = in_shell(f"{command} {reader}")
+        assert done.returncode == 0
+        assert len(done.stdout.splitlines()) == reader.endswith("1")
+        assert not done.stderr
+
+
+@pytest.mark.parametrize("reader", ["| head -n 3", ">&-"])
+def test_a_closed_output_neither_stops_the_training_nor_loses_the_model(
+    reader: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("sklearn")
+    output = tmp_path / "model.safetensors"
+    done = in_shell(f"demo --epochs 5 --output {output} {reader}")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == (3 if "head" in reader else 0)
     assert not done.stderr
+    assert set(safetensors.load(output)) == set(nn.state_dict(DigitsNet()))
 
 
 def test_the_command_line_starts_without_heavy_imports() -> None:

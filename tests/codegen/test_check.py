@@ -18,17 +18,17 @@ from lamina.codegen.c import CPrinter
 from lamina.dtypes import DType, bool_, float16, float32, float64, int64
 from lamina.errors import VerifyError
 from lamina.explain import check
-from lamina.fuse.program import Launch
+from lamina.fuse.program import Launch, Program, build_program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op
 from lamina.kernel.schedule import Nest, Pieces, apply
-from lamina.options import using
+from lamina.options import Options, using
+from lamina.runtime import profile
 from lamina.simplify import index as ix
 from tests.generators import leaf
-from tests.ir import kernel_verifier
 from tests.programs import RandomProgram, disagreement, merged, random_program
 from tests.test_layers import ROOT
 
@@ -78,6 +78,26 @@ def test_a_wrong_text_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "bind(" in message
 
 
+@pytest.mark.usefixtures("on_cpu")
+def test_a_pass_that_breaks_an_invariant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fusion that forgets which parameters its kernels write."""
+
+    def fuse(sinks: list[Node], options: Options) -> Program:
+        program = build_program(sinks, pipeline.CPU.memory)
+        ((launch,),) = program.chains
+        parameters = tuple(replace(one, written=False) for one in launch.kernel.parameters)
+        broken = launch._replace(kernel=replace(launch.kernel, parameters=parameters))
+        return replace(program, chains=((broken,),))
+
+    passes = [
+        step._replace(function=fuse) if step.name == "fuse" else step for step in pipeline.PASSES
+    ]
+    monkeypatch.setattr(pipeline, "PASSES", passes)
+    monkeypatch.setattr(profile.passes, "watch", lambda record: None)  # the tests' own verifier
+    with using(check=True) as options, pytest.raises(VerifyError, match="are marked written"):
+        pipeline.compile_source([X + X], options)
+
+
 def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A nest that forgets the last row of everything."""
 
@@ -87,7 +107,7 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(nest, splits=(Pieces((row,), row.arg.size - 1),))
 
     monkeypatch.setattr(pipeline, "apply", wrong)
-    monkeypatch.setattr(kernel_verifier, "verify_nest", lambda nest: None)
+    monkeypatch.setattr(pipeline, "verify_nest", lambda nest: None)
     with pytest.raises(VerifyError, match="1 of 20 elements differ"):
         run_checked(replace_leaf(PROGRAM, 2))
 

@@ -14,10 +14,10 @@ from lamina.ir import build, monoids
 from lamina.ir.build import const, full, select
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter, Shear
+from lamina.ir.verify import verify
 from lamina.runtime.buffer import Buffer
 from lamina.tensor.complex_parts import split_complex
 from tests.codegen.running import leaf, run
-from tests.ir.verifier import verify
 
 DTYPES = (dtypes.complex64, dtypes.complex128)
 SHAPE = (3, 4)

@@ -32,6 +32,7 @@ from tests.programs import (
     upload,
 )
 from tests.schedules import random_schedule
+from tests.sums import shorten_blocks
 
 BATCHES = 12
 BATCH = 12
@@ -53,6 +54,7 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if rng.random() < 0.5:  # and be staged
         knobs = knobs._replace(tall=2, far=2, panel=16, turn=4, strip=2)
     width = rng.choice([16, 32, 64])
+    shorten_blocks(monkeypatch, rng.choice([2, 5, 32]))
     monkeypatch.setattr(
         pipeline, "schedule_kernel", lambda kernel, *_: schedule_kernel(kernel, width, knobs)
     )

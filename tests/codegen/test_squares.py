@@ -19,6 +19,7 @@ from lamina.ir.ops import BufferRef, Op
 from lamina.kernel import schedule as moves
 from lamina.kernel.heuristic import schedule_kernel
 from lamina.runtime.buffer import Buffer
+from lamina.runtime.source import Source
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
 
@@ -35,8 +36,8 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     printed = c.print_program
 
-    def noted(*arguments: object) -> str:
-        found.append(printed(*arguments).partition(c.KERNELS)[2])  # type: ignore[arg-type]
+    def noted(*arguments: object) -> Source:
+        found.append(printed(*arguments).body)  # type: ignore[arg-type]
         return printed(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(c, "print_program", noted)

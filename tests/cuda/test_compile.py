@@ -15,10 +15,10 @@ import pytest
 from lamina import dtypes, pipeline
 from lamina.autodiff import gradient
 from lamina.codegen import cuda
-from lamina.codegen.c import KERNELS
 from lamina.dtypes import DType
 from lamina.errors import CompileError
 from lamina.ir import build
+from lamina.ir.kernel import points
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op, Reduce, Scatter
@@ -26,6 +26,8 @@ from lamina.kernel.schedule import Bind, Split
 from lamina.options import current
 from lamina.runtime import cuda as runtime
 from lamina.runtime.cuda import compile_source
+from lamina.runtime.source import KERNELS
+from lamina.tensor.lifting import numbers_of, with_inputs
 from tests import scans
 from tests.cuda import test_nested, test_tiles
 from tests.fuse.graphs import PROGRAMS
@@ -113,15 +115,38 @@ def test_each_kernel_is_compiled_and_kept_by_itself(
     x = leaf(0, (64, 256), dtypes.float32)
     program = compiled(Node(Op.ARGSORT, (x,)), build.reduce(ADD, [1], x))
     options = replace(current(), cache_dir=str(tmp_path))
-    found = runtime.build(program.text, "sm_90a", options)
-    assert set(found) == {one.name.encode() for one in program.launches}
+    found = runtime.build(program.source, "sm_90a", options)
+    assert set(found) == {one.name for one in program.launches}
     kept = {one: one.read_bytes() for one in tmp_path.rglob("*.cubin")}
     assert sorted(kept.values()) == sorted(found.values())
     assert all(one[:4] == b"\x7fELF" for one in kept.values())
     assert len(kept) > 1
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "compile_source", None)  # nothing is compiled again
-        assert runtime.build(program.text, "sm_90a", options) == found
+        assert runtime.build(program.source, "sm_90a", options) == found
+
+
+@pytest.mark.parametrize("dtype", [dtypes.bfloat16, dtypes.float32])
+@pytest.mark.usefixtures("nvrtc")
+def test_offsets_in_memory_compile(dtype: DType) -> None:
+    """Of the factors of a product, and of what is stored in place."""
+    array, rows = leaf(0, (600, 520), dtype), leaf(1, (32, 520), dtype)
+    parts = build.slice_axis(array, 0, 64, 320), build.slice_axis(array, 0, 8, 264)
+    left = build.expand(build.reshape(parts[0], (256, 1, 520)), (256, 256, 520))
+    right = build.expand(build.reshape(parts[1], (1, 256, 520)), (256, 256, 520))
+    product = build.reduce(ADD, [2], build.cast(left * right, dtypes.float32))
+    where = [range(100, 132), range(520)]
+    everywhere = build.full((32, 520), True, dtypes.bool_)
+    inside = build.placed(everywhere, where, array.shape)
+    stored = build.select(inside, build.placed(rows, where, array.shape), array)
+    for sink in (product, Node(Op.ASSIGN, (array, stored))):
+        numbers = {one: at for at, one in enumerate(numbers_of([sink]), 2)}
+        assert numbers
+        program = compiled(*with_inputs([sink], numbers, "cpu"))
+        assert compile_source(program.text, "sm_90a")
+        if sink is not product:
+            ((store,),) = (kernel.stores for kernel in program.plans)
+            assert points(store.axes) == 32 * 520
 
 
 @pytest.mark.usefixtures("nvrtc")

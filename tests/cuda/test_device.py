@@ -20,6 +20,7 @@ from lamina.explain.report import profile
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import disk_cache
+from lamina.runtime.source import Source
 from tests import scans
 from tests.codegen.test_fuzz_compile import batch
 from tests.compiled import compare
@@ -183,9 +184,10 @@ def test_what_is_kept_makes_room_for_what_is_no_array(
 
 def test_a_launch_that_fails_names_its_kernel(device: cuda.Device) -> None:
     head = '#define KERNEL(threads) extern "C" __global__ void\n'
-    text = f"{head}KERNEL(4096) broad(float *x) {{ x[threadIdx.x] = 1; }}"
+    text = "KERNEL(4096) broad(float *x) { x[threadIdx.x] = 1; }"
     launch = Launch("broad", 1, 4096, ((0, 0),))
-    program = cuda.CudaProgram(text, (launch,), options.current())
+    source = Source(head, {"broad": text})
+    program = cuda.CudaProgram(source, (launch,), options.current())
     with pytest.raises(DeviceError, match="kernel broad, 1 blocks of 4096 threads"):
         program.run([Buffer(64, GPU)])
     same(Tensor([1.0]) + 1.0, np.array([2.0]))
@@ -212,12 +214,13 @@ def test_schedules_are_measured_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_compiled_programs_are_kept_on_disk(device: cuda.Device) -> None:
     cache = disk_cache(options.current())
-    text = '#define KERNEL(threads) extern "C" __global__ void\nKERNEL(32) kept() {}'
+    head = '#define KERNEL(threads) extern "C" __global__ void\n'
+    source = Source(head, {"kept": "KERNEL(32) kept() {}"})
     before = set(cache.folder.iterdir())
-    first = cuda.build(text, device.arch, options.current())
+    first = cuda.build(source, device.arch, options.current())
     (added,) = {one for one in set(cache.folder.iterdir()) - before if one.suffix == ".cubin"}
-    assert added.read_bytes() == first[b"kept"]
-    assert first == cuda.build(text, device.arch, options.current())
+    assert added.read_bytes() == first["kept"]
+    assert first == cuda.build(source, device.arch, options.current())
 
 
 def test_programs_that_run_again_in_the_same_places() -> None:
@@ -262,4 +265,4 @@ def test_unknown_numbers(device: cuda.Device) -> None:
     assert ("cuda", str(device), True, "") in doctor()
     settings = replace(options.current(), device="cuda:99")
     with pytest.raises(UnknownDeviceError):
-        cuda.CudaProgram("", (), settings)
+        cuda.CudaProgram(Source(), (), settings)

@@ -16,7 +16,6 @@ import pytest
 import lamina as lm
 from lamina import Tensor, options, pipeline
 from lamina.codegen import cuda as printer
-from lamina.codegen.c import KERNELS
 from lamina.codegen.cuda import CudaPrinter
 from lamina.errors import FormatError
 from lamina.ir import build
@@ -28,6 +27,7 @@ from lamina.kernel.schedule import Nest, parse, to_text
 from lamina.kernel.tiles import PRODUCTS, Tensorize
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Map
+from lamina.runtime.source import KERNELS
 from lamina.shape import Shape
 from lamina.simplify import index as ix
 from lamina.tensor.realize import rebuilt

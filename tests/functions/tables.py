@@ -197,7 +197,7 @@ MOVEMENT: dict[str, Row] = {
                      lambda r, a: np.expand_dims(a, place(a, r)), any_shape),
     "squeeze": Row(lambda r, t: lm.squeeze(t, ones(t, r)), lambda r, a: np.squeeze(a, ones(a, r)),
                    squeezable),
-    "pad": Row(lambda r, t: lm.pad(t, pairs(t, r), 1),
+    "pad": Row(lambda r, t: lm.pad(t, pairs(t, r), value=1),
                lambda r, a: np.pad(a, pairs(a, r), constant_values=1) if a.ndim else a, any_shape),
     "concat": Row(lambda r, t, u: lm.concat([t, u, t], axis=axis_of(t, r)),
                   lambda r, a, b: np.concatenate([a, b, a], axis_of(a, r)), equal_pair),

@@ -88,6 +88,33 @@ def classified(name: str) -> Smooth:
     return Smooth(function, lambda s, r: [(int(r.integers(1, 4)), 3)])
 
 
+def by_slices(name: str, *more: Any) -> Smooth:
+    """A function of an array and of two slices that are put at places of its last axis."""
+
+    def function(r: Draw, x: lm.Tensor, source: lm.Tensor) -> lm.Tensor:
+        return getattr(lm, name)(x, -1, lm.asarray(r.permutation(3)[:2]), source, *more)
+
+    return Smooth(function, lambda s, r: [(*filled(s, r)[0], 3), (*filled(s, r)[0], 2)])
+
+
+def by_elements(name: str, *more: Any) -> Smooth:
+    """A function of an array and of an array of elements that are put along its first axis."""
+
+    def function(r: Draw, x: lm.Tensor, source: lm.Tensor) -> lm.Tensor:
+        index = lm.asarray(r.integers(0, x.shape[0], source.shape))
+        return getattr(lm, name)(x, 0, index, source, *more)
+
+    return Smooth(function, lambda s, r: [(3, *filled(s, r)[0]), (2, *filled(s, r)[0])])
+
+
+def unpooled(rank: int) -> Smooth:
+    def function(r: Draw, x: lm.Tensor) -> lm.Tensor:
+        indices = lm.max_pool1d(x.detach().flatten(2), 1, return_indices=True).indices
+        return getattr(lm, f"max_unpool{rank}d")(x, indices.reshape(x.shape) + 1, 2)
+
+    return Smooth(function, images(rank))
+
+
 def mask_of(x: lm.Tensor, r: Draw) -> lm.Tensor:
     return lm.asarray(r.random(x.shape) < 0.5)
 
@@ -112,7 +139,7 @@ ELEMENTWISE: dict[str, Smooth] = {
     "tan": unary("tan", -1.1, 1.1),
     **{name: binary(name) for name in (
         "add", "atan2", "copysign", "hypot", "logaddexp", "maximum", "minimum", "multiply",
-        "subtract",
+        "nextafter", "subtract",
     )},
     **{name: binary(name, 0.4, 3.2) for name in ("divide", "floor_divide", "pow", "remainder")},
     "where": Smooth(lambda r, x, y: lm.where(mask_of(x, r), x, y), broadcast_pair),
@@ -134,8 +161,22 @@ COMPOSED: dict[str, Smooth] = {
     **{f"adaptive_{kind}_pool{rank}d": Smooth(
         lambda r, x, name=f"adaptive_{kind}_pool{rank}d": getattr(lm, name)(x, 2), images(rank))
        for kind in ("max", "avg") for rank in (1, 2, 3)},
+    **{f"max_unpool{rank}d": unpooled(rank) for rank in (1, 2, 3)},
+    **{name: by_slices(name) for name in ("index_add", "index_copy")},
+    "index_reduce": by_slices("index_reduce", "mean", False),
+    "index_fill": Smooth(lambda r, x: lm.index_fill(x, 0, [1], 2.0),
+                         lambda s, r: [(3, *filled(s, r)[0])]),
+    "index_select": Smooth(lambda r, x: lm.index_select(x, 0, [1, 2, 1]),
+                           lambda s, r: [(3, *filled(s, r)[0])]),
+    "scatter_add": by_elements("scatter_add"),
+    "scatter_reduce": by_elements("scatter_reduce", "mean"),
+    "put": Smooth(lambda r, x, source: lm.put(x, [2, 0, 2], source, accumulate=True),
+                  lambda s, r: [(3, *filled(s, r)[0]), (3,)]),
+    "matrix_norm": Smooth(lambda r, x: lm.matrix_norm(x, ("fro", 1, np.inf)[r.integers(3)]),
+                          lambda s, r: [(*filled(s, r)[0], 2, 3)]),
     "interpolate": Smooth(
-        lambda r, x: lm.interpolate(x, 5, mode=("linear", "nearest")[r.integers(2)]), images(1)),
+        lambda r, x: lm.interpolate(x, 5, mode=("linear", "nearest", "area")[r.integers(3)]),
+        images(1)),
     "layer_norm": Smooth(lambda r, *a: lm.layer_norm(a[0], 3, *a[1:]), rows),
     "rms_norm": Smooth(lambda r, x, w: lm.rms_norm(x, 3, w), lambda s, r: rows(s, r)[:2]),
     "batch_norm": Smooth(
@@ -159,7 +200,73 @@ COMPOSED: dict[str, Smooth] = {
     **{name: classified(name) for name in ("cross_entropy", "nll_loss")},
 }  # fmt: skip
 
-TABLE: dict[str, Smooth] = ELEMENTWISE | COMPOSED | {
+def signs(x: lm.Tensor, r: Draw) -> lm.Tensor:
+    return lm.asarray(r.choice([-1.0, 1.0], x.shape))
+
+
+def aligned(r: Draw, x: lm.Tensor) -> lm.Tensor:
+    return lm.ctc_loss(lm.log_softmax(x), lm.asarray([[1, 2], [2, 2]]), [4, 3], [2, 1])
+
+
+def rows_of_three(count: int) -> Callable[[Shape, Draw], list[Shape]]:
+    return lambda s, r: [(2, 3)] * count
+
+
+LAYERS: dict[str, Smooth] = {
+    **{name: unary(name) for name in (
+        "celu", "hardshrink", "hardtanh", "rrelu", "selu", "softshrink", "tanhshrink")},
+    "threshold": Smooth(lambda r, x: lm.threshold(x, 0.3, 2.0), any_shape),
+    "prelu": Smooth(lambda r, x, w: lm.prelu(x, w), lambda s, r: [(2, 3, 2), (3,)]),
+    "glu": Smooth(lambda r, x: lm.glu(x), lambda s, r: [(*s, 4)]),
+    "softmin": Smooth(lambda r, x: lm.softmin(x), lambda s, r: [(*s, 3)]),
+    "gumbel_softmax": Smooth(lambda r, x: lm.gumbel_softmax(x, seed=3), lambda s, r: [(*s, 3)]),
+    "linear": Smooth(lambda r, *a: lm.linear(*a), lambda s, r: [(*s, 3), (2, 3), (2,)]),
+    "bilinear": Smooth(lambda r, *a: lm.bilinear(*a),
+                       lambda s, r: [(*s, 3), (*s, 2), (2, 3, 2), (2,)]),
+    "normalize": Smooth(lambda r, x: lm.normalize(x), lambda s, r: [(2, 3)]),
+    "alpha_dropout": Smooth(lambda r, x: lm.alpha_dropout(x, 0.4, True, seed=3), any_shape),
+    "feature_alpha_dropout": Smooth(
+        lambda r, x: lm.feature_alpha_dropout(x, 0.4, True, seed=3), images(1)),
+    **{f"dropout{rank}d": Smooth(
+        lambda r, x, name=f"dropout{rank}d": getattr(lm, name)(x, 0.4, seed=3), images(rank))
+       for rank in (1, 2, 3)},
+    **{f"lp_pool{rank}d": Smooth(
+        lambda r, x, name=f"lp_pool{rank}d": getattr(lm, name)(x, 2.0, 2, 1), images(rank))
+       for rank in (1, 2, 3)},
+    "local_response_norm": Smooth(lambda r, x: lm.local_response_norm(x, 2), images(1)),
+    "unfold": Smooth(lambda r, x: lm.unfold(x, 2, padding=1), images(2)),
+    "fold": Smooth(lambda r, x: lm.fold(x, 3, 2), lambda s, r: [(2, 4, 4)]),
+    "pixel_shuffle": Smooth(lambda r, x: lm.pixel_shuffle(x, 2), lambda s, r: [(4, 2, 3)]),
+    "pixel_unshuffle": Smooth(lambda r, x: lm.pixel_unshuffle(x, 2), lambda s, r: [(2, 2, 4)]),
+    "channel_shuffle": Smooth(lambda r, x: lm.channel_shuffle(x, 2), lambda s, r: [(1, 4, 3)]),
+    "affine_grid": Smooth(lambda r, x: lm.affine_grid(x, (1, 2, 2, 3)), lambda s, r: [(1, 2, 3)]),
+    "grid_sample": Smooth(lambda r, x, at: lm.grid_sample(x, at, padding_mode="border"),
+                          lambda s, r: [(1, 2, 3, 3), (1, 2, 3, 2)], -0.6, 0.6),
+    "embedding_bag": Smooth(
+        lambda r, w: lm.embedding_bag(lm.asarray([0, 2, 2]), w, lm.asarray([0, 1])),
+        lambda s, r: [(3, 2)]),
+    "ctc_loss": Smooth(aligned, lambda s, r: [(4, 2, 3)]),
+    "hinge_embedding_loss": Smooth(
+        lambda r, x: lm.hinge_embedding_loss(x, signs(x, r)), filled),
+    "soft_margin_loss": Smooth(lambda r, x: lm.soft_margin_loss(x, signs(x, r)), filled),
+    "margin_ranking_loss": Smooth(
+        lambda r, x, y: lm.margin_ranking_loss(x, y, signs(x, r)), pairs),
+    "cosine_embedding_loss": Smooth(
+        lambda r, x, y: lm.cosine_embedding_loss(x, y, lm.asarray([1, -1])), rows_of_three(2)),
+    "triplet_margin_loss": Smooth(lambda r, *a: lm.triplet_margin_loss(*a), rows_of_three(3)),
+    "triplet_margin_with_distance_loss": Smooth(
+        lambda r, *a: lm.triplet_margin_with_distance_loss(*a), rows_of_three(3)),
+    "multi_margin_loss": Smooth(lambda r, x: lm.multi_margin_loss(x, [0, 2]), rows_of_three(1)),
+    "multilabel_margin_loss": Smooth(
+        lambda r, x: lm.multilabel_margin_loss(x, [[0, -1, 1], [2, 0, -1]]), rows_of_three(1)),
+    "multilabel_soft_margin_loss": Smooth(
+        lambda r, x, y: lm.multilabel_soft_margin_loss(x, y), rows_of_three(2)),
+    "poisson_nll_loss": loss("poisson_nll_loss"),
+    "gaussian_nll_loss": Smooth(
+        lambda r, *a: lm.gaussian_nll_loss(*a), rows_of_three(3), 0.3, 2.2),
+}  # fmt: skip
+
+TABLE: dict[str, Smooth] = ELEMENTWISE | COMPOSED | LAYERS | {
     name: Smooth(row.ours, row.shapes)
     for name, row in (MOVEMENT | REDUCTIONS).items()
     if row.differentiable

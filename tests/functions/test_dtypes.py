@@ -60,7 +60,7 @@ def arithmetic(dtype: DType, device: str) -> list[Case]:
     x, y, m = numbers(dtype, 1), numbers(dtype, 2), numbers(lm.bool, 3)
     a, b = (lm.asarray(one, device=device) for one in (x, y))
     mask = lm.asarray(m, device=device)
-    wide: Any = np.int64 if dtype is lm.bool else dtype.numpy
+    wide: Any = dtype.numpy
     total: Any = {"bool": np.int64, "int": np.int64, "uint": np.uint64}.get(dtype.kind, wide)
     wx, wy = x.astype(wide), y.astype(wide)
     cases = [
@@ -72,12 +72,11 @@ def arithmetic(dtype: DType, device: str) -> list[Case]:
         ("flip", lm.flip(lm.reshape(a, (2, 6)), axis=1), np.flip(x.reshape(2, 6), 1)),
         ("transpose", lm.permute_dims(a, (1, 0)), x.T),
         ("equal", lm.equal(a, b), x == y),
+        ("matmul", lm.matmul(a, b.mT), (wx @ wy.T).astype(dtype.numpy)),
     ]
     if not dtype.is_complex:
         cases += [("max", lm.max(a, axis=0), x.max(0)), ("less", lm.less(a, b), x < y),
                   ("sort", lm.sort(a, axis=0), np.sort(x, 0))]  # fmt: skip
-    if dtype is not lm.bool:
-        cases.append(("matmul", lm.matmul(a, b.mT), (wx @ wy.T).astype(dtype.numpy)))
     return [(f"{dtype.name} {name}", got, np.asarray(want)) for name, got, want in cases]
 
 

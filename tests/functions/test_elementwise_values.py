@@ -65,7 +65,7 @@ UNARY: dict[str, Elementwise] = {
     "erf": Elementwise(each(math.erf), REAL, "float"),
     "rsqrt": Elementwise(lambda x: 1 / np.sqrt(x), REAL, "float"),
     "reciprocal": Elementwise(lambda x: 1 / x, ALL, "float"),
-    "negative": Elementwise(np.negative, ALL, "number"),
+    "negative": Elementwise(np.negative, (*INTEGERS, *FLOATS, *COMPLEX)),
     "positive": Elementwise(np.positive, ALL, "number"),
     "square": Elementwise(np.square, ALL, "number"),
     "sign": Elementwise(np.sign, ALL, "number"),
@@ -80,9 +80,9 @@ UNARY: dict[str, Elementwise] = {
     "bitwise_invert": Elementwise(np.bitwise_invert, (lm.bool, *INTEGERS)),
 }  # fmt: skip
 BINARY: dict[str, Elementwise] = {
-    "add": Elementwise(np.add, ALL, "number"),
-    "subtract": Elementwise(np.subtract, ALL, "number"),
-    "multiply": Elementwise(np.multiply, ALL, "number"),
+    "add": Elementwise(np.add, ALL),
+    "subtract": Elementwise(np.subtract, (*INTEGERS, *FLOATS, *COMPLEX)),
+    "multiply": Elementwise(np.multiply, ALL),
     "divide": Elementwise(np.divide, ALL, "float"),
     "floor_divide": Elementwise(floor_divide, REAL, "number"),
     "remainder": Elementwise(np.remainder, REAL, "number"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamina import dtypes
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import ShapeError
 from lamina.tensor import linalg
 from lamina.tensor.core import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
@@ -96,8 +96,18 @@ def test_einsum_errors() -> None:
             linalg.einsum(equation, a)
     with pytest.raises(ShapeError, match="stands for 3 and 2"):
         linalg.einsum("ij,jk", a, a)
-    with pytest.raises(DTypeError, match="bool"):
-        linalg.einsum("i->", Tensor([True]))
+
+
+def test_products_of_bools_are_numpys() -> None:
+    a, b = np.arange(6).reshape(2, 3) % 4 == 1, np.arange(12).reshape(3, 4) % 5 == 0
+    for got, want in [
+        (linalg.matmul(Tensor(a), Tensor(b)), a @ b),
+        (linalg.dot(Tensor(a[0]), Tensor(a[1])), a[0] @ a[1]),
+        (linalg.tensordot(Tensor(a), Tensor(b), axes=1), np.tensordot(a, b, axes=1)),
+        (linalg.einsum("ij->i", Tensor(a)), np.einsum("ij->i", a)),
+    ]:
+        assert got.dtype is dtypes.bool_
+        assert np.array_equal(got.numpy(), want)
 
 
 def test_products_of_vectors() -> None:

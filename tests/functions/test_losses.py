@@ -154,6 +154,18 @@ def test_regression_against_torch(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss"])
+def test_weighted_regression_against_torch(name: str, reduction: str) -> None:
+    torch = pytest.importorskip("torch")
+    mine, other = getattr(losses, name), getattr(torch.nn.functional, name)
+    agree_with_torch(
+        lambda a, b, w: mine(a, b, reduction=reduction, weight=w),
+        lambda a, b, w: other(a, b, reduction=reduction, weight=w),
+        normals(3, 4), normals(3, 4, seed=1), abs(normals(3, 4, seed=2)),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("mse_loss", 2.5), ("l1_loss", 1.5), ("huber_loss", 1.0), ("smooth_l1_loss", 1.0)],

@@ -153,34 +153,30 @@ def test_dropout() -> None:
     assert (first != second).mean() > 0.4
 
 
-def test_one_hot() -> None:
-    got = norm.one_hot(Tensor([[0, 2], [1, 5]]), 3)
-    assert got.dtype is dtypes.int64
-    assert got.tolist() == [[[1, 0, 0], [0, 0, 1]], [[0, 1, 0], [0, 0, 0]]]
-    assert norm.one_hot(Tensor(1), 3).tolist() == [0, 1, 0]
-    wide = norm.one_hot(Tensor([10, -1], dtypes.int8), 300)  # more than int8 can name
-    assert wide.sum(axis=1).tolist() == [1, 0]
-    assert wide.argmax(axis=1).tolist() == [10, 0]
-
-
-@pytest.mark.parametrize("padding", [None, 0, -1])
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 4)])
-def test_embedding_against_torch(shape: tuple[int, ...], padding: int | None) -> None:
+@pytest.mark.parametrize("use_input_stats", [True, False])
+def test_running_statistics_of_instances_against_torch(use_input_stats: bool) -> None:
     torch = pytest.importorskip("torch")
-    indices = np.random.default_rng(0).integers(0, 5, shape)
+    x, w, b = normals(2, 3, 4, 5), normals(3, seed=1), normals(3, seed=2)
+    mean, variance = normals(3, seed=3), abs(normals(3, seed=4)) + 0.5
+    moved = torch.tensor(mean), torch.tensor(variance)
+
+    def mine(a: Tensor, w: Tensor, b: Tensor) -> norm.BatchNorm:
+        return norm.instance_norm(
+            a, w, b, running_mean=Tensor(mean), running_var=Tensor(variance),
+            use_input_stats=use_input_stats, momentum=0.3,
+        )  # fmt: skip
+
     agree_with_torch(
-        lambda w: norm.embedding(Tensor(indices), w, padding),
-        lambda w: torch.nn.functional.embedding(torch.tensor(indices), w, padding),
-        normals(5, 3),
-    )
-
-
-def test_embedding_is_a_lookup() -> None:
-    w = normals(5, 3)
-    indices = np.array([[1, 4], [4, 4]])
-    got = norm.embedding(Tensor(indices), Tensor(w))
-    np.testing.assert_array_equal(got.numpy(), w[indices])
-    agree_with_differences(lambda a: norm.embedding(Tensor(indices), a), w)
+        lambda *arrays: mine(*arrays).output,
+        lambda a, w, b: torch.nn.functional.instance_norm(
+            a, *moved, w, b, use_input_stats=use_input_stats, momentum=0.3
+        ),
+        x, w, b, tolerance=1e-7,
+    )  # fmt: skip
+    result = mine(Tensor(x), Tensor(w), Tensor(b))
+    for ours, theirs in zip(result[1:], moved, strict=True):
+        assert ours is not None
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy())
 
 
 def test_errors() -> None:
@@ -191,19 +187,19 @@ def test_errors() -> None:
         norm.layer_norm(x, 4, Tensor(normals(2)))
     with pytest.raises(ShapeError, match="groups"):
         norm.group_norm(x, 3)
-    with pytest.raises(ShapeError, match="vector"):
+    with pytest.raises(ShapeError, match="4 channels"):
         norm.batch_norm(x, weight=Tensor(normals(3)))
     with pytest.raises(ShapeError, match="two values"):
         norm.batch_norm(Tensor(normals(1, 4)), training=True)
     with pytest.raises(ShapeError, match="channels"):
         norm.instance_norm(Tensor(normals(4)))
+    for alone in ({"use_input_stats": False}, {"running_mean": Tensor(normals(4))}):
+        with pytest.raises(ArgumentError, match="both"):
+            norm.instance_norm(x, **alone)
+    both = {"running_mean": Tensor(normals(4)), "running_var": Tensor(normals(4))}
+    with pytest.raises(ShapeError, match="two values"):
+        norm.instance_norm(Tensor(normals(2, 4, 1)), **both)
     with pytest.raises(DTypeError, match="float dtype"):
         norm.layer_norm(Tensor([1, 2]), 2)
     with pytest.raises(ArgumentError, match="probability"):
         norm.dropout(x, 1.5)
-    with pytest.raises(DTypeError, match="integers"):
-        norm.embedding(x, x)
-    with pytest.raises(DTypeError, match="integers"):
-        norm.one_hot(x, 3)
-    with pytest.raises(ShapeError, match=r"\(n, d\)"):
-        norm.embedding(Tensor([1]), Tensor([1.0]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,6 +64,70 @@ def test_normal(dtype: DType) -> None:
     sample = np.sort(random.normal((N,), 2.0, 0.5, seed=1, dtype=dtype).numpy())
     cdf = np.array([(1 + math.erf((x - 2.0) / 0.5 / math.sqrt(2))) / 2 for x in sample])
     assert kolmogorov_smirnov(sample, cdf) < LIMIT
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64])
+def test_exponential_and_gumbel(dtype: DType) -> None:
+    limit = LIMIT if dtype is not dtypes.float16 else 2 * LIMIT  # for its steps
+    waits = np.sort(random.exponential((N,), 2.5, seed=1, dtype=dtype).numpy().astype(float))
+    assert waits.min() >= 0.0
+    assert kolmogorov_smirnov(waits, 1.0 - np.exp(-waits / 2.5)) < limit
+    tops = np.sort(random.gumbel((N,), -1.0, 2.0, seed=2, dtype=dtype).numpy().astype(float))
+    assert kolmogorov_smirnov(tops, np.exp(-np.exp(-(tops + 1.0) / 2.0))) < limit
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_a_fraction_whose_logarithm_is_taken_lies_between_0_and_1(dtype: DType) -> None:
+    """The ends of the range of words; the last 128 of them round to 1 in float32."""
+    for word in (0, 1, 0xFFFFFFFF - 127, 0xFFFFFFFF):
+        words = const(word, dtypes.uint32), const(word, dtypes.uint32)
+        (fraction,) = evaluate([random._positive_fraction(words, dtype)])
+        assert 0.0 < fraction < 1.0, word
+
+
+SHARES = np.array([0.1, 0.0, 0.25, 0.65])
+
+
+def chi_squared(drawn: np.ndarray, shares: np.ndarray) -> float:
+    """The distance of counts from what classes of these shares would have; 0 for no share."""
+    counts = np.bincount(drawn.reshape(-1), minlength=len(shares))
+    expected = shares * drawn.size
+    assert not counts[shares == 0].any()
+    some = shares > 0
+    return float(np.sum((counts - expected)[some] ** 2 / expected[some]))
+
+
+def test_categorical() -> None:
+    logits = np.log(np.maximum(SHARES, 1e-300)) + 3.0
+    drawn = random.categorical(Tensor(logits), (N,), seed=3)
+    assert drawn.dtype is dtypes.int64
+    assert chi_squared(drawn.numpy(), SHARES) < 9.2  # 2 degrees, 1 %
+    lines = np.stack([logits, logits[::-1]], 1)
+    two = random.categorical(Tensor(lines), (N, 2), axis=0, seed=4).numpy()
+    assert two.shape == (N, 2)
+    assert chi_squared(two[:, 0], SHARES) < 9.2
+    assert chi_squared(two[:, 1], SHARES[::-1]) < 9.2
+    assert random.categorical(Tensor(lines), seed=4).shape == (4,)
+    with pytest.raises(ShapeError, match="does not end with"):
+        random.categorical(Tensor(lines), (5,))
+
+
+def test_multinomial() -> None:
+    weights = Tensor(np.stack([SHARES * 7.0, SHARES[::-1]]))
+    drawn = random.multinomial(weights, N, True, seed=5).numpy()
+    assert drawn.shape == (2, N)
+    assert chi_squared(drawn[0], SHARES) < 9.2
+    assert chi_squared(drawn[1], SHARES[::-1]) < 9.2
+    many = Tensor(np.broadcast_to(SHARES, (N, 4)).copy())
+    pairs = random.multinomial(many, 2, seed=6).numpy()
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    assert chi_squared(pairs[:, 0], SHARES) < 9.2
+    # The second class, given that the first was 3: the others in proportion.
+    after = pairs[pairs[:, 0] == 3, 1]
+    assert chi_squared(after, SHARES * [1, 1, 1, 0] / 0.35) < 6.7  # 1 degree
+    assert sorted(random.multinomial(Tensor(SHARES), 4, seed=7).tolist())[:3] == [0, 1, 2]
+    with pytest.raises(ArgumentError, match="multinomial: 5 of 4 classes"):
+        random.multinomial(Tensor(SHARES), 5)
 
 
 def test_halves() -> None:
@@ -235,6 +301,38 @@ def test_errors() -> None:
         random.kaiming_normal((3,))
     with pytest.raises(ShapeError, match=r"2\*\*32"):
         random.uniform((1 << 20, 1 << 20))
+
+
+@pytest.mark.parametrize("draw", [random.normal, random.uniform])
+def test_sizes_one_by_one_are_refused(draw: Callable[..., Tensor]) -> None:
+    with pytest.raises(ArgumentError, match=rf"{draw.__name__}\(\(2, 3\)\)"):
+        draw(2, 3)
+    assert draw((2, 3)).shape == (2, 3)
+    assert draw(5, 0, 1).shape == (5,)
+    assert draw((2,), 3, 4).shape == (2,)
+
+
+def test_the_shape_comes_first() -> None:
+    with pytest.raises(DTypeError, match=r"randint\(shape, low, high\)"):
+        random.randint(0, 10, (3,))
+    for probabilities in (lm.asarray([0.5, 0.1]), [0.5, 0.1], 0.5):
+        with pytest.raises(DTypeError, match=r"bernoulli: .*shape.* comes first"):
+            random.bernoulli(probabilities)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("p", [1.5, -0.1, math.nan, [0.5, 1.5], np.array([-1.0, 0.0])])
+def test_known_probabilities_lie_between_0_and_1(p: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"bernoulli: .* is no probability"):
+        random.bernoulli((2,), p)
+
+
+def test_scales_are_not_negative() -> None:
+    with pytest.raises(ArgumentError, match="normal: std is -1"):
+        random.normal((2,), std=-1)
+    with pytest.raises(ArgumentError, match="exponential: scale is -1"):
+        random.exponential((2,), scale=-1)
+    with pytest.raises(ArgumentError, match="gumbel: scale is nan"):
+        random.gumbel((2,), scale=math.nan)
 
 
 @pytest.mark.parametrize(

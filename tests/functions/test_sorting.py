@@ -14,7 +14,9 @@ from lamina import dtypes
 from lamina.dtypes import DType, int64
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from lamina.tensor import reduction as sorting
+from lamina.tensor import sets
 from lamina.tensor.core import Tensor
+from lamina.tracing import jit
 from tests.functions.agreement import agree_with_differences, agree_with_torch, distinct
 
 Array = np.ndarray
@@ -92,7 +94,7 @@ def test_topk_against_torch(k: int, axis: int, largest: bool) -> None:
 def test_searchsorted_like_numpy(x: Array, values: Array, side: Any, shuffled: bool) -> None:
     sorter = np.argsort(x) if shuffled else None
     x = x if shuffled else np.sort(x)
-    got = sorting.searchsorted(
+    got = sets.searchsorted(
         Tensor(x), Tensor(values), side=side, sorter=None if sorter is None else Tensor(sorter)
     )
     np.testing.assert_array_equal(got.numpy(), np.searchsorted(x, values, side, sorter))
@@ -103,13 +105,57 @@ def test_searchsorted_at_every_size() -> None:
         x = np.arange(n)
         values = np.arange(-1, n + 1)
         for side in ("left", "right"):
-            got = sorting.searchsorted(Tensor(x), Tensor(values), side=side).numpy()
+            got = sets.searchsorted(Tensor(x), Tensor(values), side=side).numpy()
             np.testing.assert_array_equal(got, np.searchsorted(x, values, side))
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("lead", [(2,), (2, 3), (0,), (3, 1)])
+def test_searchsorted_in_many_rows(lead: tuple[int, ...], right: bool, shuffled: bool) -> None:
+    torch = pytest.importorskip("torch")
+    draw = np.random.default_rng(0)
+    x, values = (draw.integers(0, 6, (*lead, size)) / 2.0 for size in (7, 4))
+    sorter = np.argsort(x) if shuffled else None
+    x = x if shuffled else np.sort(x)
+    got = sets.searchsorted(
+        Tensor(x), Tensor(values), right=right, sorter=None if sorter is None else Tensor(sorter)
+    )
+    expected = torch.searchsorted(
+        torch.tensor(x), torch.tensor(values), right=right,
+        sorter=None if sorter is None else torch.tensor(sorter),
+    )  # fmt: skip
+    np.testing.assert_array_equal(got.numpy(), expected.numpy())
+    side = "right" if right else "left"
+    found = jit(lambda a, b: sets.searchsorted(a, b, side=side))(Tensor(np.sort(x)), Tensor(values))
+    plain = torch.searchsorted(torch.tensor(np.sort(x)), torch.tensor(values), right=right)
+    np.testing.assert_array_equal(found.numpy(), plain.numpy())
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_unique_along_an_axis(axis: int | None) -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).integers(0, 2, (5, 3, 2))
+    mine = sets.unique(Tensor(x), axis, return_inverse=True, return_counts=True)
+    other = torch.unique(torch.tensor(x), return_inverse=True, return_counts=True, dim=axis)
+    for ours, theirs in zip(mine, other, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    values, first = sets.unique(Tensor(x), axis, return_index=True)
+    flat = x.reshape(-1) if axis is None else x
+    np.testing.assert_array_equal(np.take(flat, first.numpy(), axis or 0), values.numpy())
+    np.testing.assert_array_equal(sets.unique(Tensor(x), axis).numpy(), values.numpy())
+
+
+def test_unique_keeps_dtypes_and_every_nan() -> None:
+    halves = sets.unique(Tensor([2.0, 1.0, 2.0], dtypes.bfloat16))
+    assert halves.dtype is dtypes.bfloat16
+    assert halves.tolist() == [1.0, 2.0]
+    assert sets.unique(Tensor([np.nan, 1.0, np.nan])).shape == (3,)
 
 
 @given(arrays)
 def test_sets_like_numpy(x: Array) -> None:
-    mine = sorting.unique_all(Tensor(x))
+    mine = sets.unique_all(Tensor(x))
     other = np.unique_all(x)
     np.testing.assert_array_equal(mine.values.numpy(), other.values)
     np.testing.assert_array_equal(mine.indices.numpy(), other.indices)
@@ -120,14 +166,14 @@ def test_sets_like_numpy(x: Array) -> None:
 
 def test_forms_of_unique() -> None:
     x = Tensor([[3, 1], [3, 2]])
-    assert sorting.unique_values(x).tolist() == [1, 2, 3]
-    assert sorting.unique_counts(x).counts.tolist() == [1, 1, 2]
-    assert sorting.unique_inverse(x).inverse_indices.tolist() == [[2, 0], [2, 1]]
+    assert sets.unique_values(x).tolist() == [1, 2, 3]
+    assert sets.unique_counts(x).counts.tolist() == [1, 1, 2]
+    assert sets.unique_inverse(x).inverse_indices.tolist() == [[2, 0], [2, 1]]
 
 
 def test_unique_complex_numbers() -> None:
     x = np.array([1 + 2j, 1 + 1j, 0 + 5j, 1 + 2j], np.complex64)
-    assert sorting.unique_values(Tensor(x)).tolist() == [5j, 1 + 1j, 1 + 2j]
+    assert sets.unique_values(Tensor(x)).tolist() == [5j, 1 + 1j, 1 + 2j]
 
 
 def test_errors() -> None:
@@ -139,6 +185,12 @@ def test_errors() -> None:
     with pytest.raises(ShapeError, match="k=3"):
         sorting.topk(x, 3)
     with pytest.raises(ArgumentError, match="side"):
-        sorting.searchsorted(x, x, side="middle")
-    with pytest.raises(ShapeError, match="one axis"):
-        sorting.searchsorted(Tensor([[1.0]]), x)
+        sets.searchsorted(x, x, side="middle")
+    with pytest.raises(ShapeError, match="all but the last"):
+        sets.searchsorted(Tensor([[1.0]]), x)
+    with pytest.raises(ShapeError, match="an axis"):
+        sets.searchsorted(Tensor(1.0), x)
+    with pytest.raises(ShapeError, match="sorter"):
+        sets.searchsorted(x, x, sorter=Tensor([0]))
+    with pytest.raises(AxisError):
+        sets.unique(x, 1)

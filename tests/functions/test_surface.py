@@ -14,9 +14,10 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, nn, random
-from lamina.nn import optim
+from lamina.nn import optim, schedules
 from lamina.tensor import OPERATORS as ATTACHED
 from tests.functions import test_array_values, test_derivatives, test_elementwise_values
+from tests.functions.pytorch_cases import CASES
 from tests.functions.tables import MOVEMENT, REDUCTIONS
 
 TESTS = Path(__file__).parents[1]
@@ -24,18 +25,35 @@ TESTS = Path(__file__).parents[1]
 # Tested by name in a file of their own: value against NumPy, PyTorch or a definition.
 FILES: dict[str, str] = {
     "functions/test_convolution.py": "conv1d conv2d conv_transpose2d",
-    "functions/test_pooling.py": """max_pool1d max_pool2d avg_pool1d avg_pool2d interpolate
-        adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d""",
+    "functions/test_pooling.py": """max_pool1d max_pool2d avg_pool1d avg_pool2d max_unpool1d
+        max_unpool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d
+        adaptive_max_pool2d""",
+    "functions/test_resizing.py": "interpolate",
     "functions/test_normalization.py": """batch_norm dropout group_norm instance_norm layer_norm
-        rms_norm embedding one_hot""",
+        rms_norm""",
+    "functions/test_lookup.py": "embedding one_hot",
+    "functions/test_scatter.py": """index_add index_copy index_fill index_reduce index_select put
+        scatter_add scatter_reduce""",
     "functions/test_losses.py": """binary_cross_entropy binary_cross_entropy_with_logits
         cosine_similarity cross_entropy huber_loss kl_div l1_loss mse_loss nll_loss
         smooth_l1_loss""",
     "functions/test_attention.py": "scaled_dot_product_attention",
-    "functions/test_sorting.py": "unique_all unique_counts unique_inverse unique_values",
+    "functions/test_activations.py": """alpha_dropout bilinear celu feature_alpha_dropout glu
+        gumbel_softmax hardshrink hardtanh linear normalize prelu rrelu selu softmin softshrink
+        tanhshrink threshold""",
+    "functions/test_margin_losses.py": """cosine_embedding_loss ctc_loss gaussian_nll_loss
+        hinge_embedding_loss margin_ranking_loss multi_margin_loss multilabel_margin_loss
+        multilabel_soft_margin_loss poisson_nll_loss soft_margin_loss triplet_margin_loss
+        triplet_margin_with_distance_loss""",
+    "functions/test_vision.py": """affine_grid channel_shuffle embedding_bag fold grid_sample
+        local_response_norm pixel_shuffle pixel_unshuffle unfold""",
+    "functions/test_sorting.py": "unique unique_all unique_counts unique_inverse unique_values",
     "functions/test_array_values.py": "isdtype full full_like",
+    "functions/test_beyond_standard.py": """allclose array_equal broadcast_shapes complex logspace
+        polar tril_indices triu_indices view_as_complex view_as_real""",
     "tensor/test_elementwise.py": """elu gelu hardsigmoid hardswish leaky_relu logsigmoid mish relu
         relu6 sigmoid silu softplus softsign result_type""",
+    "tensor/test_reduction.py": "matrix_norm",
     "tensor/test_movement.py": "arange linspace eye",
     "tensor/test_interop.py": """__array_namespace_info__ asarray astype can_cast finfo from_dlpack
         iinfo""",
@@ -45,7 +63,9 @@ FILES: dict[str, str] = {
 BY_RANK = {
     "functions/test_convolution.py": ("conv3d", "conv_transpose1d", "conv_transpose3d"),
     "functions/test_pooling.py": ("max_pool3d", "avg_pool3d", "adaptive_avg_pool3d",
-                                  "adaptive_max_pool3d"),
+                                  "adaptive_max_pool3d", "max_unpool3d"),
+    "functions/test_activations.py": ("dropout1d", "dropout2d", "dropout3d"),
+    "functions/test_vision.py": ("lp_pool1d", "lp_pool2d", "lp_pool3d"),
 }  # fmt: skip
 NO_VALUE = {
     "default_device": "says what the options say; used by every test that names a device",
@@ -55,22 +75,27 @@ NO_VALUE = {
     "using": "a context of options; every folder's conftest runs its tests in one",
 }
 
-WHOLE_NUMBERS = """__array_namespace_info__ all any argmax argmin argsort bitwise_and bitwise_invert
-    bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor can_cast
-    count_nonzero equal finfo greater greater_equal iinfo isdtype isfinite isinf isnan less
-    less_equal logical_and logical_not logical_or logical_xor nonzero not_equal one_hot result_type
-    searchsorted signbit"""
-CREATION = """arange asarray empty empty_like eye from_dlpack full full_like linspace ones ones_like
-    zeros zeros_like"""
+WHOLE_NUMBERS = """__array_namespace_info__ all allclose any argmax argmin argsort argwhere
+    array_equal bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift
+    bitwise_xor broadcast_shapes bucketize can_cast count_nonzero equal finfo greater greater_equal
+    iinfo isclose isdtype isfinite isin isinf isnan isneginf isposinf less less_equal logical_and
+    logical_not logical_or logical_xor nonzero not_equal one_hot result_type searchsorted
+    signbit"""
+CREATION = """arange asarray empty empty_like eye from_dlpack full full_like linspace logspace ones
+    ones_like tril_indices triu_indices zeros zeros_like"""
 NO_DERIVATIVE: dict[str, str] = {
     **dict.fromkeys(WHOLE_NUMBERS.split(), "the result is no float"),
     **dict.fromkeys(CREATION.split(), "made from what is no tensor, or from its shape alone"),
-    **dict.fromkeys(("unique_all", "unique_counts", "unique_inverse", "unique_values"),
+    **dict.fromkeys(("unique", "unique_all", "unique_consecutive", "unique_counts",
+                     "unique_inverse",
+                     "unique_values"),
                     "the shape depends on the values, so they are computed at once"),
+    **dict.fromkeys(("bincount", "histc", "histogram", "mode"), "counts of elements"),
+    **dict.fromkeys(("complex", "polar", "view_as_complex", "view_as_real"),
+                    "derivatives through complex numbers are refused"),
     **dict.fromkeys(("grad", "gradient", "realize", "value_and_grad", *NO_VALUE),
                     "no function of tensors; tests/tensor/test_handle.py differentiates twice"),
     "imag": "0 for floats; derivatives through complex numbers are refused",
-    "nextafter": "made from bits, which have no derivative",
 }  # fmt: skip
 
 METHODS: dict[str, str] = {
@@ -109,10 +134,21 @@ def words(file: str) -> frozenset[str]:
 
 
 PUBLIC = functions(lm, lm.__all__)
+# Derivatives beside PyTorch's, or where it has none by differences in the file named.
+BESIDE = {name for name, cases in CASES.items() if any(case.derivatives for case in cases)}
+BY_DIFFERENCES = {
+    "bessel_j0": "functions/test_special.py", "bessel_j1": "functions/test_special.py",
+    "spherical_bessel_j0": "functions/test_special.py",
+    "heaviside": "functions/test_beyond_standard.py",
+    "nanmedian": "functions/test_beyond_standard.py",
+    "nanquantile": "functions/test_beyond_standard.py",
+    "vander": "functions/test_beyond_standard.py",
+}  # fmt: skip
 VALUES: dict[str, set[str]] = {
     "elementwise": {*test_elementwise_values.UNARY, *test_elementwise_values.BINARY,
                     *test_elementwise_values.CHOICES},
     "arrays": {*MOVEMENT, *REDUCTIONS},
+    "beside": set(CASES),
     "creation": {*test_array_values.LIKE, *test_array_values.MADE},
     "files": {name for names in FILES.values() for name in names.split()},
     "ranks": {name for names in BY_RANK.values() for name in names},
@@ -125,8 +161,10 @@ def test_every_function_has_a_test_of_its_values() -> None:
 
 
 def test_every_function_has_a_test_of_its_derivative_or_a_reason() -> None:
-    assert set(test_derivatives.TABLE) | set(NO_DERIVATIVE) == PUBLIC
-    assert not set(test_derivatives.TABLE) & set(NO_DERIVATIVE)
+    tested = set(test_derivatives.TABLE) | BESIDE | set(BY_DIFFERENCES)
+    assert tested | set(NO_DERIVATIVE) == PUBLIC
+    assert not tested & set(NO_DERIVATIVE)
+    assert all(name in words(file) for name, file in BY_DIFFERENCES.items())
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -167,7 +205,9 @@ def test_every_operator_is_tested() -> None:
 
 def test_layers_optimisers_and_draws_are_named_in_their_tests() -> None:
     """`next_key` is what every draw without a seed takes its key from."""
-    for module, file in ((random, "functions/test_random.py"), (optim, "nn/test_optim.py")):
-        assert functions(module, module.__all__) - {"next_key"} <= words(file)
-    classes = {name for name in nn.__all__ if isinstance(getattr(nn, name), type)}
-    assert classes <= words("nn/test_layers.py") | words("nn/test_state.py")
+    assert functions(random, random.__all__) - {"next_key"} <= words("functions/test_random.py")
+    files = [f"nn/{path.name}" for path in (TESTS / "nn").glob("test_*.py")]
+    named = frozenset.union(*map(words, files))
+    assert set(optim.__all__) - {"Optimizer"} <= named
+    assert set(schedules.__all__) <= named
+    assert {name for name in nn.__all__ if isinstance(getattr(nn, name), type)} <= named

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 import lamina as lm
 from lamina.dtypes import DType, bfloat16, float16, float32
 from lamina.explain.check import run_kernel
-from lamina.explain.text import kernel_text
 from lamina.fuse.group import Memory
 from lamina.fuse.program import Program, build_program
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Kernel, bound_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
+from lamina.ir.text import kernel_text
+from lamina.ir.verify_kernel import verify_kernel
 from lamina.pipeline import OF_GPUS
 from lamina.rewrite import rewrite
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.tensor.realize import cut
 from tests.conftest import Golden
 from tests.generators import Array
-from tests.ir.kernel_verifier import verify_kernel
 from tests.programs import memory_of, slots_of
 
 RNG = np.random.default_rng(5)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from lamina import pipeline
-from lamina.codegen.c import KERNELS
 from lamina.kernel.heuristic import schedule_kernel
 from lamina.options import current
 from tests.conftest import Golden
@@ -37,5 +36,6 @@ def test_generated_code(
     plans = [source.plans[one.kernel] for one in source.program.launches]
     notes = [f"{plan.name}:\n{plan}" for plan in plans]
     notes += [f"{one.name}<<<{one.blocks}, {one.threads}>>>" for one in source.launches]
-    own = source.text.partition(KERNELS)[2]
+    assert source.source is not None
+    own = "\n" + source.source.body
     golden(FOLDER / f"{name}.{suffix}", "/*\n" + "\n\n".join(notes) + "\n*/\n" + own)

@@ -11,11 +11,11 @@ from lamina import dtypes
 from lamina.dtypes import DType, Scalar
 from lamina.errors import LaminaError
 from lamina.ir import build
+from lamina.ir.invariants import check_monoid
 from lamina.ir.monoids import MAX, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Iota, Op, Pad, Reduce, Scatter, Shear
-from tests.ir.kernel_verifier import check_monoid
-from tests.ir.parsing import MONOIDS
+from lamina.ir.parse import MONOIDS
 
 Draw = Callable[..., int]
 

@@ -25,7 +25,7 @@ from lamina.ir.monoids import (
 )
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op, Reduce
-from tests.ir.parsing import MONOIDS
+from lamina.ir.parse import MONOIDS
 
 INF, NAN = float("inf"), float("nan")
 COMPONENTS: dict[str, tuple[DType, ...]] = {

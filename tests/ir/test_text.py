@@ -7,14 +7,14 @@ from hypothesis import given, settings
 
 from lamina import dtypes
 from lamina.errors import FormatError
-from lamina.explain.text import kernel_text, to_text
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Affine, Axis, BufferRef, Fold, Group, Load, Op, Pad, Reduce
+from lamina.ir.parse import parse
+from lamina.ir.text import kernel_text, to_text
 from tests.ir.graphs import graphs
-from tests.ir.parsing import parse
 
 SOFTMAX = """\
 %0 = buffer storage=0 device=cpu : f32[64,32]

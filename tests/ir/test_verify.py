@@ -31,8 +31,8 @@ from lamina.ir.ops import (
     Scatter,
     Shear,
 )
+from lamina.ir.verify import verify
 from tests.ir.graphs import graphs
-from tests.ir.verifier import verify
 
 
 def plant(op: Any, src: Any, arg: Any, dtype: Any, shape: Any) -> Node:

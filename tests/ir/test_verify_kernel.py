@@ -13,8 +13,8 @@ from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX
 from lamina.ir.node import Node, const, full
 from lamina.ir.ops import Affine, Fold, Load, Op
+from lamina.ir.verify_kernel import verify_kernel
 from lamina.simplify import index as ix
-from tests.ir.kernel_verifier import verify_kernel
 
 ROW, COLUMN, SUM = ix.axis(0, 4), ix.axis(1, 8), ix.axis(2, 8, reduce=True)
 FLAT = ix.add(ix.scale(ROW, 8), COLUMN)

@@ -24,6 +24,7 @@ from tests import scans
 from tests.compiled import TOLERANCE, Sample, compare
 from tests.generators import leaf, special_values
 from tests.programs import RandomProgram, disagreement, merged, random_program
+from tests.sums import BOUND, SUMS, Sum, error, shorten_blocks
 
 DTYPES = [one for one in dtypes.ALL if not one.is_complex and one is not dtypes.float64]
 SIZE = 70
@@ -89,12 +90,30 @@ def without_doubles(first_seed: int, count: int) -> RandomProgram:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_random_programs(number: int) -> None:
+def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_blocks(monkeypatch, 2 + 3 * number)
     assert disagreement(without_doubles(50_000 + 200 * number, 16), options.current()) is None
 
 
 def test_threads_share_running_values() -> None:
     assert compare([scans.sample()], "metal") == []
+
+
+@pytest.mark.parametrize("block", [4, 32])
+@pytest.mark.parametrize("case", SUMS, ids=lambda case: case.__name__)
+def test_long_sums(
+    case: Callable[[float, int], Sum], block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short blocks give short sums the loops that very long ones have."""
+    shorten_blocks(monkeypatch, block)
+    assert error(*case(0.1, 1 << 18)) <= BOUND
+
+
+def test_running_sums_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_blocks(monkeypatch, 8)
+    for shape, axis in (((300, 999), 0), ((3000, 40), 1), ((2, 4100), 1)):
+        x = values(*shape)
+        same(lm.cumulative_sum(Tensor(x), axis=axis), np.cumsum(x, axis, dtype=np.float64), 1e-5)
 
 
 def test_arrays_of_many_blocks_and_ragged_ends() -> None:

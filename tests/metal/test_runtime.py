@@ -22,6 +22,7 @@ from lamina.errors import (
 from lamina.explain.report import profile
 from lamina.runtime import metal
 from lamina.runtime.buffer import Buffer, Launch, heap_of
+from lamina.runtime.source import KERNELS, Source
 from tests.msl import fake
 from tests.msl.emulator import MslError
 from tests.msl.fake import FakeError
@@ -157,11 +158,11 @@ def test_each_source_is_compiled_once_and_as_it_must_be(device: metal.Device) ->
 
 def test_a_complaint_of_the_compiler_says_where(device: metal.Device) -> None:
     (Tensor([1.0]) + 1.0).realize()
-    source = device.gpu._built[-1][0]
-    broken = source.replace("EACH_THREAD(u32", "EACH_THREAD(u33")
+    prelude, _, body = device.gpu._built[-1][0].partition(f"\n{KERNELS}\n")
+    broken = Source(prelude, {"map0_1": body.replace("EACH_THREAD(u32", "EACH_THREAD(u33")})
     with pytest.raises(CompileError, match=r"(?s)metal: kernel map0_1: .*:\d+:.*u33.*\(u33\)B"):
         device.library(broken)
-    broken = source.replace("typedef float f32;", "typedef flat f32;")
+    broken = Source(prelude.replace("typedef float f32;", "typedef flat f32;"), {"map0_1": body})
     with pytest.raises(CompileError, match=r"(?s)metal: the prelude: .*:\d+:.*flat"):
         device.library(broken)
 
@@ -176,7 +177,7 @@ def test_a_refused_command_buffer_names_its_kernels(device: metal.Device) -> Non
 
 
 def test_a_program_without_kernels() -> None:
-    program = metal.MetalProgram("#include <metal_stdlib>\n", (), options.current())
+    program = metal.MetalProgram(Source("#include <metal_stdlib>\n"), (), options.current())
     assert program.run([]) == program.run([], 0) == []
 
 
@@ -319,7 +320,7 @@ def test_misuse_is_refused(apple: SimpleNamespace, complaint: str) -> None:
 
 def test_a_launch_is_kept_as_it_is_given() -> None:
     launch = Launch("fill", 2, 64, ((0, 0),))
-    program = metal.MetalProgram(KERNEL, (launch,), options.current())
+    program = metal.MetalProgram(Source(KERNEL), (launch,), options.current())
     buffer = Buffer(512, "metal")
     for _ in range(3):
         buffer.view()[:] = bytes(512)

@@ -13,10 +13,10 @@ import lamina as lm
 from lamina import Tensor, nn, options, pipeline
 from lamina.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from lamina.ir.ops import Op
-from lamina.nn import optim, schedules
+from lamina.nn import optim
 
 Array = np.ndarray[Any, Any]
-STEPS = 6
+STEPS = 8  # RAdam's average of squares counts from the sixth step on
 SHAPES = [(3, 4), (5,)]
 
 
@@ -57,6 +57,23 @@ def trajectory(
         ("RMSprop", {"lr": 0.1}),
         ("RMSprop", {"lr": 0.1, "alpha": 0.5, "momentum": 0.9, "centered": True,
                      "weight_decay": 0.1}),
+        ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.05, "maximize": True}),
+        ("Adam", {"lr": 0.1, "amsgrad": True, "foreach": False}),
+        ("AdamW", {"lr": 0.1, "amsgrad": True, "maximize": True, "betas": (0.9, 0.5)}),
+        ("Adamax", {}),
+        ("Adamax", {"lr": 0.1, "betas": (0.5, 0.9), "eps": 0.1, "weight_decay": 0.1}),
+        ("NAdam", {"lr": 0.1, "weight_decay": 0.1}),
+        ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True,
+                   "momentum_decay": 0.5}),
+        ("RAdam", {"lr": 0.1, "weight_decay": 0.1}),
+        ("RAdam", {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-3}),
+        ("RAdam", {"lr": 0.1, "weight_decay": 0.5, "decoupled_weight_decay": True,
+                   "betas": (0.5, 0.8)}),
+        ("Adagrad", {}),
+        ("Adagrad", {"lr": 0.1, "lr_decay": 0.3, "initial_accumulator_value": 0.5,
+                     "weight_decay": 0.1, "maximize": True}),
+        ("Adadelta", {}),
+        ("Adadelta", {"lr": 0.5, "rho": 0.5, "eps": 1e-3, "weight_decay": 0.1}),
     ],
 )  # fmt: skip
 def test_every_step_agrees_with_pytorch(name: str, kwargs: dict[str, Any]) -> None:
@@ -270,36 +287,6 @@ def test_the_rate_can_be_set_and_follows_a_schedule() -> None:
         assert parameter.item() == wanted
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (schedules.step(0.5, 3, 0.2), ("StepLR", {"step_size": 3, "gamma": 0.2})),
-        (schedules.exponential(0.5, 0.9), ("ExponentialLR", {"gamma": 0.9})),
-        (schedules.cosine(0.5, 20, least=0.1),
-         ("CosineAnnealingLR", {"T_max": 20, "eta_min": 0.1})),
-        (schedules.one_cycle(0.5, 20), ("OneCycleLR", {"max_lr": 0.5, "total_steps": 20})),
-    ],
-)  # fmt: skip
-def test_schedules_agree_with_pytorch(
-    ours: schedules.Schedule, theirs: tuple[str, dict[str, Any]]
-) -> None:
-    torch = pytest.importorskip("torch")
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
-    schedule = getattr(torch.optim.lr_scheduler, theirs[0])(optimizer, **theirs[1])
-    for step in range(20):
-        assert ours(step) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-6), step
-        optimizer.step()
-        if step < 19:
-            schedule.step()
-
-
-def test_a_cosine_warms_up_first_and_stays_at_its_end() -> None:
-    rate = schedules.cosine(1.0, 10, warmup=4, least=0.1)
-    assert [rate(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert rate(7) == pytest.approx(0.55)
-    assert rate(10) == rate(50) == pytest.approx(0.1)
-
-
 @pytest.mark.parametrize("power", [1.0, 2.0, 3.0, math.inf])
 @pytest.mark.parametrize("limit", [0.5, 100.0])
 def test_gradients_are_clipped_by_norm(power: float, limit: float) -> None:
@@ -348,10 +335,49 @@ def test_gradients_of_one_parameter_are_clipped() -> None:
         (lambda p: optim.SGD([p]).step(1.5), ShapeError, r"gradient \(\) of parameter \(2,\)"),
         (lambda p: optim.SGD([p]).step("x"), DTypeError, "str is not made of numbers"),
         (lambda p: optim.SGD([p]).step([lm.ones((3,))]), ShapeError, r"\(3,\).*\(2,\)"),
-        (lambda p: schedules.step(1.0, 0), ValueError, "every: 0 is less than 1"),
-        (lambda p: schedules.cosine(1.0, 5, warmup=5), ValueError, "warmup: 0 is less than 1"),
+        (lambda p: optim.Adamax([p], betas=(2, 0)), ArgumentError, "^Adamax: betas"),
+        (lambda p: optim.Adadelta([p], rho=2.0), ArgumentError, "rho is 2"),
+        (lambda p: optim.SGD([{"params": [p], "momentum": 1}]), ArgumentError, "params, momentum"),
+        (lambda p: optim.SGD([{"params": p, "lr": -1.0}]), ArgumentError, "lr is -1.0"),
+        (lambda p: optim.SGD([{"params": p, "weight_decay": -1.0}]), ArgumentError, "decay is -1"),
     ],
 )
 def test_misuse_is_named(make: Callable[[Tensor], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=rf"{text}.*\n  at test_optim"):  # which has it as well
         make(Tensor([1.0, 2.0], requires_grad=True))
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "Lamb"])
+def test_groups_have_rates_and_decays_of_their_own(name: str) -> None:
+    mine = [Tensor(one, requires_grad=True) for one in starts(SHAPES)]
+    apart = [Tensor(one, requires_grad=True) for one in starts(SHAPES)]
+    grouped = getattr(optim, name)(
+        [{"params": mine[:1]}, {"params": mine[1], "lr": 0.5, "weight_decay": 0.0}],
+        lr=0.1, weight_decay=0.3,
+    )  # fmt: skip
+    single = [getattr(optim, name)(apart[:1], lr=0.1, weight_decay=0.3),
+              getattr(optim, name)(apart[1:], lr=0.5, weight_decay=0.0)]  # fmt: skip
+    for step in range(3):
+        if step == 2:
+            grouped.lr = single[0].lr = 0.2  # of those without one of their own
+        slopes = [Tensor(one) for one in gradients(step, SHAPES)]
+        grouped.step(slopes)
+        for one, slope in zip(single, slopes, strict=True):
+            one.step([slope])
+    for one, other in zip(mine, apart, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@pytest.mark.parametrize("name", ["Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta"])
+def test_a_traced_step_is_the_same(name: str) -> None:
+    def trained(traced: bool) -> list[Array]:
+        with options.using(device="cpu"):
+            own = [Tensor(one, requires_grad=True) for one in starts(SHAPES)]
+            optimizer = getattr(optim, name)(own, lr=0.1)
+            step = lm.jit(optimizer.step) if traced else optimizer.step
+            for number in range(4):
+                step([Tensor(one) for one in gradients(number, SHAPES)])
+            return [one.numpy() for one in own]
+
+    for one, other in zip(trained(True), trained(False), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)

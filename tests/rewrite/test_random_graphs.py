@@ -15,11 +15,11 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
+from lamina.ir.verify import verify
 from lamina.rewrite import Rule, on, rewrite
 from lamina.simplify.algebra import SIMPLIFY
 from lamina.simplify.movement import columns_in_parts
 from tests.generators import Style, leaf, random_graph
-from tests.ir.verifier import verify
 from tests.rewrite.agreement import same_values
 
 GRAPHS = 500

@@ -178,9 +178,9 @@ def test_a_disk_that_fills_up_while_writing(
     cache.store("before.txt", b"kept")
     original = open
 
-    def full(path: Path, mode: str) -> object:
+    def full(path: Path, mode: str, **named: object) -> object:
         """Files in the cache accept nothing: /dev/full refuses every write."""
-        file = original(path, mode)
+        file = original(path, mode, **named)
         if tmp_path in path.parents:
             file.close()
             return original("/dev/full", "wb")

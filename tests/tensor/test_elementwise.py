@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import lamina as lm
-from lamina.errors import DTypeError, ShapeError
+from lamina.errors import DTypeError, LaminaError, ShapeError
 
 SPECIAL = np.array(
     [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-6, -1e-6, 3e-39, 7.0, -7.0, 40.0, -40.0,
@@ -105,6 +106,56 @@ def test_python_scalars_are_weak() -> None:
     assert (x + 1j).dtype is lm.complex64
     assert (2 - lm.asarray([1, 2])).tolist() == [1, 0]
     assert (2 ** lm.asarray([1.0, 2.0])).tolist() == [2, 4]
+
+
+def test_lists_and_tuples_are_arrays_beside_tensors() -> None:
+    values = [1, 2, 4]
+    for kind in (np.int64, np.float32, np.float64):
+        a = np.array([3, 1, 2], kind)
+        x = lm.asarray(a)
+        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "eq", "ne"):
+            function = getattr(operator, name)
+            for other in (values, tuple(values)):
+                np.testing.assert_allclose(function(x, other).numpy(), function(a, other))
+            expected = function(np.array(values), a)
+            np.testing.assert_allclose(function(values, x).numpy(), expected)
+        assert (x @ values).item() == (values @ x).item() == 13
+        assert ([[1], [2]] * x).shape == (2, 3)
+    # They have a dtype of their own, as in NumPy: that of `asarray`, which is not weak.
+    assert (lm.ones(3, dtype=lm.int8) + values).dtype is lm.int64
+    halves, floats = lm.ones(3, dtype=lm.float16), [0.5, 1.0, 2.0]
+    assert (halves + values).dtype is lm.float16
+    assert (halves + floats).dtype is lm.float32
+    assert lm.add(values, lm.ones(3, dtype=lm.float64)).dtype is lm.float64
+    assert lm.maximum([1, 5], [4, 2]).tolist() == [4, 5]
+    x = lm.ones(2)
+    (slope,) = lm.gradient((x * [x[1], 3.0]).sum(), [x])  # tensors in lists have derivatives
+    assert slope.tolist() == [1.0, 4.0]
+    with pytest.raises(LaminaError, match="do not broadcast"):
+        x + values
+    with pytest.raises(TypeError):
+        x + {1: 2}
+
+
+def test_softplus_has_a_threshold() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.linspace(-30.0, 30.0, 61)
+    for beta, threshold in ((1.0, 20.0), (2.0, 3.0), (0.5, -1.0)):
+        got = lm.softplus(lm.asarray(x), beta, threshold).numpy()
+        want = torch.nn.functional.softplus(torch.tensor(x), beta, threshold).numpy()
+        np.testing.assert_allclose(got, want, 1e-12)
+
+
+@pytest.mark.parametrize("decimals", [-2, -1, 0, 1, 3])
+def test_rounding_to_decimals(decimals: int) -> None:
+    x = np.random.default_rng(0).normal(0, 1000, 50)
+    x[:4] = [0.25, -0.75, 50.0, 2.5]
+    np.testing.assert_array_equal(
+        lm.round(lm.asarray(x), decimals).numpy(), np.round(x, decimals)
+    )
+    t = lm.asarray(x)
+    (slope,) = lm.gradient(t.round(decimals).sum(), [t])
+    assert not slope.numpy().any()
 
 
 integers = hnp.arrays(np.int32, 5, elements=st.integers(-20, 20))

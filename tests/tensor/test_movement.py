@@ -39,7 +39,7 @@ def test_one_array(shape: tuple[int, ...], data: st.DataObject) -> None:
         (lm.roll(t, by), np.roll(x, by)),
         (lm.moveaxis(t, axis, 0), np.moveaxis(x, axis, 0)),
         (lm.expand_dims(t, axis=axis), np.expand_dims(x, axis)),
-        (lm.pad(t, pairs, 7), np.pad(x, pairs, constant_values=7)),
+        (lm.pad(t, pairs, value=7), np.pad(x, pairs, constant_values=7)),
         (lm.tile(t, times), np.tile(x, times)),
         (lm.repeat(t, 2, axis=axis), np.repeat(x, 2, axis)),
         (lm.repeat(t, 3), np.repeat(x, 3)),
@@ -154,3 +154,24 @@ def test_the_derivative_of_tanh_knows_no_cases() -> None:
     (slope,) = lm.gradient(lm.tanh(x).sum(), [x])
     assert all(node.op is not Op.WHERE for node in toposort([slope.node]))
     np.testing.assert_allclose(slope.numpy(), 1 / np.cosh(np.linspace(-9, 9, 37)) ** 2, 1e-5, 3e-7)
+
+
+def test_axes_and_offsets_may_be_positional() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).normal(size=(3, 3))
+    t, tt = lm.asarray(x), torch.tensor(x)
+    padded = torch.nn.functional.pad(tt[None], (1, 2), "reflect")[0]
+    for ours, theirs in [
+        (lm.concat([t, t], 1), torch.cat([tt, tt], 1)),
+        (lm.stack([t, t], 1), torch.stack([tt, tt], 1)),
+        (t.sort(0, True), tt.sort(0, True).values),
+        (t.argsort(0, True), tt.argsort(0, True)),
+        (t.sum(1, True), tt.sum(1, True)),
+        (t.max(1, True), tt.amax(1, True)),
+        (t.diag(1), tt.diag(1)),
+        (t.diagonal(-1), tt.diagonal(-1)),
+        (lm.tril(t, 1), tt.tril(1)),
+        (t.flip(0), tt.flip(0)),
+        (lm.pad(t, (1, 2), "reflect"), padded),
+    ]:
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())

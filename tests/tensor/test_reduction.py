@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import lamina as lm
-from lamina.errors import AxisError, ShapeError
+from lamina.errors import ArgumentError, AxisError, ShapeError
 
 shapes = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
 elements = st.floats(-100, 100, width=32)
@@ -88,6 +90,70 @@ def test_prefixes(data: st.DataObject, shape: tuple[int, ...]) -> None:
     least = lm.cummax(t, 0, include_initial=True, dtype=lm.int32)
     first = np.full((1, *shape[1:]), np.iinfo(np.int32).min)
     assert np.array_equal(least.numpy(), np.maximum.accumulate(np.concatenate([first, x]), 0))
+
+
+TORCH_NAMES = {
+    "max": "amax", "min": "amin", "cumulative_sum": "cumsum", "cumulative_prod": "cumprod",
+    "norm": "linalg.vector_norm",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("name", [
+    "sum", "prod", "mean", "max", "min", "argmax", "argmin", "all", "any", "count_nonzero", "norm",
+    "logsumexp", "softmax", "log_softmax", "sort", "argsort", "topk", "cumulative_sum",
+    "cumulative_prod", "cummax", "cummin",
+])  # fmt: skip
+def test_an_array_without_axes_has_one_to_reduce(name: str, axis: int) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = operator.attrgetter(TORCH_NAMES.get(name, name))(torch)
+    count = (1,) if name == "topk" else ()
+    for value in (2.5, np.nan, -np.inf):
+        expected = theirs(torch.tensor(value), *count, dim=axis)
+        result = getattr(lm, name)(lm.asarray(value), *count, axis=axis)
+        if name in ("sort", "topk", "cummax", "cummin"):
+            expected = expected.values
+        if name == "topk":
+            assert result.indices.tolist() == 0
+            result = result.values
+        np.testing.assert_array_equal(result.numpy(), expected.numpy())
+        assert result.shape == ()
+
+
+def test_other_forms_for_arrays_without_axes() -> None:
+    x = lm.asarray(2.5)
+    assert lm.var(x, axis=0).item() == 0.0
+    assert lm.sum(x, axis=(-1,), keepdims=True).shape == ()
+    assert lm.cumulative_sum(x, include_initial=True).tolist() == [0.0, 2.5]  # as in NumPy
+    assert lm.topk(x, 0).values.shape == (0,)
+    (slope,) = lm.gradient(lm.cumulative_prod(x, axis=0) * lm.sort(x), [x])
+    assert slope.item() == 5.0
+    compiled = lm.jit(lambda a: lm.softmax(lm.sort(a, axis=0), axis=-1) + lm.max(a, axis=0))
+    assert compiled(x).item() == 3.5
+    for wrong in (1, -2, (0, -1)):
+        with pytest.raises(AxisError, match="rank 0"):
+            lm.sum(x, axis=wrong)
+    with pytest.raises(AxisError, match="rank 0"):
+        lm.sort(x, axis=1)
+
+
+@pytest.mark.parametrize("ord", ["fro", 1, -1, math.inf, -math.inf])
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("axis", [(-2, -1), (2, 0), (0, 1)])
+def test_norms_of_matrices(ord: Any, axis: tuple[int, int], keepdims: bool) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4, 5))
+    got = lm.matrix_norm(lm.asarray(x), ord, axis, keepdims)
+    expected = np.linalg.norm(x, ord, axis, keepdims)
+    np.testing.assert_allclose(got.numpy(), expected, 1e-12)
+
+
+def test_norms_that_are_not_offered() -> None:
+    x = lm.ones((2, 3))
+    assert lm.norm(x, "fro").item() == lm.norm(x).item()
+    with pytest.raises(ArgumentError, match="'nuc'"):
+        lm.norm(x, "nuc")
+    with pytest.raises(ArgumentError, match="ord=2"):
+        lm.matrix_norm(x, 2)
 
 
 def test_softmax_and_logsumexp_are_pytorchs() -> None:

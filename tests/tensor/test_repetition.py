@@ -250,6 +250,23 @@ def test_steps_look_at_no_graph_of_what_is_in_memory(monkeypatch: pytest.MonkeyP
     assert not {one.node for one in kept}.intersection(asked)
 
 
+def test_steps_of_the_packages_optimisers_build_their_graph_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = Tensor([1.0, -2.0, 3.0, 0.5, 7.0], requires_grad=True)
+    optimizer = nn.optim.Adam([w], lr=0.0625, eps=0.1234)
+    calls, direction = list[int](), nn.optim.Adam._direction
+
+    def watched(self: Any, index: int, gradient: Tensor) -> Tensor:
+        calls.append(index)
+        return direction(self, index, gradient)
+
+    monkeypatch.setattr(nn.optim.Adam, "_direction", watched)
+    for _ in range(3):
+        optimizer.step([Tensor([1.0, 2.0, 3.0, 4.0, 5.0])])
+    assert calls == [0]
+
+
 class Alternating(nn.optim.SGD):
     """Looks at a number that no setting tells."""
 

@@ -1,0 +1,121 @@
+"""Functions at every stage of the compiler, for devices that are not there."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import nn
+from lamina.errors import ArgumentError, CompilerNotFoundError, ShapeError, UnknownDeviceError
+from lamina.ir.parse import parse
+from lamina.ir.text import to_text
+from lamina.options import using
+
+STAGES = ["graph", "simplify", "lay_out", "fuse", "schedule", "legalize", "print"]
+
+
+def classify(x: lm.Tensor, w: lm.Tensor) -> lm.Tensor:
+    return lm.softmax(x @ w)
+
+
+SPECS = lm.TensorSpec((32, 64)), lm.TensorSpec((64, 10))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", "metal"])
+def test_every_stage_is_text(device: str) -> None:
+    lowered = lm.jit(classify).lower(*SPECS, device=device)
+    assert list(lowered.stages) == STAGES
+    assert to_text(parse(lowered.stages["graph"])) == lowered.stages["graph"]
+    assert f"device={device} : f32[32,64]" in lowered.stages["graph"]
+    assert lowered.stages["fuse"].startswith("kernel ")
+    for kernel in lowered.kernels:
+        assert kernel.name in kernel.source
+        assert kernel.source in lowered.source
+        assert f"[{kernel.name}]" in lowered.stages["schedule"]
+    assert lowered.scratch_bytes % 4 == 0
+
+
+def test_arrays_stand_for_their_shapes() -> None:
+    x, w = np.ones((32, 64), np.float32), lm.ones((64, 10))
+    assert lm.jit(classify).lower(x, w).source == lm.jit(classify).lower(*SPECS).source
+
+
+def test_a_schedule_replays_from_its_text() -> None:
+    lowered = lm.jit(classify).lower(*SPECS)
+    moves = "\n".join(f"[{kernel.name}]\n{kernel.schedule}" for kernel in lowered.kernels)
+    with using(schedule=moves.replace("(no move)", "")):
+        again = lm.jit(classify).lower(*SPECS)
+    assert again.source == lowered.source
+
+
+def test_assignments_and_captured_parameters() -> None:
+    layer = nn.Linear(8, 4)
+    optimizer = nn.optim.SGD(nn.parameters(layer), lr=0.1)
+
+    def step(x: lm.Tensor) -> lm.Tensor:
+        loss = (layer(x) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    before = layer.weight.numpy().copy()
+    lowered = lm.jit(step).lower(lm.TensorSpec((5, 8)), device="cuda:0")
+    assigned = {line.partition(" : ")[2] for line in lowered.stages["graph"].splitlines()
+                if " = assign " in line}  # fmt: skip
+    assert {"f32[4,8]", "f32[4]"} <= assigned
+    np.testing.assert_array_equal(layer.weight.numpy(), before)
+
+
+def test_the_cpu_compiles() -> None:
+    (library,) = lm.jit(classify).lower(*SPECS).compile().values()
+    assert len(library) > 1000
+
+
+def test_cuda_compiles_without_a_gpu() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
+    lowered = lm.jit(classify).lower(*SPECS, device="cuda:0", arch="sm_90a")
+    cubins = lowered.compile()
+    assert set(cubins) == {kernel.name for kernel in lowered.kernels}
+    assert all(cubin[:4] == b"\x7fELF" for cubin in cubins.values())
+
+
+def test_metal_needs_a_mac() -> None:
+    with pytest.raises(CompilerNotFoundError, match="run on a Mac"):
+        lm.jit(classify).lower(*SPECS, device="metal").compile()
+
+
+def test_stages_are_those_of_the_function_alone() -> None:
+    """Another thread computes at the same time."""
+    stop = threading.Event()
+
+    def compute() -> None:
+        size = 2
+        while not stop.is_set():
+            (lm.ones((size, 3)) * 2.0 + float(size)).sum().item()
+            size += 1
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        for _ in range(5):
+            lowered = lm.jit(classify).lower(*SPECS, device="cuda:0")
+            assert "f32[32,64]" in lowered.stages["simplify"]
+            assert "p0: f32[2048]" in lowered.stages["fuse"]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_mistakes() -> None:
+    with pytest.raises(ShapeError, match="negative size"):
+        lm.TensorSpec((-1, 2))
+    with pytest.raises(ArgumentError, match="lower: the interpreter compiles nothing"):
+        lm.jit(classify).lower(*SPECS, device="interp")
+    with pytest.raises(UnknownDeviceError, match="xpu"):
+        lm.jit(classify).lower(*SPECS, device="xpu:0")
+    with pytest.raises(ShapeError, match="matmul"):
+        lm.jit(classify).lower(SPECS[0], lm.TensorSpec((65, 10)))

@@ -1,0 +1,1 @@
+"""PyTorch's database of operations (OpInfo) as an oracle: each by name, on its samples."""

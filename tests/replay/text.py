@@ -1,0 +1,53 @@
+"""Generated text without the parts that a renaming changes: comments, temporaries, spacing."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from lamina.runtime.source import Source
+
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_IDENTIFIER = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+# Names that the printers number: temporaries, axes, kernels.
+_NUMBERED = re.compile(r"(?:[a-z]{1,4}\d+|[a-z_]+\d+(?:_\w+)?)\Z")
+
+
+def normalised(text: str) -> str:
+    """`text` with numbered names in the order of their first use and single spaces."""
+    names: dict[str, str] = {}
+
+    def renamed(match: re.Match[str]) -> str:
+        name = match[0]
+        if not _NUMBERED.match(name) or _is_type(name):
+            return name
+        return names.setdefault(name, f"n{len(names)}")
+
+    plain = _IDENTIFIER.sub(renamed, _COMMENT.sub("", text))
+    lines = (" ".join(line.split()) for line in plain.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _is_type(name: str) -> bool:
+    """Whether a name is a scalar or vector type, such as f32, or f32x8."""
+    return re.match(r"(?:[iuf]|bf|m|f8e\dm\d)\d+(?:x\d+)?r?\Z", name) is not None
+
+
+def record(source: Source) -> dict[str, Any]:
+    """What is compared of one program: each kernel in order, the entry function, and a
+    digest of the helpers."""
+    return {
+        "kernels": [normalised(text) for text in source.kernels.values()],
+        "entry": normalised(source.entry),
+        "helpers": hashlib.blake2b(normalised(source.prelude).encode()).hexdigest(),
+    }
+
+
+def rename(value: Any, names: dict[str, str]) -> Any:
+    """A record with some identifiers renamed, which a deliberate renaming is declared by."""
+    if isinstance(value, dict):
+        return {key: rename(part, names) for key, part in value.items()}
+    if isinstance(value, list):
+        return [rename(part, names) for part in value]
+    return _IDENTIFIER.sub(lambda match: names.get(match[0], match[0]), value)
