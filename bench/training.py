@@ -69,15 +69,22 @@ def _tf32() -> Iterator[None]:
     """PyTorch may round factors in float32 to tf32, as its trainers let it."""
     import torch
 
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = True
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    allowed_before = products.allow_tf32
+    products.allow_tf32 = True
     try:
-        yield
+        # Its context manager also works where a program has frozen cudnn's flags, as PyTorch's own
+        # test helpers do when they are imported.
+        with convolutions.flags(
+            enabled=convolutions.enabled,
+            benchmark=convolutions.benchmark,
+            benchmark_limit=convolutions.benchmark_limit,
+            deterministic=convolutions.deterministic,
+            allow_tf32=True,
+        ):
+            yield
     finally:
-        for backend, allowed in zip(backends, before, strict=True):
-            backend.allow_tf32 = allowed
+        products.allow_tf32 = allowed_before
 
 
 def _release() -> None:
