@@ -242,7 +242,7 @@ def _rows(case: GpuCase, seed: int, notes: list[str]) -> Iterator[Row]:
 def _section(group: Group, seed: int) -> Section:
     import torch
 
-    from lamina import options
+    from lamina.core import options
 
     section = Section(group.title, group.columns(), notes=list(group.notes))
     for case in group.cases:

@@ -12,7 +12,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lamina.options import current
+from lamina.core.options import current
 from lamina.runtime import compiler
 from lamina.runtime.cpu import usable_cores
 

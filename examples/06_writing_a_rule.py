@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.errors import VerifyError
+from lamina.graph.rewrite import equation, hole, rewrite
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Kinds, Op
 from lamina.ir.text import to_text
-from lamina.rewrite import equation, hole, rewrite
 
 # The greater and the smaller of two integers add up to their sum. x and y are holes, which say
 # what they stand for. A float has no such rule: NaN wins in both, but the sum may differ in -0.0.

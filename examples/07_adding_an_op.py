@@ -8,11 +8,11 @@ import numpy as np
 
 import lamina as lm
 from lamina import Tensor
-from lamina.autodiff import VJP
-from lamina.codegen.c import OPERATIONS
 from lamina.explain.report import profile
+from lamina.graph.autodiff import VJP
 from lamina.ir.interpreter import EVALUATE
 from lamina.ir.ops import Group, Op
+from lamina.targets.c.printer import OPERATIONS
 
 
 # First way: a function. The logarithm of cosh behaves like x * x / 2 near 0 and like |x| far
@@ -48,7 +48,7 @@ ROWS = {
     "dtypes it takes (ir/ops.py)": Op.ERF.value.kinds,
     "NumPy evaluation, the reference (ir/interpreter.py)": EVALUATE[Op.ERF],
     "derivative (autodiff.py)": VJP[Op.ERF],
-    "spelling in C (codegen/c.py)": OPERATIONS[Op.ERF],
+    "spelling in C (targets/c/printer.py)": OPERATIONS[Op.ERF],
 }
 for table, row in ROWS.items():
     print(f"{table}: {getattr(row, '__name__', row)}")

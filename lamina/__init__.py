@@ -12,50 +12,50 @@ from importlib.util import find_spec
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
-from lamina.dtypes import (
+from lamina.core.dtypes import (
     DType, bfloat16, complex64, complex128, float8_e4m3fn, float8_e5m2, float16, float32, float64,
     int8, int16, int32, int64, uint8, uint16, uint32, uint64,
 )  # fmt: skip
-from lamina.dtypes import bool_ as bool
+from lamina.core.dtypes import bool_ as bool
 from lamina.errors import LaminaError
 from lamina.explain import report as _report  # noqa: F401 (LAMINA_DEBUG prints with it)
-from lamina.options import Options, set_options, using
-from lamina.seeds import draw as _draw  # noqa: F401 (forks are counted from now on)
+from lamina.core.options import Options, set_options, using
+from lamina.core.seeds import draw as _draw  # noqa: F401 (forks are counted from now on)
 
 if TYPE_CHECKING:  # what type checkers and editors see of `_SEARCHED`
     from lamina import random
-    from lamina.lowered import Lowered, TensorSpec
-    from lamina.tensor.activations import *  # noqa: F403
-    from lamina.tensor.arithmetic import *  # noqa: F403
-    from lamina.tensor.core import Tensor, default_device
-    from lamina.tensor.creation import *  # noqa: F403
-    from lamina.tensor.differentiate import *  # noqa: F403
-    from lamina.tensor.dropouts import *  # noqa: F403
-    from lamina.tensor.elementwise import *  # noqa: F403
-    from lamina.tensor.indexing import *  # noqa: F403
-    from lamina.tensor.inspection import *  # noqa: F403
-    from lamina.tensor.linalg import *  # noqa: F403
-    from lamina.tensor.lookup import *  # noqa: F403
-    from lamina.tensor.losses import *  # noqa: F403
-    from lamina.tensor.movement import *  # noqa: F403
-    from lamina.tensor.neural import *  # noqa: F403
-    from lamina.tensor.padding import *  # noqa: F403
-    from lamina.tensor.pooling import *  # noqa: F403
-    from lamina.tensor.products import *  # noqa: F403
-    from lamina.tensor.projection import *  # noqa: F403
-    from lamina.tensor.realize import realize
-    from lamina.tensor.rearrange import *  # noqa: F403
-    from lamina.tensor.reduction import *  # noqa: F403
-    from lamina.tensor.resize import *  # noqa: F403
-    from lamina.tensor.scatter import *  # noqa: F403
-    from lamina.tensor.sequence import *  # noqa: F403
-    from lamina.tensor.sets import *  # noqa: F403
-    from lamina.tensor.spatial import *  # noqa: F403
-    from lamina.tensor.special import *  # noqa: F403
-    from lamina.tensor.statistics import *  # noqa: F403
-    from lamina.tensor.vision import *  # noqa: F403
-    from lamina.tensor.windows import *  # noqa: F403
-    from lamina.tracing import jit
+    from lamina.frontend.differentiate import *  # noqa: F403
+    from lamina.frontend.functions.activations import *  # noqa: F403
+    from lamina.frontend.functions.arithmetic import *  # noqa: F403
+    from lamina.frontend.functions.creation import *  # noqa: F403
+    from lamina.frontend.functions.dropouts import *  # noqa: F403
+    from lamina.frontend.functions.elementwise import *  # noqa: F403
+    from lamina.frontend.functions.indexing import *  # noqa: F403
+    from lamina.frontend.functions.inspection import *  # noqa: F403
+    from lamina.frontend.functions.linalg import *  # noqa: F403
+    from lamina.frontend.functions.lookup import *  # noqa: F403
+    from lamina.frontend.functions.losses import *  # noqa: F403
+    from lamina.frontend.functions.movement import *  # noqa: F403
+    from lamina.frontend.functions.neural import *  # noqa: F403
+    from lamina.frontend.functions.padding import *  # noqa: F403
+    from lamina.frontend.functions.pooling import *  # noqa: F403
+    from lamina.frontend.functions.products import *  # noqa: F403
+    from lamina.frontend.functions.projection import *  # noqa: F403
+    from lamina.frontend.functions.rearrange import *  # noqa: F403
+    from lamina.frontend.functions.reduction import *  # noqa: F403
+    from lamina.frontend.functions.resize import *  # noqa: F403
+    from lamina.frontend.functions.scatter import *  # noqa: F403
+    from lamina.frontend.functions.sequence import *  # noqa: F403
+    from lamina.frontend.functions.sets import *  # noqa: F403
+    from lamina.frontend.functions.spatial import *  # noqa: F403
+    from lamina.frontend.functions.special import *  # noqa: F403
+    from lamina.frontend.functions.statistics import *  # noqa: F403
+    from lamina.frontend.functions.vision import *  # noqa: F403
+    from lamina.frontend.functions.windows import *  # noqa: F403
+    from lamina.frontend.jit import jit
+    from lamina.frontend.lowered import Lowered, TensorSpec
+    from lamina.frontend.realize import realize
+    from lamina.frontend.tensor import Tensor, default_device
 
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
@@ -71,38 +71,38 @@ __all__ = [
 # The modules whose `__all__` is public. A name is looked for in this order, and modules load until
 # it is found, so a module that few programs need, or that is large, comes late.
 _SEARCHED = (
-    "lamina.tensor.core",
-    "lamina.tensor.realize",
-    "lamina.tensor.creation",
-    "lamina.tensor.elementwise",
-    "lamina.tensor.movement",
-    "lamina.tensor.indexing",
-    "lamina.tensor.reduction",
-    "lamina.tensor.linalg",
-    "lamina.tensor.differentiate",
-    "lamina.tensor.inspection",
-    "lamina.tensor.spatial",
-    "lamina.tracing",
-    "lamina.tensor.neural",
-    "lamina.tensor.lookup",
-    "lamina.tensor.scatter",
-    "lamina.tensor.sets",
-    "lamina.tensor.padding",
-    "lamina.tensor.pooling",
-    "lamina.tensor.resize",
-    "lamina.tensor.projection",
-    "lamina.tensor.activations",
-    "lamina.tensor.dropouts",
-    "lamina.tensor.losses",
-    "lamina.tensor.windows",
-    "lamina.tensor.vision",
-    "lamina.tensor.sequence",
-    "lamina.tensor.arithmetic",
-    "lamina.tensor.rearrange",
-    "lamina.tensor.products",
-    "lamina.tensor.statistics",
-    "lamina.tensor.special",
-    "lamina.lowered",
+    "lamina.frontend.tensor",
+    "lamina.frontend.realize",
+    "lamina.frontend.functions.creation",
+    "lamina.frontend.functions.elementwise",
+    "lamina.frontend.functions.movement",
+    "lamina.frontend.functions.indexing",
+    "lamina.frontend.functions.reduction",
+    "lamina.frontend.functions.linalg",
+    "lamina.frontend.differentiate",
+    "lamina.frontend.functions.inspection",
+    "lamina.frontend.functions.spatial",
+    "lamina.frontend.jit",
+    "lamina.frontend.functions.neural",
+    "lamina.frontend.functions.lookup",
+    "lamina.frontend.functions.scatter",
+    "lamina.frontend.functions.sets",
+    "lamina.frontend.functions.padding",
+    "lamina.frontend.functions.pooling",
+    "lamina.frontend.functions.resize",
+    "lamina.frontend.functions.projection",
+    "lamina.frontend.functions.activations",
+    "lamina.frontend.functions.dropouts",
+    "lamina.frontend.functions.losses",
+    "lamina.frontend.functions.windows",
+    "lamina.frontend.functions.vision",
+    "lamina.frontend.functions.sequence",
+    "lamina.frontend.functions.arithmetic",
+    "lamina.frontend.functions.rearrange",
+    "lamina.frontend.functions.products",
+    "lamina.frontend.functions.statistics",
+    "lamina.frontend.functions.special",
+    "lamina.frontend.lowered",
 )
 
 if not TYPE_CHECKING:  # a checker that sees `__getattr__` takes every name for a public one
@@ -111,7 +111,7 @@ if not TYPE_CHECKING:  # a checker that sees `__getattr__` takes every name for 
 
     def _load(name: str) -> list[str]:
         """Take over the public names of the module `name`; functions as users call them."""
-        from lamina.tensor.core import checked
+        from lamina.frontend.tensor import checked
 
         module = import_module(name)
         for public in module.__all__:
@@ -133,7 +133,7 @@ if not TYPE_CHECKING:  # a checker that sees `__getattr__` takes every name for 
         for module in _SEARCHED:
             if name in _load(module):
                 return globals()[name]
-        from lamina.tensor.core import missing
+        from lamina.frontend.tensor import missing
 
         raise missing("lamina", name)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lamina import __version__
+from lamina.core.options import Options, current
 from lamina.errors import LaminaError, UnknownDeviceError
 from lamina.explain.report import KernelRecord, profile
-from lamina.options import Options, current
 from lamina.runtime.buffer import KINDS, heap_of
 from lamina.runtime.compiler import REMEDY, Compiler, survey
 from lamina.runtime.cpu import disk_cache, usable_cores

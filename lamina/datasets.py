@@ -13,10 +13,10 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lamina.core.options import cache_folder, current
 from lamina.errors import ArgumentError, LaminaError
-from lamina.options import cache_folder, current
+from lamina.frontend.tensor import Tensor, checked
 from lamina.runtime.cache import replacing
-from lamina.tensor.core import Tensor, checked
 
 __all__ = ["DataError", "Split", "digits", "mnist"]
 

@@ -4,8 +4,8 @@
 
     graph     what is wanted, as array nodes           lamina.ir
     kernels   a program of scalar kernels              lamina.fuse
-    nests     the same with a plan for each            lamina.kernel
-    source    the same with its translation unit       lamina.codegen
+    nests     the same with a plan for each            lamina.schedule
+    source    the same with its translation unit       lamina.targets
 """
 
 import contextlib
@@ -18,13 +18,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lamina.codegen import c, gpu
-from lamina.codegen.cuda import CudaPrinter
-from lamina.codegen.legalize import legalize
+from lamina.core.options import Options, current
 from lamina.errors import CompilerNotFoundError
-from lamina.fuse.group import Memory
+from lamina.fuse.groups import FusionTarget
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Launch, Program, Slot, build_program
+from lamina.graph.algebra import SIMPLIFY
+from lamina.graph.movement import (
+    columns_in_parts,
+    long_columns_in_parts,
+    long_products_in_parts,
+)
+from lamina.graph.rewrite import Rule, rewrite
 from lamina.ir.interpreter import evaluate
 from lamina.ir.invariants import located
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel
@@ -34,14 +39,8 @@ from lamina.ir.text import kernel_text
 from lamina.ir.text import to_text as to_graph_text
 from lamina.ir.verify import verify as verify_graph
 from lamina.ir.verify_kernel import verify_kernel
-from lamina.kernel.gpu import schedule_for_gpu
-from lamina.kernel.heuristic import Knobs, schedule_kernel, search
-from lamina.kernel.nested import nested
-from lamina.kernel.schedule import Nest, Plan, Schedule, apply, parse, to_text
-from lamina.kernel.tiles import FILL
-from lamina.kernel.verify import verify_nest
-from lamina.options import Options, current
-from lamina.rewrite import Rule, rewrite
+from lamina.loops.schedule import Nest, Plan, Schedule, apply, parse, to_text
+from lamina.loops.verify import verify_nest
 from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer, heap_of
 from lamina.runtime.buffer import Launch as GpuLaunch
@@ -52,12 +51,14 @@ from lamina.runtime.cuda import build as cubins
 from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import checker, counter, passes, runs
 from lamina.runtime.source import Source
-from lamina.simplify.algebra import SIMPLIFY
-from lamina.simplify.movement import (
-    columns_in_parts,
-    long_columns_in_parts,
-    long_products_in_parts,
-)
+from lamina.schedule.cpu import Knobs, schedule_kernel, search
+from lamina.schedule.gpu.attention import nested
+from lamina.schedule.gpu.loops import schedule_for_gpu
+from lamina.schedule.gpu.products import FILL
+from lamina.targets import gpu
+from lamina.targets.c import printer as c
+from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.legalize import legalize
 
 Code = CpuProgram | CudaProgram | MetalProgram
 
@@ -73,7 +74,7 @@ class Pass(NamedTuple):
 class Backend(NamedTuple):
     """What differs from one kind of device to another."""
 
-    memory: Memory
+    memory: FusionTarget
     schedule: Callable[[Kernel, Options, Knobs], Schedule]
     print: Callable[..., tuple[Source, tuple[GpuLaunch, ...]]]
     load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
@@ -177,17 +178,17 @@ PASSES: tuple[Pass, ...] = (
 
 
 def kernel_name(kernel: AnyKernel, number: int) -> str:
-    """What a kernel does and on how many elements: ``fold3_64x10``."""
+    """What a kernel does and on how many elements: ``reduce3_64x10``."""
     if isinstance(kernel, SortKernel):
         return f"sort{number}_{kernel.rows}x{kernel.length}"
     store, ops = kernel.stores[-1], {node.op for node in kernel.nodes}
-    kind = "fold" if Op.FOLD in ops else "scan" if Op.PREFIX in ops else "map"
+    kind = "reduce" if Op.LOOP_REDUCE in ops else "scan" if Op.LOOP_SCAN in ops else "map"
     kind = kind if store.monoid is None else "scatter"
     return f"{kind}{number}_{'x'.join(str(axis.arg.size) for axis in store.axes) or '1'}"
 
 
 CPU = Backend(
-    Memory(),
+    FusionTarget(),
     lambda kernel, options, knobs:
         schedule_kernel(kernel, compiler.find(options).vector_bytes, knobs),
     lambda program, plans: (c.print_program(program, plans), ()),
@@ -195,7 +196,7 @@ CPU = Backend(
     lambda source, arch, options: {"program": library_of(source.text, options)},
     (*SIMPLIFY, long_columns_in_parts),
 )  # fmt: skip
-OF_GPUS = Memory(in_blocks=False, cost=32, run=gpu.RUN, pitch=128)
+OF_GPUS = FusionTarget(in_blocks=False, cost=32, run=gpu.RUN, pitch=128)
 CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested, fill=FILL),
                lambda kernel, options, knobs:
                    schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),

@@ -20,19 +20,19 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from lamina import dtypes, seeds
-from lamina.dtypes import DType
+from lamina.core import dtypes, seeds
+from lamina.core.dtypes import DType
+from lamina.core.shape import Shape, prod
 from lamina.errors import ArgumentError, DTypeError, ShapeError
+from lamina.frontend.arguments import as_dtype, integer, is_integer, normalize_axis, sizes_of
+from lamina.frontend.functions import elementwise, reduction
+from lamina.frontend.functions.indexing import known_elements, take
+from lamina.frontend.functions.movement import moveaxis, stack
+from lamina.frontend.realize import during
+from lamina.frontend.tensor import Tensor, as_tensor, checked, missing
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.shape import Shape, prod
-from lamina.tensor import elementwise, reduction
-from lamina.tensor.arguments import as_dtype, integer, is_integer, normalize_axis, sizes_of
-from lamina.tensor.core import Tensor, as_tensor, checked, missing
-from lamina.tensor.indexing import known_elements, take
-from lamina.tensor.movement import moveaxis, stack
-from lamina.tensor.realize import during
 
 __all__ = [
     "bernoulli", "categorical", "exponential", "glorot_normal", "glorot_uniform", "gumbel",

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from lamina import pipeline
-from lamina.dtypes import complex64, complex128, float32, float64
+from lamina.core.dtypes import complex64, complex128, float32, float64
+from lamina.core.options import current
+from lamina.graph.split_complex import split_complex
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.options import current
 from lamina.runtime.buffer import Buffer
-from lamina.tensor.complex_parts import split_complex
 from tests.msl import emulator, fake
 
 DEVICE = os.environ.get("LAMINA_DEVICE", "cpu")  # what the interpreter is compared with

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from lamina import options, pipeline
+from lamina import pipeline
+from lamina.core import options
 from lamina.runtime.profile import passes
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)

@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from lamina import dtypes
-from lamina.dtypes import DType
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
+from lamina.core.shape import Shape, prod
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node, full
 from lamina.ir.ops import BufferRef, Group, Op
-from lamina.shape import Shape, prod
 
 Array = np.ndarray
 Style = Literal["bits", "extrema", "sums", "loose"]

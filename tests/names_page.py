@@ -1,9 +1,9 @@
 """The part of docs/coming-from.md that lists names of other libraries, made from the table in
-`lamina/tensor/foreign.py`."""
+`lamina/frontend/foreign.py`."""
 
 from __future__ import annotations
 
-from lamina.tensor import foreign
+from lamina.frontend import foreign
 
 BEGIN, END = "<!-- names: begin -->\n", "<!-- names: end -->\n"
 
@@ -12,7 +12,7 @@ Asking tensors, `lm`, `lm.random`, `nn`, `nn.optim` or `nn.schedules` for one of
 an error that says lamina's, as does a name that they have without an underscore at its end:
 `x.relu_()` is `x.assign(x.relu())`. Errors of keyword arguments such as `dim` do so too. Here `x`
 and `y` are tensors of one shape, `v` is a vector, `n` are integers, `i` indices of x's shape, and
-`mask` bools of it. This part is printed from `lamina/tensor/foreign.py`; do not edit it.
+`mask` bools of it. This part is printed from `lamina/frontend/foreign.py`; do not edit it.
 """
 _TABLES = {
     "torch.Tensor": foreign.TORCH_METHODS,

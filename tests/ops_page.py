@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from lamina.autodiff import NOT_DIFFERENTIABLE, VJP
+from lamina.graph.autodiff import NOT_DIFFERENTIABLE, VJP
 from lamina.ir.ops import Op
 
 _INTRODUCTION = """\

@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lamina import dtypes
-from lamina.dtypes import DType
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
+from lamina.core.options import Options, using
+from lamina.core.shape import Shape, prod
 from lamina.fuse.program import Program, Slot
+from lamina.graph.split_complex import split_complex
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
-from lamina.options import Options, using
 from lamina.pipeline import execute
 from lamina.runtime.buffer import Buffer
-from lamina.shape import Shape, prod
-from lamina.tensor.complex_parts import split_complex
 from tests.generators import Array, GraphGenerator, leaf, special_value
 
 SIZES = (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100)

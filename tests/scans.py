@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, COMPLEX_MUL, MAX, MIN, MUL

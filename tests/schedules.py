@@ -9,7 +9,7 @@ from itertools import pairwise
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel
 from lamina.ir.verify_kernel import verify_kernel
-from lamina.kernel.schedule import (
+from lamina.loops.schedule import (
     BINDINGS,
     Bind,
     Carry,
@@ -24,7 +24,7 @@ from lamina.kernel.schedule import (
     apply,
     axis_lists,
 )
-from lamina.kernel.verify import check_nest, verify_nest
+from lamina.loops.verify import check_nest, verify_nest
 
 MOST_UNROLLED = 40
 

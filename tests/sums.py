@@ -10,7 +10,7 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor
-from lamina.codegen import blocks
+from lamina.targets import blocks
 
 BOUND = 1e-6  # the relative error that docs/design.md promises
 CONSTANTS = (1.0, 0.1, 1 / 3, 0.7, 1.9)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import datasets, errors, nn, options
+from lamina import datasets, errors, nn
+from lamina.core import options
 from lamina.io import safetensors
 from lamina.nn import optim
 

@@ -12,8 +12,8 @@ import pytest
 import lamina as lm
 from lamina import Tensor, nn
 from lamina.errors import LaminaError, MissingNameError
+from lamina.frontend import foreign
 from lamina.io import safetensors
-from lamina.tensor import foreign
 from tests.names_page import is_words
 
 ALL = {
@@ -122,10 +122,9 @@ def test_a_name_of_nobody(where: Any) -> None:
         where.__flatmap__  # noqa: B018
 
 
-def test_a_call_of_the_package_says_how_tensors_are_made() -> None:
-    package: Any = lm.tensor
-    with pytest.raises(TypeError, match=r"(?s)in its place: Tensor\(data\).*at test_foreign.py:"):
-        package([1.0])
+def test_pytorchs_constructor_names_lamina_s() -> None:
+    with pytest.raises(MissingNameError, match=r"(?s)in its place: Tensor\(array\).*test_foreign.py:"):
+        lm.tensor([1.0])
 
 
 def test_imports_still_fail_as_imports() -> None:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import lamina as lm
-from lamina import options
+from lamina.core import options
 from lamina.errors import UnknownDeviceError
 from lamina.runtime.buffer import KINDS
 from tests.test_layers import ROOT

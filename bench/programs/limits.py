@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.machine import ROOT
 from bench.programs.protocol import clock, emit
-from lamina.options import current
+from lamina.core.options import current
 from lamina.runtime import compiler
 
 _SECONDS = 0.02  # of one measurement

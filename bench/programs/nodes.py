@@ -32,7 +32,7 @@ def steps(make: Callable[[Any, Any], Any], left: Any, right: Any) -> dict[str, S
 
 def lamina_steps() -> dict[str, Step]:
     """An ADD of two stored arrays."""
-    from lamina.dtypes import float32
+    from lamina.core.dtypes import float32
     from lamina.ir.node import Node
     from lamina.ir.ops import BufferRef, Op
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from lamina.dtypes import accumulator
+from lamina.core.dtypes import accumulator
+from lamina.core.options import Options
 from lamina.errors import VerifyError
 from lamina.fuse.program import Launch, Program, Slot
 from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce, scan
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
-from lamina.options import Options
 from lamina.pipeline import Planned, backend
 from lamina.runtime.buffer import Buffer
 
@@ -142,10 +142,10 @@ def _elements(store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Arr
         dims = tuple(map(axes.index, bound_axes(node)))
         arg = Reduce(node.arg.monoid, dims, node.arg.part)
         parts = np.broadcast_arrays(*operands)[: arg.monoid.arity]
-        fold = node.op is Op.FOLD
+        fold = node.op is Op.LOOP_REDUCE
         return np.expand_dims(reduce(arg, parts), dims) if fold else scan(arg, parts)
 
-    rows = {**EVALUATE, Op.LOAD: load, Op.FOLD: reduction, Op.PREFIX: reduction}
+    rows = {**EVALUATE, Op.LOAD: load, Op.LOOP_REDUCE: reduction, Op.LOOP_SCAN: reduction}
     shape = [grids[axis].size if axis in store.axes else 1 for axis in axes]
     elements, places, kept = (
         np.broadcast_to(one, shape).reshape(-1) for one in evaluate(roots_of(store), grids, rows)

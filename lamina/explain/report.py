@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lamina.options import Options
+from lamina.core.options import Options
 from lamina.runtime.profile import checker, passes, runs
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _flops(kernel: AnyKernel) -> int:
     return sum(
         points(free_axes(node).union(bound_axes(node)))
         for node in kernel.nodes
-        if node.op is Op.FOLD
+        if node.op is Op.LOOP_REDUCE
         or (node.dtype.is_float and node.op in Group.ELEMENTWISE - {Op.CAST, Op.BITCAST})
     )
 

@@ -1,0 +1,1 @@
+"""A graph becomes kernels: which values get memory, and which share a kernel."""

@@ -8,14 +8,14 @@ order, and lets elementwise operations before and after keep it.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lamina.fuse.group import KernelGroup, Users, resizes, users_of
+from lamina.core.shape import prod
+from lamina.fuse.groups import KernelGroup, Users, resizes, users_of
 from lamina.fuse.lower import Index
 from lamina.ir.build import permute
 from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, behind
 from lamina.ir.ops import Group, Op
-from lamina.shape import prod
 
 MIN_CONTIGUOUS = 16  # elements of an axis that is worth being contiguous: 32 bytes of bfloat16
 MIN_REUSE = 64  # products for each element of a factor from which on a copy in another order pays

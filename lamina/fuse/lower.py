@@ -9,13 +9,13 @@ from functools import cache
 from itertools import accumulate, pairwise
 from operator import mul
 
-from lamina.dtypes import int64
+from lamina.core.dtypes import int64
+from lamina.core.shape import Shape
+from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, const
-from lamina.ir.ops import Fold, Group, Load, Op
-from lamina.shape import Shape
-from lamina.simplify import index as ix
+from lamina.ir.ops import Group, Load, LoopReduce, Op
 
 Index = tuple[Node, ...]
 PlaceOf = Callable[[Node, Index], tuple[int, Node] | None]
@@ -148,7 +148,7 @@ class Lowering:
         return ix.divided(index, divisor)
 
     def _reduced(self, node: Node, index: Index) -> Node:
-        """A FOLD over loops of its own, or a PREFIX along the loops that are there. Of conditions
+        """A LOOP_REDUCE over its own loops, or a LOOP_SCAN along those of its store. Of conditions
         only those matter that keep its index inside: it does not vary along the axes of others."""
         monoid, axes, part = node.arg
         condition = ix.both(*map(ix.inside, index, node.shape))
@@ -157,8 +157,8 @@ class Lowering:
         else:
             along = tuple(ix.terms_of(index[axes[0]])[0])
         parts = tuple(self.value(operand, index, condition) for operand in node.src)
-        op = Op.FOLD if node.op is Op.REDUCE else Op.PREFIX
-        return Node(op, parts + along, Fold(monoid, part)) if along else parts[part]
+        op = Op.LOOP_REDUCE if node.op is Op.REDUCE else Op.LOOP_SCAN
+        return Node(op, parts + along, LoopReduce(monoid, part)) if along else parts[part]
 
 
 def moved_index(node: Node, index: Index) -> Index:

@@ -13,11 +13,11 @@ which data may say: where it is out of range, nothing is stored.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from lamina.dtypes import int64
+from lamina.core.dtypes import int64
+from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, roots_of
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
-from lamina.simplify import index as ix
 
 
 @dataclass

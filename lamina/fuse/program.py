@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from lamina.dtypes import DType
-from lamina.fuse.chain import chained
-from lamina.fuse.group import KernelGroup, Memory, array_of, group_values, readers_of
+from lamina.core.dtypes import DType
+from lamina.core.shape import prod
+from lamina.fuse.groups import FusionTarget, KernelGroup, array_of, group_values, readers_of
 from lamina.fuse.narrow import Narrowing, narrowed, narrowing_of
+from lamina.fuse.row_blocks import chained
+from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, bounds, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.shape import prod
-from lamina.simplify import index as ix
 
 ALIGNMENT = 64  # bytes; a cache line
 
@@ -66,7 +66,7 @@ class Program:
 class _Builder:
     """Collects slots and launches; every array has one home slot."""
 
-    def __init__(self, sinks: Sequence[Node], memory: Memory, kept: set[Node]) -> None:
+    def __init__(self, sinks: Sequence[Node], memory: FusionTarget, kept: set[Node]) -> None:
         self.wanted: list[tuple[Node | None, Node]] = []  # targets, and the values they get
         for sink in sinks:
             target, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
@@ -243,7 +243,7 @@ class _Builder:
         return max((end for _, end, _ in placed), default=0)
 
 
-def build_program(sinks: Sequence[Node], memory: Memory) -> Program:
+def build_program(sinks: Sequence[Node], memory: FusionTarget) -> Program:
     """Fuse, order and plan. An ASSIGN writes into the input buffer that is its target, any other
     sink into a fresh one; BUFFER leaves hold the number of a program input as storage."""
     kept, known = set[Node](), -1

@@ -11,13 +11,13 @@ import os
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from lamina import dtypes
+from lamina.core import dtypes
+from lamina.core.shape import prod
 from lamina.errors import ArgumentError, DTypeError, FormatError
+from lamina.frontend import realize as memory
+from lamina.frontend.tensor import Tensor, as_tensor, check_device, checked
 from lamina.io.files import replaced_file
 from lamina.runtime.buffer import HOST_DEVICES, Buffer
-from lamina.shape import prod
-from lamina.tensor import realize as memory
-from lamina.tensor.core import Tensor, as_tensor, check_device, checked
 
 __all__ = ["load", "metadata", "save"]
 

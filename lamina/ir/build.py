@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from lamina.dtypes import DType, Scalar, int64
+from lamina.core.dtypes import DType, Scalar, int64
+from lamina.core.shape import Shape
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.node import const as const
 from lamina.ir.node import full as full
 from lamina.ir.ops import Iota, Op, Pad, Reduce, Shear
-from lamina.shape import Shape
 
 
 def unary(op: Op, x: Node) -> Node:

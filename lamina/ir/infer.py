@@ -7,10 +7,10 @@ errors of its own; these are the compiler's last word.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lamina.dtypes import DType, bool_, complex_of, int64, real_of
+from lamina.core.dtypes import DType, bool_, complex_of, int64, real_of
+from lamina.core.shape import Shape, prod
 from lamina.errors import AxisError, DTypeError, LaminaError, ShapeError
 from lamina.ir.ops import Group, Kinds, Op
-from lamina.shape import Shape, prod
 
 if TYPE_CHECKING:
     from lamina.ir.node import Node
@@ -153,5 +153,5 @@ INFER: dict[Op, Row] = {op: _elementwise(op) for op in Group.ELEMENTWISE | Group
     Op.ASSIGN: _assign,
     **dict.fromkeys((Op.CONST, Op.HOLE, Op.LOAD), lambda src, arg: (arg.dtype, ())),
     **dict.fromkeys((Op.AXIS, Op.AFFINE), lambda src, arg: (int64, ())),
-    **dict.fromkeys((Op.FOLD, Op.PREFIX), lambda src, arg: (src[arg.part].dtype, ())),
+    **dict.fromkeys((Op.LOOP_REDUCE, Op.LOOP_SCAN), lambda src, arg: (src[arg.part].dtype, ())),
 }  # fmt: skip

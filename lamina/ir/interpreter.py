@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lamina import dtypes
-from lamina.dtypes import DType
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
 from lamina.errors import VerifyError
 from lamina.ir.monoids import ADD, Monoid
 from lamina.ir.node import Node, const, constant_of, full, toposort
@@ -155,11 +155,13 @@ EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
     Op.ARGSORT: lambda node, x: np.argsort(_wide(node.src[0].dtype, x), stable=True),
     Op.ASSIGN: lambda node, target, value: value,
     Op.AFFINE: lambda node, *terms: sum(map(mul, terms, node.arg.coefficients), node.arg.constant),
-    **dict.fromkeys((Op.COPY, Op.CONTIGUOUS, Op.DETACH, Op.GRAFT), lambda node, x, *_: x),
+    **dict.fromkeys(
+        (Op.COPY, Op.CONTIGUOUS, Op.DETACH, Op.CUSTOM_DERIVATIVE), lambda node, x, *_: x
+    ),
 }  # fmt: skip
 
 
-def fold(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node:
+def fold_constant(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node:
     """The constant that `op` makes of constants, at compile time."""
     src = tuple(const(constant_of(one), one.dtype) for one in operands)  # type: ignore[arg-type]
     scalar = Node(op, src, arg)

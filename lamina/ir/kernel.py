@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import ClassVar
 
-from lamina.dtypes import DType, bool_, int64
+from lamina.core.dtypes import DType, bool_, int64
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
@@ -145,8 +145,8 @@ def divisor_of(index: Node) -> int:
 
 
 def bound_axes(node: Node) -> tuple[Node, ...]:
-    """The axes that a FOLD or PREFIX runs over; nothing else has any."""
-    return node.src[node.arg.monoid.arity :] if node.op in (Op.FOLD, Op.PREFIX) else ()
+    """The axes that a LOOP_REDUCE or LOOP_SCAN runs over; nothing else has any."""
+    return node.src[node.arg.monoid.arity :] if node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN) else ()
 
 
 @lru_cache(maxsize=1 << 17)
@@ -155,19 +155,19 @@ def free_axes(node: Node) -> frozenset[Node]:
     if node.op is Op.AXIS:
         return frozenset((node,))
     free = frozenset[Node]().union(*map(free_axes, node.src))
-    return free - frozenset(bound_axes(node)) if node.op is Op.FOLD else free
+    return free - frozenset(bound_axes(node)) if node.op is Op.LOOP_REDUCE else free
 
 
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
     """The first reduction beneath `values` that is like a matrix product: it reads two arrays, each
     of which is reused along a row axis that the other varies along. Register tiles are for it."""
     known = frozenset(rows)
-    for fold in toposort(values):
-        if fold.op is Op.FOLD:
-            loads = [one for one in toposort(fold.src) if one.op is Op.LOAD]
-            vary = {(free_axes(one) & known).difference(bound_axes(fold)) for one in loads}
+    for reduction in toposort(values):
+        if reduction.op is Op.LOOP_REDUCE:
+            loads = [one for one in toposort(reduction.src) if one.op is Op.LOAD]
+            vary = {(free_axes(one) & known).difference(bound_axes(reduction)) for one in loads}
             if any(a - b and b - a for a in vary for b in vary):
-                return fold
+                return reduction
     return None
 
 
@@ -176,13 +176,14 @@ def needed_again(kernel: Kernel, ops: Set[Op]) -> list[Node]:
     each other are in different passes; a store is in the one after those that it depends on."""
     rounds: dict[Node, int] = {}
     for node in kernel.nodes:
-        rounds[node] = max(map(rounds.__getitem__, node.src), default=0) + (node.op is Op.FOLD)
+        beneath = max(map(rounds.__getitem__, node.src), default=0)
+        rounds[node] = beneath + 1 if node.op is Op.LOOP_REDUCE else beneath
     needed = {node: set[int]() for node in kernel.nodes}
     for store in kernel.stores:
         needed[store.value].add(rounds[store.value] + 1)
     for node in reversed(kernel.nodes):
         for one in node.src:
-            needed[one] |= {rounds[node]} if node.op is Op.FOLD else needed[node]
+            needed[one] |= {rounds[node]} if node.op is Op.LOOP_REDUCE else needed[node]
     return [one for one in kernel.nodes if one.op in ops and len(needed[one]) > 1]
 
 

@@ -6,7 +6,7 @@ One mechanism then gives sums, extrema, argmax and products of complex numbers.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lamina.dtypes import DType, Scalar, bool_
+from lamina.core.dtypes import DType, Scalar, bool_
 from lamina.ir.node import Node
 from lamina.ir.ops import Hole, Op
 

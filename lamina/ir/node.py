@@ -11,10 +11,10 @@ from operator import attrgetter
 from typing import Any, TypeVar
 from weakref import ref
 
-from lamina.dtypes import SHORT, DType, Scalar
+from lamina.core.dtypes import SHORT, DType, Scalar
+from lamina.core.shape import Shape
 from lamina.ir.infer import INFER
 from lamina.ir.ops import BufferRef, Const, Group, Op
-from lamina.shape import Shape
 
 T = TypeVar("T")
 _BY_TEXT = {Op.CONST, Op.PAD}

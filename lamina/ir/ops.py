@@ -12,8 +12,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lamina.dtypes import DType, Scalar
-from lamina.shape import Shape
+from lamina.core.dtypes import DType, Scalar
+from lamina.core.shape import Shape
 
 if TYPE_CHECKING:
     from lamina.ir.monoids import Monoid
@@ -103,7 +103,7 @@ class Load(NamedTuple):  # its operands are an index in elements and optionally 
     dtype: DType
 
 
-class Fold(NamedTuple):  # its operands are the monoid's components, then the axes
+class LoopReduce(NamedTuple):  # its operands are the monoid's components, then the axes
     monoid: Monoid
     part: int = 0
 
@@ -172,14 +172,14 @@ class Op(enum.Enum):
     COPY = Row("effect", argument="device")  # to another device
     CONTIGUOUS = Row("effect")  # must own a buffer
     DETACH = Row("effect")  # derivatives stop here
-    GRAFT = Row("effect")  # the value of the first operand, with the derivative of the second
+    CUSTOM_DERIVATIVE = Row("effect")  # the first operand's value, with the second's derivative
     HOLE = Row("kernel", argument=Hole)  # a variable in a formula, of a monoid or a rule
     CALL = Row("kernel", argument="graph")  # over operands for its BUFFERs; opened when it is cut
     AXIS = Row("kernel", argument=Axis)  # the index of a loop
     AFFINE = Row("kernel", argument=Affine)  # constant + sum of coefficient * operand
     LOAD = Row("kernel", argument=Load)  # an element of a parameter; 0 where its condition is false
-    FOLD = Row("kernel", argument=Fold)  # one part of a monoid over some axes
-    PREFIX = Row("kernel", argument=Fold)  # one part of a monoid over the indices so far
+    LOOP_REDUCE = Row("kernel", argument=LoopReduce)  # one part of a monoid over some axes
+    LOOP_SCAN = Row("kernel", argument=LoopReduce)  # one part of a monoid over the indices so far
 
     __hash__ = object.__hash__  # Enum's own hashes the name: slow on the interning path
 

@@ -10,14 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from lamina.dtypes import SHORT, DType
+from lamina.core.dtypes import SHORT, DType
+from lamina.core.shape import prod
 from lamina.errors import FormatError, LaminaError
 from lamina.ir import monoids
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.ir.text import line_of
 from lamina.ir.verify import check_parts
-from lamina.shape import prod
 
 T = TypeVar("T")
 

@@ -11,13 +11,13 @@ where they are used:
 
     kernel p0: f32[6400], p1: f32[6400] written
       %0 = load 100*a0 + r1 parameter=0 : f32[]
-      %1 = fold %0, r1 monoid=MAX part=0 : f32[]
+      %1 = loop_reduce %0, r1 monoid=MAX part=0 : f32[]
       for a0 < 64: p1[a0] = %1
 """
 
 from collections.abc import Iterable, Mapping
 
-from lamina.dtypes import SHORT
+from lamina.core.dtypes import SHORT
 from lamina.ir.kernel import TRUE, AnyKernel, SortKernel, Store, terms_of
 from lamina.ir.node import Node, toposort, type_text
 from lamina.ir.ops import Op

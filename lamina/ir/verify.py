@@ -23,13 +23,13 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-from lamina.dtypes import DType
+from lamina.core.dtypes import DType
+from lamina.core.shape import prod
 from lamina.errors import VerifyError
 from lamina.ir.invariants import check_monoid, located, require
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Op
-from lamina.shape import prod
 
 _INTS = tuple[int, ...]
 _SINGLE = {  # the types of arguments that are no named tuples
@@ -38,7 +38,7 @@ _SINGLE = {  # the types of arguments that are no named tuples
 }  # fmt: skip
 _OPERANDS = (
     dict.fromkeys(Group.LEAF, 0)
-    | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN, Op.GRAFT}, 2)
+    | dict.fromkeys(Group.BINARY | {Op.GATHER, Op.ASSIGN, Op.CUSTOM_DERIVATIVE}, 2)
     | dict.fromkeys((Op.WHERE, Op.SCATTER), 3)
 )
 _hints = functools.cache(functools.partial(typing.get_type_hints, localns={"Monoid": Monoid}))

@@ -1,5 +1,5 @@
 """The verifier of kernels: tests, and ``LAMINA_CHECK=1``, run it after every pass that returns
-kernels. Loop nests have a verifier of their own, `lamina.kernel.verify`. The invariants, in the
+kernels. Loop nests have a verifier of their own, `lamina.loops.verify`. The invariants, in the
 order in which they are checked:
 
 1.  A sort has three parameters of rows * length elements: keys, the int64 order, int64 scratch.
@@ -11,8 +11,8 @@ order in which they are checked:
 5.  An AFFINE is in normal form: of int64 operands, each once, none of them AFFINE or CONST, and
     none with a coefficient of zero.
 6.  A LOAD names a parameter and has its dtype; its index is int64, its condition bool.
-7.  A FOLD or PREFIX has components that its monoid combines, then axes: a FOLD reduced ones, a
-    PREFIX the last ones of its store, in their order.
+7.  A LOOP_REDUCE or LOOP_SCAN has components that its monoid combines, then axes: a LOOP_REDUCE
+    reduced ones, a LOOP_SCAN the last ones of its store, in their order.
 8.  A store's value has its parameter's dtype, its index is int64, its condition bool; they depend
     on no axis but the store's own. Its monoid has one component.
 9.  Every row axis of more than one element moves a store's index, unless its condition lets only
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lamina.dtypes import DType, bool_, int64
+from lamina.core.dtypes import DType, bool_, int64
 from lamina.ir.invariants import check_monoid, located, names_of, require
 from lamina.ir.kernel import (
     TRUE,
@@ -96,14 +96,14 @@ def _check_node(kernel: Kernel, store: Store, node: Node, runs: bool) -> None:
         _check_access(kernel, arg.parameter, node.dtype, src[0], src[1:], runs)
         own = all(one.index is src[0] for one in kernel.stores if one.parameter == arg.parameter)
         require(own, f"it reads parameter {arg.parameter} where another row may write it")
-    elif node.op in (Op.FOLD, Op.PREFIX):
+    elif node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
         check_monoid(arg.monoid, src[: arg.monoid.arity], arg.part)
         axes = bound_axes(node)
         distinct = all(one.op is Op.AXIS for one in axes) and len(set(axes)) == len(axes)
         require(axes and distinct, "it runs over no axes, or one of them twice")
-        reduced = node.op is Op.PREFIX or all(one.arg.reduce for one in axes)
+        reduced = node.op is Op.LOOP_SCAN or all(one.arg.reduce for one in axes)
         require(reduced, "it binds an axis that is not reduced")
-        last = node.op is Op.FOLD or axes == store.axes[-len(axes) :]
+        last = node.op is Op.LOOP_REDUCE or axes == store.axes[-len(axes) :]
         require(last, "it does not run along the last axes of its store")
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from lamina import nn, random
 from lamina.datasets import Split
-from lamina.tensor.core import Tensor
-from lamina.tensor.neural import cross_entropy
-from lamina.tensor.pooling import max_pool2d
+from lamina.frontend.functions.neural import cross_entropy
+from lamina.frontend.functions.pooling import max_pool2d
+from lamina.frontend.tensor import Tensor
 
 BATCH = 64
 PEAK_RATE = 8e-3

@@ -5,6 +5,7 @@ Names, layouts, initial values and meaning are PyTorch's, so that published weig
 
 from typing import NoReturn
 
+from lamina.frontend.tensor import checked, missing
 from lamina.nn import (
     activation,
     attention,
@@ -23,7 +24,6 @@ from lamina.nn import (
     transformer,
     vision,
 )  # fmt: skip
-from lamina.tensor.core import checked, missing
 
 LAYERS = (
     activation, attention, container, conv, dropout, embedding, linear, losses, norm, pooling,

@@ -6,11 +6,11 @@ lie.
 
 from dataclasses import dataclass
 
-from lamina.dtypes import DType, default_float
+from lamina.core.dtypes import DType, default_float
 from lamina.errors import ShapeError
+from lamina.frontend.functions import activations, elementwise, reduction
+from lamina.frontend.tensor import Tensor
 from lamina.nn.state import filled
-from lamina.tensor import activations, elementwise, reduction
-from lamina.tensor.core import Tensor
 
 __all__ = [
     "CELU",

@@ -4,18 +4,18 @@ import math
 from functools import partial
 
 from lamina import random
-from lamina.dtypes import DType, bool_, default_float
+from lamina.core.dtypes import DType, bool_, default_float
 from lamina.errors import ShapeError
+from lamina.frontend.functions import neural, reduction
+from lamina.frontend.functions.creation import zeros
+from lamina.frontend.functions.elementwise import where
+from lamina.frontend.functions.movement import broadcast_to, concat
+from lamina.frontend.functions.padding import pad
+from lamina.frontend.functions.projection import linear
+from lamina.frontend.tensor import Tensor
 from lamina.nn.initial import Maybe
 from lamina.nn.linear import Linear
 from lamina.nn.state import filled, parameter
-from lamina.tensor import neural, reduction
-from lamina.tensor.core import Tensor
-from lamina.tensor.creation import zeros
-from lamina.tensor.elementwise import where
-from lamina.tensor.movement import broadcast_to, concat
-from lamina.tensor.padding import pad
-from lamina.tensor.projection import linear
 
 __all__ = ["MultiheadAttention"]
 

@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from lamina.dtypes import DType, default_float
+from lamina.core.dtypes import DType, default_float
 from lamina.errors import ShapeError
+from lamina.frontend.functions import spatial
+from lamina.frontend.functions.spatial import Sizes, per_axis
+from lamina.frontend.tensor import Tensor
 from lamina.nn.initial import weight_and_bias
-from lamina.tensor import spatial
-from lamina.tensor.core import Tensor
-from lamina.tensor.spatial import Sizes, per_axis
 
 __all__ = [
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",

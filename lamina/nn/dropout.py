@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from lamina.errors import ArgumentError
-from lamina.tensor import dropouts, neural
-from lamina.tensor.core import Tensor
+from lamina.frontend.functions import dropouts, neural
+from lamina.frontend.tensor import Tensor
 
 __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 from lamina import random
-from lamina.dtypes import DType, default_float
+from lamina.core.dtypes import DType, default_float
+from lamina.frontend.functions import lookup, sequence
+from lamina.frontend.tensor import Tensor
 from lamina.nn.state import parameter
-from lamina.tensor import lookup, sequence
-from lamina.tensor.core import Tensor
 
 __all__ = ["Embedding", "EmbeddingBag"]
 

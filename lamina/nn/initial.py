@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from lamina import random
-from lamina.dtypes import DType
+from lamina.core.dtypes import DType
+from lamina.frontend.tensor import Tensor
 from lamina.nn.state import filled, parameter
-from lamina.tensor.core import Tensor
 
 Maybe = Tensor | None
 

@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lamina.dtypes import DType, default_float
+from lamina.core.dtypes import DType, default_float
+from lamina.frontend.arguments import normalize_axis
+from lamina.frontend.functions import movement, projection
+from lamina.frontend.functions.spatial import resized
+from lamina.frontend.tensor import Tensor
 from lamina.nn.initial import Maybe, uniform_parameter, weight_and_bias
-from lamina.tensor import movement, projection
-from lamina.tensor.arguments import normalize_axis
-from lamina.tensor.core import Tensor
-from lamina.tensor.spatial import resized
 
 __all__ = ["Bilinear", "Flatten", "Identity", "Linear", "Unflatten"]
 

@@ -5,9 +5,9 @@ A `weight` or `pos_weight` is part of the layer's state, as in PyTorch.
 
 from dataclasses import dataclass
 
-from lamina.tensor import losses, neural, sequence
-from lamina.tensor.core import Tensor, as_tensor
-from lamina.tensor.sequence import Lengths
+from lamina.frontend.functions import losses, neural, sequence
+from lamina.frontend.functions.sequence import Lengths
+from lamina.frontend.tensor import Tensor, as_tensor
 
 __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss",

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lamina import dtypes
-from lamina.dtypes import DType, default_float
+from lamina.core import dtypes
+from lamina.core.dtypes import DType, default_float
 from lamina.errors import ShapeError
+from lamina.frontend.functions import neural
+from lamina.frontend.tensor import Tensor
 from lamina.nn.initial import scale_and_shift
 from lamina.nn.state import filled
-from lamina.tensor import neural
-from lamina.tensor.core import Tensor
 
 __all__ = [
     "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm",

@@ -4,10 +4,10 @@ names."""
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lamina.tensor import pooling, windows
-from lamina.tensor.core import Tensor
-from lamina.tensor.pooling import AdaptiveSizes
-from lamina.tensor.spatial import Sizes
+from lamina.frontend.functions import pooling, windows
+from lamina.frontend.functions.pooling import AdaptiveSizes
+from lamina.frontend.functions.spatial import Sizes
+from lamina.frontend.tensor import Tensor
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",

@@ -8,16 +8,16 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from lamina.dtypes import DType, default_float
+from lamina.core.dtypes import DType, default_float
 from lamina.errors import ArgumentError, ShapeError
+from lamina.frontend.differentiate import map_tree
+from lamina.frontend.functions import neural
+from lamina.frontend.functions.creation import zeros
+from lamina.frontend.functions.elementwise import relu, tanh
+from lamina.frontend.functions.movement import concat, stack
+from lamina.frontend.functions.projection import linear
+from lamina.frontend.tensor import Tensor, as_tensor
 from lamina.nn.initial import Maybe, uniform_parameter
-from lamina.tensor import neural
-from lamina.tensor.core import Tensor, as_tensor
-from lamina.tensor.creation import zeros
-from lamina.tensor.differentiate import map_tree
-from lamina.tensor.elementwise import relu, tanh
-from lamina.tensor.movement import concat, stack
-from lamina.tensor.projection import linear
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 

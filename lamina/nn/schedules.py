@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from lamina.errors import ArgumentError
-from lamina.tensor.arguments import integer
-from lamina.tensor.core import missing
+from lamina.frontend.arguments import integer
+from lamina.frontend.tensor import missing
 
 __all__ = [
     "ReduceOnPlateau", "chained", "constant", "cosine", "cosine_restarts", "cyclic", "exponential",

@@ -9,10 +9,10 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from lamina.dtypes import DType
+from lamina.core.dtypes import DType
 from lamina.errors import FormatError
-from lamina.tensor.core import Tensor, as_tensor
-from lamina.tensor.realize import first
+from lamina.frontend.realize import first
+from lamina.frontend.tensor import Tensor, as_tensor
 
 __all__ = ["eval", "load_state_dict", "parameters", "state_dict", "train"]
 

@@ -14,16 +14,16 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 from lamina import random
-from lamina.dtypes import DType, default_float
+from lamina.core.dtypes import DType, default_float
 from lamina.errors import ArgumentError, ShapeError
+from lamina.frontend.functions.creation import full, triu
+from lamina.frontend.functions.elementwise import gelu, relu
+from lamina.frontend.tensor import Tensor
 from lamina.nn.attention import MultiheadAttention
 from lamina.nn.dropout import Dropout
 from lamina.nn.linear import Linear
 from lamina.nn.norm import LayerNorm
 from lamina.nn.state import parameter, parameters
-from lamina.tensor.core import Tensor
-from lamina.tensor.creation import full, triu
-from lamina.tensor.elementwise import gelu, relu
 
 __all__ = [
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lamina.tensor import resize, vision, windows
-from lamina.tensor.core import Tensor
-from lamina.tensor.spatial import Sizes
+from lamina.frontend.functions import resize, vision, windows
+from lamina.frontend.functions.spatial import Sizes
+from lamina.frontend.tensor import Tensor
 
 __all__ = [
     "ChannelShuffle", "Fold", "LocalResponseNorm", "PixelShuffle", "PixelUnshuffle", "Unfold",

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from lamina.core.options import HOST_DEVICES as HOST_DEVICES
+from lamina.core.shape import Shape
 from lamina.errors import DeviceError, OutOfMemoryError, UnknownDeviceError
-from lamina.options import HOST_DEVICES as HOST_DEVICES
-from lamina.shape import Shape
 
 ALIGNMENT = 64  # one cache line, and one AVX-512 vector
 _STEPS = 8  # block sizes per power of two: at most 1/8 of a block is wasted

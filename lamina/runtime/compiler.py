@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from lamina.core.options import Options
 from lamina.errors import CompilerNotFoundError
-from lamina.options import Options
 
 REMEDY = "pip install ziglang (or install gcc or clang)"
 _CANDIDATES = ("clang", "gcc", "cc", "ziglang")

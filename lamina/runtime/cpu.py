@@ -12,8 +12,8 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
+from lamina.core.options import Options, cache_folder
 from lamina.errors import CompileError, DeviceError
-from lamina.options import Options, cache_folder
 from lamina.runtime import compiler as compilers
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import DiskCache, digest

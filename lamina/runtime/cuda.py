@@ -16,8 +16,8 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
+from lamina.core.options import Options
 from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
-from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
 from lamina.runtime.cache import digest
 from lamina.runtime.compiler import complaint

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from lamina.core.options import Options
 from lamina.errors import CompileError, CompilerNotFoundError, DeviceError, UnknownDeviceError
-from lamina.options import Options
 from lamina.runtime.buffer import Buffer, Heap, Launch, heap_of
 from lamina.runtime.compiler import complaint
 from lamina.runtime.source import Source

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from lamina import dtypes
-from lamina.autodiff import gradient
+from lamina.core import dtypes
+from lamina.graph.autodiff import gradient
 from lamina.ir.build import cast, reduce
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lamina import dtypes
-from lamina.autodiff import gradient
+from lamina.core import dtypes
 from lamina.errors import GradientError
+from lamina.graph.autodiff import gradient
 from lamina.ir.build import bitcast, cast, const, expand, reduce, reshape, select, unary
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.autodiff import gradient
+from lamina.core.shape import prod
 from lamina.errors import GradientError
+from lamina.graph.autodiff import gradient
 from lamina.ir.build import expand, flip, full, pad, permute, reshape, shear, sliced
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
-from lamina.shape import prod
 from tests.autodiff.finite_differences import FILLED, SEEDS, SHAPES, apart, buffer, check, gradients
 
 Shape = tuple[int, ...]

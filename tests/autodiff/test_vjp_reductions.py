@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina import dtypes
-from lamina.autodiff import gradient
+from lamina.core import dtypes
 from lamina.errors import GradientError
+from lamina.graph.autodiff import gradient
 from lamina.ir.build import cast, full, places, reduce
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import (

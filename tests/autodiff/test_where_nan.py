@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.autodiff import gradient
+from lamina.graph.autodiff import gradient
 from lamina.ir.build import (
     expand,
     flip,

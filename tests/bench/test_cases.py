@@ -20,8 +20,8 @@ from bench.process import Bench
 from bench.programs.frameworks import framework
 from bench.report import SHARE, VALUE
 from bench.worker import ProgramError
+from lamina.core.options import current
 from lamina.errors import CompilerNotFoundError
-from lamina.options import current
 from lamina.runtime import compiler
 
 

@@ -16,10 +16,10 @@ from bench.cases import Case, gpu, load
 from bench.cpu import GROUPS
 from bench.programs.frameworks import framework
 from lamina import pipeline
+from lamina.core.options import Options
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.kernel.schedule import Nest, to_text
-from lamina.options import Options
+from lamina.loops.schedule import Nest, to_text
 from lamina.pipeline import compile_source
 
 CASES = [case for name in GROUPS for case in load(name).cases]

@@ -40,7 +40,7 @@ def test_the_demonstration_learns_and_saves(tmp_path: Path) -> None:
     assert float(accuracy) >= 97.0
     assert "epoch 15 of 15" in done.stdout
     assert "GFLOP/s" in done.stdout
-    assert re.search(r"fold\d+_\S+ +│ +330 │", done.stdout)
+    assert re.search(r"reduce\d+_\S+ +│ +330 │", done.stdout)
     assert "########" in done.stdout
     assert f"saved the model to {output}" in done.stdout
     model = DigitsNet()

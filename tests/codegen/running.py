@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lamina.dtypes import BY_NAME
+from lamina.core.dtypes import BY_NAME
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import Buffer

@@ -13,21 +13,21 @@ import pytest
 
 import lamina as lm
 from lamina import pipeline
-from lamina.codegen import c
-from lamina.codegen.c import CPrinter
-from lamina.dtypes import DType, bool_, float16, float32, float64, int64
+from lamina.core.dtypes import DType, bool_, float16, float32, float64, int64
+from lamina.core.options import Options, using
 from lamina.errors import VerifyError
 from lamina.explain import check
 from lamina.fuse.program import Launch, Program, build_program
+from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op
-from lamina.kernel.schedule import Nest, Pieces, apply
-from lamina.options import Options, using
+from lamina.loops.schedule import Nest, Pieces, apply
 from lamina.runtime import profile
-from lamina.simplify import index as ix
+from lamina.targets.c import printer as c
+from lamina.targets.c.printer import CPrinter
 from tests.generators import leaf
 from tests.programs import RandomProgram, disagreement, merged, random_program
 from tests.test_layers import ROOT
@@ -72,7 +72,7 @@ def test_a_wrong_text_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VerifyError) as caught:
         run_checked(replace_leaf(PROGRAM, 1))
     message = str(caught.value)
-    assert "check: kernel fold" in message
+    assert "check: kernel reduce" in message
     assert "parameter 1 at 0: " in message
     assert "and the reference has" in message
     assert "bind(" in message
@@ -114,8 +114,8 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("on_cpu")
 def test_a_wrong_sort_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = c.prelude
-    monkeypatch.setattr(c, "prelude", lambda *which: right(*which).replace("own < ", "own > "))
+    right = c.helper_text
+    monkeypatch.setattr(c, "helper_text", lambda *which: right(*which).replace("own < ", "own > "))
     with pytest.raises(VerifyError, match="check: kernel sort"):
         run_checked(replace_leaf(PROGRAM, 3))
 

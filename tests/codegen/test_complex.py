@@ -8,15 +8,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lamina import dtypes
-from lamina.dtypes import DType
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
+from lamina.graph.split_complex import split_complex
 from lamina.ir import build, monoids
 from lamina.ir.build import const, full, select
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter, Shear
 from lamina.ir.verify import verify
 from lamina.runtime.buffer import Buffer
-from lamina.tensor.complex_parts import split_complex
 from tests.codegen.running import leaf, run
 
 DTYPES = (dtypes.complex64, dtypes.complex128)

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import dtypes, pipeline
-from lamina.dtypes import DType
+from lamina import pipeline
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
+from lamina.core.options import current, using
 from lamina.errors import FormatError
 from lamina.ir import build, monoids
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce
-from lamina.options import current, using
 from lamina.runtime.compiler import Compiler, survey
 from lamina.runtime.compiler import run as compile_c
 from tests.generators import leaf

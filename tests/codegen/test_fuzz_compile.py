@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from lamina import pipeline
-from lamina.codegen.c import CPrinter
-from lamina.dtypes import DType, float32, int32
-from lamina.fuse import group
+from lamina.core.dtypes import DType, float32, int32
+from lamina.core.options import current
+from lamina.fuse import groups as group
+from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
-from lamina.kernel.heuristic import Knobs, schedule_kernel
-from lamina.kernel.schedule import apply
-from lamina.options import current
+from lamina.loops.schedule import apply
 from lamina.runtime.buffer import Buffer
-from lamina.simplify import index as ix
+from lamina.schedule.cpu import Knobs, schedule_kernel
+from lamina.targets.c.printer import CPrinter
 from tests.generators import leaf
 from tests.programs import (
     RandomProgram,

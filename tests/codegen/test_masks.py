@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.explain.report import profile
 
 pytestmark = pytest.mark.usefixtures("on_cpu")

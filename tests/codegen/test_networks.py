@@ -10,7 +10,7 @@ import pytest
 
 import lamina as lm
 from lamina import pipeline
-from lamina.options import current, using
+from lamina.core.options import current, using
 from tests.compiled import Recorder, compare
 
 NETWORKS, COMPILED = 60, 6

@@ -9,15 +9,15 @@ import pytest
 
 import lamina as lm
 from lamina.explain.report import profile
-from lamina.fuse.group import MAX_WRITTEN, Memory
+from lamina.fuse.groups import MAX_WRITTEN, FusionTarget
 from lamina.fuse.program import build_program
+from lamina.graph.algebra import SIMPLIFY
+from lamina.graph.rewrite import rewrite
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, free_axes
 from lamina.ir.monoids import ADD, MAX, MUL, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op, Reduce
-from lamina.rewrite import rewrite
-from lamina.simplify.algebra import SIMPLIFY
 from tests.codegen.running import leaf, run
 from tests.programs import slots_of
 
@@ -34,7 +34,7 @@ def _written_one_by_one(count: int) -> Node:
 
 
 def test_long_chains_become_several_kernels() -> None:
-    program = build_program([_written_one_by_one(300)], Memory())
+    program = build_program([_written_one_by_one(300)], FusionTarget())
     assert len(program.launches) > 2
     for launch in program.launches:
         assert isinstance(launch.kernel, Kernel)
@@ -70,15 +70,17 @@ def test_long_running_values_are_taken_in_parts(
 ) -> None:
     x = np.random.default_rng(3).integers(-(2**62), 2**62, shape)
     scan = Node(Op.SCAN, (leaf(x),), Reduce(monoid, (axis,)))
-    program = build_program(rewrite([scan], SIMPLIFY), Memory())
+    program = build_program(rewrite([scan], SIMPLIFY), FusionTarget())
     assert len(program.launches) >= 3  # sums of parts, those before each, and then all
     assert sum(slot.size >= x.size for slot in slots_of(program)) == 2  # nothing passes by twice
     (got,) = run([scan])
     np.testing.assert_array_equal(got, wanted(x, axis=axis))
 
 
-@pytest.mark.parametrize(("device", "kernels"), [(Memory(), 3), (Memory(in_blocks=False), 2)])
-def test_running_values_along_two_axes_share_no_kernel(device: Memory, kernels: int) -> None:
+@pytest.mark.parametrize(
+    ("device", "kernels"), [(FusionTarget(), 3), (FusionTarget(in_blocks=False), 2)]
+)
+def test_running_values_along_two_axes_share_no_kernel(device: FusionTarget, kernels: int) -> None:
     x = leaf(np.random.default_rng(4).standard_normal((40, 50)).astype(np.float32))
     down, along = (Node(Op.SCAN, (x,), Reduce(ADD, (axis,))) for axis in (0, 1))
     wanted = Node(Op.MAX, (down + along, x))
@@ -108,10 +110,10 @@ def test_a_condition_on_columns_stays_outside_of_a_reduction_of_their_extent() -
     x = leaf(np.random.default_rng(6).standard_normal((20, 8)).astype(np.float32))
     total = build.reshape(build.reduce(ADD, (1,), x), (20, 1))
     part = build.pad(build.expand(total, (20, 5)), (0, 1), (0, 2))
-    (launch,) = build_program([part + x], Memory()).launches
+    (launch,) = build_program([part + x], FusionTarget()).launches
     assert isinstance(launch.kernel, Kernel)
-    (fold,) = (node for node in launch.kernel.nodes if node.op is Op.FOLD)
-    assert free_axes(fold) == {*launch.kernel.row_axes}  # it is computed once a row
+    (reduction,) = (node for node in launch.kernel.nodes if node.op is Op.LOOP_REDUCE)
+    assert free_axes(reduction) == {*launch.kernel.row_axes}  # it is computed once a row
     (got,), (wanted,) = run([part + x]), run([part + x], "interp")
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 

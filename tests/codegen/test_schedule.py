@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamina import pipeline
-from lamina.dtypes import float32, int64
+from lamina.core.dtypes import float32, int64
+from lamina.core.options import current, using
 from lamina.errors import FormatError
+from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.ir.ops import Fold, Load, Op, Scatter
-from lamina.kernel.heuristic import Knobs, schedule_kernel
-from lamina.kernel.schedule import (
+from lamina.ir.ops import Load, LoopReduce, Op, Scatter
+from lamina.loops.schedule import (
     BINDINGS,
     Bind,
     Carry,
@@ -32,8 +33,7 @@ from lamina.kernel.schedule import (
     parse,
     to_text,
 )
-from lamina.options import current, using
-from lamina.simplify import index as ix
+from lamina.schedule.cpu import Knobs, schedule_kernel
 from tests.generators import leaf
 from tests.programs import RandomProgram, disagreement, reference, run
 from tests.schedules import random_schedule
@@ -201,7 +201,8 @@ def test_what_is_added_is_dealt_by_its_place(workers: int) -> None:
 
 def test_nothing_is_staged_inside_rows_for_a_reduction_outside_them() -> None:
     row, step = ix.axis(0, 31), ix.axis(1, 50, reduce=True)
-    total = Node(Op.FOLD, (Node(Op.LOAD, (step,), Load(0, float32)), step), Fold(ADD, 0))
+    load = Node(Op.LOAD, (step,), Load(0, float32))
+    total = Node(Op.LOOP_REDUCE, (load, step), LoopReduce(ADD, 0))
     parameters = Parameter(float32, 50), Parameter(float32, 31, True)
     kernel = Kernel(parameters, (Store(1, row, total, (row,)),), 1)
     with pytest.raises(FormatError, match="outside a0"):
@@ -211,7 +212,7 @@ def test_nothing_is_staged_inside_rows_for_a_reduction_outside_them() -> None:
 def test_a_section_of_a_schedule_is_for_the_kernel_it_names() -> None:
     moves = f"split(a{ROW}, 6) -> a7, a8; bind(a7, parallel)"
     name = pipeline.kernel_name(KERNEL, 0)
-    for text, expected in ((f"[{name}]; {moves}", True), (f"[fold9_1]; {moves}", False)):
+    for text, expected in ((f"[{name}]; {moves}", True), (f"[reduce9_1]; {moves}", False)):
         with using(schedule=text) as options:
             source = pipeline.compile_source([PROGRAM.sinks[0]], options)
         assert (source.plans[KERNEL].moves == parse(moves)[""]) is expected

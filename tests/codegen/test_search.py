@@ -12,19 +12,19 @@ import pytest
 
 import lamina as lm
 from lamina import pipeline
+from lamina.core.options import current, using
 from lamina.errors import CompileError, FormatError
-from lamina.fuse.group import Memory
+from lamina.fuse.groups import FusionTarget
 from lamina.fuse.program import build_program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.kernel.gpu import schedule_for_gpu
-from lamina.kernel.heuristic import Knobs, schedule_kernel, search
-from lamina.kernel.schedule import Schedule, Split, apply, parse, to_text
-from lamina.kernel.verify import verify_nest
-from lamina.options import current, using
+from lamina.loops.schedule import Schedule, Split, apply, parse, to_text
+from lamina.loops.verify import verify_nest
 from lamina.runtime.cpu import CpuProgram
+from lamina.schedule.cpu import Knobs, schedule_kernel, search
+from lamina.schedule.gpu.loops import schedule_for_gpu
 from tests.codegen.test_schedule import A, B, matmul
 from tests.fuse.graphs import PROGRAMS
 from tests.generators import leaf
@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_left_out(error: type[Exception]) -> None:
 
 def kernels() -> Iterator[Kernel]:
     for program in PROGRAMS.values():
-        for launch in build_program([program()], Memory()).launches:
+        for launch in build_program([program()], FusionTarget()).launches:
             if isinstance(launch.kernel, Kernel):
                 yield launch.kernel
 
@@ -104,7 +104,7 @@ def test_other_numbers_make_schedules_that_print_and_verify() -> None:
 def test_few_registers_hold_an_element() -> None:
     parts = [build.cast(leaf(at, (512, 1024), lm.bfloat16), lm.float32) for at in range(3)]
     total = build.reduce(ADD, [0], parts[0] * parts[1] * parts[2])
-    (launch,) = build_program([total], Memory()).launches
+    (launch,) = build_program([total], FusionTarget()).launches
     assert isinstance(launch.kernel, Kernel)
     moves = schedule_for_gpu(launch.kernel, "f32", Knobs(registers=16))
     verify_nest(apply(launch.kernel, moves))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lamina import dtypes
-from lamina.dtypes import DType
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
 from lamina.ir import build
 from lamina.ir.node import Node
 from lamina.ir.ops import Op

@@ -13,18 +13,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lamina import dtypes
-from lamina.codegen.legalize import carrier
-from lamina.dtypes import DType
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
+from lamina.core.options import current, using
 from lamina.ir import build, monoids
 from lamina.ir.build import select
-from lamina.ir.interpreter import fold
+from lamina.ir.interpreter import fold_constant
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Reduce, Scatter
-from lamina.options import current, using
 from lamina.pipeline import compile_source
 from lamina.runtime.compiler import Compiler, survey
 from lamina.runtime.compiler import run as compile_c
+from lamina.targets.legalize import carrier
 from tests.codegen.running import leaf, run
 from tests.generators import leaf as numbered
 
@@ -330,8 +330,8 @@ def test_a_scalar_rounds_like_an_array(dtype: DType) -> None:
     x = hard_floats(dtype)[::37]
     expected = cast_by_numpy(x, dtype)
     constants = [build.const(float(one), dtype) for one in x]
-    rounded = [fold(Op.CAST, (one,), dtypes.float32).arg.value for one in constants]
-    bits = [fold(Op.BITCAST, (one,), carrier(dtype)).arg.value for one in constants]
+    rounded = [fold_constant(Op.CAST, (one,), dtypes.float32).arg.value for one in constants]
+    bits = [fold_constant(Op.BITCAST, (one,), carrier(dtype)).arg.value for one in constants]
     same(np.array(rounded, np.float32), expected.astype(np.float32))
     same(np.array(bits, unsigned(dtype)).view(dtype.numpy), expected)
 

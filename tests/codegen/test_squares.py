@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 import lamina as lm
 from lamina import pipeline
-from lamina.codegen import c
-from lamina.dtypes import float32
+from lamina.core.dtypes import float32
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
-from lamina.kernel import schedule as moves
-from lamina.kernel.heuristic import schedule_kernel
+from lamina.loops import schedule as moves
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.source import Source
+from lamina.schedule.cpu import schedule_kernel
+from lamina.targets.c import printer as c
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
 

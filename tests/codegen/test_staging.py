@@ -10,9 +10,9 @@ import pytest
 
 import lamina as lm
 from lamina.ir.kernel import Kernel
-from lamina.kernel import heuristic
-from lamina.kernel.heuristic import Knobs
-from lamina.kernel.schedule import Carry, Move, Nest, Split, Stage
+from lamina.loops.schedule import Carry, Move, Nest, Split, Stage
+from lamina.schedule import cpu as heuristic
+from lamina.schedule.cpu import Knobs
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
 VECTOR_BYTES = 64

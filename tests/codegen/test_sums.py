@@ -10,14 +10,14 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor
-from lamina.codegen import blocks
-from lamina.codegen.blocks import Cut, Limits
-from lamina.dtypes import float32
+from lamina.core.dtypes import float32
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Axis, Op
+from lamina.targets import blocks
+from lamina.targets.blocks import Cut, Limits
 from tests.generators import leaf
 from tests.sums import BOUND, CONSTANTS, SUMS, Sum, error, last_axis, rounded, whole
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, dtypes, pipeline
-from lamina.dtypes import DType
+from lamina import Tensor, pipeline
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
+from lamina.core.options import current, using
 from lamina.ir import build
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
-from lamina.options import current, using
 from lamina.runtime.compiler import Compiler, survey
 from lamina.runtime.compiler import run as compile_c
 from tests.generators import leaf

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, options, pipeline
+from lamina import Tensor, pipeline
 from lamina.cli import doctor
+from lamina.core import options
 from lamina.errors import DeviceError, JitError, OutOfMemoryError, UnknownDeviceError
 from lamina.explain.report import profile
 from lamina.runtime import cuda

@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, options, pipeline
-from lamina.codegen import cuda as printer
-from lamina.codegen.cuda import CudaPrinter
+from lamina import Tensor, pipeline
+from lamina.core import options
 from lamina.errors import FormatError
 from lamina.explain.check import run_kernel
+from lamina.frontend.realize import rebuilt
 from lamina.ir.kernel import Kernel
-from lamina.kernel.nested import nested
-from lamina.kernel.schedule import apply, parse, to_text
-from lamina.kernel.tiles import PRODUCTS, Tensorize
-from lamina.kernel.verify import verify_nest
+from lamina.loops.schedule import apply, parse, to_text
+from lamina.loops.verify import verify_nest
 from lamina.runtime import cuda
-from lamina.tensor.realize import rebuilt
+from lamina.schedule.gpu.attention import nested
+from lamina.schedule.gpu.products import PRODUCTS, Tensorize
+from lamina.targets.cuda import printer
+from lamina.targets.cuda.printer import CudaPrinter
 from tests.generators import leaf
 
 GPU = "cuda:0"

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lamina.codegen import cuda as printer
-from lamina.kernel.tiles import PRODUCTS, UNITS, share
+from lamina.schedule.gpu.products import PRODUCTS, UNITS, share
+from lamina.targets.cuda import printer
 
 # What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which
 # step on, how many steps, in which slot its sums are, or how many others' sums it adds up.

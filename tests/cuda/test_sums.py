@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from lamina import Tensor, options, pipeline
-from lamina.dtypes import float32
+from lamina import Tensor, pipeline
+from lamina.core import options
+from lamina.core.dtypes import float32
 from lamina.ir import build
 from lamina.ir.kernel import points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.kernel.tiles import PRODUCTS
 from lamina.runtime import cuda
 from lamina.runtime.cuda import compile_source
+from lamina.schedule.gpu.products import PRODUCTS
 from tests.generators import leaf
 from tests.sums import BOUND, CONSTANTS, SUMS, Sum, error
 

@@ -14,23 +14,24 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, options, pipeline
-from lamina.codegen import cuda as printer
-from lamina.codegen.cuda import CudaPrinter
+from lamina import Tensor, pipeline
+from lamina.core import options
+from lamina.core.shape import Shape
 from lamina.errors import FormatError
+from lamina.frontend.realize import rebuilt
+from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.kernel.schedule import Nest, parse, to_text
-from lamina.kernel.tiles import PRODUCTS, Tensorize
+from lamina.loops.schedule import Nest, parse, to_text
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Map
 from lamina.runtime.source import KERNELS
-from lamina.shape import Shape
-from lamina.simplify import index as ix
-from lamina.tensor.realize import rebuilt
+from lamina.schedule.gpu.products import PRODUCTS, Tensorize
+from lamina.targets.cuda import printer
+from lamina.targets.cuda.printer import CudaPrinter
 from tests.generators import leaf
 
 GPU = "cuda:0"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lamina.tensor.core import Tensor
-from lamina.tensor.differentiate import gradient
+from lamina.frontend.differentiate import gradient
+from lamina.frontend.tensor import Tensor
 
 Array = np.ndarray
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina.dtypes import DType
+from lamina.core.dtypes import DType
 
 Array = np.ndarray
 Shape = tuple[int, ...]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import lamina as lm
-from lamina.dtypes import DType
+from lamina.core.dtypes import DType
 from tests.functions.sampling import ALL, REAL, Array, Draw, Shape, axes_of, axis_of, broadcasting
 
 Shapes = Callable[[Shape, Draw], list[Shape]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 
 import lamina as lm
-from lamina.dtypes import DType
+from lamina.core.dtypes import DType
 from tests.compiled import EACH_TEST, Recorder
 from tests.functions.sampling import ALL, SEEDS, SHAPES, Draw, Shape, joined, values, view_of
 from tests.functions.tables import MOVEMENT, REDUCTIONS

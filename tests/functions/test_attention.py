@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.errors import DTypeError, ShapeError
-from lamina.tensor.core import Tensor
-from lamina.tensor.differentiate import gradient
-from lamina.tensor.neural import scaled_dot_product_attention as attention
+from lamina.frontend.differentiate import gradient
+from lamina.frontend.functions.neural import scaled_dot_product_attention as attention
+from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 Array = np.ndarray

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina.dtypes import bfloat16
+from lamina.core.dtypes import bfloat16
 from lamina.errors import LaminaError, ShapeError
-from lamina.tensor import spatial as convolution
-from lamina.tensor.core import Tensor
-from lamina.tensor.spatial import conv1d, conv2d, conv_transpose2d
+from lamina.frontend.functions import spatial as convolution
+from lamina.frontend.functions.spatial import conv1d, conv2d, conv_transpose2d
+from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 Array = np.ndarray

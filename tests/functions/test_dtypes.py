@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina.dtypes import DType
+from lamina.core.dtypes import DType
 from lamina.errors import DTypeError
 from tests.functions.sampling import ALL, FLOATS
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import nn, options
+from lamina import nn
+from lamina.core import options
 from lamina.errors import AxisError
 
 X = np.arange(12.0, dtype=np.float32).reshape(3, 4)

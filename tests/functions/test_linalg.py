@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.errors import ShapeError
-from lamina.tensor import linalg
-from lamina.tensor.core import Tensor
+from lamina.frontend.functions import linalg
+from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 EQUATIONS = [

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.errors import ArgumentError, DTypeError, ShapeError
-from lamina.tensor import lookup
-from lamina.tensor.core import Tensor
-from lamina.tensor.differentiate import gradient
-from lamina.tracing import jit
+from lamina.frontend.differentiate import gradient
+from lamina.frontend.functions import lookup
+from lamina.frontend.jit import jit
+from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.errors import ArgumentError, DTypeError, ShapeError
-from lamina.tensor import neural as losses
-from lamina.tensor.core import Tensor
-from lamina.tensor.differentiate import gradient
+from lamina.frontend.differentiate import gradient
+from lamina.frontend.functions import neural as losses
+from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 Array = np.ndarray

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, options
+from lamina import Tensor
+from lamina.core import options
 from lamina.errors import ArgumentError, AxisError, ShapeError
+from lamina.frontend.realize import cut
 from lamina.pipeline import compile_source
-from lamina.tensor.realize import cut
 from tests.functions.agreement import Array, agree_with_torch, normals
 
 torch = pytest.importorskip("torch")

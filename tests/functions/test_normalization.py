@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina import dtypes, random
+from lamina import random
+from lamina.core import dtypes
 from lamina.errors import ArgumentError, DTypeError, ShapeError
-from lamina.tensor import neural as norm
-from lamina.tensor.core import Tensor
-from lamina.tensor.differentiate import gradient
+from lamina.frontend.differentiate import gradient
+from lamina.frontend.functions import neural as norm
+from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import (
     agree_with_differences,
     agree_with_torch,

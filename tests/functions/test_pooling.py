@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lamina.core.shape import prod
 from lamina.errors import ArgumentError, DTypeError, LaminaError, ShapeError
+from lamina.frontend.functions import pooling
+from lamina.frontend.jit import jit
+from lamina.frontend.tensor import Tensor
 from lamina.ir.node import toposort
-from lamina.shape import prod
-from lamina.tensor import pooling
-from lamina.tensor.core import Tensor
-from lamina.tracing import jit
 from tests.functions.agreement import agree_with_differences, agree_with_torch, distinct
 
 

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import dtypes, options, random
-from lamina.dtypes import DType
+from lamina import random
+from lamina.core import dtypes, options
+from lamina.core.dtypes import DType
 from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.explain.report import profile
+from lamina.frontend.functions.inspection import NamespaceInfo
+from lamina.frontend.tensor import Tensor
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import const, toposort
 from lamina.ir.ops import Op
-from lamina.tensor.core import Tensor
-from lamina.tensor.inspection import NamespaceInfo
 
 N = 20_000
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamina.errors import ArgumentError, ShapeError
-from lamina.tensor.core import Tensor
-from lamina.tensor.resize import interpolate
-from lamina.tracing import jit
+from lamina.frontend.functions.resize import interpolate
+from lamina.frontend.jit import jit
+from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, normals
 
 LINEAR = ("linear", "bilinear", "trilinear")

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lamina import dtypes
-from lamina.dtypes import DType, int64
+from lamina.core import dtypes
+from lamina.core.dtypes import DType, int64
 from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
-from lamina.tensor import reduction as sorting
-from lamina.tensor import sets
-from lamina.tensor.core import Tensor
-from lamina.tracing import jit
+from lamina.frontend.functions import reduction as sorting
+from lamina.frontend.functions import sets
+from lamina.frontend.jit import jit
+from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, distinct
 
 Array = np.ndarray

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina.tensor import chebyshev
+from lamina.frontend.functions import chebyshev
 from tests.compiled import EACH_TEST, Recorder
 from tests.functions.agreement import agree_with_differences, normals
 
@@ -130,7 +130,7 @@ def test_multivariate_gamma_by_its_definition() -> None:
     np.testing.assert_allclose(got, np.array(sums, float), rtol=1e-13)
 
 
-# The tables: each function of t in [-1, 1] that `lamina/tensor/chebyshev.py` names.
+# The tables: each function of t in [-1, 1] that `lamina/frontend/functions/chebyshev.py` names.
 
 
 def erfinv_ratio(w: Any) -> Any:

@@ -14,8 +14,8 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor, nn, random
+from lamina.frontend import OPERATORS as ATTACHED
 from lamina.nn import optim, schedules
-from lamina.tensor import OPERATORS as ATTACHED
 from tests.functions import test_array_values, test_derivatives, test_elementwise_values
 from tests.functions.pytorch_cases import CASES
 from tests.functions.tables import MOVEMENT, REDUCTIONS

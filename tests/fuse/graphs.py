@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lamina.dtypes import float32, int64
+from lamina.core.dtypes import float32, int64
 from lamina.ir import build
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, full

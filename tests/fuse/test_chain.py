@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import lamina as lm
+from lamina.core.options import current, using
 from lamina.errors import FormatError
-from lamina.fuse import chain
+from lamina.frontend.realize import cut
+from lamina.fuse import row_blocks as chain
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel
-from lamina.options import current, using
 from lamina.pipeline import compile_sinks, compile_source, run_compiled
 from lamina.runtime.buffer import Buffer
-from lamina.tensor.realize import cut
 from tests.programs import disagreement, merged, random_program
 
 RNG = np.random.default_rng(3)

@@ -7,10 +7,10 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.dtypes import int64
+from lamina.core.dtypes import int64
+from lamina.graph import index as ix
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.simplify import index as ix
 
 AXES = tuple(ix.axis(number, size) for number, size in enumerate((1, 2, 3, 4, 6)))
 POINTS = [

@@ -9,9 +9,9 @@ import pytest
 
 import lamina as lm
 from lamina import nn
+from lamina.frontend.tensor import Tensor
 from lamina.nn import optim
 from lamina.runtime.profile import counter
-from lamina.tensor.core import Tensor
 
 RNG = np.random.default_rng(3)
 

@@ -6,15 +6,15 @@ import tracemalloc
 
 import pytest
 
-from lamina.dtypes import bfloat16, float32, int64
-from lamina.fuse.group import Memory, choose_values, users_of
+from lamina.core.dtypes import bfloat16, float32, int64
+from lamina.core.options import current
+from lamina.fuse.groups import FusionTarget, choose_values, users_of
 from lamina.fuse.program import Program
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.options import current
 from lamina.pipeline import compile_source
 from tests.fuse.graphs import PROGRAMS, X, elementwise, moved, rows_of_maxima
 from tests.generators import leaf
@@ -131,7 +131,7 @@ def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:
         for _ in range(length):
             y = y * x + x
         tracemalloc.start()
-        assert choose_values([y], users_of([y]), Memory(), set(), set())
+        assert choose_values([y], users_of([y]), FusionTarget(), set(), set())
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * 8 * peaks[0]

@@ -10,12 +10,12 @@ import pytest
 
 import lamina as lm
 from lamina import Tensor
+from lamina.core.shape import Shape
+from lamina.frontend.realize import rebuilt
 from lamina.fuse.layout import lay_out
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.shape import Shape
-from lamina.tensor.realize import rebuilt
 from tests.generators import leaf
 
 IMAGES, FILTERS, MORE = (2, 16, 6, 7), (24, 16, 3, 3), (32, 24, 3, 3)

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina.dtypes import DType, float32, float64, int64, uint8
+from lamina.core.dtypes import DType, float32, float64, int64, uint8
+from lamina.core.options import using
 from lamina.explain.check import run_kernel
-from lamina.fuse.group import Memory
+from lamina.fuse.groups import FusionTarget
 from lamina.fuse.program import ALIGNMENT, Launch, Program, build_program
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.options import using
 from tests.codegen import running
 from tests.generators import Array, leaf
 from tests.programs import memory_of, random_program
@@ -57,7 +57,7 @@ def test_whole_lines_around_what_is_read(dtype: DType, start: int, step: int) ->
     x, size = leaf(0, (COUNT,), dtype), dtype.itemsize
     read = range(start, COUNT if step > 0 else -1, step)[:100]
     sinks = [build.sliced(x, [read]) + 1]
-    program = build_program(sinks, Memory())
+    program = build_program(sinks, FusionTarget())
     first, end = read_by(program.launches[0])
     assert first == min(read) * size // ALIGNMENT * ALIGNMENT
     assert end == min((max(read) * size // ALIGNMENT + 1) * ALIGNMENT, COUNT * size)
@@ -70,7 +70,7 @@ def test_padding_reads_no_line_beyond_the_array(before: int, after: int) -> None
     x = leaf(0, (10, 20), float32)
     part = build.sliced(x, [range(3, 10), range(20)])
     sinks = [build.pad(part, (before, 0), (after, 0)) + 1.0]
-    program = build_program(sinks, Memory())
+    program = build_program(sinks, FusionTarget())
     (launch,) = program.launches
     assert 0 <= read_by(launch)[0] < read_by(launch)[1] <= 800
     assert agrees(program, sinks, {0: numbers((10, 20))})
@@ -79,7 +79,7 @@ def test_padding_reads_no_line_beyond_the_array(before: int, after: int) -> None
 def test_what_data_say_is_read_may_be_anywhere() -> None:
     x, at = leaf(0, (COUNT,), float32), leaf(1, (8,), int64)
     sinks = [Node(Op.GATHER, (x, at), 0) + 1.0]
-    program = build_program(sinks, Memory())
+    program = build_program(sinks, FusionTarget())
     sizes = {slot.number: slot.nbytes for slot in program.launches[0].slots if slot.kind == "input"}
     assert sizes[0] == 4 * COUNT
     places = np.array([999, 0, 5, 17, 3, -1, 1000, 2])
@@ -90,7 +90,7 @@ def test_nothing_to_read_or_write() -> None:
     x, none = leaf(0, (COUNT,), float32), leaf(1, (0, 4), float32)
     parts = build.slice_axis(x, 0, 500, 500), none, build.slice_axis(x, 0, 700, 704)
     sinks = [one + 1.0 for one in parts]
-    program = build_program(sinks, Memory())
+    program = build_program(sinks, FusionTarget())
     assert agrees(program, sinks, {0: numbers((COUNT,)), 1: numbers((0, 4))})
 
 
@@ -101,7 +101,7 @@ def test_an_array_is_written_while_other_lines_of_it_are_read() -> None:
     turned = build.flip(x, (0,))
     for value in (x + 1.0, turned + 1.0, build.shifted(x, 0, 0.0)):
         sinks = [early * 2.0, Node(Op.ASSIGN, (x, value)), late + early]
-        program = build_program(sinks, Memory())
+        program = build_program(sinks, FusionTarget())
         assert agrees(program, sinks, {0: numbers((COUNT,))})
 
 
@@ -117,7 +117,7 @@ def test_what_a_kernel_writes_overlaps_no_other_parameter(first: int) -> None:
             if node.op is Op.BUFFER:
                 arg = arg._replace(storage=inputs.index(node))
             memo[node] = Node(node.op, tuple(memo[each] for each in node.src), arg)
-        program = build_program([memo[sink] for sink in one.sinks], Memory())
+        program = build_program([memo[sink] for sink in one.sinks], FusionTarget())
         for launch in program.launches:
             assert all(slot.offset % ALIGNMENT == 0 for slot in launch.slots)
             held = [(program.place(slot)[0], slot.kind, slot.offset, slot.offset + slot.nbytes)

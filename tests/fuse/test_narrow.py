@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import options
+from lamina.core import options
 from lamina.ir.kernel import points
 from lamina.runtime.profile import runs
 

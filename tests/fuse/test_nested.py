@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina.dtypes import DType, bfloat16, float16, float32
+from lamina.core.dtypes import DType, bfloat16, float16, float32
 from lamina.explain.check import run_kernel
-from lamina.fuse.group import Memory
+from lamina.frontend.realize import cut
+from lamina.fuse.groups import FusionTarget
 from lamina.fuse.program import Program, build_program
+from lamina.graph.algebra import SIMPLIFY
+from lamina.graph.rewrite import rewrite
 from lamina.ir.interpreter import evaluate
 from lamina.ir.kernel import Kernel, bound_axes
 from lamina.ir.node import Node, toposort
@@ -22,9 +25,6 @@ from lamina.ir.ops import Op
 from lamina.ir.text import kernel_text
 from lamina.ir.verify_kernel import verify_kernel
 from lamina.pipeline import OF_GPUS
-from lamina.rewrite import rewrite
-from lamina.simplify.algebra import SIMPLIFY
-from lamina.tensor.realize import cut
 from tests.conftest import Golden
 from tests.generators import Array
 from tests.programs import memory_of, slots_of
@@ -35,8 +35,9 @@ Inputs = dict[Any, Array]
 
 
 def nested(kernel: Kernel) -> bool:
-    return any(inner.op is Op.FOLD for fold in kernel.nodes if fold.op is Op.FOLD
-               for inner in toposort(fold.src) if bound_axes(inner))  # fmt: skip
+    reductions = [node for node in kernel.nodes if node.op is Op.LOOP_REDUCE]
+    beneath = [node for reduction in reductions for node in toposort(reduction.src)]
+    return any(node.op is Op.LOOP_REDUCE and bound_axes(node) for node in beneath)
 
 
 def graph(*results: lm.Tensor) -> tuple[list[Node], Inputs]:
@@ -144,7 +145,7 @@ def test_what_gains_nothing_stays_in_memory(refuses: Any) -> None:
 def test_an_array_that_others_need_stays_in_memory() -> None:
     a, b = tensor(40, 8), tensor(8, 50)
     product = a @ b
-    memory = Memory(nested=lambda kernel: True)
+    memory = FusionTarget(nested=lambda kernel: True)
     for result in ([product, lm.sum(product)], [lm.sort(product)], [lm.sum(product[1:])]):
         sinks, inputs = graph(*result)
         program = build_program(sinks, memory)

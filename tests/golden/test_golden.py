@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lamina import pipeline
-from lamina.kernel.heuristic import schedule_kernel
-from lamina.options import current
+from lamina.core.options import current
+from lamina.schedule.cpu import schedule_kernel
 from tests.conftest import Golden
 from tests.fuse.graphs import PROGRAMS
 

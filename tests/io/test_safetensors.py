@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import Tensor, dtypes
+from lamina import Tensor
+from lamina.core import dtypes
 from lamina.errors import DTypeError, FormatError
 from lamina.io import safetensors
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from lamina import dtypes
-from lamina.dtypes import DType, Scalar
+from lamina.core import dtypes
+from lamina.core.dtypes import DType, Scalar
 from lamina.errors import LaminaError
 from lamina.ir import build
 from lamina.ir.invariants import check_monoid
@@ -156,7 +156,7 @@ class _Builder:
             Node(Op.COPY, (x,), "cpu"),
             Node(Op.CONTIGUOUS, (x,)),
             Node(Op.DETACH, (x,)),
-            Node(Op.GRAFT, (x, x)),
+            Node(Op.CUSTOM_DERIVATIVE, (x, x)),
         )
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina import dtypes
-from lamina.dtypes import DType, float32, float64, int8, int64
+from lamina.core import dtypes
+from lamina.core.dtypes import DType, float32, float64, int8, int64
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import (
     ADD,

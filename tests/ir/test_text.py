@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.errors import FormatError
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Affine, Axis, BufferRef, Fold, Group, Load, Op, Pad, Reduce
+from lamina.ir.ops import Affine, Axis, BufferRef, Group, Load, LoopReduce, Op, Pad, Reduce
 from lamina.ir.parse import parse
 from lamina.ir.text import kernel_text, to_text
 from tests.ir.graphs import graphs
@@ -169,13 +169,13 @@ def test_a_kernel_prints_its_indices_where_they_are_used() -> None:
     row, column = (Node(Op.AXIS, (), Axis(i, 4, reduce=i > 0)) for i in range(2))
     index = Node(Op.AFFINE, (row, column), Affine((4, 1), 2))
     load = Node(Op.LOAD, (index,), Load(0, dtypes.float32))
-    total = Node(Op.FOLD, (load, column), Fold(MAX))
+    total = Node(Op.LOOP_REDUCE, (load, column), LoopReduce(MAX))
     parameters = (Parameter(dtypes.float32, 18), Parameter(dtypes.float32, 4, True))
     kernel = Kernel(parameters, (Store(1, row, total, (row,), row < 3, ADD),), 1)
     assert kernel_text(kernel).splitlines() == [
         "kernel p0: f32[18], p1: f32[4] written",
         "  %0 = load 4*a0 + r1 + 2 parameter=0 : f32[]",
-        "  %1 = fold %0, r1 monoid=MAX part=0 : f32[]",
+        "  %1 = loop_reduce %0, r1 monoid=MAX part=0 : f32[]",
         "  %2 = lt a0, 3 : bool[]",
         "  for a0 < 4 if %2: p1[a0] ADD= %1",
     ]

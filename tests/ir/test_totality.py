@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lamina.autodiff import NOT_DIFFERENTIABLE, VJP
-from lamina.codegen.c import OPERATIONS
+from lamina.graph.autodiff import NOT_DIFFERENTIABLE, VJP
 from lamina.ir.infer import INFER
 from lamina.ir.interpreter import EVALUATE
 from lamina.ir.ops import Group, Op
+from lamina.targets.c.printer import OPERATIONS
 
 
 def test_every_operation_infers_its_type() -> None:

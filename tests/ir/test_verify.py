@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lamina import dtypes
-from lamina.dtypes import bool_, float32, float64, int8, int64, uint8
+from lamina.core import dtypes
+from lamina.core.dtypes import bool_, float32, float64, int8, int64, uint8
 from lamina.errors import VerifyError
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, COMPLEX_MUL
@@ -20,11 +20,11 @@ from lamina.ir.ops import (
     Axis,
     BufferRef,
     Const,
-    Fold,
     Group,
     Hole,
     Iota,
     Load,
+    LoopReduce,
     Op,
     Pad,
     Reduce,
@@ -77,8 +77,10 @@ VIOLATIONS = {
     "axis": ((Op.AXIS, (), Axis(0, 4), int64, ()), "axis: it does not belong in a graph"),
     "affine": ((Op.AFFINE, (), Affine((), 1), int64, ()), "affine: it does not belong"),
     "load": ((Op.LOAD, (), Load(0, float32), float32, ()), "load: it does not belong"),
-    "fold": ((Op.FOLD, (ONE,), Fold(ADD), float32, ()), "fold: it does not belong"),
-    "prefix": ((Op.PREFIX, (ONE,), Fold(ADD), float32, ()), "prefix: it does not belong"),
+    "loop_reduce": (
+        (Op.LOOP_REDUCE, (ONE,), LoopReduce(ADD), float32, ()), "loop_reduce: it does not belong"),
+    "loop_scan": (
+        (Op.LOOP_SCAN, (ONE,), LoopReduce(ADD), float32, ()), "loop_scan: it does not belong"),
     "hole": ((Op.HOLE, (), Hole("a", float32), float32, ()), "hole: it does not belong"),
     "call": ((Op.CALL, (X,), X, float32, (2, 3)), "call: it does not belong"),
     # 2. Operands.
@@ -110,7 +112,8 @@ VIOLATIONS = {
     "bool shear": (
         (Op.SHEAR, (X,), Shear(0, 1, True), float32, (4, 3)), "step=True is not int"),
     "shear by itself": ((Op.SHEAR, (X,), Shear(0, 0, 1), float32, (3, 3)), "do not fit: Shear("),
-    "name of a dtype": ((Op.CAST, (X,), "float64", float64, (2, 3)), "not lamina.dtypes.DType"),
+    "name of a dtype": (
+        (Op.CAST, (X,), "float64", float64, (2, 3)), "not lamina.core.dtypes.DType"),
     "bitcast of another size": (
         (Op.BITCAST, (X,), float64, float64, (2, 3)), "do not fit: lamina.float64"),
     "tuple as gather's axis": ((Op.GATHER, (X, INDEX), (0,), float32, (2, 3)), "not int"),

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from lamina.dtypes import DType, bool_, float32, int32, int64
+from lamina.core.dtypes import DType, bool_, float32, int32, int64
 from lamina.errors import VerifyError
+from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, Store
 from lamina.ir.monoids import ADD, ARGMAX
 from lamina.ir.node import Node, const, full
-from lamina.ir.ops import Affine, Fold, Load, Op
+from lamina.ir.ops import Affine, Load, LoopReduce, Op
 from lamina.ir.verify_kernel import verify_kernel
-from lamina.simplify import index as ix
 
 ROW, COLUMN, SUM = ix.axis(0, 4), ix.axis(1, 8), ix.axis(2, 8, reduce=True)
 FLAT = ix.add(ix.scale(ROW, 8), COLUMN)
@@ -25,20 +25,20 @@ def load(index: Node, *condition: Node, parameter: int = 0, dtype: DType = float
     return Node(Op.LOAD, (index, *condition), Load(parameter, dtype))
 
 
-def fold(*src: Node, op: Op = Op.FOLD) -> Node:
-    return Node(op, src, Fold(ADD))
+def reduction(*src: Node, op: Op = Op.LOOP_REDUCE) -> Node:
+    return Node(op, src, LoopReduce(ADD))
 
 
 def kernel(**changes: object) -> Kernel:
     """``p1[row, column] = p0[row, column] - sum(p0[row, :])``, its store changed."""
-    total = fold(load(ix.add(ix.scale(ROW, 8), SUM)), SUM)
+    total = reduction(load(ix.add(ix.scale(ROW, 8), SUM)), SUM)
     store = Store(1, FLAT, load(FLAT) - total, (ROW, COLUMN))
     return Kernel((READ, WRITTEN), (replace(store, **changes),), 1)  # type: ignore[arg-type]
 
 
 def test_a_good_kernel_passes() -> None:
     verify_kernel(kernel())
-    verify_kernel(kernel(value=fold(load(FLAT), COLUMN, op=Op.PREFIX)))
+    verify_kernel(kernel(value=reduction(load(FLAT), COLUMN, op=Op.LOOP_SCAN)))
     verify_kernel(kernel(value=load(FLAT, parameter=1)))
     verify_kernel(kernel(index=ix.scale(FLAT, 1, 1), condition=ix.inside(ix.scale(FLAT, 1, 1), 32)))
     verify_kernel(kernel(index=COLUMN, condition=ix.inside(ROW, 1)))
@@ -87,14 +87,20 @@ SORT = SortKernel((Parameter(float32, 8), *[Parameter(int64, 8, True)] * 2), 2, 
         (kernel(value=load(load(FLAT))), "load: its index is float32"),
         (kernel(value=load(FLAT, load(FLAT))), "its condition is not bool"),
         (kernel(value=load(ROW, parameter=1)), "where another row may write it"),
-        (kernel(value=Node(Op.FOLD, (load(FLAT), SUM), Fold(ADD, 1))), "part=1 is not"),
         (
-            kernel(value=Node(Op.FOLD, (const(True, bool_), SUM), Fold(ADD))),
+            kernel(value=Node(Op.LOOP_REDUCE, (load(FLAT), SUM), LoopReduce(ADD, 1))),
+            "part=1 is not",
+        ),
+        (
+            kernel(value=Node(Op.LOOP_REDUCE, (const(True, bool_), SUM), LoopReduce(ADD))),
             "add: bool () and bool () do not fit",
         ),
-        (kernel(value=fold(load(FLAT))), "it runs over no axes"),
-        (kernel(value=fold(load(FLAT), COLUMN)), "binds an axis that is not reduced"),
-        (kernel(value=fold(load(FLAT), ROW, op=Op.PREFIX)), "along the last axes of its store"),
+        (kernel(value=reduction(load(FLAT))), "it runs over no axes"),
+        (kernel(value=reduction(load(FLAT), COLUMN)), "binds an axis that is not reduced"),
+        (
+            kernel(value=reduction(load(FLAT), ROW, op=Op.LOOP_SCAN)),
+            "along the last axes of its store",
+        ),
         (kernel(value=load(ROW, dtype=float32).eq(0.0)), "parameter 1 holds float32, not bool"),
         (kernel(index=load(FLAT)), "its index is float32"),
         (kernel(condition=load(FLAT)), "its condition is not bool"),

@@ -9,10 +9,10 @@ import pytest
 
 import lamina as lm
 from lamina import nn
+from lamina.core.options import using
 from lamina.errors import ArgumentError, CompilerNotFoundError, ShapeError, UnknownDeviceError
 from lamina.ir.parse import parse
 from lamina.ir.text import to_text
-from lamina.options import using
 
 STAGES = ["graph", "simplify", "lay_out", "fuse", "schedule", "legalize", "print"]
 

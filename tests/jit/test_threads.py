@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import nn, options
+from lamina import nn
+from lamina.core import options
+from lamina.frontend import realize
 from lamina.runtime.cpu import CpuProgram
-from lamina.tensor import realize
 
 PATIENCE = 60.0  # seconds
 

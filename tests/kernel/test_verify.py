@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from lamina.dtypes import float32
+from lamina.core.dtypes import float32
 from lamina.errors import FormatError
+from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.ir.ops import Fold, Load, Op
-from lamina.kernel.schedule import Nest, apply, parse
-from lamina.kernel.verify import verify_nest
-from lamina.simplify import index as ix
+from lamina.ir.ops import Load, LoopReduce, Op
+from lamina.loops.schedule import Nest, apply, parse
+from lamina.loops.verify import verify_nest
 
 ROW, COLUMN, SUM = ix.axis(0, 40), ix.axis(1, 8), ix.axis(2, 64, reduce=True)
 FLAT = ix.add(ix.scale(ROW, 8), COLUMN)
@@ -29,7 +29,8 @@ SUMS = Kernel(
         Store(
             1,
             FLAT,
-            Node(Op.FOLD, (load(ix.add(ix.scale(ROW, 64), SUM)), SUM), Fold(ADD)) + load(FLAT),
+            Node(Op.LOOP_REDUCE, (load(ix.add(ix.scale(ROW, 64), SUM)), SUM), LoopReduce(ADD))
+            + load(FLAT),
             (ROW, COLUMN),
         ),
     ),
@@ -37,12 +38,12 @@ SUMS = Kernel(
 )
 SCAN = Kernel(
     PARAMETERS,
-    (Store(1, FLAT, Node(Op.PREFIX, (load(FLAT), COLUMN), Fold(ADD)), (ROW, COLUMN)),),
+    (Store(1, FLAT, Node(Op.LOOP_SCAN, (load(FLAT), COLUMN), LoopReduce(ADD)), (ROW, COLUMN)),),
     1,
 )
 AGAIN = Kernel(  # the same number along a2
     PARAMETERS,
-    (Store(1, FLAT, Node(Op.FOLD, (load(FLAT), SUM), Fold(ADD)), (ROW, COLUMN)),),
+    (Store(1, FLAT, Node(Op.LOOP_REDUCE, (load(FLAT), SUM), LoopReduce(ADD)), (ROW, COLUMN)),),
     1,
 )
 SPLIT = "split(a0, 16) -> a3, a4"
@@ -98,7 +99,7 @@ def test_threads_may_share_running_values() -> None:
 def test_ordered_loops_keep_their_order() -> None:
     first, second = ix.axis(1, 2), ix.axis(2, 4)
     flat = ix.add(ix.scale(ROW, 8), ix.scale(first, 4), second)
-    value = Node(Op.PREFIX, (load(flat), first, second), Fold(ADD))
+    value = Node(Op.LOOP_SCAN, (load(flat), first, second), LoopReduce(ADD))
     kernel = Kernel(PARAMETERS, (Store(1, flat, value, (ROW, first, second)),), 1)
     verify_nest(nest(kernel, ""))
     with pytest.raises(FormatError, match="a1, a2 run in this order"):

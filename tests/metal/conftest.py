@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lamina import options
+from lamina.core import options
 from tests.msl import emulator, fake
 
 

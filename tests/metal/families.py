@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from lamina import pipeline
-from lamina.codegen import gpu
-from lamina.dtypes import bfloat16, float16, float32, int64, uint16
+from lamina.core.dtypes import bfloat16, float16, float32, int64, uint16
+from lamina.core.options import current
 from lamina.fuse.program import Slot
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
-from lamina.options import current
+from lamina.targets import gpu
 from tests.generators import leaf
 from tests.msl.emulator import TSAN_THREADS, Job
 from tests.programs import layer_norm, slots_of, softmax

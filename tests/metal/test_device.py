@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, dtypes, nn, options, pipeline
-from lamina.dtypes import DType
+from lamina import Tensor, nn, pipeline
+from lamina.core import dtypes, options
+from lamina.core.dtypes import DType
 from lamina.errors import DTypeError
+from lamina.frontend.realize import realize
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.tensor.realize import realize
 from tests import scans
 from tests.compiled import TOLERANCE, Sample, compare
 from tests.generators import leaf, special_values

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, options
+from lamina import Tensor
 from lamina.cli import doctor
+from lamina.core import options
 from lamina.errors import (
     CompileError,
     DeviceError,

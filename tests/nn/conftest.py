@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lamina import options
+from lamina.core import options
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, nn, options
+from lamina import Tensor, nn
+from lamina.core import options
 from lamina.errors import ShapeError
+from lamina.frontend.differentiate import map_tree
+from lamina.frontend.realize import cut
 from lamina.pipeline import compile_source
-from lamina.tensor.differentiate import map_tree
-from lamina.tensor.realize import cut
 from tests.nn.beside_pytorch import case, check_equal, check_layers, copied, flat
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, nn, options, pipeline
+from lamina import Tensor, nn, pipeline
+from lamina.core import options
 from lamina.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from lamina.ir.ops import Op
 from lamina.nn import optim

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, nn, options, pipeline
+from lamina import Tensor, nn, pipeline
+from lamina.core import options
 from lamina.errors import ArgumentError, GradientError
 from lamina.nn import optim
 from tests.nn.beside_pytorch import copied

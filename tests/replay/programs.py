@@ -10,10 +10,10 @@ from typing import Any
 import lamina as lm
 from bench.cases import gpu, load
 from lamina import nn, pipeline
-from lamina.lowered import TensorSpec
-from lamina.options import current, using
+from lamina.core.options import current, using
+from lamina.frontend.lowered import TensorSpec
+from lamina.graph.split_complex import split_complex
 from lamina.runtime.source import Source
-from lamina.tensor.complex_parts import split_complex
 from tests.programs import random_program
 
 RANDOM_PROGRAMS = 160

@@ -9,16 +9,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lamina.dtypes import float32, int32, int64
+from lamina.core.dtypes import float32, int32, int64
+from lamina.graph.algebra import SIMPLIFY
+from lamina.graph.movement import columns_in_parts
+from lamina.graph.rewrite import Rule, on, rewrite
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.ir.verify import verify
-from lamina.rewrite import Rule, on, rewrite
-from lamina.simplify.algebra import SIMPLIFY
-from lamina.simplify.movement import columns_in_parts
 from tests.generators import Style, leaf, random_graph
 from tests.rewrite.agreement import same_values
 

@@ -11,15 +11,15 @@ import random
 
 import pytest
 
-from lamina.dtypes import ALL, STORAGE_ONLY, bool_, float64, int32, int64
+from lamina.core.dtypes import ALL, STORAGE_ONLY, bool_, float64, int32, int64
+from lamina.core.shape import Shape
 from lamina.errors import DTypeError
+from lamina.graph.algebra import SIMPLIFY
+from lamina.graph.rewrite import Rule, equation, hole, rewrite
 from lamina.ir.build import cast
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Hole, Kinds, Op
-from lamina.rewrite import Rule, equation, hole, rewrite
-from lamina.shape import Shape
-from lamina.simplify.algebra import SIMPLIFY
 from tests.generators import leaf, special_value, special_values
 from tests.rewrite.agreement import same_values
 

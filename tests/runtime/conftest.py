@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lamina.options import Options
+from lamina.core.options import Options
 from lamina.runtime import compiler, cpu
 
 

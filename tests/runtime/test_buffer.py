@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamina.errors import DeviceError, OutOfMemoryError, UnknownDeviceError
+from lamina.frontend.functions.inspection import empty_cache, memory_stats
 from lamina.runtime import buffer
 from lamina.runtime.buffer import Buffer
-from lamina.tensor.inspection import empty_cache, memory_stats
 
 
 @given(st.integers(0, 3_000_000))

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lamina.core.options import Options
 from lamina.errors import DeviceError
-from lamina.options import Options
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cache import CacheWarning, DiskCache, digest
 from lamina.runtime.cpu import CpuProgram, disk_cache
@@ -33,7 +33,7 @@ import sys
 sys.path[:0] = ["../..", ".."]
 from runtime.sources import ADD_INDEX
 from runtime.test_cache import works
-from lamina.options import Options
+from lamina.core.options import Options
 from lamina.runtime.cpu import CpuProgram
 sys.exit(0 if works(CpuProgram(ADD_INDEX, Options(cache_dir=sys.argv[1]))) else 1)
 """

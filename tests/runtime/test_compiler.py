@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from lamina.cli import doctor
+from lamina.core.options import Options
 from lamina.errors import CompileError, CompilerNotFoundError, DeviceError
-from lamina.options import Options
 from lamina.runtime import compiler, cpu
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.compiler import Compiler, find

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lamina.options import Options
+from lamina.core.options import Options
 from lamina.runtime import cpu
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.cpu import CpuProgram

@@ -35,7 +35,7 @@ esac
 """
 COMPILING = """
 import sys
-from lamina.options import Options
+from lamina.core.options import Options
 from lamina.runtime.cpu import build
 build("int x;", Options(cc=sys.argv[1], cache_dir=sys.argv[2]))
 """

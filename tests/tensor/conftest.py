@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lamina import options
+from lamina.core import options
 from tests.compiled import also_compiled, recorder
 
 __all__ = ["also_compiled", "recorder"]

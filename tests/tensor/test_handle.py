@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import lamina as lm
 from lamina import Tensor, pipeline
 from lamina.errors import DeviceError, DTypeError, GradientError, ShapeError
+from lamina.frontend import realize as memory
 from lamina.ir import build
 from lamina.ir.ops import Op
-from lamina.tensor import realize as memory
 
 
 def address(x: Tensor) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 import lamina as lm
 from lamina.errors import DTypeError, ShapeError
-from lamina.tensor import realize as memory
+from lamina.frontend import realize as memory
 
 DTYPES = [lm.bool, lm.int8, lm.uint16, lm.int64, lm.float16, lm.bfloat16, lm.float32, lm.float64,
           lm.complex64]  # fmt: skip

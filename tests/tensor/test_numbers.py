@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import options, pipeline
-from lamina.dtypes import Scalar
+from lamina import pipeline
+from lamina.core import options
+from lamina.core.dtypes import Scalar
+from lamina.frontend import realize as memory
+from lamina.graph.rewrite import Rule, rewrite
+from lamina.graph.split_complex import split_complex
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
-from lamina.rewrite import Rule, rewrite
 from lamina.runtime.buffer import Buffer
-from lamina.tensor import realize as memory
-from lamina.tensor.complex_parts import split_complex
 from tests.programs import RandomProgram, random_program, upload
 
 VALUES = np.array([-3, -1, -0.0, 0, 1, 2, 5, 100])

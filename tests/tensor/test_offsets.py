@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import nn, options, pipeline
-from lamina.dtypes import int64
+from lamina import nn, pipeline
+from lamina.core import options
+from lamina.core.dtypes import int64
+from lamina.frontend import realize as memory
+from lamina.graph import index as ix
 from lamina.ir.kernel import TRUE, bounds
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Load, Op
 from lamina.runtime.profile import runs
-from lamina.simplify import index as ix
-from lamina.tensor import realize as memory
 
 Array = np.ndarray[Any, Any]
 X = np.random.default_rng(0).standard_normal((24, 28, 32)).astype(np.float32)

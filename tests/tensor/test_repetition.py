@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina as lm
-from lamina import Tensor, autodiff, nn
+from lamina import Tensor, nn
 from lamina.errors import GradientError, LaminaError
+from lamina.frontend import realize
+from lamina.frontend.realize import cut, rebuilt
+from lamina.frontend.tensor import once
+from lamina.graph import autodiff
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import heap_of
-from lamina.tensor import realize
-from lamina.tensor.core import once
-from lamina.tensor.realize import cut, rebuilt
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lamina as lm
 from lamina import nn, pipeline
-from lamina.tensor import realize as memory
+from lamina.frontend import realize as memory
 
 X = np.random.default_rng(0).standard_normal((64, 5, 32)).astype(np.float32)
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lamina.dtypes import bfloat16, float16
+from lamina.core.dtypes import bfloat16, float16
+from lamina.core.options import using
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.options import using
 from lamina.runtime.compiler import Compiler
 from tests.codegen.running import leaf, run
 from tests.transcendental import c_check

@@ -12,6 +12,7 @@ computes the loss, the gradients and whatever else was pending.
 
 from typing import NoReturn
 
+from lamina.frontend.tensor import missing
 from lamina.nn.optim.adaptive import *  # noqa: F403
 from lamina.nn.optim.adaptive import __all__ as _adaptive
 from lamina.nn.optim.averaging import *  # noqa: F403
@@ -26,7 +27,6 @@ from lamina.nn.optim.lbfgs import *  # noqa: F403
 from lamina.nn.optim.lbfgs import __all__ as _lbfgs
 from lamina.nn.optim.scaling import *  # noqa: F403
 from lamina.nn.optim.scaling import __all__ as _scaling
-from lamina.tensor.core import missing
 
 __all__ = [*_adaptive, *_averaging, *_base, *_clipping, *_descent, *_lbfgs, *_scaling]
 

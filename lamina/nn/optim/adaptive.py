@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lamina.errors import ArgumentError
+from lamina.frontend.functions.elementwise import abs, exp, expm1, maximum, sqrt, where
+from lamina.frontend.functions.reduction import norm
+from lamina.frontend.tensor import Tensor
 from lamina.nn.optim.base import Optimizer, Slot
 from lamina.nn.schedules import Schedule
-from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import abs, exp, expm1, maximum, sqrt, where
-from lamina.tensor.reduction import norm
 
 __all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lamb", "NAdam", "RAdam", "RMSprop"]
 

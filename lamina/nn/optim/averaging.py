@@ -4,12 +4,12 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.errors import ArgumentError, ShapeError
+from lamina.frontend.functions.elementwise import where
+from lamina.frontend.realize import realize
+from lamina.frontend.tensor import Tensor
 from lamina.nn.state import filled, parameters, state_dict
-from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import where
-from lamina.tensor.realize import realize
 
 __all__ = ["AveragedModel", "get_ema_avg_fn", "get_swa_avg_fn"]
 

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, NamedTuple
 
-from lamina import dtypes
-from lamina.dtypes import accumulator
+from lamina.core import dtypes
+from lamina.core.dtypes import accumulator
 from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
+from lamina.frontend.functions.elementwise import exp, log, minimum, where
+from lamina.frontend.realize import assigned, called, over, realize, stand_ins, stored
+from lamina.frontend.tensor import Tensor, as_tensor, leaf
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.nn.schedules import Schedule
 from lamina.nn.state import filled
-from lamina.tensor.core import Tensor, as_tensor, leaf
-from lamina.tensor.elementwise import exp, log, minimum, where
-from lamina.tensor.realize import assigned, called, over, realize, stand_ins, stored
 
 __all__ = ["Optimizer"]
 

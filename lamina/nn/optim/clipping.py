@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from lamina.dtypes import accumulator
-from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import clip, minimum
-from lamina.tensor.movement import stack
-from lamina.tensor.reduction import norm
+from lamina.core.dtypes import accumulator
+from lamina.frontend.functions.elementwise import clip, minimum
+from lamina.frontend.functions.movement import stack
+from lamina.frontend.functions.reduction import norm
+from lamina.frontend.tensor import Tensor
 
 __all__ = ["clip_grad_norm", "clip_grad_value"]
 

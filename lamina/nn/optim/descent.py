@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lamina.errors import ArgumentError, ShapeError
+from lamina.frontend.functions.elementwise import maximum, where
+from lamina.frontend.functions.reduction import norm
+from lamina.frontend.tensor import Tensor
 from lamina.nn.optim.base import Optimizer, Slot
-from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import maximum, where
-from lamina.tensor.reduction import norm
 
 __all__ = ["SGD", "Muon"]
 

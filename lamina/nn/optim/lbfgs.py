@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from lamina.errors import ArgumentError, GradientError
-from lamina.tensor.core import Tensor
-from lamina.tensor.creation import zeros
-from lamina.tensor.elementwise import abs
-from lamina.tensor.movement import concat, reshape, split
-from lamina.tensor.realize import realize
-from lamina.tensor.reduction import max as greatest
-from lamina.tensor.reduction import sum as total
+from lamina.frontend.functions.creation import zeros
+from lamina.frontend.functions.elementwise import abs
+from lamina.frontend.functions.movement import concat, reshape, split
+from lamina.frontend.functions.reduction import max as greatest
+from lamina.frontend.functions.reduction import sum as total
+from lamina.frontend.realize import realize
+from lamina.frontend.tensor import Tensor
 
 __all__ = ["LBFGS"]
 

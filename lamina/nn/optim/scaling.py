@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from lamina import dtypes
+from lamina.core import dtypes
 from lamina.errors import ArgumentError
+from lamina.frontend.functions.elementwise import isfinite, logical_not, where
+from lamina.frontend.functions.movement import stack
+from lamina.frontend.functions.reduction import all
+from lamina.frontend.tensor import Tensor
 from lamina.nn.optim.base import Optimizer
 from lamina.nn.state import filled
-from lamina.tensor.core import Tensor
-from lamina.tensor.elementwise import isfinite, logical_not, where
-from lamina.tensor.movement import stack
-from lamina.tensor.reduction import all
 
 __all__ = ["GradScaler"]
 

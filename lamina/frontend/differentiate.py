@@ -1,0 +1,128 @@
+"""Derivatives of tensors and of functions of tensors: graphs again, which nothing has run yet."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lamina.errors import GradientError
+from lamina.frontend import realize as memory
+from lamina.frontend.arguments import sizes_of
+from lamina.frontend.tensor import Tensor, as_tensor, common_device
+from lamina.graph import autodiff
+from lamina.ir.build import full
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+
+__all__ = ["grad", "gradient", "value_and_grad"]
+
+
+def gradient(y: Tensor, wrt: Tensor | Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
+    """The derivative of y for each tensor of `wrt`, or for the only one, in its shape; zeros where
+    y ignores it. y is a single value, unless `seed` weighs its elements."""
+    wrt = [wrt] if isinstance(wrt, Tensor) else wrt
+    common_device("gradient", y, *wrt)
+    return [Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
+            for one, node in zip(wrt, _adjoints(y, wrt, seed), strict=True)]  # fmt: skip
+
+
+def backward(y: Tensor, seed: Tensor | None = None) -> None:
+    """Add the derivative of y to `grad` of every tensor that y needs and that requires it."""
+    wanted = [one for one in memory.live_tensors() if one.requires_grad and one.device == y.device]
+    found = _adjoints(y, wanted, seed)
+    if all(node is None for node in found):
+        raise GradientError("backward: y needs no tensor that was made with requires_grad=True")
+    for one, node in zip(wanted, found, strict=True):
+        if node is not None:
+            new = Tensor.of(node, one.device)
+            one.grad = new if one.grad is None else one.grad + new
+
+
+def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence[Node | None]:
+    """The adjoints of `wrt`: those of an earlier graph that differed in its leaves alone, unless y
+    is being traced, or a result on the way to it is in memory, where adjoints may read it."""
+    nodes = [one.node for one in (y, *wrt)] + ([] if seed is None else [seed.cast(y.dtype).node])
+    order = toposort(nodes)
+    cone = autodiff.depends_on([one.node for one in wrt], order)
+    on_the_way = any(one.src and memory.stored(one) for one in cone.difference(nodes[:1]))
+    again = memory.stand_ins.get() is None and not on_the_way
+    leaves = [one for one in order if again and (one.op is Op.BUFFER or (
+              one not in cone and (memory.stored(one) or memory.stretch(one))))]  # fmt: skip
+    sinks = memory.over(nodes, leaves)
+
+    def make() -> Sequence[Node | None]:
+        # What is not on the way stays as it is: by its nodes a trace knows what it captured.
+        first, *others = memory.rebuilt(sinks, {one: one for one in order if one not in cone})
+        return autodiff.gradient(first, others[: len(wrt)], *others[len(wrt) :])
+
+    return memory.called((len(wrt), *sinks), leaves, make) if again else make()
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns what `f` returns and its derivative for the arguments `argnums`.
+
+    Arguments are tensors, arrays, floats, or dicts, lists and tuples of them; a derivative has the
+    same form, with None for whatever else is there, such as integers. With `has_aux`, `f` returns a
+    pair and only the first part is differentiated."""
+    positions = sizes_of("grad: argnums", argnums, signed=True)
+
+    def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        contents: dict[Node, Node] = {}  # of the arguments, by leaves that are only theirs
+        wrt: list[Tensor] = []
+
+        def own_leaf(one: Any) -> Any:
+            x = as_tensor(one) if isinstance(one, float) or hasattr(one, "__array__") else None
+            if x is None or not x.dtype.is_float:
+                return one
+            wrt.append(Tensor.of(memory.leaf(x.node, x.device), x.device))
+            contents[wrt[-1].node] = x.node
+            return wrt[-1]
+
+        inner = list(args)
+        if not all(-len(args) <= place < len(args) for place in positions):
+            raise GradientError(f"grad: argnums {argnums} of {len(args)} positional arguments")
+        for place in positions:
+            inner[place] = map_tree(own_leaf, args[place], object)
+        with memory.during(memory.stand_ins, memory.stand_ins.get() or frozenset()):
+            result = f(*inner, **kwargs)
+        y = result[0] if has_aux else result
+        if not isinstance(y, Tensor):
+            raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")
+        slopes = dict(zip(map(id, wrt), gradient(y, wrt), strict=True))
+        grads = [map_tree(lambda one: slopes.get(id(one)), inner[at], object) for at in positions]
+        parts = grads[0] if isinstance(argnums, int) else tuple(grads)
+
+        def opened(one: Tensor) -> Tensor:
+            """`one` without those leaves, so that an enclosing derivative sees through them."""
+            (node,) = memory.rebuilt([one.node], contents, False)
+            return one if node is one.node else Tensor.of(node, one.device)
+
+        return map_tree(opened, result), map_tree(opened, parts)
+
+    return differentiated
+
+
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the derivative of `f`, with `has_aux` beside the second part of what
+    `f` returns; see `value_and_grad`."""
+    both = value_and_grad(f, argnums, has_aux)
+
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        result, grads = both(*args, **kwargs)
+        return (grads, result[1]) if has_aux else grads
+
+    return differentiated
+
+
+def map_tree(function: Callable[[Any], Any], tree: Any, kind: type = Tensor) -> Any:
+    """The same dicts, lists and tuples with `function` applied to every `kind`, in order."""
+    if isinstance(tree, dict):
+        return {key: map_tree(function, value, kind) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        parts = [map_tree(function, value, kind) for value in tree]
+        if hasattr(tree, "_fields"):
+            return type(tree)(*parts)
+        return tuple(parts) if isinstance(tree, tuple) else parts
+    return function(tree) if isinstance(tree, kind) else tree

@@ -1,0 +1,1 @@
+"""The functions on tensors, one file a family."""

@@ -1,0 +1,551 @@
+"""Functions of neural networks: losses, normalisation, dropout and attention.
+
+Names and meanings are PyTorch's, with `axis` in place of `dim`; a loss's `reduction` is 'mean',
+'sum' or 'none'. Halves are computed in float32, and results have the input's dtype.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from lamina import random
+from lamina.core.dtypes import DType, accumulator, bool_, int64
+from lamina.core.options import current
+from lamina.errors import ArgumentError, ShapeError
+from lamina.frontend import realize as memory
+from lamina.frontend.arguments import broadcast_shapes, sizes_of
+from lamina.frontend.functions import movement
+from lamina.frontend.functions import reduction as over
+from lamina.frontend.functions.elementwise import (
+    exp,
+    isfinite,
+    log,
+    maximum,
+    named,
+    rsqrt,
+    sqrt,
+    where,
+)
+from lamina.frontend.functions.indexing import check_range, known_elements
+from lamina.frontend.functions.inspection import finfo
+from lamina.frontend.functions.linalg import matmul
+from lamina.frontend.functions.spatial import check_shapes, exact, resized
+from lamina.frontend.tensor import Tensor, common_device, common_dtype, once
+from lamina.ir.build import along, insert_axes, places
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+__all__ = [
+    "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity",
+    "cross_entropy", "dropout", "group_norm", "huber_loss", "instance_norm", "kl_div",
+    "l1_loss", "layer_norm", "mse_loss", "nll_loss", "rms_norm",
+    "scaled_dot_product_attention", "smooth_l1_loss",
+]  # fmt: skip
+
+_LOWEST_LOG = -100.0  # stands for the logarithm of 0 in binary_cross_entropy
+
+
+def cross_entropy(
+    x: Tensor, target: Any, weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """The negative logarithm of the softmax of `x` at the target class.
+
+    x: logits (C,), (N, C) or (N, C, ...). target: integer classes () or (N, ...), or probabilities
+    of x's shape. weight: (C,), one factor a class; the mean over classes is a weighted one.
+    ignore_index: this class contributes nothing. label_smoothing: the share of probability that is
+    spread evenly over the classes. Raises AxisError for classes that do not exist, unless they are
+    a tensor: these count as logits of 0 but under the option `check`."""
+    goal = _checked_target("cross_entropy", x, target, ignore_index)
+    return _cross_entropy(x, goal, weight, ignore_index, reduction, label_smoothing)
+
+
+@once
+def _cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
+    label_smoothing: float,
+) -> Tensor:  # fmt: skip
+    what = "cross_entropy"
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ArgumentError(f"{what}: label_smoothing={label_smoothing} is not in [0, 1]")
+    axis, factors = _classes(what, x, weight)
+    values, each = exact(what, x), label_smoothing / x.shape[axis]
+    # The maximum keeps exp from overflowing; it cancels, so that no derivative flows through it.
+    top = over.max(values, axis=axis, keepdims=True).detach()
+    top = where(isfinite(top), top, 0.0)
+    total = log(over.sum(exp(values - top), axis=axis, keepdims=True))
+    if not target.dtype.is_int:
+        _, chances = _pair(what, x, target)
+        if label_smoothing:
+            chances = chances * (1.0 - label_smoothing) + each
+        losses = -over.sum((values - top - total) * _times(chances, factors), axis=axis)
+        return reduced(what, losses, reduction, x)
+    chosen = _at(what, values, target, axis) - movement.squeeze(top, axis=axis)
+    share = None if factors is None else _at(what, factors, target, axis)
+    losses = _times(movement.squeeze(total, axis=axis) - chosen, share)
+    if label_smoothing:
+        even = over.sum(_times(total - (values - top), factors), axis=axis)
+        losses = losses * (1.0 - label_smoothing) + even * each
+    return _class_reduced(what, losses, target.cast(int64) != ignore_index, share, reduction, x)
+
+
+def nll_loss(
+    x: Tensor, target: Any, weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Minus the element of `x` (log-probabilities) at the target class; see `cross_entropy`."""
+    what = "nll_loss"
+    target = _checked_target(what, x, target, ignore_index)
+    axis, factors = _classes(what, x, weight)
+    share = None if factors is None else _at(what, factors, target, axis)
+    losses = _times(-_at(what, exact(what, x), target, axis), share)
+    return _class_reduced(what, losses, target.cast(int64) != ignore_index, share, reduction, x)
+
+
+def _regression(
+    what: str, rule: Callable[[Tensor], Tensor], x: Tensor, target: Tensor, reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    losses = rule(exact(what, x) - exact(what, target))
+    if weight is None:
+        return reduced(what, losses, reduction, x, target)
+    factors = movement.broadcast_to(weight.cast(losses.dtype), losses.shape)
+    losses = losses * factors
+    if reduction == "mean":
+        return (over.sum(losses) / over.sum(factors)).cast(common_dtype(what, x, target))
+    return reduced(what, losses, reduction, x, target)
+
+
+def _huber(difference: Tensor, bound: float) -> Tensor:
+    away = abs(difference)
+    return where(away < bound, difference * difference * 0.5, (away - 0.5 * bound) * bound)
+
+
+mse_loss = named(
+    "mse_loss", "``(x - target) ** 2``, times the `weight` of each element; the mean is a weighted "
+    "one.", _regression, lambda d: d * d,
+)  # fmt: skip
+l1_loss = named(
+    "l1_loss", "``abs(x - target)``, times the `weight` of each element; the mean is a weighted "
+    "one.", _regression, abs,
+)  # fmt: skip
+
+
+def huber_loss(
+    x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """``d * d / 2`` for ``d = abs(x - target) <= delta``, else ``delta * (d - delta / 2)``
+    (Huber 1964, "Robust estimation of a location parameter"). weight: a factor of each element; as
+    in PyTorch the mean divides by their number, not by the sum of the factors."""
+    what = "huber_loss"
+    if delta <= 0.0:
+        raise ArgumentError(f"{what}: delta={delta} must be positive")
+    losses = _huber(exact(what, x) - exact(what, target), delta)
+    return reduced(what, _times(losses, weight), reduction, x, target)
+
+
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """``d * d / (2 beta)`` for ``d = abs(x - target) < beta``, else ``d - beta / 2``."""
+    if beta < 0.0:
+        raise ArgumentError(f"smooth_l1_loss: beta={beta} must not be negative")
+    rule = (lambda d: _huber(d, beta) * (1.0 / beta)) if beta else abs
+    return _regression("smooth_l1_loss", rule, x, target, reduction)
+
+
+def binary_cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """``-target log(x) - (1 - target) log(1 - x)`` for probabilities `x`; logarithms are at least
+    -100, so that certain answers that are wrong have a finite loss."""
+    values, goal = _pair("binary_cross_entropy", x, target)
+    losses = -(goal * _bounded_log(values) + (1.0 - goal) * _bounded_log(1.0 - values))
+    return reduced("binary_cross_entropy", _times(losses, weight), reduction, x, target)
+
+
+def binary_cross_entropy_with_logits(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """`binary_cross_entropy` of ``sigmoid(x)``, without overflow. weight: a factor of each element.
+    pos_weight: a factor of the positive part; both broadcast."""
+    what = "binary_cross_entropy_with_logits"
+    values, goal = _pair(what, x, target)
+    # -log sigmoid(x) is softplus(-x), and -log(1 - sigmoid(x)) is that plus x.
+    positive: Tensor = (-values).softplus()
+    if pos_weight is not None:
+        positive = positive * ((pos_weight.cast(values.dtype) - 1.0) * goal + 1.0)
+    losses = (1.0 - goal) * values + positive
+    return reduced(what, _times(losses, weight), reduction, x, target)
+
+
+def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """``target * (log(target) - x)``: the divergence of log-probabilities `x` from `target`, or
+    from exp(target) with `log_target`. reduction 'batchmean' divides the sum by the first size."""
+    values, goal = exact("kl_div", x), exact("kl_div", target)
+    logs = goal if log_target else log(where(goal > 0.0, goal, 1.0))
+    losses = (exp(goal) if log_target else goal) * (logs - values)
+    if reduction == "batchmean":
+        return (over.sum(losses) / float(losses.shape[0] if losses.ndim else 1)).cast(x.dtype)
+    return reduced("kl_div", losses, reduction, x, target)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
+    """``sum(x1 * x2) / (norm(x1) * norm(x2))`` along `axis`, each norm at least `eps`."""
+    dtype = common_dtype("cosine_similarity", x1, x2)
+    a, b = (exact("cosine_similarity", x.cast(dtype)) for x in movement.broadcast_arrays(x1, x2))
+    product = over.sum(a * b, axis=axis)
+    # The bound lies inside the root, whose derivative at 0 is infinite.
+    norms = [sqrt(maximum(over.sum(one * one, axis=axis), eps * eps)) for one in (a, b)]
+    return (product / norms[0] / norms[1]).cast(dtype)
+
+
+def _pair(what: str, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the dtype to compute in."""
+    if x.shape != target.shape:
+        raise ShapeError(f"{what}: input {x.shape} and target {target.shape} differ in shape")
+    values = exact(what, x)
+    return values, target.cast(values.dtype)
+
+
+def _times(losses: Tensor, factors: Tensor | None) -> Tensor:
+    return losses if factors is None else losses * factors.cast(losses.dtype)
+
+
+def reduced(what: str, losses: Tensor, reduction: str, *like: Tensor) -> Tensor:
+    """The reduced losses in the dtype that the arguments, `like`, promote to."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ArgumentError(f"{what}: reduction {reduction!r} is not 'mean', 'sum' or 'none'")
+    if reduction != "none":
+        losses = over.mean(losses) if reduction == "mean" else over.sum(losses)
+    return losses.cast(common_dtype(what, *like))
+
+
+def _bounded_log(x: Tensor) -> Tensor:
+    none = x < 2.0**x.dtype.least  # the slope there would be infinite
+    return where(none, _LOWEST_LOG, maximum(log(where(none, 1.0, x)), _LOWEST_LOG))
+
+
+def _classes(what: str, x: Tensor, weight: Tensor | None) -> tuple[int, Tensor | None]:
+    """The axis of classes, and one factor a class, broadcast to x's shape."""
+    if not x.ndim:
+        raise ShapeError(f"{what}: an input of shape () has no classes")
+    axis = min(1, x.ndim - 1)
+    check_shapes(what, x.shape[axis : axis + 1], weight)
+    if weight is None:
+        return axis, None
+    factors = weight.cast(accumulator(x.dtype))
+    return axis, Tensor.of(along(factors.node, axis, x.shape), weight.device)
+
+
+def _checked_target(what: str, x: Tensor, target: Any, ignore_index: int) -> Tensor:
+    """`target` as a tensor; raises AxisError for a class that does not exist. Those of a list or a
+    NumPy array are known; under the option `check` those of a tensor are computed, unless it is
+    being traced."""
+    goal = target if isinstance(target, Tensor) else Tensor(target, device=x.device)
+    classes = known_elements(target)
+    if classes is None and current().check and memory.stand_ins.get() is None:
+        classes = memory.download(goal)
+    if classes is not None and x.ndim and goal.dtype.is_int:
+        counted = classes[classes != ignore_index]
+        axis = min(1, x.ndim - 1)
+        check_range(what, counted, axis, x.shape[axis], least=0)
+    return goal
+
+
+def _at(what: str, x: Tensor, target: Tensor, axis: int) -> Tensor:
+    """The elements of `x` at the classes `target` along `axis`, which vanishes; 0 for classes
+    that do not exist."""
+    rest = resized(x.shape, axis)
+    if target.shape != rest or not target.dtype.is_int:
+        raise ShapeError(f"{what}: input {x.shape} needs integer classes of shape {rest}, not "
+                         f"{target.dtype.name} of {target.shape}")  # fmt: skip
+    picked = Node(Op.GATHER, (x.node, insert_axes(target.node, (axis,))), axis)
+    return movement.squeeze(Tensor.of(picked, common_device(what, x, target)), axis=axis)
+
+
+def _class_reduced(
+    what: str, losses: Tensor, valid: Tensor, share: Tensor | None, reduction: str, x: Tensor
+) -> Tensor:
+    """`losses` where `valid`; the mean divides by the sum of the targets' factors."""
+    losses = where(valid, losses, 0.0)
+    if reduction != "mean":
+        return reduced(what, losses, reduction, x)
+    factors = valid.cast(losses.dtype) if share is None else where(valid, share, 0.0)
+    return (over.sum(losses) / over.sum(factors)).cast(x.dtype)
+
+
+# Normalisation and dropout.
+
+
+class BatchNorm(NamedTuple):
+    """What `batch_norm` returns: the result, and the statistics for the next call."""
+
+    output: Tensor
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+
+@once
+def layer_norm(
+    x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axes of `x`, whose sizes are
+    `normalized_shape`, and the shape of `weight` and `bias` (Ba, Kiros and Hinton 2016)."""
+    axes = _last_axes("layer_norm", x, normalized_shape, weight, bias)
+    return _scaled(_standard(exact("layer_norm", x), axes, eps), weight, bias, x, 0)
+
+
+@once
+def rms_norm(
+    x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:  # fmt: skip
+    """``x / sqrt(mean(x * x) + eps) * weight`` over the last axes of `x`. eps: the spacing of x's
+    dtype at 1 by default (Zhang and Sennrich 2019)."""
+    axes = _last_axes("rms_norm", x, normalized_shape, weight)
+    values = exact("rms_norm", x)
+    square = over.mean(values * values, axis=axes, keepdims=True)
+    least = finfo(x.dtype).eps if eps is None else eps
+    return _scaled(values * rsqrt(square + least), weight, None, x, 0)
+
+
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Normalise each of `num_groups` groups of channels of each sample of `x`, (N, C, ...); weight
+    and bias: (C,) (Wu and He 2018)."""
+    _check_channels("group_norm", x, weight, bias)
+    batch, channels, *rest = x.shape
+    if num_groups < 1 or channels % num_groups:
+        raise ShapeError(f"group_norm: {channels} channels of {x.shape} in {num_groups} groups")
+    groups = (batch, num_groups, channels // num_groups, *rest)
+    values = movement.reshape(exact("group_norm", x), groups)
+    values = movement.reshape(_standard(values, range(2, len(groups)), eps), x.shape)
+    return _scaled(values, weight, bias, x, len(rest))
+
+
+def instance_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, *,
+    running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    use_input_stats: bool = True, momentum: float = 0.1,
+) -> Any:  # fmt: skip
+    """Normalise each channel of each sample of `x`, (N, C, spatial...); vectors are (C,)
+    (Ulyanov, Vedaldi and Lempitsky 2016).
+
+    Returns the result; or, with running statistics, what `batch_norm` returns. use_input_stats:
+    use the statistics of `x`, and return running statistics moved towards their averages over the
+    samples by the share `momentum` (variances with Bessel's correction). Otherwise use the running
+    statistics, for all samples alike. The arguments are left alone."""
+    what = "instance_norm"
+    _check_channels(what, x, weight, bias, running_mean, running_var)
+    values, trailing = exact(what, x), x.ndim - 2
+    mean, variance = _moments(values, range(2, x.ndim))
+    if running_mean is None or running_var is None:
+        if running_mean is not running_var or not use_input_stats:
+            raise ArgumentError(f"{what}: without use_input_stats, or with one of them, both "
+                                "running_mean and running_var are needed")  # fmt: skip
+        return _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, trailing)
+    if not use_input_stats:
+        known, spread = (_column(one, values, trailing) for one in (running_mean, running_var))
+        output = _scaled((values - known) * rsqrt(spread + eps), weight, bias, x, trailing)
+        return BatchNorm(output, running_mean, running_var)
+    output = _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, trailing)
+    count = math.prod(x.shape[2:])
+    if count < 2:
+        raise ShapeError(f"{what}: running statistics need two values a channel of a sample, not "
+                         f"those of {x.shape}")  # fmt: skip
+    unbiased = variance * (count / (count - 1))
+    average, deviation = (over.mean(one, axis=0) for one in (mean, unbiased))
+    return BatchNorm(
+        output, _moved(running_mean, average, momentum), _moved(running_var, deviation, momentum)
+    )
+
+
+def batch_norm(
+    x: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> BatchNorm:  # fmt: skip
+    """Normalise each channel of `x`, (N, C, ...), over all samples; vectors are (C,). training:
+    use the statistics of `x`, and return running statistics moved towards them by the share
+    `momentum` (the variance with Bessel's correction); the arguments are left alone. Otherwise use
+    the running statistics. Without them, those of `x` are used in both cases (Ioffe and Szegedy
+    2015, "Batch normalization")."""
+    _check_channels("batch_norm", x, running_mean, running_var, weight, bias)
+    values, rest = exact("batch_norm", x), x.ndim - 2
+    if training or running_mean is None or running_var is None:
+        mean, variance = _moments(values, (0, *range(2, x.ndim)))
+    else:
+        mean, variance = (_column(one, values, rest) for one in (running_mean, running_var))
+    output = _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, rest)
+    if not training:
+        return BatchNorm(output, running_mean, running_var)
+    count = x.size // max(x.shape[1], 1)
+    if count < 2:
+        raise ShapeError(f"batch_norm: training needs two values a channel, not those of {x.shape}")
+    unbiased = variance * (count / (count - 1))
+    return BatchNorm(
+        output, _moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum)
+    )
+
+
+def dropout(
+    x: Tensor, p: float = 0.5, training: bool = True, *, seed: int | None = None,
+    key: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Zero each element with probability `p` and scale the others by ``1 / (1 - p)`` (Srivastava
+    et al. 2014); what `x` has when not training. `seed` and `key` are as in `lamina.random`."""
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"dropout: p={p} is not a probability")
+    if not training or p == 0.0:
+        return Tensor.of(x.node, x.device)
+    kept = random.bernoulli(x.shape, 1.0 - p, seed=seed, key=key, device=x.device)
+    return where(kept, x * (1.0 / (1.0 - p or 1.0)), 0.0)
+
+
+def _check_channels(what: str, x: Tensor, *vectors: Tensor | None) -> None:
+    if x.ndim < 2:
+        raise ShapeError(f"{what}: {x.shape} has no channels; (N, C, ...) is needed")
+    for vector in vectors:
+        if vector is not None and vector.shape != x.shape[1:2]:
+            raise ShapeError(
+                f"{what}: the input has shape {x.shape}, of {x.shape[1]} channels; its weight, "
+                f"bias or statistics have shape {vector.shape}"
+            )
+
+
+def _last_axes(
+    what: str, x: Tensor, normalized_shape: int | Sequence[int], *weights: Tensor | None
+) -> Sequence[int]:
+    sizes = sizes_of(what, normalized_shape)
+    if not sizes or x.shape[-len(sizes) :] != sizes:
+        raise ShapeError(f"{what}: {x.shape} does not end in {sizes}")
+    check_shapes(what, sizes, *weights)
+    return range(x.ndim - len(sizes), x.ndim)
+
+
+def _moments(x: Tensor, axes: Sequence[int]) -> list[Tensor]:
+    """The mean and the variance over `axes`, which stay."""
+    return [moment(x, axis=axes, keepdims=True) for moment in (over.mean, over.var)]
+
+
+def _standard(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    """`x` without its mean over `axes`, in units of its deviation."""
+    mean, variance = _moments(x, axes)
+    return (x - mean) * rsqrt(variance + eps)
+
+
+def _column(vector: Tensor, like: Tensor, trailing: int) -> Tensor:
+    """`vector` in the dtype of `like`, with `trailing` axes of size 1 after its own."""
+    return movement.reshape(vector.cast(like.dtype), (*vector.shape, *(1,) * trailing))
+
+
+def _scaled(
+    values: Tensor, weight: Tensor | None, bias: Tensor | None, x: Tensor, trailing: int
+) -> Tensor:
+    """``values * weight + bias`` in the dtype of `x`, the input."""
+    if weight is not None:
+        values = values * _column(weight, values, trailing)
+    if bias is not None:
+        values = values + _column(bias, values, trailing)
+    return values.cast(x.dtype)
+
+
+def _moved(running: Tensor | None, new: Tensor, share: float) -> Tensor | None:
+    """An average moved towards `new`, which has no derivative."""
+    if running is None:
+        return None
+    vector = movement.reshape(new, running.shape).detach().cast(running.dtype)
+    return running * (1.0 - share) + vector * share
+
+
+# Attention.
+
+_WHAT = "scaled_dot_product_attention"
+_PARTS, _LEAST_PART = 8, 256  # causal attention in parts of so many rows computes little in vain
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """``softmax(scale * query @ key.T + mask) @ value``, shape (..., L, Ev).
+
+    query: (..., L, E). key: (..., S, E). value: (..., S, Ev). attn_mask broadcasts to
+    (..., L, S): bool, True where a key takes part, or a float that is added to the scores.
+    is_causal: position i sees keys 0 to i. scale: 1 / sqrt(E) by default. enable_gqa: each head
+    (the axis before the last two) of key and value serves a group of the query's. A row without
+    any key is zeros, and so is its derivative. Scores and sums are float32 for halves."""
+    dtype = common_dtype(_WHAT, query, key, value)
+    wide = accumulator(dtype)
+    query, key, value = (exact(_WHAT, one).cast(wide) for one in (query, key, value))
+    common_device(_WHAT, query, key, value)
+    shapes = f"{_WHAT}: query {query.shape}, key {key.shape} and value {value.shape}"
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise ShapeError(f"{shapes}: two axes or more are needed")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ShapeError(f"{shapes}: query and key need one last size, key and value one before")
+    if enable_gqa:
+        key, value = _for_heads(query, key), _for_heads(query, value)
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    attend = partial(_attend, factor=factor, dropout_p=dropout_p, dtype=dtype)
+    length = query.shape[-2]
+    whole = dtype.is_small and query.device.startswith("cuda")  # there, tiles are left out
+    parts = min(_PARTS, length // _LEAST_PART) if is_causal and attn_mask is None else 1
+    if whole or parts < 2:
+        return attend(query, key, value, attn_mask, 0 if is_causal else None)
+    step = -(-length // parts)
+    # No row of a part sees a key behind the part's end.
+    return movement.concat([
+        attend(query[..., at : at + step, :], key[..., : at + step, :], value[..., : at + step, :],
+               None, at) for at in range(0, length, step)
+    ], axis=-2)  # fmt: skip
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, first: int | None,
+    factor: float, dropout_p: float, dtype: DType,
+) -> Tensor:  # fmt: skip
+    """Attention of rows that are `first` and those after it, which see no later keys; or, without
+    a first one, that see all keys."""
+    wide = query.dtype
+    scores = matmul(query, movement.matrix_transpose(key))
+    scores = _rounded(scores, wide, dtype) * factor
+    if first is not None:
+        box = scores.shape[-2:]
+        rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
+        scores = where(rows + first < columns, -math.inf, scores)
+    if attn_mask is not None:
+        if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:
+            raise ShapeError(f"{_WHAT}: mask {attn_mask.shape} does not fit scores {scores.shape}")
+        allows = attn_mask.dtype is bool_
+        scores = where(attn_mask, scores, -math.inf) if allows else scores + attn_mask.cast(wide)
+    top = over.max(scores, axis=-1, keepdims=True).detach()
+    # A finite reference keeps rows of -inf, which have no key, away from NaN.
+    top = where(top == -math.inf, 0.0, top)
+    if dtype.least > wide.least:  # neither weights nor what is divided by their sum gets too small
+        top = top + round(math.log2(scores.shape[-1]) / 2) * math.log(2.0)
+    weights = exp(scores - top)
+    total = over.sum(weights, axis=-1, keepdims=True)
+    weights = _rounded(dropout(weights, dropout_p, training=dropout_p > 0.0), dtype, wide)
+    mixed = _rounded(matmul(weights, value), wide, dtype)
+    return (mixed / where(total == 0.0, 1.0, total)).cast(dtype)
+
+
+def _rounded(x: Tensor, to: DType, back: DType) -> Tensor:
+    """`x` rounded to one dtype, and its derivative to another, as factors of products are."""
+    value, slope = (x.cast(one).cast(x.dtype).node for one in (to, back))
+    return Tensor.of(Node(Op.CUSTOM_DERIVATIVE, (value, slope)), x.device)
+
+
+def _for_heads(query: Tensor, x: Tensor) -> Tensor:
+    """The heads of `x`, each once for every head of the query that it serves."""
+    heads, shared = query.shape[-3:-2], x.shape[-3:-2]
+    if not heads or not shared or not shared[0] or heads[0] % shared[0]:
+        raise ShapeError(f"{_WHAT}: heads of {query.shape} do not divide by those of {x.shape}")
+    return movement.repeat(x, heads[0] // shared[0], axis=-3)

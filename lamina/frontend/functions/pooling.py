@@ -1,0 +1,313 @@
+"""Pooling over windows of one to three spatial axes, with PyTorch's names and meanings.
+
+Pools take (N, C, spatial...) or (C, spatial...). `stride` is the kernel's size by default.
+`ceil_mode` keeps a last window that starts inside the input or its padding but does not fit.
+The gradient of a maximum is shared evenly among ties. An index of a maximum counts the elements of
+a channel of the input row by row, int64; it is the first one of equal elements.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lamina.core.dtypes import int64
+from lamina.core.shape import Shape, prod
+from lamina.errors import ArgumentError, ShapeError
+from lamina.frontend.arguments import integer, sizes_of
+from lamina.frontend.functions.elementwise import variant
+from lamina.frontend.functions.indexing import as_index
+from lamina.frontend.functions.spatial import (
+    Sizes,
+    batched,
+    exact,
+    for_ranks,
+    pad_spatial,
+    per_axis,
+    resized,
+    unbatched,
+    views,
+)
+from lamina.frontend.tensor import Tensor, common_device, once
+from lamina.ir import build
+from lamina.ir.build import cast, expand, full, iota, reduce, reshape, select
+from lamina.ir.monoids import ADD, ARGMAX, MAX, Monoid
+from lamina.ir.node import Node
+from lamina.ir.ops import Op, Scatter
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
+
+AdaptiveSizes = int | None | Sequence[int | None]
+
+
+class MaxPool(NamedTuple):
+    """What max pools return with `return_indices`."""
+
+    values: Tensor
+    indices: Tensor
+
+
+class _Axis(NamedTuple):
+    """The windows along a spatial axis of `size` elements."""
+
+    size: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    ceil_mode: bool
+
+    @property
+    def overhang(self) -> int:
+        """Elements after the padding that only the last windows of ceil_mode reach."""
+        whole = self.size + 2 * self.padding
+        reach = (self.kernel - 1) * self.dilation + 1
+        last = min(-((reach - whole) // self.stride), (whole - self.padding - 1) // self.stride)
+        return max(0, last * self.stride + reach - whole) if self.ceil_mode else 0
+
+    def counts(self, number: int, include_padding: bool) -> Node:
+        """How many elements each of `number` windows has, int64; an overhang never counts."""
+        margin = self.padding if include_padding else 0
+        start = iota(number, int64) * self.stride + -self.padding
+        stop = start + self.kernel
+        start = Node(Op.MAX, (start, start.lift(-margin)))
+        return Node(Op.MIN, (stop, stop.lift(self.size + margin))) - start
+
+
+class _Windows(NamedTuple):
+    """The windows of a pool over inputs of some spatial sizes."""
+
+    what: str
+    axes: list[_Axis]
+
+    @classmethod
+    def of(
+        cls, what: str, sizes: Shape, kernel: Sizes, stride: Sizes | None, padding: Sizes,
+        dilation: Sizes, ceil_mode: bool,
+    ) -> "_Windows":  # fmt: skip
+        """Raises ShapeError where an argument does not fit to the sizes."""
+        rank = len(sizes)
+        kernels = per_axis(what, "kernel_size", kernel, rank)
+        steps = per_axis(what, "stride", kernel if stride is None else stride, rank)
+        margins = per_axis(what, "padding", padding, rank, least=0)
+        gaps = per_axis(what, "dilation", dilation, rank)
+        rows = zip(sizes, kernels, steps, margins, gaps, strict=True)
+        axes = [_Axis(*row, ceil_mode) for row in rows]
+        if any(2 * axis.padding > axis.kernel for axis in axes):
+            raise ShapeError(f"{what}: padding {margins} is over half of the kernel {kernels}")
+        return cls(what, axes)
+
+    def view(self, images: Node, outside: Any) -> Node:
+        """(N, C, S...) as (N, C, K..., O...); around the input is `outside`."""
+        before = [axis.padding for axis in self.axes]
+        after = [axis.padding + axis.overhang for axis in self.axes]
+        padded = pad_spatial(images, before, after, outside)
+        lead, sizes = padded.shape[:2], padded.shape[2:]
+        apart = reshape(padded, (*lead, *(1,) * len(self.axes), *sizes))
+        kernels, strides, gaps = (
+            tuple(getattr(axis, name) for axis in self.axes)
+            for name in ("kernel", "stride", "dilation")
+        )
+        return views(self.what, apart, kernels, strides, gaps)
+
+    def reduced(self, images: Node, monoid: Monoid) -> Node:
+        """(N, C, S...) to the reductions of all windows, (N, C, O...)."""
+        view = self.view(images, *monoid.identity((images.dtype,)))
+        return reduce(monoid, range(2, 2 + len(self.axes)), view)
+
+    def places_of_maxima(self, images: Node) -> Node:
+        """(N, C, S...) to the flat places of the maxima of all windows, (N, C, O...), int64."""
+        lowest, far = ARGMAX.identity((images.dtype, int64))
+        values = self.view(images, lowest)
+        places = expand(self.view(_places(images.shape[2:]), far), values.shape)
+        return reduce(ARGMAX, range(2, 2 + len(self.axes)), values, places, part=1)
+
+
+def max_pool(
+    what: str, rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None = None,
+    padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The largest element of each window; padding, at most half a kernel, never wins. With
+    `return_indices` a tuple of the largest elements, `values`, and their `indices` in each channel,
+    for `max_unpool2d` and the like."""
+    values = _max_values(what, rank, x, kernel_size, stride, padding, dilation, ceil_mode)
+    if not return_indices:
+        return values
+    images = batched(what, x.node, rank)
+    sizes = images.shape[2:]
+    windows = _Windows.of(what, sizes, kernel_size, stride, padding, dilation, ceil_mode)
+    return MaxPool(values, unbatched(windows.places_of_maxima(images), x))
+
+
+@once
+def _max_values(
+    what: str, rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None, padding: Sizes,
+    dilation: Sizes, ceil_mode: bool,
+) -> Tensor:  # fmt: skip
+    images = batched(what, x.node, rank)
+    sizes = images.shape[2:]
+    windows = _Windows.of(what, sizes, kernel_size, stride, padding, dilation, ceil_mode)
+    return unbatched(windows.reduced(images, MAX), x)
+
+
+def avg_pool(
+    what: str, rank: int, x: Tensor, kernel_size: Sizes, stride: Sizes | None = None,
+    padding: Sizes = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window. `count_include_pad` counts the zeros of the padding as elements;
+    `divisor_override` divides every sum by one number instead. Raises ArgumentError where that is
+    0."""
+    if divisor_override == 0:
+        raise ArgumentError(f"{what}: divisor_override is 0")
+    images = batched(what, exact(what, x).node, rank)
+    windows = _Windows.of(what, images.shape[2:], kernel_size, stride, padding, 1, ceil_mode)
+    result, axes = windows.reduced(images, ADD), windows.axes
+    whole = all(not axis.overhang and (count_include_pad or not axis.padding) for axis in axes)
+    if divisor_override is not None:
+        result = result / float(divisor_override)
+    elif whole:
+        result = result / float(prod(axis.kernel for axis in axes))
+    else:
+        for at, axis in enumerate(axes, 2):
+            counts = cast(axis.counts(result.shape[at], count_include_pad), result.dtype)
+            result = result / build.along(counts, at, result.shape)
+    return unbatched(cast(result, x.dtype), x)
+
+
+def max_unpool(
+    what: str, rank: int, x: Tensor, indices: Tensor, kernel_size: Sizes,
+    stride: Sizes | None = None, padding: Sizes = 0, output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """The elements of `x` at `indices` of an array of zeros: what a max pool with the same
+    arguments took them from, without the rest. Of several elements for one place the last wins.
+
+    x, indices: (N, C, spatial...) or (C, spatial...), as `max_pool2d` and the like return them
+    with `return_indices`. output_size: the spatial sizes of the pool's input, or its shape; by
+    default ``(size - 1) stride - 2 padding + kernel_size``."""
+    places = as_index(what, indices, x)
+    if places.shape != x.shape:
+        raise ShapeError(f"{what}: x {x.shape} and indices {places.shape} differ in shape")
+    device = common_device(what, x, places)
+    images = batched(what, x.node, rank)
+    batch, channels, *sizes = images.shape
+    kernels = per_axis(what, "kernel_size", kernel_size, rank)
+    steps = per_axis(what, "stride", kernel_size if stride is None else stride, rank)
+    margins = per_axis(what, "padding", padding, rank, least=0)
+    rows = zip(sizes, steps, margins, kernels, strict=True)
+    wanted = tuple((n - 1) * s - 2 * p + k for n, s, p, k in rows)
+    if output_size is not None:
+        wanted = sizes_of(what, output_size)[-rank:]
+    if len(wanted) != rank or min(wanted) < 1:
+        raise ShapeError(f"{what}: the result would have spatial sizes {wanted}")
+    flat = (batch, channels, prod(sizes))
+    zeros = full((batch, channels, prod(wanted)), 0, x.dtype)
+    operands = (zeros, cast(reshape(places.node, flat), int64), reshape(images, flat))
+    spread = Node(Op.SCATTER, operands, Scatter(2, None))
+    return Tensor.of(reshape(spread, (*x.shape[:-rank], *wanted)), device)
+
+
+def adaptive_avg_pool(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
+    """Means over a grid of `output_size` windows; None keeps the size of an axis. Window i of n
+    along an axis of size s is ``floor(i s / n) : ceil((i + 1) s / n)``."""
+    result = batched(what, exact(what, x).node, rank)
+    for axis, size in _adaptive_sizes(what, rank, x, output_size):
+        stretches = _Stretches(result.shape[axis], size)
+        total = reduce(ADD, (axis + 1,), stretches.of(result, axis, 0.0))
+        result = stretches.divided(total, axis)
+    return unbatched(cast(result, x.dtype), x)
+
+
+def adaptive_max_pool(
+    what: str, rank: int, x: Tensor, output_size: AdaptiveSizes, return_indices: bool = False
+) -> Any:
+    """Maxima over a grid of `output_size` windows, those of `adaptive_avg_pool2d`; with
+    `return_indices` a tuple of `values` and their `indices`, as `max_pool2d` returns it."""
+    values = _adaptive_max_values(what, rank, x, output_size)
+    if not return_indices:
+        return values
+    parts = [batched(what, x.node, rank)]
+    parts.append(expand(_places(parts[0].shape[2:]), parts[0].shape))
+    outside = ARGMAX.identity((x.dtype, int64))
+    for axis, size in _adaptive_sizes(what, rank, x, output_size):
+        stretches = _Stretches(parts[0].shape[axis], size)
+        pairs = zip(parts, outside, strict=True)
+        inside = [stretches.of(part, axis, other) for part, other in pairs]
+        parts = [reduce(ARGMAX, (axis + 1,), *inside, part=part) for part in (0, 1)]
+    return MaxPool(values, unbatched(parts[1], x))
+
+
+@once
+def _adaptive_max_values(what: str, rank: int, x: Tensor, output_size: AdaptiveSizes) -> Tensor:
+    result = batched(what, x.node, rank)
+    for axis, size in _adaptive_sizes(what, rank, x, output_size):
+        inside = _Stretches(result.shape[axis], size).of(result, axis, *MAX.identity((x.dtype,)))
+        result = reduce(MAX, (axis + 1,), inside)
+    return unbatched(result, x)
+
+
+def _places(sizes: Shape) -> Node:
+    """The number of each element of a channel, row by row: (1, 1, *sizes), int64."""
+    return reshape(iota(prod(sizes), int64), (1, 1, *sizes))
+
+
+def _adaptive_sizes(
+    what: str, rank: int, x: Tensor, output_size: AdaptiveSizes
+) -> list[tuple[int, int]]:
+    """The axes of a batch of `x` that change, and the size that each gets."""
+    listed: Any = output_size if hasattr(output_size, "__iter__") else (output_size,) * rank
+    if len(listed) != rank or any(size is not None and size < 1 for size in listed):
+        raise ShapeError(f"{what}: output_size {output_size}; one or {rank} sizes are needed")
+    pairs = zip(range(2, 2 + rank), x.shape[-rank:], listed, strict=True)
+    return [(axis, integer(what, new)) for axis, old, new in pairs if new not in (None, old)]
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """The `count` windows of an adaptive pool along an axis of `size` elements."""
+
+    size: int
+    count: int
+
+    @property
+    def even(self) -> bool:
+        return self.size % self.count == 0
+
+    def _ends(self) -> tuple[Node, Node]:
+        """Where each window begins, and where it ends: two int64 vectors."""
+        number = iota(self.count, int64)
+        first = number * self.size // self.count
+        return first, -(-(number + 1) * self.size // self.count)
+
+    def of(self, x: Node, axis: int, outside: Any) -> Node:
+        """`x` with the windows along `axis` and their elements along a new axis after it; what
+        fills the shorter windows up is `outside`."""
+        if self.even:
+            return reshape(x, resized(x.shape, axis, self.count, self.size // self.count))
+        longest = -(-self.size // self.count) + 1
+        shape = resized(x.shape, axis, self.count, longest)
+        first, last = self._ends()
+        index = build.along(first, axis, shape) + build.places(shape, axis + 1)
+        inside = index < build.along(last, axis, shape)
+        flat = reshape(index, resized(x.shape, axis, self.count * longest))
+        elements = reshape(Node(Op.GATHER, (x, flat), axis), shape)
+        return select(inside, elements, full(shape, outside, x.dtype))
+
+    def divided(self, total: Node, axis: int) -> Node:
+        """`total`, the sums of the windows along `axis`, by their lengths."""
+        if self.even:
+            return total / float(self.size // self.count)
+        first, last = self._ends()
+        return total / build.along(cast(last - first, total.dtype), axis, total.shape)
+
+
+max_pool1d, max_pool2d, max_pool3d = for_ranks(max_pool, variant)
+avg_pool1d, avg_pool2d, avg_pool3d = for_ranks(avg_pool)
+max_unpool1d, max_unpool2d, max_unpool3d = for_ranks(max_unpool)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_ranks(adaptive_avg_pool)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = for_ranks(
+    adaptive_max_pool, variant
+)

@@ -1,0 +1,210 @@
+"""Images: channels moved to and from places, and sampling at points of a grid.
+
+Names and meanings are PyTorch's.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+from lamina.core.dtypes import DType, int64
+from lamina.core.shape import Shape, prod
+from lamina.errors import ArgumentError, ShapeError
+from lamina.frontend.arguments import integer
+from lamina.frontend.functions import movement
+from lamina.frontend.functions.creation import arange, ones, ones_like
+from lamina.frontend.functions.elementwise import abs, clip, floor, remainder, round, where
+from lamina.frontend.functions.indexing import take_along_axis
+from lamina.frontend.functions.linalg import matmul
+from lamina.frontend.functions.spatial import exact
+from lamina.frontend.tensor import Tensor, common_device
+
+__all__ = ["affine_grid", "channel_shuffle", "grid_sample", "pixel_shuffle", "pixel_unshuffle"]
+
+
+class Tap(NamedTuple):
+    """A pixel, along one axis, that points are interpolated from."""
+
+    place: Tensor  # int64, in the image
+    share: Tensor
+    exists: Tensor  # bool: where it does not, it counts as 0
+
+
+def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
+    """(..., C r r, H, W) to (..., C, H r, W r) for r, the `upscale_factor`: each group of r * r
+    channels becomes a square of pixels (Shi et al. 2016, "Real-time single image and video
+    super-resolution", section 3.2)."""
+    r = integer("pixel_shuffle: upscale_factor", upscale_factor, 1)
+    if x.ndim < 3 or x.shape[-3] % (r * r):
+        raise ShapeError(f"pixel_shuffle: {x.shape} has no channels in groups of {r * r}")
+    *batch, channels, height, width = x.shape
+    first = len(batch)
+    apart = movement.reshape(x, (*batch, channels // (r * r), r, r, height, width))
+    order = (*range(first), first, first + 3, first + 1, first + 4, first + 2)
+    result = movement.permute_dims(apart, order)
+    return movement.reshape(result, (*batch, channels // (r * r), height * r, width * r))
+
+
+def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
+    """(..., C, H r, W r) to (..., C r r, H, W): what undoes `pixel_shuffle`."""
+    r = integer("pixel_unshuffle: downscale_factor", downscale_factor, 1)
+    if x.ndim < 3 or x.shape[-2] % r or x.shape[-1] % r:
+        raise ShapeError(f"pixel_unshuffle: {x.shape} does not divide into squares of {r} pixels")
+    *batch, channels, tall, wide = x.shape
+    first = len(batch)
+    apart = movement.reshape(x, (*batch, channels, tall // r, r, wide // r, r))
+    order = (*range(first), first, first + 2, first + 4, first + 1, first + 3)
+    result = movement.permute_dims(apart, order)
+    return movement.reshape(result, (*batch, channels * r * r, tall // r, wide // r))
+
+
+def channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    """The channels of `x`, (N, C, ...), in another order: the first of each group, then the second
+    of each, and so on (Zhang et al. 2018, "ShuffleNet", section 3.1)."""
+    groups = integer("channel_shuffle: groups", groups, 1)
+    if x.ndim < 3 or x.shape[1] % groups:
+        raise ShapeError(f"channel_shuffle: {x.shape} has no channels in {groups} groups")
+    batch, channels, *rest = x.shape
+    apart = movement.reshape(x, (batch, groups, channels // groups, *rest))
+    return movement.reshape(movement.transpose(apart, 1, 2), x.shape)
+
+
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
+    """The points where `grid_sample` is to look, for an affine map of the output's points.
+
+    theta: (N, 2, 3) with size (N, C, H, W), or (N, 3, 4) with size (N, C, D, H, W).
+    Result: (N, H, W, 2) or (N, D, H, W, 3), the coordinates in the order x, y, z; -1 and 1 are the
+    borders of an axis, or the centres of its outermost pixels with `align_corners`."""
+    rank = len(size) - 2
+    if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1):
+        raise ShapeError(f"affine_grid: theta {theta.shape} for size {tuple(size)}; (N, 2, 3) with "
+                         "4 sizes or (N, 3, 4) with 5 are needed")  # fmt: skip
+    values, sizes = exact("affine_grid", theta), tuple(size[2:])
+    points = []
+    for axis in reversed(range(rank)):  # x is the last axis
+        centres = _centres(sizes[axis], align_corners, values.dtype, theta.device)
+        line = movement.reshape(centres, (-1, *(1,) * (rank - 1 - axis)))
+        points.append(movement.broadcast_to(line, sizes))
+    points.append(ones(sizes, dtype=values.dtype, device=theta.device))
+    flat = movement.reshape(movement.stack(points, axis=-1), (prod(sizes), rank + 1))
+    moved = matmul(flat, movement.matrix_transpose(values))
+    return movement.reshape(moved, (size[0], *sizes, rank)).cast(theta.dtype)
+
+
+def _centres(count: int, align_corners: bool, dtype: DType, device: str) -> Tensor:
+    """The centres of `count` pixels, where -1 and 1 are as in `affine_grid`."""
+    places = arange(count, device=device).cast(dtype)
+    if align_corners:
+        return places * (2.0 / (count - 1)) - 1.0 if count > 1 else places
+    return (places * 2.0 + (1.0 - count)) / float(count)
+
+
+def grid_sample(
+    x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool = False,
+) -> Tensor:  # fmt: skip
+    """The values of images `x` at the points of `grid`, between the pixels interpolated.
+
+    x: (N, C, H, W) and grid: (N, OH, OW, 2), or (N, C, D, H, W) and (N, OD, OH, OW, 3); points as
+    `affine_grid` makes them. mode: 'bilinear' (of volumes: trilinear), 'nearest', or, of images,
+    'bicubic'. padding_mode: what is outside: 'zeros', the nearest 'border', or its 'reflection'.
+    Result: (N, C, OH, OW) or (N, C, OD, OH, OW). (Jaderberg et al. 2015, "Spatial transformer
+    networks", section 3.3.)"""
+    rank = x.ndim - 2
+    if rank not in (2, 3) or grid.shape[:1] + grid.shape[-1:] != (x.shape[0], rank) or (
+        grid.ndim != x.ndim):  # fmt: skip
+        raise ShapeError(f"grid_sample: input {x.shape} and grid {grid.shape}; (N, C, H, W) and "
+                         "(N, OH, OW, 2), or one axis more and 3, are needed")  # fmt: skip
+    modes = ("bilinear", "nearest", "bicubic")[: 3 if rank == 2 else 2]
+    if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
+        raise ArgumentError(f"grid_sample: mode={mode!r} and padding_mode={padding_mode!r} of "
+                            f"{x.shape}, which has {', '.join(modes)}; padding is 'zeros', "
+                            "'border' or 'reflection'")  # fmt: skip
+    common_device("grid_sample", x, grid)
+    values, points = exact("grid_sample", x), exact("grid_sample", grid)
+    sizes = x.shape[2:]
+    batch, channels, count = x.shape[0], x.shape[1], prod(grid.shape[1:-1])
+    pixels = movement.reshape(values, (batch, channels, prod(sizes)))
+    taps: list[list[Tap]] = []
+    for axis, size in enumerate(sizes):
+        coordinate = movement.reshape(points[..., rank - 1 - axis], (batch, 1, count))
+        taps.append(_taps(coordinate, size, mode, padding_mode, align_corners))
+    total: Tensor | None = None
+    for corner in product(*taps):
+        term = _corner(pixels, sizes, corner)
+        total = term if total is None else total + term
+    assert total is not None
+    return movement.reshape(total, (batch, channels, *grid.shape[1:-1])).cast(x.dtype)
+
+
+def _corner(pixels: Tensor, sizes: Shape, corner: Sequence[Tap]) -> Tensor:
+    """One pixel near each point, times its share; 0 where it does not exist.
+
+    pixels: (N, C, number of pixels). The parts of a tap: (N, 1, number of points)."""
+    index, share, exists = corner[0]
+    for size, tap in zip(sizes[1:], corner[1:], strict=True):
+        index = index * size + tap.place
+        share = share * tap.share
+        exists = exists & tap.exists
+    picked = take_along_axis(pixels, index, axis=2)
+    return picked * where(exists, share, 0.0).cast(pixels.dtype)
+
+
+def _taps(
+    coordinate: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool
+) -> list[Tap]:
+    """The pixels along an axis of `size` that a coordinate between -1 and 1 is interpolated
+    from."""
+    if align_corners:
+        place = (coordinate + 1.0) * ((size - 1) / 2.0)
+    else:
+        place = ((coordinate + 1.0) * float(size) - 1.0) / 2.0
+
+    def bounded(at: Tensor) -> Tensor:
+        return _bounded(at, size, padding_mode, align_corners)
+
+    def tap(at: Tensor, share: Tensor) -> Tap:
+        inside = (at >= 0.0) & (at <= size - 1.0)
+        return Tap(clip(at, 0.0, size - 1.0).cast(int64), share, inside)
+
+    if mode == "bicubic":
+        below = floor(place).detach()
+        shares = _cubic(place - below)
+        steps = (-1.0, 0.0, 1.0, 2.0)
+        return [tap(bounded(below + by), share) for by, share in zip(steps, shares, strict=True)]
+    place = bounded(place)
+    if mode == "nearest":
+        nearest = round(place).detach()
+        return [tap(nearest, ones_like(nearest))]
+    below = floor(place).detach()
+    share = place - below
+    return [tap(below, 1.0 - share), tap(below + 1.0, share)]
+
+
+def _bounded(place: Tensor, size: int, padding_mode: str, align_corners: bool) -> Tensor:
+    """`place`, in pixels, brought into the image as `padding_mode` says."""
+    if padding_mode == "zeros":
+        return place
+    if padding_mode == "reflection":
+        low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+        if not span:
+            return place * 0.0
+        away = remainder(abs(place - low), 2.0 * span)
+        place = where(away > span, 2.0 * span - away, away) + low
+    return clip(place, 0.0, size - 1.0)
+
+
+_CUBIC = -0.75  # the slope that PyTorch's bicubic interpolation has at distance 1
+
+
+def _cubic(share: Tensor) -> list[Tensor]:
+    """The shares of the pixels at -1, 0, 1 and 2 of a point at `share`, from 0 to 1 (Keys 1981,
+    "Cubic convolution interpolation for digital image processing", equation 15)."""
+
+    def near(t: Tensor) -> Tensor:
+        return ((_CUBIC + 2.0) * t - (_CUBIC + 3.0)) * t * t + 1.0
+
+    def far(t: Tensor) -> Tensor:
+        return ((_CUBIC * t - 5.0 * _CUBIC) * t + 8.0 * _CUBIC) * t - 4.0 * _CUBIC
+
+    return [far(share + 1.0), near(share), near(1.0 - share), far(2.0 - share)]

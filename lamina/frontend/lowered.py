@@ -1,0 +1,104 @@
+"""A function at every stage of the compiler, as text, for devices that need not be there.
+
+    lowered = lm.jit(f).lower(lm.TensorSpec((64, 10)), device="cuda:0")
+    print(lowered.stages["schedule"])
+    print(lowered.kernels[0].source)
+
+The function is traced and every pass of `lamina.pipeline` runs, but nothing is loaded on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lamina.core import dtypes
+from lamina.core.dtypes import DType
+from lamina.core.options import Options
+from lamina.errors import ArgumentError
+from lamina.frontend.arguments import as_dtype, sizes_of
+from lamina.graph.split_complex import split_complex
+from lamina.ir.node import Node
+
+if TYPE_CHECKING:
+    from lamina.pipeline import Planned
+
+__all__ = ["Lowered", "TensorSpec"]
+
+
+class TensorSpec:
+    """The shape and dtype of a tensor, in its place where no values are needed.
+
+    shape: sizes. dtype: float32 by default. Raises ShapeError for a negative size and DTypeError
+    for a dtype that lamina lacks."""
+
+    def __init__(self, shape: Iterable[int], dtype: Any = dtypes.default_float) -> None:
+        self.shape = sizes_of("TensorSpec", tuple(shape))
+        self.dtype: DType = as_dtype(dtype)
+
+    def __repr__(self) -> str:
+        return f"TensorSpec({self.shape}, {self.dtype.name})"
+
+
+@dataclass(frozen=True)
+class LoweredKernel:
+    """One kernel: its name, its schedule as text that LAMINA_SCHEDULE replays, and its source."""
+
+    name: str
+    schedule: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A traced function after every pass.
+
+    stages: for each pass, by name and in order, the text of what it returned; "graph" is the
+    function as traced. kernels: in the order of their first launch. scratch_bytes: memory that a
+    run needs besides its inputs and outputs, in bytes."""
+
+    options: Options
+    arch: str
+    stages: Mapping[str, str] = field(repr=False)
+    kernels: tuple[LoweredKernel, ...] = field(repr=False)
+    scratch_bytes: int
+    planned: Planned = field(repr=False)
+
+    @property
+    def source(self) -> str:
+        """The whole translation unit."""
+        return self.planned.text
+
+    def compile(self) -> dict[str, bytes]:
+        """What the compiler of the device makes of the source, by name: a library for the CPU, a
+        binary of each kernel for CUDA, of the architecture `arch`. Raises CompileError, and
+        CompilerNotFoundError where there is no compiler."""
+        from lamina import pipeline
+
+        assert self.planned.source is not None
+        return pipeline.backend(self.options).compile(
+            self.planned.source, self.arch, self.options
+        )
+
+
+def lower_graph(sinks: Iterable[Node], options: Options, arch: str) -> Lowered:
+    """Run every pass on a graph whose BUFFER leaves have numbers in place of storage."""
+    from lamina import pipeline
+    from lamina.ir import text
+
+    if options.device == "interp":
+        raise ArgumentError("lower: the interpreter compiles nothing; name a device that does")
+    graph = split_complex(tuple(sinks))
+    stages = {"graph": text.to_text(graph)}
+
+    def observe(name: str, value: Any) -> None:
+        stages[name] = pipeline.text_of(value)
+
+    planned = pipeline.compile_source(graph, options, observe)
+    assert planned.source is not None
+    kernels = tuple(
+        LoweredKernel(plan.name, str(plan), planned.source.kernels[plan.name])
+        for plan in planned.plans.values()
+    )
+    return Lowered(options, arch, stages, kernels, planned.program.arena, planned)

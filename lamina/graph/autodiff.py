@@ -1,0 +1,354 @@
+"""Derivatives: one rule an operation, from the adjoint of the result to a contribution for each
+operand, and the reverse sweep: adjoints from a result down to what it is differentiated by.
+
+A rule takes g, the adjoint of the node, of its shape and dtype, z, the node, and its operands
+x, y, ... It gives each operand a contribution of that operand's shape and dtype, or None for a
+symbolic zero. Every operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`; for
+other monoids than ADD there is `VJP_OF`. In the formulas of reductions x_i runs over the reduced
+elements, z is the result and g its adjoint, both repeated along the reduced axes. A mask (dtype
+bool) is added up as an adjoint is, with OR in place of the sum.
+
+The sweep keeps NaN out of the branches of WHERE that were not taken. The adjoint of a branch is 0
+wherever the other branch was chosen, but further down that 0 may meet a factor of infinity:
+``where(x > 0, sqrt(x), 0)`` at x = 0 multiplies 0 by 1 / (2 sqrt(0)). So beside each adjoint that
+comes from a WHERE goes a mask of the places where it is alive, and what passes an operation whose
+factor may be infinite or NaN is selected by it: ``where(mask, adjoint * factor, 0)``.
+
+Why a mask, and not a test for ``adjoint == 0``: an adjoint may also be 0 by its value (at the
+minimum of a square, say), and to cut that one makes the second derivative wrong.
+
+Why only beneath a WHERE: a selection costs little, but it would stand in every kernel. The masks
+end at contractions (matrix products and convolutions), whose fast inner loop it would cost.
+"""
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+
+from lamina.core.dtypes import accumulator, bool_, int64
+from lamina.core.shape import Shape, prod
+from lamina.errors import GradientError
+from lamina.ir import build
+from lamina.ir.build import cast, flip, permute, reshape, select, spread, unary
+from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
+from lamina.ir.node import Node, behind, const, constant_of, toposort, type_text
+from lamina.ir.ops import Group, Op, Reduce, Scatter
+
+Contributions = Sequence[Node | None]
+Rule = Callable[..., Contributions]
+Mask = Node | None  # None is everywhere
+Contribution = tuple[Node, Mask]  # what a consumer adds to a node's adjoint, and where it is alive
+
+
+def _adding(x: Node) -> Monoid:
+    return MAX if x.dtype is bool_ else ADD
+
+
+def sum_over(x: Node, axes: Sequence[int]) -> Node:
+    """The sum over `axes`, which vanish."""
+    return cast(build.reduce(_adding(x), axes, cast(x, accumulator(x.dtype))), x.dtype)
+
+
+def sum_from_each(x: Node, axis: int) -> Node:
+    """At i the sum of the elements from i to the end of `axis`."""
+    backwards = cast(flip(x, (axis,)), accumulator(x.dtype))
+    total = Node(Op.SCAN, (backwards,), Reduce(_adding(x), (axis,)))
+    return flip(cast(total, x.dtype), (axis,))
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes `order`."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def put(x: Node, index: Node, shape: Shape, axis: int) -> Node:
+    """Zeros of `shape` with each element of `x` added at `index` along `axis`."""
+    source = cast(x, accumulator(x.dtype))
+    zeros = build.full(shape, 0, source.dtype)
+    return cast(Node(Op.SCATTER, (zeros, index, source), Scatter(axis, _adding(x))), x.dtype)
+
+
+def _product(g: Node, z: Node, x: Node) -> Contributions:
+    """dx_i = g * (product of the others): those before i times those after i, so that zeros need
+    no division."""
+    last = len(z.shape)
+    order = [axis for axis in range(len(x.shape)) if axis not in z.arg.axes] + [*z.arg.axes]
+    moved = permute(x, order)
+    row = reshape(moved, (*z.shape, prod(moved.shape[last:])))
+    after = flip(_product_before(flip(row, (last,)), last), (last,))
+    others = reshape(_product_before(row, last) * after, moved.shape)
+    return (spread(g, z.arg.axes, x.shape) * permute(others, inverse(order)),)
+
+
+def _product_before(x: Node, axis: int) -> Node:
+    """At i the product of x_j for j < i along `axis`; 1 at the start."""
+    return Node(Op.SCAN, (build.shifted(x, axis, 1.0),), Reduce(MUL, (axis,)))
+
+
+def _running_product(g: Node, z: Node, x: Node) -> Contributions:
+    """dx_i = (product of x_j, j < i) * sum over k >= i of g_k * (product of x_j, i < j <= k). The
+    inner products are prefixes of the rows of a matrix, x_j above the diagonal and 1 elsewhere: of
+    quadratic size, but exact where x has zeros."""
+    (axis,) = z.arg.axes
+    square = (*x.shape[:axis], x.shape[axis], *x.shape[axis:])
+    i, k = build.places(square, axis), build.places(square, axis + 1)
+    rows, g_rows = spread(x, (axis,), square), spread(g, (axis,), square)
+    factors = select(i < k, rows, rows.lift(1.0))
+    inner = Node(Op.SCAN, (factors,), Reduce(MUL, (axis + 1,)))
+    terms = select(k < i, inner.lift(0.0), g_rows * inner)
+    return (_product_before(x, axis) * sum_over(terms, (axis + 1,)),)
+
+
+def _extreme(g: Node, z: Node, x: Node) -> Contributions:
+    """`g` split evenly among the elements of `x` that equal `z` (all, when that is NaN)."""
+    top = spread(z, z.arg.axes, x.shape)
+    loses = (x < top) if z.arg.monoid is MAX else (top < x)
+    exact = accumulator(g.dtype)
+    ties = sum_over(cast(~loses, exact), z.arg.axes)
+    share = cast(cast(g, exact) / ties, g.dtype)
+    return (select(loses, x.lift(0.0), spread(share, z.arg.axes, x.shape)),)
+
+
+def _running_extreme(g: Node, z: Node, x: Node) -> Contributions:
+    """dx_i = sum of g_k over the prefixes k whose extreme is x_i (the first, among equals)."""
+    (axis,) = z.arg.axes
+    monoid = ARGMAX if z.arg.monoid is MAX else ARGMIN
+    winner = Node(Op.SCAN, (x, build.places(x.shape, axis)), Reduce(monoid, (axis,), 1))
+    return (put(g, winner, x.shape, axis),)
+
+
+def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
+    """dx = g y x^(y - 1) and dy = g z ln x; both are 0 where the limit is: x^0 and 0^y, y >= 0.
+    Wider selections (y = 0, say) would make mixed second derivatives wrong."""
+    zero = x.lift(0.0)
+    dx = g * select(x.eq(0.0) & y.eq(0.0), zero, y * Node(Op.POW, (x, y - 1.0)))
+    dy = g * select(x.eq(0.0) & ~(y < 0.0), zero, z * unary(Op.LOG, x))
+    return dx, dy
+
+
+def _if_larger(g: Node, this: Node, other: Node) -> Node:
+    """g where `this` exceeds `other`, g / 2 where they are equal (as NaN counts), else 0."""
+    return select(other < this, g, select(this < other, g.lift(0.0), g * 0.5))
+
+
+def _expand(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g summed over the axes that were added or repeated."""
+    padded = (None,) * (len(z.shape) - len(x.shape)) + x.shape
+    repeated = [axis for axis, size in enumerate(z.shape) if padded[axis] != size]
+    return (reshape(sum_over(g, repeated), x.shape),)
+
+
+def _pad(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g without the margins."""
+    inside = zip(z.arg.before, x.shape, strict=True)
+    return (build.sliced(g, [range(low, low + size) for low, size in inside]),)
+
+
+def _shrink(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g at the places that were read, and zeros elsewhere."""
+    return (build.placed(g, z.arg, x.shape, _pad_windows if x.op is Op.SHEAR else build.pad),)
+
+
+def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:
+    """`g`, the adjoint of windows, padded; of a product with a factor that is repeated along the
+    padded axes, the other factor is. Its zeros meet what is repeated, as where a convolution pads
+    its input: 0 * inf is NaN in both. So the sum over the windows reads what is padded once, and
+    tests no bounds."""
+    padded = [axis for axis, sizes in enumerate(zip(before, after, strict=True)) if any(sizes)]
+    for factor in g.src if g.op is Op.MUL else ():
+        once = factor.src[0].shape if factor.op is Op.EXPAND else ()
+        if len(once) == len(g.shape) and all(once[axis] == 1 for axis in padded):
+            moved = build.pad(g.src[factor is g.src[0]], before, after)
+            return moved * build.expand(factor.src[0], moved.shape)
+    return build.pad(g, before, after)
+
+
+def _shear(g: Node, z: Node, x: Node) -> Contributions:
+    """dx[j, k] = g[j + k s, k]: sheared back by -s. That puts ``g[i - (K - 1 - k) s, k]`` at i, so
+    x's elements start at (K - 1) s; by symmetry the same holds for negative s with abs(s)."""
+    axis, by, step = z.arg
+    back = build.shear(g, axis, by, -step)
+    return (build.slice_axis(back, axis, z.shape[axis] - x.shape[axis], z.shape[axis]),)
+
+
+def _overwrite(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
+    """d base = g, and 0 where it was overwritten; d update = g read at the index, and 0 where a
+    later update took the place: scattering positions in the same way finds the last writer."""
+    axis = z.arg.axis
+    kept = Node(Op.SCATTER, (g, index, update.lift(0.0)), z.arg)
+    order = build.places(index.shape, axis)
+    last = Node(Op.SCATTER, (build.full(z.shape, -1, int64), index, order), z.arg)
+    won = Node(Op.GATHER, (last, index), axis).eq(order)
+    return kept, None, select(won, Node(Op.GATHER, (g, index), axis), update.lift(0.0))
+
+
+def _scatter_extreme(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contributions:
+    """g split evenly among the base and the updates that equal the result at that place."""
+    axis, exact = z.arg.axis, accumulator(z.dtype)
+    in_base, in_update = base.eq(z), update.eq(Node(Op.GATHER, (z, index), axis))
+    counted = (cast(in_base, exact), index, cast(in_update, exact))
+    share = cast(cast(g, exact) / Node(Op.SCATTER, counted, Scatter(axis, ADD)), g.dtype)
+    shared = select(in_update, Node(Op.GATHER, (share, index), axis), update.lift(0.0))
+    return select(in_base, share, base.lift(0.0)), None, shared
+
+
+def _copy(g: Node, z: Node, x: Node) -> Contributions:
+    """dx = g on x's device; constants live anywhere."""
+    homes = [node.arg for node in toposort([x]) if node.op in (Op.COPY, Op.BUFFER)]
+    return (Node(Op.COPY, (g,), getattr(homes[-1], "device", homes[-1])) if homes else g,)
+
+
+# Operations that only move and add elements: masks take the same ways as adjoints.
+MOVES: dict[Op, Rule] = {
+    Op.REDUCE: lambda g, z, *parts: (spread(g, z.arg.axes, parts[0].shape),),
+    Op.SCAN: lambda g, z, *parts: (sum_from_each(g, z.arg.axes[0]),),
+    Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
+    Op.EXPAND: _expand,
+    Op.PERMUTE: lambda g, z, x: (permute(g, inverse(z.arg)),),
+    Op.PAD: _pad,
+    Op.SHRINK: _shrink,
+    Op.SHEAR: _shear,
+    Op.GATHER: lambda g, z, x, index: (put(g, index, x.shape, z.arg), None),
+    Op.SCATTER: lambda g, z, base, index, x: (g, None, Node(Op.GATHER, (g, index), z.arg.axis)),
+}
+VJP: dict[Op, Rule] = MOVES | {
+    Op.NEG: lambda g, z, x: (-g,),
+    Op.SQRT: lambda g, z, x: (g * 0.5 / z,),
+    Op.EXP: lambda g, z, x: (g * z,),
+    Op.EXP2: lambda g, z, x: (g * z * math.log(2.0),),
+    Op.LOG: lambda g, z, x: (g / x,),
+    Op.LOG2: lambda g, z, x: (g * (1.0 / math.log(2.0)) / x,),
+    Op.SIN: lambda g, z, x: (g * unary(Op.COS, x),),
+    Op.COS: lambda g, z, x: (-(g * unary(Op.SIN, x)),),
+    Op.ATAN: lambda g, z, x: (g / (x * x + 1.0),),
+    Op.ERF: lambda g, z, x: (g * unary(Op.EXP, -(x * x)) * (2.0 / math.sqrt(math.pi)),),
+    Op.LOGISTIC: lambda g, z, x: (g * (z * (1.0 - z)),),
+    Op.TRUNC: lambda g, z, x: (None,),  # flat almost everywhere
+    Op.CAST: lambda g, z, x: (cast(g, x.dtype),),
+    Op.ADD: lambda g, z, x, y: (g, g),
+    Op.MUL: lambda g, z, x, y: (g * y, g * x),
+    Op.DIV: lambda g, z, x, y: (g / y, -(g / y * z)),
+    Op.MOD: lambda g, z, x, y: (g, -(g * ((x - z) / y))),  # z = x - y floor(x / y)
+    Op.POW: _pow,
+    Op.MAX: lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
+    Op.MIN: lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
+    # The module's text says how these zeros stay zeros further down.
+    Op.WHERE: lambda g, z, p, x, y: (None, select(p, g, g.lift(0.0)), select(p, g.lift(0.0), g)),
+    **dict.fromkeys((Op.ASSIGN, Op.CUSTOM_DERIVATIVE), lambda g, z, x, y: (None, g)),
+    Op.COPY: _copy,
+    Op.CONTIGUOUS: lambda g, z, x: (g,),
+    Op.DETACH: lambda g, z, x: (None,),
+}
+
+VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
+    Op.REDUCE: {MUL: _product, MAX: _extreme, MIN: _extreme},
+    Op.SCAN: {MUL: _running_product, MAX: _running_extreme, MIN: _running_extreme},
+    Op.SCATTER: {None: _overwrite, MAX: _scatter_extreme, MIN: _scatter_extreme},
+}
+_DISCRETE = (Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT)
+NOT_DIFFERENTIABLE: dict[Op, str] = {
+    Op.BITCAST: "its bits are read as another dtype",
+    **dict.fromkeys(Group.LEAF, "a leaf has no operands"),
+    **dict.fromkeys(_DISCRETE, "bools and integers have no derivative"),
+    **dict.fromkeys((Op.REAL, Op.IMAG, Op.COMPLEX), "complex derivatives are not supported"),
+    **dict.fromkeys(Group.KERNEL, "differentiation comes before kernels are made"),
+}
+
+# The sweep.
+
+_NONLINEAR = Group.TRANSCENDENTAL | {Op.MUL, Op.DIV, Op.POW, Op.MOD}
+_VIEWS = Group.MOVEMENT | {Op.CAST, Op.CONTIGUOUS}
+
+
+def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Node | None]:
+    """The adjoints of `wrt`: the derivative of ``sum(seed * y)`` by each of them.
+
+    y: float; of shape () unless a seed is given. wrt: float nodes, leaves or inner ones.
+    seed: shape and dtype of `y`; 1 by default. Each result has the shape and dtype of its node,
+    and can be differentiated again; None is a symbolic zero: no differentiable path leads from
+    that node to `y`. Raises GradientError for dtypes without a derivative, for a seed that does
+    not fit, and for operations on the way that have no derivative.
+
+    Source: Griewank and Walther 2008, "Evaluating Derivatives", section 3.2.
+    """
+    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
+        if not node.dtype.is_float:
+            advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
+            raise GradientError(f"gradient: {what} is {node.dtype.name}, not a float: {advice}")
+    seed = const(1.0, y.dtype) if seed is None else seed
+    ours, theirs = (type_text(one.dtype, one.shape) for one in (seed, y))
+    if ours != theirs:
+        text = f"gradient: the seed is {ours} but y is {theirs}"
+        raise GradientError(f"{text}: sum it to (), or pass a seed that fits")
+    order = toposort([y])
+    cone = depends_on(wrt, order)
+    found: dict[Node, Node] = {}
+    pending: dict[Node, list[Contribution]] = {y: [(seed, None)]}
+    for node in reversed(order):
+        if node not in cone or node not in pending:
+            continue
+        pieces, masks = zip(*pending.pop(node), strict=True)
+        found[node] = adjoint = functools.reduce(operator.add, pieces)
+        if not cone.isdisjoint(node.src):
+            live = None if None in masks else functools.reduce(operator.or_, dict.fromkeys(masks))
+            for operand, contribution in _contributions(node, adjoint, live, cone):
+                pending.setdefault(operand, []).append(contribution)
+    return [found.get(node) for node in wrt]
+
+
+def depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
+    """The nodes of `order` that a path of continuous values links to one of `wrt`."""
+    cone = set(wrt)
+    for node in order:
+        continuous = node.dtype.is_float or node.dtype.is_complex
+        if continuous and node.op is not Op.DETACH and not cone.isdisjoint(node.src):
+            cone.add(node)
+    return cone
+
+
+def _contributions(
+    node: Node, adjoint: Node, live: Mask, cone: set[Node]
+) -> Iterable[tuple[Node, Contribution]]:
+    """What `node` adds to the adjoint of each operand in the cone."""
+    kind = Op.COMPLEX if node.dtype.is_complex else node.op
+    monoid = node.arg.monoid if kind in VJP_OF else ADD
+    rule = VJP.get(kind) if monoid is ADD else VJP_OF[kind].get(monoid)
+    if rule is None:
+        name, of = node.op.name.lower(), type_text(node.dtype, node.shape)
+        reason = NOT_DIFFERENTIABLE.get(kind) or f"{name} with {monoid} has no rule"
+        raise GradientError(f"gradient: {name} of {of} has no derivative: {reason}; detach it")
+    pieces = rule(adjoint, node, *node.src)
+    for number, (operand, piece) in enumerate(zip(node.src, pieces, strict=True)):
+        if piece is not None and operand in cone:
+            mask = _beneath(node, number, live)
+            if mask is not None and _factor_may_be_infinite(node, number):
+                piece = select(mask, piece, piece.lift(0.0))
+            yield operand, (piece, mask)
+
+
+def _beneath(node: Node, number: int, live: Mask) -> Mask:
+    """The mask of operand `number` of `node`, given that of `node`: it moves as an adjoint does."""
+    if node.op is Op.WHERE:
+        taken = node.src[0] if number == 1 else ~node.src[0]
+        return taken if live is None else live & taken
+    if live is None or (node.op is Op.REDUCE and _is_contraction(node)):
+        return None
+    return MOVES[node.op](live, node, *node.src)[number] if node.op in MOVES else live
+
+
+def _factor_may_be_infinite(node: Node, number: int) -> bool:
+    if node.op in Group.REDUCTION:
+        return node.arg.monoid is MUL
+    if node.op is Op.MUL or (node.op is Op.DIV and number == 0):
+        factor = constant_of(node.src[1 - number])
+        return not factor or not math.isfinite(factor.real)
+    return node.op in _NONLINEAR
+
+
+def _is_contraction(node: Node) -> bool:
+    """Whether `node` sums products of two broadcast operands."""
+    product = behind(node.src[0], {Op.CAST})
+    return node.arg.monoid is ADD and product.op is Op.MUL and all(
+        behind(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Rules, and rewriting a graph by them: to a fixed point, operands first, without recursion.
+
+Rules are equations whose two sides are graphs over holes, and functions for what equations cannot
+say.
+
+    f, d = hole("f", Kinds.FLOAT), hole("d", Kinds.FLOAT, constant=True)
+    equation("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal)
+
+A constant in an equation stands for that value in the dtypes that its holes may have: an integer
+for integers and floats. Every commuted form of the left side is matched too.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from lamina.core.dtypes import Scalar, bool_, float32, int64
+from lamina.errors import VerifyError
+from lamina.ir.node import Node, constant_of, toposort
+from lamina.ir.ops import Group, Hole, Kinds, Op
+
+
+def hole(name: str, kinds: tuple[str, ...] = Kinds.ANY, *, constant: bool = False) -> Node:
+    """A variable: a value whose dtype is one of `kinds`; if `constant`, one that is known."""
+    dtype = bool_ if kinds == Kinds.BOOL else float32 if kinds == Kinds.FLOAT else int64
+    return Node(Op.HOLE, (), Hole(name, dtype, kinds, constant))
+
+
+def filled(term: Node, holes: dict[str, Node], like: Node) -> Node:
+    """`term` with what its holes match in their place. A constant gets the dtype and shape of the
+    last operand beside it that is no constant, or those of `like`."""
+    if term.op is Op.HOLE:
+        return holes[term.arg.name]
+    if term.op is Op.CONST:
+        return like.lift(term.arg.value)
+    *_, typed = (one for one in term.src if one.op is not Op.CONST)
+    sibling = filled(typed, holes, like)
+    return Node(term.op, tuple(filled(one, holes, sibling) for one in term.src), term.arg)
+
+
+class Rule(NamedTuple):
+    """A function from a node of `ops` to an equal node; to None or itself means not to apply. An
+    equation has forms of its left side that are matched."""
+
+    name: str
+    ops: tuple[Op, ...]
+    apply: Callable[[Node], Node | None]
+    forms: tuple[Node, ...] = ()
+
+
+def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], Rule]:
+    """Make a function a rule for nodes of `ops`."""
+    return lambda function: Rule(function.__name__, ops, function)
+
+
+def equation(
+    name: str, left: Node, right: Node | Scalar, guard: Callable[..., bool] | None = None
+) -> Rule:
+    """The rule `left` = `right`, used from left to right where `guard` holds: a function whose
+    parameters are named as the holes, of the nodes that they match."""
+    right, forms = left.lift(right), tuple(dict.fromkeys(_commuted(left)))
+
+    def apply(node: Node) -> Node | None:
+        for form in forms:
+            holes: dict[str, Node] = {}
+            if _fits(form, node, holes) and (guard is None or guard(**holes)):
+                return filled(right, holes, node)
+        return None
+
+    return Rule(name, (left.op,), apply, forms)
+
+
+def _fits(term: Node, node: Node, holes: dict[str, Node]) -> bool:
+    """Whether `node` is of the form `term`; `holes` gets what they match."""
+    if term.op is Op.HOLE:
+        name, _, kinds, constant = term.arg
+        known = holes.setdefault(name, node) is node and node.dtype.kind in kinds
+        return known and not (constant and constant_of(node) is None)
+    if term.op is Op.CONST:  # 0 and 0.0 are not -0.0
+        found, value = constant_of(node), term.arg.value
+        return found == value and str(found).removesuffix(".0") == str(value).removesuffix(".0")
+    operands = reversed(term.src), reversed(node.src)  # a constant tells most, and is the last
+    return node.op is term.op and all(map(_fits, *operands, itertools.repeat(holes)))
+
+
+def _commuted(term: Node) -> Iterator[Node]:
+    """Every form of a term by the commutativity of operations in it."""
+    for src in itertools.product(*map(_commuted, term.src)):
+        yield Node(term.op, src, term.arg)
+        if term.op in Group.COMMUTATIVE:
+            yield Node(term.op, src[::-1], term.arg)
+
+
+def rewrite(sinks: Iterable[Node], rules: Sequence[Rule]) -> list[Node]:
+    """`sinks` with `rules`, tried in the order given, applied until none applies anywhere. A node
+    that no rule touches stays the same object. Raises VerifyError, naming the rules, when they do
+    not come to an end, or when a rule changes the shape or dtype of a node."""
+    by_op = {op: [rule for rule in rules if op in rule.ops] for op in Op}
+    sinks, applied = list(sinks), list[str]()
+    limit = 10_000 + 64 * len(toposort(sinks))  # rules that end need far fewer steps
+    done: dict[Node, Node] = {}  # node -> its final form
+    became: dict[Node, Node] = {}  # node -> the same over final operands, or what a rule made of it
+    stack = sinks[::-1]
+    while stack:
+        node = stack.pop()
+        if node in done:
+            continue
+        if (new := became.get(node)) in done:
+            done[node] = done[new]
+            continue
+        if new is not None or len(applied) > limit:
+            names = ", ".join(dict(Counter(applied[-64:]).most_common(8)))
+            raise VerifyError(f"rewrite: rules {names} lead from {node!r} to no end")
+        if missing := [operand for operand in node.src if operand not in done]:
+            stack += (node, *missing)
+            continue
+        src = tuple([done[operand] for operand in node.src])
+        new = node if src == node.src else Node(node.op, src, node.arg)
+        for rule in by_op[node.op] if new is node else ():
+            new = rule.apply(node) or node
+            if new.dtype is not node.dtype or new.shape != node.shape:
+                raise VerifyError(f"rule {rule.name} turned {node!r} into {new!r}: types differ")
+            if new is not node:
+                applied.append(rule.name)
+                break
+        if new is node:
+            done[node] = node
+        else:
+            became[node] = new
+            stack += (node, new)
+    return [done[sink] for sink in sinks]

@@ -1,0 +1,1 @@
+"""The schedule language: loop nests, the moves that change them, and their verifier."""

@@ -1,0 +1,151 @@
+"""The verifiers of loop nests.
+
+`verify_nest` checks what no single move decides:
+
+1. A parallel axis is a row axis and the outermost of its pieces; an axis of the grid is a row axis;
+   thread axes that are rows are 2, 4, 8, ... up to 32 of them or, split off without a remainder,
+   those of shared tiles; a vector axis is the innermost of its pieces, with 2, 4, 8, ... lanes; a
+   dot axis adds up four products of 8-bit integers. In a chain of kernels exactly the axes that
+   number blocks are parallel, so that all its kernels have the same chunks.
+2. No value depends on two vector axes, or on one and reduces another.
+3. Axes whose iterations run one after another, those of a LOOP_SCAN and the columns of a store at
+   indices from data or with a monoid, are whole, serial, and in the order of the store. Those of
+   a LOOP_SCAN may be steps of threads, of which each has unrolled neighbours, without a remainder.
+4. No loop over a thread axis is inside another one: the columns of a store or a reduction have
+   one at most, and a reduction that has one depends on rows alone.
+
+`check_nest` checks what every move keeps, whatever their order:
+
+1. The order holds every axis of the kernel once, and nothing else.
+2. No axis is in two splits. The pieces inside the outermost one, together a block, fill the
+   extent as the outermost counts it, and a store's index walks them as one.
+3. Wherever a piece is an axis of a store or a reduction, all of them stand there, in their order.
+4. What is staged is filled outside all loops that it is laid out along: in the body of the loop
+   that it is staged in, or, if reductions come before it, in that of the last one over rows.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from lamina.errors import FormatError
+from lamina.graph.index import terms_of
+from lamina.ir.invariants import names_of, require
+from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.node import toposort
+from lamina.ir.ops import Op
+from lamina.loops.schedule import WARP, Nest, axis_lists, dot_axes, serial_axes
+from lamina.schedule.gpu.loops import LONGEST
+
+Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
+
+
+def verify_nest(nest: Nest) -> None:
+    """Raise FormatError, naming the axis, if an invariant fails: the schedule is at fault."""
+    for check in (_bindings, _vectors, _serial, _threads):
+        for holds, problem in check(nest):
+            if not holds:
+                raise FormatError(f"schedule: {problem}")
+
+
+def _bindings(nest: Nest) -> Checks:
+    rows, blocks = nest.kernel.row_axes, nest.kernel.block_axes
+    parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
+    alone = not blocks or parallel == set(blocks)
+    yield alone, f"only {names_of(blocks)}, the blocks of a chain, are parallel there"
+    for axis, to in nest.binding.items():
+        name, lanes, innermost = names_of([axis]), axis.arg.size, nest.pieces(axis).axes[-1]
+        if to in ("parallel", "grid"):
+            yield axis in rows, f"the {to} axis {name} is no row axis"
+        if to == "parallel":
+            yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its pieces"
+        if to == "vector":
+            yield innermost is axis, f"the vector axis {name} is not the innermost of its pieces"
+            fits = lanes.bit_count() == 1 and lanes > 1
+            yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
+        if to == "dot":
+            yield axis in dot_axes(nest.kernel), f"{name} adds up no four products of 8 bits"
+
+
+def _vectors(nest: Nest) -> Checks:
+    vectors = {axis for axis in nest.order if nest.bound(axis) == "vector"}
+    loops = (frozenset(store.axes) for store in nest.kernel.stores)
+    walked = (free_axes(node).union(bound_axes(node)) for node in nest.kernel.nodes)
+    for axes in (*loops, *walked):
+        both = axes & vectors
+        yield len(both) < 2, f"a value has lanes along {names_of(both)}"
+
+
+def _serial(nest: Nest) -> Checks:
+    serial, runs = serial_axes(nest.kernel), nest.kernel.of(Op.LOOP_SCAN)
+    threads = points(one for one in nest.order if nest.bound(one) == "thread")
+    for axis in serial:
+        pieces, extent = nest.pieces(axis)
+        ways = [*map(nest.bound, pieces)]
+        at = ways.index("thread") + 1 if runs and "thread" in ways else 0
+        near = {*ways[at:]} <= {"unroll"} and extent % points(pieces[at:]) == 0
+        fits = ways == ["serial"] or (at > 0 and near and threads <= LONGEST)
+        yield fits, f"{names_of(pieces)} run in order, and are bound to {', '.join(ways)}"
+    for store in nest.kernel.stores:
+        ordered = [axis for axis in store.axes if axis in serial]
+        kept = ordered == sorted(ordered, key=nest.order.index)
+        yield kept, f"{names_of(ordered)} run in this order, and the loops do not"
+
+
+def _threads(nest: Nest) -> Checks:
+    rows = set(nest.kernel.row_axes)
+    threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
+    own = threads & rows
+    for pieces, extent in map(nest.pieces, own):
+        whole = extent == points(pieces) if nest.product else WARP % points(own) == 0
+        yield whole, f"the rows of {names_of(own)} divide no warp, or no tile"
+    for axes in axis_lists(nest.kernel):
+        both = (threads - rows).intersection(axes)
+        yield len(both) < 2, f"{names_of(both)} are thread axes, one inside the other"
+    for node in nest.kernel.nodes:
+        if shared := threads.intersection(bound_axes(node)):
+            beside = names_of(free_axes(node).difference(rows, bound_axes(node)))
+            yield not beside, f"the reduction over {names_of(shared)} depends on {beside}, no rows"
+
+
+def check_nest(nest: Nest) -> None:
+    """Raise VerifyError, naming the axis, if a move broke what all of them keep."""
+    for check in (_order, _splits, _places, _fills):
+        check(nest)
+
+
+def _order(nest: Nest) -> None:
+    order, axes = set(nest.order), {one for some in axis_lists(nest.kernel) for one in some}
+    require(len(order) == len(nest.order), "an axis is twice in the order")
+    require(axes <= order, f"{names_of(axes - order)} is not in the order")
+    require(order <= axes, f"{names_of(order - axes)} is in the order, and in no loop")
+
+
+def _splits(nest: Nest) -> None:
+    pieces = [axis for split in nest.splits for axis in split.axes]
+    once = len(set(pieces)) == len(pieces) and set(pieces) <= set(nest.order)
+    require(once, "a piece is in two splits, or in no loop")
+    walks = [terms_of(one.index)[0] for one in nest.kernel.stores]
+    for (head, *inner), extent in nest.splits:
+        blocks, block = head.arg.size, points(inner)
+        text = f"{names_of([head])} has {blocks} blocks of {block} for an extent of {extent}"
+        require(blocks == -(-extent // block), text)
+        for outer, inside in pairwise((head, *inner)):
+            size, both = inside.arg.size, names_of((outer, inside))
+            as_one = all(walk.get(outer, 0) == walk.get(inside, 0) * size for walk in walks)
+            require(as_one, f"a store's index does not walk {both} as one")
+
+
+def _places(nest: Nest) -> None:
+    for axes in axis_lists(nest.kernel):
+        for pieces, _ in nest.splits:
+            start = axes.index(pieces[0]) if pieces[0] in axes else 0
+            together = not set(pieces) & set(axes) or axes[start : start + len(pieces)] == pieces
+            require(together, f"the pieces of {names_of(pieces[:1])} do not stand together")
+
+
+def _fills(nest: Nest) -> None:
+    for fill in nest.fills:
+        reduced = any(one.op is Op.LOOP_REDUCE for one in toposort([fill.value]))
+        require(reduced is (fill.at is None), f"parameter {fill.parameter} is filled elsewhere")
+        outside = set(fill.axes).difference(nest.inside(fill.at or nest.row_loops[-1]))
+        require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")

@@ -1,0 +1,1 @@
+"""Heuristics and search: which moves a kernel gets on which device."""

@@ -1,0 +1,1 @@
+"""Heuristics for GPUs, one file a kind of kernel."""

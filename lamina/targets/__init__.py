@@ -1,0 +1,1 @@
+"""Printers: a loop nest becomes the text of a kernel."""

@@ -1,0 +1,121 @@
+"""Long float32 sums in blocks: where the loops of a reduction are cut, and how blocks are added up.
+
+Adding n numbers of one sign one after the other has a relative error of up to n / 2 units in the
+last place, as all roundings may go the same way: 2**-15 for 2**10 numbers. So what one accumulator
+adds up in a long loop is cut into blocks of a few dozen numbers. The total of the blocks is kept
+with its rounding error, and then their number does not matter.
+"""
+
+from collections.abc import Collection, Mapping
+from math import prod
+from typing import NamedTuple
+
+from lamina.core.dtypes import float32
+from lamina.ir.kernel import contraction, free_axes
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Hole, Op
+from lamina.loops.schedule import UNCACHED, Nest
+
+
+class Limits(NamedTuple):
+    """Additions to one accumulator: up to `longest` stay one chain, more become blocks of `block`,
+    and more than `huge` become blocks of 32."""
+
+    longest: int
+    block: int
+    huge: int
+
+
+# At the end of a block each accumulator costs five more additions. Beside 32 numbers that are read
+# for it from memory that is nothing. A register tile that uses each number many times is bound by
+# arithmetic, and has no registers left for totals: blocks of 1024 cost it about 1 %. So is one that
+# uses a number a few times, unless it adds up so much that no cache holds its arrays.
+BLOCK = 32
+READING = Limits(longest=64, block=BLOCK, huge=64)
+SHARING = Limits(longest=1024, block=1024, huge=1 << 14)
+COMPUTING = Limits(longest=1024, block=1024, huge=1 << 63)
+# Multiply-adds for each number that is read: fewer than 2 take less time than reading it, and fewer
+# than 4 than reading it from memory; from 16 on they take longer.
+TWO_USES, FEW_USES, MANY_USES = 2, 4, 16
+# Every running sum costs one more addition: of its block to what comes before.
+SCANNING = Limits(longest=4096, block=BLOCK, huge=4096)
+
+
+class Cut(NamedTuple):
+    """The loop over `axis` runs in blocks of so many `iterations`."""
+
+    axis: Node
+    iterations: int
+
+
+def is_compensated(reduction: Node) -> bool:
+    """Is the reduction a sum whose rounding errors grow with its length? Integers have none, and
+    those of float64 are too small to matter."""
+    return reduction.arg.monoid is ADD and reduction.dtype is float32
+
+
+def limits_of(reduction: Node, nest: Nest) -> Limits:
+    """Those of a sum: of products that share factors, by how often it uses each number it reads."""
+    kernel = nest.kernel
+    results = {axis for store in kernel.stores for axis in store.axes}
+    if contraction([reduction], results) is None:
+        return READING
+    loads = {node for node in toposort(reduction.src) if node.op is Op.LOAD}
+    arrays = {load: kernel.parameters[load.arg.parameter] for load in loads}
+    read = sum(min(_iterations(load, nest), array.size) for load, array in arrays.items())
+    products = _iterations(reduction.src[0], nest)
+    is_cached = sum(array.nbytes for array in arrays.values()) < UNCACHED
+    if products < (TWO_USES if is_cached else FEW_USES) * read:
+        return READING
+    return SHARING if products < MANY_USES * read else COMPUTING
+
+
+def _iterations(node: Node, nest: Nest) -> int:
+    """How many iterations the loops that `node` depends on have, without the ends of uneven splits
+    that never run."""
+    return prod(pieces.extent for pieces in {nest.pieces(axis) for axis in free_axes(node)})
+
+
+def cut_of(limits: Collection[Limits], turns: Mapping[Node, int], points: int) -> Cut | None:
+    """Where to cut the loops of sums with `limits`, so that an accumulator adds up a block; None if
+    it has little to add up. `turns` has each loop, outermost first, and how often it runs; an
+    accumulator adds `points` numbers each time the innermost one does.
+
+    Three loops of 4096, 3 and 3 iterations around one addition, in blocks of 32: the outermost
+    one is cut into blocks of 3 iterations, which are 27 additions.
+    """
+    if not limits:
+        return None
+    longest, block, huge = max(limits)
+    additions = points * prod(turns.values())
+    if additions <= longest:
+        return None
+    if additions > huge:
+        block = BLOCK
+    chain = points
+    for axis, count in reversed(list(turns.items())):
+        if chain * count > block:
+            return Cut(axis, max(block // chain, 1))
+        chain *= count
+    return None
+
+
+# The state of a total of blocks, the sum of the next block, and the state after that.
+TOTAL, LOST, PLAIN, ADDEND = (
+    Node(Op.HOLE, (), Hole(name, float32)) for name in ("total", "lost", "plain", "addend")
+)
+STATE = TOTAL, LOST, PLAIN
+
+
+def _added() -> tuple[Node, Node, Node]:
+    """Kahan's summation (1965, "Further remarks on reducing truncation errors"): what rounding has
+    taken away from the total is part of the next addend. For any number of blocks that leaves an
+    error of about 1 unit in the last place. From infinity it makes NaN; a plain sum does not."""
+    addend = ADDEND + LOST
+    total = TOTAL + addend
+    return total, addend - (total - TOTAL), PLAIN + ADDEND
+
+
+ADDED = _added()
+RESULT = Node(Op.WHERE, (TOTAL.eq(TOTAL), TOTAL, PLAIN))  # the plain sum where the total is NaN

@@ -1,0 +1,15 @@
+"""The hand-written texts that generated kernels are printed with."""
+
+import re
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def helper_text(name: str, lanes: int = 0) -> str:
+    """A text by its path below this folder, such as ``c/math.c``.
+
+    A text about vectors is written for ``N`` lanes: ``f32xN`` with `lanes` 8 becomes ``f32x8``.
+    """
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    return re.sub(r"\bN\b|(?<=x)N", str(lanes), text) if lanes else text
