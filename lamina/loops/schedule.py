@@ -27,6 +27,7 @@ TILES = ("vector", "unroll")
 LOCAL = ("serial", *TILES, "dot")
 BINDINGS = (*LOCAL, "parallel", "grid", "thread")
 WARP = 32  # threads of a GPU that run in step
+SCANNING_THREADS = 512  # largest block of threads that computes one scan together
 Axes = tuple[Node, ...]
 
 

@@ -33,8 +33,7 @@ from lamina.ir.invariants import names_of, require
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import toposort
 from lamina.ir.ops import Op
-from lamina.loops.schedule import WARP, Nest, axis_lists, dot_axes, serial_axes
-from lamina.schedule.gpu.loops import LONGEST
+from lamina.loops.schedule import SCANNING_THREADS, WARP, Nest, axis_lists, dot_axes, serial_axes
 
 Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
 
@@ -83,7 +82,7 @@ def _serial(nest: Nest) -> Checks:
         ways = [*map(nest.bound, pieces)]
         at = ways.index("thread") + 1 if runs and "thread" in ways else 0
         near = {*ways[at:]} <= {"unroll"} and extent % points(pieces[at:]) == 0
-        fits = ways == ["serial"] or (at > 0 and near and threads <= LONGEST)
+        fits = ways == ["serial"] or (at > 0 and near and threads <= SCANNING_THREADS)
         yield fits, f"{names_of(pieces)} run in order, and are bound to {', '.join(ways)}"
     for store in nest.kernel.stores:
         ordered = [axis for axis in store.axes if axis in serial]
