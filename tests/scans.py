@@ -36,7 +36,7 @@ def running_values() -> Iterator[Node]:
 def _pairs(number: int, shape: tuple[int, ...], axis: int) -> Iterator[Node]:
     x = leaf(number, shape, dtypes.float32)
     for part in range(2):
-        yield Node(Op.SCAN, (x, build.places(shape, axis)), Reduce(ARGMAX, (axis,), part))
+        yield Node(Op.SCAN, (x, build.broadcasted_iota(shape, axis)), Reduce(ARGMAX, (axis,), part))
     turn, zero = build.select(x < 0.0, x.lift(-1.0), x.lift(1.0)), x.lift(0.0)
     real = x < 1.0  # a product of units, along the axis of reals or the other
     parts = build.select(real, turn, zero), build.select(real, zero, turn)

@@ -14,7 +14,7 @@ from lamina.fuse.lower import Index
 from lamina.ir.build import permute
 from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, behind
+from lamina.ir.node import Node, peel
 from lamina.ir.ops import Group, Op
 
 MIN_CONTIGUOUS = 16  # elements of an axis that is worth being contiguous: 32 bytes of bfloat16
@@ -119,7 +119,7 @@ def _stored_values(users: Users, sums: Iterable[Node]) -> dict[Node, tuple[int, 
         if node.op not in Group.MOVEMENT and resizes(node) <= 0
     }
     for total in sums:
-        product = behind(total.src[0], Group.MOVEMENT)
+        product = peel(total.src[0], Group.MOVEMENT)
         if product.op is Op.MUL:
             values.pop(product, None)
     return values

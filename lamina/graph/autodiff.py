@@ -30,9 +30,9 @@ from lamina.core.dtypes import accumulator, bool_, int64
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError
 from lamina.ir import build
-from lamina.ir.build import cast, flip, permute, reshape, select, spread, unary
+from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select, unary
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
-from lamina.ir.node import Node, behind, const, constant_of, toposort, type_text
+from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
 from lamina.ir.ops import Group, Op, Reduce, Scatter
 
 Contributions = Sequence[Node | None]
@@ -78,7 +78,7 @@ def _product(g: Node, z: Node, x: Node) -> Contributions:
     row = reshape(moved, (*z.shape, prod(moved.shape[last:])))
     after = flip(_product_before(flip(row, (last,)), last), (last,))
     others = reshape(_product_before(row, last) * after, moved.shape)
-    return (spread(g, z.arg.axes, x.shape) * permute(others, inverse(order)),)
+    return (broadcast_over(g, z.arg.axes, x.shape) * permute(others, inverse(order)),)
 
 
 def _product_before(x: Node, axis: int) -> Node:
@@ -92,8 +92,8 @@ def _running_product(g: Node, z: Node, x: Node) -> Contributions:
     quadratic size, but exact where x has zeros."""
     (axis,) = z.arg.axes
     square = (*x.shape[:axis], x.shape[axis], *x.shape[axis:])
-    i, k = build.places(square, axis), build.places(square, axis + 1)
-    rows, g_rows = spread(x, (axis,), square), spread(g, (axis,), square)
+    i, k = build.broadcasted_iota(square, axis), build.broadcasted_iota(square, axis + 1)
+    rows, g_rows = broadcast_over(x, (axis,), square), broadcast_over(g, (axis,), square)
     factors = select(i < k, rows, rows.lift(1.0))
     inner = Node(Op.SCAN, (factors,), Reduce(MUL, (axis + 1,)))
     terms = select(k < i, inner.lift(0.0), g_rows * inner)
@@ -102,19 +102,19 @@ def _running_product(g: Node, z: Node, x: Node) -> Contributions:
 
 def _extreme(g: Node, z: Node, x: Node) -> Contributions:
     """`g` split evenly among the elements of `x` that equal `z` (all, when that is NaN)."""
-    top = spread(z, z.arg.axes, x.shape)
+    top = broadcast_over(z, z.arg.axes, x.shape)
     loses = (x < top) if z.arg.monoid is MAX else (top < x)
     exact = accumulator(g.dtype)
     ties = sum_over(cast(~loses, exact), z.arg.axes)
     share = cast(cast(g, exact) / ties, g.dtype)
-    return (select(loses, x.lift(0.0), spread(share, z.arg.axes, x.shape)),)
+    return (select(loses, x.lift(0.0), broadcast_over(share, z.arg.axes, x.shape)),)
 
 
 def _running_extreme(g: Node, z: Node, x: Node) -> Contributions:
     """dx_i = sum of g_k over the prefixes k whose extreme is x_i (the first, among equals)."""
     (axis,) = z.arg.axes
     monoid = ARGMAX if z.arg.monoid is MAX else ARGMIN
-    winner = Node(Op.SCAN, (x, build.places(x.shape, axis)), Reduce(monoid, (axis,), 1))
+    winner = Node(Op.SCAN, (x, build.broadcasted_iota(x.shape, axis)), Reduce(monoid, (axis,), 1))
     return (put(g, winner, x.shape, axis),)
 
 
@@ -147,7 +147,8 @@ def _pad(g: Node, z: Node, x: Node) -> Contributions:
 
 def _shrink(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g at the places that were read, and zeros elsewhere."""
-    return (build.placed(g, z.arg, x.shape, _pad_windows if x.op is Op.SHEAR else build.pad),)
+    pad = _pad_windows if x.op is Op.SHEAR else build.pad
+    return (build.pad_to_ranges(g, z.arg, x.shape, pad),)
 
 
 def _pad_windows(g: Node, before: Sequence[int], after: Sequence[int]) -> Node:
@@ -177,7 +178,7 @@ def _overwrite(g: Node, z: Node, base: Node, index: Node, update: Node) -> Contr
     later update took the place: scattering positions in the same way finds the last writer."""
     axis = z.arg.axis
     kept = Node(Op.SCATTER, (g, index, update.lift(0.0)), z.arg)
-    order = build.places(index.shape, axis)
+    order = build.broadcasted_iota(index.shape, axis)
     last = Node(Op.SCATTER, (build.full(z.shape, -1, int64), index, order), z.arg)
     won = Node(Op.GATHER, (last, index), axis).eq(order)
     return kept, None, select(won, Node(Op.GATHER, (g, index), axis), update.lift(0.0))
@@ -201,7 +202,7 @@ def _copy(g: Node, z: Node, x: Node) -> Contributions:
 
 # Operations that only move and add elements: masks take the same ways as adjoints.
 MOVES: dict[Op, Rule] = {
-    Op.REDUCE: lambda g, z, *parts: (spread(g, z.arg.axes, parts[0].shape),),
+    Op.REDUCE: lambda g, z, *parts: (broadcast_over(g, z.arg.axes, parts[0].shape),),
     Op.SCAN: lambda g, z, *parts: (sum_from_each(g, z.arg.axes[0]),),
     Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
     Op.EXPAND: _expand,
@@ -348,7 +349,7 @@ def _factor_may_be_infinite(node: Node, number: int) -> bool:
 
 def _is_contraction(node: Node) -> bool:
     """Whether `node` sums products of two broadcast operands."""
-    product = behind(node.src[0], {Op.CAST})
+    product = peel(node.src[0], {Op.CAST})
     return node.arg.monoid is ADD and product.op is Op.MUL and all(
-        behind(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
+        peel(factor, _VIEWS - {Op.EXPAND}).op is Op.EXPAND for factor in product.src
     )  # fmt: skip

@@ -158,7 +158,7 @@ def _without(axes: set[int], margins: Sequence[int]) -> list[int]:
 
 def _index(offset: Offset, start: Node, shape: tuple[int, ...]) -> Node:
     """Where in the operand each element of `shape` is, along the axis of `offset`."""
-    places = build.places(shape, offset.axis)
+    places = build.broadcasted_iota(shape, offset.axis)
     if offset.step != 1:
         places = places * offset.step
     at_least = Node(Op.MAX, (start, start.lift(offset.low)))

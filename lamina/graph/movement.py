@@ -8,7 +8,7 @@ from lamina.core.shape import prod
 from lamina.graph.rewrite import on
 from lamina.ir import build
 from lamina.ir.monoids import ADD, COMPLEX_MUL
-from lamina.ir.node import Node, behind, toposort
+from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op, Reduce
 
 LONG, PARTS = 1 << 17, 64  # elements worth reducing in parts, and the fewest parts
@@ -74,7 +74,7 @@ def scatter_one(node: Node) -> Node | None:
     if places.shape[axis] != 1:
         return None
     place = build.expand(build.cast(places, int64), base.shape)
-    hit = build.places(base.shape, axis).eq(place)
+    hit = build.broadcasted_iota(base.shape, axis).eq(place)
     new = build.expand(update, base.shape)
     return build.select(hit, new if monoid is None else monoid.combine((base,), (new,))[0], base)
 
@@ -168,7 +168,7 @@ def _is_reused(node: Node) -> bool:
     """Is it a reduction of products, each factor of which is smaller than the products are many?"""
     src = node.src[0]
     factors = src.src if src.op is Op.MUL else ()
-    read = [prod(behind(one, Group.MOVEMENT | {Op.CAST}).shape) for one in factors]
+    read = [prod(peel(one, Group.MOVEMENT | {Op.CAST}).shape) for one in factors]
     return bool(read) and max(read) < prod(src.shape)
 
 
@@ -203,7 +203,7 @@ def scan_in_parts(node: Node) -> Node | None:
     ends = build.shifted(build.reduce(monoid, [axis + 1], x), axis, first)
     before = Node(Op.SCAN, (ends,), Reduce(monoid, (axis,)))
     inner = Node(Op.SCAN, (x,), Reduce(monoid, (axis + 1,)))
-    whole = Node(monoid.op, (build.spread(before, (axis + 1,), split), inner))
+    whole = Node(monoid.op, (build.broadcast_over(before, (axis + 1,), split), inner))
     return build.slice_axis(build.reshape(whole, padded.shape), axis, 0, length)
 
 

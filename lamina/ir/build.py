@@ -1,5 +1,10 @@
-"""Building graph nodes without noise: each function leaves out a step that does nothing."""
+"""Building graph nodes without noise: each function leaves out a step that does nothing.
 
+Shapes are tuples of sizes, axes count from 0. Node checks dtypes and shapes as it is made: any of
+these functions raises ShapeError, DTypeError or AxisError for operands that do not fit.
+"""
+
+import operator
 from collections.abc import Callable, Iterable, Sequence
 
 from lamina.core.dtypes import DType, Scalar, int64
@@ -40,7 +45,7 @@ def reshape(x: Node, shape: Shape) -> Node:
 
 
 def expand(x: Node, shape: Shape) -> Node:
-    """NumPy's broadcast_to."""
+    """NumPy's broadcast_to: (3, 1) as (2, 3, 4)."""
     return x if x.shape == shape else Node(Op.EXPAND, (x,), shape)
 
 
@@ -59,8 +64,11 @@ def pad(x: Node, before: Sequence[int], after: Sequence[int], value: Scalar = 0)
 
 def flip(x: Node, axes: Sequence[int]) -> Node:
     """`x` backwards along `axes`."""
-    whole = enumerate(map(range, x.shape))
-    return sliced(x, [one[::-1] if one and axis in axes else one for axis, one in whole])
+    ranges = [*map(range, x.shape)]
+    for axis in axes:
+        if ranges[axis]:
+            ranges[axis] = ranges[axis][::-1]
+    return sliced(x, ranges)
 
 
 def sliced(x: Node, ranges: Iterable[range]) -> Node:
@@ -76,15 +84,19 @@ def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node
     return sliced(x, ranges)
 
 
-def placed(x: Node, ranges: Sequence[range], shape: Shape, grow: Callable[..., Node] = pad) -> Node:
-    """Zeros of `shape`, and `x` at a range of each axis: the adjoint of `sliced`."""
-    upwards = [one if one.step > 0 else one[::-1] for one in ranges]
-    turned = flip(x, [axis for axis, one in enumerate(ranges) if one.step < 0])
-    apart = spread_apart(turned, [one.step for one in upwards])
-    start = [one.start for one in upwards]
-    ends = zip(shape, start, apart.shape, strict=True)
-    after = [max(0, whole - first - size) for whole, first, size in ends]
-    return sliced(grow(apart, start, after), map(range, shape))
+def pad_to_ranges(
+    x: Node, ranges: Sequence[range], shape: Shape, pad_by: Callable[..., Node] = pad
+) -> Node:
+    """Zeros of `shape`, and `x` at a range of each axis: the adjoint of `sliced`. [1, 2] at
+    ``range(1, 5, 2)`` of 5 elements is [0, 1, 0, 2, 0]. `pad_by` has the signature of `pad`."""
+    ascending = flip(x, [axis for axis, places in enumerate(ranges) if places.step < 0])
+    upwards = [places if places.step > 0 else places[::-1] for places in ranges]
+    dilated = dilate(ascending, [places.step for places in upwards])
+    before = [places.start for places in upwards]
+    ends = map(operator.add, before, dilated.shape)
+    # Zeros after the last element may already go beyond the end: they are cut off.
+    after = [max(0, size - end) for size, end in zip(shape, ends, strict=True)]
+    return sliced(pad_by(dilated, before, after), map(range, shape))
 
 
 def shear(x: Node, axis: int, by: int, step: int) -> Node:
@@ -93,9 +105,12 @@ def shear(x: Node, axis: int, by: int, step: int) -> Node:
 
 
 def shifted(x: Node, axis: int, first: Scalar) -> Node:
-    """`x` one place further along `axis`, where it begins with `first`."""
-    ahead = [int(one == axis) for one in range(len(x.shape))]
-    return slice_axis(pad(x, ahead, [0] * len(ahead), first), axis, 0, x.shape[axis])
+    """`x` one place further along `axis`, where it begins with `first`: [1, 2, 3] and 0 give
+    [0, 1, 2]."""
+    before = [0] * len(x.shape)
+    before[axis] = 1
+    longer = pad(x, before, [0] * len(x.shape), first)
+    return slice_axis(longer, axis, 0, x.shape[axis])
 
 
 def reduce(monoid: Monoid, axes: Sequence[int], *parts: Node, part: int = 0) -> Node:
@@ -112,27 +127,33 @@ def insert_axes(x: Node, axes: Sequence[int]) -> Node:
     return reshape(x, tuple(shape))
 
 
-def spread(x: Node, axes: Sequence[int], shape: Shape) -> Node:
-    """Undo the shape of a reduction over `axes` of `shape`: each element is repeated."""
+def broadcast_over(x: Node, axes: Sequence[int], shape: Shape) -> Node:
+    """Undo the shape of a reduction over `axes` of `shape`: each element is repeated along these
+    axes. (2, 4) over axis 1 of (2, 3, 4) becomes (2, 3, 4)."""
     return expand(insert_axes(x, axes), shape)
 
 
-def along(vector: Node, axis: int, shape: Shape) -> Node:
-    """A vector repeated over the other axes of `shape`; an array is one, row-major."""
-    alone = tuple(size if one == axis else 1 for one, size in enumerate(shape))
-    return expand(reshape(vector, alone), shape)
+def broadcast_in_dim(x: Node, axis: int, shape: Shape) -> Node:
+    """A vector of ``shape[axis]`` elements, repeated over the other axes of `shape`; the elements
+    of any other array count row-major."""
+    sizes = [1] * len(shape)
+    sizes[axis] = shape[axis]
+    return expand(reshape(x, tuple(sizes)), shape)
 
 
-def places(shape: Shape, axis: int) -> Node:
-    """The index along `axis` of each element: int64 of `shape`."""
-    return along(iota(shape[axis], int64), axis, shape)
+def broadcasted_iota(shape: Shape, axis: int) -> Node:
+    """The index along `axis` of each element: int64 of `shape`. (2, 3) and axis 1 give
+    [[0, 1, 2], [0, 1, 2]]."""
+    return broadcast_in_dim(iota(shape[axis], int64), axis, shape)
 
 
-def spread_apart(x: Node, step: Sequence[int]) -> Node:
-    """`x` with ``step - 1`` zeros after each element: [n] as [n, 1], padded to [n, step]."""
-    if all(one == 1 for one in step):
+def dilate(x: Node, steps: Sequence[int]) -> Node:
+    """`x` with ``step - 1`` zeros after each element, one step an axis: [1, 2] with step 3 is
+    [1, 0, 0, 2, 0, 0]. An axis of n elements is reshaped to (n, 1), padded to (n, step), and
+    reshaped back."""
+    if all(step == 1 for step in steps):
         return x
-    pairs = reshape(x, tuple(size for n in x.shape for size in (n, 1)))
-    after = [count for one in step for count in (0, one - 1)]
-    spaced = pad(pairs, (0,) * len(after), after)
-    return reshape(spaced, tuple(n * one for n, one in zip(x.shape, step, strict=True)))
+    columns = reshape(x, tuple(size for n in x.shape for size in (n, 1)))
+    after = [zeros for step in steps for zeros in (0, step - 1)]
+    padded = pad(columns, [0] * len(after), after)
+    return reshape(padded, tuple(map(operator.mul, x.shape, steps)))

@@ -17,12 +17,15 @@ from lamina.ir.infer import INFER
 from lamina.ir.ops import BufferRef, Const, Group, Op
 
 T = TypeVar("T")
-_BY_TEXT = {Op.CONST, Op.PAD}
+_SCALAR_ARGUMENT = {Op.CONST, Op.PAD}  # operations whose argument holds a scalar
 _BUFFER = Op.BUFFER
 _MOVES = Group.MOVEMENT - {Op.PAD, Op.SHEAR}  # those that add no elements of their own
 
 
 def _binary(op: Op, *, reflected: bool = False) -> Callable[[Node, Node | Scalar], Node]:
+    """The method for a Python operator: ``x + 1`` is ADD of `x` and a constant; `reflected` is
+    for ``1 + x``, which Python asks the right operand to compute."""
+
     def operator(self: Node, other: Node | Scalar) -> Node:
         lifted = self.lift(other)
         return Node(op, (lifted, self) if reflected else (self, lifted))
@@ -30,19 +33,25 @@ def _binary(op: Op, *, reflected: bool = False) -> Callable[[Node, Node | Scalar
     return operator
 
 
+# Interning: every node that is alive, by its operation, operands and argument. The references are
+# weak, so that a node that nothing uses is freed; its entry then removes itself.
 Key = tuple[Any, ...]
 _table: dict[Key, ref[Node]] = {}
 
 
 class _Entry(ref["Node"]):
+    """A weak reference to a node that knows its own key in the table."""
+
     __slots__ = ("key",)
 
     key: Key
 
 
 def _forget(entry: _Entry, table: dict[Key, ref[Node]] = _table) -> None:
-    if table.get(entry.key) is entry:
-        table.pop(entry.key, None)  # unless another thread did
+    """Remove the entry of a node that was freed. The table is a default argument, as Python clears
+    the names of modules when it exits, while nodes are still being freed."""
+    if table.get(entry.key) is entry:  # no new node has taken the key since
+        table.pop(entry.key, None)  # another thread may have removed it first
 
 
 class _Draft:
@@ -64,10 +73,10 @@ class Node(_Draft):
 
     def __new__(cls, op: Op, src: tuple[Node, ...] = (), arg: Any = None) -> Node:
         # A scalar's text tells 0.0 from -0.0 and makes NaN equal to itself.
-        key = (op, src, tuple.__repr__(arg) if op in _BY_TEXT else arg)
+        key = (op, src, tuple.__repr__(arg) if op in _SCALAR_ARGUMENT else arg)
         entry = _table.get(key)
-        if entry is not None and (found := entry()) is not None:
-            return found
+        if entry is not None and (interned := entry()) is not None:
+            return interned
         dtype, shape = INFER[op](src, arg)
         node = _Draft()
         node.op, node.src, node.arg, node.dtype, node.shape = op, src, arg, dtype, shape
@@ -141,19 +150,20 @@ def const(value: Scalar, dtype: DType) -> Node:
 
 
 def full(shape: Shape, value: Scalar, dtype: DType) -> Node:
-    """A constant expanded to `shape`."""
+    """An array of `shape` with `value` everywhere: a constant, expanded."""
     scalar = const(value, dtype)
     return Node(Op.EXPAND, (scalar,), shape) if shape else scalar
 
 
 def constant_of(node: Node) -> Scalar | None:
-    """The value of a constant, however it is moved, or None for any other node."""
-    node = behind(node, _MOVES)
-    return node.arg.value if node.op is Op.CONST else None
+    """The value of a constant, even one that is reshaped or expanded; None for any other node."""
+    inner = peel(node, _MOVES)
+    return inner.arg.value if inner.op is Op.CONST else None
 
 
-def behind(node: Node, ops: Set[Op]) -> Node:
-    """What is left of `node` without operations `ops` around it, which have one operand each."""
+def peel(node: Node, ops: Set[Op]) -> Node:
+    """The operand beneath any number of operations `ops` around it, which have one operand each:
+    peeled of {CAST, RESHAPE}, ``cast(reshape(cast(x)))`` is x."""
     while node.op in ops:
         (node,) = node.src
     return node
@@ -163,14 +173,15 @@ def toposort(
     sinks: Iterable[T], within: Callable[[T], bool] | None = None,
     below: Callable[[T], Sequence[T]] = attrgetter("src"),
 ) -> list[T]:  # fmt: skip
-    """`sinks` and all `below` them, operands first, in the same order each time: nodes, or whatever
-    else has operands. What is not `within` is left out, and so is what only that needs."""
+    """`sinks` and all nodes `below` them, operands before users, in the same order each time. Works
+    for any graph: nodes, or kernel groups by what must run before each. A node that is not
+    `within` is left out, and so are the nodes that only it needs."""
     order: list[T] = []
     seen: set[T] = set()
-    stack: list[Any] = list(sinks)[::-1]
+    stack: list[Any] = list(sinks)[::-1]  # nodes to visit; before a None, one to append
     while stack:
         node = stack.pop()
-        if node is None:  # the operands of what lies below are done
+        if node is None:  # all operands of the node before it are in order
             order.append(stack.pop())
         elif node not in seen and (within is None or within(node)):
             seen.add(node)

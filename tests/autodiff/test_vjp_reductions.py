@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lamina.core import dtypes
 from lamina.errors import GradientError
 from lamina.graph.autodiff import gradient
-from lamina.ir.build import cast, full, places, reduce
+from lamina.ir.build import broadcasted_iota, cast, full, reduce
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import (
     ADD,
@@ -103,6 +103,6 @@ def test_monoids_without_a_rule_are_named() -> None:
     with pytest.raises(GradientError, match="reduce with COMPLEX_MUL"):
         gradient(reduce(COMPLEX_MUL, (0,), x, x), [x])
     with pytest.raises(GradientError, match="reduce with ARGMAX"):
-        gradient(reduce(ARGMAX, (0,), x, places((3,), 0)), [x])
+        gradient(reduce(ARGMAX, (0,), x, broadcasted_iota((3,), 0)), [x])
     with pytest.raises(GradientError, match="scan with COMPLEX_MUL"):
         gradient(scan(COMPLEX_MUL, 0, x, x), [x], x)

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamina.core.dtypes import int64
 from lamina.graph.autodiff import gradient
 from lamina.ir.build import (
+    broadcasted_iota,
     expand,
     flip,
+    iota,
     pad,
     permute,
-    places,
     reduce,
     reshape,
     select,
@@ -94,8 +96,8 @@ MOVES: dict[str, Callable[[Node], Node]] = {
     "shrink": lambda x: sliced(x, [range(0, 4, 3)]),
     "flip": lambda x: flip(x, (0,)),
     "shear": lambda x: shear(reshape(x, (2, 2)), 0, 1, -2),
-    "gather": lambda x: Node(Op.GATHER, (x, places((4,), 0)), 0),
-    "scatter": lambda x: Node(Op.SCATTER, (x.lift(0.0), places((4,), 0), x), Scatter(0, None)),
+    "gather": lambda x: Node(Op.GATHER, (x, iota(4, int64)), 0),
+    "scatter": lambda x: Node(Op.SCATTER, (x.lift(0.0), iota(4, int64), x), Scatter(0, None)),
     "contiguous": lambda x: unary(Op.CONTIGUOUS, x),
 }
 
@@ -137,7 +139,7 @@ def test_through_a_reduction(reduction: str) -> None:
 def test_missing_data_in_a_reduction() -> None:
     def build(x: Node) -> Node:
         value = reduce(MUL, (1,), x)
-        return select(places((2,), 0) < 1, value, value.lift(0.0))
+        return select(broadcasted_iota((2,), 0) < 1, value, value.lift(0.0))
 
     (dx,) = gradients(build, np.array([[2.0, 3.0], [np.nan, np.inf]]))
     np.testing.assert_array_equal(dx[1], 0.0)
@@ -181,7 +183,7 @@ def test_no_selection_without_a_where(rank: int) -> None:
 def test_a_scan_of_logs_beneath_a_where() -> None:
     def build(x: Node) -> Node:
         sums = Node(Op.SCAN, (unary(Op.LOG, x),), Reduce(ADD, (0,)))
-        return select(places((3,), 0) < 2, sums, sums.lift(0.0))
+        return select(broadcasted_iota((3,), 0) < 2, sums, sums.lift(0.0))
 
     (dx,) = gradients(build, np.array([2.0, 4.0, 0.0]))
     np.testing.assert_allclose(dx, [1.0, 0.25, 0.0])

@@ -138,8 +138,8 @@ def test_offsets_in_memory_compile(dtype: DType) -> None:
     product = build.reduce(ADD, [2], build.cast(left * right, dtypes.float32))
     where = [range(100, 132), range(520)]
     everywhere = build.full((32, 520), True, dtypes.bool_)
-    inside = build.placed(everywhere, where, array.shape)
-    stored = build.select(inside, build.placed(rows, where, array.shape), array)
+    inside = build.pad_to_ranges(everywhere, where, array.shape)
+    stored = build.select(inside, build.pad_to_ranges(rows, where, array.shape), array)
     for sink in (product, Node(Op.ASSIGN, (array, stored))):
         numbers = {one: at for at, one in enumerate(numbers_of([sink]), 2)}
         assert numbers
@@ -263,9 +263,8 @@ def test_rows_that_registers_hold_are_read_once(length: int, threads: int, each:
 )
 def test_rows_with_more_reductions_have_fewer_threads(rows: int, folds: int, threads: int) -> None:
     x = leaf(0, (rows, 768), dtypes.float32)
-    scaled = (
-        softmax(x, 1) if folds == 2 else x / build.spread(build.reduce(ADD, [1], x), [1], x.shape)
-    )
+    total = build.broadcast_over(build.reduce(ADD, [1], x), [1], x.shape)
+    scaled = softmax(x, 1) if folds == 2 else x / total
     assert launches(scaled) == [(rows, threads)]
 
 

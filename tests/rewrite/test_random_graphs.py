@@ -185,7 +185,7 @@ def test_parts_of_columns_come_to_what_columns_do() -> None:
 @pytest.mark.parametrize("shape", [(65537, 64), (4194319,)])
 def test_parts_need_not_be_even(shape: tuple[int, ...]) -> None:
     x = leaf(0, shape, float32)
-    place = build.places(shape, 0)
+    place = build.broadcasted_iota(shape, 0)
     before = [Node(Op.REDUCE, (x, place), Reduce(ARGMIN, (0,), 1)), build.reduce(ADD, [0], x)]
     after = rewrite(before, (*SIMPLIFY, columns_in_parts))
     assert sum(one.op is Op.REDUCE for one in toposort(after)) == 5

@@ -137,7 +137,8 @@ def eye(
 ) -> Tensor:  # fmt: skip
     """A matrix with ones on diagonal k and zeros elsewhere."""
     shape = sizes_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    on_diagonal = (build.places(shape, 0) + integer("eye", k)).eq(build.places(shape, 1))
+    rows, columns = (build.broadcasted_iota(shape, axis) for axis in (0, 1))
+    on_diagonal = (rows + integer("eye", k)).eq(columns)
     return leaf(build.cast(on_diagonal, as_dtype(dtype or default_float)), device)
 
 
@@ -145,7 +146,7 @@ def _triangle(what: str, upper: bool, x: Data, /, k: int = 0) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{what}: {x.shape} is no matrix; two axes at least are needed")
     # The diagonal itself belongs to both triangles.
-    row, column = (build.places(x.shape, x.ndim - back) for back in (2, 1))
+    row, column = (build.broadcasted_iota(x.shape, x.ndim - back) for back in (2, 1))
     low = column < row + integer(what, k) + (0 if upper else 1)
     parts = (x.node.lift(0), x.node) if upper else (x.node, x.node.lift(0))
     return Tensor.of(build.select(low, *parts), x.device)

@@ -204,10 +204,10 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         # The new values spread to their places, chosen by position: no index array is needed.
         sizes = tuple(map(len, selection.ranges))
         update = build.reshape(_fitted(source.node, selection.shape), sizes)
-        new = x.node if 0 in sizes else build.placed(update, selection.ranges, x.shape)
+        new = x.node if 0 in sizes else build.pad_to_ranges(update, selection.ranges, x.shape)
         if sizes != x.shape and new is not x.node:
             everywhere = build.full(sizes, True, bool_)
-            inside = build.placed(everywhere, selection.ranges, x.shape)
+            inside = build.pad_to_ranges(everywhere, selection.ranges, x.shape)
             new = build.select(inside, new, x.node)
     x.rebind(Tensor.of(new, x.device))
 

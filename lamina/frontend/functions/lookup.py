@@ -13,7 +13,7 @@ from lamina.frontend.functions.indexing import as_index, check_range, take
 from lamina.frontend.functions.scatter import counts
 from lamina.frontend.functions.spatial import exact
 from lamina.frontend.tensor import Tensor, as_tensor
-from lamina.ir.build import along
+from lamina.ir.build import broadcast_in_dim
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
@@ -53,7 +53,7 @@ def embedding(
     rows_of_weight, width = weight.shape
     index = as_index("embedding", indices, weight)
     check_range("embedding", indices, 0, rows_of_weight, least=0)
-    flat = Node(Op.GATHER, (weight.node, along(index.node, 0, (index.size, width))), 0)
+    flat = Node(Op.GATHER, (weight.node, broadcast_in_dim(index.node, 0, (index.size, width))), 0)
     rows = movement.reshape(Tensor.of(flat, weight.device), (*index.shape, width))
     value, slope = rows, rows
     if max_norm is not None:

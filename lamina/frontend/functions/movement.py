@@ -174,7 +174,7 @@ def _join(nodes: list[Node], axis: int, few: int = 8) -> Node:
         for node, (start, stop) in zip(nodes, itertools.pairwise(ends), strict=True)
     ]
     for start, other in zip(ends[1:], others, strict=False):
-        result = build.select(build.places(result.shape, axis) < start, result, other)
+        result = build.select(build.broadcasted_iota(result.shape, axis) < start, result, other)
     grafts = len(padded) > few and result.dtype.is_float
     return Node(Op.CUSTOM_DERIVATIVE, (result, sum(others, padded[0]))) if grafts else result
 
@@ -287,6 +287,6 @@ def diag(x: Data, /, offset: int = 0) -> Tensor:
         raise ShapeError(f"diag: {x.shape} is neither a vector nor a matrix")
     wide = build.pad(x.node, (max(0, offset),), (max(0, -offset),))
     shape = wide.shape * 2
-    on_diagonal = (build.places(shape, 0) + offset).eq(build.places(shape, 1))
+    on_diagonal = (build.broadcasted_iota(shape, 0) + offset).eq(build.broadcasted_iota(shape, 1))
     wide = build.expand(wide, shape)
     return Tensor.of(build.select(on_diagonal, wide, wide.lift(0)), x.device)

@@ -32,7 +32,7 @@ from lamina.frontend.functions.inspection import finfo
 from lamina.frontend.functions.linalg import matmul
 from lamina.frontend.functions.spatial import check_shapes, exact, resized
 from lamina.frontend.tensor import Tensor, common_device, common_dtype, once
-from lamina.ir.build import along, insert_axes, places
+from lamina.ir.build import broadcast_in_dim, broadcasted_iota, insert_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
@@ -236,7 +236,7 @@ def _classes(what: str, x: Tensor, weight: Tensor | None) -> tuple[int, Tensor |
     if weight is None:
         return axis, None
     factors = weight.cast(accumulator(x.dtype))
-    return axis, Tensor.of(along(factors.node, axis, x.shape), weight.device)
+    return axis, Tensor.of(broadcast_in_dim(factors.node, axis, x.shape), weight.device)
 
 
 def _checked_target(what: str, x: Tensor, target: Any, ignore_index: int) -> Tensor:
@@ -518,7 +518,7 @@ def _attend(
     scores = _rounded(scores, wide, dtype) * factor
     if first is not None:
         box = scores.shape[-2:]
-        rows, columns = (Tensor.of(places(box, axis), scores.device) for axis in (0, 1))
+        rows, columns = (Tensor.of(broadcasted_iota(box, axis), scores.device) for axis in (0, 1))
         scores = where(rows + first < columns, -math.inf, scores)
     if attn_mask is not None:
         if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:

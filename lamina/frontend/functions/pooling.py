@@ -174,7 +174,7 @@ def avg_pool(
     else:
         for at, axis in enumerate(axes, 2):
             counts = cast(axis.counts(result.shape[at], count_include_pad), result.dtype)
-            result = result / build.along(counts, at, result.shape)
+            result = result / build.broadcast_in_dim(counts, at, result.shape)
     return unbatched(cast(result, x.dtype), x)
 
 
@@ -290,8 +290,8 @@ class _Stretches:
         longest = -(-self.size // self.count) + 1
         shape = resized(x.shape, axis, self.count, longest)
         first, last = self._ends()
-        index = build.along(first, axis, shape) + build.places(shape, axis + 1)
-        inside = index < build.along(last, axis, shape)
+        index = build.broadcast_in_dim(first, axis, shape) + build.broadcasted_iota(shape, axis + 1)
+        inside = index < build.broadcast_in_dim(last, axis, shape)
         flat = reshape(index, resized(x.shape, axis, self.count * longest))
         elements = reshape(Node(Op.GATHER, (x, flat), axis), shape)
         return select(inside, elements, full(shape, outside, x.dtype))
@@ -301,7 +301,7 @@ class _Stretches:
         if self.even:
             return total / float(self.size // self.count)
         first, last = self._ends()
-        return total / build.along(cast(last - first, total.dtype), axis, total.shape)
+        return total / build.broadcast_in_dim(cast(last - first, total.dtype), axis, total.shape)
 
 
 max_pool1d, max_pool2d, max_pool3d = for_ranks(max_pool, variant)

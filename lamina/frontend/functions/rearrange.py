@@ -241,7 +241,8 @@ def diagonal_scatter(
                          f"of {x.shape}")  # fmt: skip
     # Row i holds the element of the diagonal in that row.
     in_rows = pad(source.cast(x.dtype), [(top, height - top - length)])
-    rows, columns = (build.places(matrices.shape, matrices.ndim - back) for back in (2, 1))
+    shape, last = matrices.shape, matrices.ndim - 1
+    rows, columns = (build.broadcasted_iota(shape, axis) for axis in (last - 1, last))
     inside = Tensor.of((rows + offset).eq(columns), x.device)
     new = where(inside, expand_dims(in_rows, -1), matrices)
     return moveaxis(new, (-2, -1), (axis1, axis2))
@@ -335,7 +336,7 @@ def diag_embed(x: Data, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Te
     size = x.shape[-1] + abs(offset)
     padded = pad(x, [(max(0, -offset), max(0, offset))])
     shape = (*x.shape[:-1], size, size)
-    rows, columns = (build.places(shape, len(shape) - back) for back in (2, 1))
+    rows, columns = (build.broadcasted_iota(shape, len(shape) - back) for back in (2, 1))
     wide = broadcast_to(expand_dims(padded, -1), shape)
     inside = Tensor.of((rows + offset).eq(columns), x.device)
     return moveaxis(where(inside, wide, 0), (-2, -1), (axis1, axis2))

@@ -122,7 +122,7 @@ def _extreme(monoid: Monoid, axes: Axes, node: Node) -> Node:
         if len(axes) != len(node.shape):
             raise AxisError(f"{what}: axes {axes} of {node.shape}; give one axis, or none for all")
         node, axes = build.reshape(node, (product(node.shape),)), (0,)
-    return build.reduce(monoid, axes, node, build.places(node.shape, axes[0]), part=1)
+    return build.reduce(monoid, axes, node, build.broadcasted_iota(node.shape, axes[0]), part=1)
 
 
 def _count(axes: Axes, node: Node) -> int:
@@ -155,7 +155,7 @@ def _deviation(
     keepdims: bool = False, where: Any = None,
 ) -> Tensor:  # fmt: skip
     def rule(axes: Axes, node: Node, weight: Node | None = None) -> Node:
-        distance = node - build.spread(_mean(axes, node, weight), axes, node.shape)
+        distance = node - build.broadcast_over(_mean(axes, node, weight), axes, node.shape)
         total = build.reduce(ADD, axes, _inside(weight, distance * distance))
         freedom = _number(axes, node, weight) - correction
         if isinstance(freedom, Node):
@@ -180,7 +180,7 @@ def _softmax(axes: Axes, node: Node, log: bool) -> Node:
     powers = Node(Op.EXP, (shifted,))
     total = build.reduce(ADD, axes, powers)
     one = Node(Op.LOG, (total,)) if log else total.lift(1.0) / total
-    wide = build.spread(one, axes, node.shape)
+    wide = build.broadcast_over(one, axes, node.shape)
     return shifted - wide if log else powers * wide
 
 
@@ -327,7 +327,7 @@ def _first_extreme(what: str, monoid: Monoid, x: Tensor, axis: int | None) -> Te
     if not x.ndim:
         return Tensor.of(build.const(0, int64), x.device)
     along = normalize_axis(what, axis or 0, x.ndim)
-    parts = (x.node, build.places(x.shape, along))
+    parts = (x.node, build.broadcasted_iota(x.shape, along))
     return Tensor.of(Node(Op.SCAN, parts, Reduce(monoid, (along,), 1)), x.device)
 
 

@@ -135,7 +135,10 @@ def _blended(x: Node, axis: int, target: _Target, align_corners: bool, cubic: bo
         share = source - cast(first, x.dtype)
         taps = [(first, 1.0 - share), (first + 1, share)]
     shape = resized(x.shape, axis, target.count)
-    terms = [_take(x, index, axis) * build.along(weight, axis, shape) for index, weight in taps]
+    terms = [
+        _take(x, index, axis) * build.broadcast_in_dim(weight, axis, shape)
+        for index, weight in taps
+    ]
     return functools.reduce(operator.add, terms)
 
 
@@ -151,12 +154,12 @@ def _filtered(x: Node, axis: int, target: _Target, cubic: bool) -> Node:
     start = centre - reach + 0.5
     first = cast(Node(Op.MAX, (start, start.lift(0.0))), int64)
     stop = cast(centre + reach + 0.5, int64)
-    index = build.along(first, 0, box) + build.places(box, 1)
-    inside = (index < build.along(stop, 0, box)) & (index < size)
-    distance = (cast(index, x.dtype) - build.along(centre, 0, box) + 0.5) / stretch
+    index = build.broadcast_in_dim(first, 0, box) + build.broadcasted_iota(box, 1)
+    inside = (index < build.broadcast_in_dim(stop, 0, box)) & (index < size)
+    distance = (cast(index, x.dtype) - build.broadcast_in_dim(centre, 0, box) + 0.5) / stretch
     kernel = _cubic(real_math.absolute(distance), -0.5) if cubic else _triangle(distance)
     weight = select(inside, kernel, kernel.lift(0.0))
-    weight = weight / build.spread(reduce(ADD, (1,), weight), (1,), box)
+    weight = weight / build.broadcast_over(reduce(ADD, (1,), weight), (1,), box)
     elements = _take(x, reshape(index, (prod(box),)), axis)
     shape = resized(x.shape, axis, *box)
     # What lies outside may be NaN or infinite, and must not count.
@@ -191,4 +194,4 @@ def _take(x: Node, index: Node, axis: int) -> Node:
     """The elements of `x` at `index`, a vector, or the last one, along `axis`."""
     bounded = Node(Op.MIN, (index, index.lift(x.shape[axis] - 1)))
     shape = resized(x.shape, axis, *index.shape)
-    return Node(Op.GATHER, (x, build.along(bounded, axis, shape)), axis)
+    return Node(Op.GATHER, (x, build.broadcast_in_dim(bounded, axis, shape)), axis)

@@ -15,7 +15,7 @@ from lamina.frontend.arguments import broadcast_shapes, line_axis
 from lamina.frontend.functions.indexing import as_index, check_range, take, wrapped
 from lamina.frontend.functions.spatial import resized
 from lamina.frontend.tensor import Data, Tensor, as_tensor, common_device
-from lamina.ir.build import along, cast, expand, full, pad, reshape, select, sliced
+from lamina.ir.build import broadcast_in_dim, cast, expand, full, pad, reshape, select, sliced
 from lamina.ir.monoids import ADD, MAX, MIN, MUL
 from lamina.ir.node import Node
 from lamina.ir.ops import Op, Scatter
@@ -180,7 +180,7 @@ def _by_slices(
     shape = resized(lines, along_axis, places.size)
     if broadcast_shapes(what, values.shape, shape) != shape:
         raise ShapeError(f"{what}: a source of {values.shape} does not broadcast to {shape}")
-    inside = along(wrapped(places.node, lines[along_axis]), along_axis, shape)
+    inside = broadcast_in_dim(wrapped(places.node, lines[along_axis]), along_axis, shape)
     update = Tensor.of(expand(values.node, shape), values.device)
     return _combined(what, x, along_axis, inside, update, reduce, include_self)
 
