@@ -204,11 +204,11 @@ class KernelGroup:
         """Where ``node[index]`` lies in memory, or in that of a block."""
         shape = self.block.shape(node)
         if shape is None:
-            return ix.walk(index, self.values.get(node, node.shape))
+            return ix.row_major(index, self.values.get(node, node.shape))
         rows = self.block.inside[node]
         rest = (one for axis, one in enumerate(index) if axis not in rows)
         inner = ix.add(index[rows[-1]], ix.scale(self.blocks[-1], -self.block.size))
-        return ix.walk((*rest, inner), shape)
+        return ix.row_major((*rest, inner), shape)
 
     def _parameter(self, node: Node, index: Index) -> tuple[int, Node] | None:
         if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
@@ -262,7 +262,7 @@ class KernelGroup:
         index, axes = self._index(updates.shape)
         self.index_of[node] = index
         place = cast(self.lowering.value(places, index), int64)
-        flat = ix.walk((*index[:axis], place, *index[axis + 1 :]), node.shape)
+        flat = ix.row_major((*index[:axis], place, *index[axis + 1 :]), node.shape)
         holds = ix.inside(place, node.shape[axis])
         return Store(0, flat, self.lowering.value(updates, index, holds), axes, holds, monoid)
 

@@ -136,7 +136,8 @@ class _Builder:
         steps = narrowing.indices if narrowing else {}
         place = ix.replaced(home.stores[value].index, steps)
         alike = all(
-            node.dtype is target.dtype and ix.replaced(ix.walk(index, node.shape), steps) is place
+            node.dtype is target.dtype
+            and ix.replaced(ix.row_major(index, node.shape), steps) is place
             for node in home.read_at
             for index in home.read_at[node]
             if node.op is Op.BUFFER and node.arg.storage == storage

@@ -13,7 +13,7 @@ Division rounds down and MOD has the sign of the divisor, as in Python.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from math import inf
 
@@ -24,6 +24,7 @@ from lamina.ir.kernel import Terms, bounds, divisor_of, free_axes
 from lamina.ir.kernel import terms_of as terms_of
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Affine, Axis, Op
+from lamina.ir.substitute import substitute
 
 ZERO = const(0, int64)
 FALSE = const(False, bool_)
@@ -35,27 +36,47 @@ def axis(number: int, size: int, *, reduce: bool = False) -> Node:
 
 
 def affine(terms: Terms, constant: int) -> Node:
-    """``constant + sum(coefficient * operand)`` in normal form."""
+    """``constant + sum(coefficient * operand)`` in normal form: axes by their numbers, then the
+    other operands as they come."""
     terms = {term: factor for term, factor in terms.items() if factor}
-    for term, factor in terms.items():
-        if term.op is Op.MOD and (divisor := divisor_of(term)):
-            inner = term.src[0]
-            whole, offset = terms_of(scale(divided(inner, divisor)[0], divisor * factor))
-            if whole and not offset and all(terms.get(one) == whole[one] for one in whole):
-                rest = {one: terms[one] for one in terms if one is not term and one not in whole}
-                return add(affine(rest, constant), scale(inner, factor))
+    for term in terms:
+        if term.op is Op.MOD:
+            joined = _join_modulus(terms, constant, term)
+            if joined is not None:
+                return joined
     if not terms:
         return const(constant, int64)
-    ordered = sorted(terms, key=lambda one: one.arg.number if one.op is Op.AXIS else inf)
+    ordered = sorted(terms, key=_position)
     if len(ordered) == 1 and constant == 0 and terms[ordered[0]] == 1:
         return ordered[0]
     coefficients = tuple(terms[term] for term in ordered)
     return Node(Op.AFFINE, tuple(ordered), Affine(coefficients, constant))
 
 
+def _position(term: Node) -> float:
+    return term.arg.number if term.op is Op.AXIS else inf
+
+
+def _join_modulus(terms: Terms, constant: int, modulus: Node) -> Node | None:
+    """``terms + constant`` with ``k*x`` in place of ``k*c*(x // c) + k*(x % c)``, where `modulus`
+    is ``x % c`` and k its coefficient; None if `terms` lack the quotient."""
+    divisor, factor = divisor_of(modulus), terms[modulus]
+    if not divisor:
+        return None
+    dividend = modulus.src[0]
+    quotient, _ = divided(dividend, divisor)
+    whole, offset = terms_of(scale(quotient, divisor * factor))
+    if not whole or offset or any(terms.get(term) != whole[term] for term in whole):
+        return None
+    others = {term: terms[term] for term in terms if term is not modulus and term not in whole}
+    return add(affine(others, constant), scale(dividend, factor))
+
+
 def add(*indices: Node) -> Node:
+    """The sum of `indices`; 0 for none."""
     total, constant = Counter[Node](), 0
-    for terms, offset in map(terms_of, indices):
+    for index in indices:
+        terms, offset = terms_of(index)
         total.update(terms)
         constant += offset
     return affine(total, constant)
@@ -66,34 +87,39 @@ def scale(index: Node, factor: int, offset: int = 0) -> Node:
     if factor == 1 and offset == 0:
         return index
     terms, constant = terms_of(index)
-    return affine({term: one * factor for term, one in terms.items()}, constant * factor + offset)
+    scaled = {term: coefficient * factor for term, coefficient in terms.items()}
+    return affine(scaled, constant * factor + offset)
 
 
 def of_value(value: Node) -> Node:
     """A scalar int64 `value` as an index: sums, and products with constants, are in normal form
     where the bounds of operands say that they do not wrap around."""
     done: dict[Node, Node] = {}
-    for node in toposort([value], lambda one: one.op in (Op.ADD, Op.MUL)):
-        src = [done.get(one, one) for one in node.src]
+    for node in toposort([value], lambda node: node.op in (Op.ADD, Op.MUL)):
+        src = [done.get(operand, operand) for operand in node.src]
         index = node
         if node.op is Op.ADD:
             index = add(*src)
         elif src[1].op is Op.CONST:
             index = scale(src[0], src[1].arg.value)
         low, high = bounds(index)
-        done[node] = index if low >= -(1 << 63) and high < 1 << 63 else node
+        fits = low >= -(1 << 63) and high < 1 << 63
+        done[node] = index if fits else node
     return done.get(value, value)
 
 
-def walk(index: Sequence[Node], shape: Shape | None = None) -> Node:
-    """The place of `index` in row-major memory of `shape`, or what loops count together."""
+def row_major(index: Sequence[Node], shape: Shape | None = None) -> Node:
+    """Where the element at `index` of an array of `shape` lies in row-major memory, in elements:
+    ``12*i + 4*j + k`` for (i, j, k) of (2, 3, 4). Without a shape, `index` are axes and count
+    together: their sizes are the shape."""
     sizes = [axis.arg.size for axis in index] if shape is None else shape
     return add(*map(scale, index, strides_of(sizes)))
 
 
 @lru_cache(maxsize=65536)
 def divided(index: Node, divisor: int) -> tuple[Node, Node]:
-    """``index // divisor`` and ``index % divisor`` for a positive divisor."""
+    """``index // divisor`` and ``index % divisor`` for a positive divisor: ``8*i + j + 9`` by 4,
+    for j < 3, are ``2*i + 2`` and ``j + 1``."""
     terms, constant = terms_of(index)
     whole = {term: factor // divisor for term, factor in terms.items() if factor % divisor == 0}
     left = {term: factor for term, factor in terms.items() if factor % divisor}
@@ -101,8 +127,11 @@ def divided(index: Node, divisor: int) -> tuple[Node, Node]:
     low, high = bounds(rest)
     if low >= 0 and high < divisor:
         return quotient, rest
-    (terms, constant), by = terms_of(rest), const(divisor, int64)
+    # The modulus, unlike the quotient, needs just the remainder of each coefficient: 9*i % 4 is
+    # i % 4.
+    terms, constant = terms_of(rest)
     reduced = affine({term: factor % divisor for term, factor in terms.items()}, constant)
+    by = const(divisor, int64)
     return add(quotient, Node(Op.IDIV, (rest, by))), Node(Op.MOD, (reduced, by))
 
 
@@ -117,12 +146,21 @@ def inside(index: Node, size: int) -> Node:
 
 
 def extents(condition: Node = TRUE) -> dict[Node, int] | None:
-    """The size that each index of `condition` is `inside` of; None if it says anything else."""
-    found, parts = dict[Node, int](), dict.fromkeys(conjuncts(condition))  # in order
-    for low, high in (one.src for one in parts if one.op is Op.LT and one.src[0].dtype is int64):
-        index, size = (low, high.arg.value) if high.op is Op.CONST else (high, bounds(high)[1] + 1)
-        found[index] = min(size, found.get(index, size))
-    return found if {*parts} == {*conjuncts(both(*map(inside, found, found.values())))} else None
+    """The size that each index of `condition` is `inside` of, in the order of the condition; None
+    if it says anything else."""
+    parts = dict.fromkeys(conjuncts(condition))
+    sizes: dict[Node, int] = {}
+    for part in parts:
+        if part.op is not Op.LT or part.src[0].dtype is not int64:
+            continue
+        low, high = part.src
+        if high.op is Op.CONST:  # index < size
+            index, size = low, high.arg.value
+        else:  # -1 < index: any size above its bounds says no more
+            index, size = high, bounds(high)[1] + 1
+        sizes[index] = min(size, sizes.get(index, size))
+    said = both(*(inside(index, size) for index, size in sizes.items()))
+    return sizes if parts.keys() == set(conjuncts(said)) else None
 
 
 def both(*conditions: Node) -> Node:
@@ -143,14 +181,16 @@ def conjuncts(condition: Node) -> Iterator[Node]:
 
 
 def suits(axis: Node, index: Node, condition: Node = TRUE) -> int:
-    """How well lanes along `axis` suit one access: 1 if they touch neighbours, 0 if all touch one
-    element, -1 if they are a stride apart, -2 if data or a condition decide lane by lane."""
+    """How well vector lanes along `axis` suit one access: 1 if they touch neighbours, 0 if all
+    touch one element, -1 if they are a stride apart, -2 if data or a condition decide lane by
+    lane."""
     terms, _ = terms_of(index)
-    data = any(one is not axis and axis in free_axes(one) for one in terms)
-    run = axis not in free_axes(condition) or extents(condition) is not None
-    if data or not run:
+    by_data = any(term is not axis and axis in free_axes(term) for term in terms)
+    by_lane = axis in free_axes(condition) and extents(condition) is None
+    if by_data or by_lane:
         return -2
-    return {0: 0, 1: 1}.get(terms.get(axis, 0), -1)
+    stride = terms.get(axis, 0)
+    return stride if stride in (0, 1) else -1
 
 
 def rebuild(node: Node, src: tuple[Node, ...]) -> Node:
@@ -158,16 +198,15 @@ def rebuild(node: Node, src: tuple[Node, ...]) -> Node:
     if src == node.src:
         return node
     if node.op is Op.AFFINE:
-        scaled = [scale(one, k) for one, k in zip(src, node.arg.coefficients, strict=True)]
+        scaled = map(scale, src, node.arg.coefficients)
         return scale(add(*scaled), 1, node.arg.constant)
     if divisor := divisor_of(node):
-        return divided(src[0], divisor)[node.op is Op.MOD]
+        quotient, rest = divided(src[0], divisor)
+        return rest if node.op is Op.MOD else quotient
     return Node(node.op, src, node.arg)
 
 
-def replaced(root: Node, replacement: dict[Node, Node]) -> Node:
-    """`root` with other nodes in place of some beneath it."""
-    done = dict(replacement)
-    for node in toposort([root], lambda one: one not in replacement):
-        done[node] = rebuild(node, tuple(done[one] for one in node.src))
-    return done[root]
+def replaced(root: Node, replacement: Mapping[Node, Node]) -> Node:
+    """`root` with other nodes in place of some beneath it; indices are in normal form again."""
+    (result,) = substitute([root], replacement, rebuild)
+    return result

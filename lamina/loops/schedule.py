@@ -151,7 +151,7 @@ class Split(Move):
         self.require(even, f"a piece of {size} is not split evenly")
         outer = ix.axis(self.outer, -(-size // factor), reduce=axis.arg.reduce)
         inner = ix.axis(self.inner, factor, reduce=axis.arg.reduce)
-        index = {axis: ix.walk((outer, inner))}
+        index = {axis: ix.row_major((outer, inner))}
         more = pieces._replace(axes=_swapped(pieces.axes, (axis,), (outer, inner)))
         others = (one for one in nest.splits if one != pieces)
         return replace(self.rewalked(nest, index, (outer, inner)), splits=(*others, more))
@@ -256,7 +256,8 @@ class Stage(Move):
         parameters = (*kernel.parameters, room)
         used = sum(one.nbytes for one in parameters if one.memory == "scratch")
         self.require(used <= SCRATCH, f"{used} bytes of scratch, and {SCRATCH} are there")
-        fill = Store(len(kernel.parameters), ix.walk(axes), value, axes, at=None if reduced else at)
+        where = None if reduced else at
+        fill = Store(len(kernel.parameters), ix.row_major(axes), value, axes, at=where)
         kernel = replace(kernel, parameters=parameters)
         return replace(nest, kernel=kernel, fills=(*nest.fills, fill))
 

@@ -108,7 +108,7 @@ class Tensorize(Move):
             places = dict.fromkeys(axes, rest)
             for axis in reversed(axes):
                 rest, places[axis] = ix.divided(rest, axis.arg.size)
-            nest, walks[axes] = self.rewalked(nest, places, (whole,)), ix.walk(new)
+            nest, walks[axes] = self.rewalked(nest, places, (whole,)), ix.row_major(new)
             end = ix.inside(walks[axes], points(axes))
             nest = self.rewalked(nest, {whole: walks[axes]}, new, end)
             parts.append(new)

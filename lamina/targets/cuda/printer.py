@@ -194,7 +194,7 @@ class CudaPrinter(GpuPrinter):
             for which, reduction in enumerate(some):
                 for at, point in enumerate(self.points(free_axes(reduction))):
                     self._keep(reduction, point, (Value(f"{name}[{which}][{at}]", float32),))
-        column = ix.walk((major, self.rows_inside[-1], minor))
+        column = ix.row_major((major, self.rows_inside[-1], minor))
         ends = (points(axis for axis in one.axes if axis.arg.reduce is reduced)
                 for one, reduced in ((nest.tiles[0], False), (nest.tiles[-1], True)))  # fmt: skip
         self._store_rows(atom, corner, [*zip((nest.tiles[0].index, column), ends, strict=True)])

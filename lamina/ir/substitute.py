@@ -1,0 +1,26 @@
+"""Replacing nodes of a graph: everything above them is built anew, everything else is shared."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lamina.ir.node import Node, toposort
+
+
+def with_operands(node: Node, src: tuple[Node, ...]) -> Node:
+    """`node` applied to operands `src`; the same object if these are its own."""
+    return node if src == node.src else Node(node.op, src, node.arg)
+
+
+def substitute(
+    sinks: Sequence[Node],
+    replacements: Mapping[Node, Node],
+    rebuild: Callable[[Node, tuple[Node, ...]], Node] = with_operands,
+) -> list[Node]:
+    """`sinks` with other nodes in place of the keys of `replacements`: ``(x + y) * 2`` with z for
+    x is ``(z + y) * 2``. A replacement is taken as it is; nothing is replaced beneath it.
+
+    `rebuild` makes every other node from its new operands, operands first. It may return any node
+    of the same dtype and shape, such as a simpler one."""
+    done = dict(replacements)
+    for node in toposort(sinks, lambda node: node not in replacements):
+        done[node] = rebuild(node, tuple([done[operand] for operand in node.src]))
+    return [done[sink] for sink in sinks]
