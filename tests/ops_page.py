@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-
 from lamina.graph.autodiff import NOT_DIFFERENTIABLE, VJP
 from lamina.ir.ops import Op
 
@@ -18,9 +15,6 @@ the fields of the node's `arg`. "Derivative" says whether a VJP rule exists, or 
 
 def ops_markdown() -> str:
     """Every operation with its dtypes, argument, meaning and derivative, as Markdown."""
-    # What an operation means is the comment beside it in the source of `Op`.
-    comments = re.findall(r"^ +(\w+) = Row\([^#\n]*\)(?:  # (.*))?$", inspect.getsource(Op), re.M)
-    meanings = {name: text.replace("|", "\\|") for name, text in comments}
     parts = [_INTRODUCTION]
     for group in dict.fromkeys(op.value.group for op in Op):
         parts += [f"## {group.capitalize()}\n",
@@ -30,7 +24,8 @@ def ops_markdown() -> str:
             argument = op.value.argument
             fields = argument if isinstance(argument, str) else ", ".join(argument.__annotations__)
             derivative = "yes" if op in VJP else NOT_DIFFERENTIABLE[op]
-            cells = (op.name, ", ".join(op.value.kinds), fields, meanings[op.name], derivative)
+            meaning = op.value.meaning.replace("|", "\\|")
+            cells = (op.name, ", ".join(op.value.kinds), fields, meaning, derivative)
             parts.append(f"| {' | '.join(cells)} |")
         parts.append("")
     return "\n".join(parts)

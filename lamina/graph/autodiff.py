@@ -3,10 +3,11 @@ operand, and the reverse sweep: adjoints from a result down to what it is differ
 
 A rule takes g, the adjoint of the node, of its shape and dtype, z, the node, and its operands
 x, y, ... It gives each operand a contribution of that operand's shape and dtype, or None for a
-symbolic zero. Every operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`; for
-other monoids than ADD there is `VJP_OF`. In the formulas of reductions x_i runs over the reduced
-elements, z is the result and g its adjoint, both repeated along the reduced axes. A mask (dtype
-bool) is added up as an adjoint is, with OR in place of the sum.
+symbolic zero. Elementwise operations have their rules in their records (`lamina.ir.ops`). Every
+operation is either in `VJP` or, with the reason, in `NOT_DIFFERENTIABLE`; for other monoids than
+ADD there is `VJP_OF`. In the formulas of reductions x_i runs over the reduced elements, z is the
+result and g its adjoint, both repeated along the reduced axes. A mask (dtype bool) is added up as
+an adjoint is, with OR in place of the sum.
 
 The sweep keeps NaN out of the branches of WHERE that were not taken. The adjoint of a branch is 0
 wherever the other branch was chosen, but further down that 0 may meet a factor of infinity:
@@ -25,12 +26,13 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from lamina.core.dtypes import accumulator, bool_, int64
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError
 from lamina.ir import build
-from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select, unary
+from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
 from lamina.ir.ops import Group, Op, Reduce, Scatter
@@ -118,20 +120,6 @@ def _running_extreme(g: Node, z: Node, x: Node) -> Contributions:
     return (put(g, winner, x.shape, axis),)
 
 
-def _pow(g: Node, z: Node, x: Node, y: Node) -> Contributions:
-    """dx = g y x^(y - 1) and dy = g z ln x; both are 0 where the limit is: x^0 and 0^y, y >= 0.
-    Wider selections (y = 0, say) would make mixed second derivatives wrong."""
-    zero = x.lift(0.0)
-    dx = g * select(x.eq(0.0) & y.eq(0.0), zero, y * Node(Op.POW, (x, y - 1.0)))
-    dy = g * select(x.eq(0.0) & ~(y < 0.0), zero, z * unary(Op.LOG, x))
-    return dx, dy
-
-
-def _if_larger(g: Node, this: Node, other: Node) -> Node:
-    """g where `this` exceeds `other`, g / 2 where they are equal (as NaN counts), else 0."""
-    return select(other < this, g, select(this < other, g.lift(0.0), g * 0.5))
-
-
 def _expand(g: Node, z: Node, x: Node) -> Contributions:
     """dx = g summed over the axes that were added or repeated."""
     padded = (None,) * (len(z.shape) - len(x.shape)) + x.shape
@@ -213,29 +201,9 @@ MOVES: dict[Op, Rule] = {
     Op.GATHER: lambda g, z, x, index: (put(g, index, x.shape, z.arg), None),
     Op.SCATTER: lambda g, z, base, index, x: (g, None, Node(Op.GATHER, (g, index), z.arg.axis)),
 }
+_RECORDED: dict[Op, Any] = {op: op.value.derivative for op in Op if op.value.derivative}
 VJP: dict[Op, Rule] = MOVES | {
-    Op.NEG: lambda g, z, x: (-g,),
-    Op.SQRT: lambda g, z, x: (g * 0.5 / z,),
-    Op.EXP: lambda g, z, x: (g * z,),
-    Op.EXP2: lambda g, z, x: (g * z * math.log(2.0),),
-    Op.LOG: lambda g, z, x: (g / x,),
-    Op.LOG2: lambda g, z, x: (g * (1.0 / math.log(2.0)) / x,),
-    Op.SIN: lambda g, z, x: (g * unary(Op.COS, x),),
-    Op.COS: lambda g, z, x: (-(g * unary(Op.SIN, x)),),
-    Op.ATAN: lambda g, z, x: (g / (x * x + 1.0),),
-    Op.ERF: lambda g, z, x: (g * unary(Op.EXP, -(x * x)) * (2.0 / math.sqrt(math.pi)),),
-    Op.LOGISTIC: lambda g, z, x: (g * (z * (1.0 - z)),),
-    Op.TRUNC: lambda g, z, x: (None,),  # flat almost everywhere
-    Op.CAST: lambda g, z, x: (cast(g, x.dtype),),
-    Op.ADD: lambda g, z, x, y: (g, g),
-    Op.MUL: lambda g, z, x, y: (g * y, g * x),
-    Op.DIV: lambda g, z, x, y: (g / y, -(g / y * z)),
-    Op.MOD: lambda g, z, x, y: (g, -(g * ((x - z) / y))),  # z = x - y floor(x / y)
-    Op.POW: _pow,
-    Op.MAX: lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
-    Op.MIN: lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
-    # The module's text says how these zeros stay zeros further down.
-    Op.WHERE: lambda g, z, p, x, y: (None, select(p, g, g.lift(0.0)), select(p, g.lift(0.0), g)),
+    **{op: rule for op, rule in _RECORDED.items() if not isinstance(rule, str)},
     **dict.fromkeys((Op.ASSIGN, Op.CUSTOM_DERIVATIVE), lambda g, z, x, y: (None, g)),
     Op.COPY: _copy,
     Op.CONTIGUOUS: lambda g, z, x: (g,),
@@ -247,12 +215,10 @@ VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
     Op.SCAN: {MUL: _running_product, MAX: _running_extreme, MIN: _running_extreme},
     Op.SCATTER: {None: _overwrite, MAX: _scatter_extreme, MIN: _scatter_extreme},
 }
-_DISCRETE = (Op.NOT, Op.IDIV, Op.LT, Op.EQ, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.ARGSORT)
 NOT_DIFFERENTIABLE: dict[Op, str] = {
-    Op.BITCAST: "its bits are read as another dtype",
+    **{op: reason for op, reason in _RECORDED.items() if isinstance(reason, str)},
+    Op.ARGSORT: "bools and integers have no derivative",
     **dict.fromkeys(Group.LEAF, "a leaf has no operands"),
-    **dict.fromkeys(_DISCRETE, "bools and integers have no derivative"),
-    **dict.fromkeys((Op.REAL, Op.IMAG, Op.COMPLEX), "complex derivatives are not supported"),
     **dict.fromkeys(Group.KERNEL, "differentiation comes before kernels are made"),
 }
 

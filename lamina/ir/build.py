@@ -18,11 +18,11 @@ from lamina.ir.ops import Iota, Op, Pad, Reduce, Shear
 
 def unary(op: Op, x: Node) -> Node:
     """`op` of one operand, such as ``unary(Op.EXP, x)``."""
-    return Node(op, (x,))
+    return x.apply(op)
 
 
 def cast(x: Node, dtype: DType) -> Node:
-    return x if x.dtype is dtype else Node(Op.CAST, (x,), dtype)
+    return x.cast(dtype)
 
 
 def bitcast(x: Node, dtype: DType) -> Node:
@@ -31,7 +31,7 @@ def bitcast(x: Node, dtype: DType) -> Node:
 
 
 def select(condition: Node, yes: Node, no: Node) -> Node:
-    return Node(Op.WHERE, (condition, yes, no))
+    return condition.select(yes, no)
 
 
 def iota(size: int, dtype: DType) -> Node:

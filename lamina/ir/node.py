@@ -105,6 +105,18 @@ class Node(_Draft):
         return value if isinstance(value, Node) else full(self.shape, value, self.dtype)
 
     # Formulas over nodes. A Python scalar stands for a constant.
+
+    def apply(self, op: Op) -> Node:
+        """An operation of one operand, such as ``x.apply(Op.EXP)``."""
+        return Node(op, (self,))
+
+    def cast(self, dtype: DType) -> Node:
+        return self if self.dtype is dtype else Node(Op.CAST, (self,), dtype)
+
+    def select(self, yes: Node, no: Node) -> Node:
+        """`yes` where this node, a bool, is true, and `no` elsewhere."""
+        return Node(Op.WHERE, (self, yes, no))
+
     __add__ = _binary(Op.ADD)
     __radd__ = _binary(Op.ADD, reflected=True)
     __mul__ = _binary(Op.MUL)

@@ -5,10 +5,11 @@ operands of one shape and never broadcast (EXPAND says it). Kernel dialect: scal
 loop axes; no movement operations, with LOAD in place of BUFFER.
 """
 
-# ruff: noqa: PIE796 -- rows that read alike are not equal: each is an operation of its own
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,10 @@ from lamina.core.shape import Shape
 
 if TYPE_CHECKING:
     from lamina.ir.monoids import Monoid
+    from lamina.ir.node import Node
+
+    Contributions = Sequence[Node | None]
+    Derivative = Callable[..., Contributions]
 
 
 class Kinds:
@@ -110,76 +115,230 @@ class LoopReduce(NamedTuple):  # its operands are the monoid's components, then 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """What the table below says of an operation."""
+    """The record of an operation: what every part of the compiler asks of it.
+
+    numpy, of an elementwise operation: the name of NumPy's function, or a function of the module
+    NumPy and of the operands. Conversions between dtypes, which need the node as well, and all
+    operations that are not elementwise have theirs in `lamina.ir.interpreter`.
+
+    derivative, of an elementwise operation: a rule as `lamina.graph.autodiff` describes, from the
+    adjoint g, the result z and the operands to a contribution for each operand; or the reason why
+    there is none. Other operations have theirs in that module.
+
+    What targets print is checked against this table: see `docs/how-to/add-an-operation.md`.
+    """
 
     group: str
-    kinds: tuple[str, ...] = ()  # of dtypes, that an elementwise operation takes
+    kinds: tuple[str, ...] = ()  # of the dtypes that an elementwise operation takes
     argument: Any = ""  # a named tuple, or the name of a single value, if any
+    meaning: str = ""  # where the name does not say it
+    numpy: str | Callable[..., Any] = ""
+    derivative: Derivative | str = ""
+
+
+_DISCRETE = "bools and integers have no derivative"
+_COMPLEX = "complex derivatives are not supported"
+
+
+def _erf(np: Any, x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
+
+
+def _logistic(np: Any, x: Any) -> Any:
+    return np.exp(np.minimum(x, 0)) / (np.exp(-abs(x)) + 1)
+
+
+def _power(np: Any, x: Any, y: Any) -> Any:
+    """Of integers 1 / x**-y rounded towards 0 for negative y, which NumPy refuses."""
+    if x.dtype.kind != "i":
+        return np.power(x, y)
+    powers = np.power(x, np.where(y < 0, y & 1, y))
+    return np.where((y < 0) & (abs(x) != 1), 0, powers)
+
+
+def _d_power(g: Node, z: Node, x: Node, y: Node) -> Contributions:
+    """dx = g y x^(y - 1) and dy = g z ln x; both are 0 where the limit is: x^0 and 0^y, y >= 0.
+    Wider selections (y = 0, say) would make mixed second derivatives wrong."""
+    zero, is_zero = x.lift(0.0), x.eq(0.0)
+    dx = g * (is_zero & y.eq(0.0)).select(zero, y * x ** (y - 1.0))
+    dy = g * (is_zero & ~(y < 0.0)).select(zero, z * x.apply(Op.LOG))
+    return dx, dy
+
+
+def _if_larger(g: Node, this: Node, other: Node) -> Node:
+    """g where `this` exceeds `other`, g / 2 where they are equal (as NaN counts), else 0."""
+    return (other < this).select(g, (this < other).select(g.lift(0.0), g * 0.5))
+
+
+def _d_where(g: Node, z: Node, condition: Node, yes: Node, no: Node) -> Contributions:
+    """`lamina.graph.autodiff` says how these zeros stay zeros further down."""
+    zero = g.lift(0.0)
+    return None, condition.select(g, zero), condition.select(zero, g)
 
 
 class Op(enum.Enum):
-    """An operation; its comment is what it means."""
+    """An operation, and its record."""
 
-    BUFFER = Row("leaf", argument=BufferRef)  # an array in device memory
-    CONST = Row("leaf", argument=Const)  # one scalar, shape ()
-    IOTA = Row("leaf", argument=Iota)  # 0, 1, ..., size - 1
-    NEG = Row("unary", Kinds.NUMBER)
-    NOT = Row("unary", Kinds.BITS)  # logical on bool, bitwise on integers
-    SQRT = Row("transcendental", Kinds.FLOAT)
-    EXP = Row("transcendental", Kinds.FLOAT)
-    EXP2 = Row("transcendental", Kinds.FLOAT)
-    LOG = Row("transcendental", Kinds.FLOAT)
-    LOG2 = Row("transcendental", Kinds.FLOAT)
-    SIN = Row("transcendental", Kinds.FLOAT)
-    COS = Row("transcendental", Kinds.FLOAT)
-    ATAN = Row("transcendental", Kinds.FLOAT)
-    ERF = Row("transcendental", Kinds.FLOAT)
-    LOGISTIC = Row("transcendental", Kinds.FLOAT)  # 1 / (1 + exp(-x))
-    TRUNC = Row("unary", Kinds.FLOAT)
-    CAST = Row("unary", Kinds.ANY, "dtype")
-    BITCAST = Row("unary", Kinds.ANY, "dtype")  # between dtypes of one size
-    REAL = Row("unary", ("complex",))
-    IMAG = Row("unary", ("complex",))
-    ADD = Row("binary", Kinds.NUMBER)
-    MUL = Row("binary", Kinds.NUMBER)
-    DIV = Row("binary", ("float", "complex"))
-    IDIV = Row("binary", Kinds.INTEGER)  # rounds down; x // 0 is 0
-    MOD = Row("binary", Kinds.REAL)  # sign of the divisor; integer x % 0 is 0
-    POW = Row("binary", Kinds.REAL)
-    MAX = Row("binary", Kinds.ORDERED)  # NaN wins
-    MIN = Row("binary", Kinds.ORDERED)  # NaN wins
-    LT = Row("binary", Kinds.ORDERED)
-    EQ = Row("binary", Kinds.ANY)
-    AND = Row("binary", Kinds.BITS)  # bool and integers
-    OR = Row("binary", Kinds.BITS)
-    XOR = Row("binary", Kinds.BITS)
-    SHL = Row("binary", Kinds.INTEGER)
-    SHR = Row("binary", Kinds.INTEGER)  # arithmetic on signed integers
-    COMPLEX = Row("binary", Kinds.FLOAT)  # from real and imaginary parts
-    WHERE = Row("ternary", Kinds.ANY)
-    REDUCE = Row("reduction", argument=Reduce)  # one part of a monoid over some axes, which vanish
-    SCAN = Row("reduction", argument=Reduce)  # one part of an inclusive prefix along one axis
+    # Leaves.
+    BUFFER = Row("leaf", argument=BufferRef, meaning="an array in device memory")
+    CONST = Row("leaf", argument=Const, meaning="one scalar, shape ()")
+    IOTA = Row("leaf", argument=Iota, meaning="0, 1, ..., size - 1")
+
+    # Elementwise, of one operand.
+    NEG = Row(
+        "unary", Kinds.NUMBER, numpy="negative",
+        derivative=lambda g, z, x: (-g,),
+    )  # fmt: skip
+    NOT = Row(
+        "unary", Kinds.BITS, numpy="invert", derivative=_DISCRETE,
+        meaning="logical on bool, bitwise on integers",
+    )  # fmt: skip
+    SQRT = Row(
+        "transcendental", Kinds.FLOAT, numpy="sqrt",
+        derivative=lambda g, z, x: (g * 0.5 / z,),
+    )  # fmt: skip
+    EXP = Row(
+        "transcendental", Kinds.FLOAT, numpy="exp",
+        derivative=lambda g, z, x: (g * z,),
+    )  # fmt: skip
+    EXP2 = Row(
+        "transcendental", Kinds.FLOAT, numpy="exp2",
+        derivative=lambda g, z, x: (g * z * math.log(2.0),),
+    )  # fmt: skip
+    LOG = Row(
+        "transcendental", Kinds.FLOAT, numpy="log",
+        derivative=lambda g, z, x: (g / x,),
+    )  # fmt: skip
+    LOG2 = Row(
+        "transcendental", Kinds.FLOAT, numpy="log2",
+        derivative=lambda g, z, x: (g * (1.0 / math.log(2.0)) / x,),
+    )  # fmt: skip
+    SIN = Row(
+        "transcendental", Kinds.FLOAT, numpy="sin",
+        derivative=lambda g, z, x: (g * x.apply(Op.COS),),
+    )  # fmt: skip
+    COS = Row(
+        "transcendental", Kinds.FLOAT, numpy="cos",
+        derivative=lambda g, z, x: (-(g * x.apply(Op.SIN)),),
+    )  # fmt: skip
+    ATAN = Row(
+        "transcendental", Kinds.FLOAT, numpy="arctan",
+        derivative=lambda g, z, x: (g / (x * x + 1.0),),
+    )  # fmt: skip
+    ERF = Row(
+        "transcendental", Kinds.FLOAT, numpy=_erf,
+        derivative=lambda g, z, x: (g * (-(x * x)).apply(Op.EXP) * (2.0 / math.sqrt(math.pi)),),
+    )  # fmt: skip
+    LOGISTIC = Row(
+        "transcendental", Kinds.FLOAT, numpy=_logistic, meaning="1 / (1 + exp(-x))",
+        derivative=lambda g, z, x: (g * (z * (1.0 - z)),),
+    )  # fmt: skip
+    TRUNC = Row(
+        "unary", Kinds.FLOAT, numpy="trunc",
+        derivative=lambda g, z, x: (None,),  # flat almost everywhere
+    )  # fmt: skip
+    CAST = Row(
+        "unary", Kinds.ANY, "dtype",
+        derivative=lambda g, z, x: (g.cast(x.dtype),),
+    )  # fmt: skip
+    BITCAST = Row(
+        "unary", Kinds.ANY, "dtype", "between dtypes of one size",
+        derivative="its bits are read as another dtype",
+    )  # fmt: skip
+    REAL = Row("unary", ("complex",), numpy="real", derivative=_COMPLEX)
+    IMAG = Row("unary", ("complex",), numpy="imag", derivative=_COMPLEX)
+
+    # Elementwise, of two and of three operands.
+    ADD = Row(
+        "binary", Kinds.NUMBER, numpy="add",
+        derivative=lambda g, z, x, y: (g, g),
+    )  # fmt: skip
+    MUL = Row(
+        "binary", Kinds.NUMBER, numpy="multiply",
+        derivative=lambda g, z, x, y: (g * y, g * x),
+    )  # fmt: skip
+    DIV = Row(
+        "binary", ("float", "complex"), numpy="true_divide",
+        derivative=lambda g, z, x, y: (g / y, -(g / y * z)),
+    )  # fmt: skip
+    IDIV = Row(
+        "binary", Kinds.INTEGER, numpy="floor_divide", derivative=_DISCRETE,
+        meaning="rounds down; x // 0 is 0",
+    )  # fmt: skip
+    MOD = Row(
+        "binary", Kinds.REAL, numpy="remainder",
+        meaning="sign of the divisor; integer x % 0 is 0",
+        derivative=lambda g, z, x, y: (g, -(g * ((x - z) / y))),  # z = x - y floor(x / y)
+    )  # fmt: skip
+    POW = Row("binary", Kinds.REAL, numpy=_power, derivative=_d_power)
+    MAX = Row(
+        "binary", Kinds.ORDERED, numpy="maximum", meaning="NaN wins",
+        derivative=lambda g, z, x, y: (_if_larger(g, x, y), _if_larger(g, y, x)),
+    )  # fmt: skip
+    MIN = Row(
+        "binary", Kinds.ORDERED, numpy="minimum", meaning="NaN wins",
+        derivative=lambda g, z, x, y: (_if_larger(g, -x, -y), _if_larger(g, -y, -x)),
+    )  # fmt: skip
+    LT = Row("binary", Kinds.ORDERED, numpy="less", derivative=_DISCRETE)
+    EQ = Row("binary", Kinds.ANY, numpy="equal", derivative=_DISCRETE)
+    AND = Row(
+        "binary", Kinds.BITS, numpy="bitwise_and", derivative=_DISCRETE,
+        meaning="bool and integers",
+    )  # fmt: skip
+    OR = Row("binary", Kinds.BITS, numpy="bitwise_or", derivative=_DISCRETE)
+    XOR = Row("binary", Kinds.BITS, numpy="bitwise_xor", derivative=_DISCRETE)
+    SHL = Row("binary", Kinds.INTEGER, numpy="left_shift", derivative=_DISCRETE)
+    SHR = Row(
+        "binary", Kinds.INTEGER, numpy="right_shift", derivative=_DISCRETE,
+        meaning="arithmetic on signed integers",
+    )  # fmt: skip
+    COMPLEX = Row(
+        "binary", Kinds.FLOAT, derivative=_COMPLEX,
+        meaning="from real and imaginary parts",
+    )  # fmt: skip
+    WHERE = Row("ternary", Kinds.ANY, numpy="where", derivative=_d_where)
+
+    # Of other groups.
+    REDUCE = Row(
+        "reduction", argument=Reduce, meaning="one part of a monoid over some axes, which vanish",
+    )  # fmt: skip
+    SCAN = Row(
+        "reduction", argument=Reduce, meaning="one part of an inclusive prefix along one axis",
+    )  # fmt: skip
     RESHAPE = Row("movement", argument="shape")
-    EXPAND = Row("movement", argument="shape")  # NumPy's broadcast_to
+    EXPAND = Row("movement", argument="shape", meaning="NumPy's broadcast_to")
     PERMUTE = Row("movement", argument="axes")
     PAD = Row("movement", argument=Pad)
-    SHRINK = Row("movement", argument="ranges")  # the elements at a range of each axis
-    SHEAR = Row("movement", argument=Shear)  # one axis shifted by a multiple of another's index
-    GATHER = Row("indexed", argument="axis")  # take_along_axis; 0 where the index is out of range
-    SCATTER = Row("indexed", argument=Scatter)  # its inverse into a copy of a base
-    ARGSORT = Row("indexed")  # stable ascending order along the last axis
-    ASSIGN = Row("effect")  # a buffer's new content, written in place
-    COPY = Row("effect", argument="device")  # to another device
-    CONTIGUOUS = Row("effect")  # must own a buffer
-    DETACH = Row("effect")  # derivatives stop here
-    CUSTOM_DERIVATIVE = Row("effect")  # the first operand's value, with the second's derivative
-    HOLE = Row("kernel", argument=Hole)  # a variable in a formula, of a monoid or a rule
-    CALL = Row("kernel", argument="graph")  # over operands for its BUFFERs; opened when it is cut
-    AXIS = Row("kernel", argument=Axis)  # the index of a loop
-    AFFINE = Row("kernel", argument=Affine)  # constant + sum of coefficient * operand
-    LOAD = Row("kernel", argument=Load)  # an element of a parameter; 0 where its condition is false
-    LOOP_REDUCE = Row("kernel", argument=LoopReduce)  # one part of a monoid over some axes
-    LOOP_SCAN = Row("kernel", argument=LoopReduce)  # one part of a monoid over the indices so far
+    SHRINK = Row("movement", argument="ranges", meaning="the elements at a range of each axis")
+    SHEAR = Row(
+        "movement", argument=Shear, meaning="one axis shifted by a multiple of another's index",
+    )  # fmt: skip
+    GATHER = Row(
+        "indexed", argument="axis", meaning="take_along_axis; 0 where the index is out of range",
+    )  # fmt: skip
+    SCATTER = Row("indexed", argument=Scatter, meaning="its inverse into a copy of a base")
+    ARGSORT = Row("indexed", meaning="stable ascending order along the last axis")
+    ASSIGN = Row("effect", meaning="a buffer's new content, written in place")
+    COPY = Row("effect", argument="device", meaning="to another device")
+    CONTIGUOUS = Row("effect", meaning="must own a buffer")
+    DETACH = Row("effect", meaning="derivatives stop here")
+    CUSTOM_DERIVATIVE = Row(
+        "effect", meaning="the first operand's value, with the second's derivative",
+    )  # fmt: skip
+    HOLE = Row("kernel", argument=Hole, meaning="a variable in a formula, of a monoid or a rule")
+    CALL = Row(
+        "kernel", argument="graph", meaning="over operands for its BUFFERs; opened when it is cut",
+    )  # fmt: skip
+    AXIS = Row("kernel", argument=Axis, meaning="the index of a loop")
+    AFFINE = Row("kernel", argument=Affine, meaning="constant + sum of coefficient * operand")
+    LOAD = Row(
+        "kernel", argument=Load,
+        meaning="an element of a parameter; 0 where its condition is false",
+    )  # fmt: skip
+    LOOP_REDUCE = Row("kernel", argument=LoopReduce, meaning="one part of a monoid over some axes")
+    LOOP_SCAN = Row(
+        "kernel", argument=LoopReduce, meaning="one part of a monoid over the indices so far",
+    )  # fmt: skip
 
     __hash__ = object.__hash__  # Enum's own hashes the name: slow on the interning path
 
