@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from lamina.core.dtypes import int64
 from lamina.core.shape import Shape, prod, squeezed, strides_of
-from lamina.fuse.lower import AxisPlan, Index, Lowering, NotFusableError, SplitAxisError
+from lamina.fuse.axes import AxisPlan, AxisSplit, Index, LoopAxes, Loops
+from lamina.fuse.lower import InMemory, Lowering, Source
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.kernel import Store, bound_axes, contraction, free_axes, points
@@ -105,7 +106,7 @@ class KernelGroup:
         self.contracts: Node | None = None  # the reduction whose operands are reused across rows
         self.inner = frozenset[Node]()  # sums of products that it computes again inside its sums
         # The shapes of members of which several rows share an element, with index and loops.
-        self.shared: dict[Shape, tuple[Index, Index]] = {}
+        self.shared: dict[Shape, Loops] = {}
         self.block = Block((), 0, {})  # none, unless a chain says so
         self.sums: Node | None = None  # what is added up block by block in place of the member
         self.base: KernelGroup | None = None  # stores what a scatter, or each block, changes
@@ -126,18 +127,20 @@ class KernelGroup:
         """The values of other kernels that this one reads."""
         return [one for one in self.read_at if one.op is not Op.BUFFER]
 
-    def _restart(self, plan: AxisPlan) -> None:
-        """Lower every member anew, with axes split as `plan` says."""
+    def _restart(self, plan: AxisPlan) -> bool:
+        """Lower every member anew, with axes split as `plan` says, and further where a reshape asks
+        for it; False if a member is needed at an index that the kernel does not compute."""
         self.plan = plan
         self.parameters: dict[object, tuple[int, Node]] = {}
         self.index_of: dict[Node, Index] = {}
         self.read_at: dict[Node, set[Index]] = {}
         self.stores: dict[Node, Store] = {}
-        self.lowering = Lowering(self._parameter, plan)
-        self.row_index, axes = self.lowering.new_axes(self.rows)
-        self.blocks = self._block_axes(len(axes))
-        self.row_axes = (*self.blocks, *(axis for axis in axes if axis not in self.blocks))
-        self._lower(self.members)
+        self.lowering = Lowering(self._source, LoopAxes(plan))
+        rows = self.lowering.axes.open(self.rows)
+        self.row_index = rows.index
+        self.blocks = self._block_axes()
+        self.row_axes = (*self.blocks, *(axis for axis in rows.axes if axis not in self.blocks))
+        return self._lower(self.members)
 
     @cached_property
     def along(self) -> list[tuple[Node, int]]:
@@ -189,14 +192,13 @@ class KernelGroup:
             self.base = KernelGroup(Node(Op.CONTIGUOUS, (start,)), operands)
         self._restart({last: (size // block.size, block.size)})
 
-    def _block_axes(self, number: int) -> Index:
+    def _block_axes(self) -> Index:
         if not self.block.rows:
             return ()
         *whole, last = self.block.rows
         ahead = [axis for row in whole for axis in ix.terms_of(self.row_index[row])[0]]
         if self.sums:
-            self.lowering.given = number
-            return (*ahead, ix.axis(number, self.plan[last][0]))
+            return (*ahead, self.lowering.axes.hoist_next(self.plan[last][0]))
         split, _ = ix.terms_of(self.row_index[last])
         return (*ahead, next(axis for axis, by in split.items() if by == self.block.size))
 
@@ -210,35 +212,42 @@ class KernelGroup:
         inner = ix.add(index[rows[-1]], ix.scale(self.blocks[-1], -self.block.size))
         return ix.row_major((*rest, inner), shape)
 
-    def _parameter(self, node: Node, index: Index) -> tuple[int, Node] | None:
+    def _source(self, node: Node, index: Index) -> InMemory | Source:
+        """Where ``node[index]`` comes from: inputs and values of other kernels are in memory; a
+        member is computed at its own index, or at other columns of the same row."""
         if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
             self.read_at.setdefault(node, set()).add(index)
             number, _ = self.parameters.setdefault(array_of(node), (len(self.parameters), node))
-            return number, self._place(node, index)
-        if index != self.index_of.get(node, index):  # at other columns of the same row it may be
+            return InMemory(number, self._place(node, index))
+        if index != self.index_of.get(node, index):
             at = [one for one, size in zip(index, node.shape, strict=True) if size != 1]
             columns = self.layouts.get(squeezed(node.shape), range(len(at)))
             if self.row_index != tuple(one for axis, one in enumerate(at) if axis not in columns):
-                raise NotFusableError(node)
-        return None
+                return Source.OTHER_INDEX
+        return Source.COMPUTED
 
     def _index(self, shape: Shape) -> tuple[Index, Index]:
         """Where an array of `shape` is computed: its index, and the axes of its loops."""
         full = squeezed(shape)
-        index, opened = self.shared.get(full) or self.lowering.loops_in(
-            self.row_index, full, self.layouts[full])  # fmt: skip
-        rest = iter(index)
+        loops = self.shared.get(full)
+        if loops is None:
+            columns = self.layouts[full]
+            loops = self.lowering.axes.reduce_loops(self.row_index, full, columns)
+        rest = iter(loops.index)
         placed = tuple(ix.ZERO if size == 1 else next(rest) for size in shape)
-        return placed, (*self.row_axes, *opened)
+        return placed, (*self.row_axes, *loops.axes)
 
-    def _lower(self, nodes: Sequence[Node]) -> None:
+    def _lower(self, nodes: Sequence[Node]) -> bool:
         """Lower `nodes`; starts over with every member as often as an axis must be split."""
-        try:
-            for node in nodes:
-                lower = self._scattered if node.op is Op.SCATTER else self._stored
-                self.stores[node] = lower(node)
-        except SplitAxisError as request:
-            self._restart(self.lowering.split(request))
+        for node in nodes:
+            lower = self._scattered if node.op is Op.SCATTER else self._stored
+            self.stores[node] = lower(node)
+            obstacle = self.lowering.obstacle
+            if isinstance(obstacle, AxisSplit):
+                return self._restart(self.lowering.axes.split(obstacle))
+            if obstacle is not None:
+                return False
+        return True
 
     def _stored(self, node: Node) -> Store:
         """A member, or the sums that are added up in its place; what several rows share is stored
@@ -273,8 +282,7 @@ class KernelGroup:
         if self.alone or not (self._admit(node) or (again and self._widen(node))):
             return False
         self.members.append(node)
-        try:
-            self._lower([node])
+        if self._lower([node]):
             store, *others = (self.stores[one] for one in reversed(self.members))
             found = contraction([store.value], store.axes)
             same = again and {*toposort([store.value])}.intersection(
@@ -282,8 +290,6 @@ class KernelGroup:
             if found in (None, self.contracts) or any(one.op is Op.LOOP_REDUCE for one in same):
                 self.contracts = self.contracts or found
                 return True
-        except NotFusableError:
-            pass
         self.members.remove(node)
         self.rows, self.layouts, self.shared, self.contracts, plan = before
         self._restart(plan)
@@ -302,7 +308,7 @@ class KernelGroup:
         plain = whole and {squeezed(one.shape) for one in self.members} == {self.rows}
         if not (found and plain and axes < {*wide.row_axes} and points(axes) == prod(self.rows)):
             return False
-        self.shared = {self.rows: (found.pop(), ())}
+        self.shared = {self.rows: Loops(found.pop(), ())}
         self.rows, self.layouts, self.contracts = wide.rows, wide.layouts, None
         self._restart({row: wide.plan[row] for row in wide.plan.keys() & range(len(self.rows))})
         return True

@@ -9,8 +9,8 @@ order, and lets elementwise operations before and after keep it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lamina.core.shape import prod
+from lamina.fuse.axes import Index
 from lamina.fuse.groups import KernelGroup, Users, resizes, users_of
-from lamina.fuse.lower import Index
 from lamina.ir.build import permute
 from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD

@@ -1,181 +1,254 @@
-"""From array nodes to scalars over axes: movement becomes index arithmetic here.
+"""From array nodes to scalars over loop axes: movement becomes index arithmetic here.
 
-`Lowering.value(node, index, condition)` is the scalar that `node` holds at `index`. A movement
-operation only changes the index; padding adds a condition; a reduction opens axes of its own.
+``lowering.value(node, index)`` is the scalar that the array `node` holds at `index`. Take the row
+maxima of a transposed array, ``reduce(MAX, [1], permute(x, [1, 0]) * 2)``, at the index (i,):
+
+    value(reduce, (i,))             opens a loop over k and asks for its operand at (i, k)
+    value(product, (i, k))          asks for both operands at the same index
+    value(permute, (i, k))          asks for x at (k, i): movement only changes the index
+    value(x, (k, i))                is in memory: LOAD at ``n * k + i`` for rows of n elements
+
+The result is one expression, ``loop_reduce(MAX, load(n * k + i) * 2, k)``. Padding adds a condition
+to the loads beneath it.
+
+Two things can stop a lowering; `Lowering.obstacle` holds the first of them. A reshape may need a
+division that goes away if an axis is split: the caller lowers everything again with the longer plan
+(`AxisSplit`). Or a value that the kernel computes may be needed at another index than the one at
+which it does (`Source.OTHER_INDEX`): the caller gives up on this kernel. After either, `value`
+returns zeros at once, and whatever was lowered is thrown away.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import enum
+from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from operator import mul
+from typing import Protocol
 
 from lamina.core.dtypes import int64
 from lamina.core.shape import Shape
+from lamina.fuse.axes import AxisSplit, Index, LoopAxes
 from lamina.graph import index as ix
 from lamina.ir.build import cast
-from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Group, Load, LoopReduce, Op
 
-Index = tuple[Node, ...]
-PlaceOf = Callable[[Node, Index], tuple[int, Node] | None]
-AxisPlan = Mapping[int, tuple[int, ...]]  # split logical axis, by creation -> sizes of its pieces
+
+@dataclass(frozen=True)
+class InMemory:
+    """An element that a kernel reads: number of the parameter, and index in elements."""
+
+    parameter: int
+    index: Node
 
 
-class SplitAxisError(Exception):
-    """Raised with an axis and a factor: a reshape needs no division if the axis is in pieces."""
+class Source(enum.Enum):
+    """Where an element that is not read from memory comes from."""
+
+    COMPUTED = enum.auto()  # from the operands of its node
+    OTHER_INDEX = enum.auto()  # the kernel computes the value, but not at this index: an obstacle
 
 
-class NotFusableError(Exception):
-    """Raised when a value of the kernel is needed at an index the kernel has not computed."""
+class Sources(Protocol):
+    """What a lowering asks of the kernel that it is for."""
+
+    def __call__(self, node: Node, index: Index, /) -> InMemory | Source:
+        """Where ``node[index]`` comes from."""
 
 
 class Lowering:
-    """Lowers nodes for one kernel. ``place_of(node, index)`` is the parameter that holds `node` and
-    the place in it, None to compute it, or raises NotFusableError."""
+    """Lowers array nodes for one kernel.
 
-    def __init__(self, place_of: PlaceOf, plan: AxisPlan) -> None:
-        self.place_of, self.plan = place_of, plan
+    `sources` says which elements are read from memory; `axes` makes the loops of reductions.
+    """
+
+    def __init__(self, sources: Sources, axes: LoopAxes) -> None:
+        self.axes = axes
+        self.obstacle: AxisSplit | Source | None = None
         self.value = cache(self._value)
-        self.given = -1  # the axis of a reduction, by number, that is a loop around the kernel
-        self._places: dict[Node, tuple[int, int]] = {}  # axis -> (logical axis, position)
-        self._logical = 0
-        self._inner: dict[tuple[Shape, Index], tuple[Index, Index]] = {}
-
-    def new_axes(self, shape: Sequence[int], *, reduce: bool = False) -> tuple[Index, Index]:
-        """Loops over `shape`: its index, and the axes in order; a size of 1 needs none."""
-        index, opened = [], []
-        for logical, size in enumerate(shape, self._logical):
-            total = ix.ZERO
-            pieces = self.plan.get(logical, (size,)) if size != 1 else ()
-            for position, piece in enumerate(pieces):
-                given = len(self._places) == self.given
-                axis = ix.axis(len(self._places), piece, reduce=reduce and not given)
-                self._places[axis] = (logical, position)
-                opened += [] if given else [axis]
-                total = ix.add(ix.scale(total, piece), axis)
-            index.append(total)
-        self._logical += len(shape)
-        return tuple(index), tuple(opened)
-
-    def loops_in(self, index: Index, shape: Shape, axes: Collection[int]) -> tuple[Index, Index]:
-        """Loops along `axes` of an array of `shape` whose other axes are at `index`: the index with
-        those of the loops put in, and the loops. Reductions and columns of one extent share them,
-        so that what two passes over a row compute is one node."""
-        sizes = tuple(size for axis, size in enumerate(shape) if axis in axes)
-        within = (one for one in index if any(axis.arg.reduce for axis in free_axes(one)))
-        key = sizes, tuple(within)
-        if key not in self._inner:
-            self._inner[key] = self.new_axes(sizes, reduce=True)
-        inner, opened = self._inner[key]
-        kept, new = iter(index), iter(inner)
-        return tuple(next(new if axis in axes else kept) for axis in range(len(shape))), opened
-
-    def split(self, request: SplitAxisError) -> AxisPlan:
-        """The plan to start over with."""
-        axis, factor = request.args
-        logical, position = self._places[axis]
-        pieces, two = self.plan.get(logical, (axis.arg.size,)), (axis.arg.size // factor, factor)
-        return {**self.plan, logical: (*pieces[:position], *two, *pieces[position + 1 :])}
+        self._sources = sources
 
     def _value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:
-        """The scalar `node[index]`; LOADs beneath happen only where `condition` holds."""
+        """The scalar ``node[index]``; LOADs beneath happen only where `condition` holds.
+
+        Recursion is as deep as the expression, so one level is one Python frame where possible.
+        """
         op = node.op
         if op is Op.CONST:
             return node
-        if 0 in node.shape:
-            return const(0, node.dtype)  # it stands in loops that never run, and may leave them
-        if place := self.place_of(node, index):
-            parameter, at = place
-            safe = condition is ix.TRUE or not node.shape  # a scalar is always there
-            guarded = (at,) if safe else (at, condition)
-            return Node(Op.LOAD, guarded, Load(parameter, node.dtype))
+        if 0 in node.shape or self.obstacle:
+            return const(0, node.dtype)  # loops over nothing never run, and may be left out
+        source = self._sources(node, index)
+        if source is Source.OTHER_INDEX:
+            self.obstacle = source
+            return const(0, node.dtype)
+        if isinstance(source, InMemory):
+            return _load(node, source, condition)
         if op in Group.ELEMENTWISE:
-            operands = tuple(self.value(one, index, condition) for one in node.src)
-            return Node(op, operands, node.arg)
-        if op in Group.MOVEMENT:
-            inner = self._reshaped(node, index) if op is Op.RESHAPE else moved_index(node, index)
-            if op is not Op.PAD and op is not Op.SHEAR:
-                return self.value(node.src[0], inner, condition)
+            operands = []
+            for operand in node.src:
+                operands.append(self.value(operand, index, condition))
+            return Node(op, tuple(operands), node.arg)
+        if op is Op.PAD or op is Op.SHEAR:
             fill = const(node.arg.value if op is Op.PAD else 0, node.dtype)
-            return self._inside(node.src[0], inner, fill, condition)
+            return self._guarded(node.src[0], operand_index(node, index), fill, condition)
+        if op in Group.MOVEMENT:
+            is_reshape = op is Op.RESHAPE
+            moved = self._reshaped(node, index) if is_reshape else operand_index(node, index)
+            return self.value(node.src[0], moved, condition)
         if op in Group.EFFECT or op is Op.ARGSORT:  # a sort has a kernel that reads its keys
             return self.value(node.src[-1], index, condition)
         if op is Op.IOTA:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:
-            data, places = node.src
-            at = ix.of_value(cast(self.value(places, index, condition), int64))
-            moved = (*index[: node.arg], at, *index[node.arg + 1 :])
-            return self._inside(data, moved, const(0, node.dtype), condition)
-        return self._reduced(node, index)
+            return self._gathered(node, index, condition)
+        return self._reduced(node, index) if op is Op.REDUCE else self._scanned(node, index)
 
-    def _inside(self, node: Node, index: Index, fill: Node, condition: Node) -> Node:
-        """`node[index]` inside its bounds, `fill` outside."""
-        holds = ix.both(*map(ix.inside, index, node.shape))
-        if holds is ix.FALSE:
+    def _guarded(self, node: Node, index: Index, fill: Node, condition: Node) -> Node:
+        """``node[index]`` where `index` is inside the bounds of `node`, and `fill` elsewhere."""
+        is_inside = _inside(index, node.shape)
+        if is_inside is ix.FALSE:
             return fill
-        value = self.value(node, index, ix.both(condition, holds))
+        value = self.value(node, index, ix.both(condition, is_inside))
         if fill is ix.FALSE:
-            return ix.both(holds, value)
-        read = value.src[0] if value.op is Op.CAST else value
-        guard = read.src[1] if read.op is Op.LOAD and len(read.src) > 1 else ix.TRUE
-        if holds is ix.TRUE or (ix.both(guard, holds) is guard and fill is const(0, fill.dtype)):
+            return ix.both(is_inside, value)
+        if is_inside is ix.TRUE or _is_zero_outside(value, is_inside, fill):
             return value
-        return Node(Op.WHERE, (holds, value, fill))
+        return Node(Op.WHERE, (is_inside, value, fill))
+
+    def _gathered(self, node: Node, index: Index, condition: Node) -> Node:
+        """An element at a place along one axis that data say; 0 where that is out of range."""
+        data, places = node.src
+        axis = node.arg
+        place = ix.of_value(cast(self.value(places, index, condition), int64))
+        moved = (*index[:axis], place, *index[axis + 1 :])
+        return self._guarded(data, moved, const(0, node.dtype), condition)
+
+    def _reduced(self, node: Node, index: Index) -> Node:
+        """One part of a LOOP_REDUCE over loops along the reduced axes.
+
+        Of the conditions around it only those matter that keep `index` inside the bounds: the
+        result does not vary along the axes of others.
+        """
+        loops = self.axes.reduce_loops(index, node.src[0].shape, node.arg.axes)
+        parts = self._parts(node, loops.index, _inside(index, node.shape))
+        if not loops.axes:
+            return parts[node.arg.part]
+        arg = LoopReduce(node.arg.monoid, node.arg.part)
+        return Node(Op.LOOP_REDUCE, parts + loops.axes, arg)
+
+    def _scanned(self, node: Node, index: Index) -> Node:
+        """One part of a LOOP_SCAN along the loops that its store runs over the scanned axis."""
+        (axis,) = node.arg.axes
+        loops = tuple(ix.terms_of(index[axis])[0])
+        parts = self._parts(node, index, _inside(index, node.shape))
+        if not loops:
+            return parts[node.arg.part]
+        return Node(Op.LOOP_SCAN, parts + loops, LoopReduce(node.arg.monoid, node.arg.part))
+
+    def _parts(self, node: Node, index: Index, condition: Node) -> tuple[Node, ...]:
+        """All operands of a reduction or scan: the components of what its monoid combines."""
+        return tuple(self.value(operand, index, condition) for operand in node.src)
 
     def _reshaped(self, node: Node, index: Index) -> Index:
-        """Indices mix only between two places at which an axis begins in both shapes."""
-        source, target = node.src[0].shape, node.shape
+        """Where an element of a RESHAPE lies in its operand.
+
+        Only axes between two boundaries that both shapes have mix. From (6, 4) to (2, 3, 4), the
+        boundaries lie before the 6, after it and after the 4. Result (i, j, k) is operand
+        (3 * i + j, k); the other way, result (p, k) is operand (p // 3, p % 3, k).
+        """
+        source = node.src[0].shape
+        source_ends = list(accumulate(source, mul))  # elements up to the end of each axis
+        target_ends = list(accumulate(node.shape, mul))
+        boundaries = sorted({1, *source_ends} & {1, *target_ends})
         result = [ix.ZERO] * len(source)
-        ends, target_ends = list(accumulate(source, mul)), list(accumulate(target, mul))
-        parts = [part for part in zip(index, target_ends, target, strict=True) if part[2] != 1]
-        for start, end in pairwise(sorted({1, *ends} & {1, *target_ends})):
-            flat = ix.add(*(ix.scale(one, end // at) for one, at, _ in parts if start < at <= end))
-            for axis, at in enumerate(ends):
-                if start < at <= end and source[axis] != 1:
-                    result[axis], flat = self._divided(flat, end // at)
+        for start, end in pairwise(boundaries):
+            flat = ix.add(*(
+                ix.scale(position, end // axis_end)
+                for position, axis_end, size in zip(index, target_ends, node.shape, strict=True)
+                if start < axis_end <= end and size != 1
+            ))  # fmt: skip
+            for axis, axis_end in enumerate(source_ends):
+                if start < axis_end <= end and source[axis] != 1:
+                    result[axis], flat = self._divided(flat, end // axis_end)
         return tuple(result)
 
     def _divided(self, index: Node, divisor: int) -> tuple[Node, Node]:
-        """Quotient and remainder; rather than divide, it would split an axis."""
+        """Quotient and remainder; an axis whose split makes the division exact is an obstacle.
+
+        (4 * i + j) // 8 for i < 6 and j < 4 asks for i in the pieces (3, 2).
+        """
+        if self.obstacle:
+            return ix.ZERO, ix.ZERO
         for axis, stride in ix.terms_of(index)[0].items():
-            if axis.op is not Op.AXIS or stride <= 0 or divisor % stride:
+            if axis.op is not Op.AXIS or stride <= 0 or divisor % stride != 0:
                 continue
-            factor, size = divisor // stride, axis.arg.size
+            factor = divisor // stride
+            size = axis.arg.size
             if 1 < factor < size and size % factor == 0:
-                raise SplitAxisError(axis, factor)
+                self.obstacle = AxisSplit(axis, factor)
+                return ix.ZERO, ix.ZERO
         return ix.divided(index, divisor)
 
-    def _reduced(self, node: Node, index: Index) -> Node:
-        """A LOOP_REDUCE over its own loops, or a LOOP_SCAN along those of its store. Of conditions
-        only those matter that keep its index inside: it does not vary along the axes of others."""
-        monoid, axes, part = node.arg
-        condition = ix.both(*map(ix.inside, index, node.shape))
-        if node.op is Op.REDUCE:
-            index, along = self.loops_in(index, node.src[0].shape, axes)
-        else:
-            along = tuple(ix.terms_of(index[axes[0]])[0])
-        parts = tuple(self.value(operand, index, condition) for operand in node.src)
-        op = Op.LOOP_REDUCE if node.op is Op.REDUCE else Op.LOOP_SCAN
-        return Node(op, parts + along, LoopReduce(monoid, part)) if along else parts[part]
+
+def _load(node: Node, source: InMemory, condition: Node) -> Node:
+    """A LOAD of an element of `node`, guarded unless it always happens."""
+    is_scalar = not node.shape  # the one element of a scalar is always there
+    if condition is ix.TRUE or is_scalar:
+        operands: tuple[Node, ...] = (source.index,)
+    else:
+        operands = (source.index, condition)
+    return Node(Op.LOAD, operands, Load(source.parameter, node.dtype))
 
 
-def moved_index(node: Node, index: Index) -> Index:
-    """Where the element of a movement's result at `index` lies in its operand."""
-    arg, shape = node.arg, node.src[0].shape
+def _inside(index: Index, shape: Shape) -> Node:
+    """The condition that `index` is inside the bounds of an array of `shape`."""
+    return ix.both(*map(ix.inside, index, shape))
+
+
+def _is_zero_outside(value: Node, is_inside: Node, fill: Node) -> bool:
+    """Whether `value` is `fill` by itself where `is_inside` is false.
+
+    A LOAD is 0 where its condition does not hold, and so is a cast of it.
+    """
+    load = value.src[0] if value.op is Op.CAST else value
+    if load.op is not Op.LOAD or len(load.src) == 1 or fill is not const(0, fill.dtype):
+        return False
+    guard = load.src[1]
+    return ix.both(guard, is_inside) is guard
+
+
+def operand_index(node: Node, index: Index) -> Index:
+    """Where the element of a movement's result at `index` lies in its operand; not of RESHAPE.
+
+    For a SHRINK that keeps every second element from the third on, (i,) gives (2 * i + 2,). For
+    PAD and SHEAR the result may be outside the operand.
+    """
     match node.op:
         case Op.EXPAND:
-            aligned = zip(shape, index[len(index) - len(shape) :], strict=True)
-            return tuple(ix.ZERO if size == 1 else one for size, one in aligned)
+            return _expanded(node.src[0].shape, index)
         case Op.PERMUTE:
-            return tuple(index[arg.index(axis)] for axis in range(len(index)))
+            order = node.arg
+            return tuple(index[order.index(axis)] for axis in range(len(index)))
         case Op.PAD:
-            return tuple(ix.scale(one, 1, -low) for one, low in zip(index, arg.before, strict=True))
+            before = node.arg.before
+            return tuple(ix.scale(part, 1, -low) for part, low in zip(index, before, strict=True))
         case Op.SHRINK:
-            return tuple(ix.scale(i, by.step, by.start) for i, by in zip(index, arg, strict=True))
-        case _:  # SHEAR
-            axis, by, step = arg
-            offset = 0 if step > 0 else (node.shape[by] - 1) * step
-            moved = ix.add(index[axis], ix.scale(index[by], -step, offset))
-            return (*index[:axis], moved, *index[axis + 1 :])
+            ranges = zip(index, node.arg, strict=True)
+            return tuple(ix.scale(part, kept.step, kept.start) for part, kept in ranges)
+        case _:
+            return _sheared(node, index)
+
+
+def _expanded(shape: Shape, index: Index) -> Index:
+    """The index in an operand of `shape`, whose axes are the last ones of an EXPAND."""
+    aligned = zip(shape, index[len(index) - len(shape) :], strict=True)
+    return tuple(ix.ZERO if size == 1 else position for size, position in aligned)
+
+
+def _sheared(node: Node, index: Index) -> Index:
+    """Along the axis of a SHEAR, the index less a multiple of that along another; see `Shear`."""
+    axis, by, step = node.arg
+    offset = 0 if step > 0 else (node.shape[by] - 1) * step
+    moved = ix.add(index[axis], ix.scale(index[by], -step, offset))
+    return (*index[:axis], moved, *index[axis + 1 :])

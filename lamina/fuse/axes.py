@@ -1,0 +1,133 @@
+"""The loop axes of one kernel: made on demand, numbered in order, split where a reshape needs it.
+
+Two numbers identify a loop. A *logical axis* is one axis of an array that a loop runs along; its
+number counts the logical axes made so far. A plan may say that a logical axis is in several
+*pieces*: an axis of 12 elements with the pieces (3, 4) becomes the two loops i < 3 and j < 4, and
+its index is 4 * i + j. Each piece is an AXIS node, whose number counts the AXIS nodes made so far.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from lamina.core.shape import Shape
+from lamina.graph import index as ix
+from lamina.ir.kernel import free_axes
+from lamina.ir.node import Node
+
+Index = tuple[Node, ...]  # a scalar int64 index for each axis of an array
+# For each logical axis that is split, the sizes of its pieces, outermost first.
+AxisPlan = Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class AxisSplit:
+    """A request: no division is needed if `axis` is in two pieces, the inner of `factor` steps.
+
+    A reshape from (12,) to (3, 4) reads the index i as (i // 4, i % 4). With i = 4 * j + k for
+    j < 3 and k < 4 that is (j, k).
+    """
+
+    axis: Node
+    factor: int
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Which piece of which logical axis an AXIS node is."""
+
+    logical: int
+    piece: int
+
+
+@dataclass(frozen=True)
+class Loops:
+    """New loops, and the index that they give.
+
+    `index` has an entry for each axis of an array. `axes` holds the loops, outermost first: none
+    for an axis of size 1, several for one that is in pieces.
+    """
+
+    index: Index
+    axes: tuple[Node, ...]
+
+
+class LoopAxes:
+    """Makes the loop axes of one kernel. `plan` says which logical axes are in pieces."""
+
+    def __init__(self, plan: AxisPlan) -> None:
+        self.plan = plan
+        self._origins: dict[Node, _Origin] = {}  # of every AXIS node made so far, in order
+        self._logical_count = 0
+        self._hoisted: int | None = None  # number of the AXIS node that runs around the kernel
+        self._shared: dict[tuple[Shape, Index], Loops] = {}  # the loops of `reduce_loops`
+
+    def open(self, shape: Sequence[int], *, reduce: bool = False) -> Loops:
+        """New loops over an array of `shape`; `reduce` marks those of a reduction."""
+        index: list[Node] = []
+        opened: list[Node] = []
+        for size in shape:
+            position, pieces = self._open_axis(size, reduce)
+            index.append(position)
+            opened += pieces
+        return Loops(tuple(index), tuple(opened))
+
+    def _open_axis(self, size: int, reduce: bool) -> tuple[Node, list[Node]]:
+        """The index along one new logical axis, and its loops."""
+        logical = self._logical_count
+        self._logical_count += 1
+        opened: list[Node] = []
+        position = ix.ZERO
+        if size == 1:
+            return position, opened
+        for piece, piece_size in enumerate(self.plan.get(logical, (size,))):
+            number = len(self._origins)
+            is_hoisted = number == self._hoisted
+            axis = ix.axis(number, piece_size, reduce=reduce and not is_hoisted)
+            self._origins[axis] = _Origin(logical, piece)
+            if not is_hoisted:
+                opened.append(axis)
+            position = ix.add(ix.scale(position, piece_size), axis)
+        return position, opened
+
+    def hoist_next(self, size: int) -> Node:
+        """The AXIS node, of `size` steps, that the next call of `open` makes first.
+
+        A loop around the kernel runs it: `open` uses it in indices, but does not open it. This is
+        how a sum over all rows becomes a sum over the rows of one block at a time.
+        """
+        self._hoisted = len(self._origins)
+        return ix.axis(self._hoisted, size)
+
+    def reduce_loops(self, index: Index, shape: Shape, axes: Collection[int]) -> Loops:
+        """Loops along `axes` of an array of `shape`, whose other axes are at `index`.
+
+        The index that comes back has an entry for every axis. Reductions and columns of the same
+        sizes share their loops, so that a value which two passes over a row compute is one node:
+        for max(x[i, j]) and sum(exp(x[i, j])) over j < 100 it is one loop over j. Only an `index`
+        that itself depends on a reduction, as that of a sum inside a sum, has loops of its own.
+        """
+        sizes = tuple(size for axis, size in enumerate(shape) if axis in axes)
+        key = sizes, tuple(position for position in index if _is_reduced(position))
+        loops = self._shared.get(key)
+        if loops is None:
+            loops = self._shared[key] = self.open(sizes, reduce=True)
+        kept = iter(index)
+        new = iter(loops.index)
+        whole = [next(new if axis in axes else kept) for axis in range(len(shape))]
+        return Loops(tuple(whole), loops.axes)
+
+    def split(self, request: AxisSplit) -> AxisPlan:
+        """The plan with the piece that is `request.axis` in two.
+
+        The pieces (3, 8) of a logical axis become (3, 2, 4) for the axis of 8 and factor 4.
+        """
+        origin = self._origins[request.axis]
+        size = request.axis.arg.size
+        pieces = list(self.plan.get(origin.logical, (size,)))
+        pieces[origin.piece : origin.piece + 1] = [size // request.factor, request.factor]
+        return {**self.plan, origin.logical: tuple(pieces)}
+
+
+def _is_reduced(position: Node) -> bool:
+    """Whether an index depends on the axis of a reduction."""
+    return any(axis.arg.reduce for axis in free_axes(position))
