@@ -31,7 +31,7 @@ from lamina.fuse.axes import AxisSplit, Index, LoopAxes
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.node import Node, const
-from lamina.ir.ops import Group, Load, LoopReduce, Op
+from lamina.ir.ops import Group, Load, LoopReduce, Op, Reduce
 
 
 @dataclass(frozen=True)
@@ -130,21 +130,22 @@ class Lowering:
         Of the conditions around it only those matter that keep `index` inside the bounds: the
         result does not vary along the axes of others.
         """
-        loops = self.axes.reduce_loops(index, node.src[0].shape, node.arg.axes)
+        arg: Reduce = node.arg
+        loops = self.axes.reduce_loops(index, node.src[0].shape, arg.axes)
         parts = self._parts(node, loops.index, _inside(index, node.shape))
         if not loops.axes:
-            return parts[node.arg.part]
-        arg = LoopReduce(node.arg.monoid, node.arg.part)
-        return Node(Op.LOOP_REDUCE, parts + loops.axes, arg)
+            return parts[arg.part]
+        return Node(Op.LOOP_REDUCE, parts + loops.axes, LoopReduce(arg.monoid, arg.part))
 
     def _scanned(self, node: Node, index: Index) -> Node:
         """One part of a LOOP_SCAN along the loops that its store runs over the scanned axis."""
-        (axis,) = node.arg.axes
+        arg: Reduce = node.arg
+        (axis,) = arg.axes
         loops = tuple(ix.terms_of(index[axis])[0])
         parts = self._parts(node, index, _inside(index, node.shape))
         if not loops:
-            return parts[node.arg.part]
-        return Node(Op.LOOP_SCAN, parts + loops, LoopReduce(node.arg.monoid, node.arg.part))
+            return parts[arg.part]
+        return Node(Op.LOOP_SCAN, parts + loops, LoopReduce(arg.monoid, arg.part))
 
     def _parts(self, node: Node, index: Index, condition: Node) -> tuple[Node, ...]:
         """All operands of a reduction or scan: the components of what its monoid combines."""
