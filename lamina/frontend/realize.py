@@ -21,7 +21,7 @@ from lamina.core.dtypes import DType
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError, JitError, LaminaError
 from lamina.graph.lift_numbers import hole as hole
-from lamina.graph.lift_numbers import note, numbers_of, with_inputs
+from lamina.graph.lift_numbers import numbers_of, update_histories, with_inputs
 from lamina.graph.split_complex import split_complex
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
@@ -266,13 +266,13 @@ def lifted(sinks: tuple[Node, ...], first: int, device: str) -> tuple[tuple[Node
     numbers = numbers_of(sinks)
     apart = {number: at for at, number in enumerate(numbers, first)}
     known = _known((first, *with_inputs(sinks, apart, device)))
-    known[:] = seen = note(known, numbers)
+    known[:] = seen = update_histories(known, numbers)
     inputs: dict[int, Node] = {}  # values, each by the place of the first number that has it
     for number, history in zip(numbers, seen, strict=True):
         if history.value is None:
-            inputs[history.alike] = number.value
-    places = {alike: at for at, alike in enumerate(inputs, first)}
-    changed = {number: places[history.alike]
+            inputs[history.twin] = number.value
+    places = {twin: at for at, twin in enumerate(inputs, first)}
+    changed = {number: places[history.twin]
                for number, history in zip(numbers, seen, strict=True)
                if history.value is None}  # fmt: skip
     held = [upload(value.arg.value, value.dtype, device) for value in inputs.values()]

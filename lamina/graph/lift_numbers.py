@@ -5,6 +5,14 @@ offsets make the best kernels, but ``x[0]``, ``x[1]``, ... would each be a progr
 a node, a GATHER along the axis reads the same elements, at ``index * step + start``, where `start`
 is an operand. It is limited to the starts at which all elements are inside, which it always is: so
 compilers know its bounds, and test none.
+
+A number becomes an input once it has differed between two graphs, and not before. Numbers that were
+always equal become one input. ``a[k] + b[k] * s`` is compiled three times in these calls:
+
+    k = 0, s = 0.5      0 and 0.5 are part of the program
+    k = 1, s = 0.5      k has differed: a program with one input for both offsets, and with 0.5
+    k = 2, s = 0.5      the same program
+    k = 3, s = 0.7      s has differed as well: a program with an input for k and one for s
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +23,7 @@ from lamina.core.dtypes import bool_, int64
 from lamina.ir import build
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import BufferRef, Group, Op
+from lamina.ir.substitute import substitute, with_operands
 
 
 @dataclass(frozen=True)
@@ -26,12 +35,12 @@ class Constant:
 
 @dataclass(frozen=True)
 class Offset:
-    """Along `axis`, element i of `node` is element ``i * step + sign * value`` of its operand. With
-    other values, from `low` to `high`, shapes stay as they are."""
+    """Along `axis`, element i of `node`, a SHRINK or PAD, is element ``i * step + sign * value`` of
+    its operand. With other values, from `low` to `high`, shapes stay as they are."""
 
     node: Node
     axis: int
-    value: Node  # an int64 constant: what a store pads by is where a read begins
+    value: Node  # an int64 constant; a PAD that stores a part and the SHRINK of it have the same
     low: int
     high: int
     step: int = 1
@@ -42,40 +51,51 @@ Number = Constant | Offset
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A number in all graphs so far that differ in numbers alone."""
+class History:
+    """What the graphs so far, which differ in numbers alone, had as the number at one place.
 
-    value: Node | None  # None since it was another
-    alike: int  # the place of the first number that equalled it each time
+    `value` is the constant that all of them had, None if they differed. `twin` is the place of the
+    first number that equalled this one in each of them, its own if there is none before: numbers
+    that have differed and have one twin share an input."""
+
+    value: Node | None
+    twin: int
 
 
-def note(before: Sequence[Seen], numbers: Sequence[Number]) -> list[Seen]:
-    """What is known of numbers after one more graph, which has `numbers`."""
-    firsts: dict[tuple[int, Node], int] = {}
-    seen: list[Seen] = []
-    for place, number in enumerate(numbers):
-        old = before[place] if before else Seen(number.value, 0)
-        alike = firsts.setdefault((old.alike, number.value), place)
-        seen.append(Seen(number.value if old.value is number.value else None, alike))
-    return seen
+def update_histories(histories: Sequence[History], numbers: Sequence[Number]) -> list[History]:
+    """`histories`, none before the first graph, after one more graph with `numbers`. After 1, 1, 1
+    and then 2, 2, 1 the first two differed and have twin 0; the third is still 1, its own twin."""
+    if not histories:
+        histories = [History(number.value, 0) for number in numbers]
+    first_place: dict[tuple[int, Node], int] = {}  # of numbers alike before, and alike now
+    updated: list[History] = []
+    for place, (history, number) in enumerate(zip(histories, numbers, strict=True)):
+        twin = first_place.setdefault((history.twin, number.value), place)
+        value = number.value if history.value is number.value else None
+        updated.append(History(value, twin))
+    return updated
 
 
 def numbers_of(sinks: Sequence[Node]) -> list[Number]:
-    """The numbers of a graph that memory may hold as well, in an order that depends on none."""
+    """The numbers of a graph that memory may hold as well, in an order that does not depend on
+    their values: graphs that differ in numbers alone have them at the same places."""
     order = toposort(sinks)
-    exponents = {*toposort(node.src[1] for node in order if node.op is Op.POW)}  # 2 makes a product
-    places = _of_indices(order)
+    fixed = _exponents(order) | _of_indices(order)
     numbers: list[Number] = []
     for node in order:
         if node.op is Op.CONST:
-            fixed = node.dtype is bool_ or node in exponents or node in places
-            if not fixed and abs(node.arg.value) < inf:
+            if node.dtype is not bool_ and node not in fixed and abs(node.arg.value) < inf:
                 numbers.append(Constant(node))
         elif node.op is Op.SHRINK:
             numbers += _starts(node)
         elif node.op is Op.PAD and const(node.arg.value, node.dtype) is const(0, node.dtype):
             numbers += _margins(node)
     return numbers
+
+
+def _exponents(order: Sequence[Node]) -> set[Node]:
+    """All nodes beneath exponents: rules make products of ``x ** 2`` if the 2 is a constant."""
+    return set(toposort(node.src[1] for node in order if node.op is Op.POW))
 
 
 def _of_indices(order: Sequence[Node]) -> set[Node]:
@@ -91,7 +111,8 @@ def _of_indices(order: Sequence[Node]) -> set[Node]:
 
 
 def _starts(node: Node) -> Iterator[Offset]:
-    """``x[3:7]`` of 10 elements could also be ``x[0:4]`` to ``x[6:10]``."""
+    """The offsets of a SHRINK: ``x[3:7]`` of 10 elements could also be ``x[0:4]`` to
+    ``x[6:10]``."""
     for axis, (size, elements) in enumerate(zip(node.src[0].shape, node.arg, strict=True)):
         if elements:
             step = elements.step if len(elements) > 1 else 1
@@ -102,30 +123,29 @@ def _starts(node: Node) -> Iterator[Offset]:
 
 
 def _margins(node: Node) -> Iterator[Offset]:
-    """3 zeros before and 4 after could also be 0 and 7, or 7 and 0."""
-    before, after, _ = node.arg
-    for axis, (ahead, behind) in enumerate(zip(before, after, strict=True)):
-        if ahead or behind:
-            yield Offset(node, axis, const(ahead, int64), 0, ahead + behind, sign=-1)
+    """The offsets of a PAD: 3 zeros before and 4 after could also be 0 and 7, or 7 and 0."""
+    for axis, (before, after) in enumerate(zip(node.arg.before, node.arg.after, strict=True)):
+        if before or after:
+            yield Offset(node, axis, const(before, int64), 0, before + after, sign=-1)
 
 
 def with_inputs(sinks: Sequence[Node], inputs: Mapping[Number, int], device: str) -> list[Node]:
-    """`sinks` with holes of these numbers for `inputs` in place of constants and offsets."""
-    done: dict[Node, Node] = {}
-    starts: dict[Node, dict[Offset, Node]] = {}
-    for number, at in inputs.items():
-        place = hole(at, number.value, device)
+    """`sinks` with inputs of the program in place of numbers: `inputs` holds their parameters."""
+    constants: dict[Node, Node] = {}
+    starts: dict[Node, dict[Offset, Node]] = {}  # of each SHRINK and PAD, the inputs of its offsets
+    for number, parameter in inputs.items():
+        scalar = hole(parameter, number.value, device)
         if isinstance(number, Offset):
-            starts.setdefault(number.node, {})[number] = place
+            starts.setdefault(number.node, {})[number] = scalar
         else:
-            done[number.value] = place
-    for node in toposort(sinks, lambda node: node not in done):
-        src = tuple([done[operand] for operand in node.src])
+            constants[number.value] = scalar
+
+    def rebuild(node: Node, src: tuple[Node, ...]) -> Node:
         if node in starts:
-            done[node] = _moved(node, src[0], starts[node])
-        else:
-            done[node] = node if src == node.src else Node(node.op, src, node.arg)
-    return [done[sink] for sink in sinks]
+            return _moved(node, src[0], starts[node])
+        return with_operands(node, src)
+
+    return substitute(sinks, constants, rebuild)
 
 
 def hole(number: int, like: Node, device: str = "") -> Node:
@@ -134,7 +154,8 @@ def hole(number: int, like: Node, device: str = "") -> Node:
 
 
 def _moved(node: Node, operand: Node, starts: Mapping[Offset, Node]) -> Node:
-    """`node` over `operand` with `starts`, int64 scalars, in place of the values of offsets."""
+    """The SHRINK or PAD `node` over `operand`, with `starts`, int64 scalars, in place of the values
+    of its offsets: a GATHER along each axis that has an offset, after `node` along the others."""
     axes = {offset.axis for offset in starts}
     if node.op is Op.SHRINK:
         ranges = list(node.arg)
@@ -142,7 +163,7 @@ def _moved(node: Node, operand: Node, starts: Mapping[Offset, Node]) -> Node:
             ranges[axis] = range(operand.shape[axis])
         result = build.sliced(operand, ranges)
     else:
-        before, after = (_without(axes, margins) for margins in node.arg[:2])
+        before, after = (_zeroed(margins, axes) for margins in (node.arg.before, node.arg.after))
         result = build.pad(operand, before, after)
     for offset, start in starts.items():
         shape = list(result.shape)
@@ -152,17 +173,19 @@ def _moved(node: Node, operand: Node, starts: Mapping[Offset, Node]) -> Node:
     return result
 
 
-def _without(axes: set[int], margins: Sequence[int]) -> list[int]:
+def _zeroed(margins: Sequence[int], axes: set[int]) -> list[int]:
+    """`margins` of a PAD, none along `axes`."""
     return [0 if axis in axes else margin for axis, margin in enumerate(margins)]
 
 
 def _index(offset: Offset, start: Node, shape: tuple[int, ...]) -> Node:
-    """Where in the operand each element of `shape` is, along the axis of `offset`."""
-    places = build.broadcasted_iota(shape, offset.axis)
+    """Where in the operand each element of `shape` is, along the axis of `offset`:
+    ``i * step + sign * start``. A GATHER reads 0 outside the operand, as a PAD does."""
+    index = build.broadcasted_iota(shape, offset.axis)
     if offset.step != 1:
-        places = places * offset.step
+        index = index * offset.step
     at_least = Node(Op.MAX, (start, start.lift(offset.low)))
     limited = Node(Op.MIN, (at_least, start.lift(offset.high)))
     if offset.sign < 0:
         limited = limited * -1
-    return places + build.expand(limited, shape)
+    return index + build.expand(limited, shape)
