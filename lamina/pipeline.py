@@ -24,12 +24,12 @@ from lamina.fuse.groups import FusionTarget
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Launch, Program, Slot, build_program
 from lamina.graph.algebra import SIMPLIFY
-from lamina.graph.movement import (
+from lamina.graph.rewrite import Rule, rewrite
+from lamina.graph.split_reductions import (
     columns_in_parts,
     long_columns_in_parts,
     long_products_in_parts,
 )
-from lamina.graph.rewrite import Rule, rewrite
 from lamina.ir.interpreter import evaluate
 from lamina.ir.invariants import located
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel

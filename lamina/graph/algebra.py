@@ -15,6 +15,7 @@ import math
 from lamina.core.dtypes import DType, bool_
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import equation, hole, on
+from lamina.graph.split_reductions import SPLIT_REDUCTIONS
 from lamina.ir.build import cast
 from lamina.ir.build import select as where
 from lamina.ir.interpreter import fold_constant
@@ -105,4 +106,5 @@ SIMPLIFY = (
     equation("detach", Node(Op.DETACH, (x,)), x),
     equation("custom derivative", Node(Op.CUSTOM_DERIVATIVE, (x, y)), x),
     *MOVEMENT,
+    *SPLIT_REDUCTIONS,
 )  # fmt: skip

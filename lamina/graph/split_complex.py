@@ -1,9 +1,8 @@
 """Complex numbers as pairs of real arrays.
 
-The compiler knows none, as no target has complex scalars: before it sees a graph, every complex
-node becomes two real ones, its real and imaginary parts. In memory the parts alternate: a complex
-buffer of shape S is a real one of shape (*S, 2) over the same storage, and a complex result is
-written so.
+No target has complex scalars, and no pass after this one knows them: every complex node becomes two
+real ones, its real and imaginary parts. In memory the parts alternate: a complex buffer of shape S
+is a real one of shape (*S, 2) over the same storage, and a complex result is written so.
 """
 
 from collections.abc import Callable
@@ -26,17 +25,19 @@ def split_complex(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         return nodes
     done: dict[Node, Parts] = {}
     for node in order:
-        mixed = any(one.dtype.is_complex for one in (node, *node.src))
-        rule = _RULES.get(node.op, _each_part) if mixed else _each_part
+        has_complex = any(typed.dtype.is_complex for typed in (node, *node.src))
+        rule = _RULES.get(node.op, _each_part) if has_complex else _each_part
         parts = rule(node, *(done[operand] for operand in node.src))
-        done[node] = parts[: 2 if node.dtype.is_complex else 1]
+        done[node] = parts if node.dtype.is_complex else parts[:1]
     return tuple(_joined(node, done[node]) for node in nodes)
 
 
 def _each_part(node: Node, *src: Parts) -> Parts:
-    """`node` applied to one part of its complex operands, then to the other."""
+    """`node` applied to the real parts of its operands, then to the imaginary ones; a real operand,
+    such as the condition of a WHERE, takes part in both."""
     re = Node(node.op, tuple(parts[0] for parts in src), node.arg)
-    return re, Node(node.op, tuple(parts[-1] for parts in src), node.arg)
+    im = Node(node.op, tuple(parts[-1] for parts in src), node.arg)
+    return re, im
 
 
 def _stored(buffer: Node) -> Node:
@@ -48,7 +49,7 @@ def _stored(buffer: Node) -> Node:
 def _loaded(buffer: Node) -> Parts:
     """The parts that lie interleaved in a complex buffer."""
     stored, last = _stored(buffer), len(buffer.shape)
-    parts = (slice_axis(stored, last, part, part + 1) for part in (0, 1))
+    parts = (slice_axis(stored, last, number, number + 1) for number in (0, 1))
     return tuple(reshape(part, buffer.shape) for part in parts)
 
 
@@ -58,19 +59,25 @@ def _joined(node: Node, parts: Parts) -> Node:
         return parts[0]
     shape = (*node.shape, 2)
     re, im = (expand(reshape(part, (*node.shape, 1)), shape) for part in parts)
-    joined = select(expand(iota(2, int64).eq(0), shape), re, im)
+    is_real = expand(iota(2, int64).eq(0), shape)
+    joined = select(is_real, re, im)
     return Node(Op.ASSIGN, (_stored(node.src[0]), joined)) if node.op is Op.ASSIGN else joined
 
 
 def _divide(node: Node, x: Parts, y: Parts) -> Parts:
     """Smith 1962, "Algorithm 116: Complex division": scale by the divisor's larger part, so that
-    no square overflows. A zero divisor gives infinities and NaN, as for real numbers."""
-    sizes = [Node(Op.MAX, (part, -part)) for part in y]
-    swap = sizes[0] < sizes[1]
-    large, small = select(swap, y[1], y[0]), select(swap, y[0], y[1])
+    no square overflows. A zero divisor gives infinities and NaN, as for real numbers. With
+    |c| >= |d| and r = d / c,
+
+        (a + bi) / (c + di) = (a + br) / (c + dr) + (b - ar) / (c + dr) i
+
+    and otherwise the same with a and b, c and d exchanged, and the imaginary part negated."""
+    (a, b), (c, d) = x, y
+    swap = Node(Op.MAX, (c, -c)) < Node(Op.MAX, (d, -d))
+    large, small = select(swap, d, c), select(swap, c, d)
     ratio = select(large.eq(0.0), large.lift(0.0), small / large)
     factor = 1.0 / (large + small * ratio)
-    first, second = select(swap, x[1], x[0]), select(swap, x[0], x[1])
+    first, second = select(swap, b, a), select(swap, a, b)
     cross = second - first * ratio
     return (first + second * ratio) * factor, select(swap, -cross, cross) * factor
 
@@ -81,9 +88,13 @@ def _pad(node: Node, x: Parts) -> Parts:
 
 
 def _cast(node: Node, x: Parts) -> Parts:
-    """A real value gets an imaginary part of 0; a bool says whether either part is not 0."""
-    first, *rest = (cast(part, real_of(node.dtype)) for part in x)
-    return (first | rest[0],) if node.dtype is bool_ else (first, *rest, first.lift(0))
+    """A real value gets an imaginary part of 0; a bool says whether either part is not 0; another
+    real dtype keeps the real part alone."""
+    parts = [cast(part, real_of(node.dtype)) for part in x]
+    if node.dtype is bool_:
+        re, im = parts
+        return (re | im,)
+    return (*parts, parts[0].lift(0)) if len(parts) == 1 else tuple(parts)
 
 
 def _bitcast(node: Node, x: Parts) -> Parts:
@@ -96,7 +107,8 @@ def _bitcast(node: Node, x: Parts) -> Parts:
 
 
 def _combine(node: Node, *src: Parts) -> Parts:
-    if node.arg.monoid is not MUL:  # a sum, or what overwrites
+    """A reduction, scan or scatter: of products by the complex monoid, else part by part."""
+    if node.arg.monoid is not MUL:  # a sum, or a scatter that overwrites
         return _each_part(node, *src)
     return tuple(Node(node.op, src[0], Reduce(COMPLEX_MUL, node.arg.axes, part)) for part in (0, 1))
 

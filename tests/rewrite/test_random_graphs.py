@@ -11,8 +11,8 @@ import pytest
 
 from lamina.core.dtypes import float32, int32, int64
 from lamina.graph.algebra import SIMPLIFY
-from lamina.graph.movement import columns_in_parts
 from lamina.graph.rewrite import Rule, on, rewrite
+from lamina.graph.split_reductions import columns_in_parts
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, Monoid

@@ -1,0 +1,188 @@
+"""Rules that take long reductions and scans in parts: for parallelism, for caches, for accuracy.
+
+A sum of 2**20 elements to one result is one long loop. As 64 sums of 2**14 elements each, and the
+sum of those 64, it is 64 loops that run in parallel. `SPLIT_REDUCTIONS` apply on every target; the
+other three rules here are for CPUs or GPUs alone: `lamina/pipeline.py` says which.
+"""
+
+from itertools import repeat
+from math import gcd
+
+from lamina.core.dtypes import Scalar, float32
+from lamina.core.shape import prod
+from lamina.graph.rewrite import on
+from lamina.ir import build
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node, peel, toposort
+from lamina.ir.ops import Group, Op, Reduce
+
+# Reductions on every target. Sizes are numbers of elements.
+LONG = 1 << 17  # reduced elements, of all results together, from which on parts pay
+PARTS = 64  # parts that keep a machine busy; reductions with as many results need none
+VERY_LONG = 1 << 20  # reduced elements of each result from which on there may be MAX_PARTS
+MAX_PARTS = 512
+# A sum of products over three axes or more, a convolution's gradient for its weights, is taken in
+# parts that a cache holds, if it has 2**13 products a result and each part 2**10.
+DEEP = 1 << 13
+DEEP_PART = 1 << 10
+
+# Reductions on GPUs.
+LARGE = 1 << 22  # elements of the operand from which on parts pay
+LONG_COLUMN = 1 << 13  # elements of each result from which on parts pay
+BUSY_COLUMNS = 1 << 13  # columns, each reduced by a thread, that keep a GPU busy
+MIN_PARTS = 4  # fewer are not worth a second reduction
+
+# Sums whose rounding errors would grow with their length: elements of a part.
+COLUMN_PART = 1 << 9  # of a column: a CPU adds 2**6 blocks of 8 rows in memory
+PRODUCT_PART = 1 << 16  # of a sum of products: registers of a GPU's tiles add up every step
+WIDE = 512  # columns from which on a CPU adds whole rows in memory
+MAX_UNEVEN = 8  # equal parts may be up to this many times smaller than they need to be
+
+# Scans.
+SCAN_PART = 1 << 10  # elements of a part
+MIN_ROWS = 4  # a scan of fewer rows is split as one of 4: it is long from 4 * 2**10 elements on
+
+
+@on(Op.REDUCE)
+def reduce_in_parts(node: Node) -> Node | None:
+    """Much reduced to little is reduced in parts, which can run in parallel, and then those; so are
+    long sums of products over several axes, each part of which a cache holds."""
+    src, axes, results = node.src[0], node.arg.axes, prod(node.shape)
+    first = src.shape[axes[0]]
+    rest = prod([src.shape[axis] for axis in axes[1:]])
+    products = src.op is Op.MUL and len(axes) > 2
+    deep = products and rest >= DEEP_PART and rest * first >= DEEP
+    if prod(src.shape) < LONG or (results >= PARTS and not deep):
+        return None
+    if deep or min(first, rest) >= PARTS:
+        return _in_parts(node, first)
+    very_long = prod(src.shape) >= VERY_LONG * results
+    parts = gcd(first, MAX_PARTS if very_long else PARTS)
+    return _in_parts(node, parts) if parts >= PARTS else None
+
+
+@on(Op.REDUCE)
+def columns_in_parts(node: Node) -> Node | None:
+    """On a GPU, long columns or rows that are too few to keep it busy are reduced in parts: 96
+    columns in 128 parts each. Sums of products that reuse both factors stay whole, as thread blocks
+    share their steps."""
+    axes, shape, results = node.arg.axes, node.src[0].shape, prod(node.shape)
+    if prod(shape) < max(results * LONG_COLUMN, LARGE):
+        return None
+    last = max(axis for axis, size in enumerate(shape) if size > 1)
+    along_rows = last in axes
+    if _is_reused(node) or (along_rows and results >= PARTS):
+        return None
+    wanted = MAX_PARTS if along_rows else 1 << (BUSY_COLUMNS // results).bit_length()
+    even = gcd(shape[axes[0]], wanted)
+    parts = even if even >= MIN_PARTS else wanted
+    return _in_parts(node, parts) if MIN_PARTS <= parts <= shape[axes[0]] else None
+
+
+@on(Op.REDUCE)
+def long_columns_in_parts(node: Node) -> Node | None:
+    """Long wide columns are added up in parts on a CPU: its kernels read a few whole rows at a time
+    and add these in memory, a series of additions whose rounding errors grow with its length."""
+    shape = node.src[0].shape
+    columns = prod(shape[node.arg.axes[-1] + 1 :])
+    if columns < WIDE or prod(shape) < LARGE or _is_reused(node):
+        return None
+    return _in_parts_of(node, COLUMN_PART)
+
+
+@on(Op.REDUCE)
+def long_products_in_parts(node: Node) -> Node | None:
+    """Very long sums of products that share factors are taken in parts on a GPU: registers of its
+    tiles add up every step, a series of additions whose rounding errors grow with its length."""
+    return _in_parts_of(node, PRODUCT_PART) if _is_reused(node) else None
+
+
+def _in_parts_of(node: Node, size: int) -> Node | None:
+    """A float32 sum in equal parts of up to `size` elements, if there are at least four. A sum over
+    another reduction stays whole, as kernels may never hold more than a block of that."""
+    if node.arg.monoid is not ADD or node.dtype is not float32:
+        return None
+    node = _over_one_axis(node)
+    axes, shape = node.arg.axes, node.src[0].shape
+    needed = prod([shape[axis] for axis in axes]) // size
+    over_reduction = any(beneath.op in Group.REDUCTION for beneath in toposort(node.src))
+    if needed < MIN_PARTS or over_reduction:
+        return None
+    extent = shape[axes[0]]
+    equal = (parts for parts in range(needed, MAX_UNEVEN * needed) if extent % parts == 0)
+    parts = next(equal, extent)
+    return _in_parts(node, parts) if parts < extent else None
+
+
+def _over_one_axis(node: Node) -> Node:
+    """A reduction over neighbouring axes as one over a single axis: of (4, 4096, 1024) over the
+    axes 0 and 1 as of (16384, 1024) over axis 0."""
+    axes, shape = node.arg.axes, node.src[0].shape
+    first, last = axes[0], axes[-1]
+    if len(axes) == 1 or last - first != len(axes) - 1:
+        return node
+    merged = (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
+    return build.reduce(node.arg.monoid, (first,), build.reshape(node.src[0], merged))
+
+
+def _is_reused(node: Node) -> bool:
+    """Whether `node` reduces products and reuses both factors: each has fewer elements than there
+    are products, as in a matrix product."""
+    src = node.src[0]
+    if src.op is not Op.MUL:
+        return False
+    factors = (peel(factor, Group.MOVEMENT | {Op.CAST}) for factor in src.src)
+    return all(prod(factor.shape) < prod(src.shape) for factor in factors)
+
+
+def _in_parts(node: Node, parts: int) -> Node:
+    """Reduce `parts` parts along the first reduced axis, then those. A last part that is too short
+    is filled up with the identity: 10 elements in 4 parts are 3, 3, 3 and 1 with two zeros."""
+    monoid, axes, component = node.arg
+    first = axes[0]
+    size = -(-node.src[0].shape[first] // parts)
+    identities = monoid.identity(tuple(operand.dtype for operand in node.src))
+    operands = tuple(map(_split_axis, node.src, repeat(first), repeat(size), identities))
+    inner_axes = tuple(axis + 1 for axis in axes)
+    inner = tuple(Node(Op.REDUCE, operands, Reduce(monoid, inner_axes, number))
+                  for number in range(monoid.arity))  # fmt: skip
+    return Node(Op.REDUCE, inner, Reduce(monoid, (first,), component))
+
+
+def _split_axis(x: Node, axis: int, size: int, identity: Scalar) -> Node:
+    """`x` with `axis` as two, parts and the `size` elements of each, filled up with `identity`:
+    (10, 7) along axis 0 in parts of 3 is (4, 3, 7)."""
+    parts = -(-x.shape[axis] // size)
+    before, after = [0] * len(x.shape), [0] * len(x.shape)
+    after[axis] = parts * size - x.shape[axis]
+    padded = build.pad(x, before, after, identity)
+    return build.reshape(padded, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
+
+
+@on(Op.SCAN)
+def scan_in_parts(node: Node) -> Node | None:
+    """A long scan is taken in parts, which can run in parallel: each element is combined with the
+    total of all parts before its own. [1, 1, 1, 1, 1, 1] in parts of 3 is [1, 2, 3] and [1, 2, 3],
+    to which the totals before, 0 and 3, are added."""
+    monoid, (axis,), _ = node.arg
+    shape = node.shape
+    length, rows = shape[axis], prod(shape[:axis] + shape[axis + 1 :])
+    if length <= SCAN_PART * max(rows, MIN_ROWS) or monoid.op is None or node.dtype.is_small:
+        return None
+    (identity,) = monoid.identity((node.dtype,))
+    x = _split_axis(node.src[0], axis, _scan_part(length), identity)
+    totals = build.reduce(monoid, [axis + 1], x)
+    before = Node(Op.SCAN, (build.shifted(totals, axis, identity),), Reduce(monoid, (axis,)))
+    within = Node(Op.SCAN, (x,), Reduce(monoid, (axis + 1,)))
+    scanned = Node(monoid.op, (build.broadcast_over(before, (axis + 1,), x.shape), within))
+    padded = (*shape[:axis], x.shape[axis] * x.shape[axis + 1], *shape[axis + 1 :])
+    return build.slice_axis(build.reshape(scanned, padded), axis, 0, length)
+
+
+def _scan_part(length: int) -> int:
+    """Elements of a part of a scan: the largest divisor of `length` from 257 to 1024, or 1024."""
+    sizes = range(SCAN_PART, SCAN_PART // 4, -1)
+    return next((size for size in sizes if length % size == 0), SCAN_PART)
+
+
+SPLIT_REDUCTIONS = (reduce_in_parts, scan_in_parts)
