@@ -39,7 +39,9 @@ from lamina.ir.text import kernel_text
 from lamina.ir.text import to_text as to_graph_text
 from lamina.ir.verify import verify as verify_graph
 from lamina.ir.verify_kernel import verify_kernel
-from lamina.loops.schedule import Nest, Plan, Schedule, apply, parse, to_text
+from lamina.loops.moves import Plan, Schedule, apply
+from lamina.loops.nest import Nest
+from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.runtime import compiler
 from lamina.runtime.buffer import Buffer, heap_of

@@ -9,21 +9,19 @@ from itertools import pairwise
 from lamina.errors import FormatError
 from lamina.ir.kernel import Kernel
 from lamina.ir.verify_kernel import verify_kernel
-from lamina.loops.schedule import (
-    BINDINGS,
+from lamina.loops.moves import (
+    Accumulate,
     Bind,
-    Carry,
     Fuse,
     Move,
-    Nest,
     Reorder,
+    Rotate,
     Schedule,
-    Skew,
     Split,
     Stage,
     apply,
-    axis_lists,
 )
+from lamina.loops.nest import BINDINGS, Nest, axis_lists
 from lamina.loops.verify import check_nest, verify_nest
 
 MOST_UNROLLED = 40
@@ -31,11 +29,11 @@ MOST_UNROLLED = 40
 
 def random_schedule(rng: random.Random, kernel: Kernel, moves: int = 12) -> Schedule:
     """Moves drawn at random, those that break an invariant left out; stages come last,
-    after skews: where a row runs once, an index may keep nothing of it after one."""
+    after rotations: where a row runs once, an index may keep nothing of it after one."""
     nest, made = apply(kernel, ()), []
     count, stages = rng.randint(0, moves), rng.randint(0, 3)
     for number in range(count + stages):
-        draw = _random_move if number < count - 2 else _random_skew
+        draw = _random_move if number < count - 2 else _random_rotation
         move = (draw if number < count else _random_stage)(rng, nest)
         try:
             after = move.apply(nest)
@@ -67,17 +65,17 @@ def _random_move(rng: random.Random, nest: Nest) -> Move:
         factor = rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 16, 32, 50])
         return Split(rng.choice(numbers), factor, fresh, fresh + 1)
     if choice < 0.53:
-        return Carry(rng.choice(numbers))
+        return Accumulate(rng.choice(numbers))
     if choice < 0.6:
         rng.shuffle(numbers)
         return Reorder(tuple(numbers[: rng.randint(1, len(numbers))]))
     return Bind(rng.choice(numbers), rng.choice([*BINDINGS, "vector", "parallel"]))
 
 
-def _random_skew(rng: random.Random, nest: Nest) -> Move:
+def _random_rotation(rng: random.Random, nest: Nest) -> Move:
     several = (axis for axis in nest.kernel.row_axes if axis.arg.size > 1)
     numbers = [axis.arg.number for axis in several] or [0]
-    return Skew(rng.choice(numbers), rng.choice(numbers), rng.choice([1, 4, 60]))
+    return Rotate(rng.choice(numbers), rng.choice(numbers), rng.choice([1, 4, 60]))
 
 
 def _random_stage(rng: random.Random, nest: Nest) -> Move:

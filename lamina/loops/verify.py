@@ -2,11 +2,11 @@
 
 `verify_nest` checks what no single move decides:
 
-1. A parallel axis is a row axis and the outermost of its pieces; an axis of the grid is a row axis;
-   thread axes that are rows are 2, 4, 8, ... up to 32 of them or, split off without a remainder,
-   those of shared tiles; a vector axis is the innermost of its pieces, with 2, 4, 8, ... lanes; a
-   dot axis adds up four products of 8-bit integers. In a chain of kernels exactly the axes that
-   number blocks are parallel, so that all its kernels have the same chunks.
+1. A parallel axis is a row axis and the outermost of its sub-loops; an axis of the grid is a row
+   axis; thread axes that are rows are 2, 4, 8, ... up to 32 of them or, split off without a
+   remainder, those of shared tiles; a vector axis is the innermost of its sub-loops, with 2, 4, 8,
+   ... lanes; a dot axis adds up four products of 8-bit integers. In a chain of kernels exactly the
+   axes that number blocks are parallel, so that all its kernels have the same chunks.
 2. No value depends on two vector axes, or on one and reduces another.
 3. Axes whose iterations run one after another, those of a LOOP_SCAN and the columns of a store at
    indices from data or with a monoid, are whole, serial, and in the order of the store. Those of
@@ -17,9 +17,9 @@
 `check_nest` checks what every move keeps, whatever their order:
 
 1. The order holds every axis of the kernel once, and nothing else.
-2. No axis is in two splits. The pieces inside the outermost one, together a block, fill the
+2. No axis is in two splits. The sub-loops inside the outermost one, together a block, fill the
    extent as the outermost counts it, and a store's index walks them as one.
-3. Wherever a piece is an axis of a store or a reduction, all of them stand there, in their order.
+3. Wherever a sub-loop is an axis of a store or a reduction, all of them stand there, in order.
 4. What is staged is filled outside all loops that it is laid out along: in the body of the loop
    that it is staged in, or, if reductions come before it, in that of the last one over rows.
 """
@@ -33,7 +33,7 @@ from lamina.ir.invariants import names_of, require
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import toposort
 from lamina.ir.ops import Op
-from lamina.loops.schedule import SCANNING_THREADS, WARP, Nest, axis_lists, dot_axes, serial_axes
+from lamina.loops.nest import SCANNING_THREADS, WARP, Nest, axis_lists, dot_axes, serial_axes
 
 Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
 
@@ -52,13 +52,13 @@ def _bindings(nest: Nest) -> Checks:
     alone = not blocks or parallel == set(blocks)
     yield alone, f"only {names_of(blocks)}, the blocks of a chain, are parallel there"
     for axis, to in nest.binding.items():
-        name, lanes, innermost = names_of([axis]), axis.arg.size, nest.pieces(axis).axes[-1]
+        name, lanes, innermost = names_of([axis]), axis.arg.size, nest.sub_loops(axis).axes[-1]
         if to in ("parallel", "grid"):
             yield axis in rows, f"the {to} axis {name} is no row axis"
         if to == "parallel":
-            yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its pieces"
+            yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its sub-loops"
         if to == "vector":
-            yield innermost is axis, f"the vector axis {name} is not the innermost of its pieces"
+            yield innermost is axis, f"the vector axis {name} is not the innermost of its sub-loops"
             fits = lanes.bit_count() == 1 and lanes > 1
             yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
         if to == "dot":
@@ -78,7 +78,7 @@ def _serial(nest: Nest) -> Checks:
     serial, runs = serial_axes(nest.kernel), nest.kernel.of(Op.LOOP_SCAN)
     threads = points(one for one in nest.order if nest.bound(one) == "thread")
     for axis in serial:
-        pieces, extent = nest.pieces(axis)
+        pieces, extent = nest.sub_loops(axis)
         ways = [*map(nest.bound, pieces)]
         at = ways.index("thread") + 1 if runs and "thread" in ways else 0
         near = {*ways[at:]} <= {"unroll"} and extent % points(pieces[at:]) == 0
@@ -94,7 +94,7 @@ def _threads(nest: Nest) -> Checks:
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
     own = threads & rows
-    for pieces, extent in map(nest.pieces, own):
+    for pieces, extent in map(nest.sub_loops, own):
         whole = extent == points(pieces) if nest.product else WARP % points(own) == 0
         yield whole, f"the rows of {names_of(own)} divide no warp, or no tile"
     for axes in axis_lists(nest.kernel):
@@ -122,7 +122,7 @@ def _order(nest: Nest) -> None:
 def _splits(nest: Nest) -> None:
     pieces = [axis for split in nest.splits for axis in split.axes]
     once = len(set(pieces)) == len(pieces) and set(pieces) <= set(nest.order)
-    require(once, "a piece is in two splits, or in no loop")
+    require(once, "a sub-loop is in two splits, or in no loop")
     walks = [terms_of(one.index)[0] for one in nest.kernel.stores]
     for (head, *inner), extent in nest.splits:
         blocks, block = head.arg.size, points(inner)
@@ -139,7 +139,7 @@ def _places(nest: Nest) -> None:
         for pieces, _ in nest.splits:
             start = axes.index(pieces[0]) if pieces[0] in axes else 0
             together = not set(pieces) & set(axes) or axes[start : start + len(pieces)] == pieces
-            require(together, f"the pieces of {names_of(pieces[:1])} do not stand together")
+            require(together, f"the sub-loops of {names_of(pieces[:1])} do not stand together")
 
 
 def _fills(nest: Nest) -> None:

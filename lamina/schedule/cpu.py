@@ -23,7 +23,8 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.loops import schedule as moves
+from lamina.loops import moves
+from lamina.loops.nest import UNCACHED, can_accumulate, dot_axes, serial_axes
 
 # Register tiles of products, by bytes of a vector: a column of scalars times a row of vectors, and
 # dot products along two axes. m * n accumulators stay in registers, m + n loads feed m * n fused
@@ -199,7 +200,7 @@ def schedule_kernel(kernel: Kernel, vector_bytes: int, knobs: Knobs) -> moves.Sc
         plan.stage(_computed_from(plan.kernel, parameter), at)
     for last in plan.nest.row_loops[-1:]:
         plan.stage(needed_again(plan.kernel, Group.TRANSCENDENTAL), last)
-    for axis in moves.dot_axes(plan.kernel):
+    for axis in dot_axes(plan.kernel):
         plan.bind(axis, "dot")
     return tuple(plan.moves)
 
@@ -259,14 +260,14 @@ def _vector_strip(plan: Planner, row: Node) -> None:
         plan.reorder([panel, loop, row])
         plan.vectorize(row)
         plan.bind(step, "unroll")
-        plan.do(moves.Carry(loop.arg.number))
+        plan.do(moves.Accumulate(loop.arg.number))
     elif reductions and row.arg.size >= 2 * plan.knobs.strip * plan.width:
         _, strip = plan.split(row, max(1, plan.knobs.strip // len(reductions)) * plan.width)
         plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     else:
         plan.vectorize(row)
         terms = [ix.terms_of(one.src[0])[0] for one in plan.kernel.of(Op.LOAD)]
-        large = plan.kernel.parameters[plan.kernel.stores[0].parameter].nbytes >= moves.UNCACHED
+        large = plan.kernel.parameters[plan.kernel.stores[0].parameter].nbytes >= UNCACHED
         if large and len(terms) == 1 and {*plan.rows} <= {*terms[0]}:  # reads wait, writes do not
             plan.reorder(sorted(plan.rows, key=lambda axis: -abs(terms[0][axis])))
 
@@ -292,7 +293,7 @@ def _turn(plan: Planner, row: Node, across: Node) -> None:
     strip = outer
     if even:
         outer_row, strip = plan.split(outer_row, plan.knobs.strip)
-        plan.do(moves.Skew(outer.arg.number, strip.arg.number, plan.knobs.unroll))
+        plan.do(moves.Rotate(outer.arg.number, strip.arg.number, plan.knobs.unroll))
     plan.reorder([outer_row, outer, strip, inner, inner_row])
     plan.vectorize(inner_row)
     if sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes) <= plan.knobs.unroll:
@@ -348,7 +349,7 @@ def _outer_product(plan: Planner, reduction: Node, vector: Node) -> None:
     for axis, to in ((height, "unroll"), (repeat, "unroll"), (lane, "vector")):
         plan.bind(axis, to)
     if steps:
-        plan.do(moves.Carry(loop.arg.number))
+        plan.do(moves.Accumulate(loop.arg.number))
 
 
 def _is_distant(plan: Planner, reduction: Node, axis: Node, steps: int) -> bool:
@@ -357,7 +358,7 @@ def _is_distant(plan: Planner, reduction: Node, axis: Node, steps: int) -> bool:
     reduced = bound_axes(reduction)[0]
     large = [one for one in _loads(reduction, axis) if points(free_axes(one)) > plan.knobs.cached]
     even = reduced.arg.size % steps == 0
-    return even and bool(_far(plan, large, reduced)) and moves.can_carry(plan.kernel)
+    return even and bool(_far(plan, large, reduced)) and can_accumulate(plan.kernel)
 
 
 def _loads(reduction: Node, axis: Node) -> list[Node]:
@@ -383,7 +384,8 @@ def _panel(plan: Planner, reduction: Node, vector: Node) -> tuple[int, int, list
         rows = rows[1:]
     across = any(ix.suits(vector, *one.src) < 1 for one in wide)
     # Half of the scratch memory is for the other operand.
-    room = moves.SCRATCH // (2 * reduction.dtype.itemsize * max(points(bound_axes(reduction)), 1))
+    length = max(points(bound_axes(reduction)), 1)
+    room = moves.MAX_SCRATCH // (2 * reduction.dtype.itemsize * length)
     columns, least = plan.knobs.panel, 2 * plan.width
     while columns > room or (columns > least and 2 * columns > vector.arg.size):
         columns //= 2
@@ -407,7 +409,7 @@ def _cut(plan: Planner, reduction: Node, vector: Node) -> tuple[int, int]:
     columns = next((one for one in widths if one < size), 0)
     near = abs(ix.terms_of(plan.kernel.stores[0].index)[0].get(vector, 0)) < plan.knobs.far
     fits = steps and columns and near and depth * each > (2 if others else 1) * deep
-    return (steps, columns) if fits and moves.can_carry(plan.kernel) else (0, 0)
+    return (steps, columns) if fits and can_accumulate(plan.kernel) else (0, 0)
 
 
 def _dot_tile(plan: Planner, reduction: Node | None) -> bool:
@@ -431,7 +433,7 @@ def _vector_inner(plan: Planner, tiled: bool) -> None:
     values, each step of which waits for the one before."""
     if plan.kernel.of(Op.LOOP_SCAN) and plan.rows:
         plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
-    serial = moves.serial_axes(plan.kernel)
+    serial = serial_axes(plan.kernel)
     for axes in plan.inner():
         # A reduction may stand inside another loop: no value has lanes along both.
         vectors = {axis for axis, to in plan.nest.binding.items() if to == "vector"}

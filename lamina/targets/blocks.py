@@ -15,7 +15,7 @@ from lamina.ir.kernel import contraction, free_axes
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Hole, Op
-from lamina.loops.schedule import UNCACHED, Nest
+from lamina.loops.nest import UNCACHED, Nest
 
 
 class Limits(NamedTuple):
@@ -74,7 +74,7 @@ def limits_of(reduction: Node, nest: Nest) -> Limits:
 def _iterations(node: Node, nest: Nest) -> int:
     """How many iterations the loops that `node` depends on have, without the ends of uneven splits
     that never run."""
-    return prod(pieces.extent for pieces in {nest.pieces(axis) for axis in free_axes(node)})
+    return prod(pieces.extent for pieces in {nest.sub_loops(axis) for axis in free_axes(node)})
 
 
 def cut_of(limits: Collection[Limits], turns: Mapping[Node, int], points: int) -> Cut | None:

@@ -21,7 +21,8 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, bounds, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.schedule import WARP, Nest, Plan, operands_of
+from lamina.loops.moves import Plan
+from lamina.loops.nest import WARP, Nest, operands_of
 from lamina.runtime.buffer import Launch, Map
 from lamina.runtime.metal import TABLE
 from lamina.runtime.source import Source

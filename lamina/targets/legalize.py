@@ -14,7 +14,7 @@ from lamina.ir.kernel import roots_of
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.schedule import Nest
+from lamina.loops.nest import Nest
 
 MOVES = (Op.LOAD, Op.CONST, Op.WHERE, Op.BITCAST)
 EXACT = (Op.MAX, Op.MIN, Op.TRUNC, Op.NEG)  # the result is representable as the operands are

@@ -17,7 +17,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
-from lamina.loops.schedule import LOCAL, TILES, Nest
+from lamina.loops.nest import IN_ONE_THREAD, IN_REGISTERS, Nest
 from lamina.schedule.gpu.products import is_minor
 
 LONGEST_COPY = 16  # neighbours that are copied without a loop
@@ -95,7 +95,7 @@ class ValuePrinter(Target):
         self.stored: set[Node] = set()  # after reductions, and was computed for the open rows
         self.read = {one.arg.parameter for one in nest.kernel.of(Op.LOAD)}
         rows = nest.kernel.row_axes  # those whose index is given where the nest runs
-        self.given = {axis for axis in rows if nest.bound(axis) not in LOCAL}
+        self.given = {axis for axis in rows if nest.bound(axis) not in IN_ONE_THREAD}
         self.guard = ""  # before what the open loops add up and store
         self._names = 0
 
@@ -123,7 +123,7 @@ class ValuePrinter(Target):
         """Open the loops of `segment` in the nest's order, then its tile; what is staged in the
         body of a loop is filled there. With another `order`, nothing is."""
         ordered = [axis for axis in order or self.nest.order if axis in segment]
-        ordered.sort(key=lambda axis: segment[axis].how in TILES)
+        ordered.sort(key=lambda axis: segment[axis].how in IN_REGISTERS)
         tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
         headers, guard = list[str](), self.guard
         for axis in ordered:
@@ -165,8 +165,9 @@ class ValuePrinter(Target):
                 # are loops outside, but for vectors as long as that axis.
                 order.sort(key=lambda axis: axis is source)
                 rows = Run("vector", runs[source].extent)
-                runs = {axis: run._replace(how="loop") if run.how in TILES and run != rows else run
-                        for axis, run in runs.items()}  # fmt: skip
+                for axis, run in runs.items():
+                    if run.how in IN_REGISTERS and run != rows:
+                        runs[axis] = run._replace(how="loop")
                 if runs[source].extent in range(LONGEST_COPY + 1):
                     runs[source] = runs[source]._replace(how="unroll")
             with self.opened(runs, order):
@@ -207,7 +208,7 @@ class ValuePrinter(Target):
 
     def segments_of(self, axes: Iterable[Node]) -> Iterator[Segment]:
         """Every combination of the segments of the pieces that `axes` are."""
-        splits = [self.nest.pieces(axis) for axis in axes if self.nest.is_head(axis)]
+        splits = [self.nest.sub_loops(axis) for axis in axes if self.nest.is_head(axis)]
         for chosen in product(*(self.segments(*pieces) for pieces in splits)):
             yield {axis: run for segment in chosen for axis, run in segment.items()}
 

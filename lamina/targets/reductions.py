@@ -15,7 +15,7 @@ from lamina.ir.kernel import Store, bound_axes, free_axes
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
-from lamina.loops.schedule import Axes, Nest, operands_of
+from lamina.loops.nest import Axes, Nest, operands_of
 from lamina.targets import blocks
 from lamina.targets.blocks import Cut
 from lamina.targets.printer import Point, Run, Scope, Segment, Value, ValuePrinter, Values

@@ -19,7 +19,8 @@ from lamina import pipeline
 from lamina.core.options import Options
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.schedule import Nest, to_text
+from lamina.loops.nest import Nest
+from lamina.loops.text import to_text
 from lamina.pipeline import compile_source
 
 CASES = [case for name in GROUPS for case in load(name).cases]

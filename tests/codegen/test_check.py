@@ -24,7 +24,8 @@ from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, Op
-from lamina.loops.schedule import Nest, Pieces, apply
+from lamina.loops.moves import apply
+from lamina.loops.nest import Nest, SubLoops
 from lamina.runtime import profile
 from lamina.targets.c import printer as c
 from lamina.targets.c.printer import CPrinter
@@ -104,7 +105,7 @@ def test_a_wrong_schedule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(kernel: Kernel, schedule: object) -> Nest:
         nest = apply(kernel, ())
         row = nest.order[0]
-        return replace(nest, splits=(Pieces((row,), row.arg.size - 1),))
+        return replace(nest, splits=(SubLoops((row,), row.arg.size - 1),))
 
     monkeypatch.setattr(pipeline, "apply", wrong)
     monkeypatch.setattr(pipeline, "verify_nest", lambda nest: None)

@@ -17,7 +17,7 @@ from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
-from lamina.loops.schedule import apply
+from lamina.loops.moves import apply
 from lamina.runtime.buffer import Buffer
 from lamina.schedule.cpu import Knobs, schedule_kernel
 from lamina.targets.c.printer import CPrinter

@@ -19,20 +19,19 @@ from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op, Scatter
-from lamina.loops.schedule import (
-    BINDINGS,
+from lamina.loops.moves import (
+    Accumulate,
     Bind,
-    Carry,
-    Deal,
     Fuse,
+    Partition,
     Reorder,
-    Skew,
+    Rotate,
     Split,
     Stage,
     apply,
-    parse,
-    to_text,
 )
+from lamina.loops.nest import BINDINGS
+from lamina.loops.text import parse, to_text
 from lamina.schedule.cpu import Knobs, schedule_kernel
 from tests.generators import leaf
 from tests.programs import RandomProgram, disagreement, reference, run
@@ -45,9 +44,9 @@ MOVES = st.one_of(
     st.builds(Reorder, st.lists(NUMBER, min_size=1).map(tuple)),
     st.builds(Bind, NUMBER, st.sampled_from(BINDINGS)),
     st.builds(Stage, NUMBER, NUMBER),
-    st.builds(Carry, NUMBER),
-    st.builds(Deal, NUMBER, NUMBER),
-    st.builds(Skew, NUMBER, NUMBER, NUMBER),
+    st.builds(Accumulate, NUMBER),
+    st.builds(Partition, NUMBER, NUMBER),
+    st.builds(Rotate, NUMBER, NUMBER, NUMBER),
 )
 
 
@@ -124,12 +123,12 @@ A_READ, B_READ, C_READ = (
         (f"bind(a{ROW}, unroll); split(a{ROW}, 4) -> a7, a8", "the axis is bound"),
         (f"split(a{ROW}, 10) -> a7, a8; split(a8, 4) -> a9, a10", "not split evenly"),
         (f"fuse(a{ROW}, a{COLUMN}) -> a7", "walk the two as one"),
-        (f"skew(a{ROW}, a{ROW}, 4)", "two rows, split evenly"),
-        (f"skew(a{ROW}, a{SUM}, 4)", "two rows, split evenly"),
-        (f"split(a{ROW}, 4) -> a7, a8; skew(a7, a{COLUMN}, 4)", "two rows, split evenly"),
+        (f"rotate(a{ROW}, a{ROW}, 4)", "two rows, split evenly"),
+        (f"rotate(a{ROW}, a{SUM}, 4)", "two rows, split evenly"),
+        (f"split(a{ROW}, 4) -> a7, a8; rotate(a7, a{COLUMN}, 4)", "two rows, split evenly"),
         (f"reorder(a{ROW}, a{ROW})", "named twice"),
-        (f"carry(a{SUM})", "no plain reduction"),
-        ("deal(4) -> a7", "no store adds"),
+        (f"accumulate(a{SUM})", "no plain reduction"),
+        ("partition(4) -> a7", "no store adds"),
         (f"bind(a{SUM}, parallel)", "no row axis"),
         (f"bind(a{COLUMN}, vector)", "45 lanes"),
     ],
@@ -143,7 +142,7 @@ def test_moves_that_do_not_fit(text: str, message: str) -> None:
     "text",
     [
         f"split(a{COLUMN}, 16) -> a7, a8; bind(a8, vector)",
-        f"split(a{COLUMN}, 15) -> a7, a8; skew(a7, a{ROW}, 4); skew(a{ROW}, a8, 2); "
+        f"split(a{COLUMN}, 15) -> a7, a8; rotate(a7, a{ROW}, 4); rotate(a{ROW}, a8, 2); "
         "bind(a8, unroll)",
         f"split(a{ROW}, 6) -> a7, a8; bind(a7, parallel); bind(a8, unroll)",
         f"split(a{SUM}, 32) -> a7, a8; split(a8, 8) -> a9, a10; bind(a9, unroll); "
@@ -164,26 +163,27 @@ def test_a_given_schedule_is_replayed(text: str) -> None:
 
 
 @pytest.mark.parametrize("rest", [f"a{ROW}", f"a{ROW}, a10", ""])
-def test_sums_are_carried_in_the_result(rest: str) -> None:
+def test_sums_accumulate_in_the_result(rest: str) -> None:
     """Outside of all rows, of some and of none, with lanes whose last vectors are shorter."""
     program = RandomProgram([matmul(A, B)], PROGRAM.leaves, frozenset())
     text = (
         f"split(a{SUM}, 5) -> a7, a8; bind(a8, unroll); split(a{COLUMN}, 16) -> a10, a11; "
-        f"bind(a11, vector); reorder({f'{rest}, ' * bool(rest)}a7); carry(a7)"
+        f"bind(a11, vector); reorder({f'{rest}, ' * bool(rest)}a7); accumulate(a7)"
     )
     with using(schedule=text) as options:
         if "a10" in rest:  # whose lanes, of a ragged end, would be torn from it
-            with pytest.raises(FormatError, match="between the pieces"):
+            with pytest.raises(FormatError, match="between the sub-loops"):
                 run(program, options)
         else:
             assert disagreement(program, options) is None
     for axis in (SUM, ROW):
-        with using(schedule=f"carry(a{axis})") as options, pytest.raises(FormatError, match="over"):
+        text = f"accumulate(a{axis})"
+        with using(schedule=text) as options, pytest.raises(FormatError, match="over"):
             run(program, options)
 
 
 @pytest.mark.parametrize("workers", [1, 4, 64])
-def test_what_is_added_is_dealt_by_its_place(workers: int) -> None:
+def test_a_scatter_is_partitioned_by_owner(workers: int) -> None:
     rng = np.random.default_rng(0)
     base, place, update = (leaf(0, (40, 6), float32), leaf(1, (90,), int64),
                            leaf(2, (90, 6), float32))  # fmt: skip
@@ -193,9 +193,9 @@ def test_what_is_added_is_dealt_by_its_place(workers: int) -> None:
     program = RandomProgram([sums], leaves | {place: rng.integers(0, 40, 90)}, frozenset())
     kernel = pipeline.compile_source([sums], current()).program.launches[-1].kernel
     name = pipeline.kernel_name(kernel, 1)
-    with using(schedule=f"[{name}]; deal({workers}) -> a77") as options:
+    with using(schedule=f"[{name}]; partition({workers}) -> a77") as options:
         plans = pipeline.compile_source([sums], options).plans
-        assert plans[kernel].moves == (Deal(workers, 77),)
+        assert plans[kernel].moves == (Partition(workers, 77),)
         assert disagreement(program, options) is None
 
 

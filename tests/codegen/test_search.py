@@ -20,7 +20,8 @@ from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
-from lamina.loops.schedule import Schedule, Split, apply, parse, to_text
+from lamina.loops.moves import Schedule, Split, apply
+from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.runtime.cpu import CpuProgram
 from lamina.schedule.cpu import Knobs, schedule_kernel, search

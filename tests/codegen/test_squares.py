@@ -15,9 +15,9 @@ from lamina import pipeline
 from lamina.core.dtypes import float32
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
-from lamina.loops import schedule as moves
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.source import Source
+from lamina.schedule import cpu
 from lamina.schedule.cpu import schedule_kernel
 from lamina.targets.c import printer as c
 from tests.codegen.running import leaf
@@ -143,7 +143,7 @@ def test_sums_of_windows_that_move_by_several_elements_have_vectors(texts: list[
 def test_what_only_moves_is_read_in_order(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(moves, "UNCACHED", 64)
+    monkeypatch.setattr(cpu, "UNCACHED", 64)
     a = _array(4, 9, 7, 48)
     found = lm.asarray(a).permute(order).contiguous().numpy()
     np.testing.assert_array_equal(found, a.transpose(order))
@@ -182,16 +182,16 @@ def test_what_no_cache_holds_is_streamed(
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "int32", "bfloat16"])
-@pytest.mark.parametrize(("shape", "skewed"), [((256, 144), True), ((264, 144), False)])
+@pytest.mark.parametrize(("shape", "rotated"), [((256, 144), True), ((264, 144), False)])
 def test_strips_of_squares_are_at_different_columns(
-    texts: list[str], kind: str, shape: tuple[int, int], skewed: bool
+    texts: list[str], kind: str, shape: tuple[int, int], rotated: bool
 ) -> None:
     a = (_array(3, *shape) * 40).astype("int32")
     x = lm.asarray(a).cast(getattr(lm, kind)).realize()
     texts.clear()
     found = lm.matrix_transpose(x).contiguous().cast(lm.int32).numpy()
     np.testing.assert_array_equal(found, a.transpose(0, 2, 1))
-    assert ("mod_i64(" in texts[0]) == skewed
+    assert ("mod_i64(" in texts[0]) == rotated
 
 
 def _unaligned(array: np.ndarray, shift: int, memory: object) -> Node:
@@ -254,7 +254,7 @@ def test_running_values_down_columns_ask_for_nothing_ahead(
 
 
 @pytest.mark.parametrize("rows", [1, 8])
-def test_of_carried_sums_that_use_rows_again_the_next_rows_are_asked_for(
+def test_of_accumulated_sums_that_use_rows_again_the_next_rows_are_asked_for(
     texts: list[str], rows: int
 ) -> None:
     """Others leave the processor room to ask for them itself."""

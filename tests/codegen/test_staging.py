@@ -10,7 +10,8 @@ import pytest
 
 import lamina as lm
 from lamina.ir.kernel import Kernel
-from lamina.loops.schedule import Carry, Move, Nest, Split, Stage
+from lamina.loops.moves import Accumulate, Move, Split, Stage
+from lamina.loops.nest import Nest
 from lamina.schedule import cpu as heuristic
 from lamina.schedule.cpu import Knobs
 
@@ -70,7 +71,7 @@ def test_panels_of_a_long_reduction_hold_a_part_of_it(
 ) -> None:  # fmt: skip
     """As much of it as a cache holds: of fewer steps, more columns."""
     scheduled, splits = list[str](), list[str]()
-    monkeypatch.setattr(Carry, "apply", _noted(Carry.apply, scheduled))
+    monkeypatch.setattr(Accumulate, "apply", _noted(Accumulate.apply, scheduled))
     monkeypatch.setattr(Split, "apply", _noted(Split.apply, splits))
     a, b = _array(150, k), _array(k, n)
     other = lm.asarray(np.ascontiguousarray(b.T)).T if transposed else lm.asarray(b)
@@ -149,7 +150,7 @@ def test_panels_hold_a_part_of_a_sum_over_many_images(
     """Unless its results are so far apart that memory takes longer to carry them."""
     torch = pytest.importorskip("torch")
     scheduled: list[str] = []
-    monkeypatch.setattr(Carry, "apply", _noted(Carry.apply, scheduled))
+    monkeypatch.setattr(Accumulate, "apply", _noted(Accumulate.apply, scheduled))
     x, w, g = _array(12, channels, 31, 31), _array(128, channels, 3, 3), _array(12, 128, 15, 15)
     ours = lm.conv2d(lm.asarray(x), (weight := lm.asarray(w)), stride=2)
     (found,) = lm.gradient(ours, [weight], lm.asarray(g))

@@ -24,7 +24,7 @@ from lamina.ir.kernel import points
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op, Reduce, Scatter
-from lamina.loops.schedule import Bind, Split
+from lamina.loops.moves import Bind, Split
 from lamina.runtime import cuda as runtime
 from lamina.runtime.cuda import compile_source
 from lamina.runtime.source import KERNELS

@@ -19,7 +19,8 @@ from lamina.errors import FormatError
 from lamina.explain.check import run_kernel
 from lamina.frontend.realize import rebuilt
 from lamina.ir.kernel import Kernel
-from lamina.loops.schedule import apply, parse, to_text
+from lamina.loops.moves import apply
+from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.runtime import cuda
 from lamina.schedule.gpu.attention import nested

@@ -25,7 +25,8 @@ from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops.schedule import Nest, parse, to_text
+from lamina.loops.nest import Nest
+from lamina.loops.text import parse, to_text
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Map
 from lamina.runtime.source import KERNELS

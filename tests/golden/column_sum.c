@@ -1,10 +1,10 @@
 /*
-fold0_100:
+reduce0_100:
 split(a0, 16) -> a2, a3
 bind(a3, vector)
 */
 
-KERNEL(fold0_100) {
+KERNEL(reduce0_100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);
     {
@@ -29,5 +29,5 @@ KERNEL(fold0_100) {
     }
 }
 RUN {
-    LAUNCH(0, fold0_100(b, 0), AT(2, 0), AT(1, 0))
+    LAUNCH(0, reduce0_100(b, 0), AT(2, 0), AT(1, 0))
 }

@@ -1,5 +1,5 @@
 /*
-fold0_100:
+reduce0_100:
 split(a0, 8) -> a2, a3
 split(a3, 4) -> a4, a5
 bind(a5, unroll)
@@ -7,10 +7,10 @@ bind(a4, thread)
 bind(a1, thread)
 bind(a2, grid)
 
-fold0_100<<<13, 128>>>
+reduce0_100<<<13, 128>>>
 */
 
-KERNEL(128) fold0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
+KERNEL(128) reduce0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 400);
     ALIGNED(f32, 1, 400, 400);
     EACH_BLOCK(u32, 128, 13);

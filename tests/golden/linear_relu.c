@@ -1,5 +1,5 @@
 /*
-fold0_60x70:
+reduce0_60x70:
 split(a1, 32) -> a3, a4
 split(a4, 16) -> a5, a6
 split(a0, 12) -> a7, a8
@@ -11,7 +11,7 @@ bind(a3, parallel)
 bind(a7, parallel)
 */
 
-KERNEL(fold0_60x70) {
+KERNEL(reduce0_60x70) {
     POINTER(const f32, 0);
     POINTER(const f32, 1);
     POINTER(const f32, 2);
@@ -412,5 +412,5 @@ KERNEL(fold0_60x70) {
     }
 }
 RUN {
-    LAUNCH(0, parallel(15, fold0_60x70, b), AT(2, 0), AT(3, 0), AT(4, 0), AT(1, 0))
+    LAUNCH(0, parallel(15, reduce0_60x70, b), AT(2, 0), AT(3, 0), AT(4, 0), AT(1, 0))
 }

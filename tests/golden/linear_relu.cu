@@ -1,5 +1,5 @@
 /*
-fold0_60x70:
+reduce0_60x70:
 split(a1, 16) -> a3, a4
 split(a4, 2) -> a5, a6
 bind(a6, unroll)
@@ -10,10 +10,10 @@ bind(a8, thread)
 bind(a0, grid)
 bind(a3, grid)
 
-fold0_60x70<<<300, 512>>>
+reduce0_60x70<<<300, 512>>>
 */
 
-KERNEL(512) fold0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
+KERNEL(512) reduce0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
     ALIGNED(const f32, 0, 24000, 16800);
     ALIGNED(const f32, 1, 28000, 16800);
     ALIGNED(const f32, 2, 280, 16800);

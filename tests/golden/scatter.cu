@@ -5,7 +5,7 @@ reorder(a2)
 bind(a2, grid)
 
 scatter1_16x50:
-deal(16384) -> a2
+partition(16384) -> a2
 reorder(a0, a2)
 bind(a2, grid)
 bind(a0, grid)

@@ -1,5 +1,5 @@
 /*
-fold0_64x100:
+reduce0_64x100:
 split(a1, 64) -> a2, a3
 split(a3, 16) -> a4, a5
 bind(a5, vector)
@@ -8,7 +8,7 @@ bind(a0, parallel)
 stage(%4, a0)
 */
 
-KERNEL(fold0_64x100) {
+KERNEL(reduce0_64x100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);
     f32 p2[128] SCRATCH;
@@ -146,5 +146,5 @@ KERNEL(fold0_64x100) {
     }
 }
 RUN {
-    LAUNCH(0, parallel(64, fold0_64x100, b), AT(2, 0), AT(1, 0))
+    LAUNCH(0, parallel(64, reduce0_64x100, b), AT(2, 0), AT(1, 0))
 }

@@ -1,14 +1,14 @@
 /*
-fold0_64x100:
+reduce0_64x100:
 split(a1, 2) -> a2, a3
 bind(a3, unroll)
 bind(a2, thread)
 bind(a0, grid)
 
-fold0_64x100<<<64, 64>>>
+reduce0_64x100<<<64, 64>>>
 */
 
-KERNEL(64) fold0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
+KERNEL(64) reduce0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 25600);
     ALIGNED(f32, 1, 25600, 25600);
     EACH_BLOCK(u32, 64, 64);

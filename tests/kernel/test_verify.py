@@ -11,7 +11,9 @@ from lamina.ir.kernel import Kernel, Parameter, Store
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op
-from lamina.loops.schedule import Nest, apply, parse
+from lamina.loops.moves import apply
+from lamina.loops.nest import Nest
+from lamina.loops.text import parse
 from lamina.loops.verify import verify_nest
 
 ROW, COLUMN, SUM = ix.axis(0, 40), ix.axis(1, 8), ix.axis(2, 64, reduce=True)

@@ -15,7 +15,7 @@ from lamina.ir.kernel import Kernel, bound_axes, free_axes
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
-from lamina.loops.schedule import Axes, operands_of
+from lamina.loops.nest import Axes, operands_of
 
 LEAST = 16  # rows, columns and steps that are worth a tile
 WIDEST = 128  # row of a tile

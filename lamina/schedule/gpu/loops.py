@@ -15,8 +15,8 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes, needed_again, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.loops import schedule as moves
-from lamina.loops.schedule import WARP
+from lamina.loops import moves
+from lamina.loops.nest import WARP, scatter_indices, serial_axes
 from lamina.schedule import cpu as heuristic
 from lamina.schedule.cpu import FEW, Planner, reusing, score, store_score, turned
 from lamina.schedule.gpu.products import UNITS, Tensorize, best_product
@@ -36,8 +36,8 @@ def schedule_for_gpu(kernel: Kernel, wide: str, knobs: heuristic.Knobs) -> moves
     plan.width = ACCESS // max(2, *(one.dtype.itemsize for one in held))
     plan.fuse_all()
     few = 4 * knobs.enough // max(points(plan.rows), 1)  # each waits for memory, step by step
-    if few > 1 and len(moves.places_of(plan.kernel)) == 1:
-        plan.do(moves.Deal(1 << few.bit_length(), plan.next_axis()))
+    if few > 1 and len(scatter_indices(plan.kernel)) == 1:
+        plan.do(moves.Partition(1 << few.bit_length(), plan.next_axis()))
     if wide and (atom := best_product(plan.kernel, wide, knobs.atom)):
         return (*plan.moves, Tensorize(atom))
     kernel, rows, shared = plan.kernel, plan.kernel.row_axes, _shared(plan)
@@ -61,7 +61,7 @@ def _shared(plan: Planner) -> list[Node]:
     leave other loops to one thread."""
     kernel, every, rows = plan.kernel, plan.inner(), set(plan.kernel.row_axes)
     runs = kernel.of(Op.LOOP_SCAN) and [*map(len, every)] == [1]
-    serial = frozenset() if runs else moves.serial_axes(kernel)
+    serial = frozenset() if runs else serial_axes(kernel)
     inside = {bound_axes(one): free_axes(one) for one in kernel.of(Op.LOOP_REDUCE)}
     loops = [axes for axes in every if inside.get(axes, frozenset()) <= rows]
     if max(map(points, loops), default=0) < WARP or any(serial & set(axes) for axes in every):
@@ -90,7 +90,7 @@ def _block_per_row(plan: Planner, shared: list[Node], across: Node | None) -> No
     twice = needed_again(plan.kernel, {Op.LOAD})
     again = twice or plan.kernel.of(Op.LOAD)
     wide = SHORT if side > 1 or points(plan.kernel.row_axes) < BLOCKS else 2 * WARP
-    runs = not moves.serial_axes(plan.kernel).isdisjoint(shared)  # whose exchanges take long
+    runs = not serial_axes(plan.kernel).isdisjoint(shared)  # whose exchanges take long
     reductions = WARP if runs else len(plan.kernel.of(Op.LOOP_REDUCE))
     for axis in shared:
         size = axis.arg.size

@@ -7,7 +7,7 @@ tensor cores and the copy engine of a GPU know this layout as the swizzle of 128
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.schedule import Axes, Move, Nest
+from lamina.loops.moves import Move
+from lamina.loops.nest import Axes, Nest
 from lamina.schedule.cpu import store_score
 from lamina.schedule.gpu.attention import LEAST, Array, factors_of, nested
 
@@ -72,6 +73,7 @@ PRODUCTS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
 class Tensorize(Move):
     """Compute a kernel's only reduction, a sum of products, or nested ones with an atom of the
     table, in blocks of rows and columns beyond whose ends nothing is read or stored. What nested
@@ -108,9 +110,9 @@ class Tensorize(Move):
             places = dict.fromkeys(axes, rest)
             for axis in reversed(axes):
                 rest, places[axis] = ix.divided(rest, axis.arg.size)
-            nest, walks[axes] = self.rewalked(nest, places, (whole,)), ix.row_major(new)
+            nest, walks[axes] = self.reindexed(nest, places, (whole,)), ix.row_major(new)
             end = ix.inside(walks[axes], points(axes))
-            nest = self.rewalked(nest, {whole: walks[axes]}, new, end)
+            nest = self.reindexed(nest, {whole: walks[axes]}, new, end)
             parts.append(new)
         (outer, inner, *rows), (far, near, *columns), *more = parts
         others = [axis for axis in nest.kernel.row_axes if axis not in chain(*parts)]

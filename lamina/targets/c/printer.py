@@ -20,7 +20,8 @@ from lamina.ir.interpreter import evaluate, fold_constant
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Group, Op
-from lamina.loops.schedule import UNCACHED, Nest, Plan
+from lamina.loops.moves import Plan
+from lamina.loops.nest import UNCACHED, Nest
 from lamina.runtime.source import Source
 from lamina.targets.legalize import carrier
 from lamina.targets.printer import Point, Scope, Value, digit_of

@@ -18,7 +18,7 @@ from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points, roots
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, LoopReduce, Op
-from lamina.loops.schedule import WARP, Nest
+from lamina.loops.nest import WARP, Nest
 from lamina.runtime.buffer import Map
 from lamina.schedule.gpu.attention import Weight, factors_of, masks_of, scaled, weight_of
 from lamina.schedule.gpu.products import LINE, PRODUCTS, UNITS, Product, is_turned, share

@@ -1,0 +1,387 @@
+"""The moves of the schedule language: each turns a loop nest into another one.
+
+A schedule is data: a tuple of moves, which `lamina/loops/text.py` prints and parses, so that any
+kernel can be replayed with another schedule. The examples show the loops before and after.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Self
+
+from lamina.core.dtypes import int64
+from lamina.errors import FormatError
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store, bound_axes, free_axes, points
+from lamina.ir.monoids import Monoid
+from lamina.ir.node import Node, const, toposort
+from lamina.ir.ops import Op
+from lamina.loops.nest import (
+    BINDINGS,
+    Axes,
+    Nest,
+    axis_lists,
+    can_accumulate,
+    operands_of,
+    scatter_indices,
+)
+
+MAX_SCRATCH = 4 << 20  # bytes of a thread's stack that one kernel may fill: 4 MiB
+Word = int | str  # of the text form of a move: the number of an axis or value, a count, or a name
+
+
+class Move:
+    """One step of a schedule: data, how it reads as text, and what it does to a nest."""
+
+    text: ClassVar[str]  # the format of its fields, which begins with the name of the move
+    kinds: ClassVar[dict[str, type["Move"]]] = {}  # every move, by its name
+
+    def __init_subclass__(cls) -> None:
+        cls.kinds[cls.__name__.lower()] = cls
+
+    def __str__(self) -> str:
+        return self.text.format(**vars(self))
+
+    @classmethod
+    def of_words(cls, words: Sequence[Any]) -> Self:
+        """The move with these fields. Raises TypeError if there are too few or too many."""
+        return cls(*words)
+
+    def apply(self, nest: Nest) -> Nest:
+        """`nest` after this move. Raises FormatError if it does not fit."""
+        raise NotImplementedError
+
+    def require(self, holds: bool, why: str) -> None:
+        """Raise FormatError, naming the move, unless `holds`."""
+        if not holds:
+            raise FormatError(f"{self}: {why}")
+
+    def reindexed(
+        self, nest: Nest, index_of: Mapping[Node, Node], new: Axes, guard: Node = ix.TRUE
+    ) -> Nest:
+        """`nest` with adjacent axes replaced by the axes `new`: `index_of` has each of the old ones
+        as an index over these. Nothing is read or stored where `guard` does not hold."""
+        old, kernel = tuple(index_of), nest.kernel
+        kept_numbers = {axis.arg.number for axis in nest.order if axis not in old}
+        new_numbers = {axis.arg.number for axis in new} - kept_numbers
+        self.require(len(new_numbers) == len(new), "the new axes are new")
+        is_bound = not nest.binding.keys().isdisjoint(old)
+        self.require(not is_bound, "the axis is bound; bind its sub-loops")
+        rebuilt = dict(index_of)
+        for node in kernel.nodes:
+            if node in index_of:
+                continue
+            operands = tuple(rebuilt[operand] for operand in operands_of(node))
+            if node.op is Op.LOAD and guard is not ix.TRUE and not free_axes(node).isdisjoint(old):
+                operands = (operands[0], ix.both(*operands[1:], guard))
+            bound = _substituted(bound_axes(node), old, new)
+            rebuilt[node] = ix.rebuild(node, operands + bound)
+        is_row = old[0] in kernel.row_axes
+        stores = []
+        for store in kernel.stores:
+            moved = replace(store, axes=_substituted(store.axes, old, new)).rebuilt(rebuilt)
+            if is_row and guard is not ix.TRUE:
+                moved = replace(moved, condition=ix.both(moved.condition, guard))
+            stores.append(moved)
+        rows = kernel.rows + (len(new) - len(old) if is_row else 0)
+        kernel = replace(kernel, stores=tuple(stores), rows=rows)
+        return replace(nest, kernel=kernel, order=_substituted(nest.order, old, new))
+
+
+Schedule = tuple[Move, ...]
+
+
+@dataclass(frozen=True)
+class Split(Move):
+    """Axis `axis` becomes ``outer * factor + inner``; an uneven end gets a nest of its own.
+
+    ``split(a0, 4) -> a1, a2``, where a0 has 10 iterations::
+
+        for a0 in 10: f(a0)     ->    for a1 in 2: for a2 in 4: f(4 * a1 + a2)
+                                      for a2 in 2: f(8 + a2)
+    """
+
+    axis: int
+    factor: int
+    outer: int
+    inner: int
+    text = "split(a{axis}, {factor:d}) -> a{outer}, a{inner}"
+
+    def apply(self, nest: Nest) -> Nest:
+        axis, factor = nest.axis(self.axis), self.factor
+        self.require(factor > 0, "the factor is positive")
+        size, split = axis.arg.size, nest.sub_loops(axis)
+        fits = split.axes[0] is axis or size % factor == 0
+        self.require(fits, f"a sub-loop of {size} is not split evenly")
+        outer = ix.axis(self.outer, -(-size // factor), reduce=axis.arg.reduce)
+        inner = ix.axis(self.inner, factor, reduce=axis.arg.reduce)
+        more = split._replace(axes=_substituted(split.axes, (axis,), (outer, inner)))
+        others = tuple(other for other in nest.splits if other != split)
+        new = (outer, inner)
+        return replace(self.reindexed(nest, {axis: ix.row_major(new)}, new), splits=(*others, more))
+
+
+@dataclass(frozen=True)
+class Fuse(Move):
+    """Neighbouring axes become one, where every index walks them as one.
+
+    ``fuse(a0, a1) -> a2``, where a1 has 8 iterations::
+
+        for a0 in 3: for a1 in 8: x[8 * a0 + a1]    ->    for a2 in 24: x[a2]
+    """
+
+    first: int
+    second: int
+    into: int
+    text = "fuse(a{first}, a{second}) -> a{into}"
+
+    def apply(self, nest: Nest) -> Nest:
+        first, second = pair = nest.axis(self.first), nest.axis(self.second)
+        loops = [axes for axes in axis_lists(nest.kernel) if first in axes or second in axes]
+        self.require(all(pair in pairwise(axes) for axes in loops), "they are not neighbours")
+        whole = all(nest.sub_loops(axis).axes == (axis,) for axis in pair)
+        self.require(whole, "an axis is split already")
+        into = ix.axis(self.into, points(pair), reduce=first.arg.reduce)
+        size = max(second.arg.size, 1)  # an axis of size 0 divides nothing
+        index_of = dict(zip(pair, ix.divided(into, size), strict=True))
+        fused = self.reindexed(nest, index_of, (into,))
+        divisions = {index for index in index_of.values() if index.op in (Op.IDIV, Op.MOD)}
+        as_one = divisions.isdisjoint(fused.kernel.nodes)
+        self.require(as_one, "some index does not walk the two as one")
+        return fused
+
+
+@dataclass(frozen=True)
+class Rotate(Move):
+    """Each iteration of `by` begins the loop over `axis` `steps` later, and goes round its end.
+    Both are row axes; no index walks `axis` and what it was split from as one any longer.
+
+    ``rotate(a1, a0, 2)``, where a1 has 8 iterations::
+
+        for a0 in 4: for a1 in 8: f(a1)   ->   for a0 in 4: for a1 in 8: f((a1 + 2 * a0) % 8)
+    """
+
+    axis: int
+    by: int
+    steps: int
+    text = "rotate(a{axis}, a{by}, {steps:d})"
+
+    def apply(self, nest: Nest) -> Nest:
+        axis, by = nest.axis(self.axis), nest.axis(self.by)
+        split = nest.sub_loops(axis)
+        are_rows = axis is not by and {axis, by} <= set(nest.kernel.row_axes)
+        even = points(split.axes) == split.extent
+        self.require(are_rows and even, "these are not two rows, split evenly")
+        _, rotated = ix.divided(ix.add(axis, ix.scale(by, self.steps)), axis.arg.size)
+        others = tuple(other for other in nest.splits if other != split)
+        return replace(self.reindexed(nest, {axis: rotated}, (axis,)), splits=others)
+
+
+@dataclass(frozen=True)
+class Reorder(Move):
+    """The order of loops, outermost first; axes left out keep their order after those named.
+
+    ``reorder(a1)``::
+
+        for a0 in 3: for a1 in 8: f(a0, a1)    ->    for a1 in 8: for a0 in 3: f(a0, a1)
+    """
+
+    axes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"reorder({', '.join(f'a{axis}' for axis in self.axes)})"
+
+    @classmethod
+    def of_words(cls, words: Sequence[Any]) -> Self:
+        return cls(tuple(words))
+
+    def apply(self, nest: Nest) -> Nest:
+        named = [nest.axis(number) for number in self.axes]
+        self.require(len(set(named)) == len(named), "an axis is named twice")
+        return replace(nest, order=tuple(dict.fromkeys((*named, *nest.order))))
+
+
+@dataclass(frozen=True)
+class Bind(Move):
+    """Who runs `axis`, one of BINDINGS; axes that are never bound are serial.
+
+    ``bind(a0, vector)``, where a0 has 8 iterations::
+
+        for a0 in 8: y[a0] = x[a0] + 1    ->    y[0:8] = x[0:8] + 1
+    """
+
+    axis: int
+    to: str
+    text = "bind(a{axis}, {to})"
+
+    def apply(self, nest: Nest) -> Nest:
+        self.require(self.to in BINDINGS, f"a binding is one of {', '.join(BINDINGS)}")
+        return replace(nest, binding={**nest.binding, nest.axis(self.axis): self.to})
+
+
+@dataclass(frozen=True)
+class Stage(Move):
+    """Keep a value in scratch memory of the thread, for all loops inside the row loop `axis`, laid
+    out in their order. A value made from reads alone is filled in the body of that loop. One that
+    depends on reductions over a row is stored in the first pass that needs it, for later passes.
+
+    ``stage(%0, a0)``, where %0 is the load of y, read once for each a1 before::
+
+        for a0 in 4:                               for a0 in 4:
+            for a1 in 8:                               for a2 in 16: scratch[a2] = y[16 * a0 + a2]
+                for a2 in 16:                ->        for a1 in 8:
+                    f(a1, y[16 * a0 + a2])                 for a2 in 16: f(a1, scratch[a2])
+    """
+
+    value: int
+    axis: int
+    text = "stage(%{value}, a{axis})"
+
+    def apply(self, nest: Nest) -> Nest:
+        loop, kernel = nest.axis(self.axis), nest.kernel
+        self.require(loop in nest.row_loops, f"a{self.axis} is no loop over rows")
+        self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
+        value, inside = kernel.values[self.value], nest.inside(loop)
+        axes = tuple(axis for axis in inside if axis in free_axes(value))
+        self.require(bool(axes), f"no loop inside a{self.axis} walks it")
+        is_reduced = self._checked(nest, value, loop)
+        scratch = Parameter(value.dtype, points(axes), memory="scratch")
+        parameters = (*kernel.parameters, scratch)
+        used = sum(one.nbytes for one in parameters if one.memory == "scratch")
+        self.require(used <= MAX_SCRATCH, f"{used} bytes of scratch, and {MAX_SCRATCH} are there")
+        at = None if is_reduced else loop
+        fill = Store(len(kernel.parameters), ix.row_major(axes), value, axes, at=at)
+        kernel = replace(kernel, parameters=parameters)
+        return replace(nest, kernel=kernel, fills=(*nest.fills, fill))
+
+    def _checked(self, nest: Nest, value: Node, loop: Node) -> bool:
+        """Does `value` depend on reductions? Requires that it can be staged in `loop`."""
+        beneath = toposort([value])
+        is_reduced = any(node.op is Op.LOOP_REDUCE for node in beneath)
+        is_scanned = any(node.op is Op.LOOP_SCAN for node in beneath)
+        is_staged = any(fill.value in beneath for fill in nest.fills)
+        self.require(not (is_staged or is_scanned), "it is in scratch already, or of a scan")
+        fits = not is_reduced or loop is nest.row_loops[-1]
+        self.require(fits, f"a{self.axis} is not the last loop over rows, as reductions need")
+        inside = (loop, *nest.inside(loop))
+        for node in nest.kernel.nodes:
+            if bound_axes(node) and free_axes(node).isdisjoint(inside):
+                is_early = value in toposort(operands_of(node))
+                self.require(not is_early, f"what reduces it is computed outside a{self.axis}")
+        return is_reduced
+
+
+@dataclass(frozen=True)
+class Accumulate(Move):
+    """Run the loop over `axis`, one of several of a reduction, outside of the rows that follow it
+    in the order: the memory of the result accumulates the partial sums of its iterations.
+
+    ``reorder(a2, a0); accumulate(a2)``::
+
+        for a0 in 9:                          for a0 in 9: y[a0] = 0
+            s = 0                             for a2 in 4:
+            for a2 in 4: for a1 in 8:    ->       for a0 in 9:
+                s += f(a0, a2, a1)                    s = 0
+            y[a0] = s                                 for a1 in 8: s += f(a0, a2, a1)
+                                                      y[a0] += s
+    """
+
+    axis: int
+    text = "accumulate(a{axis})"
+
+    def apply(self, nest: Nest) -> Nest:
+        axis, reduction = nest.axis(self.axis), nest.kernel.stores[0].value
+        fits = can_accumulate(nest.kernel) and {axis} < set(bound_axes(reduction))
+        self.require(fits, "the kernel is no plain reduction over it and other axes")
+        loop = ix.axis(self.axis, axis.arg.size)  # no longer a reduced axis
+        nest = self.reindexed(nest, {axis: loop}, (loop,))
+        before = nest.order[: nest.order.index(loop)]
+        stores, outer_rows = self._stores(nest.kernel, loop, before, reduction.arg.monoid)
+        # The sub-loops of an axis that was split evenly are loops like all others from here on.
+        uneven = tuple(split for split in nest.splits if split.extent != points(split.axes))
+        for split in uneven:
+            sides = {sub_loop in before for sub_loop in split.axes}
+            whole = axis not in split.axes and len(sides) == 1
+            why = "it goes between the sub-loops of an uneven split, or is one of them"
+            self.require(whole, why)
+        kernel = replace(nest.kernel, stores=stores, rows=outer_rows)
+        return replace(nest, kernel=kernel, splits=uneven)
+
+    def _stores(
+        self, kernel: Kernel, loop: Node, before: Axes, monoid: Monoid
+    ) -> tuple[tuple[Store, ...], int]:
+        """The store of the identity and that of partial sums, with the rows outside of `loop`."""
+        (store,) = kernel.stores
+        outer = [row for row in kernel.row_axes if row in before]
+        inner = [row for row in kernel.row_axes if row not in before]
+        (identity,) = monoid.identity((store.value.dtype,))
+        initial = replace(store, value=const(identity, store.value.dtype), axes=(*outer, *inner))
+        operands = tuple(operand for operand in store.value.src if operand is not loop)
+        partial_sum = Node(Op.LOOP_REDUCE, operands, store.value.arg)
+        sums = replace(store, value=partial_sum, axes=(*outer, loop, *inner), monoid=monoid)
+        return (initial, sums), len(outer)
+
+
+@dataclass(frozen=True)
+class Partition(Move):
+    """Partition a scatter that adds by owner: `workers`, a power of two of them along the new row
+    axis `into`, each own the indices with equal last bits, and add there in the order of updates.
+
+    ``partition(4) -> a1``::
+
+        for a0 in 90: y[i[a0]] += x[a0]    ->    for a1 in 4: for a0 in 90:
+                                                     if (i[a0] & 3) == a1: y[i[a0]] += x[a0]
+    """
+
+    workers: int
+    into: int
+    text = "partition({workers:d}) -> a{into}"
+
+    def apply(self, nest: Nest) -> Nest:
+        store, worker = nest.kernel.stores[0], ix.axis(self.into, self.workers)
+        indices, value = scatter_indices(nest.kernel), store.value
+        self.require(len(indices) == 1, "no store adds at one index that data say")
+        last_bits = Node(Op.AND, (indices[0], const(self.workers - 1, int64)))
+        is_owner = Node(Op.EQ, (last_bits, worker))
+        if value.op is Op.LOAD:  # only the owner reads it
+            source, *conditions = value.src
+            value = Node(Op.LOAD, (source, ix.both(*conditions, is_owner)), value.arg)
+        condition = ix.both(store.condition, is_owner)
+        owned = replace(store, value=value, axes=(worker, *store.axes), condition=condition)
+        kernel = replace(nest.kernel, stores=(owned,), rows=nest.kernel.rows + 1)
+        return replace(nest, kernel=kernel, order=(worker, *nest.order))
+
+
+class Plan(NamedTuple):
+    """How one kernel runs: its function's name, the moves of its schedule, and its nest."""
+
+    name: str
+    moves: Schedule
+    nest: Nest | SortKernel
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.moves)) or "(no move)"
+
+
+def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
+    """The loop nest of `kernel` under `schedule`; raises FormatError if a move does not fit."""
+    order = dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes)
+    nest = Nest(kernel, tuple(order), {})
+    for move in schedule:
+        move.require(not nest.product, "tensorize comes last")
+        move.require(not nest.fills or isinstance(move, Stage), "stage comes last")
+        nest = move.apply(nest)
+    return nest
+
+
+def _substituted(axes: Axes, old: Axes, new: Axes) -> Axes:
+    """`axes` with `new` in place of the first of `old`, and without the others."""
+    if set(old).isdisjoint(axes):
+        return axes
+    result: list[Node] = []
+    for axis in axes:
+        if axis is old[0]:
+            result += new
+        elif axis not in old:
+            result.append(axis)
+    return tuple(result)

@@ -1,0 +1,158 @@
+"""A loop nest: a kernel together with the order of its loops and who runs each of them.
+
+`lamina/loops/moves.py` builds nests move by move, `lamina/loops/verify.py` checks them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from lamina.core.dtypes import int8, int32, uint8
+from lamina.errors import FormatError
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+Axes = tuple[Node, ...]
+
+# Bindings of an axis say who runs its iterations.
+IN_REGISTERS = ("vector", "unroll")  # lanes of a vector; copies of the body, one an iteration
+IN_ONE_THREAD = ("serial", *IN_REGISTERS, "dot")  # "dot": four products of bytes, one instruction
+# "parallel": threads of the CPU's pool. "thread": the threads of a GPU's block. "grid": a GPU's
+# blocks, or its threads where no axis is bound to "thread".
+BINDINGS = (*IN_ONE_THREAD, "parallel", "grid", "thread")
+
+UNCACHED = 1 << 25  # bytes from which on an array is taken to have left all caches: 32 MiB
+WARP = 32  # threads of a GPU that run in step
+SCANNING_THREADS = 512  # largest block of threads that computes one scan together
+
+
+class SubLoops(NamedTuple):
+    """The axes that one split axis became, outermost first, and its extent in iterations. An axis
+    of 10 split by 4 became axes of 3 and 4 with an extent of 10: two of the 12 points never run."""
+
+    axes: Axes
+    extent: int
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A kernel with its schedule applied.
+
+    order: every axis of the kernel, the outermost loop first
+    binding: who runs an axis, one of BINDINGS; an axis left out is serial
+    splits: the sub-loops of every axis that was split
+    fills: the stores that fill scratch memory, which the last parameters of the kernel are
+    product: the atom of a product of tiles that a block shares; "" for any other nest
+    tiles: what these tiles hold, as stores along whole axes, indexed by the row or the column
+    """
+
+    kernel: Kernel
+    order: Axes
+    binding: Mapping[Node, str]
+    splits: tuple[SubLoops, ...] = ()
+    fills: tuple[Store, ...] = ()
+    product: str = ""
+    tiles: tuple[Store, ...] = ()
+
+    def sub_loops(self, axis: Node) -> SubLoops:
+        """The sub-loops that `axis` is one of; just itself if it was never split."""
+        for split in self.splits:
+            if axis in split.axes:
+                return split
+        return SubLoops((axis,), axis.arg.size)
+
+    def is_head(self, axis: Node) -> bool:
+        """Is `axis` the outermost of its sub-loops, or never split?"""
+        return self.sub_loops(axis).axes[0] is axis
+
+    def bound(self, axis: Node) -> str:
+        """Who runs `axis`: one of BINDINGS."""
+        return self.binding.get(axis, "serial")
+
+    @cached_property
+    def row_loops(self) -> list[Node]:
+        """The row axes that are loops, neither vectors nor unrolled, outermost first. Where memory
+        accumulates partial sums, the loop around their rows is one of them."""
+        last = self.kernel.stores[-1]
+        accumulates = last.monoid is not None and last.value.op is Op.LOOP_REDUCE
+        rows = last.axes if accumulates else self.kernel.row_axes
+        loops = [axis for axis in self.order if self.bound(axis) not in IN_REGISTERS]
+        return [axis for axis in loops if axis in rows]
+
+    def inside(self, row: Node) -> list[Node]:
+        """The axes that open in the body of the loop over `row`, one of the row loops: later rows,
+        and register tiles, columns and reductions wherever they stand in the order."""
+        outside = self.order[: self.order.index(row) + 1]
+        return [axis for axis in self.order if axis not in outside or axis not in self.row_loops]
+
+    def axis(self, number: int) -> Node:
+        """The axis of that number. Raises FormatError when there is none."""
+        axes = {axis.arg.number: axis for axis in self.order}
+        if number not in axes:
+            known = ", ".join(map("a{}".format, axes))
+            raise FormatError(f"the kernel has no axis a{number}; it has {known}")
+        return axes[number]
+
+
+def axis_lists(kernel: Kernel) -> list[Axes]:
+    """The axes of every store, LOOP_REDUCE and LOOP_SCAN."""
+    return [*(store.axes for store in kernel.stores), *filter(None, map(bound_axes, kernel.nodes))]
+
+
+def operands_of(node: Node) -> Axes:
+    """The operands of `node` but for the axes that it binds."""
+    return node.src[: len(node.src) - len(bound_axes(node))]
+
+
+def serial_axes(kernel: Kernel) -> frozenset[Node]:
+    """Axes whose iterations must run one after another: those of a LOOP_SCAN, and the columns of a
+    store that may write an element twice."""
+    serial = {axis for node in kernel.of(Op.LOOP_SCAN) for axis in bound_axes(node)}
+    for store in kernel.stores:
+        from_data = any(term.op is not Op.AXIS for term in ix.terms_of(store.index)[0])
+        distinct = frozenset[Node]() if from_data else free_axes(store.index)
+        serial.update(set(store.axes[kernel.rows :]) - distinct)
+    return frozenset(serial)
+
+
+def scatter_indices(kernel: Kernel) -> list[Node]:
+    """The indices read from data at which the kernel's only store adds; [] if it does not."""
+    store = kernel.stores[0]
+    if store.monoid is None or len(kernel.stores) > 1:
+        return []
+    return [term for term in ix.terms_of(store.index)[0] if term.op is not Op.AXIS]
+
+
+def can_accumulate(kernel: Kernel) -> bool:
+    """Is the kernel one plain reduction, stored where later parts of it can be added?"""
+    if len(kernel.stores) > 1:
+        return False
+    store = kernel.stores[0]
+    reduction = store.value
+    if reduction.op is not Op.LOOP_REDUCE or reduction.arg.monoid.op is None:
+        return False
+    reads_result = any(load.arg.parameter == store.parameter for load in kernel.of(Op.LOAD))
+    packed_bits = reduction.dtype.is_small  # in memory; nothing is added to them there
+    every_element = store.condition is ix.TRUE and store.monoid is None
+    return every_element and not reads_result and not packed_bits
+
+
+def dot_axes(kernel: Kernel) -> list[Node]:
+    """The axes of four over which every reduction adds up int32 products of 8-bit integers."""
+    reduced = [(axis, node) for node in kernel.nodes for axis in bound_axes(node)]
+    others = {axis for axis, node in reduced if axis is not node.src[-1] or not _is_dot(node)}
+    return list(dict.fromkeys(axis for axis, _ in reduced if axis not in others))
+
+
+def _is_dot(node: Node) -> bool:
+    """Is the innermost axis of a reduction four int32 products of 8-bit integers?"""
+    product, innermost = node.src[0], node.src[-1]
+    if node.op is not Op.LOOP_REDUCE or node.arg.monoid is not ADD or product.op is not Op.MUL:
+        return False
+    factors = [one for one in product.src if one.op is Op.CAST and innermost in free_axes(one)]
+    narrow = [one.dtype is int32 and one.src[0].dtype in (int8, uint8) for one in factors]
+    return innermost.arg.size == 4 and narrow == [True, True]
