@@ -20,7 +20,7 @@ from lamina.core.dtypes import bool_ as bool
 from lamina.errors import LaminaError
 from lamina.explain import report as _report  # noqa: F401 (LAMINA_DEBUG prints with it)
 from lamina.core.options import Options, set_options, using
-from lamina.core.seeds import draw as _draw  # noqa: F401 (forks are counted from now on)
+from lamina.core.seeds import SEEDS as _SEEDS  # noqa: F401 (forks are counted from now on)
 
 if TYPE_CHECKING:  # what type checkers and editors see of `_SEARCHED`
     from lamina import random

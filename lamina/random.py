@@ -20,15 +20,16 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from lamina.core import dtypes, seeds
+from lamina.core import dtypes
 from lamina.core.dtypes import DType
+from lamina.core.seeds import SEEDS
 from lamina.core.shape import Shape, prod
 from lamina.errors import ArgumentError, DTypeError, ShapeError
 from lamina.frontend.arguments import as_dtype, integer, is_integer, normalize_axis, sizes_of
 from lamina.frontend.functions import elementwise, reduction
 from lamina.frontend.functions.indexing import known_elements, take
 from lamina.frontend.functions.movement import moveaxis, stack
-from lamina.frontend.realize import during
+from lamina.frontend.session import during
 from lamina.frontend.tensor import Tensor, as_tensor, checked, missing
 from lamina.ir import build
 from lamina.ir.node import Node
@@ -51,14 +52,14 @@ _traced: ContextVar[list[Tensor] | None] = ContextVar("traced", default=None)  #
 
 def manual_seed(seed: int) -> None:
     """Start the process's generator afresh; its first seed is 0."""
-    seeds.restart(integer("manual_seed", seed) & (1 << 64) - 1)
+    SEEDS.restart(integer("manual_seed", seed) & (1 << 64) - 1)
 
 
 def next_key(device: str | None = None) -> Tensor:
     """A new key from the process's generator: uint32 of shape (2,)."""
     held = _traced.get()
     if held is None:
-        return key(seeds.draw(), device)
+        return key(SEEDS.draw(), device)
     held[0], fresh = split(held[0]).contiguous()  # by itself, or what draws would draw it again
     return fresh
 

@@ -9,33 +9,34 @@ once, because a process may fork before anybody draws.
 import os
 from random import Random
 
-FIRST = 0  # the seed that a process begins with
 
-_generator = Random(FIRST)
-_children = 0  # forked since the stream began
+class Seeds:
+    """A stream of seeds."""
+
+    FIRST = 0  # the seed that a process begins with
+
+    def __init__(self) -> None:
+        self._generator = Random(self.FIRST)
+        self._children = 0  # forked since the stream began
+
+    def restart(self, seed: int) -> None:
+        """Begin the stream of `seed`."""
+        self._generator.seed(seed)
+        self._children = 0
+
+    def draw(self) -> int:
+        """The next seed: 64 bits."""
+        return self._generator.getrandbits(64)
+
+    def count_child(self) -> None:
+        """Note, in the parent, that a child was forked."""
+        self._children += 1
+
+    def begin_child(self) -> None:
+        """Begin, in a forked child, a stream that neither the parent nor another child has."""
+        self._generator.seed(f"{self.draw()} of child {self._children}")
+        self._children = 0
 
 
-def restart(seed: int) -> None:
-    """Begin the stream of `seed`."""
-    global _children
-    _generator.seed(seed)
-    _children = 0
-
-
-def draw() -> int:
-    """The next seed: 64 bits."""
-    return _generator.getrandbits(64)
-
-
-def _count_child() -> None:
-    global _children
-    _children += 1
-
-
-def _begin_child() -> None:
-    global _children
-    _generator.seed(f"{draw()} of child {_children}")
-    _children = 0
-
-
-os.register_at_fork(after_in_parent=_count_child, after_in_child=_begin_child)
+SEEDS = Seeds()
+os.register_at_fork(after_in_parent=SEEDS.count_child, after_in_child=SEEDS.begin_child)

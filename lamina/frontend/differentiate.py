@@ -6,6 +6,7 @@ from typing import Any
 from lamina.errors import GradientError
 from lamina.frontend import realize as memory
 from lamina.frontend.arguments import sizes_of
+from lamina.frontend.session import SESSION, during, tracers
 from lamina.frontend.tensor import Tensor, as_tensor, common_device
 from lamina.graph import autodiff
 from lamina.ir.build import full
@@ -26,7 +27,8 @@ def gradient(y: Tensor, wrt: Tensor | Sequence[Tensor], seed: Tensor | None = No
 
 def backward(y: Tensor, seed: Tensor | None = None) -> None:
     """Add the derivative of y to `grad` of every tensor that y needs and that requires it."""
-    wanted = [one for one in memory.live_tensors() if one.requires_grad and one.device == y.device]
+    leaves = SESSION.leaves_of(toposort([y.node]))
+    wanted = [tensor for tensor in leaves if tensor.device == y.device]
     found = _adjoints(y, wanted, seed)
     if all(node is None for node in found):
         raise GradientError("backward: y needs no tensor that was made with requires_grad=True")
@@ -43,7 +45,7 @@ def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence
     order = toposort(nodes)
     cone = autodiff.depends_on([one.node for one in wrt], order)
     on_the_way = any(one.src and memory.stored(one) for one in cone.difference(nodes[:1]))
-    again = memory.stand_ins.get() is None and not on_the_way
+    again = tracers.get() is None and not on_the_way
     leaves = [one for one in order if again and (one.op is Op.BUFFER or (
               one not in cone and (memory.stored(one) or memory.stretch(one))))]  # fmt: skip
     sinks = memory.over(nodes, leaves)
@@ -83,7 +85,7 @@ def value_and_grad(
             raise GradientError(f"grad: argnums {argnums} of {len(args)} positional arguments")
         for place in positions:
             inner[place] = map_tree(own_leaf, args[place], object)
-        with memory.during(memory.stand_ins, memory.stand_ins.get() or frozenset()):
+        with during(tracers, tracers.get() or frozenset()):
             result = f(*inner, **kwargs)
         y = result[0] if has_aux else result
         if not isinstance(y, Tensor):
@@ -94,7 +96,7 @@ def value_and_grad(
 
         def opened(one: Tensor) -> Tensor:
             """`one` without those leaves, so that an enclosing derivative sees through them."""
-            (node,) = memory.rebuilt([one.node], contents, False)
+            (node,) = memory.replaced([one.node], contents)
             return one if node is one.node else Tensor.of(node, one.device)
 
         return map_tree(opened, result), map_tree(opened, parts)

@@ -32,6 +32,7 @@ from lamina.errors import CompilerNotFoundError, JitError
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import Lowered, TensorSpec, lower_graph
+from lamina.frontend.session import SESSION, Before, changed, during, tracers
 from lamina.frontend.tensor import Tensor
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
@@ -74,7 +75,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         return jit, (self.function,)  # programs belong to the tensors that they captured
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        options, outer = current(), memory.stand_ins.get()
+        options, outer = current(), tracers.get()
         if self._quick and outer is None and not (kwargs or runs):
             try:  # what short programs wait for: of tensors alone, each given once
                 known, call = self._quick[len({*args}), *map(_kind_and_grad, args)]
@@ -207,7 +208,7 @@ def _traced(
     function: Callable[..., Any], arguments: Any, found: dict[int, Tensor], options: Options
 ) -> _Trace:
     """Trace until everything that `function` captures or assigns has memory of its own."""
-    memory.realize(*found.values(), *memory.assigned())
+    memory.realize(*found.values(), *SESSION.assigned())
     device = next((one.device for one in found.values()), options.device)
     for _ in range(8):  # each may leave behind what the next one captures
         trace = _Trace(found, device)
@@ -231,7 +232,7 @@ class _Trace:
         self.homes: dict[Tensor, Any] = {}
         self.values: dict[Node, Any] = {}
         owners: dict[Node, Tensor] = {}
-        self.nodes = {one: one.node for one in memory.live_tensors()}
+        self.nodes = {one: one.node for one in SESSION.tensors()}
         for one, node in self.nodes.items():
             home = memory.stored(node)
             if home and owners.setdefault(home, one) is not one:  # tensors in one memory may part
@@ -248,30 +249,32 @@ class _Trace:
     def run(self, function: Callable[..., Any], arguments: Any) -> list[Tensor]:
         """Trace; returns the tensors that have no memory yet and need it, or nothing."""
         args, kwargs = map_tree(lambda one: self.stand_ins.get(id(one), one), arguments, object)
-        before: dict[Tensor, tuple[Any, ...]] = {}
+        before: dict[Tensor, Before] = {}
         nodes = {one.node for one in (*self.stand_ins.values(), self.key)}
-        memory.traced.update(nodes)
-        with memory.during(memory.changed, before):
+        SESSION.traced.update(nodes)
+        with during(changed, before):
             try:
-                with memory.during(memory.stand_ins, nodes), random.using(self.key):
+                with during(tracers, nodes), random.using(self.key):
                     result = function(*args, **kwargs)
                 known = {one: before[one] for one in self.homes if one in before}
                 return self._gather(result, known)
             finally:
                 for one, state in before.items():
-                    one.node, one._grad, one.assigned, one.target, _ = state
+                    state.restore(one)
 
-    def _gather(self, result: Any, changed: dict[Tensor, tuple[Any, ...]]) -> list[Tensor]:
+    def _gather(self, result: Any, before: dict[Tensor, Before]) -> list[Tensor]:
         places: dict[Tensor, int] = {}
         self.result = map_tree(lambda one: _Place(places.setdefault(one, len(places))), result)
         numbers = {one: number for number, one in enumerate(self.stand_ins.values())}
-        for one, (_, old, *_, forgets) in changed.items():
-            if not (forgets or one in numbers):
-                self.asked[one] = old
-            if (grad := one._grad) is not old or forgets:
+        for one, old in before.items():
+            if not (old.forgets or one in numbers):
+                self.asked[one] = old.grad
+            if (grad := one._grad) is not old.grad or old.forgets:
                 place = None if grad is None else places.setdefault(grad, len(places))
                 self.grads.append((numbers.get(one, one), place))
-        written = [x for x, old in changed.items() if (x.node, x.assigned) != (old[0], old[2])]
+        written = [
+            x for x, old in before.items() if (x.node, x.assigned) != (old.node, old.assigned)
+        ]
         nodes = [one.node for one in (*places, *written)]
         missing = [one for one in written if self.homes[one] is None]
         computed = memory.pending(nodes)

@@ -1,28 +1,38 @@
 """From graphs to memory: which nodes have a buffer, running the rest, and writing in place.
 
-A realised tensor keeps its graph node, so that it can still be differentiated; a weak table maps
-the node to a BUFFER node. At execution the graph is cut at the nodes of that table.
+A realised tensor keeps its graph node, so that it can still be differentiated; the session knows
+the BUFFER node that holds its value. At execution the graph is cut at these.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections import deque
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
-from threading import RLock, get_ident
+from itertools import starmap
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet, WeakValueDictionary, ref
 
 from lamina.core.dtypes import DType
 from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError, JitError, LaminaError
-from lamina.graph.lift_numbers import hole as hole
-from lamina.graph.lift_numbers import numbers_of, update_histories, with_inputs
+from lamina.frontend.session import SESSION, Leaf, tracers
+from lamina.graph.lift_numbers import (
+    History,
+    Number,
+    hole,
+    numbers_of,
+    update_histories,
+    with_inputs,
+)
 from lamina.graph.split_complex import split_complex
+from lamina.graph.substitute import (
+    holes_of,
+    open_call,
+    substitute,
+    with_operands,
+    without_detach,
+)
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import ALIGNMENT, HOST_DEVICES, Buffer
@@ -33,34 +43,11 @@ if TYPE_CHECKING:
 
 __all__ = ["realize"]
 
+Nodes = Sequence[Node | None]
 
-@dataclass(eq=False, slots=True)
-class Leaf:
-    """The storage of a BUFFER node whose content is still an expression. Equal expressions are one
-    node, so two tensors of zeros would share their derivatives. A leaf of its own tells them apart;
-    cutting replaces it by the expression, and nothing is stored."""
-
-    node: Node
-
-
-_BUFFER = Op.BUFFER  # members of an enumeration are slow to look up
-
-# While this thread traces or differentiates a function, the stand-ins of the traced one: what
-# depends on them has no value yet, and no assignment runs.
-stand_ins: ContextVar[Set[Node] | None] = ContextVar("stand_ins", default=None)
-traced = WeakSet[Node]()  # those of all threads; what a traced function left behind has no value
-# The tensors that the traced function changed, with what they were before.
-changed: ContextVar[dict[Tensor, tuple[Any, ...]] | None] = ContextVar("changed", default=None)
-
-
-@contextmanager
-def during(variable: ContextVar[Any], value: object) -> Iterator[None]:
-    """Inside the ``with`` block `variable` has `value`."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
+stored = SESSION.stored
+_graphs = SESSION.recent(2048)  # the graphs over holes that were built before
+_numbers = SESSION.recent(2048)  # what is known of the numbers of programs
 
 
 def not_yet() -> JitError:
@@ -71,42 +58,7 @@ def not_yet() -> JitError:
     )
 
 
-# Where the value of a node is; a BUFFER holds its own. Entries go with their node, which runs no
-# Python.
-_places: dict[ref[Node], Node] = {}
-live: dict[ref[Tensor], None] = {}  # the oldest first; assignments must not change their values
-# What the next run computes beforehand, in a program of its own; by id, because a weak set would
-# compare tensors, which is elementwise.
-first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
-# Held by the thread that chooses what to read and to overwrite, until that has run; by none in a
-# child that begins.
-_turn = RLock()
-os.register_at_fork(
-    before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release
-)
-Nodes = Sequence[Node | None]
-# Graphs over holes that were built before, and what is known of their numbers: see `called` and
-# `lifted`.
-_known: Callable[[Hashable], list[Any]] = lru_cache(2048)(lambda key: [])
-
-
-def change(tensor: Tensor, forgets: bool = False) -> None:
-    """Note what `tensor` is, before it changes, for a trace that this thread is in; and whether the
-    first that this does is to forget its gradient, whatever that is."""
-    if (states := changed.get()) is not None:
-        now = tensor.node, tensor._grad, tensor.assigned, tensor.target
-        states.setdefault(tensor, (*now, forgets))
-
-
-def assigned() -> list[Tensor]:
-    """The tensors whose assignments are this thread's to carry out. To other threads these are
-    values like others: who assigns may be building on memory that would be overwritten."""
-    return [one for one in live_tensors() if one.assigned and one.assigned == get_ident()]
-
-
-def live_tensors() -> list[Tensor]:
-    """Every tensor that exists, the oldest first."""
-    return [one for entry in list(live) if (one := entry()) is not None]
+# Nodes over memory.
 
 
 def leaf(node: Node, device: str) -> Node:
@@ -119,15 +71,11 @@ def buffer_node(buffer: Buffer, shape: Shape, dtype: DType) -> Node:
     return Node(Op.BUFFER, (), BufferRef(buffer, shape, dtype, buffer.device))
 
 
-def stored(node: Node) -> Node | None:
-    """The BUFFER node that holds the value of `node`, or None when no memory does."""
-    if node.op is _BUFFER and type(storage := node.arg.storage) not in (Leaf, int):
-        return None if storage.overwritten else node
-    return _places.get(ref(node))
-
-
-def _place(node: Node, place: Node) -> None:
-    _places[ref(node, _places.pop)] = place
+def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
+    """The BUFFER node `place` with the number that `inputs` give its memory in place of storage,
+    so that equal programs are one graph."""
+    number = inputs.setdefault(place.arg.storage, len(inputs))
+    return hole(number, place, place.arg.device)
 
 
 def _operands(node: Node) -> tuple[Node, ...]:
@@ -149,85 +97,73 @@ def pending(sinks: Iterable[Node]) -> dict[Node, Node | None]:
     return {node: places[node] for node in toposort(sinks, below=below)}
 
 
-def numbered(place: Node, inputs: dict[Buffer, int]) -> Node:
-    """The BUFFER node `place` with the number that `inputs` give its memory in place of storage,
-    so that equal programs are one graph."""
-    return hole(inputs.setdefault(place.arg.storage, len(inputs)), place, place.arg.device)
+def is_everywhere(node: Node) -> bool:
+    """Is `node` made of constants alone? Then it is one node on every device."""
+    first = node
+    while first.src:
+        first = first.src[0]
+    return first.op is not Op.BUFFER and all(one.op is not Op.BUFFER for one in toposort([node]))
+
+
+# Graphs over holes, which stand for any memory.
 
 
 def called(key: Hashable, leaves: Sequence[Node], make: Callable[[], Nodes]) -> Nodes:
     """The graphs over holes that `make` returned when `key` was new, each with `leaves` as its
     operands: one node, whose content is built where it is needed."""
-    known = _known(key)
-    if not known:  # what reads memory of its own, which no number names, is not kept: a TypeError
-        known[:] = [one and (one, [int(at.arg.storage) for at in _holes(one)]) for one in make()]
-    return [one and Node(Op.CALL, tuple([leaves[i] for i in one[1]]), one[0]) for one in known]
+    graphs = _graphs.get(key)
+    if graphs is None:
+        graphs = [None if graph is None else _numbered_holes(graph) for graph in make()]
+        _graphs.put(key, graphs)
+    return [
+        graph and Node(Op.CALL, tuple([leaves[number] for number in graph.holes]), graph.content)
+        for graph in graphs
+    ]
 
 
-def _holes(graph: Node) -> list[Node]:
-    return [one for one in toposort([graph]) if one.op is _BUFFER]
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """A graph over holes, and the numbers of its holes in the order of their first use."""
+
+    content: Node
+    holes: list[int]
 
 
-def rebuilt(sinks: Sequence[Node], done: dict[Node, Node], opens: bool | None = True) -> list[Node]:
-    """`sinks` with nodes replaced as `done` says, which all others are added to. `opens`: a CALL is
-    replaced by its content. Unless it is None, what is computed is computed then as well."""
-    for node in toposort(sinks, lambda one: one not in done):
-        src = tuple([done[one] for one in node.src])
-        if opens and node.op is Op.CALL:
-            (done[node],) = rebuilt([node.arg], dict(zip(_holes(node.arg), src, strict=True)))
-        else:
-            done[node] = node if src == node.src else Node(node.op, src, node.arg)
-        if opens is not None and ref(node) in _places:
-            _place(done[node], _places[ref(node)])
-    return [done[one] for one in sinks]
+def _numbered_holes(graph: Node) -> _Graph:
+    """Raises TypeError for a graph that reads memory of its own, which no number names."""
+    return _Graph(graph, [int(node.arg.storage) for node in holes_of(graph)])
 
 
-def over(sinks: Sequence[Node], leaves: list[Node], first: int = 0, device: str = "") -> list[Node]:
-    """`sinks` with holes in place of `leaves`, numbered from `first` on."""
-    holes = {one: hole(at, one, device) for at, one in enumerate(leaves, first)}
-    return rebuilt(sinks, holes, None)
+def over(sinks: Sequence[Node], leaves: Sequence[Node]) -> list[Node]:
+    """`sinks` with holes in place of `leaves`, numbered from 0 on."""
+    return substitute(sinks, {node: hole(number, node) for number, node in enumerate(leaves)})
 
 
 def moved(sinks: Sequence[Node], device: str) -> list[Node]:
     """`sinks` over holes of the same numbers on another device."""
-    holes = {
-        node: hole(node.arg.storage, node, device)
-        for node in toposort(sinks)
-        if node.op is _BUFFER
-    }
-    return rebuilt(sinks, dict(holes), None)
+    holes = [node for node in toposort(sinks) if node.op is Op.BUFFER]
+    return substitute(sinks, {node: hole(node.arg.storage, node, device) for node in holes})
 
 
-@lru_cache(256)
-def _opened(sinks: tuple[Node, ...]) -> list[Node]:
-    """What is cut, which has no memory, with the content of each CALL, and without the DETACH of
-    that: whether a step was built before makes no other program."""
-    done: dict[Node, Node] = {}
-    opened = rebuilt(sinks, {})
-    for node in toposort(opened):
-        src = tuple([done[one] for one in node.src])
-        if node.op is Op.DETACH:
-            (done[node],) = src
-        else:
-            done[node] = node if src == node.src else Node(node.op, src, node.arg)
-    return [done[one] for one in opened]
+def replaced(sinks: Sequence[Node], done: dict[Node, Node]) -> list[Node]:
+    """`sinks` with nodes replaced as `done` says; what is computed is computed then as well."""
+    return substitute(sinks, done, lambda node, src: _as_computed(node, with_operands(node, src)))
 
 
-def stretch(node: Node) -> Node | None:
-    """A BUFFER of its own for a part of what another one holds, if it is one stretch of memory."""
-    place = stored(node.src[0]) if node.op is Op.SHRINK and 0 not in node.shape else None
-    if place is None:
-        return None
-    first, step, whole = 0, place.dtype.itemsize, True
-    for size, one in zip(node.src[0].shape[::-1], node.arg[::-1], strict=True):
-        if len(one) > 1 and not (whole and one.step == 1):
-            return None
-        whole, first, step = whole and len(one) == size, first + one.start * step, step * size
-    held, count = place.arg.storage, prod(node.shape)
-    if first % ALIGNMENT and held.device not in HOST_DEVICES:  # which can read it anywhere
-        return None
-    part = Buffer.wrap(held.pointer + first, count * place.dtype.itemsize, held.device, held)
-    return buffer_node(part, (count,), place.dtype)
+def rebuilt(sinks: Sequence[Node], done: dict[Node, Node]) -> list[Node]:
+    """`replaced`, with the content of each CALL in its place."""
+    return substitute(sinks, done, lambda node, src: _as_computed(node, open_call(node, src)))
+
+
+def _as_computed(old: Node, new: Node) -> Node:
+    """`new`, whose value is where that of `old` is, if anywhere."""
+    place = SESSION.places.find(old)
+    if place is not None:
+        SESSION.place(new, place)
+    return new
+
+
+# Cutting: programs read memory by number.
 
 
 def cut(
@@ -240,12 +176,12 @@ def cut(
     done: dict[Node, Node] = {}
     for node, place in pending(sinks).items():
         if place is not None:
-            done[node] = numbered((homes or {}).get(node) or place, inputs)
-        elif written is not None and (part := stretch(node)) and stored(node.src[0]) not in written:
+            home = homes.get(node) if homes else None
+            done[node] = numbered(home or place, inputs)
+        elif written is not None and (part := _unwritten_stretch(node, written)):
             done[node] = Node(Op.RESHAPE, (numbered(part, inputs),), node.shape)
-        elif node.op not in (_BUFFER, Op.DETACH):
-            new = tuple([done[one] for one in node.src])
-            done[node] = node if new == node.src else Node(node.op, new, node.arg)
+        elif node.op not in (Op.BUFFER, Op.DETACH):
+            done[node] = with_operands(node, tuple([done[operand] for operand in node.src]))
         elif below := _operands(node):
             done[node] = done[below[0]]
         else:
@@ -256,60 +192,136 @@ def cut(
     return _opened(tuple([done[sink] for sink in sinks]))
 
 
-@lru_cache(256)
-def lifted(sinks: tuple[Node, ...], first: int, device: str) -> tuple[tuple[Node, ...], list[Any]]:
-    """`sinks` without complex numbers; and inputs of theirs, the `first` of which is told, in place
-    of the numbers by which alone they differ from earlier ones: one program serves all of those."""
+@SESSION.cached(256)
+def _opened(sinks: tuple[Node, ...]) -> list[Node]:
+    """What is cut, which has no memory, with the content of each CALL, and without the DETACH of
+    that: whether a step was built before makes no other program."""
+    return substitute(substitute(sinks, {}, open_call), {}, without_detach)
+
+
+def _unwritten_stretch(node: Node, written: Container[Node]) -> Node | None:
+    part = stretch(node)
+    return None if part is None or stored(node.src[0]) in written else part
+
+
+def stretch(node: Node) -> Node | None:
+    """A BUFFER of its own for a part of what another one holds, if it is one stretch of memory."""
+    if node.op is not Op.SHRINK or 0 in node.shape:
+        return None
+    place = stored(node.src[0])
+    first = None if place is None else _first_of_stretch(node.src[0].shape, node.arg)
+    if place is None or first is None:
+        return None
+    whole: Buffer = place.arg.storage
+    offset = first * place.dtype.itemsize  # bytes
+    if offset % ALIGNMENT and whole.device not in HOST_DEVICES:  # which can read it anywhere
+        return None
+    count = prod(node.shape)
+    size = count * place.dtype.itemsize
+    part = Buffer.wrap(whole.pointer + offset, size, whole.device, whole)
+    return buffer_node(part, (count,), place.dtype)
+
+
+def _first_of_stretch(shape: Shape, ranges: Sequence[range]) -> int | None:
+    """The number of the first element of ``array[ranges]`` in a row-major array of `shape`, if its
+    elements are neighbours: rows 2 and 3 of (4, 5) begin at 10; columns 2 and 3 are apart."""
+    first, stride = 0, 1
+    inner_is_whole = True
+    for size, elements in zip(reversed(shape), reversed(ranges), strict=True):
+        if len(elements) > 1 and not (inner_is_whole and elements.step == 1):
+            return None
+        inner_is_whole = inner_is_whole and len(elements) == size
+        first += elements.start * stride
+        stride *= size
+    return first
+
+
+@SESSION.cached(256)
+def lifted(
+    sinks: tuple[Node, ...], count: int, device: str
+) -> tuple[tuple[Node, ...], list[Buffer]]:
+    """`sinks`, which have `count` inputs, without complex numbers; and more inputs of theirs, in
+    place of the numbers by which alone they differ from earlier ones: one program serves all of
+    those."""
     if device == "interp":
         return sinks, []
     sinks = split_complex(sinks)
     numbers = numbers_of(sinks)
-    apart = {number: at for at, number in enumerate(numbers, first)}
-    known = _known((first, *with_inputs(sinks, apart, device)))
-    known[:] = seen = update_histories(known, numbers)
-    inputs: dict[int, Node] = {}  # values, each by the place of the first number that has it
-    for number, history in zip(numbers, seen, strict=True):
-        if history.value is None:
-            inputs[history.twin] = number.value
-    places = {twin: at for at, twin in enumerate(inputs, first)}
-    changed = {number: places[history.twin]
-               for number, history in zip(numbers, seen, strict=True)
-               if history.value is None}  # fmt: skip
-    held = [upload(value.arg.value, value.dtype, device) for value in inputs.values()]
-    return tuple(with_inputs(sinks, changed, device)), [one.arg.storage for one in held]
+    history = _history(sinks, numbers, count, device)
+    values: dict[int, Node] = {}  # by the place of the first number that always had this value
+    for number, seen in zip(numbers, history, strict=True):
+        if seen.value is None:
+            values[seen.twin] = number.value
+    input_of = {twin: at for at, twin in enumerate(values, count)}
+    changing = {
+        number: input_of[seen.twin]
+        for number, seen in zip(numbers, history, strict=True)
+        if seen.value is None
+    }
+    held = [upload(value.arg.value, value.dtype, device) for value in values.values()]
+    return tuple(with_inputs(sinks, changing, device)), [node.arg.storage for node in held]
+
+
+def _history(
+    sinks: tuple[Node, ...], numbers: Sequence[Number], count: int, device: str
+) -> Sequence[History]:
+    """What is known of `numbers`, after all graphs that differed from `sinks` in them alone."""
+    inputs = {number: at for at, number in enumerate(numbers, count)}
+    key = count, *with_inputs(sinks, inputs, device)
+    seen = update_histories(_numbers.get(key) or (), numbers)
+    _numbers.put(key, seen)
+    return seen
+
+
+# Running.
 
 
 def realize(*tensors: Tensor) -> None:
     """Compute `tensors` and carry out their assignments, all in one program a device."""
-    while first:
-        realize(*[one for key in list(first) if (one := first.pop(key, None)) is not None])
+    while SESSION.first:
+        numbers = list(SESSION.first)
+        parameters = [SESSION.first.pop(number, None) for number in numbers]
+        realize(*[tensor for tensor in parameters if tensor is not None])
     own = get_ident()
-    with _turn:
-        batch = {one: None for one in tensors if one.assigned == own or stored(one.node) is None}
-        if batch and (own_traced := stand_ins.get()):  # what does not depend on these
-            written = {
-                one.target for one in live_tensors() if one.assigned and one.target is not None
-            }
-            readers = _readers(batch, written.union(own_traced))
-            batch = {one: None for one in batch if not (one.assigned or one.node in readers)}
-        if not batch:
-            return
+    with SESSION.turn:
+        batch = {
+            tensor: None for tensor in tensors
+            if tensor.assigned == own or stored(tensor.node) is None
+        }  # fmt: skip
+        traced = tracers.get()
+        if batch and traced:
+            batch = _untraced(batch, traced)
         _protect(batch)
         for device in dict.fromkeys(tensor.device for tensor in batch):
             _run([tensor for tensor in batch if tensor.device == device], device)
 
 
+def _untraced(batch: dict[Tensor, None], traced: Set[Node]) -> dict[Tensor, None]:
+    """Those of `batch` that depend neither on tracers nor on what an assignment will change."""
+    assigned = [tensor for tensor in SESSION.unfinished() if tensor.assigned]
+    written = {tensor.target for tensor in assigned if tensor.target is not None}
+    readers = _readers(batch, written.union(traced))
+    return {one: None for one in batch if not (one.assigned or one.node in readers)}
+
+
 def _protect(batch: dict[Tensor, None]) -> None:
     """Extend `batch` by every tensor whose value the batch's assignments would change."""
-    everyone, own = live_tensors() if any(map(_target, batch)) else [], get_ident()
-    places = {one: stored(one.node) for one in everyone}
-    held = {one.target or place for one, place in places.items() if one.assigned != own}
-    handled: set[Node | None] = {None}  # what is in other memory stays
+    own = get_ident()
+    wanted = [place for tensor in batch if (place := _target(tensor))]
+    if not wanted:
+        return
+    unfinished = SESSION.unfinished()
+    held = {one.target or stored(one.node) for one in unfinished if one.assigned != own}
+    held |= {place for place in wanted if SESSION.tensors_in(place)}
+    handled: set[Node] = set()
     while targets := _claim_targets(batch, held) - handled:
         handled |= targets
-        suspects = (one for one in everyone if one.target or places[one] in handled)
-        others = [one for one in suspects if one not in batch]
-        readers = _readers(others, targets).difference(_readers(others if traced else (), traced))
+        sharing = [tensor for place in handled for tensor in SESSION.tensors_in(place)]
+        others = [tensor for tensor in unfinished + sharing if tensor not in batch]
+        others.sort(key=lambda tensor: tensor.serial)
+        readers = _readers(others, targets)
+        if SESSION.traced:
+            readers -= _readers(others, SESSION.traced)
         for tensor in others:
             if tensor.target in targets:
                 tensor.target = None
@@ -339,66 +351,99 @@ def _claim_targets(batch: Iterable[Tensor], held: Set[Node | None]) -> set[Node]
     return claimed
 
 
-def _run(batch: list[Tensor], device: str) -> None:
-    """Execute one device's share and note where the results are."""
-    from lamina.pipeline import execute  # the compiler loads when it is first needed
-
-    inputs: dict[Buffer, int] = {}
-    written = {place: one for one in batch if (place := _target(one))}
-    targets = {place: numbered(place, inputs) for place in written}
-    nodes, sinks, own = [one.node for one in batch], list[Node | None](), get_ident()
-    for tensor, value in zip(batch, cut(nodes, inputs, targets), strict=True):
-        is_there = value.op is _BUFFER and value not in targets.values() and tensor.assigned != own
-        kept, place = None if is_there else value, _target(tensor)
-        sinks.append(Node(Op.ASSIGN, (targets[place], value)) if place else kept)
-    distinct = list(dict.fromkeys(filter(None, sinks)))
-    program, held = lifted(tuple(distinct), len(inputs), device)
-    fresh: list[tuple[Buffer, Tensor, Node]] = []  # new leaves over the same memory
-    for place, tensor in written.items():
-        old: Buffer = place.arg.storage
-        owner = old if old.owner is None else old.owner
-        same = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
-        fresh.append((old, tensor, buffer_node(same, tensor.shape, tensor.dtype)))
-    lost = [one for one in list(_places) if _places.get(one) in targets] if targets else []
-    ran, buffers = counter.kernels, list[Buffer]()
-    try:
-        buffers = execute(program, [*inputs, *held], device) if program else []
-    finally:  # what a handler of signals raises may come after the program wrote
-        if buffers or (counter.kernels > ran and not isinstance(sys.exception(), LaminaError)):
-            for old, tensor, new in fresh:  # without a call, in which another signal may come
-                old.overwritten, tensor.node, tensor.assigned, tensor.target = True, new, 0, None
-            while lost:  # what was there is stored nowhere; no reference stays to outlive it
-                _places.pop(lost.pop(), None)
-    results = dict(zip(distinct, buffers, strict=True))
-    for tensor, node, sink in zip(batch, nodes, sinks, strict=True):
-        if sink is None:  # below nothing but DETACH
-            _place(node, *filter(None, pending([node]).values()))
-        elif sink.op is not Op.ASSIGN:
-            _file(tensor, node, results[sink])
-
-
 def _target(tensor: Tensor) -> Node | None:
     """The BUFFER that this thread is to write the new value of `tensor` to."""
     return tensor.target if tensor.assigned == get_ident() else None
 
 
-def is_everywhere(node: Node) -> bool:
-    """Is `node` made of constants alone? Then it is one node on every device."""
-    first = node
-    while first.src:
-        first = first.src[0]
-    return first.op is not Op.BUFFER and all(one.op is not Op.BUFFER for one in toposort([node]))
+def _run(batch: list[Tensor], device: str) -> None:
+    """Execute one device's share and note where the results are."""
+    inputs: dict[Buffer, int] = {}
+    written = {place: tensor for tensor in batch if (place := _target(tensor))}
+    targets = {place: numbered(place, inputs) for place in written}
+    nodes = [tensor.node for tensor in batch]
+    sinks = _sinks(batch, cut(nodes, inputs, targets), targets)
+    distinct = list(dict.fromkeys(sink for sink in sinks if sink is not None))
+    program, numbers = lifted(tuple(distinct), len(inputs), device)
+    buffers = _execute(program, [*inputs, *numbers], device, written)
+    results = dict(zip(distinct, buffers, strict=True))
+    for tensor, node, sink in zip(batch, nodes, sinks, strict=True):
+        if sink is None:  # below nothing but DETACH
+            (place,) = [place for place in pending([node]).values() if place is not None]
+            SESSION.place(node, place)
+        elif sink.op is not Op.ASSIGN:
+            _file(tensor, node, results[sink])
+
+
+def _sinks(batch: list[Tensor], values: Sequence[Node], targets: dict[Node, Node]) -> Nodes:
+    """What to compute for each tensor of `batch`, whose values over numbered memory are `values`:
+    None for a value that is in memory as it is."""
+    own = get_ident()
+    holes = set(targets.values())
+    sinks: list[Node | None] = []
+    for tensor, value in zip(batch, values, strict=True):
+        place = _target(tensor)
+        if place is not None:
+            sinks.append(Node(Op.ASSIGN, (targets[place], value)))
+        elif value.op is Op.BUFFER and value not in holes and tensor.assigned != own:
+            sinks.append(None)
+        else:
+            sinks.append(value)
+    return sinks
+
+
+def _execute(
+    program: tuple[Node, ...], inputs: list[Buffer], device: str, written: dict[Node, Tensor]
+) -> list[Buffer]:
+    """Run `program`, which writes the new values of tensors to their BUFFERs, `written`; these
+    tensors then are new leaves over the same memory."""
+    from lamina.pipeline import execute  # the compiler loads when it is first needed
+
+    if not program:
+        return []
+    lost = [entry for place in written for entry in SESSION.nodes_in(place)]
+    changes: list[tuple[object, str, object]] = []
+    for place, tensor in written.items():
+        old: Buffer = place.arg.storage
+        owner = old if old.owner is None else old.owner
+        same = Buffer.wrap(old.pointer, old.nbytes, old.device, owner)
+        new = buffer_node(same, tensor.shape, tensor.dtype)
+        changes += ((old, "overwritten", True), (tensor, "node", new),
+                    (tensor, "assigned", 0), (tensor, "target", None))  # fmt: skip
+        SESSION.unsettle(tensor)
+    # What a handler of signals raises, such as KeyboardInterrupt, comes between two steps of
+    # Python, and after a program wrote nothing may be written again. So all changes are one call.
+    change_all = starmap(setattr, changes)
+    ran, refused, buffers = counter.kernels, False, list[Buffer]()
+    try:
+        buffers = execute(program, inputs, device)
+    except LaminaError:
+        refused = True
+        raise
+    finally:
+        if buffers or (counter.kernels > ran and not refused):
+            deque(change_all, 0)
+            for tensor in written.values():
+                SESSION.unsettle(tensor)  # again: another thread may have settled it meanwhile
+            while lost:  # what was there is stored nowhere; no reference stays to outlive it
+                SESSION.places.pop(lost.pop(), None)
+    return buffers
 
 
 def _file(tensor: Tensor, node: Node, buffer: Buffer) -> None:
     """Note where the value `node` of `tensor` is stored now; what this thread assigned becomes a
     new leaf without history."""
-    place, mine = buffer_node(buffer, node.shape, node.dtype), tensor.assigned == get_ident()
-    if tensor.node is node and (mine or is_everywhere(node)):
+    place = buffer_node(buffer, node.shape, node.dtype)
+    was_assigned = tensor.assigned == get_ident()
+    if tensor.node is node and (was_assigned or is_everywhere(node)):
         node = tensor.node = leaf(place, tensor.device)
-    if mine:
+    if was_assigned:
         tensor.assigned, tensor.target = 0, None
-    _place(node, place)
+    SESSION.unsettle(tensor)
+    SESSION.place(node, place)
+
+
+# Between memory and the host.
 
 
 def upload(array: Any, dtype: Any, device: str) -> Node:
@@ -440,5 +485,5 @@ def native(tensor: Tensor) -> Any:
 def copy_to(tensor: Tensor, device: str) -> Node:
     """A computed node with the value of `tensor` on another device."""
     node = Node(Op.COPY, (tensor.node,), device)
-    _place(node, buffer_node(memory_of(tensor).to(device), tensor.shape, tensor.dtype))
+    SESSION.place(node, buffer_node(memory_of(tensor).to(device), tensor.shape, tensor.dtype))
     return node

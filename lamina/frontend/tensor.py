@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial, reduce, wraps
 from inspect import Signature, signature
+from itertools import count
 from operator import attrgetter
 from threading import get_ident
 from types import FunctionType
@@ -31,6 +32,8 @@ from lamina.frontend import realize as memory
 from lamina.frontend.arguments import as_dtype, broadcast_shapes, find_dtype, fitting, promote, weak
 from lamina.frontend.foreign import renamed, spelling
 from lamina.frontend.mistakes import misfit, shown, through_users_code
+from lamina.frontend.session import SESSION, tracers
+from lamina.graph.lift_numbers import hole
 from lamina.ir import build
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
@@ -40,6 +43,8 @@ __all__ = ["Tensor", "default_device"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Data = Annotated[Any, "what asarray takes"]
+_SERIALS = count()
+_UNSETTLED = SESSION.unsettled
 _SETTINGS = (bool, int, float, complex, str, range, DType, type(None))  # their text says all
 _MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _OF_ARGUMENTS = (ArgumentError, DTypeError, GradientError, ShapeError)
@@ -50,7 +55,10 @@ class Tensor:
     Two tensors never share a changing value: `assign` and item assignment rebind this handle only.
     """
 
-    __slots__ = ("__weakref__", "_grad", "_requires_grad", "assigned", "device", "node", "target")
+    __slots__ = (
+        "__weakref__", "_grad", "_requires_grad", "assigned", "device", "handle", "node", "serial",
+        "target",
+    )  # fmt: skip
 
     __array_ufunc__ = None  # NumPy's operators leave tensors to ours
 
@@ -60,6 +68,8 @@ class Tensor:
     _requires_grad: bool
     assigned: int  # the thread that gave it a new value since the last realisation, or 0
     target: Node | None  # the BUFFER that the new value is written to
+    serial: int  # tensors are numbered as they are made
+    handle: ref[Tensor]  # by which the session knows it
 
     def __new__(
         cls, data: Any, dtype: DType | None = None, device: str | None = None,
@@ -88,26 +98,29 @@ class Tensor:
         self.node, self.device = node, device
         self._grad = self.target = None
         self._requires_grad, self.assigned = False, 0
-        memory.live[ref(self, memory.live.pop)] = None
+        self.serial = next(_SERIALS)
+        self.handle = ref(self, _UNSETTLED.discard)
+        _UNSETTLED.add(self.handle)
         return self
 
     def _require(self, value: bool) -> None:
         if value and not self.dtype.is_float:
             raise DTypeError(f"requires_grad: {self.dtype.name} has no derivative; use a float")
         if value and self.node.op is not Op.BUFFER:
-            memory.change(self)
+            SESSION.change(self)
             self.node = memory.leaf(self.node, self.device)
         self._requires_grad = bool(value)
+        SESSION.unsettle(self)
 
     @property
     def grad(self) -> Tensor | None:
         """The derivative that `backward` adds to."""
-        memory.change(self)  # whoever asks may depend on it
+        SESSION.change(self)  # whoever asks may depend on it
         return self._grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        memory.change(self, forgets=value is None)
+        SESSION.change(self, forgets=value is None)
         self._grad = None if value is None else as_tensor(value, self)
 
     ndim: int = cast(Any, property(lambda x: len(x.node.shape), doc="The number of axes."))
@@ -190,7 +203,7 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same value, through which no derivative flows."""
-        place = None if self.assigned or memory.stand_ins.get() else memory.stored(self.node)
+        place = None if self.assigned or tracers.get() else memory.stored(self.node)
         return Tensor.of(Node(Op.DETACH, (place or self.node,)), self.device)
 
     def __copy__(self) -> Tensor:
@@ -238,17 +251,19 @@ class Tensor:
         new = as_tensor(value, self, "assign").to(self.device).cast(self.dtype).node
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")
-        memory.change(self)
+        SESSION.change(self)
         if not self.assigned:
             self.target = memory.stored(self.node)
         self.node, self.assigned = build.expand(new, self.shape), get_ident()
+        SESSION.unsettle(self)
         return self
 
     def rebind(self, other: Tensor) -> None:
         """Make this handle name the value of `other`."""
-        memory.change(self)
+        SESSION.change(self)
         new = other.contiguous() if other.node is self.node else other  # or no trace could tell
         self.node, self.assigned, self.target = new.node, 0, None
+        SESSION.unsettle(self)
 
     __hash__ = object.__hash__
 
@@ -489,7 +504,7 @@ def once(function: F) -> F:
 
         def make() -> list[Node]:
             for number, (at, one) in enumerate(own.items()):
-                given[at] = Tensor.of(memory.hole(number, one.node), one.device)
+                given[at] = Tensor.of(hole(number, one.node), one.device)
             return [function(*[given.pop(at) for at in range(len(args))], **given).node]
 
         with suppress(LaminaError, TypeError, ValueError):  # it says itself what is wrong

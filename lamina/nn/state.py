@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lamina.core.dtypes import DType
 from lamina.errors import FormatError
-from lamina.frontend.realize import first
+from lamina.frontend.session import SESSION
 from lamina.frontend.tensor import Tensor, as_tensor
 
 __all__ = ["eval", "load_state_dict", "parameters", "state_dict", "train"]
@@ -53,7 +53,7 @@ def load_state_dict(obj: Any, state: Mapping[str, Any], strict: bool = True) -> 
             tensor.rebind(source.contiguous().detach())
             tensor.requires_grad = wanted
             tensor.grad = None
-            first[id(tensor)] = tensor
+            SESSION.first[id(tensor)] = tensor
 
 
 def train(obj: Layer, mode: bool = True) -> Layer:
@@ -93,7 +93,7 @@ def _walk(
 def parameter(value: Tensor) -> Tensor:
     """`value` as a new parameter: a model's are drawn by one program, and by no forward pass."""
     value.requires_grad = True
-    first[id(value)] = value
+    SESSION.first[id(value)] = value
     return value
 
 

@@ -81,7 +81,7 @@ def test_equal_calls_are_told_from_those_that_only_look_alike() -> None:
         assert slope(x, y).tolist() == [5.0] * 3
         assert slope(x, x).tolist() == [4.0] * 3
         assert slope(y, np.full(3, 7.0, np.float32)).tolist() == [7.0] * 3
-        with lm.options.using(threads=1):
+        with lm.using(threads=1):
             assert slope(x, y).tolist() == [5.0] * 3
         assert lm.gradient(slope(x, y).sum(), [y])[0].tolist() == [0.0] * 3
     y.requires_grad = True

@@ -17,6 +17,7 @@ from lamina import pipeline
 from lamina.core import options
 from lamina.core.dtypes import Scalar
 from lamina.frontend import realize as memory
+from lamina.frontend.session import SESSION
 from lamina.graph.rewrite import Rule, rewrite
 from lamina.graph.split_complex import split_complex
 from lamina.ir.node import Node, const, toposort
@@ -40,8 +41,7 @@ def unknown() -> Iterator[None]:
 
 
 def forget() -> None:
-    memory.lifted.cache_clear()
-    memory._known.cache_clear()  # type: ignore[attr-defined]
+    SESSION.forget()
     pipeline.compile_sinks.cache_clear()
 
 

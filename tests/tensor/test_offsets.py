@@ -16,6 +16,7 @@ from lamina import nn, pipeline
 from lamina.core import options
 from lamina.core.dtypes import int64
 from lamina.frontend import realize as memory
+from lamina.frontend.session import SESSION
 from lamina.graph import index as ix
 from lamina.ir.kernel import TRUE, bounds
 from lamina.ir.node import Node, const
@@ -37,8 +38,7 @@ def on_the_compiler() -> Iterator[None]:
 
 
 def forget() -> None:
-    memory.lifted.cache_clear()
-    memory._known.cache_clear()  # type: ignore[attr-defined]
+    SESSION.forget()
     pipeline.compile_sinks.cache_clear()
 
 

@@ -31,6 +31,7 @@ from lamina.frontend.functions.indexing import check_range, known_elements
 from lamina.frontend.functions.inspection import finfo
 from lamina.frontend.functions.linalg import matmul
 from lamina.frontend.functions.spatial import check_shapes, exact, resized
+from lamina.frontend.session import tracers
 from lamina.frontend.tensor import Tensor, common_device, common_dtype, once
 from lamina.ir.build import broadcast_in_dim, broadcasted_iota, insert_axes
 from lamina.ir.node import Node
@@ -245,7 +246,7 @@ def _checked_target(what: str, x: Tensor, target: Any, ignore_index: int) -> Ten
     being traced."""
     goal = target if isinstance(target, Tensor) else Tensor(target, device=x.device)
     classes = known_elements(target)
-    if classes is None and current().check and memory.stand_ins.get() is None:
+    if classes is None and current().check and tracers.get() is None:
         classes = memory.download(goal)
     if classes is not None and x.ndim and goal.dtype.is_int:
         counted = classes[classes != ignore_index]

@@ -9,7 +9,8 @@ from lamina.core import dtypes
 from lamina.core.dtypes import accumulator
 from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
 from lamina.frontend.functions.elementwise import exp, log, minimum, where
-from lamina.frontend.realize import assigned, called, over, realize, stand_ins, stored
+from lamina.frontend.realize import called, over, realize, stored
+from lamina.frontend.session import SESSION, tracers
 from lamina.frontend.tensor import Tensor, as_tensor, leaf
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -157,7 +158,7 @@ class Optimizer:
             if gradient is not None and gradient.shape != one.shape:
                 raise ShapeError(f"{what}: gradient {gradient.shape} of parameter {one.shape}")
         if any(map(callable, (self.lr, *self._group_lr))):
-            if stand_ins.get():
+            if tracers.get():
                 raise JitError("step: a schedule runs in Python, not in jit; set lr between calls")
             self._set_rates(self.lr)
         self._advance(
@@ -167,7 +168,7 @@ class Optimizer:
         # The run would store whatever is still held.
         given, gradients, gradient, when = [], None, None, None
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
-        realize(*assigned())
+        realize(*SESSION.assigned())
         self.count += 1
 
     def _advance(self, given: Sequence[Tensor | None], when: Tensor | None) -> None:

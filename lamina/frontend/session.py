@@ -1,0 +1,276 @@
+"""The state of a process: its tensors, where their values are, and what it may build again.
+
+`SESSION` is the one owner. What belongs to a node or to a memory is found through weak tables, so
+that no operation looks at every tensor of the process:
+
+    node          the BUFFER node that holds its value          `Session.stored`
+    BUFFER node   the nodes whose value it holds                `Session.nodes_in`
+    BUFFER node   the tensors whose value it holds              `Session.tensors_in`
+    leaf          the tensors that collect its derivative       `Session.leaves_of`
+
+A tensor that is new, or whose node changed, is *unsettled*. It is filed in these tables when
+somebody asks them the next time, once; only those whose value is not in memory stay unsettled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from threading import RLock, get_ident
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakSet, WeakValueDictionary, ref
+
+from lamina.core.seeds import SEEDS
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+if TYPE_CHECKING:
+    from lamina.frontend.tensor import Tensor
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_BUFFER = Op.BUFFER  # members of an enumeration are slow to look up
+
+
+@dataclass(eq=False, slots=True)
+class Leaf:
+    """The storage of a BUFFER node whose content is still an expression. Equal expressions are one
+    node, so two tensors of zeros would share their derivatives. A leaf of its own tells them apart;
+    cutting replaces it by the expression, and nothing is stored."""
+
+    node: Node
+
+
+class WeakTable(dict[ref[Node], T]):
+    """Values by node. An entry goes with its node, which runs no Python."""
+
+    def put(self, node: Node, value: T) -> None:
+        self[ref(node, self.pop)] = value
+
+    def find(self, node: Node) -> T | None:
+        return self.get(ref(node))
+
+    def find_or(self, node: Node, make: Callable[[], T]) -> T:
+        """The value of `node`, at first a new one."""
+        value = self.get(ref(node))
+        return self.setdefault(ref(node, self.pop), make()) if value is None else value
+
+
+class TensorsById(WeakValueDictionary[int, "Tensor"]):
+    """Tensors that nobody keeps for this; a set would compare them, which is elementwise."""
+
+
+class Recent(Generic[T]):
+    """The values of the `size` keys that were last asked for."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
+
+    def get(self, key: Hashable) -> T | None:
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._values[key] = value
+        return value
+
+    def put(self, key: Hashable, value: T) -> None:
+        self._values[key] = value
+        while len(self._values) > self.size:
+            self._values.popitem(last=False)
+
+    def clear(self) -> None:
+        self._values.clear()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a tensor was before a traced function changed it; `forgets`: the first change was to
+    forget its gradient, whatever that was."""
+
+    node: Node
+    grad: Tensor | None
+    assigned: int
+    target: Node | None
+    forgets: bool
+
+    def restore(self, tensor: Tensor) -> None:
+        tensor.node, tensor._grad = self.node, self.grad
+        tensor.assigned, tensor.target = self.assigned, self.target
+        SESSION.unsettle(tensor)
+
+
+# While this thread traces or differentiates a function, the nodes of the tracers in place of its
+# tensors: what depends on them has no value yet, and no assignment runs.
+tracers: ContextVar[Set[Node] | None] = ContextVar("tracers", default=None)
+# The tensors that the traced function changed, with what they were before.
+changed: ContextVar[dict[Tensor, Before] | None] = ContextVar("changed", default=None)
+
+
+@contextmanager
+def during(variable: ContextVar[Any], value: object) -> Iterator[None]:
+    """Inside the ``with`` block `variable` has `value`."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+class Session:
+    """What a process knows of its tensors; see the module."""
+
+    def __init__(self) -> None:
+        # Held by the thread that chooses what to read and to overwrite, until that has run; by
+        # none in a child that begins.
+        self.turn = RLock()
+        self.seeds = SEEDS  # of the random keys
+        self.places: WeakTable[Node] = WeakTable()  # of computed nodes
+        self.unsettled: set[ref[Tensor]] = set()  # a tensor leaves it with its last reference
+        self._nodes_in: WeakTable[set[ref[Node]]] = WeakTable()  # by BUFFER node
+        self._tensors_in: WeakTable[TensorsById] = WeakTable()  # by BUFFER node
+        self._leaves: WeakTable[TensorsById] = WeakTable()
+        # What the next run computes beforehand, in a program of its own.
+        self.first = TensorsById()
+        # The tracers of all threads; what a traced function left behind has no value.
+        self.traced: WeakSet[Node] = WeakSet()
+        self._caches: list[Callable[[], object]] = []  # what empties each
+
+    # Places.
+
+    def stored(self, node: Node) -> Node | None:
+        """The BUFFER node that holds the value of `node`, or None when no memory does."""
+        if node.op is _BUFFER and type(storage := node.arg.storage) not in (Leaf, int):
+            return None if storage.overwritten else node
+        return self.places.get(ref(node))
+
+    def place(self, node: Node, place: Node) -> None:
+        """Note that the value of `node` is in the BUFFER node `place`."""
+        self.places.put(node, place)
+        nodes = self._nodes_in.find_or(place, set)
+        nodes.add(ref(node, nodes.discard))
+
+    def nodes_in(self, place: Node) -> list[ref[Node]]:
+        """The computed nodes whose value is in the BUFFER node `place`."""
+        return list(self._nodes_in.find(place) or ())
+
+    def tensors_in(self, place: Node) -> list[Tensor]:
+        """The settled tensors whose value is in the BUFFER node `place`."""
+        tensors = self._tensors_in.find(place) or TensorsById()
+        return [
+            tensor for tensor in list(tensors.values())
+            if not tensor.assigned and self.stored(tensor.node) is place
+        ]  # fmt: skip
+
+    # Tensors.
+
+    def unsettle(self, tensor: Tensor) -> None:
+        """Note that the node of `tensor` changed, or whether it collects its derivative."""
+        self.unsettled.add(tensor.handle)
+
+    def unfinished(self) -> list[Tensor]:
+        """Settle what can be: the other tensors, whose value is not in memory or which were
+        assigned, the oldest first."""
+        others: list[Tensor] = []
+        for handle in list(self.unsettled):
+            # Before the tensor is looked at: another thread that changes it adds it afterwards.
+            self.unsettled.discard(handle)
+            tensor = handle()
+            if tensor is None:
+                continue
+            if tensor._requires_grad:
+                self._leaves.find_or(tensor.node, TensorsById)[id(tensor)] = tensor
+            place = None if tensor.assigned else self.stored(tensor.node)
+            if place is None:
+                self.unsettled.add(handle)
+                others.append(tensor)
+            else:
+                self._tensors_in.find_or(place, TensorsById)[id(tensor)] = tensor
+        return sorted(others, key=_AGE)
+
+    def leaves_of(self, nodes: Iterable[Node]) -> list[Tensor]:
+        """The tensors that collect the derivatives of `nodes`, the oldest first."""
+        self.unfinished()
+        tensors = [
+            tensor
+            for node in nodes
+            for tensor in list((self._leaves.find(node) or TensorsById()).values())
+            if tensor._requires_grad and tensor.node is node
+        ]
+        return sorted(tensors, key=_AGE)
+
+    def assigned(self) -> list[Tensor]:
+        """The tensors whose assignments are this thread's to carry out, the oldest first. To other
+        threads these are values like others: who assigns may be building on memory that would be
+        overwritten."""
+        own = get_ident()
+        return [tensor for tensor in self.unfinished() if tensor.assigned == own]
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that exists, the oldest first; takes time in proportion to their number."""
+        tensors = {id(tensor): tensor for tensor in self.unfinished()}
+        for settled in list(self._tensors_in.values()):
+            tensors |= {id(tensor): tensor for tensor in list(settled.values())}
+        return sorted(tensors.values(), key=_AGE)
+
+    def change(self, tensor: Tensor, forgets: bool = False) -> None:
+        """Note what `tensor` is, before it changes, for a trace that this thread is in."""
+        states = changed.get()
+        if states is not None and tensor not in states:
+            grad, target = tensor._grad, tensor.target
+            states[tensor] = Before(tensor.node, grad, tensor.assigned, target, forgets)
+
+    # Caches.
+
+    def cached(self, size: int) -> Callable[[F], F]:
+        """A decorator: the results of the last `size` calls are kept until `forget`."""
+
+        def decorate(function: F) -> F:
+            cached: Any = lru_cache(size)(function)
+            self._caches.append(cached.cache_clear)
+            return cached  # type: ignore[no-any-return]
+
+        return decorate
+
+    def recent(self, size: int) -> Recent[Any]:
+        """A table of the last `size` keys, which `forget` empties."""
+        table: Recent[Any] = Recent(size)
+        self._caches.append(table.clear)
+        return table
+
+    def forget(self) -> None:
+        """Empty every cache: what comes next is built as if it were the first."""
+        for clear in self._caches:
+            clear()
+
+    def reset(self) -> None:
+        """`forget`, and begin the random keys again; tensors keep their values."""
+        self.forget()
+        self.seeds.restart(self.seeds.FIRST)
+
+    def counts(self) -> dict[str, int]:
+        """How many ``tensors`` there are, how many of them ``unfinished``, and how many computed
+        nodes have a place in memory (``places``)."""
+        unfinished = len(self.unfinished())
+        return {
+            "tensors": len(self.tensors()), "unfinished": unfinished, "places": len(self.places),
+        }  # fmt: skip
+
+
+_AGE: Callable[[Any], int] = attrgetter("serial")  # tensors are numbered as they are made
+
+SESSION = Session()
+os.register_at_fork(
+    before=SESSION.turn.acquire,
+    after_in_parent=SESSION.turn.release,
+    after_in_child=SESSION.turn.release,
+)

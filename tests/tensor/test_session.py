@@ -1,0 +1,160 @@
+"""What the session finds through a node or a memory, and what it lets go."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from dis import get_instructions
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import nn
+from lamina.frontend import realize as memory
+from lamina.frontend.session import SESSION, Recent, Session
+from lamina.ir.node import Node
+
+
+def test_the_oldest_keys_are_forgotten() -> None:
+    table: Recent[str] = Recent(2)
+    table.put(1, "one")
+    table.put(2, "two")
+    assert table.get(1) == "one"
+    table.put(3, "three")
+    assert (table.get(1), table.get(2), table.get(3), len(table)) == ("one", None, "three", 2)
+
+
+def test_tensors_are_found_through_the_memory_that_holds_them() -> None:
+    x = lm.asarray([1.0, 2.0]).realize()
+    same = lm.Tensor.of(x.node, x.device)
+    lazy = x + 1.0
+    place = memory.stored(x.node)
+    assert place is not None
+    assert {id(one) for one in SESSION.unfinished()} >= {id(lazy)}
+    assert {id(one) for one in SESSION.tensors_in(place)} == {id(x), id(same)}
+    same.assign(lazy)
+    SESSION.unfinished()
+    assert {id(one) for one in SESSION.tensors_in(place)} == {id(x)}
+    same.realize()
+    assert x.tolist() == [1.0, 2.0]
+    assert same.tolist() == [2.0, 3.0]
+
+
+def test_a_tensor_whose_value_is_in_memory_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tensors live, a step looks at those that it has to do with."""
+    others = [lm.asarray([float(number)]) for number in range(200)]
+    w = lm.Tensor([1.0], requires_grad=True)
+    optimizer = nn.optim.SGD([w], lr=0.5)
+    for _ in range(2):
+        (w * 3.0).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    asked: list[Node] = []
+    stored = Session.stored
+
+    def watched(self: Session, node: Node) -> Node | None:
+        asked.append(node)
+        return stored(self, node)
+
+    monkeypatch.setattr(Session, "stored", watched)
+    monkeypatch.setattr(memory, "stored", lambda node: watched(SESSION, node))
+    (w * 3.0).sum().backward()
+    optimizer.step()
+    assert asked
+    assert not {one.node for one in others}.intersection(asked)
+
+
+def test_the_derivative_goes_to_every_tensor_of_a_leaf_and_to_no_other() -> None:
+    w = lm.Tensor([2.0], requires_grad=True)
+    same = lm.Tensor.of(w.node, w.device)
+    same.requires_grad = True
+    other = lm.Tensor([2.0], requires_grad=True)
+    frozen = lm.Tensor.of(w.node, w.device)
+    (w * w).sum().backward()
+    assert w.grad is not None
+    assert same.grad is not None
+    assert (w.grad.item(), same.grad.item()) == (4.0, 4.0)
+    assert other.grad is None
+    assert frozen.grad is None
+    w.requires_grad = False
+    (same * 3.0).sum().backward()
+    assert (w.grad.item(), same.grad.item()) == (4.0, 7.0)
+
+
+def test_what_is_gone_is_in_no_table() -> None:
+    gc.collect()
+    before = SESSION.counts()
+    tensors = [(lm.ones((2,)) * float(number)).realize() for number in range(5)]
+    lazy = tensors[0] + 1.0
+    counts = SESSION.counts()
+    assert counts["tensors"] >= before["tensors"] + 6
+    assert counts["unfinished"] == before["unfinished"] + 1
+    assert counts["places"] > before["places"]
+    del tensors, lazy
+    gc.collect()
+    assert SESSION.counts() == before
+
+
+def test_a_reset_session_draws_the_same_numbers_and_keeps_values() -> None:
+    x = lm.asarray([1.0, 2.0])
+    SESSION.reset()
+    first = lm.random.uniform((3,)).tolist()
+    SESSION.reset()
+    assert lm.random.uniform((3,)).tolist() == first
+    assert (x + x).tolist() == [2.0, 4.0]
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt in `_execute` where a handler of signals may run, which is after a
+    call and at the end of a round of a loop, the `number`-th time since the program has run."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.has_run = False
+        code = memory._execute.__code__
+        self.checked: set[int] = set()
+        checks = False
+        for instruction in get_instructions(code):
+            if checks:
+                self.checked.add(instruction.offset)
+            checks = instruction.opname.startswith(("CALL", "JUMP_BACKWARD"))
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code is not memory._execute.__code__:
+            self.has_run = self.has_run or frame.f_code.co_name == "execute"
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and self.has_run and frame.f_lasti in self.checked:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    tracer = sys.gettrace()
+    yield
+    sys.settrace(tracer)
+
+
+@pytest.mark.usefixtures("on_cpu", "untraced")
+def test_an_interrupt_never_makes_an_update_run_twice() -> None:
+    interrupts = 0
+    for number in range(40):
+        states = [lm.asarray(np.full(2, value)).realize() for value in (1.0, 2.0, 3.0)]
+        for state in states:
+            state.assign(state + 10.0)
+        sys.settrace(Interrupt(number))
+        try:
+            lm.realize(*states)
+        except KeyboardInterrupt:
+            interrupts += 1
+        finally:
+            sys.settrace(None)
+        assert [state.tolist() for state in states] == [[11.0] * 2, [12.0] * 2, [13.0] * 2], number
+    assert 0 < interrupts < 40
