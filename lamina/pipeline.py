@@ -61,6 +61,7 @@ from lamina.targets import gpu
 from lamina.targets.c import printer as c
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.legalize import legalize
+from lamina.targets.metal.printer import MetalPrinter
 
 Code = CpuProgram | CudaProgram | MetalProgram
 
@@ -205,7 +206,7 @@ CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested, fill=FILL),
                partial(gpu.print_program, CudaPrinter), CudaProgram, cubins)  # fmt: skip
 METAL = Backend(
     OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, "", knobs),
-    partial(gpu.print_program, gpu.MetalPrinter), MetalProgram, no_compiler,
+    partial(gpu.print_program, MetalPrinter), MetalProgram, no_compiler,
 )  # fmt: skip
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 

@@ -17,29 +17,30 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Hole, Op
 from lamina.loops.nest import UNCACHED, Nest
 
+SHORT_BLOCK = 32  # additions
+
 
 class Limits(NamedTuple):
-    """Additions to one accumulator: up to `longest` stay one chain, more become blocks of `block`,
-    and more than `huge` become blocks of 32."""
+    """When one accumulator's additions are cut into blocks, by how many there are: none up to
+    `plain_up_to`; then blocks of `block`; and more than `short_beyond` become short blocks."""
 
-    longest: int
+    plain_up_to: int
     block: int
-    huge: int
+    short_beyond: int
 
 
 # At the end of a block each accumulator costs five more additions. Beside 32 numbers that are read
 # for it from memory that is nothing. A register tile that uses each number many times is bound by
 # arithmetic, and has no registers left for totals: blocks of 1024 cost it about 1 %. So is one that
 # uses a number a few times, unless it adds up so much that no cache holds its arrays.
-BLOCK = 32
-READING = Limits(longest=64, block=BLOCK, huge=64)
-SHARING = Limits(longest=1024, block=1024, huge=1 << 14)
-COMPUTING = Limits(longest=1024, block=1024, huge=1 << 63)
+READING = Limits(plain_up_to=64, block=SHORT_BLOCK, short_beyond=64)
+SHARING = Limits(plain_up_to=1024, block=1024, short_beyond=1 << 14)
+COMPUTING = Limits(plain_up_to=1024, block=1024, short_beyond=1 << 63)
 # Multiply-adds for each number that is read: fewer than 2 take less time than reading it, and fewer
 # than 4 than reading it from memory; from 16 on they take longer.
 TWO_USES, FEW_USES, MANY_USES = 2, 4, 16
-# Every running sum costs one more addition: of its block to what comes before.
-SCANNING = Limits(longest=4096, block=BLOCK, huge=4096)
+# Every step of a scan costs one more addition: of its block to the total of those before.
+SCANNING = Limits(plain_up_to=4096, block=SHORT_BLOCK, short_beyond=4096)
 
 
 class Cut(NamedTuple):
@@ -56,59 +57,64 @@ def is_compensated(reduction: Node) -> bool:
 
 
 def limits_of(reduction: Node, nest: Nest) -> Limits:
-    """Those of a sum: of products that share factors, by how often it uses each number it reads."""
+    """The limits of a sum: for a matrix product and its like, they depend on how often it uses each
+    number that it reads."""
     kernel = nest.kernel
     results = {axis for store in kernel.stores for axis in store.axes}
     if contraction([reduction], results) is None:
         return READING
     loads = {node for node in toposort(reduction.src) if node.op is Op.LOAD}
     arrays = {load: kernel.parameters[load.arg.parameter] for load in loads}
-    read = sum(min(_iterations(load, nest), array.size) for load, array in arrays.items())
+    numbers = sum(min(_iterations(load, nest), array.size) for load, array in arrays.items())
     products = _iterations(reduction.src[0], nest)
     is_cached = sum(array.nbytes for array in arrays.values()) < UNCACHED
-    if products < (TWO_USES if is_cached else FEW_USES) * read:
+    if products < (TWO_USES if is_cached else FEW_USES) * numbers:
         return READING
-    return SHARING if products < MANY_USES * read else COMPUTING
+    return SHARING if products < MANY_USES * numbers else COMPUTING
 
 
 def _iterations(node: Node, nest: Nest) -> int:
     """How many iterations the loops that `node` depends on have, without the ends of uneven splits
     that never run."""
-    return prod(pieces.extent for pieces in {nest.sub_loops(axis) for axis in free_axes(node)})
+    return prod(parts.extent for parts in {nest.sub_loops(axis) for axis in free_axes(node)})
 
 
-def cut_of(limits: Collection[Limits], turns: Mapping[Node, int], points: int) -> Cut | None:
-    """Where to cut the loops of sums with `limits`, so that an accumulator adds up a block; None if
-    it has little to add up. `turns` has each loop, outermost first, and how often it runs; an
-    accumulator adds `points` numbers each time the innermost one does.
+def find_cut(limits: Collection[Limits], trips: Mapping[Node, int], points: int) -> Cut | None:
+    """Where to cut the loops that several sums share, so that an accumulator adds up a block; None
+    if it has little to add up.
+
+    limits: of each sum; the largest decide, as a register tile that they are for has no registers
+    left for more totals.
+    trips: each loop, outermost first, and how often it runs. points: numbers that an accumulator
+    adds each time the innermost loop runs.
 
     Three loops of 4096, 3 and 3 iterations around one addition, in blocks of 32: the outermost
     one is cut into blocks of 3 iterations, which are 27 additions.
     """
     if not limits:
         return None
-    longest, block, huge = max(limits)
-    additions = points * prod(turns.values())
-    if additions <= longest:
+    chosen = max(limits)
+    additions = points * prod(trips.values())
+    if additions <= chosen.plain_up_to:
         return None
-    if additions > huge:
-        block = BLOCK
-    chain = points
-    for axis, count in reversed(list(turns.items())):
-        if chain * count > block:
-            return Cut(axis, max(block // chain, 1))
-        chain *= count
+    block = SHORT_BLOCK if additions > chosen.short_beyond else chosen.block
+    inside = points  # additions in one iteration of the loop looked at, innermost first
+    for axis, count in reversed(list(trips.items())):
+        if inside * count > block:
+            return Cut(axis, max(block // inside, 1))
+        inside *= count
     return None
 
 
-# The state of a total of blocks, the sum of the next block, and the state after that.
+# The state of a total of blocks: the sum with compensation, what rounding took from it so far, and
+# the sum without compensation; and the sum of the next block.
 TOTAL, LOST, PLAIN, ADDEND = (
     Node(Op.HOLE, (), Hole(name, float32)) for name in ("total", "lost", "plain", "addend")
 )
 STATE = TOTAL, LOST, PLAIN
 
 
-def _added() -> tuple[Node, Node, Node]:
+def _next_state() -> tuple[Node, Node, Node]:
     """Kahan's summation (1965, "Further remarks on reducing truncation errors"): what rounding has
     taken away from the total is part of the next addend. For any number of blocks that leaves an
     error of about 1 unit in the last place. From infinity it makes NaN; a plain sum does not."""
@@ -117,5 +123,5 @@ def _added() -> tuple[Node, Node, Node]:
     return total, addend - (total - TOTAL), PLAIN + ADDEND
 
 
-ADDED = _added()
+NEXT_STATE = _next_state()
 RESULT = Node(Op.WHERE, (TOTAL.eq(TOTAL), TOTAL, PLAIN))  # the plain sum where the total is NaN

@@ -4,31 +4,48 @@ Every operation on small floats rounds its result, with one exception: a product
 at once stays float32, as does the sum until its end. Values that are only moved keep their bits.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from lamina.core.dtypes import BY_NAME, DType, float32, float64
 from lamina.ir.build import bitcast, cast
 from lamina.ir.interpreter import fold_constant
-from lamina.ir.kernel import roots_of
+from lamina.ir.kernel import Store, roots_of
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 
-MOVES = (Op.LOAD, Op.CONST, Op.WHERE, Op.BITCAST)
+MOVES = (Op.LOAD, Op.CONST, Op.WHERE, Op.BITCAST)  # keep the bits of what they move
 EXACT = (Op.MAX, Op.MIN, Op.TRUNC, Op.NEG)  # the result is representable as the operands are
-Forms = tuple[Node, Node]  # of a value: as it is held, and in arithmetic, a small float as float32
+
+
+class Forms(NamedTuple):
+    """A value twice: as it is held, and as arithmetic takes it, a small float as float32."""
+
+    held: Node
+    number: Node
 
 
 def legalize(nest: Nest) -> Nest:
     """`nest` with no arithmetic on small floats, which are cast to and from larger floats."""
-    forms, every = dict[Node, Forms](), (nest.kernel.stores, nest.fills, nest.tiles)
-    for node in toposort(root for one in chain(*every) for root in roots_of(one)):
+    forms: dict[Node, Forms] = {}
+    every = chain(nest.kernel.stores, nest.fills, nest.tiles)
+    for node in toposort(root for store in every for root in roots_of(store)):
         forms[node] = _forms(node, forms)
-    held = {node: one for node, (one, _) in forms.items()}
-    stores, fills, tiles = (tuple(one.rebuilt(held) for one in some) for some in every)
-    return replace(nest, kernel=replace(nest.kernel, stores=stores), fills=fills, tiles=tiles)
+    held = {node: both.held for node, both in forms.items()}
+    return replace(
+        nest,
+        kernel=replace(nest.kernel, stores=_rebuilt(nest.kernel.stores, held)),
+        fills=_rebuilt(nest.fills, held),
+        tiles=_rebuilt(nest.tiles, held),
+    )
+
+
+def _rebuilt(stores: Iterable[Store], held: Mapping[Node, Node]) -> tuple[Store, ...]:
+    return tuple(store.rebuilt(held) for store in stores)
 
 
 def carrier(dtype: DType) -> DType:
@@ -36,31 +53,55 @@ def carrier(dtype: DType) -> DType:
     return BY_NAME[f"uint{dtype.bits}"]
 
 
-def _forms(node: Node, forms: dict[Node, Forms]) -> Forms:
-    """Those of `node`, whose operands have theirs, in operations that targets have."""
-    src, dtype, op = node.src, node.dtype, node.op
-    held, wide = (tuple(forms[one][which] for one in src) for which in range(2))
-    exact: Node | None = None  # what is computed, if it is representable
-    if op in MOVES or not any(one.dtype.is_small for one in (node, *src)):
-        value = Node(op, held, node.arg)
-        if dtype.is_small and op is Op.CONST:
-            exact = fold_constant(Op.CAST, (node,), float32)
-        elif dtype.is_small and op is Op.WHERE:
-            exact = Node(Op.WHERE, (held[0], *wide[1:]))
-    elif op is Op.CAST:
-        (value,), source = wide, src[0].dtype
-        if dtype.is_small and source is not float64:  # which is rounded once
-            value = cast(value, float32)
-            if source.kind == "bool" or (source.is_float and source.bits < dtype.bits):
-                exact = value
-        value = cast(value, dtype)
-    else:
-        if op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
-            op, term = node.arg.monoid.op, src[0]
-            if node.arg.monoid is ADD and term.op is Op.MUL:  # before its rounding
-                wide = (Node(Op.MUL, tuple(forms[one][1] for one in term.src)), *wide[1:])
-        result = Node(node.op, wide, node.arg)
-        exact, value = result if op in EXACT else None, cast(result, dtype)
-        if dtype.is_small and op is Op.NEG:
-            value = bitcast(bitcast(held[0], carrier(dtype)) ^ (1 << (dtype.bits - 1)), dtype)
-    return value, exact or (cast(value, float32) if dtype.is_small else value)
+def _forms(node: Node, forms: Mapping[Node, Forms]) -> Forms:
+    """The forms of `node`, whose operands have theirs, in operations that targets have."""
+    small_operands = any(operand.dtype.is_small for operand in node.src)
+    if node.op in MOVES or not (node.dtype.is_small or small_operands):
+        return _moved(node, forms)
+    if node.op is Op.CAST:
+        return _cast(node, forms[node.src[0]])
+    return _computed(node, forms)
+
+
+def _moved(node: Node, forms: Mapping[Node, Forms]) -> Forms:
+    """A value whose bits are kept, or one without small floats."""
+    held = Node(node.op, tuple(forms[operand].held for operand in node.src), node.arg)
+    if node.dtype.is_small and node.op is Op.CONST:
+        return Forms(held, fold_constant(Op.CAST, (node,), float32))
+    if node.dtype.is_small and node.op is Op.WHERE:
+        condition, yes, no = (forms[operand] for operand in node.src)
+        return Forms(held, Node(Op.WHERE, (condition.held, yes.number, no.number)))
+    return Forms(held, _as_number(held))
+
+
+def _cast(node: Node, operand: Forms) -> Forms:
+    """A cast from or to a small float goes by float32, but for one from float64: that would round
+    twice."""
+    value, source, dtype = operand.number, node.src[0].dtype, node.dtype
+    if not dtype.is_small or source is float64:
+        held = cast(value, dtype)
+        return Forms(held, _as_number(held))
+    value = cast(value, float32)
+    held = cast(value, dtype)
+    is_exact = source.kind == "bool" or (source.is_float and source.bits < dtype.bits)
+    return Forms(held, value if is_exact else _as_number(held))
+
+
+def _computed(node: Node, forms: Mapping[Node, Forms]) -> Forms:
+    """Arithmetic in float32, whose result is rounded."""
+    dtype = node.dtype
+    operands, term = [forms[operand].number for operand in node.src], node.src[0]
+    is_loop = node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN)
+    op = node.arg.monoid.op if is_loop else node.op
+    if is_loop and node.arg.monoid is ADD and term.op is Op.MUL:  # the product before its rounding
+        operands[0] = Node(Op.MUL, tuple(forms[factor].number for factor in term.src))
+    result = Node(node.op, tuple(operands), node.arg)
+    held = cast(result, dtype)
+    if dtype.is_small and op is Op.NEG:  # also of NaN, whose sign a cast may lose
+        sign = 1 << (dtype.bits - 1)
+        held = bitcast(bitcast(forms[term].held, carrier(dtype)) ^ sign, dtype)
+    return Forms(held, result if op in EXACT else _as_number(held))
+
+
+def _as_number(held: Node) -> Node:
+    return cast(held, float32) if held.dtype.is_small else held

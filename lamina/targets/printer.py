@@ -2,15 +2,15 @@
 
 A value is printed in the outermost loop that binds every axis it depends on, so invariants leave
 loops by themselves. An unrolled axis has no loop: values that depend on it are printed once for
-each of its points. Reductions are in `reductions.py`.
+each of its points. Reductions and scans are in `reductions.py`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from lamina.core.dtypes import DType
 from lamina.graph import index as ix
@@ -20,10 +20,11 @@ from lamina.ir.ops import Group, Load, Op
 from lamina.loops.nest import IN_ONE_THREAD, IN_REGISTERS, Nest
 from lamina.schedule.gpu.products import is_minor
 
-LONGEST_COPY = 16  # neighbours that are copied without a loop
+LONGEST_COPY = 16  # elements along an axis that are copied to scratch memory without a loop
+LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
 
-Point = dict[Node, int]
-Key = tuple[Node, tuple[tuple[Node, int, int], ...]]  # axis, index, lanes
+Point = dict[Node, int]  # unrolled axis -> index
+Key = tuple[Node, tuple[tuple[Node, int, int], ...]]  # value; axis, index, and lanes of each axis
 
 
 class Value(NamedTuple):
@@ -35,19 +36,31 @@ class Value(NamedTuple):
     mask: int = 0
 
 
-class Run(NamedTuple):
-    """How one axis runs: "loop" or "vector" over `extent` iterations or lanes from `start` on,
-    "unroll" over `extent`, "fixed" at `extent`, a number or text; and the condition, if any. A
-    loop over a block starts and stops at a text."""
-
-    how: str
-    extent: int | str
-    condition: str = ""
-    start: int | str = 0
-
-
 Values = tuple[Value, ...]
-Segment = dict[Node, Run]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPart:
+    """How one axis runs in one part of the iteration space, such as the main or the tail part.
+
+    how      the axis becomes
+    loop     a loop of `extent` iterations from `start` on; where both are texts, `extent` is the
+             index at which the loop stops
+    vector   the lanes of vectors: `extent` of them, the first at index `start`
+    unroll   copies of the text, one for each of `extent` indices from `start` on
+    fixed    no loop: its index is `index`, a number or text
+
+    `condition` is a text that decides whether this part runs; "" if it always does.
+    """
+
+    how: Literal["loop", "vector", "unroll", "fixed"]
+    extent: int | str = 1
+    start: int | str = 0
+    index: int | str = 0
+    condition: str = ""
+
+
+NestPart = dict[Node, LoopPart]
 
 
 @dataclass
@@ -56,7 +69,8 @@ class Scope:
 
     lines: list[str] = field(default_factory=list)
     cache: dict[Key, Value] = field(default_factory=dict)
-    begun: dict[tuple[int, ...], Values] = field(default_factory=dict)  # before a step of threads
+    # Per unrolled row, the running value of a scan at the end of the step before.
+    scan_ends: dict[tuple[int, ...], Values] = field(default_factory=dict)
 
 
 class Target(Protocol):
@@ -65,38 +79,49 @@ class Target(Protocol):
     def type(self, value: Value) -> str: ...
     def literal(self, node: Node) -> Value: ...
     def operation(self, node: Node, operands: list[Value]) -> Value: ...
-    def widened(self, value: Value, to: Value) -> str: ...  # to the lanes and the mask of `to`
+    def widened(self, value: Value, to: Value) -> str:
+        """The text of `value` with the lanes and the mask of `to`."""
+        ...
+
     def lane(self, value: Value, number: int) -> Value: ...
-    def half(self, vectors: Sequence[Value], side: int, run: int) -> Value: ...
-    # a half of one; of two the halves in one vector, `run` lanes of each in turn
-    def lane_numbers(self, lanes: int) -> Value: ...  # 0, 1, ..., lanes - 1 as int64
+    def half(self, vectors: Sequence[Value], side: int, run: int) -> Value:
+        """The first or the second half of a vector; of two vectors, those halves in one vector in
+        which `run` lanes of each take turns."""
+        ...
+
+    def lane_numbers(self, lanes: int) -> Value:
+        """The int64 vector 0, 1, ..., lanes - 1."""
+        ...
+
     def load(self, node: Node, point: Point) -> Value: ...
     def store(self, store: Store, value: Value, point: Point) -> None: ...
 
 
 class ValuePrinter(Target):
-    """Prints loops and the values in them, in what a subclass spells; another one prints what runs
-    over loops of its own."""
+    """Prints loops and the values in them. A subclass spells operations, another one prints what
+    opens loops of its own: reductions and scans."""
 
     index = "i64"  # the type of an index
-    together = 1 << 16  # points of a tile that are computed before they are stored
-    batch: Sequence[Point] = ()  # those
+    batch_points = 1 << 16  # points of a tile whose values are computed before any is stored
+    batch: Sequence[Point] = ()  # those points, while they are computed
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
         self.scopes = [Scope()]
         self.depth_of: dict[Node, int] = {}  # axis -> number of the scope that binds it
-        self.text_of: dict[Node, int | str] = {}  # axis with a loop or a place -> its index
+        # Each open axis is in one of the next three tables, by how it runs.
+        self.text_of: dict[Node, int | str] = {}  # axis with a loop, or with a fixed index -> index
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
-        self.starts: dict[Node, int] = {}  # axis -> index of the first lane
+        self.starts: dict[Node, int] = {}  # axis -> its first index in this part
         self.staged = {fill.value: fill for fill in nest.fills}
-        self.filled = frozenset[Node]()  # what can be read from scratch memory in the open loops
-        self.stored: set[Node] = set()  # after reductions, and was computed for the open rows
-        self.read = {one.arg.parameter for one in nest.kernel.of(Op.LOAD)}
-        rows = nest.kernel.row_axes  # those whose index is given where the nest runs
-        self.given = {axis for axis in rows if nest.bound(axis) not in IN_ONE_THREAD}
-        self.guard = ""  # before what the open loops add up and store
+        self.filled = frozenset[Node]()  # staged values that scratch memory holds in the open loops
+        self.stored_late = set[Node]()  # staged values that depend on reductions, already stored
+        self.read = {load.arg.parameter for load in nest.kernel.of(Op.LOAD)}
+        rows = nest.kernel.row_axes
+        # The axes whose index the launch gives: of a CPU's chunks, a GPU's blocks and threads.
+        self.launch_axes = {axis for axis in rows if nest.bound(axis) not in IN_ONE_THREAD}
+        self.guard = ""  # an ``if`` before whatever the open loops add up and store
         self._names = 0
 
     # Lines, scopes and axes.
@@ -104,118 +129,177 @@ class ValuePrinter(Target):
     def line(self, text: str) -> None:
         self.scopes[-1].lines.append(text)
 
+    def axis_name(self, axis: Node) -> str:
+        """The variable that holds the index of `axis`."""
+        return f"a{axis.arg.number}"
+
+    def fresh_name(self) -> str:
+        self._names += 1
+        return f"t{self._names}"
+
     def declare(self, value: Value, mutable: bool = False) -> Value:
         """Print a definition of a fresh name for `value`."""
-        self._names += 1
-        name = f"t{self._names}"
-        self.line(f"{'' if mutable else 'const '}{self.type(value)} {name} = {value.text};")
+        name = self.fresh_name()
+        qualifier = "" if mutable else "const "
+        self.line(f"{qualifier}{self.type(value)} {name} = {value.text};")
         return value._replace(text=name)
+
+    @contextmanager
+    def at_depth(self, depth: int) -> Iterator[None]:
+        """Print into the open scope of number `depth`, not into the innermost one."""
+        every = self.scopes
+        self.scopes = every[: depth + 1]
+        yield
+        self.scopes = every
 
     def declared_at(self, depth: int, value: Value) -> Value:
         """Declare a variable that begins at `value` in the open scope of number `depth`."""
-        inner, self.scopes = self.scopes, self.scopes[: depth + 1]
-        variable = self.declare(value, mutable=True)
-        self.scopes = inner
-        return variable
+        with self.at_depth(depth):
+            return self.declare(value, mutable=True)
 
     @contextmanager
-    def opened(self, segment: Segment, order: Sequence[Node] = ()) -> Iterator[None]:
-        """Open the loops of `segment` in the nest's order, then its tile; what is staged in the
-        body of a loop is filled there. With another `order`, nothing is."""
-        ordered = [axis for axis in order or self.nest.order if axis in segment]
-        ordered.sort(key=lambda axis: segment[axis].how in IN_REGISTERS)
-        tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
-        headers, guard = list[str](), self.guard
-        for axis in ordered:
-            how, extent, condition, start = segment[axis]
-            if condition and axis not in self.given:
-                self.guard = f"if ({condition}) "
-            if isinstance(start, int):
-                self.starts[axis] = start
-            if how == "loop":
-                name = f"a{axis.arg.number}"
-                stop = extent
-                if isinstance(start, int) and isinstance(extent, int):
-                    stop = start + extent
-                headers.append(self.loop(axis, name, start, stop))
+    def opened(self, nest_part: NestPart, order: Sequence[Node] = ()) -> Iterator[None]:
+        """Open the loops of `nest_part` in the nest's order, vectors and unrolled axes innermost.
+
+        A value staged in the body of a loop is computed as soon as that loop is open. `order`: of
+        the loops that themselves fill scratch memory, in which nothing is staged again.
+        """
+        axes = [axis for axis in order or self.nest.order if axis in nest_part]
+        axes.sort(key=lambda axis: nest_part[axis].how in IN_REGISTERS)
+        guard_outside, heads = self.guard, list[str]()
+        for axis in axes:
+            loop_part = nest_part[axis]
+            if loop_part.condition and axis not in self.launch_axes:
+                self.guard = f"if ({loop_part.condition}) "
+            if loop_part.how == "loop":
+                heads.append(self._loop_head(axis, loop_part))
                 self.scopes.append(Scope())
-                extent = name
-            tables.get(how, self.text_of)[axis] = extent
-            self.depth_of[axis] = len(self.scopes) - 1
-            for fill in () if order else self.nest.fills:
-                if fill.at is axis and free_axes(fill.value) - {*fill.axes} <= self.depth_of.keys():
-                    self._fill(fill, segment)
+            self._bind(axis, loop_part)
+            if not order:
+                self._fill_at(axis, nest_part)
         yield
-        self.guard = guard
-        for axis in ordered:
-            del self.depth_of[axis], tables.get(segment[axis].how, self.text_of)[axis]
-        for header in reversed(headers):
-            if lines := self.scopes.pop().lines:
-                self.scopes[-1].lines += [header, *("    " + text for text in lines), "}"]
+        self.guard = guard_outside
+        for axis in axes:
+            del self.depth_of[axis], self._table(nest_part[axis])[axis]
+        for head in reversed(heads):
+            self._close_loop(head)
 
-    def _fill(self, store: Store, segment: Segment) -> None:
-        """Print the loops that fill what is staged, inside those of `segment` that are open."""
-        self.filled -= {store.value}
-        for rest in self.segments_of([axis for axis in store.axes if axis not in segment]):
-            order = [axis for axis in store.axes if axis not in self.depth_of]
-            runs = {axis: (segment | rest)[axis] for axis in order}
-            source = next((axis for axis in store.axes if is_minor(store.value, axis)), None)
-            if source in runs and runs[source].how == "loop":
-                # Memory is read in its order: the fastest axis is the innermost loop, and others
-                # are loops outside, but for vectors as long as that axis.
-                order.sort(key=lambda axis: axis is source)
-                rows = Run("vector", runs[source].extent)
-                for axis, run in runs.items():
-                    if run.how in IN_REGISTERS and run != rows:
-                        runs[axis] = run._replace(how="loop")
-                if runs[source].extent in range(LONGEST_COPY + 1):
-                    runs[source] = runs[source]._replace(how="unroll")
-            with self.opened(runs, order):
-                self.stores([store])
-        self.filled |= {store.value}
+    def _loop_head(self, axis: Node, loop_part: LoopPart) -> str:
+        start, stop = loop_part.start, loop_part.extent
+        if isinstance(start, int) and isinstance(stop, int):
+            stop = start + stop
+        return self.loop(axis, self.axis_name(axis), start, stop)
 
-    def segments(self, pieces: Sequence[Node], extent: int) -> list[Segment]:
-        """The nests that together cover `extent` iterations of the `pieces` of an axis.
+    def _close_loop(self, head: str) -> None:
+        """Close the innermost scope, and print it as the body of a loop unless it is empty."""
+        lines = self.scopes.pop().lines
+        if lines:
+            self.scopes[-1].lines += [head, *("    " + text for text in lines), "}"]
+
+    def _table(self, loop_part: LoopPart) -> dict[Node, Any]:
+        """The table of open axes that run as `loop_part` does."""
+        tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
+        return tables.get(loop_part.how, self.text_of)
+
+    def _bind(self, axis: Node, loop_part: LoopPart) -> None:
+        """Make `axis` known in the innermost scope."""
+        if isinstance(loop_part.start, int):
+            self.starts[axis] = loop_part.start
+        known: int | str = loop_part.extent
+        if loop_part.how == "loop":
+            known = self.axis_name(axis)
+        elif loop_part.how == "fixed":
+            known = loop_part.index
+        self._table(loop_part)[axis] = known
+        self.depth_of[axis] = len(self.scopes) - 1
+
+    def _fill_at(self, axis: Node, nest_part: NestPart) -> None:
+        """Compute the values that are staged in the body of the loop over `axis`, which is open."""
+        for fill in self.nest.fills:
+            if fill.at is axis and free_axes(fill.value) - {*fill.axes} <= self.depth_of.keys():
+                self._fill(fill, nest_part)
+
+    def _fill(self, fill: Store, nest_part: NestPart) -> None:
+        """Print the loops that fill scratch memory, inside those of `nest_part` that are open."""
+        self.filled -= {fill.value}
+        others = [axis for axis in fill.axes if axis not in nest_part]
+        for rest in self.nest_parts(others):
+            known = nest_part | rest
+            order = [axis for axis in fill.axes if axis not in self.depth_of]
+            own = {axis: known[axis] for axis in order}
+            minor = next((axis for axis in fill.axes if is_minor(fill.value, axis)), None)
+            if minor in own and own[minor].how == "loop":
+                order.sort(key=lambda axis: axis is minor)
+                own = _in_order_of_memory(own, minor)
+            with self.opened(own, order):
+                self.stores([fill])
+        self.filled |= {fill.value}
+
+    def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
+        """The parts, main and tail, that together run the first `extent` iterations of an axis that
+        was split into `sub_loops`, outermost first.
 
         Full blocks get constant inner sizes, and what is left over gets a nest of its own, so that
-        vectors and unrolled tiles stay exact. A parallel axis is given where the nest runs.
+        vectors and unrolled tiles stay exact: 70 iterations in blocks of 32 are a main part of 2
+        blocks of 32, and a tail of 6 at block number 2.
         """
-        if not pieces:
+        if not sub_loops:
             return [{}]
-        axis, rest, how = pieces[0], pieces[1:], self.nest.bound(pieces[0])
-        block, name = points(rest), f"a{axis.arg.number}"
+        axis, rest = sub_loops[0], sub_loops[1:]
+        block = points(rest)
         count, tail = divmod(extent, block)
-        if axis in self.given:
-            if count + 1 == axis.arg.size and [*map(self.nest.bound, rest)] == ["serial"]:
-                inner = Run("loop", f"({name} < {count} ? {block} : {tail})")
-                return [{axis: Run("fixed", name), rest[0]: inner}]
-            full = Run("fixed", name, f"{name} < {count}" if count < axis.arg.size else "")
-            last = Run("fixed", name, f"{name} == {count}")
-        else:
-            if how == "dot":  # all of it at once
-                return [{axis: Run("fixed", 0)}]
-            if how == "vector" and (not axis.arg.reduce or count.bit_count() == 1):
-                return _vectors(axis, count)
-            full, last = Run("unroll" if how == "unroll" else "loop", count), Run("fixed", count)
-            if how == "thread":  # one of them does what is left
-                last = Run("loop", 1, start=count)
+        how = self.nest.bound(axis)
+        if axis in self.launch_axes:
+            return self._partition_launched(axis, rest, count, tail)
+        if how == "dot":  # one instruction runs all of it
+            return [{axis: LoopPart("fixed", index=0)}]
+        if how == "vector" and (not axis.arg.reduce or count.bit_count() == 1):
+            return _vectors(axis, count)
+        main = LoopPart("unroll" if how == "unroll" else "loop", count)
+        last = LoopPart("fixed", index=count)
+        if how == "thread":  # one thread runs the tail
+            last = LoopPart("loop", 1, start=count)
+        return self._joined_parts(axis, rest, (main, block if count else 0), (last, tail))
+
+    def _partition_launched(
+        self, axis: Node, rest: Sequence[Node], count: int, tail: int
+    ) -> list[NestPart]:
+        """`partition` where the launch gives the index of the outermost axis, `axis`: `count` full
+        blocks, and `tail` iterations that are left for one more."""
+        name, block = self.axis_name(axis), points(rest)
+        is_ragged = count + 1 == axis.arg.size
+        if is_ragged and [*map(self.nest.bound, rest)] == ["serial"]:  # one loop serves both
+            inner = LoopPart("loop", f"({name} < {count} ? {block} : {tail})")
+            return [{axis: LoopPart("fixed", index=name), rest[0]: inner}]
+        is_full = f"{name} < {count}" if count < axis.arg.size else ""
+        main = LoopPart("fixed", index=name, condition=is_full)
+        last = LoopPart("fixed", index=name, condition=f"{name} == {count}")
+        return self._joined_parts(axis, rest, (main, block if count else 0), (last, tail))
+
+    def _joined_parts(
+        self, axis: Node, rest: Sequence[Node], *cases: tuple[LoopPart, int]
+    ) -> list[NestPart]:
+        """The parts of each case: how `axis` runs, and how many iterations `rest` then has."""
         return [
-            {axis: run} | segment
-            for run, inside in ((full, block if count else 0), (last, tail))
+            {axis: loop_part} | inner
+            for loop_part, inside in cases
             if inside
-            for segment in self.segments(rest, inside)
+            for inner in self.partition(rest, inside)
         ]
 
-    def segments_of(self, axes: Iterable[Node]) -> Iterator[Segment]:
-        """Every combination of the segments of the pieces that `axes` are."""
+    def nest_parts(self, axes: Iterable[Node]) -> Iterator[NestPart]:
+        """Every combination of the main and tail parts of the axes whose sub-loops `axes` are."""
         splits = [self.nest.sub_loops(axis) for axis in axes if self.nest.is_head(axis)]
-        for chosen in product(*(self.segments(*pieces) for pieces in splits)):
-            yield {axis: run for segment in chosen for axis, run in segment.items()}
+        for combination in product(*(self.partition(*split) for split in splits)):
+            yield {axis: loop_part for part in combination for axis, loop_part in part.items()}
 
     def points(self, axes: Collection[Node]) -> Iterator[Point]:
         """Every point of the unrolled ones among `axes`."""
-        tile = {axis: self.starts[axis] for axis in self.unrolled if axis in axes}
-        for values in product(*(range(at, at + self.unrolled[one]) for one, at in tile.items())):
+        tile = [axis for axis in self.unrolled if axis in axes]
+        indices = [
+            range(self.starts[axis], self.starts[axis] + self.unrolled[axis]) for axis in tile
+        ]
+        for values in product(*indices):
             yield dict(zip(tile, values, strict=True))
 
     def loop(self, axis: Node, name: str, start: int | str, stop: int | str) -> str:
@@ -223,7 +307,7 @@ class ValuePrinter(Target):
         return f"for ({self.index} {name} = {start}; {name} < {stop}; {name}++) {{"
 
     def stride(self, axis: Node) -> int:
-        """How far an iteration of the loop over `axis` is from the next one of the same thread."""
+        """By how much the index of the loop over `axis` grows from one iteration to the next."""
         return 1
 
     # Values.
@@ -238,41 +322,47 @@ class ValuePrinter(Target):
         return max(map(self.depth_of.__getitem__, free_axes(node)), default=0)
 
     def key(self, node: Node, point: Point) -> Key:
-        """What tells values of one scope apart: the point, and which lanes."""
+        """What tells values of one scope apart: the node, the point, and which lanes."""
         free = free_axes(node)
         at = [(axis, point[axis], 1) for axis in self.unrolled if axis in free]
         at += [(axis, self.starts[axis], n) for axis, n in self.vectors.items() if axis in free]
         return node, tuple(at)
 
     def value(self, node: Node, point: Point) -> Value:
-        """`node` at `point`, printed in its home scope the first time it is needed; from scratch
-        memory once it is there."""
+        """`node` at `point`, printed in its home scope when it is first needed, or read from
+        scratch memory once that holds it."""
         if node.op is Op.CONST:
             return self.literal(node)
         depth, key = self.home(node), self.key(node, point)
         cache = self.scopes[depth].cache
         if key not in cache:
-            inner, self.scopes = self.scopes, self.scopes[: depth + 1]
-            fill = self.staged.get(node)
-            if fill and node in self.filled:
-                node = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype))
-            if node.op is Op.LOOP_REDUCE:
-                self.loop_reduce(node)
-            elif node.op is Op.LOOP_SCAN:
-                self.prefix(node, point)
-            elif node.op in (Op.AXIS, Op.AFFINE):
-                cache[key] = self._index_value(node, point)
-            else:
-                spelled = self.load if node.op is Op.LOAD else self.elementwise
-                cache[key] = self.declare(spelled(node, point))
-            if fill and fill.at is None and fill.value is node:
-                self.store(fill, cache[key], point)
-                self.stored.add(node)
-            self.scopes = inner
+            every, self.scopes = self.scopes, self.scopes[: depth + 1]  # `at_depth`, but faster
+            self._compute(node, point, key)
+            self.scopes = every
         return cache[key]
 
+    def _compute(self, node: Node, point: Point, key: Key) -> None:
+        """Print `node` in the innermost scope, and remember it there as `key`."""
+        cache = self.scopes[-1].cache
+        fill = self.staged.get(node)
+        if fill and node in self.filled:
+            node = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype))
+        if node.op is Op.LOOP_REDUCE:
+            self.loop_reduce(node)
+        elif node.op is Op.LOOP_SCAN:
+            self.scan(node, point)
+        elif node.op in (Op.AXIS, Op.AFFINE):
+            cache[key] = self._index_value(node, point)
+        elif node.op is Op.LOAD:
+            cache[key] = self.declare(self.load(node, point))
+        else:
+            cache[key] = self.declare(self.elementwise(node, point))
+        if fill and fill.at is None and fill.value is node:
+            self.store(fill, cache[key], point)
+            self.stored_late.add(node)
+
     def elementwise(self, node: Node, point: Point) -> Value:
-        return self.operation(node, [self.value(one, point) for one in node.src])
+        return self.operation(node, [self.value(operand, point) for operand in node.src])
 
     def result(self, root: Node, point: Point) -> Value:
         """`value` of a root; operands come first, so that long chains need no deep recursion."""
@@ -281,7 +371,8 @@ class ValuePrinter(Target):
         return self.value(root, point)
 
     def index_text(self, index: Node, point: Point) -> str:
-        """Text of a scalar index: that of the first lane; data in vectors count as 0."""
+        """Text of a scalar index: that of the first lane, where terms that are vectors of data
+        count as 0."""
         terms, constant = ix.terms_of(index)
         parts = []
         for term, factor in terms.items():
@@ -300,7 +391,8 @@ class ValuePrinter(Target):
         """An index as data: its scalar terms as one text, to which each vector is added."""
         total = Value(f"(i64)({self.index_text(node, point)})", node.dtype)
         for term, factor in ix.terms_of(node)[0].items():
-            if (lanes := self.lanes_of(term)) > 1:
+            lanes = self.lanes_of(term)
+            if lanes > 1:
                 vector = self.lane_numbers(lanes) if term.op is Op.AXIS else self.value(term, point)
                 vector = self.declare(vector._replace(text=f"({vector.text} * (i64){factor})"))
                 total = self.declare(vector._replace(text=f"({vector.text} + {total.text})"))
@@ -320,19 +412,23 @@ class ValuePrinter(Target):
         """Print the loops of a reduction."""
         raise NotImplementedError
 
-    def prefix(self, node: Node, point: Point) -> None:
-        """Print the next step of a running value."""
+    def scan(self, node: Node, point: Point) -> None:
+        """Print the next step of a scan."""
         raise NotImplementedError
 
     # Stores.
 
     def stores(self, stores: Sequence[Store]) -> None:
-        """At the points of the open tile, some at once, every value first, then every store."""
+        """Print `stores` at the points of the open tile: for a batch of points every value first,
+        then every store."""
         every = list(self.points(stores[0].axes if stores else ()))
-        for at in range(0, len(every), self.together):
-            self.batch = every[at : at + self.together]
-            ready = [(store, self.result(store.value, point), point)
-                     for point in self.batch for store in stores]  # fmt: skip
+        for first in range(0, len(every), self.batch_points):
+            self.batch = every[first : first + self.batch_points]
+            ready = [
+                (store, self.result(store.value, point), point)
+                for point in self.batch
+                for store in stores
+            ]
             for store, value, point in ready:
                 self.store(store, value, point)
         self.batch = ()
@@ -343,21 +439,44 @@ def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
     """The elementwise nodes beneath `root`, operands first, down to loads, reductions, what is
     `filled`, and what may be looked up."""
     return toposort(
-        [root], lambda one: one.op in Group.ELEMENTWISE and not (one in filled or digit_of(one))
+        [root], lambda node: node.op in Group.ELEMENTWISE and not (node in filled or digit_of(node))
     )
 
 
 def digit_of(node: Node) -> Node | None:
-    """The ``x & 15`` of which, and of constants, `node` is made, if it is."""
-    while node.op in Group.ELEMENTWISE and all(one.op is Op.CONST for one in node.src[1:]):
-        if node.op is Op.AND and node.src[1].arg.value == 15:
+    """The ``x & 15`` on which alone, beside constants, `node` depends, or None."""
+    while node.op in Group.ELEMENTWISE and all(arg.op is Op.CONST for arg in node.src[1:]):
+        if node.op is Op.AND and node.src[1].arg.value == LOOKUP_LANES - 1:
             return node
         node = node.src[0]
     return None
 
 
-def _vectors(axis: Node, count: int) -> list[Segment]:
-    """An axis of vectors, or what is left of it: one for each power of two in its length."""
-    bits = (bit for bit in reversed(range(1, count.bit_length())) if count >> bit & 1)
-    wide = [{axis: Run("vector", 1 << bit, start=count & (-2 << bit))} for bit in bits]
-    return [*wide, {axis: Run("fixed", count - 1)}] if count % 2 else wide
+def _vectors(axis: Node, count: int) -> list[NestPart]:
+    """`count` iterations as vectors, one for each power of two in `count`: 22 are vectors of 16, 4
+    and 2 lanes that start at 0, 16 and 20; of 23, the last one is a scalar."""
+    nest_parts: list[NestPart] = []
+    start = 0
+    for bit in reversed(range(1, count.bit_length())):
+        lanes = 1 << bit
+        if count & lanes:
+            nest_parts.append({axis: LoopPart("vector", lanes, start=start)})
+            start += lanes
+    if count % 2:
+        nest_parts.append({axis: LoopPart("fixed", index=count - 1)})
+    return nest_parts
+
+
+def _in_order_of_memory(own: NestPart, minor: Node) -> NestPart:
+    """The loops that fill scratch memory so that the array they read is read in its order: `minor`,
+    the axis along which its elements are neighbours, is the innermost loop, or unrolled if it is
+    short. Other axes become loops outside, but for vectors of as many lanes as `minor` is long,
+    which are transposed in registers."""
+    extent = own[minor].extent
+    reordered = dict(own)
+    for axis, loop_part in own.items():
+        if loop_part.how in IN_REGISTERS and loop_part != LoopPart("vector", extent):
+            reordered[axis] = replace(loop_part, how="loop")
+    if isinstance(extent, int) and extent <= LONGEST_COPY:
+        reordered[minor] = replace(reordered[minor], how="unroll")
+    return reordered

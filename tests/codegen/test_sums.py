@@ -157,7 +157,7 @@ OUTER, MIDDLE, INNER = map(loop, range(3))
 
 
 @pytest.mark.parametrize(
-    ("turns", "points", "cut"),
+    ("trips", "points", "cut"),
     [
         ({OUTER: 64}, 1, None),
         ({OUTER: 65}, 1, Cut(OUTER, 32)),
@@ -169,14 +169,14 @@ OUTER, MIDDLE, INNER = map(loop, range(3))
     ],
 )
 def test_loops_are_cut_where_a_block_is_full(
-    turns: dict[Node, int], points: int, cut: Cut | None
+    trips: dict[Node, int], points: int, cut: Cut | None
 ) -> None:
-    assert blocks.cut_of({blocks.READING}, turns, points) == cut
+    assert blocks.find_cut({blocks.READING}, trips, points) == cut
 
 
 def test_sums_that_share_a_loop_have_the_longest_blocks() -> None:
     both = {Limits(64, 32, 64), Limits(1024, 512, 1 << 20)}
-    assert blocks.cut_of(both, {OUTER: 1000}, 1) is None
-    assert blocks.cut_of(both, {OUTER: 2000}, 1) == Cut(OUTER, 512)
-    assert blocks.cut_of(both, {OUTER: 1 << 21}, 1) == Cut(OUTER, 32)
-    assert blocks.cut_of(set(), {OUTER: 1 << 21}, 1) is None
+    assert blocks.find_cut(both, {OUTER: 1000}, 1) is None
+    assert blocks.find_cut(both, {OUTER: 2000}, 1) == Cut(OUTER, 512)
+    assert blocks.find_cut(both, {OUTER: 1 << 21}, 1) == Cut(OUTER, 32)
+    assert blocks.find_cut(set(), {OUTER: 1 << 21}, 1) is None

@@ -83,7 +83,7 @@ class Prepared(NamedTuple):
 def prepared(*sinks: Node) -> Prepared:
     """Compile `sinks` in one program for small threadgroups, with random inputs."""
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("BLOCK", "LONGEST_BLOCK"):
+        for limit in ("BLOCK", "MAX_SHARED_THREADS"):
             patch.setattr(gpu, limit, TSAN_THREADS)
         patch.setattr(gpu, "RUN", 2 * gpu.KEYS * TSAN_THREADS)
         metal = pipeline.METAL._replace(memory=pipeline.OF_GPUS._replace(run=gpu.RUN))

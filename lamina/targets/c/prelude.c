@@ -31,8 +31,8 @@ static double lamina_clock(void) {
     return t.seconds + 1e-9 * t.nanoseconds;
 }
 
-/* A kernel runs one of its chunks with the buffers `b`; one that is a chain runs each of its links for
-   one block of rows, or for `steps` of them after each other. */
+/* A kernel runs one of its chunks with the buffers `b`. One of row blocks runs each of several kernels
+   on one block of rows, whose values stay in `block`, or so on `steps` blocks after each other. */
 
 #define RUN void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds)
 #define KERNEL(name) static void name(void **b, long chunk)
@@ -45,15 +45,17 @@ static double lamina_clock(void) {
     } \
     INLINE void name##_by(void **b, long chunk, _Bool lines)
 #define POINTER(kind, number) kind *restrict p##number = b[number]
-/* To the processor, what the next step of carried sums reads and what the next squares do are many
-   streams, or some that end too soon to be worth following; and while it waits for what much is
-   computed from, its window has no room to look far. Asked for near the cores: 3 is nearest. */
+/* Prefetches by hand what the hardware prefetcher misses. It fails in three cases: the next step of
+   sums that are accumulated in memory, and the next rows of an in-register transpose, are too many
+   streams, or end before they are detected; and where much is computed from what was read, the reorder
+   buffer is full of dependent arithmetic and reaches no later load. `near`: into which caches, 3 the
+   nearest. */
 #define AHEAD(place, by, near) __builtin_prefetch(place + (by), 0, near)
 #define SCRATCH __attribute__((aligned(64)))
-#define SQUARE(kind, name, lanes, ...) kind name[lanes]; square_##kind(name, __VA_ARGS__);
+#define TRANSPOSED(kind, name, lanes, ...) kind name[lanes]; transpose_##kind(name, __VA_ARGS__);
 #define AT(number, offset) ((u8 *)buffers[number] + offset)
-#define LINK(kernel, ...) { void *c[] = {__VA_ARGS__}; kernel(c, chunk); }
-#define CHAIN(name, bytes, steps, ...) \
+#define ON_BLOCK(kernel, ...) { void *c[] = {__VA_ARGS__}; kernel(c, chunk); }
+#define ROW_BLOCKS(name, bytes, steps, ...) \
     KERNEL(name) { \
         u8 block[bytes] SCRATCH; \
         const long first = steps * chunk; \

@@ -11,9 +11,11 @@ function of those texts, named after the operation and the type of its result.
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from lamina.core.dtypes import SHORT, DType, bool_, float32, int32, int64
-from lamina.fuse.program import Program
+from lamina.fuse.program import Launch, Program, Slot
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.interpreter import evaluate, fold_constant
@@ -24,13 +26,13 @@ from lamina.loops.moves import Plan
 from lamina.loops.nest import UNCACHED, Nest
 from lamina.runtime.source import Source
 from lamina.targets.legalize import carrier
-from lamina.targets.printer import Point, Scope, Value, digit_of
+from lamina.targets.printer import LOOKUP_LANES, Point, Scope, Value, digit_of
 from lamina.targets.reductions import NestPrinter
 from lamina.targets.texts import helper_text
 
 # The order in which a program's helper texts are printed; each may use the ones before it.
 TEXTS = (
-    "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/squares.c", "c/floats.c", "c/math.c",
+    "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/floats.c", "c/math.c",
     "c/dots.c",
 )  # fmt: skip
 TYPES = SHORT | {bool_: "_Bool"}
@@ -43,28 +45,32 @@ Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
 
 
 def _infix(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
-    a, b = operands[0].text, operands[1].text
+    left, right = operands[0].text, operands[1].text
     if out.mask and operands[0].dtype is bool_:
-        a, b = (printer.widened(one, out) for one in operands)
-        a, b = (b, a) if node.op is Op.LT else (a, b)  # as true is -1
-    return f"({a} {SIGNS[node.op]} {b})"
+        left, right = (printer.widened(operand, out) for operand in operands)
+        if node.op is Op.LT:  # in a mask true is -1, which is less than false
+            left, right = right, left
+    return f"({left} {SIGNS[node.op]} {right})"
 
 
 def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     """A function of vectors where there is one, else of scalars, lane by lane; of bools a sign."""
     if out.dtype is bool_:
         return _infix(printer, node, operands, out)
-    name, whole = node.op.name.lower(), node.op in (Op.MAX, Op.MIN, Op.TRUNC)
+    name, of_vectors = node.op.name.lower(), node.op in (Op.MAX, Op.MIN, Op.TRUNC)
     if out.dtype is float32 and node.op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
         printer.needed.add(("c/math.c", out.lanes))
-        whole = True
-    alike = node.op in (Op.SHL, Op.SHR) and operands[1].lanes == 1  # one number shifts all lanes
-    if whole or alike or out.lanes == 1:
-        arguments = (one.text if alike else printer.widened(one, out) for one in operands)
+        of_vectors = True
+    if node.op in (Op.SHL, Op.SHR) and operands[1].lanes == 1:  # one number shifts all lanes
+        return f"{name}_{printer.type(out)}({operands[0].text}, {operands[1].text})"
+    if of_vectors or out.lanes == 1:
+        arguments = [printer.widened(operand, out) for operand in operands]
         return f"{name}_{printer.type(out)}({', '.join(arguments)})"
-    lanes = (", ".join(printer.lane(one, at).text for one in operands) for at in range(out.lanes))
-    calls = ", ".join(f"{name}_{TYPES[out.dtype]}({arguments})" for arguments in lanes)
-    return f"({printer.type(out)}){{{calls}}}"
+    calls = []
+    for number in range(out.lanes):
+        lanes = [printer.lane(operand, number).text for operand in operands]
+        calls.append(f"{name}_{TYPES[out.dtype]}({', '.join(lanes)})")
+    return f"({printer.type(out)}){{{', '.join(calls)}}}"
 
 
 def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
@@ -87,9 +93,11 @@ def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
     kind = printer.type(out)
     if out.lanes == 1:
         return f"({kind}){text}"
+    crosses = value.dtype.is_float != out.dtype.is_float
     if value.dtype is bool_:
         text = f"({printer.widened(value, out._replace(dtype=bool_, mask=out.dtype.bits))} & 1)"
-    elif value.dtype.is_float != out.dtype.is_float and min(value.dtype.bits, out.dtype.bits) < 32:
+    elif crosses and min(value.dtype.bits, out.dtype.bits) < 32:
+        # Processors convert floats from and to int32; compilers go lane by lane from shorter ones.
         text = f"__builtin_convertvector({text}, {printer.type(out._replace(dtype=int32))})"
     return f"__builtin_convertvector({text}, {kind})"
 
@@ -112,6 +120,14 @@ OPERATIONS: dict[Op, Spelling] = {
         f"BITS({printer.type(operands[0])}, {printer.type(out)}, {operands[0].text})"
     ),
 }
+
+
+class Access(NamedTuple):
+    """How a vector reads or writes an array."""
+
+    axis: Node | None  # the vector axis, if any
+    lanes: int
+    stride: int | None  # elements from lane to lane; None if data or a condition decide for each
 
 
 class CPrinter(NestPrinter):
@@ -180,213 +196,285 @@ class CPrinter(NestPrinter):
 
     # Memory.
 
-    def _lanes(self, index: Node, condition: Node) -> tuple[Node | None, int, int | None]:
-        """The vector axis of an access, if any, its lanes, and the elements between them; None if
-        data or a condition decide lane by lane."""
+    def _access(self, index: Node, condition: Node) -> "Access":
+        """How vectors read or write at `index` where `condition` holds."""
         terms, _ = ix.terms_of(index)
         for axis, lanes in self.vectors.items():
-            if users := sum(axis in free_axes(node) for node in (*terms, condition)):
-                return axis, lanes, terms.get(axis) if users == 1 else None
-        return None, 1, 1
+            users = sum(axis in free_axes(node) for node in (*terms, condition))
+            if users:
+                return Access(axis, lanes, terms.get(axis) if users == 1 else None)
+        return Access(None, 1, 1)
 
     def _each_lane(self, axis: Node, point: Point) -> Iterator[Point]:
         """The points of the lanes along `axis`, which meanwhile is unrolled."""
         self.unrolled[axis] = self.vectors.pop(axis)
-        yield from (point | one for one in self.points((axis,)))
+        yield from (point | lane for lane in self.points((axis,)))
         self.vectors[axis] = self.unrolled.pop(axis)
 
     def load(self, node: Node, point: Point) -> Value:
         (index, *guard), dtype, array = node.src, node.dtype, f"p{node.arg.parameter}"
         condition = guard[0] if guard else ix.TRUE
-        axis, lanes, stride = self._lanes(index, condition)
-        if axis is None:
+        access = self._access(index, condition)
+        if access.axis is None:
             text = f"{array}[{self.index_text(index, point)}]"
             if guard:
                 text = f"({self.value(condition, point).text} ? {text} : 0)"
             return Value(text, dtype)
-        kind = self._vector(ELEMENTS[dtype], lanes)
-        for across, size in self.unrolled.items():
-            whole = across not in free_axes(condition)
-            if whole and size == lanes and stride not in (1, None) and ix.suits(across, index) == 1:
-                there = self.value(condition, point).text if guard else "1"
-                rows = f"{array} + {self.index_text(index, point | {across: 0})}, {stride}, {there}"
-                self._names += 1
-                self.needed.add(("c/squares.c", lanes))
-                self.line(f"SQUARE({kind}, t{self._names}, {lanes}, {rows})")
-                for place in range(lanes):
-                    column = self._loaded(f"t{self._names}[{place}]", dtype, lanes)
-                    self.scopes[-1].cache[self.key(node, point | {across: place})] = column
-                return self.scopes[-1].cache[self.key(node, point)]
+        rows = self._transposing_axis(index, condition, access)
+        if rows is not None:
+            return self._transposed(node, point, rows, access)
+        lanes, kind = access.lanes, self._vector(ELEMENTS[dtype], access.lanes)
         start = self.index_text(index, point)
-        if stride is None and (mask := self._mask(node, axis, point)):
-            return self._loaded(f"masked_{kind}({array} + {start}, {mask})", dtype, lanes)
-        if stride != 1:
-            values = [self.value(node, one).text for one in self._each_lane(axis, point)]
+        if access.stride is None:
+            mask = self._mask(node, access.axis, point)
+            if mask:
+                return self._loaded(f"masked_{kind}({array} + {start}, {mask})", dtype, lanes)
+        if access.stride != 1:
+            values = [self.value(node, lane).text for lane in self._each_lane(access.axis, point)]
             return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
         text = f"*({kind}r *)({array} + {start})"
-        own, terms = self.nest.kernel.stores[0], ix.terms_of(index)[0]
-        carried = {*terms} & {*self.nest.row_loops} - {*own.axes}
-        for step in carried if {*self.unrolled} - free_axes(node) else ():
-            self.line(f"AHEAD({array} + {start}, {terms[step]}, 2);")
-        near = index is own.index and own.axes == self.nest.kernel.row_axes  # no column's next one
-        if near and self.nest.kernel.parameters[own.parameter].nbytes >= UNCACHED:
-            self.line(f"AHEAD({array} + {start}, {TWO_PAGES // dtype.itemsize}, 3);")
+        self._prefetch(node, f"{array} + {start}")
         if guard:
             text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
         return self._loaded(text, dtype, lanes)
 
+    def _transposing_axis(self, index: Node, condition: Node, access: "Access") -> Node | None:
+        """The unrolled axis along which the elements of a strided vector are neighbours, if as many
+        vectors along it as they have lanes are a square block of an array."""
+        if access.stride in (1, None):
+            return None
+        for axis, size in self.unrolled.items():
+            is_square = size == access.lanes and axis not in free_axes(condition)
+            if is_square and ix.suits(axis, index) == 1:
+                return axis
+        return None
+
+    def _transposed(self, node: Node, point: Point, rows: Node, access: "Access") -> Value:
+        """Read a square block along its rows, which are in the order of memory, transpose it in
+        registers, and remember a vector for each of its columns."""
+        lanes, guard, cache = access.lanes, node.src[1:], self.scopes[-1].cache
+        array, kind = f"p{node.arg.parameter}", self._vector(ELEMENTS[node.dtype], lanes)
+        condition = self.value(guard[0], point).text if guard else "1"
+        first = f"{array} + {self.index_text(node.src[0], point | {rows: 0})}"
+        self.needed.add(("c/transposes.c", lanes))
+        name = self.fresh_name()
+        arguments = f"{kind}, {name}, {lanes}, {first}, {access.stride}, {condition}"
+        self.line(f"TRANSPOSED({arguments})")
+        for number in range(lanes):
+            column = self._loaded(f"{name}[{number}]", node.dtype, lanes)
+            cache[self.key(node, point | {rows: number})] = column
+        return cache[self.key(node, point)]
+
+    def _prefetch(self, load: Node, address: str) -> None:
+        """Print requests for what the hardware prefetcher does not see coming; `AHEAD` says why."""
+        kernel, terms = self.nest.kernel, ix.terms_of(load.src[0])[0]
+        store, dtype = kernel.stores[0], load.dtype
+        # The next step of a loop whose sums are accumulated in memory, into levels 2 and 1.
+        reuses_load = not self.unrolled.keys() <= free_axes(load)
+        steps = {*terms} & {*self.nest.row_loops} - {*store.axes}
+        for axis in steps if reuses_load else ():
+            self.line(f"AHEAD({address}, {terms[axis]}, 2);")
+        # The next pages of an array that no cache holds, where each element goes to its own place.
+        in_place = load.src[0] is store.index and store.axes == kernel.row_axes
+        if in_place and kernel.parameters[store.parameter].nbytes >= UNCACHED:
+            self.line(f"AHEAD({address}, {TWO_PAGES // dtype.itemsize}, 3);")
+
     def _mask(self, load: Node, axis: Node, point: Point) -> str:
         """The lanes where a load along neighbours happens, as bits, if these are runs of lanes."""
-        sizes = ix.extents(*load.src[1:]) or {}
-        steps = [self._lanes(index, ix.TRUE)[::2] for index in (load.src[0], *sizes)]
-        if not sizes or steps[0] != (axis, 1) or not {*steps} <= {(axis, 1), (None, 1)}:
+        sizes = ix.extents(*load.src[1:])
+        if not sizes:
             return ""
-        return " & ".join(
-            f"lanes_in({self.index_text(index, point)}, {size}, {int(own is axis)})"
-            for (index, size), (own, _) in zip(sizes.items(), steps[1:], strict=True)
-        )
+        accesses = [self._access(index, ix.TRUE) for index in (load.src[0], *sizes)]
+        steps = [(access.axis, access.stride) for access in accesses]
+        if steps[0] != (axis, 1) or not {*steps} <= {(axis, 1), (None, 1)}:
+            return ""
+        runs = []
+        for (index, size), (along, _) in zip(sizes.items(), steps[1:], strict=True):
+            runs.append(f"lanes_in({self.index_text(index, point)}, {size}, {int(along is axis)})")
+        return " & ".join(runs)
 
     def _loaded(self, text: str, dtype: DType, lanes: int) -> Value:
+        """What memory holds, as a value: a vector of bytes that are bools becomes a mask."""
         if dtype is bool_ and lanes > 1:
             return Value(f"({self._vector('i8', lanes)})({text} != 0)", dtype, lanes, 8)
         return Value(text, dtype, lanes)
 
     def store(self, store: Store, value: Value, point: Point) -> None:
-        axis, lanes, stride = self._lanes(store.index, store.condition)
-        if axis is not None and stride != 1:
-            for lane, one in enumerate(self._each_lane(axis, point)):
-                self.store(store, self.lane(value, lane), one)
+        access = self._access(store.index, store.condition)
+        if access.axis is not None and access.stride != 1:
+            for number, lane in enumerate(self._each_lane(access.axis, point)):
+                self.store(store, self.lane(value, number), lane)
             return
-        start, dtype = self.index_text(store.index, point), store.value.dtype
-        array, kernel = f"p{store.parameter}", self.nest.kernel
-        target = f"{array}[{start}]"
-        if lanes > 1:
-            kind = self._vector(ELEMENTS[dtype], lanes)
-            target = f"*({kind}u *)({array} + {start})"
+        start, dtype, lanes = self.index_text(store.index, point), store.value.dtype, access.lanes
+        array = f"p{store.parameter}"
+        kind = self._vector(ELEMENTS[dtype], lanes) if lanes > 1 else ""
+        target = f"*({kind}u *)({array} + {start})" if lanes > 1 else f"{array}[{start}]"
         old = self._loaded(target, dtype, lanes)
         if store.monoid is not None:
             (value,) = self.combined(store.monoid, (old,), (value,))
         text = self.widened(value, old)
         if old.mask:
             text = f"({kind})({text}) & 1"
-        used = store.monoid or store.parameter in self.read or kernel.blocks or kernel.stores[1:]
         line = f"{target} = {text};"
-        if lanes > 1 and not used and kernel.parameters[store.parameter].nbytes >= UNCACHED:
+        if lanes > 1 and self._streams(store):
             self.opening = f"STREAMING({self.function}, {store.parameter})"
             line = f"STREAM({kind}u, {array}, {start}, {text})"
         if store.condition is not ix.TRUE:
             line = f"WHERE({self.value(store.condition, point).text}) {{ {line} }}"
         self.line(line)
 
+    def _streams(self, store: Store) -> bool:
+        """May `store` go past the caches? Nothing here reads what it writes, it is alone, and its
+        array is too large to be in a cache when somebody else does."""
+        kernel = self.nest.kernel
+        is_read = store.monoid is not None or store.parameter in self.read
+        is_alone = not kernel.blocks and len(kernel.stores) == 1
+        return is_alone and not is_read and kernel.parameters[store.parameter].nbytes >= UNCACHED
+
     def elementwise(self, node: Node, point: Point) -> Value:
-        """What four bits decide is looked up in a register, if there are so many lanes."""
+        """A float32 that four bits decide, such as a number of 4 bits with its scale, is looked up
+        in a register, if that has as many lanes."""
         digit, lanes = digit_of(node), self.lanes_of(node)
-        if digit is None or (node.dtype, lanes) != (float32, 16):
+        if digit is None or (node.dtype, lanes) != (float32, LOOKUP_LANES):
             return super().elementwise(node, point)
         every = [ix.replaced(node, {digit: const(i, digit.dtype)}) for i in range(lanes)]
-        table = ", ".join(self.literal(const(one.item(), float32)).text for one in evaluate(every))
+        numbers = [const(result.item(), float32) for result in evaluate(every)]
+        table = ", ".join(self.literal(number).text for number in numbers)
         bits = digit.src[0]
         if bits.op is Op.SHR and bits.dtype.bits < 32:  # as int32: processors do not shift bytes
-            bits = Node(Op.SHR, tuple(cast(one, int32) for one in bits.src))
+            bits = Node(Op.SHR, tuple(cast(operand, int32) for operand in bits.src))
         kind, places = self._vector("f32", lanes), self.value(cast(bits, int32), point)
         return Value(f"lookup_{kind}(({kind}){{{table}}}, {places.text})", float32, lanes)
 
     # Dot products of four neighbours in each lane.
 
     def result(self, root: Node, point: Point) -> Value:
-        quad = next((one for one in free_axes(root) if self.nest.bound(one) == "dot"), None)
+        """`root`, or if it depends on an axis of four that one instruction adds up: their dot
+        product, of both factors as vectors of 8-bit integers with four for each lane."""
+        free = free_axes(root)
+        quad = next((axis for axis in free if self.nest.bound(axis) == "dot"), None)
         if quad is None:
             return super().result(root, point)
-        rows, words = self.vectors, list[str]()
-        axis, lanes = next(((one, rows[one]) for one in rows if one in free_axes(root)), (quad, 1))
-        wide, out = ix.axis(-1, 4 * lanes), Value("", int32, lanes)
-        self.starts[wide], self.depth_of[wide] = 4 * self.starts[axis], self.depth_of[quad]
+        outside = self.vectors
+        axis, lanes = next(((axis, outside[axis]) for axis in outside if axis in free), (quad, 1))
+        both = ix.axis(-1, 4 * lanes)  # walks the lanes, and the four of each lane
+        self.starts[both], self.depth_of[both] = 4 * self.starts[axis], self.depth_of[quad]
         self.needed.add(("c/dots.c", lanes))
-        for factor in (one.src[0] for one in root.src):
+        arguments = []
+        for factor in (cast_.src[0] for cast_ in root.src):
             self.vectors = {quad: 4}
             if axis in free_axes(factor):
-                lane = dict(zip((axis, quad), ix.divided(wide, 4), strict=True))
-                factor, self.vectors = ix.replaced(factor, lane), {wide: 4 * lanes}
-            words.append(f"{TYPES[factor.dtype]}, {super().result(factor, point).text}")
-        self.vectors = rows
-        return self.declare(out._replace(text=f"DOT({self.type(out)}, {', '.join(words)})"))
+                index = dict(zip((axis, quad), ix.divided(both, 4), strict=True))
+                factor, self.vectors = ix.replaced(factor, index), {both: 4 * lanes}
+            arguments.append(f"{TYPES[factor.dtype]}, {super().result(factor, point).text}")
+        self.vectors = outside
+        out = Value("", int32, lanes)
+        return self.declare(out._replace(text=f"DOT({self.type(out)}, {', '.join(arguments)})"))
 
     # The function.
 
     def print(self) -> tuple[str, int]:
         """The kernel's function, and the number of chunks it runs in."""
-        pointers, lines = self.arrays()
-        parallel = [axis for axis in self.nest.order if axis in self.given]
-        lines = [*map("POINTER({});".format, pointers), *lines, *self.indices(parallel, "chunk")]
-        body = self.body(lines)  # which decides how it opens
-        return f"{self.opening} {{\n{body}}}", points(parallel)
+        pointers, scratch = self.arrays()
+        parallel = [axis for axis in self.nest.order if axis in self.launch_axes]
+        lines = [f"POINTER({pointer});" for pointer in pointers]
+        body = self.body([*lines, *scratch, *self.indices(parallel, "chunk")])
+        return f"{self.opening} {{\n{body}}}", points(parallel)  # a store may set the opening
 
     def arrays(self) -> tuple[list[str], list[str]]:
         """What macros take of each array in device memory, and the definitions of other arrays."""
-        pointers, own = list[str](), list[str]()
+        pointers, scratch = list[str](), list[str]()
         for number, parameter in enumerate(self.nest.kernel.parameters):
             const, kind = "" if parameter.written else "const ", ELEMENTS[parameter.dtype]
             if parameter.memory == "scratch":
-                own.append(f"{kind} p{number}[{parameter.size}] SCRATCH;")
+                scratch.append(f"{kind} p{number}[{parameter.size}] SCRATCH;")
             else:
                 pointers.append(f"{const}{kind}, {number}")
-        return pointers, own
+        return pointers, scratch
 
     def indices(self, axes: Sequence[Node], chunk: str) -> Iterator[str]:
         """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for."""
         rest = chunk
         for place, axis in reversed(list(enumerate(axes))):
-            yield f"const {self.index} a{axis.arg.number} = {rest} % {axis.arg.size};"
+            yield f"const {self.index} {self.axis_name(axis)} = {rest} % {axis.arg.size};"
             rest = f"({chunk} / {points(axes[place:])})"
 
     def body(self, lines: list[str]) -> str:
         """`lines` and every row."""
-        for segment in self.segments_of(self.nest.kernel.row_axes):
+        for part in self.nest_parts(self.nest.kernel.row_axes):
             self.scopes = [Scope()]
-            self.rows(segment)
-            conditions = " && ".join(run.condition for run in segment.values() if run.condition)
-            head = f"if ({conditions}) {{" if conditions else "{"
+            self.rows(part)
+            conditions = [run.condition for run in part.values() if run.condition]
+            head = f"if ({' && '.join(conditions)}) {{" if conditions else "{"
             lines += [head, *("    " + text for text in self.scopes[0].lines), "}"]
         return "".join(f"    {text}\n" for text in lines)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A printed function: its name, and how many chunks its work is divided into."""
+
+    name: str
+    chunks: int
 
 
 def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> Source:
     """The translation unit of a program, of which each kernel has a plan."""
     needed = {(text, 0) for text in TEXTS[:2]}
-    functions: dict[str, str] = {}  # text -> name
-    entries: dict[AnyKernel, tuple[str, int]] = {}  # a function, and its chunks
+    kernels: dict[str, str] = {}
+    functions: dict[AnyKernel, Function] = {}
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
-            keys = SHORT[nest.parameters[0].dtype]
-            text, chunks = f"SORT({name}, {keys}, {nest.length})", nest.rows
+            keys, chunks = SHORT[nest.parameters[0].dtype], nest.rows
+            kernels[name] = f"SORT({name}, {keys}, {nest.length})"
         else:
-            text, chunks = CPrinter(nest, name, needed).print()
-        functions[text] = name
-        entries[kernel] = name, chunks
-    body = []
-    for number, chain in enumerate(program.chains):
-        slots = dict.fromkeys(one for launch in chain for one in launch.slots)
-        held = [one for one in slots if one.kind != "block"]
-        name, chunks = entries[chain[0].kernel]
-        if len(chain) > 1:
-            # A function, its name still open, that runs every kernel for one block of rows, or for
-            # `steps` blocks after each other, through which sums are carried.
-            carries = any(store.monoid for one in chain for store in one.kernel.stores)
-            steps = chain[0].kernel.block_axes[-1].arg.size if carries else 1
-            chunks //= steps
-            places = {one: f"block + {one.offset}" for one in slots}
-            places |= {one: f"b[{at}]" for at, one in enumerate(held)}
-            links = "".join(
-                f"    LINK({entries[one.kernel][0]}, {', '.join(places[at] for at in one.slots)})\n"
-                for one in chain
-            )
-            text = f"CHAIN({{name}}, {program.block}, {steps},\n{links})"
-            name = functions.setdefault(text, f"chain{len(functions)}")
-        arguments = ", ".join(f"AT{program.place(one)}" for one in held)
-        call = f"parallel({chunks}, {name}, b)" if chunks > 1 else f"{name}(b, 0)"
-        body.append(f"    LAUNCH({number}, {call}, {arguments})")
-    needed |= {("c/vectors.c", lanes) for _, lanes in needed if lanes}
-    texts = sorted(needed, key=lambda one: (TEXTS.index(one[0]), one[1]))
-    helpers = "\n".join(helper_text(*helper) for helper in texts)
-    kernels = {name: text.replace("{name}", name) for text, name in functions.items()}
-    return Source(helpers, kernels, "\n".join(["RUN {", *body, "}\n"]))
+            kernels[name], chunks = CPrinter(nest, name, needed).print()
+        functions[kernel] = Function(name, chunks)
+    launches = []
+    for number, group in enumerate(program.chains):
+        if len(group) > 1:
+            function = _print_row_blocks(program, group, functions, kernels)
+        else:
+            function = functions[group[0].kernel]
+        call = f"{function.name}(b, 0)"
+        if function.chunks > 1:
+            call = f"parallel({function.chunks}, {function.name}, b)"
+        buffers = ", ".join(f"AT{program.place(slot)}" for slot in _memory_of(group))
+        launches.append(f"    LAUNCH({number}, {call}, {buffers})")
+    entry = "\n".join(["RUN {", *launches, "}\n"])
+    return Source(_helpers(needed), kernels, entry)
+
+
+def _memory_of(group: Sequence[Launch]) -> list[Slot]:
+    """The slots of a group of kernels but for blocks of rows, in the order of first use."""
+    slots = dict.fromkeys(slot for launch in group for slot in launch.slots)
+    return [slot for slot in slots if slot.kind != "block"]
+
+
+def _print_row_blocks(
+    program: Program, group: Sequence[Launch], functions: Mapping[AnyKernel, Function],
+    kernels: dict[str, str],
+) -> Function:  # fmt: skip
+    """Add the function that runs every kernel of `group` on one block of rows to `kernels`, unless
+    an equal one is there. Sums that blocks add up in memory are in the order of the blocks: then
+    it runs all blocks over which they are summed, one after the other."""
+    first = functions[group[0].kernel]
+    accumulates = any(store.monoid for launch in group for store in launch.kernel.stores)
+    steps = group[0].kernel.block_axes[-1].arg.size if accumulates else 1
+    arguments = {slot: f"b[{number}]" for number, slot in enumerate(_memory_of(group))}
+    calls = []
+    for launch in group:
+        own = [arguments.get(slot) or f"block + {slot.offset}" for slot in launch.slots]
+        calls.append(f"    ON_BLOCK({functions[launch.kernel].name}, {', '.join(own)})\n")
+    rest = f"{program.block}, {steps},\n{''.join(calls)})"
+    equal = (name for name, text in kernels.items() if text == f"ROW_BLOCKS({name}, {rest}")
+    name = next(equal, f"rows{len(kernels)}")
+    kernels[name] = f"ROW_BLOCKS({name}, {rest}"
+    return Function(name, first.chunks // steps)
+
+
+def _helpers(needed: set[tuple[str, int]]) -> str:
+    """The helper texts that kernels use, each once for each number of lanes, in their order."""
+    needed = needed | {("c/vectors.c", lanes) for _, lanes in needed if lanes}
+    texts = sorted(needed, key=lambda text: (TEXTS.index(text[0]), text[1]))
+    return "\n".join(helper_text(*text) for text in texts)

@@ -24,7 +24,7 @@ from lamina.schedule.gpu.attention import Weight, factors_of, masks_of, scaled, 
 from lamina.schedule.gpu.products import LINE, PRODUCTS, UNITS, Product, is_turned, share
 from lamina.targets.c.printer import ELEMENTS
 from lamina.targets.gpu import FEW, GpuPrinter
-from lamina.targets.printer import Key, Point, Run, Scope, Value, Values
+from lamina.targets.printer import Key, LoopPart, Point, Scope, Value, Values
 
 # What the copy engine knows: bytes, axes of an array, and elements from a window to the next.
 CHUNK, DIMENSIONS, FURTHEST = 16, 5, 8
@@ -41,9 +41,9 @@ class CudaPrinter(GpuPrinter):
 
     def __init__(self, nest: Nest, name: str) -> None:
         super().__init__(nest, name)
-        self.nested, self.down = len(nest.tiles) > 2, 0
+        self.down = 0
         self.due, self.outside = 0, dict[Key, Value]()  # where a slice begins, what it knows before
-        if self.nested and all(one.size < 1 << 31 for one in nest.kernel.parameters):
+        if self.is_attention and all(one.size < 1 << 31 for one in nest.kernel.parameters):
             self.index = "i32"  # which masks compare
         self.exact = {root for one in nest.kernel.stores for root in roots_of(one)}
         for node in reversed(nest.kernel.nodes):  # what is not is rounded to bfloat16 in the end
@@ -52,7 +52,7 @@ class CudaPrinter(GpuPrinter):
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
         texts = [one.text for one in operands]
-        if self.nested and node.op is Op.DIV:  # by what compilers see is of a row
+        if self.is_attention and node.op is Op.DIV:  # by what compilers see is of a row
             return Value(f"({texts[0]} * (1.0f / {texts[1]}))", float32)
         if node.dtype is float32 and node not in self.exact:
             if node.op in FASTER:
@@ -78,8 +78,8 @@ class CudaPrinter(GpuPrinter):
         return f"{common} * ({inner}) + {offset}"
 
     def loop_reduce(self, node: Node) -> None:
-        if not self.nest.product or self.nested:
-            (self._nested if self.nested else super().loop_reduce)(node)
+        if not self.nest.product or self.is_attention:
+            (self._nested if self.is_attention else super().loop_reduce)(node)
             return
         atom, mine = PRODUCTS[self.nest.product], list(self.points(free_axes(node)))
         width, tiles = LINE // atom.dtype.itemsize, self.nest.tiles
@@ -163,8 +163,8 @@ class CudaPrinter(GpuPrinter):
         self.line(_call("NESTED", *map(len, (tiles, stores, inner, outer, rows)), size, atom.n))
         self.scopes[-1].lines += [f"LIES({at});" for at in range(len(tiles))]
         corner = dict.fromkeys((*self.rows_inside, *self.unrolled, far, lane, near), 0)
-        number = f"{self.index}, a{block.arg.number}"
-        self.line(f"const {self.index} a{lane.arg.number} = THREAD % 4;")
+        number = f"{self.index}, {self.axis_name(block)}"
+        self.line(f"const {self.index} {self.axis_name(lane)} = THREAD % 4;")
         with self._function(f"FILL_TILES({number}) {{", (block,), "};"):
             for at, (store, shape) in enumerate(zip(tiles, shapes, strict=True)):
                 with self._function(f"if (tile == {at}) {{", (), "}"):
@@ -214,7 +214,7 @@ class CudaPrinter(GpuPrinter):
                 place = self.index_text(ix.affine(around, 0), {})
                 ends = *bounds(ix.affine(inside, least)), step, inside.get(self.rows_inside[0], 0)
                 lines.append(_call("MASK", len(some), place, *ends))
-                some.append(f"MASKED({len(some)}, a{block.arg.number})")
+                some.append(f"MASKED({len(some)}, {self.axis_name(block)})")
                 known[condition] = const(not holds, bool_)
         lines.append("COUNT;")
         if some:
@@ -308,7 +308,7 @@ class CudaPrinter(GpuPrinter):
         head = f"FILL_TILE({side}, {row}, {step}, {flags}) {{"
         if found := self._map(store, box[turned], LINE // store.value.dtype.itemsize):
             self.maps[f"{side}_map"], places = found
-            self.text_of.update((axis, f"a{axis.arg.number}") for axis in store.axes)
+            self.text_of.update((axis, self.axis_name(axis)) for axis in store.axes)
             texts = ", ".join(f"(int)({self.index_text(one, {})})" for one in places)
             head = f"COPY_TILE({side}, {turned:d}, {len(store.axes) > 2:d}, {texts}) {head}"
         with self._function(head, store.axes, "});"):
@@ -318,7 +318,7 @@ class CudaPrinter(GpuPrinter):
 
     def _walk(self, axes: Sequence[Node], at: str = "") -> str:
         """Print what walks `axes` as one, unless it is known, and each of them; its name."""
-        name = "_".join(f"a{axis.arg.number}" for axis in axes)
+        name = "_".join(map(self.axis_name, axes))
         self.scopes[-1].lines += [f"const i64 {name} = {at};"] if at else []
         self.scopes[-1].lines += self.indices(axes, name) if len(axes) > 1 else []
         return name
@@ -384,8 +384,8 @@ class CudaPrinter(GpuPrinter):
         """Print a function that knows the indices of `axes`."""
         self.scopes.append(Scope())
         outside = dict(self.text_of), dict(self.depth_of)
-        runs = {axis: Run("fixed", f"a{axis.arg.number}") for axis in axes}
-        runs |= {axis: Run("unroll", axis.arg.size) for axis in unrolled}
+        runs = {axis: LoopPart("fixed", index=self.axis_name(axis)) for axis in axes}
+        runs |= {axis: LoopPart("unroll", axis.arg.size) for axis in unrolled}
         with self.opened(runs, (*axes, *unrolled)):
             yield
         self.text_of, self.depth_of = outside

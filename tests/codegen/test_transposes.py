@@ -58,7 +58,7 @@ def test_transposes_are_read_in_squares(texts: list[str], shape: tuple[int, ...]
     a = _array(*shape)
     found = lm.matrix_transpose(lm.asarray(a)).contiguous().numpy()
     np.testing.assert_array_equal(found, np.swapaxes(a, -1, -2))
-    assert all("SQUARE(f32x16, " in text for text in texts)
+    assert all("TRANSPOSED(f32x16, " in text for text in texts)
 
 
 def test_what_is_added_to_a_transpose_is_read_as_it_lies(texts: list[str]) -> None:
@@ -66,7 +66,7 @@ def test_what_is_added_to_a_transpose_is_read_as_it_lies(texts: list[str]) -> No
     found = (lm.asarray(a).T * 2 + lm.asarray(b)).numpy()
     np.testing.assert_allclose(found, a.T * 2 + b, rtol=1e-6, atol=1e-6)
     (text,) = texts
-    assert "SQUARE(f32x16, " in text
+    assert "TRANSPOSED(f32x16, " in text
 
 
 def test_long_expressions_are_not_repeated_for_each_row_of_a_square(texts: list[str]) -> None:
@@ -74,7 +74,7 @@ def test_long_expressions_are_not_repeated_for_each_row_of_a_square(texts: list[
     found = lm.asarray(a).T.tanh().sin().exp().cos().numpy()
     np.testing.assert_allclose(found, np.cos(np.exp(np.sin(np.tanh(a.T)))), rtol=1e-5, atol=1e-5)
     (text,) = texts
-    assert "SQUARE(" not in text
+    assert "TRANSPOSED(" not in text
 
 
 def test_transposed_operands_of_products_are_packed_in_squares(texts: list[str]) -> None:
@@ -82,7 +82,7 @@ def test_transposed_operands_of_products_are_packed_in_squares(texts: list[str])
     found = (lm.asarray(a) @ lm.asarray(b).T).numpy()
     np.testing.assert_allclose(found, a @ b.T, atol=2e-3)
     (text,) = texts
-    assert "SQUARE(f32x16, " in text
+    assert "TRANSPOSED(f32x16, " in text
 
 
 def test_what_is_padded_is_zero_in_a_square(texts: list[str]) -> None:
@@ -92,7 +92,7 @@ def test_what_is_padded_is_zero_in_a_square(texts: list[str]) -> None:
     right = np.swapaxes(np.pad(a, ((1, 1), (0, 0), (0, 0))), 1, 2)
     np.testing.assert_array_equal(found, right)
     (text,) = texts
-    assert "SQUARE(f32x16, " in text
+    assert "TRANSPOSED(f32x16, " in text
 
 
 @pytest.mark.parametrize("padding", [((0, 0), (1, 2)), ((3, 0), (0, 5)), ((1, 1), (1, 0))])

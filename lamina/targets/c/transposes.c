@@ -1,7 +1,9 @@
-/* Squares of N x N elements, read as rows and used as columns, vectors of N lanes. Each of as many
-   turns as N has halves has rows of the first half alternate with those of the second, and so their
-   lanes. Where vectors have four quarters of 16 bytes, processors are quicker to move lanes within
-   all quarters, and then quarters: that leaves rows and columns in other places. */
+/* In-register transposes: N x N elements, read as rows and used as columns, vectors of N lanes.
+
+   A round interleaves the first half of the rows with the second half, and their lanes likewise; as
+   many rounds as N has factors of two transpose. Of vectors with four quarters of 16 bytes, processors
+   are quicker to move lanes within all quarters, and then whole quarters: see LOWS to ODD. That leaves
+   rows and columns at other numbers, which PLACE says. */
 
 #if N == 16
 #define LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -31,8 +33,8 @@
 #else
 #define SHUFFLE(I, a, b, ...) __builtin_shuffle(a, b, (I##xN){__VA_ARGS__})
 #endif
-#define TURN(I, first, end, FIRST, SECOND) \
-    _Pragma("GCC unroll 4") for (int turned = first; turned < end; turned *= 2) { \
+#define ROUND(I, first, end, FIRST, SECOND) \
+    _Pragma("GCC unroll 4") for (int step = first; step < end; step *= 2) { \
         _Pragma("GCC unroll 8") for (int i = 0; i < N / 2; i++) { \
             columns[2 * i] = SHUFFLE(I, rows[i], rows[i + N / 2], FIRST); \
             columns[2 * i + 1] = SHUFFLE(I, rows[i], rows[i + N / 2], SECOND); \
@@ -40,37 +42,37 @@
         _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) rows[i] = columns[i]; \
     }
 #if defined PLACE
-#define TURNS(I) \
+#define ROUNDS(I) \
     if (sizeof(rows[0]) == 64) { \
-        TURN(I, 1, N / 4, LOWS, HIGHS) \
-        TURN(I, N / 4, N, EVEN, ODD) \
+        ROUND(I, 1, N / 4, LOWS, HIGHS) \
+        ROUND(I, N / 4, N, EVEN, ODD) \
         _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) columns[i] = rows[PLACE(i)]; \
-    } else TURN(I, 1, N, LOW, HIGH)
+    } else ROUND(I, 1, N, LOW, HIGH)
 #elif defined LOW
-#define TURNS(I) TURN(I, 1, N, LOW, HIGH)
+#define ROUNDS(I) ROUND(I, 1, N, LOW, HIGH)
 #else
-#define TURNS(I) \
+#define ROUNDS(I) \
     for (int i = 0; i < N; i++) \
         for (int j = 0; j < N; j++) columns[i][j] = rows[j][i];
 #endif
 #ifndef PLACE
 #define PLACE(i) i
 #endif
-#define SQUARES(T, I) \
-    INLINE void square_##T##xN(T##xN *columns, const T *from, i64 step, _Bool there) { \
+#define TRANSPOSES(T, I) \
+    INLINE void transpose_##T##xN(T##xN *columns, const T *from, i64 step, _Bool there) { \
         T##xN rows[N]; \
         _Pragma("GCC unroll 16") for (int i = 0; i < N; i++) { \
             const int at = sizeof(rows[0]) == 64 ? PLACE(i) : i; \
             AHEAD(from + i * step, 128 / sizeof(T), 2); \
             rows[at] = there ? (T##xN)*(const T##xNu *)(from + i * step) : (T##xN){0}; \
         } \
-        TURNS(I) \
+        ROUNDS(I) \
     }
-SQUARES(i8, i8) SQUARES(i16, i16) SQUARES(i32, i32) SQUARES(i64, i64) SQUARES(f32, i32)
-SQUARES(u8, i8) SQUARES(u16, i16) SQUARES(u32, i32) SQUARES(u64, i64) SQUARES(f64, i64)
-#undef SQUARES
-#undef TURNS
-#undef TURN
+TRANSPOSES(i8, i8) TRANSPOSES(i16, i16) TRANSPOSES(i32, i32) TRANSPOSES(i64, i64) TRANSPOSES(f32, i32)
+TRANSPOSES(u8, i8) TRANSPOSES(u16, i16) TRANSPOSES(u32, i32) TRANSPOSES(u64, i64) TRANSPOSES(f64, i64)
+#undef TRANSPOSES
+#undef ROUNDS
+#undef ROUND
 #undef SHUFFLE
 #undef PLACE
 #undef ODD

@@ -1,0 +1,41 @@
+"""Metal: kernels for Apple's GPUs."""
+
+from lamina.core.dtypes import float64
+from lamina.errors import DTypeError
+from lamina.graph import index as ix
+from lamina.ir.kernel import bounds
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.loops.nest import Nest
+from lamina.runtime.metal import TABLE
+from lamina.targets.gpu import MAX_SHARED_THREADS, GpuPrinter
+
+# By how much the index of a loop passes its end, at most: in blocks of 1024 iterations, each thread
+# goes on by the number of threads.
+PAST_THE_END = MAX_SHARED_THREADS << 10
+
+
+class MetalPrinter(GpuPrinter):
+    """One kernel for Apple's GPUs, which have no 64-bit floats. Arithmetic on 64-bit integers takes
+    them many instructions: an index has 32 bits wherever all that it is computed from fits."""
+
+    preludes, direct = ("metal/prelude.metal",), TABLE
+
+    def __init__(self, nest: Nest, name: str) -> None:
+        super().__init__(nest, name)
+        if any(node.dtype is float64 for node in nest.kernel.nodes):
+            raise DTypeError(f"kernel {name}: Metal has no float64; cast to float32 or complex64")
+        self.index = "i32" if all(map(_fits_int32, nest.kernel.nodes)) else "i64"
+
+
+def _fits_int32(node: Node) -> bool:
+    """Do 32 bits hold each sum that `node`, if it is an index, is computed by? A term that is data
+    or a quotient is a value of its own, and counts elsewhere."""
+    if node.op not in (Op.AXIS, Op.AFFINE):
+        return True
+    terms, constant = ix.terms_of(node)
+    largest = abs(constant)
+    for term, factor in terms.items():
+        if not term.src:
+            largest += abs(factor) * max(map(abs, bounds(term)))
+    return largest < (1 << 31) - PAST_THE_END
