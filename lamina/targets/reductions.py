@@ -332,7 +332,8 @@ class NestPrinter(ValuePrinter):
         self.scopes.append(Scope())
         yield replace(loop_part, start=name, extent=end)
         lines = self.scopes.pop().lines
-        head = f"for ({self.index} {name} = {loop_part.start}; {name} < {stop}; {name} += {size}) {{"
+        start, step = loop_part.start, f"{name} += {size}"
+        head = f"for ({self.index} {name} = {start}; {name} < {stop}; {step}) {{"
         self.scopes[-1].lines += [head, *("    " + text for text in lines), "}"]
 
     def block_name(self, axis: Node) -> str:
