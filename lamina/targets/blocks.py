@@ -57,8 +57,8 @@ def is_compensated(reduction: Node) -> bool:
 
 
 def limits_of(reduction: Node, nest: Nest) -> Limits:
-    """The limits of a sum: for a matrix product and its like, they depend on how often it uses each
-    number that it reads."""
+    """The limits of a sum: those of a contraction depend on how often it uses each number that it
+    reads."""
     kernel = nest.kernel
     results = {axis for store in kernel.stores for axis in store.axes}
     if contraction([reduction], results) is None:

@@ -54,9 +54,9 @@ class GpuPrinter(CPrinter):
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         keeps_row = not all(map(nest.is_head, self.shared))  # in registers, over several passes
         self.threads = self._block_threads(keeps_row) if threads else BLOCK
-        self.is_attention = len(nest.tiles) > 2  # products one after the other, in registers
+        self.is_back_to_back = len(nest.tiles) > 2  # products one after the other, in registers
         if nest.product or keeps_row:
-            self.batch_points = 4 * FEW if self.is_attention else FEW
+            self.batch_points = 4 * FEW if self.is_back_to_back else FEW
         self.room = 0  # bytes of memory that a block shares
         self.share = ""  # an argument of KERNEL: how many blocks share registers
         self.around = "", ""  # before and after the body: the loop over what a block does
@@ -130,7 +130,7 @@ class GpuPrinter(CPrinter):
 
     def value(self, node: Node, point: Point) -> Value:
         """The loads of a whole tile are printed at once, so that none waits for another."""
-        if node.op is Op.LOAD and not self.is_attention and not self._is_known(node, point):
+        if node.op is Op.LOAD and not self.is_back_to_back and not self._is_known(node, point):
             for other in self.batch or self.points(free_axes(node)):
                 super().value(node, point | other)
         return super().value(node, point)

@@ -43,7 +43,7 @@ class CudaPrinter(GpuPrinter):
         super().__init__(nest, name)
         self.down = 0
         self.due, self.outside = 0, dict[Key, Value]()  # where a slice begins, what it knows before
-        if self.is_attention and all(one.size < 1 << 31 for one in nest.kernel.parameters):
+        if self.is_back_to_back and all(one.size < 1 << 31 for one in nest.kernel.parameters):
             self.index = "i32"  # which masks compare
         self.exact = {root for one in nest.kernel.stores for root in roots_of(one)}
         for node in reversed(nest.kernel.nodes):  # what is not is rounded to bfloat16 in the end
@@ -52,7 +52,7 @@ class CudaPrinter(GpuPrinter):
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
         texts = [one.text for one in operands]
-        if self.is_attention and node.op is Op.DIV:  # by what compilers see is of a row
+        if self.is_back_to_back and node.op is Op.DIV:  # by what compilers see is of a row
             return Value(f"({texts[0]} * (1.0f / {texts[1]}))", float32)
         if node.dtype is float32 and node not in self.exact:
             if node.op in FASTER:
@@ -78,8 +78,8 @@ class CudaPrinter(GpuPrinter):
         return f"{common} * ({inner}) + {offset}"
 
     def loop_reduce(self, node: Node) -> None:
-        if not self.nest.product or self.is_attention:
-            (self._nested if self.is_attention else super().loop_reduce)(node)
+        if not self.nest.product or self.is_back_to_back:
+            (self._nested if self.is_back_to_back else super().loop_reduce)(node)
             return
         atom, mine = PRODUCTS[self.nest.product], list(self.points(free_axes(node)))
         width, tiles = LINE // atom.dtype.itemsize, self.nest.tiles
