@@ -103,6 +103,10 @@ class Before:
     target: Node | None
     forgets: bool
 
+    def differs_from(self, tensor: Tensor) -> bool:
+        """Whether `tensor` has another value now."""
+        return tensor.node is not self.node or tensor.assigned != self.assigned
+
     def restore(self, tensor: Tensor) -> None:
         tensor.node, tensor._grad = self.node, self.grad
         tensor.assigned, tensor.target = self.assigned, self.target

@@ -1,0 +1,234 @@
+"""What a trace compiled to, and where the inputs of each call come from."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter, eq
+from typing import TYPE_CHECKING, Any, cast
+
+from lamina import random
+from lamina.core.options import Options
+from lamina.core.shape import prod
+from lamina.errors import JitError
+from lamina.frontend import realize as memory
+from lamina.frontend.differentiate import map_tree
+from lamina.frontend.tensor import Tensor
+from lamina.frontend.trace import Place, Trace
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.runtime.buffer import Buffer
+from lamina.runtime.profile import counter
+
+if TYPE_CHECKING:
+    from lamina.runtime.cpu import CpuProgram
+
+# Results and scratch memory of more bytes are not kept for the next call.
+_MAX_KEPT_BYTES = 1 << 16
+
+kind_of = attrgetter("node.shape", "node.dtype", "device", "_requires_grad")  # of a tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A tensor that a program captured, or its gradient, which may be another one at each call."""
+
+    tensor: Tensor
+    is_gradient: bool = False
+
+
+def _now(captured: Iterable[Captured]) -> list[Any]:
+    return [one.tensor._grad if one.is_gradient else one.tensor for one in captured]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A tensor whose gradient the function asked for, and whether there was none."""
+
+    tensor: Tensor
+    was_none: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Input number `input` of the program is the memory of tensor number `tensor` of a call: the
+    arguments, the random key, then the captured tensors."""
+
+    tensor: int
+    input: int
+
+
+class Program:
+    """A compiled trace. It holds no node of a tensor but those of `same`: references to a node
+    decide whether its memory may be overwritten."""
+
+    def __init__(self, trace: Trace, options: Options) -> None:
+        self._compile(trace, options)
+        self.result, self.gradients = trace.result, trace.gradients
+        # Each call may find another gradient: so the program knows whose it is.
+        gradient_of = {
+            gradient: Captured(tensor, is_gradient=True)
+            for tensor, gradient in trace.asked.items() if gradient is not None
+        }  # fmt: skip
+        self.asked = [Asked(tensor, old is None) for tensor, old in trace.asked.items()]
+        self._watch(trace, gradient_of)
+        self._bind(trace, gradient_of)
+        self.is_pure = not (
+            self.captured or self.writes or self.gradients or self.same or self.asked
+        )
+        self.quick = _quick(self)
+
+    def _compile(self, trace: Trace, options: Options) -> None:
+        from lamina import pipeline  # the compiler loads when it is first needed
+
+        sinks = list(dict.fromkeys(trace.sinks))
+        devices = dict.fromkeys(buffer.device for buffer in trace.inputs)
+        if len(devices) > 1:
+            raise JitError(f"jit: tensors on {' and '.join(devices)} in one program; move one")
+        self.device = next(iter(devices), trace.key.device)
+        self.options = replace(options, device=self.device)
+        program, self.numbers = memory.lifted(tuple(sinks), len(trace.inputs), self.device)
+        self.compiled = pipeline.compile_sinks(program, self.options)
+        self.run = pipeline.run_compiled
+        self.inputs = [*trace.inputs, *self.numbers]
+        results = [sink for sink in trace.sinks if sink.op is not Op.ASSIGN]
+        self.results = [sinks.index(sink) for sink in results]
+        self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
+
+    def _watch(self, trace: Trace, gradient_of: dict[Tensor, Captured]) -> None:
+        """Note the captured tensors that the program fits only while their nodes stay the same:
+        what it reads may be the value of several tensors, or be computed, until they change."""
+        nodes = trace.around.nodes
+        count = Counter(nodes.values())
+        below = {operand for node in toposort(trace.read) for operand in node.src}
+        unsure = below.intersection(count)
+        unsure |= {node for node in trace.read if count[node] > 1 or node.op is not Op.BUFFER}
+        same = {tensor: node for tensor, node in nodes.items() if node in unsure}
+        self.same = [gradient_of.get(tensor, Captured(tensor)) for tensor in same]
+        self.nodes = list(same.values())
+
+    def _bind(self, trace: Trace, gradient_of: dict[Tensor, Captured]) -> None:
+        """Find the tensor of each input, and what the program writes."""
+        storages, numbers = trace.storages, trace.inputs
+        self.draws = storages[-1] in numbers
+        owners: dict[Buffer, Tensor | None] = dict.fromkeys(storages)
+        for tensor, home in trace.around.homes.items():
+            home = home or memory.stored(tensor.node)
+            if home is not None and home.arg.storage in numbers:
+                owners.setdefault(home.arg.storage, tensor)
+        held = [tensor for tensor in owners.values() if tensor is not None]
+        self.captured = [gradient_of.get(tensor, Captured(tensor)) for tensor in held]
+        self.kinds = [*map(kind_of, held)]
+        # The numbers of the holes that ASSIGN writes to.
+        written = {sink.src[0].arg.storage for sink in trace.sinks if sink.op is Op.ASSIGN}
+        self.writes: list[Binding] = []
+        self.reads: list[Binding] = []
+        for place, storage in enumerate(owners):
+            if storage in numbers:
+                number = numbers[storage]
+                bindings = self.writes if number in written else self.reads
+                bindings.append(Binding(place, number))
+                self.inputs[number] = _NOTHING  # each call puts the memory of its tensor here
+
+    def fits(self) -> bool:
+        """May it run, or must the function be traced again?"""
+        if any((asked.tensor._grad is None) is not asked.was_none for asked in self.asked):
+            return False
+        if [tensor.node for tensor in _now(self.same)] != self.nodes:
+            return False
+        return all(map(eq, map(kind_of, _now(self.captured)), self.kinds))
+
+    def call(self, tensors: Sequence[Tensor]) -> Any:
+        """Run on the tensors of the arguments."""
+        inputs = self.inputs.copy()
+        if self.draws or self.captured:
+            key: Any = random.next_key(self.device) if self.draws else None
+            tensors = [*tensors, key, *_now(self.captured)]
+        for binding in self.writes:
+            inputs[binding.input] = _own_memory(tensors[binding.tensor])
+        written = {inputs[binding.input].pointer for binding in self.writes}
+        for binding in self.reads:
+            inputs[binding.input] = buffer = memory.memory_of(tensors[binding.tensor])
+            if buffer.pointer in written:  # as it was before
+                copy = tensors[binding.tensor].clone()
+                inputs[binding.input] = memory.memory_of(copy)
+        buffers = self.run(self.compiled, inputs, self.options)
+        # Those of ASSIGN come last, and are in the tensors' own memory.
+        nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
+        values = [Tensor.of(nodes[number], self.device) for number in self.results]
+        for gradient in self.gradients:
+            owner = gradient.owner
+            target = tensors[owner] if isinstance(owner, int) else owner
+            target.grad = None if gradient.result is None else values[gradient.result]
+        if type(self.result) is Place:
+            return values[self.result]
+        return map_tree(values.__getitem__, self.result, Place)
+
+
+_NOTHING = Buffer(0)  # until a call
+
+
+def _own_memory(tensor: Tensor) -> Buffer:
+    """The memory of `tensor`, to be overwritten: whoever else needs what is there has a copy."""
+    buffer = memory.memory_of(tensor)
+    is_held = memory.stored(tensor.node) is tensor.node
+    # Two references are expected: the tensor's, and that of getrefcount's argument. The node must
+    # not be bound to a name here: whether that counts depends on the version of Python.
+    if is_held and sys.getrefcount(tensor.node) <= 2 and not buffer.exported:
+        return buffer
+    return memory.memory_of(tensor.assign(tensor))
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What a quick call keeps for the next one: its result, its job and its scratch memory."""
+
+    result: Any
+    job: Any
+    scratch: Buffer
+
+
+def _quick(program: Program) -> Callable[[Sequence[Tensor]], Tensor] | None:
+    """`call` in few steps, which take as long as a short kernel, for a program that only returns
+    one small tensor: the result goes over the last one, if nobody has that any more."""
+    planned, options = program.compiled, program.options
+    count = len(program.inputs)
+    is_watched = program.draws or options.debug or options.check
+    only_reads = program.is_pure and len(program.reads) + len(program.numbers) == count
+    returns_one = type(program.result) is Place
+    if program.device != "cpu" or is_watched or not (only_reads and returns_one):
+        return None
+    ((shape, dtype, device),) = program.likes
+    arena, kernels = planned.program.arena, len(planned.program.chains)
+    size = prod(shape) * dtype.itemsize
+    if size + arena > _MAX_KEPT_BYTES:
+        return None
+    code, memory_of = cast("CpuProgram", planned.code), memory.memory_of
+    places = [(binding.tensor, binding.input - count) for binding in program.reads]
+    # What no call has now, at most one. Calls of other threads that begin meanwhile make their own.
+    kept: list[_Kept] = []
+
+    def begin() -> _Kept:
+        scratch = Buffer(arena)
+        table = [scratch] * (2 + len(places))  # scratch memory, the result, what is read
+        return _Kept(None, code.job(table + program.numbers), scratch)
+
+    def call(tensors: Sequence[Tensor]) -> Tensor:
+        try:
+            own = kept.pop()
+        except IndexError:
+            own = begin()
+        if sys.getrefcount(own.result) > 2:  # somebody has it besides `own` and the argument
+            own.result = Buffer(size)
+            own.job[-1 - count] = own.result.pointer
+        for place, number in places:
+            own.job[number] = memory_of(tensors[place]).pointer
+        counter.kernels += kernels
+        code.call(own.job)
+        tensor = Tensor.of(Node.unique(own.result, shape, dtype, device), device)
+        kept[:] = [own]
+        return tensor
+
+    return call

@@ -1,0 +1,198 @@
+"""Tracing: one run of a function on tracers, which have a shape and a dtype but no value.
+
+A trace finds what a program of the function has to compute: its results, the gradients it leaves
+behind, and the new values of tensors that it assigns. Every memory that these read gets a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lamina import random
+from lamina.core.options import Options
+from lamina.core.shape import prod
+from lamina.errors import JitError
+from lamina.frontend import realize as memory
+from lamina.frontend.differentiate import map_tree
+from lamina.frontend.lowered import TensorSpec
+from lamina.frontend.session import SESSION, Before, changed, during, tracers
+from lamina.frontend.tensor import Tensor
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.runtime.buffer import Buffer
+
+_ROUNDS = 8  # of tracing; each may leave behind what the next one captures
+
+
+class NoMemory(Buffer):
+    """The memory of a tracer: there is none."""
+
+    def __init__(self, nbytes: int, device: str) -> None:
+        self.device, self.nbytes = device, nbytes
+
+    @property
+    def pointer(self) -> int:  # type: ignore[override]
+        raise memory.not_yet()
+
+
+def tracer_like(tensor: Tensor) -> Tensor:
+    """A tracer in place of `tensor`."""
+    storage = NoMemory(tensor.nbytes, tensor.device)
+    node = memory.buffer_node(storage, tensor.shape, tensor.dtype)
+    tracer = Tensor.of(node, tensor.device)
+    tracer.requires_grad = tensor.requires_grad
+    return tracer
+
+
+def placeholder(spec: TensorSpec) -> Tensor:
+    """A tensor of the shape and dtype of `spec`, without memory."""
+    storage = NoMemory(prod(spec.shape) * spec.dtype.itemsize, "cpu")
+    return Tensor.of(memory.buffer_node(storage, spec.shape, spec.dtype), "cpu")
+
+
+class Place(int):
+    """The number of a result, where the result itself will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftGradient:
+    """A gradient that the function leaves behind. owner: the tensor that gets it, or the number of
+    an argument. result: which of the results it is, or None where the function forgets it."""
+
+    owner: Tensor | int
+    result: int | None
+
+
+class Surroundings:
+    """Every tensor as a trace finds it.
+
+    nodes: what each is computed as. homes: the BUFFER node of each, an input of its own even where
+    two tensors share their memory, as these may part later; None for those without memory. values:
+    the home of each node."""
+
+    def __init__(self) -> None:
+        self.nodes = {tensor: tensor.node for tensor in SESSION.tensors()}
+        self.homes: dict[Tensor, Node | None] = {}
+        self.values: dict[Node, Any] = {}
+        owners: dict[Node, Tensor] = {}
+        for tensor, node in self.nodes.items():
+            home = memory.stored(node)
+            if home is not None and owners.setdefault(home, tensor) is not tensor:
+                apart = NoMemory(0, tensor.device)
+                home = memory.buffer_node(apart, home.shape, home.dtype)
+            self.homes[tensor] = home
+            self.values.setdefault(node, home)
+
+
+@dataclass(eq=False)
+class Trace:
+    """What one run of a function on tracers computes and changes.
+
+    arguments: the tracer of each tensor, by its id. key: the tracer of the random key. result: the
+    function's, with a Place for each tensor. asked: the captured tensors whose gradient it asked
+    for, with that. read: the nodes that the sinks are computed from which are in memory or those
+    of tensors. sinks: the results, the gradients, then one ASSIGN for each tensor that got a new
+    value. inputs: the memory that the sinks read, with its numbers."""
+
+    arguments: dict[int, Tensor]
+    key: Tensor
+    around: Surroundings
+    result: Any = None
+    gradients: list[LeftGradient] = field(default_factory=list)
+    asked: dict[Tensor, Tensor | None] = field(default_factory=dict)
+    read: set[Node] = field(default_factory=set)
+    sinks: list[Node] = field(default_factory=list)
+    inputs: dict[Buffer, int] = field(default_factory=dict)
+
+    @property
+    def storages(self) -> list[Buffer]:
+        """The storage of each argument's tracer, then that of the key's."""
+        return [tracer.node.arg.storage for tracer in (*self.arguments.values(), self.key)]
+
+    def run(self, function: Callable[..., Any], arguments: Any) -> list[Tensor]:
+        """Trace; returns the tensors that have no memory yet and need it, or nothing."""
+        args, kwargs = map_tree(lambda one: self.arguments.get(id(one), one), arguments, object)
+        before: dict[Tensor, Before] = {}
+        nodes = {tracer.node for tracer in (*self.arguments.values(), self.key)}
+        SESSION.traced.update(nodes)
+        with during(changed, before):
+            try:
+                with during(tracers, nodes), random.using(self.key):
+                    result = function(*args, **kwargs)
+                places: dict[Tensor, int] = {}
+                self.result = map_tree(
+                    lambda one: Place(places.setdefault(one, len(places))), result
+                )
+                known = {one: before[one] for one in self.around.homes if one in before}
+                self._note_gradients(known, places)
+                written = [one for one, old in known.items() if old.differs_from(one)]
+                return self._note_values(list(places), written)
+            finally:
+                for tensor, state in before.items():
+                    state.restore(tensor)
+
+    def _note_gradients(self, before: dict[Tensor, Before], places: dict[Tensor, int]) -> None:
+        """Find the gradients that were asked for, and those that were left behind, which `places`
+        number as results."""
+        numbers = {tracer: number for number, tracer in enumerate(self.arguments.values())}
+        for tensor, old in before.items():
+            if not (old.forgets or tensor in numbers):
+                self.asked[tensor] = old.grad
+            gradient = tensor._grad
+            if gradient is not old.grad or old.forgets:
+                result = None if gradient is None else places.setdefault(gradient, len(places))
+                self.gradients.append(LeftGradient(numbers.get(tensor, tensor), result))
+
+    def _note_values(self, results: list[Tensor], written: list[Tensor]) -> list[Tensor]:
+        """Cut the graphs of `results` and of what was assigned to `written`; nothing where tensors
+        lack memory, which are returned."""
+        homes, values = self.around.homes, self.around.values
+        nodes = [tensor.node for tensor in (*results, *written)]
+        computed = memory.pending(nodes)
+        self.read = {node for node, place in computed.items() if place or node in values}
+        missing = [tensor for tensor in written if homes[tensor] is None]
+        missing += self._without_memory(computed)
+        if missing:
+            return missing
+        targets = [memory.numbered(_home(homes[tensor]), self.inputs) for tensor in written]
+        cut = memory.cut(nodes, self.inputs, homes=values)
+        pairs = zip(targets, cut[len(results) :], strict=True)
+        self.sinks = [*cut[: len(results)], *(Node(Op.ASSIGN, pair) for pair in pairs)]
+        return []
+
+    def _without_memory(self, computed: dict[Node, Node | None]) -> Iterable[Tensor]:
+        """The tensors without memory whose value is read. Numbers need none, but for gradients
+        that were asked for: later calls may find others."""
+        gradients = {*self.asked.values()}
+        for tensor, home in self.around.homes.items():
+            if home is not None or computed.get(tensor.node, tensor) is not None:
+                continue
+            if tensor in gradients or not memory.is_everywhere(tensor.node):
+                yield tensor
+
+
+def _home(node: Node | None) -> Node:
+    assert node is not None
+    return node
+
+
+def trace(
+    function: Callable[..., Any], arguments: Any, tensors: dict[int, Tensor], options: Options
+) -> Trace:
+    """Trace until everything that `function` captures or assigns has memory of its own. `tensors`:
+    those of the arguments, by id."""
+    memory.realize(*tensors.values(), *SESSION.assigned())
+    device = next((tensor.device for tensor in tensors.values()), options.device)
+    for _ in range(_ROUNDS):
+        by_id = {number: tracer_like(tensor) for number, tensor in tensors.items()}
+        for number, tensor in tensors.items():
+            if tensor.grad is not None:
+                by_id[number].grad = by_id[id(tensor.grad)]
+        found = Trace(by_id, tracer_like(random.key(0, device)), Surroundings())
+        missing = found.run(function, arguments)
+        if not missing:
+            return found
+        memory.realize(*missing)
+    raise JitError(f"jit: {function!r} leaves new unfinished tensors behind on every call")
