@@ -36,7 +36,7 @@ def test_the_page_has_every_operation_once() -> None:
 
 def test_the_readme_opens_with_the_demo_and_the_tests() -> None:
     commands = [line for block in _blocks("sh") for line in block.splitlines() if line]
-    assert commands[0].endswith(".venv/bin/lamina demo")
+    assert commands[0].endswith(".venv/bin/pip install -q . && .venv/bin/lamina demo")
     assert commands[1].endswith(".venv/bin/python -m pytest -q")
 
 

@@ -1,12 +1,10 @@
-"""Data sets: the digits that scikit-learn carries, and downloads from a server of our own."""
+"""Data sets: the digits that come with lamina, and downloads from a server of our own."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import http.server
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +31,6 @@ def test_digits_are_those_of_scikit_learn() -> None:
 
 
 def test_the_split_is_stratified_and_repeatable() -> None:
-    pytest.importorskip("sklearn")
     data, again, other = datasets.digits(0.25), datasets.digits(0.25), datasets.digits(0.25, seed=1)
     train, test = np.bincount(data.train_labels.numpy()), np.bincount(data.test_labels.numpy())
     np.testing.assert_allclose(test / (train + test), 0.25, atol=0.004)
@@ -48,33 +45,19 @@ def test_the_split_is_stratified_and_repeatable() -> None:
         datasets.digits(1.5)
 
 
-def test_digits_do_not_import_scikit_learn() -> None:
-    pytest.importorskip("sklearn")
-    code = (
-        "import sys; from lamina import datasets; datasets.digits(); "
-        "print('sklearn' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                          cwd=Path(datasets.__file__).parent.parent)  # fmt: skip
-    assert done.stdout == "False\n"
-
-
-def test_a_missing_or_changed_file_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Spec:
-        submodule_search_locations = (str(tmp_path),)
-
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match="pip install scikit-learn"):
+def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = tmp_path / "digits.npz"
+    monkeypatch.setattr(datasets, "_DIGITS", damaged)
+    with pytest.raises(DataError, match="reinstall lamina"):
         datasets.digits()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: Spec)
-    with pytest.raises(DataError, match="reinstall"):
-        datasets.digits()
-    (tmp_path / "datasets" / "data").mkdir(parents=True)
-    (tmp_path / "datasets" / "data" / "digits.csv.gz").write_bytes(gzip.compress(b"1,2\n"))
+    damaged.write_bytes(b"PK")
     with pytest.raises(DataError, match="not the file it should be"):
         datasets.digits()
+
+
+def test_the_file_names_its_source_and_licence() -> None:
+    text = (Path(datasets.__file__).parent / "digits.md").read_text(encoding="utf-8")
+    assert all(word in text for word in ("Alpaydin", "Kaynak", "CC BY 4.0", "UCI"))
 
 
 # Downloads.

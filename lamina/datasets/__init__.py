@@ -1,12 +1,11 @@
 """Small data sets of handwritten digits, checked by their published checksums.
 
-`digits` reads a file that the package scikit-learn carries; `mnist` downloads four files once
-and keeps them in the user's cache folder.
+`digits` reads a file of this package (see digits.md for its source and licence); `mnist` downloads
+four files once and keeps them in the user's cache folder.
 """
 
 import gzip
 import hashlib
-import importlib.util
 import os
 import urllib.request
 from http.client import HTTPException
@@ -34,7 +33,8 @@ class Split(NamedTuple):
     test_labels: Tensor
 
 
-DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
+_DIGITS = Path(__file__).with_name("digits.npz")
+_DIGITS_SHA256 = "b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05e"
 MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -51,20 +51,18 @@ _TIMEOUT_SECONDS = 30.0
 @checked
 def digits(test_share: float = 0.2, seed: int = 0) -> Split:
     """1797 handwritten digits of 8 x 8 pixels; `test_share` of each class is set aside, the same
-    for a seed everywhere. Raises DataError when scikit-learn, whose file it reads, is missing.
+    for a seed everywhere. Raises DataError when the file of this package is damaged, and
+    ArgumentError for a share that is not between 0 and 1.
     Source: Alpaydin and Kaynak 1998, "Optical recognition of handwritten digits", UCI."""
     import numpy as np
 
-    found = importlib.util.find_spec("sklearn")  # locates the package, does not run it
-    if found is None or not found.submodule_search_locations:
-        raise DataError("digits: the data comes with scikit-learn: pip install scikit-learn")
-    path = Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
-    if not _is_file(path, DIGITS_SHA256):
-        raise DataError(f"digits: {path} is not the file it should be; reinstall scikit-learn")
+    if not _is_file(_DIGITS, _DIGITS_SHA256):
+        raise DataError(f"digits: {_DIGITS} is not the file it should be; reinstall lamina")
     if not 0.0 < test_share < 1.0:
         raise ArgumentError(f"digits: test_share is {test_share}; it lies between 0 and 1")
-    table = np.loadtxt(path, np.float32, delimiter=",")
-    images, labels = table[:, :-1].reshape(-1, 1, 8, 8) / 16.0, table[:, -1].astype(np.int64)
+    with np.load(_DIGITS, allow_pickle=False) as file:
+        images = file["images"][:, None].astype(np.float32) / np.float32(16.0)
+        labels = file["labels"].astype(np.int64)
     state = np.random.RandomState(seed % (1 << 32))  # its stream is frozen for good
     test = np.zeros(len(labels), bool)
     for label in np.unique(labels):
