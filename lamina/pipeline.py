@@ -20,9 +20,9 @@ import numpy as np
 
 from lamina.core.options import Options, current
 from lamina.errors import CompilerNotFoundError
-from lamina.fuse.groups import FusionTarget
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Launch, Program, Slot, build_program
+from lamina.fuse.target import FusionTarget
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import Rule, rewrite
 from lamina.graph.split_reductions import (
@@ -172,7 +172,7 @@ def _print(planned: Planned, options: Options) -> Planned:
 PASSES: tuple[Pass, ...] = (
     Pass("simplify", lambda sinks, options: rewrite(sinks, backend(options).rules), "graph"),
     Pass("lay_out", lambda sinks, options:
-         lay_out(sinks) if backend(options).memory.tiles else sinks, "graph"),
+         lay_out(sinks) if backend(options).memory.tiled_products else sinks, "graph"),
     Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).memory), "kernels"),
     Pass("schedule", _schedule, "nests"),
     Pass("legalize", _legalize, "nests"),
@@ -199,8 +199,11 @@ CPU = Backend(
     lambda source, arch, options: {"program": library_of(source.text, options)},
     (*SIMPLIFY, long_columns_in_parts),
 )  # fmt: skip
-OF_GPUS = FusionTarget(in_blocks=False, cost=32, run=gpu.RUN, pitch=128)
-CUDA = Backend(OF_GPUS._replace(tiles=True, nested=nested, fill=FILL),
+OF_GPUS = FusionTarget(
+    row_blocks=False, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128
+)
+CUDA = Backend(replace(OF_GPUS, tiled_products=True, gains_by_recomputing=nested,
+                       min_updating_results=FILL),
                lambda kernel, options, knobs:
                    schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
                partial(gpu.print_program, CudaPrinter), CudaProgram, cubins)  # fmt: skip

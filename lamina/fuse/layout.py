@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lamina.core.shape import prod
 from lamina.fuse.axes import Index
-from lamina.fuse.groups import KernelGroup, Users, resizes, users_of
+from lamina.fuse.costs import widening
+from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.users import Users, users_of
 from lamina.ir.build import permute
 from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD
@@ -97,7 +99,7 @@ def _factors(users: Users) -> LastAxis:
     values = _stored_values(users, sums)
     factors: LastAxis = {}
     for total in reversed(sums):
-        reads = KernelGroup(total, values).read_at
+        reads = KernelGroup(total, values).reads
         windowed = _window_axes(index for indices in reads.values() for index in indices)
         for node, indices in reads.items():
             is_reused = prod(total.src[0].shape) >= MIN_REUSE * prod(node.shape)
@@ -116,7 +118,7 @@ def _stored_values(users: Users, sums: Iterable[Node]) -> dict[Node, tuple[int, 
     values = {
         node: node.shape
         for node in users
-        if node.op not in Group.MOVEMENT and resizes(node) <= 0
+        if node.op not in Group.MOVEMENT and widening(node) <= 0
     }
     for total in sums:
         product = peel(total.src[0], Group.MOVEMENT)

@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 from lamina.core.dtypes import DType
 from lamina.core.shape import prod
-from lamina.fuse.groups import FusionTarget, KernelGroup, array_of, group_values, readers_of
+from lamina.fuse.groups import group_values, readers_of
+from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.members import array_of
 from lamina.fuse.narrow import Narrowing, narrowed, narrowing_of
 from lamina.fuse.row_blocks import chained
+from lamina.fuse.target import FusionTarget
 from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, bounds, points
 from lamina.ir.node import Node, toposort
@@ -80,7 +83,7 @@ class _Builder:
         self.kept = kept  # products that kernels gain nothing by computing inside their sums
         values = [value for _, value in self.wanted]
         groups = group_values(values, memory, kept)
-        self.chains = chained(groups, values, memory.in_blocks)
+        self.chains = chained(groups, values, memory.row_blocks)
         self.readers = readers_of(one for chain in self.chains for one in chain.groups)
         self.chain_of = {group: chain for chain in self.chains for group in chain.groups}
         self.group_of = {node: group for group in groups for node in group.members}
@@ -89,8 +92,8 @@ class _Builder:
         results, late = self._place_outputs()
         for chain in toposort(self.chains):  # now after the readers of what they overwrite
             for group in chain.groups:
-                if group.base:  # the updates are combined into a copy of the base
-                    self._launch(group.base, self.home(group.first))
+                if group.initial:  # the updates are combined into a copy of the base
+                    self._launch(group.initial, self.home(group.first))
             self.found.append([])
             for group in chain.groups:
                 self._launch(group)
@@ -138,13 +141,13 @@ class _Builder:
         alike = all(
             node.dtype is target.dtype
             and ix.replaced(ix.row_major(index, node.shape), steps) is place
-            for node in home.read_at
-            for index in home.read_at[node]
+            for node in home.reads
+            for index in home.reads[node]
             if node.op is Op.BUFFER and node.arg.storage == storage
         )
         own = home not in readers or (alike and value.op not in (Op.SCATTER, Op.ARGSORT))
         before = toposort(self.chain_of[one] for one in others)
-        if home.blocks or not own or self.chain_of[home] in before:
+        if home.block_axes or not own or self.chain_of[home] in before:
             return False
         home.src = (*home.src, *others)
         return True
@@ -153,8 +156,9 @@ class _Builder:
         """How the loops of the kernel of `value` become shorter if that alone overwrites `target`,
         and may then read just the elements that it changes."""
         home = self.group_of[value]
-        number, _ = home.parameters.get(array_of(target), (-1, target))
-        alone = home.members == [value] and not home.blocks
+        read = home.lowered.parameters.get(array_of(target))
+        number = read.parameter if read else -1
+        alone = home.members == [value] and not home.block_axes
         return narrowing_of([replace(home.stores[value], parameter=number)]) if alone else None
 
     def _launch(self, group: KernelGroup, target: Slot | None = None) -> None:
@@ -164,11 +168,11 @@ class _Builder:
             self.found.append([])
         stored = [one for one in group.members if target or one in self.readers
                   or one in self.slot_of or group.block.shape(one)]  # fmt: skip
-        read = [self.home(node, group) for _, node in group.parameters.values()]
+        read = [self.home(read.node, group) for read in group.lowered.parameters.values()]
         places = [self.home(node, group) if target is None else target for node in stored]
         if sorts := group.first.op is Op.ARGSORT:
             *around, length = group.first.shape
-            blocks = -(-length // (self.memory.run or length or 1))
+            blocks = -(-length // (self.memory.sort_run or length or 1))
             counts = 128 * (blocks + 1) * (blocks > 1)  # 256 of 32 bits for each block, and sums
             size, dtype = prod(around) * (length + counts), group.first.dtype
             places.append(Slot("scratch", next(self.numbers), dtype, size))
@@ -187,10 +191,11 @@ class _Builder:
                     sort = SortKernel(parameters, prod(around), length, left)
                     self.found.append([Launch(sort, slots)])
             else:
-                kernel = Kernel(parameters, stores, len(group.row_axes), len(group.blocks))
+                kernel = Kernel(parameters, stores, len(group.row_axes), len(group.block_axes))
                 self.found[-1].append(Launch(narrowed(kernel), slots))
-                if group.inner and self.memory.nested and not self.memory.nested(kernel):
-                    self.kept |= group.inner
+                gains = self.memory.gains_by_recomputing
+                if group.recomputed and gains and not gains(kernel):
+                    self.kept |= group.recomputed
 
     def _by_lines(self, launch: Launch) -> Launch:
         """`launch` with as its parameters just the lines of arrays that it touches: so kernels that

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from math import prod
 
-from lamina.fuse.groups import Block, KernelGroup, Readers, readers_of
+from lamina.fuse.groups import Readers, readers_of
+from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.members import Block
 from lamina.ir.kernel import free_axes, points, terms_of
 from lamina.ir.node import Node, toposort
 
@@ -42,7 +44,7 @@ def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], blocks: bool)
                 return chain
             early |= late
 
-    large = (one for one in groups if blocks and not one.alone
+    large = (one for one in groups if blocks and not one.is_serial
              and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
     found = sorted(map(grown, large), key=lambda one: -one.nbytes)
     for last in [chain.last for chain in found] * 2:  # values lose readers to chains with copies
@@ -135,17 +137,21 @@ class Chain:
 
     def _axes(self, group: KernelGroup, value: Node) -> Rows:
         """The axes of an array along which a member stays in its own row."""
-        own, at = self.rows_of[group], group.at(value)
-        return {
-            row: at.index(group.along[one]) for row, one in own.items() if group.along[one] in at
-        }
+        loops = group.loops_along(value)
+        axes: Rows = {}
+        for row, candidate in self.rows_of[group].items():
+            loop = group.block_candidates[candidate]
+            if loop in loops:
+                axes[row] = loops.index(loop)
+        return axes
 
     def _rows_at(self, group: KernelGroup, value: Node, axes: Rows) -> Rows:
         """The inverse: which axes of a kernel that makes or reads `value` are the rows that lie
         along `axes` of it. The one that a kernel sums along comes after its own rows."""
-        if group.alone or group.blocks:
+        if group.is_serial or group.block_axes:
             return {}
-        own, at, known = group.along, group.at(value), self.rows_of.get(group)
+        own, at = group.block_candidates, group.loops_along(value)
+        known = self.rows_of.get(group)
         if not (self.readers.keys() | self.kept).isdisjoint(group.members[:-1]):
             own = own[: len(group.rows)]  # others need the sum before something is added to it
         rows = {row: own.index(one) for row, axis in axes.items() if (one := at[axis]) in own}
@@ -163,7 +169,7 @@ class Chain:
 
     def settle(self) -> bool:
         """Put every member in blocks, if that pays."""
-        products = sum(group.contracts is not None for group in self.rows_of)
+        products = sum(group.contraction is not None for group in self.rows_of)
         if products < PRODUCTS or not (self.inside and self.rows and self._is_closed()):
             return False
         sums = {row for group, at in self.rows_of.items() for row in self.rows
@@ -178,7 +184,7 @@ class Chain:
         if self.nbytes < LARGE or size < min(LEAST_ROWS // 2, count):
             return False
         # Of a row in other pieces, no one axis numbers the blocks.
-        along = (group.along[at[split]][0] for group, at in self.rows_of.items())
+        along = (group.block_candidates[at[split]].index for group, at in self.rows_of.items())
         cut = any(by not in (1, size) for row in along for by in terms_of(row)[0].values())
         if cut or self._read_again(split) > READ_AGAIN * size * a_row:
             return False
@@ -193,14 +199,14 @@ class Chain:
         """Bytes that every block along `split` reads or adds to, the same ones each time."""
         total = 0
         for group, at in self.rows_of.items():
-            rows = {group.along[at[row]][0] for row in self.rows}
-            touched = group.read_at
+            rows = {group.block_candidates[at[row]].index for row in self.rows}
+            touched = group.reads
             if at[split] == len(group.rows):  # a sum in memory
-                touched = {one: {group.index_of[one]} for one in group.members[-1:]}
+                touched = {one: {group.lowered.index_of[one]} for one in group.members[-1:]}
             for node in touched.keys() - self.inside.keys():
                 for index in touched[node]:
                     free = frozenset[Node]().union(*map(free_axes, index))
-                    again = group.along[at[split]][0] not in free
+                    again = group.block_candidates[at[split]].index not in free
                     total += points(free - rows) * node.dtype.itemsize * again
         return total
 

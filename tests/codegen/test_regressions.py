@@ -9,8 +9,9 @@ import pytest
 
 import lamina as lm
 from lamina.explain.report import profile
-from lamina.fuse.groups import MAX_WRITTEN, FusionTarget
+from lamina.fuse.costs import MAX_STATEMENTS
 from lamina.fuse.program import build_program
+from lamina.fuse.target import FusionTarget
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import rewrite
 from lamina.ir import build
@@ -39,7 +40,7 @@ def test_long_chains_become_several_kernels() -> None:
     for launch in program.launches:
         assert isinstance(launch.kernel, Kernel)
         nodes = toposort(store.value for store in launch.kernel.stores)
-        assert sum(node.op in Group.ELEMENTWISE for node in nodes) <= MAX_WRITTEN + 8
+        assert sum(node.op in Group.ELEMENTWISE for node in nodes) <= MAX_STATEMENTS + 8
 
 
 def test_values_of_long_chains() -> None:
@@ -78,7 +79,7 @@ def test_long_running_values_are_taken_in_parts(
 
 
 @pytest.mark.parametrize(
-    ("device", "kernels"), [(FusionTarget(), 3), (FusionTarget(in_blocks=False), 2)]
+    ("device", "kernels"), [(FusionTarget(), 3), (FusionTarget(row_blocks=False), 2)]
 )
 def test_running_values_along_two_axes_share_no_kernel(device: FusionTarget, kernels: int) -> None:
     x = leaf(np.random.default_rng(4).standard_normal((40, 50)).astype(np.float32))

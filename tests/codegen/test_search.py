@@ -14,8 +14,8 @@ import lamina as lm
 from lamina import pipeline
 from lamina.core.options import current, using
 from lamina.errors import CompileError, FormatError
-from lamina.fuse.groups import FusionTarget
 from lamina.fuse.program import build_program
+from lamina.fuse.target import FusionTarget
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD

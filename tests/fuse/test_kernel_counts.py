@@ -8,8 +8,9 @@ import pytest
 
 from lamina.core.dtypes import bfloat16, float32, int64
 from lamina.core.options import current
-from lamina.fuse.groups import FusionTarget, choose_values, users_of
 from lamina.fuse.program import Program
+from lamina.fuse.target import FusionTarget
+from lamina.fuse.values import choose_values
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
 from lamina.ir.monoids import ADD
@@ -131,7 +132,7 @@ def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:
         for _ in range(length):
             y = y * x + x
         tracemalloc.start()
-        assert choose_values([y], users_of([y]), FusionTarget(), set(), set())
+        assert choose_values([y], FusionTarget()).regions
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * 8 * peaks[0]

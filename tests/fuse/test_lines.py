@@ -14,8 +14,8 @@ import lamina as lm
 from lamina.core.dtypes import DType, float32, float64, int64, uint8
 from lamina.core.options import using
 from lamina.explain.check import run_kernel
-from lamina.fuse.groups import FusionTarget
 from lamina.fuse.program import ALIGNMENT, Launch, Program, build_program
+from lamina.fuse.target import FusionTarget
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import lamina as lm
 from lamina.core.dtypes import DType, bfloat16, float16, float32
 from lamina.explain.check import run_kernel
 from lamina.frontend.realize import cut
-from lamina.fuse.groups import FusionTarget
 from lamina.fuse.program import Program, build_program
+from lamina.fuse.target import FusionTarget
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import rewrite
 from lamina.ir.interpreter import evaluate
@@ -96,7 +97,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_no_array_of_all_pairs(case: str, dtype: DType) -> None:
     sinks, inputs = graph(*attention(dtype, **CASES[case]))
-    program = build_program(sinks, OF_GPUS._replace(nested=nested))
+    program = build_program(sinks, replace(OF_GPUS, gains_by_recomputing=nested))
     agrees(program, sinks, inputs)
     scratch = [slot.size for slot in slots_of(program) if slot.kind == "scratch"]
     assert max(scratch) < BATCH * HEADS * LENGTH * KEYS
@@ -106,7 +107,7 @@ def test_no_array_of_all_pairs(case: str, dtype: DType) -> None:
 
 def test_what_a_row_sums_to_is_stored_once(golden: Golden) -> None:
     sinks, _ = graph(*attention(bfloat16, is_causal=True))
-    program = build_program(sinks, OF_GPUS._replace(nested=nested))
+    program = build_program(sinks, replace(OF_GPUS, gains_by_recomputing=nested))
     texts = [kernel_text(launch.kernel) for launch in program.launches]
     golden(Path(__file__).parents[1] / "golden" / "nested.txt", "\n\n".join(texts) + "\n")
 
@@ -122,7 +123,7 @@ def test_heads_side_by_side() -> None:
     result = mixed.transpose(1, 2).reshape((BATCH, LENGTH, width))
     derivative = lm.gradient(result, [every], tensor(BATCH, LENGTH, width))
     sinks, inputs = graph(*derivative)
-    program = build_program(sinks, OF_GPUS._replace(nested=nested))
+    program = build_program(sinks, replace(OF_GPUS, gains_by_recomputing=nested))
     agrees(program, sinks, inputs)
     assert len(program.launches) == 5  # the last one lays the three derivatives side by side
 
@@ -136,7 +137,7 @@ def test_what_gains_nothing_stays_in_memory(refuses: Any) -> None:
         asked.append(kernel)
         return not refuses(kernel)
 
-    program = build_program(sinks, OF_GPUS._replace(nested=picky))
+    program = build_program(sinks, replace(OF_GPUS, gains_by_recomputing=picky))
     assert program == build_program(sinks, OF_GPUS)
     assert all(map(nested, asked))
     agrees(program, sinks, inputs)
@@ -145,7 +146,7 @@ def test_what_gains_nothing_stays_in_memory(refuses: Any) -> None:
 def test_an_array_that_others_need_stays_in_memory() -> None:
     a, b = tensor(40, 8), tensor(8, 50)
     product = a @ b
-    memory = FusionTarget(nested=lambda kernel: True)
+    memory = FusionTarget(gains_by_recomputing=lambda kernel: True)
     for result in ([product, lm.sum(product)], [lm.sort(product)], [lm.sum(product[1:])]):
         sinks, inputs = graph(*result)
         program = build_program(sinks, memory)
@@ -190,5 +191,6 @@ def test_kernels_compute_the_same_whatever_else_is_wanted(data: Any) -> None:
     found = [others[name]() for name in data.draw(st.lists(st.sampled_from([*others]), max_size=3))]
     place = data.draw(st.sampled_from([(0, 1, 2, 3), (0, 2, 1, 3), (1, 0, 3, 2)]))
     sinks, inputs = graph(lm.permute_dims(result, place) * 2.0, *found)
-    for memory in (OF_GPUS._replace(nested=lambda kernel: True), OF_GPUS._replace(nested=nested)):
-        agrees(build_program(sinks, memory), sinks, inputs)
+    for gains in (lambda kernel: True, nested):
+        target = replace(OF_GPUS, gains_by_recomputing=gains)
+        agrees(build_program(sinks, target), sinks, inputs)

@@ -1,0 +1,65 @@
+"""What it costs to compute an element again, in units of one addition."""
+
+from collections.abc import Iterable, Set
+
+from lamina.ir.node import Node
+from lamina.ir.ops import Group, Op
+
+# The cost of evaluating an operation once. Rough ratios of throughput with vectors: only the
+# comparison with the thresholds of `lamina.fuse.values` matters. What is not here costs nothing.
+WEIGHT: dict[Op, int] = (
+    dict.fromkeys(Group.ELEMENTWISE, 1)
+    | dict.fromkeys(Group.TRANSCENDENTAL | {Op.POW}, 10)
+    | dict.fromkeys((Op.DIV, Op.IDIV, Op.MOD, Op.SQRT), 3)
+    | {Op.CAST: 0, Op.BITCAST: 0, Op.GATHER: 1}
+)
+READ_COST = 1  # of an element of a value in memory, which a cache holds as a rule
+
+# Operations with a statement in one kernel, at most: C compilers need quadratic time for long
+# blocks. A chain of 100 updates of an array took 27 seconds to compile as one kernel, and takes 4.
+MAX_STATEMENTS = 256
+
+# Operations that leave no statement in a kernel. A PAD leaves a condition.
+WITHOUT_STATEMENT = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | (Group.MOVEMENT - {Op.PAD})
+
+
+def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
+    """What one element of each node costs to compute where it is used, from what is in memory.
+
+    `order` has operands first; `values` are in memory. Each operation and each value that is read
+    counts once, however many paths lead to it: ``y * y`` for ``y = exp(x)`` costs 10 + 1, and 1 for
+    reading x if that is a value. A region too large for a kernel counts as its largest part.
+    """
+    regions: dict[Node, frozenset[Node]] = {}  # a node, and all that it takes to compute it
+    for node in order:
+        parts = [
+            frozenset((operand,)) if operand in values else regions[operand] for operand in node.src
+        ]
+        region = frozenset((node,)).union(*parts)
+        regions[node] = region if len(region) <= MAX_STATEMENTS else max(parts, key=len)
+    cost_in_region = {
+        node: READ_COST if node in values else WEIGHT.get(node.op, 0) for node in regions
+    }
+    costs: dict[Node, int] = {}
+    for node, region in regions.items():
+        beneath = sum(map(cost_in_region.__getitem__, region - {node}))
+        costs[node] = beneath + WEIGHT.get(node.op, 0)
+    return costs
+
+
+def widening(node: Node) -> int:
+    """By how many bits a cast between floats widens an element: 16 from bfloat16 to float32, -16
+    the other way, 0 for anything but such a cast."""
+    if node.op is not Op.CAST or not (node.dtype.is_float and node.src[0].dtype.is_float):
+        return 0
+    return node.dtype.bits - node.src[0].dtype.bits
+
+
+def with_statements(nodes: Iterable[Node]) -> frozenset[Node]:
+    """The `nodes` that leave a statement in a kernel."""
+    return frozenset(node for node in nodes if node.op not in WITHOUT_STATEMENT)
+
+
+def weight_of(nodes: Iterable[Node]) -> int:
+    """What evaluating each of `nodes` once costs."""
+    return sum(WEIGHT.get(node.op, 0) for node in nodes)

@@ -1,0 +1,146 @@
+"""Where the kernel of a reduction or scan stores: after the arithmetic that alone uses its result.
+
+The kernel of ``relu(x @ w + b)`` sums up products, adds b and takes the maximum with 0 while the
+sum is in a register. This arithmetic is the reduction's *epilogue*; its last node is what the
+kernel stores, and neither the sum nor what lies between needs a buffer. A movement that gives each
+element a place of its own, as the transpose of ``relu(x @ w).T``, belongs to an epilogue too.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from lamina.core.shape import squeezed, strides_of
+from lamina.fuse.costs import widening
+from lamina.fuse.users import Users
+from lamina.ir.node import Node
+from lamina.ir.ops import Group, Op
+
+# Movement that gives every element a place of its own.
+BIJECTIVE = frozenset({Op.RESHAPE, Op.PERMUTE})
+# What may follow a BIJECTIVE movement that is in an epilogue.
+AFTER_MOVEMENT = Group.ELEMENTWISE | BIJECTIVE | {Op.CONTIGUOUS}
+
+
+@dataclass(frozen=True)
+class Epilogues:
+    """`ends` are stored; the reductions `absorbed` are computed where their end is, at its axes.
+
+    Those have a movement before the end, and so no place in a buffer of their own shape.
+    """
+
+    ends: frozenset[Node]
+    absorbed: frozenset[Node]
+
+
+def find_epilogues(
+    users: Users, values: Set[Node], stored_first: Set[Node], *, row_blocks: bool
+) -> Epilogues:
+    """The ends of all reductions and scans.
+
+    No epilogue goes on beyond a node of `values`, which is stored in any case. That of the sums
+    `stored_first` is movement and casts alone. `row_blocks` is that of the target.
+    """
+    finder = _Finder(users, values)
+    ends: set[Node] = set()
+    absorbed: set[Node] = set()
+    for node in values:
+        if node.op is Op.REDUCE:
+            end, is_moved = finder.reduction_end(node, no_arithmetic=node in stored_first)
+            ends.add(end)
+            if is_moved:
+                absorbed.add(node)
+    ends |= _scan_ends(users, values, row_blocks=row_blocks)
+    return Epilogues(frozenset(ends), frozenset(absorbed))
+
+
+class _Finder:
+    """Walks from reductions to the ends of their epilogues."""
+
+    def __init__(self, users: Users, values: Set[Node]) -> None:
+        self.users = users
+        self.values = values
+        self.position = {node: position for position, node in enumerate(users)}
+
+    def reduction_end(self, reduction: Node, *, no_arithmetic: bool) -> tuple[Node, bool]:
+        """The end of an epilogue, and whether a movement comes before it.
+
+        A value does not end with a cast to a wider float, which is done where it is read: so
+        memory holds the narrower one. Nor does it end with a reshape, unless that comes after
+        another movement.
+        """
+        end = reduction
+        is_moved = False
+        last = self._next(reduction)
+        while last is not None:
+            if no_arithmetic and last.op not in BIJECTIVE and last.op is not Op.CAST:
+                break
+            is_moved = is_moved or _moves_elements(last)
+            if last.op in Group.MOVEMENT:
+                is_as_narrow = last.dtype is end.dtype
+            else:
+                is_as_narrow = widening(last) <= 0
+            if is_as_narrow and (last.op is not Op.RESHAPE or is_moved):
+                end = last
+            last = None if last in self.values else self._next(last)
+        return end, is_moved
+
+    def _next(self, node: Node) -> Node | None:
+        """The next node of an epilogue after `node`: through it passes every use of `node`."""
+        users = self.users[node]
+        if len(users) == 1 and users[0].op in BIJECTIVE:
+            after = self.users[users[0]]
+            goes_on = not after or any(user.op in AFTER_MOVEMENT for user in after)
+            return users[0] if goes_on else None
+        return self._where_uses_meet(node)
+
+    def _where_uses_meet(self, node: Node) -> Node | None:
+        """The elementwise node through which every use of `node` passes, if there is one.
+
+        For ``y = x * x + sin(x)`` it is the addition: x has the uses ``x * x`` and ``sin(x)``, and
+        the first in order gives way to its own uses until one node is left.
+        """
+        frontier = set(self.users[node])
+        while frontier and all(user.op in Group.ELEMENTWISE for user in frontier):
+            if len(frontier) == 1:
+                return frontier.pop()
+            first = min(frontier, key=self.position.__getitem__)
+            if not self.users[first]:
+                return None
+            frontier.remove(first)
+            frontier.update(self.users[first])
+        return None
+
+
+def _moves_elements(node: Node) -> bool:
+    """Whether the axes of `node`, but for those of size 1, differ from its operand's."""
+    is_reshaped = squeezed(node.src[0].shape) != squeezed(node.shape)
+    return node.op is Op.PERMUTE or is_reshaped
+
+
+def _scan_ends(users: Users, values: Set[Node], *, row_blocks: bool) -> set[Node]:
+    """The ends of scans: each moves on to the one node that uses it, as long as that may join."""
+    ends = {node for node in users if node.op is Op.SCAN}
+    for node, after in users.items():
+        if node not in ends or node in values or len(after) != 1 or after[0] in ends:
+            continue
+        if _joins_scan(after[0], node, row_blocks=row_blocks):
+            ends.remove(node)
+            ends.add(after[0])
+    return ends
+
+
+def _joins_scan(node: Node, end: Node, *, row_blocks: bool) -> bool:
+    """Whether `node`, which alone uses `end`, is computed in the kernel of the scan before `end`.
+
+    A reshape may merge axes, but splits none: the loop of a scan stays one loop. Where kernels
+    have vectors and run in row blocks, only commutative arithmetic with a broadcast operand
+    joins, as the loop of a scan has no vectors.
+    """
+    arithmetic = Group.COMMUTATIVE if row_blocks else Group.ELEMENTWISE
+    if node.op is not Op.RESHAPE and node.op not in arithmetic:
+        return False
+    splits_an_axis = not set(strides_of(node.shape)) <= set(strides_of(end.shape))
+    if splits_an_axis or widening(node) > 0:
+        return False
+    operations = {operand.op for operand in node.src}
+    return not row_blocks or operations <= {end.op, Op.EXPAND}

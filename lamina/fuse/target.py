@@ -1,0 +1,53 @@
+"""What fusion needs to know of a device: plain data, and one question to the scheduler."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from lamina.ir.kernel import Kernel
+
+
+class GainsByRecomputing(Protocol):
+    """The question whether a kernel runs faster for computing products again inside its sums."""
+
+    def __call__(self, kernel: Kernel, /) -> object:
+        """Anything true if the scheduler has fast code for `kernel`, which computes sums of
+        products inside other sums, as attention in one kernel does. Otherwise the products go to
+        memory, and fusion starts over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionTarget:
+    """The facts of a device that fusion depends on. The defaults are those of a CPU."""
+
+    row_blocks: bool = True
+    """Whether chains of kernels run in blocks of rows (`lamina.fuse.row_blocks`). Where they do,
+    little arithmetic joins the kernel of a scan, as the loop of a scan has no vectors."""
+
+    tiled_products: bool = False
+    """Whether sums of products copy tiles of their factors to fast memory. Such copies fill in
+    padding themselves, so that a padded factor need not be stored; and they want one axis of a
+    factor to be contiguous, which `lamina.fuse.layout` arranges."""
+
+    min_shared_cost: int = 12
+    """In additions (`lamina.fuse.costs`): a value with several users is stored, not computed again
+    by each of them, from this cost an element on. 12 stores an exponential of a difference on a
+    CPU. GPUs, whose arithmetic is cheap beside their memory, have 32: the derivative of a gelu then
+    reads one array of 16-bit floats in place of three of float32."""
+
+    min_updating_results: int = 0
+    """In results: a long sum of products with fewer of them is stored before several arrays are
+    updated by it, as such sums are cut into parts for different blocks of threads, and only the
+    block that ends a tile could update anything. The number of results that gives every
+    multiprocessor a tile; 0 where sums are not cut."""
+
+    sort_run: int = 0
+    """In keys: rows of up to so many are sorted by one block of threads at once; longer ones byte
+    by byte, in several kernels. 0 if rows of any length are sorted at once."""
+
+    row_pitch: int = 0
+    """In bytes: rows of large arrays that kernels pass on begin at multiples of it (128 on GPUs, a
+    line of their cache) where they would begin within a word. 0 packs all rows."""
+
+    gains_by_recomputing: GainsByRecomputing | None = None
+    """Asked of each kernel that would compute sums of products inside its own sums; None if no
+    kernel of the device gains by that."""
