@@ -1,14 +1,23 @@
 """The memory layout of factors: which axis of an array that sums of products read is contiguous.
 
-Tensor cores read tiles of a factor, whose rows are contiguous in memory. Sums over windows of
-batches (N, C, H, W) move along H and W, so no row of their factor is contiguous; stored with C as
-the last axis, (N, H, W, C), each row is. This pass permutes such factors, stores them in that
-order, and lets elementwise operations before and after keep it.
+Tensor cores read tiles of a factor, each row of which should be contiguous in memory. A convolution
+of images (N, C, H, W) sums up, over c, p and q,
+
+    image[n, c, h + p, w + q] * filter[k, c, p, q]
+
+No row of the image is a row of a matrix: along H and W windows move, so that several steps of the
+loops read one element, and C is not contiguous. Stored as (N, H, W, C) it is, and the image is a
+matrix with a row of C numbers for each pixel. The filter is stored as (K, P, Q, C) likewise.
+
+The pass has three steps: it finds the factors that are worth another order (`_find_factors`); it
+lets the elementwise operations around them have the same order, so that layers pass images on with
+the channels last (`_spread`); and it builds the graph anew (`_Rebuilder`). Only the order in memory
+changes: every value still has its shape, as a permutation of what is stored.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from lamina.core.shape import prod
+from lamina.core.shape import Shape, prod
 from lamina.fuse.axes import Index
 from lamina.fuse.costs import widening
 from lamina.fuse.kernel_group import KernelGroup
@@ -18,64 +27,112 @@ from lamina.ir.kernel import bounds, free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, peel
 from lamina.ir.ops import Group, Op
+from lamina.ir.substitute import with_operands
 
-MIN_CONTIGUOUS = 16  # elements of an axis that is worth being contiguous: 32 bytes of bfloat16
-MIN_REUSE = 64  # products for each element of a factor from which on a copy in another order pays
+# Elements: a shorter axis is not worth being contiguous. 16 of bfloat16 are 32 bytes, a sector of
+# a GPU's cache line, and the steps of one tensor-core instruction.
+MIN_CONTIGUOUS = 16
+
+# Products for each element of a factor: with fewer, a copy in another order, which reads and writes
+# each element once, takes longer than it saves.
+MIN_REUSE = 64
+
 FACTOR_BITS = (16, 32)  # widths of the dtypes that tensor cores multiply
 
-LastAxis = dict[Node, int]  # the axis of a value that is to be contiguous
+# The axis of a value, by position in its shape, that is to be the last one in memory.
+LastAxis = dict[Node, int]
 
 
 def lay_out(sinks: Sequence[Node]) -> list[Node]:
-    """The graph with factors stored in the order that `_factors` chooses. Elementwise operations
-    that a factor is computed from, or that read it, run in the same order."""
+    """The graph of `sinks` with factors stored in the order in which tensor cores can read them."""
     users = users_of(sinks)
-    factors = _factors(users)
-    last_axis = _propagated(factors, users)
-    done: dict[Node, Node] = {}
-    permuted: dict[Node, Node] = {}  # the same values with their last axis moved to the end
+    factors = _find_factors(users)
+    rebuilder = _Rebuilder(factors, _spread(factors, users))
     for node in users:
-        new = _rebuilt(node, done)
-        axis = last_axis.get(node)
-        if axis is None:
-            done[node] = new
+        rebuilder.add(node)
+    return [rebuilder.done[sink] for sink in sinks]
+
+
+# Which factors.
+
+
+def _find_factors(users: Users) -> LastAxis:
+    """The factors that are worth another order. Of several sums that read a factor, the first one
+    decides."""
+    sums = [node for node in users if node.op is Op.REDUCE and node.arg.monoid is ADD]
+    shapes = _shapes_in_memory(users, sums)
+    factors: LastAxis = {}
+    for total in reversed(sums):
+        factors.update(_factors_of(total, shapes))
+    return factors
+
+
+def _factors_of(total: Node, shapes: Mapping[Node, Shape]) -> LastAxis:
+    """The arrays that the kernel of the sum `total` would rather read in another order."""
+    reads = KernelGroup(total, shapes).reads
+    window_axes = _window_axes(index for indices in reads.values() for index in indices)
+    products = prod(total.src[0].shape)
+    factors: LastAxis = {}
+    for array, indices in reads.items():
+        is_reused = products >= MIN_REUSE * prod(array.shape)
+        if not is_reused or array.dtype.bits not in FACTOR_BITS or len(indices) != 1:
             continue
-        order = _moved_last(axis, len(node.shape))
-        if node.op in Group.ELEMENTWISE:
-            operands = [
-                permuted[operand] if last_axis.get(operand) == axis
-                else permute(done[operand], order)
-                for operand in node.src
-            ]  # fmt: skip
-            moved = Node(node.op, tuple(operands), node.arg)
-        else:
-            moved = permute(new, order)
-        permuted[node] = Node(Op.CONTIGUOUS, (moved,)) if node in factors else moved
-        done[node] = permute(permuted[node], _inverse(order))
-    return [done[sink] for sink in sinks]
+        (index,) = indices
+        axis = _axis_to_be_last(array, index, window_axes)
+        if axis is not None and _gains(array, axis, window_axes):
+            factors[array] = axis
+    return factors
 
 
-def _rebuilt(node: Node, done: Mapping[Node, Node]) -> Node:
-    """`node` over new operands; the memory that an ASSIGN writes to stays as it is."""
-    src = tuple(done[operand] for operand in node.src)
-    if node.op is Op.ASSIGN:
-        src = (node.src[0], *src[1:])
-    return node if src == node.src else Node(node.op, src, node.arg)
+def _shapes_in_memory(users: Users, sums: Iterable[Node]) -> dict[Node, Shape]:
+    """What the kernel of a sum would read from memory if every other value were there: all but
+    movement, casts to wider floats, and the products that are summed up."""
+    shapes = {
+        node: node.shape for node in users if node.op not in Group.MOVEMENT and widening(node) <= 0
+    }
+    for total in sums:
+        product = peel(total.src[0], Group.MOVEMENT)
+        if product.op is Op.MUL:
+            shapes.pop(product, None)
+    return shapes
 
 
-def _moved_last(axis: int, rank: int) -> list[int]:
-    """The order of axes with `axis` at the end: [0, 2, 3, 1] for axis 1 of 4."""
-    return [*(other for other in range(rank) if other != axis), axis]
+def _window_axes(indices: Iterable[Index]) -> set[Node]:
+    """The loop axes that move a window along an axis of some array.
+
+    Several steps of theirs read one element: ``i + k`` for i < 5 and k < 3 has 15 steps for the 7
+    places 0 to 6.
+    """
+    axes: set[Node] = set()
+    for index in indices:
+        for position in index:
+            low, high = bounds(position)
+            places = high - low + 1
+            if points(free_axes(position)) > places:
+                axes |= free_axes(position)
+    return axes
 
 
-def _inverse(order: Sequence[int]) -> list[int]:
-    """The permutation that undoes `order`: [0, 3, 1, 2] for [0, 2, 3, 1]."""
-    return [order.index(axis) for axis in range(len(order))]
+def _axis_to_be_last(array: Node, index: Index, window_axes: set[Node]) -> int | None:
+    """The last axis of an array, after its first, that is long and along which no window moves."""
+    for axis in reversed(range(1, len(array.shape))):
+        is_long = array.shape[axis] >= MIN_CONTIGUOUS
+        if is_long and window_axes.isdisjoint(free_axes(index[axis])):
+            return axis
+    return None
 
 
-def _propagated(factors: LastAxis, users: Users) -> LastAxis:
+def _gains(array: Node, axis: int, window_axes: set[Node]) -> bool:
+    """Whether to store `array` anew: if `axis` is not the innermost one yet, or if windows move
+    along a computed array, so that its padding is computed once."""
+    is_innermost = prod(array.shape[axis + 1 :]) == 1
+    is_computed_for_windows = bool(window_axes) and array.op is not Op.BUFFER
+    return not is_innermost or is_computed_for_windows
+
+
+def _spread(factors: LastAxis, users: Users) -> LastAxis:
     """`factors`, and the elementwise values that they are computed from and that read them, each
-    with the axis of its neighbour. What comes before a factor is decided first."""
+    with the axis of its neighbour. What a factor is computed from comes first: it decides."""
     last_axis = dict(factors)
     edges = [
         (node, operand)
@@ -92,63 +149,55 @@ def _propagated(factors: LastAxis, users: Users) -> LastAxis:
     return last_axis
 
 
-def _factors(users: Users) -> LastAxis:
-    """The factors that are worth another order, with the axis to be contiguous. Of several sums
-    that read a factor the first one decides."""
-    sums = [node for node in users if node.op is Op.REDUCE and node.arg.monoid is ADD]
-    values = _stored_values(users, sums)
-    factors: LastAxis = {}
-    for total in reversed(sums):
-        reads = KernelGroup(total, values).reads
-        windowed = _window_axes(index for indices in reads.values() for index in indices)
-        for node, indices in reads.items():
-            is_reused = prod(total.src[0].shape) >= MIN_REUSE * prod(node.shape)
-            if not is_reused or node.dtype.bits not in FACTOR_BITS or len(indices) != 1:
-                continue
-            (index,) = indices
-            axis = _contiguous_axis(node, index, windowed)
-            if axis is not None and _gains(node, axis, windowed):
-                factors[node] = axis
-    return factors
+# The new graph.
 
 
-def _stored_values(users: Users, sums: Iterable[Node]) -> dict[Node, tuple[int, ...]]:
-    """What a kernel of one sum may read from memory, with shapes: all but movement, casts that
-    widen, and the products that are summed."""
-    values = {
-        node: node.shape
-        for node in users
-        if node.op not in Group.MOVEMENT and widening(node) <= 0
-    }
-    for total in sums:
-        product = peel(total.src[0], Group.MOVEMENT)
-        if product.op is Op.MUL:
-            values.pop(product, None)
-    return values
+class _Rebuilder:
+    """Builds the graph anew, operands first. `factors` are stored; all of `last_axis`, which has
+    the factors too, are computed with that axis as the last one."""
+
+    def __init__(self, factors: LastAxis, last_axis: LastAxis) -> None:
+        self.factors = factors
+        self.last_axis = last_axis
+        self.done: dict[Node, Node] = {}  # what every node has become, in its own shape
+        self._permuted: dict[Node, Node] = {}  # the same values with their last axis last
+
+    def add(self, node: Node) -> None:
+        """Build `node`, whose operands are done."""
+        axis = self.last_axis.get(node)
+        if axis is None:
+            self.done[node] = self._over_new_operands(node)
+            return
+        order = _moved_last(axis, len(node.shape))
+        if node.op in Group.ELEMENTWISE:
+            operands = [self._in_order(operand, axis, order) for operand in node.src]
+            permuted = Node(node.op, tuple(operands), node.arg)
+        else:
+            permuted = permute(self._over_new_operands(node), order)
+        if node in self.factors:
+            permuted = Node(Op.CONTIGUOUS, (permuted,))
+        self._permuted[node] = permuted
+        self.done[node] = permute(permuted, _inverse(order))
+
+    def _in_order(self, operand: Node, axis: int, order: Sequence[int]) -> Node:
+        """An operand with its axes in `order`, which moves `axis` to the end."""
+        if self.last_axis.get(operand) == axis:
+            return self._permuted[operand]
+        return permute(self.done[operand], order)
+
+    def _over_new_operands(self, node: Node) -> Node:
+        """`node` over new operands; the memory that an ASSIGN writes to stays as it is."""
+        operands = [self.done[operand] for operand in node.src]
+        if node.op is Op.ASSIGN:
+            operands[0] = node.src[0]
+        return with_operands(node, tuple(operands))
 
 
-def _window_axes(indices: Iterable[Index]) -> set[Node]:
-    """The loop axes that move a window: those of an index in which several steps give one place,
-    such as i + k for i < 5 and k < 3, which has 15 steps for the places 0 to 6."""
-    return {axis for index in indices for part in index for axis in _overlapping(part)}
+def _moved_last(axis: int, rank: int) -> list[int]:
+    """The order of axes with `axis` at the end: [0, 2, 3, 1] for axis 1 of 4."""
+    return [*(other for other in range(rank) if other != axis), axis]
 
 
-def _overlapping(part: Node) -> Iterator[Node]:
-    low, high = bounds(part)
-    if points(free_axes(part)) > high - low + 1:
-        yield from free_axes(part)
-
-
-def _contiguous_axis(node: Node, index: Index, windowed: set[Node]) -> int | None:
-    """The last axis but the first that is long and moves no window."""
-    for axis in reversed(range(1, len(node.shape))):
-        if node.shape[axis] >= MIN_CONTIGUOUS and windowed.isdisjoint(free_axes(index[axis])):
-            return axis
-    return None
-
-
-def _gains(node: Node, axis: int, windowed: set[Node]) -> bool:
-    """Whether `axis` is not the innermost one yet. A computed factor of windows is stored even if
-    it is, so that its padding is computed once."""
-    is_innermost = prod(node.shape[axis + 1 :]) == 1
-    return not is_innermost or (bool(windowed) and node.op is not Op.BUFFER)
+def _inverse(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes `order`: [0, 3, 1, 2] for [0, 2, 3, 1]."""
+    return [order.index(axis) for axis in range(len(order))]

@@ -1,0 +1,95 @@
+"""What gets memory and what shares a kernel, on the example of the modules' docstrings."""
+
+from __future__ import annotations
+
+import pytest
+
+from lamina.core.dtypes import bfloat16, float16, float32
+from lamina.fuse.costs import element_costs, widening
+from lamina.fuse.groups import group_values
+from lamina.fuse.program import build_program
+from lamina.fuse.target import FusionTarget
+from lamina.fuse.users import users_of
+from lamina.fuse.values import choose_values
+from lamina.ir import build
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from tests.generators import leaf
+from tests.programs import slots_of, softmax
+
+M, K, N = 64, 32, 100
+CPU = FusionTarget()
+GPU = FusionTarget(row_blocks=False, min_shared_cost=32, row_pitch=128)
+
+
+def product() -> Node:
+    x, w = leaf(0, (M, K), float32), leaf(1, (K, N), float32)
+    rows = build.expand(build.reshape(x, (M, K, 1)), (M, K, N))
+    columns = build.expand(build.reshape(w, (1, K, N)), (M, K, N))
+    return build.reduce(ADD, [1], rows * columns)
+
+
+def example() -> Node:
+    """``softmax(x @ w)``"""
+    return softmax(product(), 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "ops"),
+    [
+        (CPU, [Op.REDUCE, Op.REDUCE, Op.EXP, Op.REDUCE, Op.DIV]),
+        (GPU, [Op.REDUCE, Op.REDUCE, Op.REDUCE, Op.DIV]),
+    ],
+)
+def test_the_values_of_the_example(target: FusionTarget, ops: list[Op]) -> None:
+    assert [node.op for node in choose_values([example()], target).regions] == ops
+
+
+def test_an_exponential_of_a_difference_costs_as_the_docstring_says() -> None:
+    users = users_of([example()])
+    reductions = {node for node in users if node.op is Op.REDUCE}
+    (exponential,) = (node for node in users if node.op is Op.EXP)
+    assert element_costs(users, reductions)[exponential] == 14
+
+
+def test_the_kernels_of_the_example() -> None:
+    groups = group_values([example()], CPU, frozenset())
+    assert [group.rows for group in groups] == [(M, N), (M,)]
+    assert [len(group.members) for group in groups] == [1, 4]
+    assert groups[1].shape.columns == {(M, N): {1}, (M,): frozenset()}
+    scratch = [slot.size for slot in slots_of(build_program([example()], CPU))
+               if slot.kind == "scratch"]  # fmt: skip
+    assert set(scratch) == {M * N}  # the product is passed on, nothing else
+
+
+def test_a_value_that_does_not_fit_leaves_a_kernel_as_it_was() -> None:
+    """A sum down the columns needs other rows than the row sums do."""
+    x = leaf(0, (M, N), float32)
+    doubled = x * 2.0
+    rows = build.reduce(ADD, [1], doubled)
+    groups = group_values([doubled, rows], CPU, frozenset())
+    assert len(groups) == 1
+    before = dict(groups[0].stores)
+    assert not groups[0].try_add(build.reduce(ADD, [0], doubled))
+    assert dict(groups[0].stores) == before
+    assert [member.op for member in groups[0].members] == [Op.MUL, Op.REDUCE]
+
+
+def test_rows_that_begin_within_a_word_are_padded_between_kernels() -> None:
+    """A row of 100 float16 has 200 bytes, 12.5 words of 16; 128 elements are two lines."""
+    x, w = leaf(0, (M, K), float16), leaf(1, (K, N), float16)
+    rows = build.expand(build.reshape(x, (M, K, 1)), (M, K, N))
+    columns = build.expand(build.reshape(w, (1, K, N)), (M, K, N))
+    scores = build.reduce(ADD, [1], rows * columns)
+    (first, *_) = group_values([build.reduce(ADD, [0], scores)], GPU, frozenset())
+    assert first.values[scores] == (M, 128)
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "bits"),
+    [(bfloat16, float32, 16), (float32, bfloat16, -16), (float16, bfloat16, 0)],
+)
+def test_a_cast_widens_by(source: object, result: object, bits: int) -> None:
+    node = build.cast(leaf(0, (4,), source), result)  # type: ignore[arg-type]
+    assert widening(node) == bits
