@@ -25,6 +25,7 @@ from lamina.runtime.buffer import Launch, Map
 from lamina.runtime.source import Source
 from lamina.targets.blocks import Cut
 from lamina.targets.c.printer import CPrinter
+from lamina.targets.names import monoid_name
 from lamina.targets.printer import LoopPart, NestPart, Point, Value
 from lamina.targets.reductions import Accumulation
 from lamina.targets.texts import helper_text
@@ -79,7 +80,7 @@ class GpuPrinter(CPrinter):
             if self._decides_for_a_warp(axis):
                 return f"EACH_HIT({self.index}, {name}, {stop}) {{"
             return super().loop(axis, name, start, stop)
-        step, first = self.stride(axis), f"{start} + own"
+        step, first = self.stride(axis), f"{start} + thread_in_row"
         return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
 
     def _decides_for_a_warp(self, axis: Node) -> bool:
@@ -122,9 +123,9 @@ class GpuPrinter(CPrinter):
         if count > step:
             return loop_part
         if count == step:
-            return LoopPart("fixed", index="own")
-        last = f"min(own, ({self.index}){count - 1})"
-        return LoopPart("fixed", index=last, condition=f"own < {count}")
+            return LoopPart("fixed", index="thread_in_row")
+        last = f"min(thread_in_row, ({self.index}){count - 1})"
+        return LoopPart("fixed", index=last, condition=f"thread_in_row < {count}")
 
     # Values.
 
@@ -146,7 +147,7 @@ class GpuPrinter(CPrinter):
             self.line(f"REDUCE({self.threads}, {self.width}) {{")
             for each in ready:
                 others = [
-                    self.declare(value._replace(text=f"exchange({value.text}, s)"))
+                    self.declare(value._replace(text=f"exchange({value.text}, s)"), "other")
                     for value in each.total
                 ]
                 self.update(each.reduction.arg.monoid, each.total, tuple(others))
@@ -167,7 +168,8 @@ class GpuPrinter(CPrinter):
         inner = along[along.index(self.shared[0]) + 1 :]  # the axes of a thread's neighbours
         near = [point | neighbour for neighbour in self.points(inner)]
         parts = [tuple(self.value(part, at) for part in operands_of(node)) for at in near]
-        sums = tuple(self.declare(value, mutable=True) for value in self._tree(monoid, parts))
+        name = monoid_name(monoid)
+        sums = tuple(self.declare(value, name, mutable=True) for value in self._tree(monoid, parts))
         depth = max(map(self.depth_of.__getitem__, rows), default=0)
         row = tuple(point[axis] for axis in rows if axis in point)
         ends = self.scopes[depth].scan_ends
@@ -175,7 +177,7 @@ class GpuPrinter(CPrinter):
             ends[row] = self.start(node, 1, depth)
         self.line(f"SCAN({self.threads}, {self.width}) {{")
         before = [
-            self.declare(value._replace(text=f"earlier({value.text}, {end.text}, s)"))
+            self.declare(value._replace(text=f"earlier({value.text}, {end.text}, s)"), "before")
             for value, end in zip(sums, ends[row], strict=True)
         ]
         self.line("if (!precedes(s)) continue;")
@@ -184,7 +186,7 @@ class GpuPrinter(CPrinter):
         # Now `sums` are those of all threads before; a thread adds its own, one by one.
         for at, part in zip(near, parts, strict=True):
             self.update(monoid, sums, part)
-            self._keep(node, at, tuple(map(self.declare, sums)))
+            self._keep(node, at, tuple(self.declare(value, "scan") for value in sums))
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         """A store of one thread of a row, where all have the value, and of none beyond the end."""
@@ -245,7 +247,7 @@ class GpuPrinter(CPrinter):
         lines += self.indices(self.grid, "worker")
         lines += self.indices(self.rows_inside, "THREAD")
         if self.shared:
-            lines.append(f"const {self.index} own = THREAD / {self.width};")
+            lines.append(f"const {self.index} thread_in_row = THREAD / {self.width};")
         return lines
 
 

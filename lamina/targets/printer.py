@@ -19,6 +19,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
 from lamina.loops.nest import IN_ONE_THREAD, IN_REGISTERS, Nest
 from lamina.schedule.gpu.products import is_minor
+from lamina.targets.names import axis_names
 
 LONGEST_COPY = 16  # elements along an axis that are copied to scratch memory without a loop
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
@@ -122,7 +123,8 @@ class ValuePrinter(Target):
         # The axes whose index the launch gives: of a CPU's chunks, a GPU's blocks and threads.
         self.launch_axes = {axis for axis in rows if nest.bound(axis) not in IN_ONE_THREAD}
         self.guard = ""  # an ``if`` before whatever the open loops add up and store
-        self._names = 0
+        self.names = {} if nest.product else axis_names(nest)
+        self._variables = 0
 
     # Lines, scopes and axes.
 
@@ -130,16 +132,17 @@ class ValuePrinter(Target):
         self.scopes[-1].lines.append(text)
 
     def axis_name(self, axis: Node) -> str:
-        """The variable that holds the index of `axis`."""
-        return f"a{axis.arg.number}"
+        """The variable that holds the index of `axis`; of an axis of tiles, ``a`` and its number,
+        because their helper functions have variables named as rows and columns."""
+        return self.names.get(axis) or f"a{axis.arg.number}"
 
-    def fresh_name(self) -> str:
-        self._names += 1
-        return f"t{self._names}"
+    def fresh_name(self, what: str) -> str:
+        self._variables += 1
+        return f"{what}_{self._variables}"
 
-    def declare(self, value: Value, mutable: bool = False) -> Value:
-        """Print a definition of a fresh name for `value`."""
-        name = self.fresh_name()
+    def declare(self, value: Value, what: str, mutable: bool = False) -> Value:
+        """Print a definition of `value`, whose name says `what` it is."""
+        name = self.fresh_name(what)
         qualifier = "" if mutable else "const "
         self.line(f"{qualifier}{self.type(value)} {name} = {value.text};")
         return value._replace(text=name)
@@ -152,10 +155,10 @@ class ValuePrinter(Target):
         yield
         self.scopes = every
 
-    def declared_at(self, depth: int, value: Value) -> Value:
+    def declared_at(self, depth: int, value: Value, what: str) -> Value:
         """Declare a variable that begins at `value` in the open scope of number `depth`."""
         with self.at_depth(depth):
-            return self.declare(value, mutable=True)
+            return self.declare(value, what, mutable=True)
 
     @contextmanager
     def opened(self, nest_part: NestPart, order: Sequence[Node] = ()) -> Iterator[None]:
@@ -354,9 +357,9 @@ class ValuePrinter(Target):
         elif node.op in (Op.AXIS, Op.AFFINE):
             cache[key] = self._index_value(node, point)
         elif node.op is Op.LOAD:
-            cache[key] = self.declare(self.load(node, point))
+            cache[key] = self.declare(self.load(node, point), "load")
         else:
-            cache[key] = self.declare(self.elementwise(node, point))
+            cache[key] = self.declare(self.elementwise(node, point), node.op.name.lower())
         if fill and fill.at is None and fill.value is node:
             self.store(fill, cache[key], point)
             self.stored_late.add(node)
@@ -394,8 +397,10 @@ class ValuePrinter(Target):
             lanes = self.lanes_of(term)
             if lanes > 1:
                 vector = self.lane_numbers(lanes) if term.op is Op.AXIS else self.value(term, point)
-                vector = self.declare(vector._replace(text=f"({vector.text} * (i64){factor})"))
-                total = self.declare(vector._replace(text=f"({vector.text} + {total.text})"))
+                vector = vector._replace(text=f"({vector.text} * (i64){factor})")
+                vector = self.declare(vector, "step")
+                total = vector._replace(text=f"({vector.text} + {total.text})")
+                total = self.declare(total, "index")
         return total
 
     def formula(self, results: Sequence[Node], known: dict[Node, Value]) -> Values:
@@ -403,7 +408,7 @@ class ValuePrinter(Target):
         for node in toposort(results):
             if node not in known:
                 operands = [known[operand] for operand in node.src]
-                known[node] = self.declare(self.operation(node, operands))
+                known[node] = self.declare(self.operation(node, operands), node.op.name.lower())
         return tuple(known[result] for result in results)
 
     # What a subclass prints.

@@ -19,6 +19,7 @@ from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, Nest, operands_of
 from lamina.targets import blocks
 from lamina.targets.blocks import Cut
+from lamina.targets.names import monoid_name
 from lamina.targets.printer import LoopPart, NestPart, Point, Scope, Value, ValuePrinter, Values
 
 MANY_SUMS = 16  # so many hide the latency of an addition, with one accumulator each
@@ -168,7 +169,8 @@ class NestPrinter(ValuePrinter):
                 totals = self._across(monoid, totals)
             for each, joined in zip(ready, totals, strict=True):
                 total = self._tree(monoid, [each.total, joined]) if each.total else joined
-                each.total = tuple(self.declare(value, mutable=True) for value in total)
+                name = monoid_name(monoid)
+                each.total = tuple(self.declare(value, name, mutable=True) for value in total)
                 each.accumulators, each.of_point = [], {}
 
     def _across(self, monoid: Monoid, values: list[Values]) -> list[Values]:
@@ -194,7 +196,7 @@ class NestPrinter(ValuePrinter):
         for first in range(0, len(values), 2):
             components = [list(pair) for pair in zip(*values[first : first + 2], strict=True)]
             sides = [
-                tuple(self.declare(self.half(pair, side, run)) for pair in components)
+                tuple(self.declare(self.half(pair, side, run), "half") for pair in components)
                 for side in (0, 1)
             ]
             halved.append(self._tree(monoid, sides))
@@ -202,9 +204,10 @@ class NestPrinter(ValuePrinter):
 
     def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
         """Combine neighbours until one is left."""
+        name = monoid_name(monoid)
         while len(values) > 1:
             joined = [
-                tuple(map(self.declare, self.combined(monoid, left, right)))
+                tuple(self.declare(value, name) for value in self.combined(monoid, left, right))
                 for left, right in zip(values[::2], values[1::2], strict=False)
             ]
             odd = values[-1:] if len(values) % 2 else []
@@ -291,7 +294,7 @@ class NestPrinter(ValuePrinter):
                 self._add_to(total, value)
                 totals.append(total)
         for each, total in zip(whole, totals, strict=True):
-            value = self.declare(self._result(total), mutable=True)
+            value = self.declare(self._result(total), "sum", mutable=True)
             each.accumulators.append((value,))
 
     def _around(self, cut: Cut, part: NestPart) -> tuple[NestPart, NestPart]:
@@ -306,7 +309,7 @@ class NestPrinter(ValuePrinter):
     def _total(self, like: Value, depth: int) -> Values:
         """Declare the state of a total of blocks, in an open scope."""
         zero = like._replace(text=self.widened(self.literal(const(0.0, like.dtype)), like))
-        return tuple(self.declared_at(depth, zero) for _ in blocks.STATE)
+        return tuple(self.declared_at(depth, zero, part.arg.name) for part in blocks.STATE)
 
     def _add_to(self, total: Values, value: Value) -> None:
         """Print what adds the sum of a block to a total."""
@@ -338,7 +341,7 @@ class NestPrinter(ValuePrinter):
 
     def block_name(self, axis: Node) -> str:
         """The variable that holds where a block of the loop over `axis` begins."""
-        return f"b{axis.arg.number}"
+        return f"{self.axis_name(axis)}_block"
 
     # Scans.
 
@@ -355,7 +358,7 @@ class NestPrinter(ValuePrinter):
         else:
             values = self.start(node, lanes, outside)
             self.update(node.arg.monoid, values, operands)
-        self._keep(node, point, tuple(map(self.declare, values)))
+        self._keep(node, point, tuple(self.declare(value, "scan") for value in values))
 
     def _running_sum(
         self, scans: BlockedScans, node: Node, operands: Values, lanes: int, outside: int
@@ -380,12 +383,12 @@ class NestPrinter(ValuePrinter):
     def start(self, node: Node, lanes: int, depth: int) -> Values:
         """Declare accumulators of `node` that hold the identity, in an open scope."""
         dtypes = tuple(part.dtype for part in operands_of(node))
-        started = []
+        started, name = [], monoid_name(node.arg.monoid)
         for identity, dtype in zip(node.arg.monoid.identity(dtypes), dtypes, strict=True):
             mask = 8 if dtype is bool_ and lanes > 1 else 0
             vector = Value("", dtype, lanes, mask)
             text = self.widened(self.literal(const(identity, dtype)), vector)
-            started.append(self.declared_at(depth, vector._replace(text=text)))
+            started.append(self.declared_at(depth, vector._replace(text=text), name))
         return tuple(started)
 
     def update(self, monoid: Monoid, running: Values, operands: Values) -> None:

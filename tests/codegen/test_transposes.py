@@ -149,8 +149,8 @@ def test_what_only_moves_is_read_in_order(
     np.testing.assert_array_equal(found, a.transpose(order))
     (text,) = texts
     (load,) = re.findall(r"p0 \+ ([^)]*)\)", text)
-    steps = {axis: int(step) for step, axis in re.findall(r"(\d+) \* (a\d+)", load)}
-    loops = [steps[axis] for axis in re.findall(r"for \(i64 (a\d+)", text) if axis in steps]
+    steps = {axis: int(step) for step, axis in re.findall(r"(\d+) \* (\w+)", load)}
+    loops = [steps[axis] for axis in re.findall(r"for \(i64 (\w+)", text) if axis in steps]
     assert loops == sorted(loops, reverse=True)
 
 

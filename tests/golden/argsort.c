@@ -12,10 +12,10 @@ KERNEL(map0_64x100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);
     {
-        for (i64 a3 = 0; a3 < 400; a3++) {
-            const f32x16 t1 = *(f32x16r *)(p0 + 16 * a3);
-            const f32x16 t2 = (t1 + 1.0f);
-            *(f32x16u *)(p1 + 16 * a3) = t2;
+        for (i64 i_outer = 0; i_outer < 400; i_outer++) {
+            const f32x16 load_1 = *(f32x16r *)(p0 + 16 * i_outer);
+            const f32x16 add_2 = (load_1 + 1.0f);
+            *(f32x16u *)(p1 + 16 * i_outer) = add_2;
         }
     }
 }

@@ -14,11 +14,11 @@ sort1_64x100<<<64, 32>>>
 
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     EACH_THREAD(u32, 256, 6400);
-    const i64 a2 = worker % 6400;
+    const i64 i = worker % 6400;
     {
-        const f32 t1 = p0[a2];
-        const auto t2 = (t1 + 1.0f);
-        p1[a2] = t2;
+        const f32 load_1 = p0[i];
+        const auto add_2 = (load_1 + 1.0f);
+        p1[i] = add_2;
     }
 }
 SORT(sort1_64x100, f32, 64, 100, 0, 4, 32)

@@ -14,71 +14,71 @@ KERNEL(128) reduce0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 400);
     ALIGNED(f32, 1, 400, 400);
     EACH_BLOCK(u32, 128, 13);
-    const i32 a2 = worker % 13;
-    const i32 a4 = THREAD % 2;
-    const i32 own = THREAD / 2;
-    if (a2 < 12) {
-        const f32 t1 = p0[100 * own + 8 * a2 + 4 * a4];
-        const f32 t2 = p0[100 * own + 8 * a2 + 4 * a4 + 1];
-        const f32 t3 = p0[100 * own + 8 * a2 + 4 * a4 + 2];
-        const f32 t4 = p0[100 * own + 8 * a2 + 4 * a4 + 3];
-        f32 t5 = 0.0f;
-        t5 = (t5 + t1);
-        f32 t6 = 0.0f;
-        t6 = (t6 + t2);
-        f32 t7 = 0.0f;
-        t7 = (t7 + t3);
-        f32 t8 = 0.0f;
-        t8 = (t8 + t4);
-        f32 t9 = t5;
-        f32 t10 = t6;
-        f32 t11 = t7;
-        f32 t12 = t8;
+    const i32 row_outer = worker % 13;
+    const i32 row_middle = THREAD % 2;
+    const i32 thread_in_row = THREAD / 2;
+    if (row_outer < 12) {
+        const f32 load_1 = p0[100 * thread_in_row + 8 * row_outer + 4 * row_middle];
+        const f32 load_2 = p0[100 * thread_in_row + 8 * row_outer + 4 * row_middle + 1];
+        const f32 load_3 = p0[100 * thread_in_row + 8 * row_outer + 4 * row_middle + 2];
+        const f32 load_4 = p0[100 * thread_in_row + 8 * row_outer + 4 * row_middle + 3];
+        f32 sum_5 = 0.0f;
+        sum_5 = (sum_5 + load_1);
+        f32 sum_6 = 0.0f;
+        sum_6 = (sum_6 + load_2);
+        f32 sum_7 = 0.0f;
+        sum_7 = (sum_7 + load_3);
+        f32 sum_8 = 0.0f;
+        sum_8 = (sum_8 + load_4);
+        f32 sum_9 = sum_5;
+        f32 sum_10 = sum_6;
+        f32 sum_11 = sum_7;
+        f32 sum_12 = sum_8;
         REDUCE(128, 2) {
-        const f32 t13 = exchange(t9, s);
-        t9 = (t9 + t13);
-        const f32 t14 = exchange(t10, s);
-        t10 = (t10 + t14);
-        const f32 t15 = exchange(t11, s);
-        t11 = (t11 + t15);
-        const f32 t16 = exchange(t12, s);
-        t12 = (t12 + t16);
+        const f32 other_13 = exchange(sum_9, s);
+        sum_9 = (sum_9 + other_13);
+        const f32 other_14 = exchange(sum_10, s);
+        sum_10 = (sum_10 + other_14);
+        const f32 other_15 = exchange(sum_11, s);
+        sum_11 = (sum_11 + other_15);
+        const f32 other_16 = exchange(sum_12, s);
+        sum_12 = (sum_12 + other_16);
         }
-        if (THREAD < 2) { p1[8 * a2 + 4 * a4] = t9; }
-        if (THREAD < 2) { p1[8 * a2 + 4 * a4 + 1] = t10; }
-        if (THREAD < 2) { p1[8 * a2 + 4 * a4 + 2] = t11; }
-        if (THREAD < 2) { p1[8 * a2 + 4 * a4 + 3] = t12; }
+        if (THREAD < 2) { p1[8 * row_outer + 4 * row_middle] = sum_9; }
+        if (THREAD < 2) { p1[8 * row_outer + 4 * row_middle + 1] = sum_10; }
+        if (THREAD < 2) { p1[8 * row_outer + 4 * row_middle + 2] = sum_11; }
+        if (THREAD < 2) { p1[8 * row_outer + 4 * row_middle + 3] = sum_12; }
     }
-    if (a2 == 12) {
-        const f32 t17 = p0[100 * own + 8 * a2 + 4 * min(a4, (i32)0)];
-        const f32 t18 = p0[100 * own + 8 * a2 + 4 * min(a4, (i32)0) + 1];
-        const f32 t19 = p0[100 * own + 8 * a2 + 4 * min(a4, (i32)0) + 2];
-        const f32 t20 = p0[100 * own + 8 * a2 + 4 * min(a4, (i32)0) + 3];
-        f32 t21 = 0.0f;
-        t21 = (t21 + t17);
-        f32 t22 = 0.0f;
-        t22 = (t22 + t18);
-        f32 t23 = 0.0f;
-        t23 = (t23 + t19);
-        f32 t24 = 0.0f;
-        t24 = (t24 + t20);
-        f32 t25 = t21;
-        f32 t26 = t22;
-        f32 t27 = t23;
-        f32 t28 = t24;
+    if (row_outer == 12) {
+        const f32 load_17 = p0[100 * thread_in_row + 8 * row_outer + 4 * min(row_middle, (i32)0)];
+        const f32 load_18 = p0[100 * thread_in_row + 8 * row_outer + 4 * min(row_middle, (i32)0) + 1];
+        const f32 load_19 = p0[100 * thread_in_row + 8 * row_outer + 4 * min(row_middle, (i32)0) + 2];
+        const f32 load_20 = p0[100 * thread_in_row + 8 * row_outer + 4 * min(row_middle, (i32)0) + 3];
+        f32 sum_21 = 0.0f;
+        sum_21 = (sum_21 + load_17);
+        f32 sum_22 = 0.0f;
+        sum_22 = (sum_22 + load_18);
+        f32 sum_23 = 0.0f;
+        sum_23 = (sum_23 + load_19);
+        f32 sum_24 = 0.0f;
+        sum_24 = (sum_24 + load_20);
+        f32 sum_25 = sum_21;
+        f32 sum_26 = sum_22;
+        f32 sum_27 = sum_23;
+        f32 sum_28 = sum_24;
         REDUCE(128, 2) {
-        const f32 t29 = exchange(t25, s);
-        t25 = (t25 + t29);
-        const f32 t30 = exchange(t26, s);
-        t26 = (t26 + t30);
-        const f32 t31 = exchange(t27, s);
-        t27 = (t27 + t31);
-        const f32 t32 = exchange(t28, s);
-        t28 = (t28 + t32);
+        const f32 other_29 = exchange(sum_25, s);
+        sum_25 = (sum_25 + other_29);
+        const f32 other_30 = exchange(sum_26, s);
+        sum_26 = (sum_26 + other_30);
+        const f32 other_31 = exchange(sum_27, s);
+        sum_27 = (sum_27 + other_31);
+        const f32 other_32 = exchange(sum_28, s);
+        sum_28 = (sum_28 + other_32);
         }
-        if (THREAD < 2) if (a4 == min(a4, (i32)0)) { p1[8 * a2 + 4 * min(a4, (i32)0)] = t25; }
-        if (THREAD < 2) if (a4 == min(a4, (i32)0)) { p1[8 * a2 + 4 * min(a4, (i32)0) + 1] = t26; }
-        if (THREAD < 2) if (a4 == min(a4, (i32)0)) { p1[8 * a2 + 4 * min(a4, (i32)0) + 2] = t27; }
-        if (THREAD < 2) if (a4 == min(a4, (i32)0)) { p1[8 * a2 + 4 * min(a4, (i32)0) + 3] = t28; }
+        if (THREAD < 2) if (row_middle == min(row_middle, (i32)0)) { p1[8 * row_outer + 4 * min(row_middle, (i32)0)] = sum_25; }
+        if (THREAD < 2) if (row_middle == min(row_middle, (i32)0)) { p1[8 * row_outer + 4 * min(row_middle, (i32)0) + 1] = sum_26; }
+        if (THREAD < 2) if (row_middle == min(row_middle, (i32)0)) { p1[8 * row_outer + 4 * min(row_middle, (i32)0) + 2] = sum_27; }
+        if (THREAD < 2) if (row_middle == min(row_middle, (i32)0)) { p1[8 * row_outer + 4 * min(row_middle, (i32)0) + 3] = sum_28; }
     }
 }

@@ -9,16 +9,16 @@ map0_64x100<<<25, 256>>>
 
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     EACH_THREAD(u32, 256, 6400);
-    const i64 a2 = worker % 6400;
+    const i64 i = worker % 6400;
     {
-        const f32 t1 = p0[a2];
-        const _Bool t2 = (t1 < 0.0f);
-        const auto t3 = (t1 * t1);
-        const auto t4 = (t3 + 1.0f);
-        const auto t5 = sqrt_f32(t4);
-        const auto t6 = (t5 * 0.5f);
-        const auto t7 = (t6 + t1);
-        const auto t8 = (t2 ? t6 : t7);
-        p1[a2] = t8;
+        const f32 load_1 = p0[i];
+        const _Bool lt_2 = (load_1 < 0.0f);
+        const auto mul_3 = (load_1 * load_1);
+        const auto add_4 = (mul_3 + 1.0f);
+        const auto sqrt_5 = sqrt_f32(add_4);
+        const auto mul_6 = (sqrt_5 * 0.5f);
+        const auto add_7 = (mul_6 + load_1);
+        const auto where_8 = (lt_2 ? mul_6 : add_7);
+        p1[i] = where_8;
     }
 }

@@ -9,16 +9,16 @@ map0_64x100<<<25, 256>>>
 
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     EACH_THREAD(u32, 256, 6400);
-    const i32 a2 = worker % 6400;
+    const i32 i = worker % 6400;
     {
-        const f32 t1 = p0[a2];
-        const _Bool t2 = (t1 < 0.0f);
-        const f32 t3 = (t1 * t1);
-        const f32 t4 = (t3 + 1.0f);
-        const f32 t5 = sqrt_f32(t4);
-        const f32 t6 = (t5 * 0.5f);
-        const f32 t7 = (t6 + t1);
-        const f32 t8 = (t2 ? t6 : t7);
-        p1[a2] = t8;
+        const f32 load_1 = p0[i];
+        const _Bool lt_2 = (load_1 < 0.0f);
+        const f32 mul_3 = (load_1 * load_1);
+        const f32 add_4 = (mul_3 + 1.0f);
+        const f32 sqrt_5 = sqrt_f32(add_4);
+        const f32 mul_6 = (sqrt_5 * 0.5f);
+        const f32 add_7 = (mul_6 + load_1);
+        const f32 where_8 = (lt_2 ? mul_6 : add_7);
+        p1[i] = where_8;
     }
 }

@@ -12,43 +12,43 @@ KERNEL(64) reduce0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 25600);
     ALIGNED(f32, 1, 25600, 25600);
     EACH_BLOCK(u32, 64, 64);
-    const i32 a0 = worker % 64;
-    const i32 own = THREAD / 1;
+    const i32 row = worker % 64;
+    const i32 thread_in_row = THREAD / 1;
     {
-        const f32 t1 = p0[100 * a0 + 2 * min(own, (i32)49)];
-        const f32 t2 = p0[100 * a0 + 2 * min(own, (i32)49) + 1];
-        f32 t3 = 0.0f;
-        if (own < 50) t3 = (t3 + t1);
-        f32 t4 = 0.0f;
-        if (own < 50) t4 = (t4 + t2);
-        const f32 t5 = (t3 + t4);
-        f32 t6 = t5;
+        const f32 load_1 = p0[100 * row + 2 * min(thread_in_row, (i32)49)];
+        const f32 load_2 = p0[100 * row + 2 * min(thread_in_row, (i32)49) + 1];
+        f32 sum_3 = 0.0f;
+        if (thread_in_row < 50) sum_3 = (sum_3 + load_1);
+        f32 sum_4 = 0.0f;
+        if (thread_in_row < 50) sum_4 = (sum_4 + load_2);
+        const f32 sum_5 = (sum_3 + sum_4);
+        f32 sum_6 = sum_5;
         REDUCE(64, 1) {
-        const f32 t7 = exchange(t6, s);
-        t6 = (t6 + t7);
+        const f32 other_7 = exchange(sum_6, s);
+        sum_6 = (sum_6 + other_7);
         }
-        const f32 t8 = (t6 * 0.009999999776482582f);
-        const f32 t9 = (- t8);
-        const f32 t10 = (t1 + t9);
-        const f32 t11 = (t10 * t10);
-        f32 t12 = 0.0f;
-        if (own < 50) t12 = (t12 + t11);
-        const f32 t13 = (t2 + t9);
-        const f32 t14 = (t13 * t13);
-        f32 t15 = 0.0f;
-        if (own < 50) t15 = (t15 + t14);
-        const f32 t16 = (t12 + t15);
-        f32 t17 = t16;
+        const f32 mul_8 = (sum_6 * 0.009999999776482582f);
+        const f32 neg_9 = (- mul_8);
+        const f32 add_10 = (load_1 + neg_9);
+        const f32 mul_11 = (add_10 * add_10);
+        f32 sum_12 = 0.0f;
+        if (thread_in_row < 50) sum_12 = (sum_12 + mul_11);
+        const f32 add_13 = (load_2 + neg_9);
+        const f32 mul_14 = (add_13 * add_13);
+        f32 sum_15 = 0.0f;
+        if (thread_in_row < 50) sum_15 = (sum_15 + mul_14);
+        const f32 sum_16 = (sum_12 + sum_15);
+        f32 sum_17 = sum_16;
         REDUCE(64, 1) {
-        const f32 t18 = exchange(t17, s);
-        t17 = (t17 + t18);
+        const f32 other_18 = exchange(sum_17, s);
+        sum_17 = (sum_17 + other_18);
         }
-        const f32 t19 = (t17 * 0.009999999776482582f);
-        const f32 t20 = (t19 + 0.0010000000474974513f);
-        const f32 t21 = sqrt_f32(t20);
-        const f32 t22 = (t10 / t21);
-        const f32 t23 = (t13 / t21);
-        if (own < 50) { p1[100 * a0 + 2 * min(own, (i32)49)] = t22; }
-        if (own < 50) { p1[100 * a0 + 2 * min(own, (i32)49) + 1] = t23; }
+        const f32 mul_19 = (sum_17 * 0.009999999776482582f);
+        const f32 add_20 = (mul_19 + 0.0010000000474974513f);
+        const f32 sqrt_21 = sqrt_f32(add_20);
+        const f32 div_22 = (add_10 / sqrt_21);
+        const f32 div_23 = (add_13 / sqrt_21);
+        if (thread_in_row < 50) { p1[100 * row + 2 * min(thread_in_row, (i32)49)] = div_22; }
+        if (thread_in_row < 50) { p1[100 * row + 2 * min(thread_in_row, (i32)49) + 1] = div_23; }
     }
 }

@@ -8,28 +8,28 @@ KERNEL(scan0_64x100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);
     {
-        for (i64 a2 = 0; a2 < 16; a2++) {
-            f32 t2 = 0.0f;
-            f32 t5 = 0.0f;
-            f32 t8 = 0.0f;
-            f32 t11 = 0.0f;
-            for (i64 a1 = 0; a1 < 100; a1++) {
-                const f32 t1 = p0[a1 + 400 * a2];
-                t2 = (t2 + t1);
-                const f32 t3 = t2;
-                const f32 t4 = p0[a1 + 400 * a2 + 100];
-                t5 = (t5 + t4);
-                const f32 t6 = t5;
-                const f32 t7 = p0[a1 + 400 * a2 + 200];
-                t8 = (t8 + t7);
-                const f32 t9 = t8;
-                const f32 t10 = p0[a1 + 400 * a2 + 300];
-                t11 = (t11 + t10);
-                const f32 t12 = t11;
-                p1[a1 + 400 * a2] = t3;
-                p1[a1 + 400 * a2 + 100] = t6;
-                p1[a1 + 400 * a2 + 200] = t9;
-                p1[a1 + 400 * a2 + 300] = t12;
+        for (i64 row_outer = 0; row_outer < 16; row_outer++) {
+            f32 sum_2 = 0.0f;
+            f32 sum_5 = 0.0f;
+            f32 sum_8 = 0.0f;
+            f32 sum_11 = 0.0f;
+            for (i64 column = 0; column < 100; column++) {
+                const f32 load_1 = p0[column + 400 * row_outer];
+                sum_2 = (sum_2 + load_1);
+                const f32 scan_3 = sum_2;
+                const f32 load_4 = p0[column + 400 * row_outer + 100];
+                sum_5 = (sum_5 + load_4);
+                const f32 scan_6 = sum_5;
+                const f32 load_7 = p0[column + 400 * row_outer + 200];
+                sum_8 = (sum_8 + load_7);
+                const f32 scan_9 = sum_8;
+                const f32 load_10 = p0[column + 400 * row_outer + 300];
+                sum_11 = (sum_11 + load_10);
+                const f32 scan_12 = sum_11;
+                p1[column + 400 * row_outer] = scan_3;
+                p1[column + 400 * row_outer + 100] = scan_6;
+                p1[column + 400 * row_outer + 200] = scan_9;
+                p1[column + 400 * row_outer + 300] = scan_12;
             }
         }
     }

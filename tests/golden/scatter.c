@@ -11,8 +11,8 @@ scatter1_16x50:
 KERNEL(map0_20x16) {
     POINTER(f32, 0);
     {
-        for (i64 a3 = 0; a3 < 20; a3++) {
-            *(f32x16u *)(p0 + 16 * a3) = splat_f32x16(0.0f);
+        for (i64 i_outer = 0; i_outer < 20; i_outer++) {
+            *(f32x16u *)(p0 + 16 * i_outer) = splat_f32x16(0.0f);
         }
     }
 }
@@ -21,14 +21,14 @@ KERNEL(scatter1_16x50) {
     POINTER(const f32, 1);
     POINTER(f32, 2);
     {
-        for (i64 a0 = 0; a0 < 16; a0++) {
-            for (i64 a1 = 0; a1 < 50; a1++) {
-                const i64 t1 = p0[a0 + 16 * a1];
-                const _Bool t2 = ((i64)-1 < t1);
-                const _Bool t3 = (t1 < (i64)20);
-                const _Bool t4 = (t2 & t3);
-                const f32 t5 = (t4 ? p1[a0 + 16 * a1] : 0);
-                WHERE(t4) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t5); }
+        for (i64 row = 0; row < 16; row++) {
+            for (i64 column = 0; column < 50; column++) {
+                const i64 load_1 = p0[row + 16 * column];
+                const _Bool lt_2 = ((i64)-1 < load_1);
+                const _Bool lt_3 = (load_1 < (i64)20);
+                const _Bool and_4 = (lt_2 & lt_3);
+                const f32 load_5 = (and_4 ? p1[row + 16 * column] : 0);
+                WHERE(and_4) { p2[row + 16 * load_1] = (p2[row + 16 * load_1] + load_5); }
             }
         }
     }

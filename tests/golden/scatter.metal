@@ -17,26 +17,26 @@ scatter1_16x50<<<1024, 256>>>
 
 KERNEL(256) map0_20x16(POINTER(f32, 0) PLACE) {
     EACH_THREAD(u32, 256, 320);
-    const i32 a2 = worker % 320;
+    const i32 i = worker % 320;
     {
-        p0[a2] = 0.0f;
+        p0[i] = 0.0f;
     }
 }
 KERNEL(256) scatter1_16x50(POINTER(const i64, 0), POINTER(const f32, 1), POINTER(f32, 2) PLACE) {
     EACH_THREAD(u32, 256, 262144);
-    const i32 a2 = worker % 16384;
-    const i32 a0 = (worker / 16384) % 16;
+    const i32 batch = worker % 16384;
+    const i32 row = (worker / 16384) % 16;
     {
-        for (i32 a1 = 0; a1 < 50; a1++) {
-            const i64 t1 = p0[a0 + 16 * a1];
-            const _Bool t2 = ((i64)-1 < t1);
-            const _Bool t3 = (t1 < (i64)20);
-            const _Bool t4 = (t2 & t3);
-            const i64 t5 = (t1 & (i64)16383);
-            const _Bool t6 = (t5 == (i64)(a2));
-            const _Bool t7 = (t4 & t6);
-            const f32 t8 = (t7 ? p1[a0 + 16 * a1] : 0);
-            WHERE(t7) { p2[a0 + 16 * t1] = (p2[a0 + 16 * t1] + t8); }
+        for (i32 column = 0; column < 50; column++) {
+            const i64 load_1 = p0[row + 16 * column];
+            const _Bool lt_2 = ((i64)-1 < load_1);
+            const _Bool lt_3 = (load_1 < (i64)20);
+            const _Bool and_4 = (lt_2 & lt_3);
+            const i64 and_5 = (load_1 & (i64)16383);
+            const _Bool eq_6 = (and_5 == (i64)(batch));
+            const _Bool and_7 = (and_4 & eq_6);
+            const f32 load_8 = (and_7 ? p1[row + 16 * column] : 0);
+            WHERE(and_7) { p2[row + 16 * load_1] = (p2[row + 16 * load_1] + load_8); }
         }
     }
 }

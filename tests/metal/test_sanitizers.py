@@ -60,7 +60,7 @@ def test_a_removed_barrier(rows: Prepared, which: str) -> None:
 
 
 def test_an_index_one_too_far(rows: Prepared) -> None:
-    end, last = re.search(r"\(own, (\(i32\)(\d+))\)", rows.source).groups()
+    end, last = re.search(r"\(thread_in_row, (\(i32\)(\d+))\)", rows.source).groups()
     source = rows.source.replace(end, f"(i32){int(last) + 1}")
     with pytest.raises(MslError, match="heap-buffer-overflow"):
         run_apart(source, rows.arrays, rows.jobs, "address")

@@ -10,8 +10,9 @@ from lamina.runtime.source import Source
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _IDENTIFIER = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-# Names that the printers number: temporaries, axes, kernels.
+# Names that the printers number: temporaries, axes, kernels. Other names of axes.
 _NUMBERED = re.compile(r"(?:[a-z]{1,4}\d+|[a-z_]+\d+(?:_\w+)?)\Z")
+_AXIS = re.compile(r"(?:batch|row|column|k|i)\d*(?:_\w+)?\Z")
 
 
 def normalised(text: str) -> str:
@@ -20,7 +21,9 @@ def normalised(text: str) -> str:
 
     def renamed(match: re.Match[str]) -> str:
         name = match[0]
-        if not _NUMBERED.match(name) or _is_type(name):
+        is_array = match.string[match.end() :].startswith("[")
+        is_axis = _AXIS.match(name) and not is_array
+        if _is_type(name) or not (_NUMBERED.match(name) or is_axis):
             return name
         return names.setdefault(name, f"n{len(names)}")
 

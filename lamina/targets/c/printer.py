@@ -258,7 +258,7 @@ class CPrinter(NestPrinter):
         condition = self.value(guard[0], point).text if guard else "1"
         first = f"{array} + {self.index_text(node.src[0], point | {rows: 0})}"
         self.needed.add(("c/transposes.c", lanes))
-        name = self.fresh_name()
+        name = self.fresh_name("columns")
         arguments = f"{kind}, {name}, {lanes}, {first}, {access.stride}, {condition}"
         self.line(f"TRANSPOSED({arguments})")
         for number in range(lanes):
@@ -370,7 +370,8 @@ class CPrinter(NestPrinter):
             arguments.append(f"{TYPES[factor.dtype]}, {super().result(factor, point).text}")
         self.vectors = outside
         out = Value("", int32, lanes)
-        return self.declare(out._replace(text=f"DOT({self.type(out)}, {', '.join(arguments)})"))
+        out = out._replace(text=f"DOT({self.type(out)}, {', '.join(arguments)})")
+        return self.declare(out, "dot")
 
     # The function.
 

@@ -187,7 +187,8 @@ class CudaPrinter(GpuPrinter):
         if weight.top:
             by = self.literal(const(scaled(weight.value)[0], float32)).text  # of what was compared
             for at, point in enumerate(self.points((half,))):
-                self._keep(weight.top, point, (self.declare(Value(f"top[{at}] * {by}", float32)),))
+                top = self.declare(Value(f"top[{at}] * {by}", float32), "max")
+                self._keep(weight.top, point, (top,))
                 self.line(_call("finish", at, self.result(weight.less, point).text))
         self.line(_call("FINISH", int(weight.top is not None)))
         for name, some in (("row", rows), ("totals", outer)):
@@ -237,10 +238,10 @@ class CudaPrinter(GpuPrinter):
             for at, row in enumerate(self.points((half,))):
                 self.line(_call("rise", f"top[{at}]", self._joined(MAX, rest, row)))
                 text = f"top[{at}] * {self.literal(const(by, float32)).text}"
-                self._keep(top, row, (self.declare(Value(text, float32)),))
+                self._keep(top, row, (self.declare(Value(text, float32), "max"),))
                 wanted = self.result(ix.replaced(weight.less, {weight.top: top}), row).text
                 text = f"follow(less[{at}], factor[{at}], top[{at}], {wanted})"
-                self._keep(less, row, (self.declare(Value(text, float32)),))
+                self._keep(less, row, (self.declare(Value(text, float32), "shift"),))
         exp = Node(Op.EXP2, (rest * (by * log2(e)) + -(less * log2(e)),))
         for number, reduction in enumerate(rows):
             term = ix.replaced(reduction.src[0], {weight.exp: exp, **known})
