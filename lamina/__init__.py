@@ -18,7 +18,6 @@ from lamina.core.dtypes import (
 )  # fmt: skip
 from lamina.core.dtypes import bool_ as bool
 from lamina.errors import LaminaError
-from lamina.explain import report as _report  # noqa: F401 (LAMINA_DEBUG prints with it)
 from lamina.core.options import Options, set_options, using
 from lamina.core.seeds import SEEDS as _SEEDS  # noqa: F401 (forks are counted from now on)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import runpy
 import sys
 import time
 from collections import defaultdict
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lamina import __version__
 from lamina.core.options import Options, current
 from lamina.errors import LaminaError, UnknownDeviceError
-from lamina.explain.report import KernelRecord, profile
+from lamina.explain.report import KernelRecord, pass_lines, profile
 from lamina.runtime.buffer import KINDS, heap_of
 from lamina.runtime.compiler import REMEDY, Compiler, survey
 from lamina.runtime.cpu import disk_cache, usable_cores
@@ -24,6 +25,12 @@ from lamina.runtime.cpu import disk_cache, usable_cores
 if TYPE_CHECKING:
     from rich.console import Console
 
+EXAMPLE = """\
+import lamina as lm
+
+x = lm.asarray([[0.0, 1.0, 2.0], [3.0, 3.0, 3.0]])
+lm.softmax(x, axis=1).numpy()
+"""
 FAILED, INTERRUPTED = 1, 130  # 2 is argparse's, for a wrong command line
 _SHADES, _SHOWN = " .:*#", 4  # of images, and how many
 _TABLE_ROWS = 12
@@ -72,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--seed", type=int, default=0, help="of the weights and the order")
     demo.add_argument("--output", type=Path, help="the model's file, in the user's data by default")
     command("passes", _passes, "list the passes of the compiler, in order")
+    explain = command("explain", _explain, "show what each pass makes of a program")
+    explain.add_argument("program", type=Path, nargs="?", help="a Python file; a softmax if none")
+    explain.add_argument("--source", action="store_true", help="print the generated source as well")
     command("doctor", _doctor, "look for what lamina needs on this machine")
     return parser
 
@@ -119,11 +129,32 @@ def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **setting
 
 
 def _passes(options: argparse.Namespace) -> None:
-    from lamina.pipeline import PASSES
+    from lamina.pipeline import BEFORE, LOAD, PASSES
 
-    made = ["graph", *(one.writes for one in PASSES)]
-    rows = ((str(at + 1), one.name, made[at], made[at + 1]) for at, one in enumerate(PASSES))
-    _print_table(("", "pass", "reads", "writes"), rows)
+    rows = [("", step.name, "graph", "graph", step.does) for step in BEFORE]
+    reads = "graph"
+    for number, one in enumerate((*PASSES, LOAD), 1):
+        rows.append((str(number), one.name, reads, one.writes, one.does))
+        rows += [("", f"  {step.name}", "", "", step.does) for step in one.steps]
+        reads = one.writes
+    _print_table(("", "pass", "reads", "writes", "what it does"), rows)
+
+
+def _explain(options: argparse.Namespace) -> None:
+    """Run a program, and print what each pass makes of each part of it that is compiled."""
+    from lamina.pipeline import text_of
+    from lamina.runtime.profile import passes
+
+    with passes() as records:
+        if options.program is None:
+            exec(EXAMPLE, {})
+        else:
+            runpy.run_path(str(options.program), run_name="__main__")
+    if options.program is None:
+        print(EXAMPLE)
+    for record in records:
+        for line in pass_lines(record, text_of, options.source and record.step.writes == "source"):
+            print(line)
 
 
 def _doctor(options: argparse.Namespace) -> int:

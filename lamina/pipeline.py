@@ -1,31 +1,42 @@
 """The compiler's table of contents: from a graph to results in device buffers.
 
-`PASSES` is the whole compiler, in order. Each pass takes what the one before it returns:
+`BEFORE`, `PASSES` and `LOAD` are the whole compiler, in order. Each pass takes what the one before
+it returned, in one of these dialects:
 
     graph     what is wanted, as array nodes           lamina.ir
     kernels   a program of scalar kernels              lamina.fuse
     nests     the same with a plan for each            lamina.schedule
     source    the same with its translation unit       lamina.targets
+    code      the same, loaded on a device             lamina.runtime
+
+Some passes consist of steps that run interleaved, for each node or kernel. These are named here
+too, each with the function that does it. ``lamina passes`` prints this table, ``lamina explain``
+what each pass makes of a program, as ``LAMINA_DEBUG=3`` does; ``LAMINA_CHECK=1`` verifies after
+each.
 """
 
 import contextlib
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from lamina.core.options import Options, current
 from lamina.errors import CompilerNotFoundError
+from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Launch, Program, Slot, build_program
 from lamina.fuse.target import FusionTarget
-from lamina.graph.algebra import SIMPLIFY
+from lamina.graph.algebra import ALGEBRA
+from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import Rule, rewrite
 from lamina.graph.split_reductions import (
+    SPLIT_REDUCTIONS,
     columns_in_parts,
     long_columns_in_parts,
     long_products_in_parts,
@@ -51,7 +62,7 @@ from lamina.runtime.cpu import CpuProgram, disk_cache, library_of
 from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.cuda import build as cubins
 from lamina.runtime.metal import MetalProgram, no_compiler
-from lamina.runtime.profile import checker, counter, passes, runs
+from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
 from lamina.schedule.cpu import Knobs, schedule_kernel, search
 from lamina.schedule.gpu.attention import nested
@@ -66,26 +77,64 @@ from lamina.targets.metal.printer import MetalPrinter
 Code = CpuProgram | CudaProgram | MetalProgram
 
 
-class Pass(NamedTuple):
-    """One step of the compiler, and the dialect it writes, which the next one reads."""
+@dataclass(frozen=True)
+class Step:
+    """A part of a pass that has no result of its own, or of what comes before the passes.
+
+    name: of the step. does: one line. where: the function that does it, or the rules that do, as
+    ``module:name``; `tests/test_pipeline.py` sees it called."""
 
     name: str
-    function: Callable[[Any, Options], Any]
+    does: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of the compiler.
+
+    name: of the pass. does: one line, what it takes and gives. writes: the dialect that it writes,
+    which the next pass reads. function: from what the pass before it returned, and the options.
+    steps: what it consists of, in the order in which they begin."""
+
+    name: str
+    does: str
     writes: str
+    function: Callable[[Any, Options], Any]
+    steps: tuple[Step, ...] = ()
 
 
-class Backend(NamedTuple):
-    """What differs from one kind of device to another."""
+@dataclass(frozen=True)
+class Backend:
+    """What differs from one kind of device to another.
+
+    memory: what fusion asks of the device. split: more rules that take long reductions in parts.
+    schedule: the heuristic: the moves for a kernel, from the options and the search's knobs.
+    print: from a program and its plans to source, with the launches where the source does not hold
+    them. load: what runs on a table of buffers, from those and the options. compile: the binaries
+    of a source by name, for an architecture, without loading them."""
 
     memory: FusionTarget
+    split: Sequence[Rule]
     schedule: Callable[[Kernel, Options, Knobs], Schedule]
     print: Callable[..., tuple[Source, tuple[GpuLaunch, ...]]]
     load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
-    compile: Callable[[Source, str, Options], dict[str, bytes]]  # binaries by name, without loading
-    rules: Sequence[Rule] = (*SIMPLIFY, columns_in_parts, long_products_in_parts)
+    compile: Callable[[Source, str, Options], dict[str, bytes]]
 
 
-class Planned(NamedTuple):
+@dataclass(frozen=True)
+class PassRecord:
+    """That a pass ran: on what, what it made of it, and how many seconds it took."""
+
+    step: Pass
+    seconds: float
+    before: Any
+    after: Any
+    options: Options
+
+
+@dataclass(frozen=True)
+class Planned:
     """A program, one plan for equal kernels, and once it is printed the source, with the launches
     where the source itself does not hold them; once it is loaded, what runs on a table of memory.
     """
@@ -100,6 +149,25 @@ class Planned(NamedTuple):
     def text(self) -> str:
         """The whole translation unit; "" before it is printed."""
         return "" if self.source is None else self.source.text
+
+
+def _simplify(sinks: list[Node], options: Options) -> list[Node]:
+    return rewrite(sinks, (*ALGEBRA, *MOVEMENT))
+
+
+def _split_reductions(sinks: list[Node], options: Options) -> list[Node]:
+    rules = (*SPLIT_REDUCTIONS, *backend(options).split)
+    if rewrite(sinks, rules) == sinks:
+        return sinks
+    return rewrite(sinks, (*ALGEBRA, *MOVEMENT, *rules))  # as what parts are made of simplifies
+
+
+def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
+    return lay_out(sinks) if backend(options).memory.tiled_products else sinks
+
+
+def _fuse(sinks: list[Node], options: Options) -> Program:
+    return build_program(sinks, backend(options).memory)
 
 
 def _schedule(program: Program, options: Options) -> Planned:
@@ -161,23 +229,73 @@ def _legalize(planned: Planned, options: Options) -> Planned:
         kernel: plan._replace(nest=legalize(plan.nest)) if isinstance(plan.nest, Nest) else plan
         for kernel, plan in planned.plans.items()
     }
-    return planned._replace(plans=plans)
+    return replace(planned, plans=plans)
 
 
 def _print(planned: Planned, options: Options) -> Planned:
     source, launches = backend(options).print(planned.program, planned.plans)
-    return planned._replace(source=source, launches=launches)
+    return replace(planned, source=source, launches=launches)
 
 
-PASSES: tuple[Pass, ...] = (
-    Pass("simplify", lambda sinks, options: rewrite(sinks, backend(options).rules), "graph"),
-    Pass("lay_out", lambda sinks, options:
-         lay_out(sinks) if backend(options).memory.tiled_products else sinks, "graph"),
-    Pass("fuse", lambda sinks, options: build_program(sinks, backend(options).memory), "kernels"),
-    Pass("schedule", _schedule, "nests"),
-    Pass("legalize", _legalize, "nests"),
-    Pass("print", _print, "source"),
+def _load(planned: Planned, options: Options) -> Planned:
+    assert planned.source is not None
+    return replace(planned, code=backend(options).load(planned.source, planned.launches, options))
+
+
+# What the frontend does with the graph of a program before it asks for the program.
+BEFORE = (
+    Step("cut", "replaces what was computed before by the memory that holds it",
+         "lamina.frontend.realize:cut"),
+    Step("open_calls", "replaces each CALL by the graph that was built once for many such calls",
+         "lamina.graph.substitute:open_call"),
+    Step("split_complex", "replaces complex numbers by pairs of real ones",
+         "lamina.graph.split_complex:split_complex"),
+    Step("lift_numbers", "replaces numbers that differ from run to run by inputs",
+         "lamina.graph.lift_numbers:numbers_of"),
 )  # fmt: skip
+PASSES = (
+    Pass("simplify", "takes the graph; gives an equal one of fewer operations",
+         "graph", _simplify, (
+        Step("algebra", "folds constants; applies the equations of elementwise operations",
+             "lamina.graph.algebra:ALGEBRA"),
+        Step("movement", "joins movement with movement; drops what moves nothing",
+             "lamina.graph.movement:MOVEMENT"),
+    )),
+    Pass("split_reductions", "takes long reductions and scans; gives them in parts",
+         "graph", _split_reductions),
+    Pass("layout", "takes the factors of tiled products; gives them in the order that tiles read",
+         "graph", _lay_out),
+    Pass("fuse", "takes the graph; gives kernels, their order and their memory",
+         "kernels", _fuse, (
+        Step("values", "chooses the nodes that get memory",
+             "lamina.fuse.values:choose_values"),
+        Step("groups", "joins values into kernels",
+             "lamina.fuse.groups:group_values"),
+        Step("row_blocks", "chains kernels that run block of rows by block of rows",
+             "lamina.fuse.row_blocks:chained"),
+        Step("lower", "makes scalars over loop axes of a kernel's arrays",
+             "lamina.fuse.lower:Lowering._value"),
+        Step("narrow", "shortens loops to the elements that a store changes",
+             "lamina.fuse.narrow:narrowed"),
+        Step("memory_plan", "places arrays that do not live at one time in the same memory",
+             "lamina.fuse.program:_Builder._place"),
+    )),
+    Pass("schedule", "takes kernels; gives a loop nest each, by the heuristic's or other moves",
+         "nests", _schedule),
+    Pass("legalize", "takes arithmetic on floats of 16 and 8 bits; gives float32 and casts",
+         "nests", _legalize),
+    Pass("print", "takes nests; gives source text and launches",
+         "source", _print, (
+        Step("loops", "writes the loops of a nest, and each value where its operands are known",
+             "lamina.targets.printer:ValuePrinter.value"),
+        Step("reductions", "writes the loops of reductions, and joins partial results",
+             "lamina.targets.reductions:NestPrinter.loop_reduce"),
+        Step("texts", "puts the functions that the kernels use in front",
+             "lamina.targets.texts:helper_text"),
+    )),
+)  # fmt: skip
+LOAD = Pass("load", "takes source; gives compiled code, from the disk cache if it is there",
+            "code", _load)  # fmt: skip
 
 
 def kernel_name(kernel: AnyKernel, number: int) -> str:
@@ -192,25 +310,32 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 
 CPU = Backend(
     FusionTarget(),
+    (long_columns_in_parts,),
     lambda kernel, options, knobs:
         schedule_kernel(kernel, compiler.find(options).vector_bytes, knobs),
     lambda program, plans: (c.print_program(program, plans), ()),
     lambda source, launches, options: CpuProgram(source.text, options),
     lambda source, arch, options: {"program": library_of(source.text, options)},
-    (*SIMPLIFY, long_columns_in_parts),
 )  # fmt: skip
-OF_GPUS = FusionTarget(
-    row_blocks=False, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128
-)
-CUDA = Backend(replace(OF_GPUS, tiled_products=True, gains_by_recomputing=nested,
-                       min_updating_results=FILL),
-               lambda kernel, options, knobs:
-                   schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
-               partial(gpu.print_program, CudaPrinter), CudaProgram, cubins)  # fmt: skip
+OF_GPUS = FusionTarget(row_blocks=False, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128)
+_SPLIT_FOR_GPUS = (columns_in_parts, long_products_in_parts)
+CUDA = Backend(
+    replace(OF_GPUS, tiled_products=True, gains_by_recomputing=nested, min_updating_results=FILL),
+    _SPLIT_FOR_GPUS,
+    lambda kernel, options, knobs:
+        schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
+    partial(gpu.print_program, CudaPrinter),
+    CudaProgram,
+    cubins,
+)  # fmt: skip
 METAL = Backend(
-    OF_GPUS, lambda kernel, _, knobs: schedule_for_gpu(kernel, "", knobs),
-    partial(gpu.print_program, MetalPrinter), MetalProgram, no_compiler,
-)  # fmt: skip
+    OF_GPUS,
+    _SPLIT_FOR_GPUS,
+    lambda kernel, _, knobs: schedule_for_gpu(kernel, "", knobs),
+    partial(gpu.print_program, MetalPrinter),
+    MetalProgram,
+    no_compiler,
+)
 BACKENDS = {"cuda": CUDA, "metal": METAL}
 
 
@@ -226,16 +351,26 @@ def compile_source(
     """Run every pass; BUFFER leaves hold the number of a program input as storage. `observe` is
     called with the name of each pass and what it returned."""
     value: Any = list(sinks)
-    for one in PASSES:
-        before, started = value, time.perf_counter()
-        value = one.function(value, options)
-        seconds = time.perf_counter() - started
-        if options.check:
-            verify(value)
-        passes.publish((one, seconds, before, value, options))
-        observe(one.name, value)
+    for step in PASSES:
+        value = _run_pass(step, value, options)
+        observe(step.name, value)
     assert isinstance(value, Planned)
     return value
+
+
+def _run_pass(step: Pass, before: Any, options: Options) -> Any:
+    """What a pass makes of `before`; verified, recorded and printed as the options ask."""
+    started = time.perf_counter()
+    after = step.function(before, options)
+    seconds = time.perf_counter() - started
+    if options.check:
+        verify(after)
+    record = PassRecord(step, seconds, before, after, options)
+    passes.publish(record)
+    if options.debug >= 3:
+        for line in pass_lines(record, text_of, with_source=options.debug >= 4):
+            print(line, file=sys.stderr)
+    return after
 
 
 def text_of(value: Any) -> str:
@@ -271,10 +406,9 @@ def verify(value: Any) -> None:
 def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options."""
-    planned = compile_source(sinks, options)
-    assert planned.source is not None
-    code = backend(options).load(planned.source, planned.launches, options)
-    return planned._replace(code=code)
+    loaded = _run_pass(LOAD, compile_source(sinks, options), options)
+    assert isinstance(loaded, Planned)
+    return loaded
 
 
 # Running.
@@ -312,10 +446,17 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count
     timed = count if options.debug or runs else 0
-    seconds = checker.run(planned, table, options) if options.check else code.run(table, timed)
+    seconds = _checked(planned, table, options) if options.check else code.run(table, timed)
     if timed:
         runs.publish((planned, seconds, options))
+        print_run(planned, seconds, options)
     return results
+
+
+def _checked(planned: Planned, table: Sequence[Buffer], options: Options) -> list[float]:
+    from lamina.explain.check import run_checked  # it loads when it is first needed
+
+    return run_checked(planned, table, options, backend(options))
 
 
 def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:

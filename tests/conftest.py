@@ -6,7 +6,6 @@ import difflib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,13 +48,13 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def verification() -> Iterator[None]:
     """The compiler verifies every program after every pass."""
     with pytest.MonkeyPatch.context() as patch:
-        watch = passes.watch
+        publish = passes.publish
 
-        def verified(done: tuple[Any, ...]) -> None:
-            pipeline.verify(done[3])
-            watch(done)
+        def verified(record: pipeline.PassRecord) -> None:
+            pipeline.verify(record.after)
+            publish(record)
 
-        patch.setattr(passes, "watch", verified)
+        patch.setattr(passes, "publish", verified)
         yield
 
 

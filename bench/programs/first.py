@@ -67,8 +67,8 @@ def main(column: str, seed: str, group: str, name: str, limit: str) -> None:
         with of_lamina(facts) as record:
             own.results(step())
         passes: dict[str, float] = defaultdict(float)
-        for one, seconds, *_ in record:
-            passes[one.name] += seconds
+        for one in record:
+            passes[one.step.name] += one.seconds
         facts["passes"] = passes
     else:
         own.results(step())

@@ -2,9 +2,11 @@
 reference of kernels, `run_kernel`: NumPy, slow and plain.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +18,10 @@ from lamina.ir.interpreter import EVALUATE, Array, Arrays, evaluate, put, reduce
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, roots_of
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
-from lamina.pipeline import Planned, backend
 from lamina.runtime.buffer import Buffer
+
+if TYPE_CHECKING:
+    from lamina.pipeline import Backend, Planned
 
 # How far floats may be apart, as a share of the largest number that the kernel reads or writes: by
 # the shortest dtype that a result was rounded to on the way.
@@ -30,10 +34,12 @@ Slots = dict[Slot, Array]
 EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC, Op.BITCAST})
 
 
-def run_checked(planned: Planned, table: Sequence[Buffer], options: Options) -> list[float]:
+def run_checked(
+    planned: Planned, table: Sequence[Buffer], options: Options, target: Backend
+) -> list[float]:
     """Run each chain as a program of its own; the seconds of each. Raises VerifyError, naming the
     kernels, the element and the schedule, if one wrote what the reference does not write."""
-    program, target, seconds = planned.program, backend(options), []
+    program, seconds = planned.program, list[float]()
     for chain in program.chains:
         plans = {one.kernel: planned.plans[one.kernel] for one in chain}
         source, launches = target.print(replace(program, chains=(chain,)), plans)

@@ -1,20 +1,19 @@
-"""What passes make and what kernels take: records for whoever asks, lines on standard error with
-``LAMINA_DEBUG``, and with ``LAMINA_CHECK`` the checks of `lamina.explain.check`."""
+"""What kernels take: records for whoever asks, and lines on standard error for `LAMINA_DEBUG`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lamina.core.options import Options
-from lamina.runtime.profile import checker, passes, runs
+from lamina.runtime.profile import runs
 
 if TYPE_CHECKING:
     from lamina.ir.kernel import AnyKernel
-    from lamina.pipeline import Pass, Planned
+    from lamina.pipeline import PassRecord, Planned
 
 
 @dataclass(frozen=True)
@@ -65,28 +64,26 @@ def _flops(kernel: AnyKernel) -> int:
     )
 
 
-def _watch_run(run: tuple[Planned, list[float], Options]) -> None:
-    planned, seconds, options = run
+def pass_lines(
+    record: PassRecord, text_of: Callable[[Any], str], with_source: bool
+) -> Iterator[str]:
+    """What a pass and its steps do, how many milliseconds that took, and what the pass made, by
+    `text_of`, unless it is what was there before."""
+    step = record.step
+    unchanged = record.after == record.before
+    note = " (unchanged)" if unchanged else ""
+    yield f"-- {step.name}{note}: {step.does} ({1e3 * record.seconds:.1f} ms)"
+    for inner in step.steps:
+        yield f"--   {inner.name}: {inner.does}"
+    if not unchanged and (with_source or step.writes not in ("source", "code")):
+        yield text_of(record.after)
+
+
+def print_run(planned: Planned, seconds: list[float], options: Options) -> None:
+    """With ``LAMINA_DEBUG=1`` a line for each chain of a run, on standard error; with 2 the
+    schedules as well."""
     for record, plans in _records(planned, seconds) if options.debug else ():
         print(record, file=sys.stderr)
         for plan in plans if options.debug >= 2 else ():
             if plan.moves:
                 print("    " + str(plan).replace("\n", "\n    "), file=sys.stderr)
-
-
-def _watch_pass(done: tuple[Pass, float, Any, Any, Options]) -> None:
-    step, _, before, after, options = done
-    if options.check:
-        from lamina.explain.check import run_checked
-
-        checker.run = run_checked
-    if options.debug < 3:
-        return
-    print(f"-- {step.name}{' (unchanged)' if after == before else ''}", file=sys.stderr)
-    if after != before and (step.writes != "source" or options.debug >= 4):
-        from lamina.pipeline import text_of
-
-        print(text_of(after), file=sys.stderr)
-
-
-passes.watch, runs.watch = _watch_pass, _watch_run

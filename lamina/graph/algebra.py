@@ -75,7 +75,7 @@ c = hole("c", Kinds.REAL, constant=True)
 d = hole("d", Kinds.FLOAT, constant=True)
 true, false = p.lift(True), p.lift(False)
 
-SIMPLIFY = (
+ALGEBRA = (
     fold_constants, constant_right, cast_once,
     # Sums.
     equation("add_zero", i + 0, i),
@@ -105,6 +105,5 @@ SIMPLIFY = (
     # Derivatives, which stop at DETACH, have been taken.
     equation("detach", Node(Op.DETACH, (x,)), x),
     equation("custom derivative", Node(Op.CUSTOM_DERIVATIVE, (x, y)), x),
-    *MOVEMENT,
-    *SPLIT_REDUCTIONS,
 )  # fmt: skip
+SIMPLIFY = (*ALGEBRA, *MOVEMENT, *SPLIT_REDUCTIONS)  # on every target

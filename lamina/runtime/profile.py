@@ -1,6 +1,6 @@
 """What ran: a counter that is always on, and records for whoever asks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +8,7 @@ from typing import Any
 
 class Recorder(list[list[Any]]):
     """The lists being filled; it is true while there are any. ``with recorder() as records:``
-    collects everything published inside the block; `watch` sees it as well."""
-
-    watch: Callable[[Any], object] = staticmethod(lambda record: None)
+    collects everything published inside the block."""
 
     @contextmanager
     def __call__(self) -> Iterator[list[Any]]:
@@ -24,10 +22,8 @@ class Recorder(list[list[Any]]):
     def publish(self, record: Any) -> None:
         for records in self:
             records.append(record)
-        self.watch(record)
 
 
 counter = SimpleNamespace(kernels=0)  # run by this process
-checker = SimpleNamespace(run=None)  # with the option `check`, what runs programs on their tables
-passes = Recorder()  # (pass, seconds, what it got, what it made, the options)
+passes = Recorder()  # a `PassRecord` of `lamina.pipeline` each
 runs = Recorder()  # (program, the seconds of each of its chains, the options)

@@ -72,9 +72,31 @@ def test_seeds_repeat_a_training() -> None:
 def test_passes_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["passes"]) == 0
     text = capsys.readouterr().out
-    places = [text.index(f" {one.name} ") for one in pipeline.PASSES]
+    passes = [*pipeline.BEFORE, *pipeline.PASSES, pipeline.LOAD]
+    places = [text.index(f" {one.name} ") for one in passes]
     assert places == sorted(places)
+    assert all(one.does in text for one in passes)
+    assert all(step.name in text for one in pipeline.PASSES for step in one.steps)
     assert re.search(r"simplify +│ graph +│ graph .*schedule +│ kernels +│ nests ", text, re.DOTALL)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_explain_shows_each_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.compile_sinks.cache_clear()
+    assert cli.main(["explain"]) == 0
+    text = capsys.readouterr().out
+    shown = re.findall(r"^-- (\w+)", text, re.MULTILINE)
+    assert shown == [one.name for one in (*pipeline.PASSES, pipeline.LOAD)]
+    assert "loop_reduce" in text
+    assert "lamina_run" not in text
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_explain_runs_a_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import lamina as lm\n(lm.ones((3, 41)) * 2.5).sum().item()\n")
+    assert cli.main(["explain", str(program), "--source"]) == 0
+    assert "f32[123]" in (text := capsys.readouterr().out) or "f32[3,41]" in text
 
 
 def test_the_doctor_reports_the_compiler(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,10 +91,10 @@ def test_a_pass_that_breaks_an_invariant_is_caught(monkeypatch: pytest.MonkeyPat
         return replace(program, chains=((broken,),))
 
     passes = [
-        step._replace(function=fuse) if step.name == "fuse" else step for step in pipeline.PASSES
+        replace(step, function=fuse) if step.name == "fuse" else step for step in pipeline.PASSES
     ]
     monkeypatch.setattr(pipeline, "PASSES", passes)
-    monkeypatch.setattr(profile.passes, "watch", lambda record: None)  # the tests' own verifier
+    monkeypatch.setattr(profile.passes, "publish", lambda record: None)  # the tests' own verifier
     with using(check=True) as options, pytest.raises(VerifyError, match="are marked written"):
         pipeline.compile_source([X + X], options)
 

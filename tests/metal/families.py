@@ -86,7 +86,7 @@ def prepared(*sinks: Node) -> Prepared:
         for limit in ("BLOCK", "MAX_SHARED_THREADS"):
             patch.setattr(gpu, limit, TSAN_THREADS)
         patch.setattr(gpu, "RUN", 2 * gpu.KEYS * TSAN_THREADS)
-        metal = pipeline.METAL._replace(memory=pipeline.OF_GPUS._replace(run=gpu.RUN))
+        metal = replace(pipeline.METAL, memory=replace(pipeline.OF_GPUS, sort_run=gpu.RUN))
         patch.setitem(pipeline.BACKENDS, "metal", metal)
         settings = replace(current(), device="metal")
         planned = pipeline.compile_source(sinks, settings)

@@ -1,0 +1,108 @@
+"""The table of contents: what it names exists, runs, and says what it writes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import reduce
+from importlib import import_module
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, pipeline
+from lamina.core.options import using
+from lamina.runtime.profile import passes
+
+STEPS = [*pipeline.BEFORE, *(step for one in pipeline.PASSES for step in one.steps)]
+
+
+def resolved(where: str) -> Any:
+    """What ``module:name`` names."""
+    module, _, name = where.partition(":")
+    return reduce(getattr, name.split("."), import_module(module))
+
+
+def codes_of(where: str) -> set[CodeType]:
+    """The code of a function, or of each of some rules; without what caches it."""
+    found = resolved(where)
+    functions = [rule.apply for rule in found] if isinstance(found, tuple) else [found]
+    return {getattr(one, "__wrapped__", one).__code__ for one in functions}
+
+
+def called_by(run: Callable[[], object]) -> set[CodeType]:
+    """The code of every Python function that `run` calls."""
+    seen: set[CodeType] = set()
+
+    def watch(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return seen
+
+
+def everything() -> None:
+    """Reductions, movement, numbers that differ, complex numbers, a softmax built twice."""
+    x = Tensor(np.linspace(0, 1, 3 * 37).reshape(3, 37), lm.float32)
+    for number in (1.5, 2.5):
+        (lm.softmax(x * number, axis=1) + 0.0 * x.T.T).numpy()
+    (lm.asarray(np.full(5, 1 + 2j)) * 2).numpy()
+
+
+@pytest.fixture(scope="module")
+def called() -> Iterator[set[CodeType]]:
+    """What compiling and running `everything` calls, where nothing was compiled before."""
+    pipeline.compile_sinks.cache_clear()
+    with using(device="cpu"):
+        yield called_by(everything)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_step_names_a_function_that_runs(step: pipeline.Step, called: set[CodeType]) -> None:
+    assert codes_of(step.where) & called, f"nothing calls {step.where}"
+
+
+@pytest.mark.parametrize("one", [*pipeline.PASSES, pipeline.LOAD], ids=lambda one: one.name)
+def test_a_pass_runs(one: pipeline.Pass, called: set[CodeType]) -> None:
+    assert one.function.__code__ in called  # type: ignore[attr-defined]
+
+
+def test_names_are_unique_and_each_says_what_it_does() -> None:
+    table = [*STEPS, *pipeline.PASSES, pipeline.LOAD]
+    names = [one.name for one in table]
+    assert len(names) == len(set(names))
+    assert all(0 < len(one.does) <= 80 and one.does[0].islower() for one in table)
+    assert all(one.does.startswith("takes ") for one in (*pipeline.PASSES, pipeline.LOAD))
+
+
+def test_a_pass_writes_the_dialect_that_it_names() -> None:
+    pipeline.compile_sinks.cache_clear()
+    with using(device="cpu"), passes() as records:
+        (lm.ones((3, 43)) * 1.25).sum().item()
+    dialects = {"graph": list, "kernels": pipeline.Program}
+    assert [one.step for one in records] == [*pipeline.PASSES, pipeline.LOAD]
+    for one in records:
+        assert isinstance(one.after, dialects.get(one.step.writes, pipeline.Planned))
+        assert (getattr(one.after, "source", None) is not None) == (
+            one.step.writes in ("source", "code")
+        )
+
+
+def test_every_pass_and_step_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.compile_sinks.cache_clear()
+    with using(device="cpu", debug=3):
+        (lm.ones((3, 47)) * 1.25).sum().item()
+    lines = capsys.readouterr().err.splitlines()
+    shown = [line.split(":")[0].replace(" (unchanged)", "") for line in lines if line[:3] == "-- "]
+    table = (*pipeline.PASSES, pipeline.LOAD)
+    assert shown == [f"-- {line}" for one in table
+                     for line in (one.name, *(f"  {step.name}" for step in one.steps))]  # fmt: skip
