@@ -1,18 +1,23 @@
-"""Two ways to a new operation: compose it from others, or add a row to every table.
+"""Two ways to a new operation: compose it from others, or write its record.
 
 Most operations are compositions. They need no derivative, no kernel and no C of their own: all of
-that follows from their parts, and fusion makes one kernel of them.
+that follows from their parts, and fusion makes one kernel of them. Where parts lose digits or time,
+an operation of its own is one record and a function in the texts of targets:
+`docs/how-to/add-an-operation.md` is the checklist.
 """
+
+import math
 
 import numpy as np
 
 import lamina as lm
 from lamina import Tensor
 from lamina.explain.report import profile
-from lamina.graph.autodiff import VJP
-from lamina.ir.interpreter import EVALUATE
-from lamina.ir.ops import Group, Op
-from lamina.targets.c.printer import OPERATIONS
+from lamina.graph.autodiff import VJP, gradient
+from lamina.ir.interpreter import EVALUATE, evaluate
+from lamina.ir.node import const
+from lamina.ir.ops import Op
+from lamina.targets.texts import helper_text
 
 
 # First way: a function. The logarithm of cosh behaves like x * x / 2 near 0 and like |x| far
@@ -41,15 +46,24 @@ assert np.allclose(x.grad.numpy(), np.tanh(points), atol=1e-6)
 with lm.using(device="interp"):
     assert np.allclose(log_cosh(Tensor(points)).numpy(), found, rtol=1e-6)
 
-# Second way: a primitive, when parts cannot say it or would be slow. These are the tables that
-# have a row for the error function; a test fails while a table lacks one.
-ROWS = {
-    "member of the enumeration and of its group": Op.ERF in Group.TRANSCENDENTAL,
-    "dtypes it takes (ir/ops.py)": Op.ERF.value.kinds,
-    "NumPy evaluation, the reference (ir/interpreter.py)": EVALUATE[Op.ERF],
-    "derivative (autodiff.py)": VJP[Op.ERF],
-    "spelling in C (targets/c/printer.py)": OPERATIONS[Op.ERF],
-}
-for table, row in ROWS.items():
-    print(f"{table}: {getattr(row, '__name__', row)}")
-    assert row
+# Second way: an operation. This is the record of the error function, from which the tables of the
+# interpreter and of derivatives are made.
+record = Op.ERF.value
+print(f"{Op.ERF.name}: {record.group} of {', '.join(record.kinds)}")
+assert EVALUATE[Op.ERF]
+assert VJP[Op.ERF] is record.derivative
+
+half = const(0.5, lm.float64)
+erf = half.apply(Op.ERF)
+(slope,) = gradient(erf, [half])
+assert slope is not None
+value, derivative = evaluate([erf, slope])
+print(f"erf(0.5) = {value:.6f}, with the slope {derivative:.6f}")
+assert math.isclose(value, math.erf(0.5))
+assert math.isclose(derivative, 2 / math.sqrt(math.pi) * math.exp(-0.25))
+
+# Its texts: float64 everywhere and float32 on GPUs in one row, vectors of float32 on the CPU, and
+# Metal's library, which lacks it. A test names each text that lacks an operation.
+assert "EACH_FLOAT(LIBRARY, erf)" in helper_text("c/arithmetic.c")
+assert "f32x8 erf_f32x8(f32x8 x)" in helper_text("c/math.c", lanes=8)
+assert "using ::erf;" in helper_text("metal/prelude.metal")
