@@ -7,7 +7,7 @@
    FOLLOW              waits for the kernel before; nothing is read or written ahead of it
    THREAD, BLOCK, BARRIER, COMMON
                        the number of a thread in its block, and of the block; memory that a block shares
-   GLOBAL, INLINE, BITS, BUILTIN, UNROLL, ALIGNED
+   GLOBAL, INLINE, BITS, BUILTIN, EACH_FLOAT, OF_LIBRARY, UNROLL, ALIGNED
                        as kernels, this text and `arithmetic.c` use them
    REDUCE              a loop over steps, in each of which `exchange` gives a value of another of a row's
                        threads, until each thread had those of all
@@ -26,11 +26,6 @@
     FOLLOW; \
     const word worker = (word)BLOCK * threads + THREAD; \
     if (worker >= workers) return
-
-#define LIBRARY32(name) INLINE f32 name##_f32(f32 x) { return BUILTIN(name##f)(x); }
-LIBRARY32(exp) LIBRARY32(exp2) LIBRARY32(log) LIBRARY32(log2) LIBRARY32(sin) LIBRARY32(cos)
-LIBRARY32(atan) LIBRARY32(erf)
-LOGISTIC(f32)
 
 /* Casts of floats of 8 bits: see `floats.c`, which does this for vectors. */
 

@@ -13,12 +13,9 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from tests.autodiff.finite_differences import SEEDS, SHAPES, apart, buffer, check, gradients
+from tests.elementwise_cases import CASES
 
-SMOOTH = {
-    Op.NEG: (-2, 2), Op.EXP: (-2, 2), Op.EXP2: (-2, 2), Op.SIN: (-3, 3), Op.COS: (-3, 3),
-    Op.ATAN: (-3, 3), Op.ERF: (-2, 2), Op.SQRT: (0.3, 3), Op.LOG: (0.3, 3), Op.LOG2: (0.3, 3),
-    Op.LOGISTIC: (-3, 3),
-}  # fmt: skip
+SMOOTH = {op: case.smooth for op, case in CASES.items()} | {Op.NEG: (-2, 2)}
 BINARY = {
     Op.ADD: (-2, 2), Op.MUL: (-2, 2), Op.DIV: (0.4, 2), Op.POW: (0.4, 2), Op.MAX: (-2, 2),
     Op.MIN: (-2, 2),

@@ -19,6 +19,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Axis, Iota, Op, Scatter
+from tests.elementwise_cases import CASES
 from tests.ir.test_monoids import leaves
 
 INF, NAN = float("inf"), float("nan")
@@ -31,27 +32,10 @@ def value_of(op: Op, *arrays: Any, arg: Any = None) -> Any:
     return evaluate([Node(op, tuple(given_), arg)], given_)[0]
 
 
-def _safe(function: Any) -> Any:
-    def call(x: float) -> float:
-        try:
-            return function(x)
-        except (ValueError, OverflowError):
-            return {math.exp: INF, math.exp2: INF}.get(function, NAN)
-
-    return call
-
-
-def _log(function: Any) -> Any:
-    return lambda x: -INF if x == 0 else _safe(function)(x)
-
-
-UNARY = {
-    Op.SQRT: _safe(math.sqrt), Op.EXP: _safe(math.exp), Op.EXP2: _safe(math.exp2),
-    Op.LOG: _log(math.log), Op.LOG2: _log(math.log2), Op.SIN: _safe(math.sin),
-    Op.COS: _safe(math.cos), Op.ATAN: math.atan, Op.ERF: math.erf,
-    Op.LOGISTIC: lambda x: 1 / (1 + math.exp(-x)) if x > -700 else math.exp(x),
-    Op.TRUNC: lambda x: float(math.trunc(x)) if math.isfinite(x) else x, Op.NEG: lambda x: -x,
-}  # fmt: skip
+UNARY = {op: case.formula for op, case in CASES.items()} | {
+    Op.TRUNC: lambda x: float(math.trunc(x)) if math.isfinite(x) else x,
+    Op.NEG: lambda x: -x,
+}
 
 
 @pytest.mark.parametrize("op", UNARY, ids=lambda op: op.name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lamina.graph.autodiff import NOT_DIFFERENTIABLE, VJP
 from lamina.ir.infer import INFER
 from lamina.ir.interpreter import EVALUATE
-from lamina.ir.ops import Group, Op
-from lamina.targets.c.printer import OPERATIONS
+from lamina.ir.ops import Group, Kinds, Op, Row
+from tests.ir.places import TEXTS, all_missing, missing_places, read
 
 
 def test_every_operation_infers_its_type() -> None:
@@ -24,9 +26,59 @@ def test_every_operation_has_a_derivative_or_a_reason() -> None:
     assert all(NOT_DIFFERENTIABLE.values())
 
 
-def test_every_elementwise_operation_is_spelled_in_c() -> None:
-    complex_only = {Op.REAL, Op.IMAG, Op.COMPLEX}  # split into pairs before fusion
-    assert set(OPERATIONS) == Group.ELEMENTWISE - complex_only
+def test_every_elementwise_operation_is_complete() -> None:
+    assert all_missing() == []
+
+
+COMPLETE = Row(
+    "transcendental", Kinds.FLOAT, numpy="cbrt",
+    derivative=lambda g, z, x: (g / (z * z * 3.0),),
+)  # fmt: skip
+
+
+def lacking(row: Row = COMPLETE, cases: Collection[str] = (), **rows: str) -> list[str]:
+    """What an operation of the name TEST needs, with a few rows appended to texts."""
+    paths = {"arithmetic": "c/arithmetic.c", "math": "c/math.c", "metal": "metal/prelude.metal"}
+    texts = {paths[key]: read(f"{TEXTS}/{paths[key]}") + f"\n{row}\n" for key, row in rows.items()}
+    return [one.removeprefix("lamina/") for one in missing_places("TEST", row, cases, texts)]
+
+
+def test_a_planted_operation_names_every_place_that_lacks_it() -> None:
+    assert lacking(Row("transcendental")) == [
+        "ir/ops.py: the record of TEST lacks kinds: the dtypes that it takes",
+        "ir/ops.py: the record of TEST lacks numpy: the name of NumPy's function, or a function",
+        "ir/ops.py: the record of TEST lacks derivative: a rule, or the reason why there is none",
+        "frontend/functions: no function makes Op.TEST",
+        "targets/c/arithmetic.c lacks EACH_FLOAT(LIBRARY, test), or a formula",
+        "targets/c/math.c lacks test_f32xN, the same of vectors",
+        "targets/c/math.c lacks SCALAR(test_f32, f32, f32)",
+        "tests/elementwise_cases.py lacks Op.TEST: a formula, an interval and a bound",
+    ]
+
+
+def test_a_place_that_has_the_planted_operation_is_not_named() -> None:
+    vectors = "INLINE f32xN test_f32xN(f32xN x) { return x; }\nSCALAR(test_f32, f32, f32)"
+    formula = "EACH_FLOAT(TEST, test)"
+    front = ["frontend/functions: no function makes Op.TEST"]
+    assert lacking(cases=["TEST"], arithmetic=formula, math=vectors) == front
+
+
+def test_a_function_that_a_library_lacks_is_named() -> None:
+    library = "EACH_FLOAT(LIBRARY, test)"
+    named = [one for one in lacking(arithmetic=library) if "ibrary" in one]
+    assert named == [
+        "targets/c/arithmetic.c: C's library has no test: write a formula",
+        "targets/metal/prelude.metal lacks test, and so does Metal's library",
+    ]
+    own = "using ::test;"
+    assert not [one for one in lacking(arithmetic=library, metal=own) if "metal" in one]
+
+
+def test_a_binary_operation_needs_a_function_of_each_type() -> None:
+    row = Row("binary", Kinds.FLOAT, numpy="hypot", derivative="none yet")
+    needs = "targets/c/arithmetic.c lacks test_##T, a function for each type it takes"
+    assert needs in lacking(row)
+    assert needs not in lacking(row, arithmetic="INLINE T test_##T(T a, T b) { return a; }")
 
 
 def test_groups_cover_every_operation_once() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,15 @@ import pytest
 
 from lamina.core.dtypes import bfloat16, float16
 from lamina.core.options import using
+from lamina.ir.interpreter import NUMPY
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.runtime.compiler import Compiler
 from tests.codegen.running import leaf, run
+from tests.elementwise_cases import CASES
 from tests.transcendental import c_check
 from tests.transcendental.c_check import Vector
 
-# Largest distance of a float32 result from the exact value, in units of its last place: measured
-# over all of float32, with a margin for other choices of what to fuse.
-MAX_ULP: dict[Op, float] = {
-    Op.EXP: 1.2, Op.EXP2: 1.2, Op.LOG: 1.0, Op.LOG2: 1.5, Op.SIN: 1.75, Op.COS: 1.75,
-    Op.ATAN: 1.5, Op.ERF: 1.75, Op.LOGISTIC: 2.5,
-}  # fmt: skip
-ERF: Callable[[Vector], Vector] = np.frompyfunc(math.erf, 1, 1)
-REFERENCE: dict[Op, Callable[..., Vector]] = {
-    Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin,
-    Op.COS: np.cos, Op.ATAN: np.arctan, Op.ERF: ERF,
-    Op.LOGISTIC: lambda x: np.exp(np.minimum(x, 0)) / (np.exp(-abs(x)) + 1),
-}  # fmt: skip
 # Where a method changes, or a function becomes infinite, zero or one.
 CRITICAL = (
     0.0, 2.0**-126, 0.0625, 0.1875, 0.5, 0.70710677, 1.0, 1.125, 1.4142135, 2.0, 3.84, 3.92,
@@ -46,7 +36,7 @@ CRITICAL = (
     2.0**32, 2.0**65, 2.0**98, 16367173 * 2.0**72, 3.4e38,
 )  # fmt: skip
 SCALARS = "split(a0, 4096) -> a1, a2"  # a schedule without vectors
-every_function = pytest.mark.parametrize("op", MAX_ULP, ids=lambda op: op.name)
+every_function = pytest.mark.parametrize("op", CASES, ids=lambda op: op.name)
 
 
 @pytest.fixture(params=["-ffp-contract=off", "-ffp-contract=fast", "-U__AVX512F__"])
@@ -103,13 +93,13 @@ def distance(got: Vector, exact: Vector) -> Vector:
 def test_error_of_a_sample(op: Op, schedule: str, flag: str) -> None:
     x = sample()
     with np.errstate(all="ignore"):
-        exact = REFERENCE[op](x.astype(np.float64)).astype(np.float64)
+        exact = NUMPY[op](x.astype(np.float64)).astype(np.float64)
     with using(schedule=schedule):
         got = compiled(op, x)
     far = distance(got, exact)
     worst = int(np.argmax(far))
     message = f"{op.name}({x[worst]}): {got[worst]}, exactly {exact[worst]}"
-    assert far[worst] <= MAX_ULP[op], message
+    assert far[worst] <= CASES[op].max_ulp, message
 
 
 @pytest.mark.exhaustive
@@ -130,7 +120,7 @@ def test_error_of_every_argument(op: Op, flag: str, tmp_path: Path) -> None:
         worst, bits = max(threads.map(part, range(0, 1 << 32, step)))
     where = np.uint32(bits).view(np.float32)
     print(f"{op.name}, {flag}: {worst:.4f} at {where!r}")
-    assert worst <= MAX_ULP[op], f"{op.name}({where!r}), {flag}"
+    assert worst <= CASES[op].max_ulp, f"{op.name}({where!r}), {flag}"
 
 
 @every_function
@@ -138,7 +128,7 @@ def test_special_values_bit_for_bit(op: Op) -> None:
     """At 0, infinities and NaN NumPy's own float32 functions are exact."""
     x = np.array([0.0, -0.0, math.inf, -math.inf, math.nan] * 9, np.float32)
     with np.errstate(all="ignore"):
-        want = REFERENCE[op](x).astype(np.float64).astype(np.float32)
+        want = NUMPY[op](x).astype(np.float64).astype(np.float32)
     got = compiled(op, x)
     nan = np.isnan(want)
     np.testing.assert_array_equal(nan, np.isnan(got))
@@ -154,7 +144,7 @@ def test_narrow_floats_for_every_argument(op: Op, dtype: Any) -> None:
     x = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
     got = compiled(op, x)
     with np.errstate(all="ignore"):
-        want = REFERENCE[op](x.astype(np.float64)).astype(np.float64).astype(dtype.numpy)
+        want = NUMPY[op](x.astype(np.float64)).astype(np.float64).astype(dtype.numpy)
     nan = np.isnan(want)
     np.testing.assert_array_equal(nan, np.isnan(got))
     places = np.abs(got.view(np.int16).astype(int) - want.view(np.int16).astype(int))

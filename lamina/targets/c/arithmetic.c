@@ -68,24 +68,35 @@ EXTREMES(f32)
 INLINE f32 sqrt_f32(f32 x) { return BUILTIN(sqrtf)(x); }
 INLINE f32 trunc_f32(f32 x) { return BUILTIN(truncf)(x); }
 
-/* The exponential of -|x| neither overflows nor loses what is small. */
-
-#define LOGISTIC(T) \
-    INLINE T logistic_##T(T x) { \
-        const T small = exp_##T(x < 0 ? x : -x); \
-        return (x < 0 ? small : 1) / (small + 1); \
-    }
-
 /* The same of doubles, which Metal has not. */
 
 #ifndef __METAL_VERSION__
 REMAINDER(f64, )
 EXTREMES(f64)
-#define LIBRARY(name) INLINE f64 name##_f64(f64 x) { return BUILTIN(name)(x); }
-LIBRARY(sqrt) LIBRARY(exp) LIBRARY(exp2) LIBRARY(log) LIBRARY(log2) LIBRARY(sin) LIBRARY(cos)
-LIBRARY(atan) LIBRARY(erf) LIBRARY(trunc)
-LOGISTIC(f64)
+INLINE f64 sqrt_f64(f64 x) { return BUILTIN(sqrt)(x); }
+INLINE f64 trunc_f64(f64 x) { return BUILTIN(trunc)(x); }
 #endif
+
+/* Functions of floats, a row each. The prelude's EACH_FLOAT says of which floats they are defined here,
+   and its OF_LIBRARY how the language calls its own: double only on the CPU, where `math.c` has those
+   of float32 in vectors; both with CUDA; float32 only with Metal. */
+
+#define LIBRARY(T, suffix, name) INLINE T name##_##T(T x) { return OF_LIBRARY(name, suffix)(x); }
+EACH_FLOAT(LIBRARY, exp)
+EACH_FLOAT(LIBRARY, exp2)
+EACH_FLOAT(LIBRARY, log)
+EACH_FLOAT(LIBRARY, log2)
+EACH_FLOAT(LIBRARY, sin)
+EACH_FLOAT(LIBRARY, cos)
+EACH_FLOAT(LIBRARY, atan)
+EACH_FLOAT(LIBRARY, erf)
+
+#define LOGISTIC(T, suffix, name) \
+    INLINE T name##_##T(T x) { \
+        const T small = exp_##T(x < 0 ? x : -x); /* neither overflows nor loses what is small */ \
+        return (x < 0 ? small : 1) / (small + 1); \
+    }
+EACH_FLOAT(LOGISTIC, logistic)
 
 /* The bits of the keys of a sort, as words that are in the order of the keys: -0 is 0, and NaN, of
    which only the bits are greater than `most`, comes last. */

@@ -7,6 +7,8 @@ typedef unsigned long long u64; typedef float f32; typedef double f64;
 typedef void (*lamina_parallel_fn)(long, void (*)(void **, long), void **);
 #define INLINE static inline __attribute__((always_inline))
 #define BUILTIN(name) __builtin_##name
+#define EACH_FLOAT(F, name) F(f64, , name) /* see `arithmetic.c` */
+#define OF_LIBRARY(name, suffix) __builtin_##name##suffix
 #define SCALAR(f, From, To) INLINE To f(From x) { return f##x1((From##x1){x})[0]; }
 #define BITS(From, To, x) ((union { From from; To to; }){x}).to
 

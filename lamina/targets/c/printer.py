@@ -107,9 +107,8 @@ SIGNS = {
     Op.XOR: "^", Op.MAX: "|", Op.MIN: "&",  # the last two of bools
 }  # fmt: skip
 OPERATIONS: dict[Op, Spelling] = {
-    **dict.fromkeys(SIGNS, _infix),
-    **dict.fromkeys(Group.TRANSCENDENTAL, _call),
-    **dict.fromkeys((Op.IDIV, Op.MOD, Op.POW, Op.TRUNC, Op.MAX, Op.MIN, Op.SHL, Op.SHR), _call),
+    **dict.fromkeys(Group.ELEMENTWISE - {Op.REAL, Op.IMAG, Op.COMPLEX}, _call),
+    **dict.fromkeys(SIGNS.keys() - {Op.MAX, Op.MIN}, _infix),
     # A space, as -- before a literal would be a decrement.
     Op.NEG: lambda printer, node, operands, out: f"(- {operands[0].text})",
     Op.NOT: lambda printer, node, operands, out: (

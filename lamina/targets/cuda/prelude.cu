@@ -34,6 +34,8 @@ template <class To, class From> INLINE To bits(From from) {
 }
 #define BITS(From, To, x) bits<To>((From)(x))
 #define BUILTIN(name) name
+#define EACH_FLOAT(F, name) F(f64, , name) F(f32, f, name)
+#define OF_LIBRARY(name, suffix) name##suffix
 
 /* Where a kernel writes far more than the cache holds, what it reads stays there for longer: memory is
    then given many lines at a time. Where it reads that much of an array, and does not write, no line

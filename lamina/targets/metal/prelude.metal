@@ -29,6 +29,8 @@ typedef uchar u8; typedef ushort u16; typedef uint u32; typedef ulong u64; typed
 #define ALIGNED(kind, number, size, written)
 #define BITS(From, To, x) as_type<To>((From)(x))
 #define BUILTIN(name) name
+#define EACH_FLOAT(F, name) F(f32, f, name)
+#define OF_LIBRARY(name, suffix) library::name
 
 INLINE u16 f32_to_f16(f32 x) { return as_type<u16>(half(x)); }
 INLINE f32 f16_to_f32(u16 x) { return as_type<half>(x); }
@@ -85,13 +87,6 @@ INLINE T before(thread T &mine, thread T &last, int step, int width, int threads
 #define inff() INFINITY
 #define nanf(text) NAN
 #define sqrtf precise::sqrt
-#define expf precise::exp
-#define exp2f precise::exp2
-#define logf precise::log
-#define log2f precise::log2
-#define sinf precise::sin
-#define cosf precise::cos
-#define atanf precise::atan
 #define powf precise::pow
 #define truncf trunc
 #define copysignf copysign
@@ -104,7 +99,7 @@ INLINE f32 polynomial(f32 x, const thread f32 *terms, int count) {
 
 /* Minimax fits: of erf(x) / x - 1 in powers of x**2 below 1, of erf(x) around 2.375 up to 3.84,
    from where on it rounds to 1. */
-INLINE f32 erff(f32 x) {
+INLINE f32 erf(f32 x) {
     const f32 small[] = {0.12837917f, -0.37612626f, 0.11283579f, -0.026853347f, 0.005187162f,
                          -0.0007997853f, 7.806904e-05f};
     const f32 large[] = {0.9992171f, 0.0040065073f, -0.009516574f, 0.013729464f, -0.013123842f,
@@ -113,6 +108,12 @@ INLINE f32 erff(f32 x) {
     const f32 a = fabs(x);
     if (!(a >= 1)) return x + x * polynomial(x * x, small, 7);
     return copysign(a > 3.84f ? 1.0f : polynomial(a - 2.375f, large, 13), x);
+}
+
+/* What `arithmetic.c` calls: Metal's precise functions, and those above. */
+namespace library {
+using namespace metal::precise;
+using ::erf;
 }
 
 /* The remainder of a division, exact: metal's own is that of a rounded quotient. Long division of
