@@ -22,7 +22,10 @@ from lamina.core.options import Options, set_options, using
 from lamina.core.seeds import SEEDS as _SEEDS  # noqa: F401 (forks are counted from now on)
 
 if TYPE_CHECKING:  # what type checkers and editors see of `_SEARCHED`
-    from lamina import random
+    from lamina import datasets as datasets
+    from lamina import io as io
+    from lamina import nn as nn
+    from lamina import random as random
     from lamina.frontend.differentiate import *  # noqa: F403
     from lamina.frontend.functions.activations import *  # noqa: F403
     from lamina.frontend.functions.arithmetic import *  # noqa: F403

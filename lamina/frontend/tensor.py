@@ -39,6 +39,11 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import heap_of
 
+if TYPE_CHECKING:  # the methods and operators that `lamina.frontend` attaches
+    from lamina.frontend.methods import Methods
+else:
+    Methods = object
+
 __all__ = ["Tensor", "default_device"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +55,7 @@ _MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError
 _OF_ARGUMENTS = (ArgumentError, DTypeError, GradientError, ShapeError)
 
 
-class Tensor:
+class Tensor(Methods):
     """A multidimensional array, computed when somebody looks at it; `Tensor(data)` is `asarray`.
     Two tensors never share a changing value: `assign` and item assignment rebind this handle only.
     """
@@ -267,26 +272,10 @@ class Tensor:
 
     __hash__ = object.__hash__
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing("Tensor", name)
+    if not TYPE_CHECKING:  # a checker that sees it takes every name for an attribute
 
-    if TYPE_CHECKING:
-        # Most methods are functions of other modules, attached in `lamina/tensor/__init__.py`;
-        # a checker is told about the operators here.
-
-        def __getitem__(self, key: Any) -> Tensor: ...
-        def __setitem__(self, key: Any, value: Any) -> None: ...
-        def _unary(self) -> Tensor: ...
-        def _binary(self, other: Any) -> Tensor: ...
-
-        __neg__ = __pos__ = __abs__ = __invert__ = _unary
-        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _binary
-        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _binary
-        __rpow__ = __matmul__ = __rmatmul__ = __lshift__ = __rlshift__ = _binary
-        __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = _binary
-        __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _binary
-        __eq__ = __ne__ = _binary  # type: ignore[assignment]
-        _stack: Callable[[Any], Tensor]
+        def __getattr__(self, name: str) -> Any:
+            raise missing("Tensor", name)
 
 
 def missing(where: str, name: str) -> AttributeError:

@@ -114,7 +114,7 @@ class MultiheadAttention:
         if weights is None:
             rows = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
         else:
-            rows = weights.split(self.embed_dim)
+            rows = list(weights.split(self.embed_dim))
         columns = (None,) * 3 if biases is None else biases.split(self.embed_dim)
         query, key, value = (
             linear(x, weight, bias)
