@@ -349,8 +349,10 @@ def compile_source(
     observe: Callable[[str, Any], object] = lambda name, value: None,
 ) -> Planned:  # fmt: skip
     """Run every pass; BUFFER leaves hold the number of a program input as storage. `observe` is
-    called with the name of each pass and what it returned."""
+    called with the name of each pass and what it returned. Raises VerifyError for a graph that
+    breaks an invariant, such as one with a node that was made by hand."""
     value: Any = list(sinks)
+    verify_graph(value)
     for step in PASSES:
         value = _run_pass(step, value, options)
         observe(step.name, value)
@@ -461,6 +463,7 @@ def _checked(planned: Planned, table: Sequence[Buffer], options: Options) -> lis
 
 def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> list[Buffer]:
     """The reference device: the interpreter in place of the compiler."""
+    verify_graph(sinks)
     leaves = {
         node: np.frombuffer(inputs[node.arg.storage].view(), node.dtype.numpy).reshape(node.shape)
         for node in toposort(sinks)

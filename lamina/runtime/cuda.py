@@ -14,10 +14,17 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamina.core.options import Options
-from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
+from lamina.errors import (
+    CompileError,
+    DeviceError,
+    OutOfMemoryError,
+    Place,
+    UnknownDeviceError,
+    user_place,
+)
 from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
 from lamina.runtime.cache import digest
 from lamina.runtime.compiler import complaint
@@ -25,7 +32,8 @@ from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import KERNELS, Source
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
-_REMEMBERED = 8  # kernels to name when one of them has failed
+_REMEMBERED = 4  # programs to name when a kernel of theirs has failed
+_KERNELS_NAMED = 4  # of each of them
 _BARRIERS = 1024  # bytes of shared memory that are left for barriers
 _IN_NO_CACHE = 128 << 20  # bytes, more than any cache holds
 _GRAPHS = 32  # of one program, each for buffers in other places
@@ -51,6 +59,20 @@ def names() -> list[str]:
     return [f"cuda:{number}" for number in range(driver.cuDeviceGetCount()[1])]
 
 
+class Ran(NamedTuple):
+    """A program that was launched: its last kernels, how many there were before these, and the line
+    of the user's program that asked for it."""
+
+    kernels: tuple[Launch, ...]
+    earlier: int
+    place: Place | None
+
+    def __str__(self) -> str:
+        names = ", ".join(map(str, self.kernels))
+        more = f" after {self.earlier} others" if self.earlier else ""
+        return f"{names}{more}{f' of {self.place}' if self.place else ''}"
+
+
 class Device(Heap):
     """One GPU: its context, its stream and its memory."""
 
@@ -60,7 +82,7 @@ class Device(Heap):
         from cuda.bindings import driver
 
         self.driver, self.name = driver, f"cuda:{number}"
-        self.launched: deque[Launch] = deque(maxlen=_REMEMBERED)  # since the last wait
+        self.launched: deque[Ran] = deque(maxlen=_REMEMBERED)  # since the last wait
         self.handle = self.call("cuDeviceGet", number)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
         self.enter()
@@ -100,7 +122,8 @@ class Device(Heap):
             if full:
                 raise OutOfMemoryError(what)
             if self.launched:
-                what += f"; one of the last may be to blame: {'; '.join(map(str, self.launched))}"
+                what += "; one of the last programs may be to blame: "
+                what += "; ".join(map(str, self.launched))
             raise DeviceError(what)
         return results[0] if results else None
 
@@ -144,18 +167,22 @@ class CudaProgram:
         self.device = device
         self.launches = [one._replace(shared=min(one.shared, device.room)) for one in launches]
         device.enter()
-        functions = {
-            name: device.call(
-                "cuModuleGetFunction", device.call("cuModuleLoadData", cubin), name.encode()
+        functions = {}
+        for name, cubin in build(source, device.arch, options).items():
+            about = f"kernel {name}"
+            module = device.call("cuModuleLoadData", cubin, about=about)
+            functions[name] = device.call(
+                "cuModuleGetFunction", module, name.encode(), about=about
             )
-            for name, cubin in build(source, device.arch, options).items()
-        }
         self._functions = [functions[one.name] for one in launches]
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         for function, one in zip(self._functions, self.launches, strict=True):
             if one.shared:
-                device.call("cuFuncSetAttribute", function, most, one.shared)
+                device.call("cuFuncSetAttribute", function, most, one.shared, about=one)
         self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers
+        self._last = tuple(self.launches[-_KERNELS_NAMED:])
+        names = ", ".join(map(str, self._last))
+        self._about = f"a program of {len(launches)} kernels that ends with {names}"
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""
@@ -165,10 +192,12 @@ class CudaProgram:
             return self._timed(places)
         with self.device.lock:
             if graph := self._graphs.get(places) or self._graph(places):
-                self.device.call("cuGraphLaunch", graph, self.device.stream)
+                self.device.call("cuGraphLaunch", graph, self.device.stream, about=self._about)
             else:
                 list(self._launched(places, self.device.stream))
-        self.device.launched.extend(self.launches[-_REMEMBERED:])
+        self.device.launched.append(
+            Ran(self._last, len(self.launches) - len(self._last), user_place())
+        )
         return []
 
     def _launched(self, places: Sequence[int], stream: Any) -> Iterator[Launch]:
@@ -213,7 +242,7 @@ class CudaProgram:
                 list(self._launched(places, recorder))
             finally:  # of a launch that was refused as well, or nothing could be recorded again
                 _, graph = driver.cuStreamEndCapture(recorder)
-            self._graphs[places] = call("cuGraphInstantiate", graph, 0)
+            self._graphs[places] = call("cuGraphInstantiate", graph, 0, about=self._about)
             call("cuGraphDestroy", graph)
         return self._graphs[places]
 
@@ -244,21 +273,27 @@ def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
     are compiled beside each other, on all cores: what comes before kernels takes little."""
     from cuda.bindings import nvrtc
 
-    def cubin(kernel: str) -> bytes:
-        name = f"{digest(compiled_with, kernel)}.cubin"
-        path = cache.load(name) or cache.store(name, compile_source(head + kernel, arch))
+    def cubin(name: str, kernel: str) -> bytes:
+        file = f"{digest(compiled_with, kernel)}.cubin"
+        path = cache.load(file)
+        if path is None:
+            path = cache.store(file, compile_source(head + kernel, arch, f"kernel {name}"))
         return path.read_bytes()
 
     head = f"{source.prelude}\n{KERNELS}\n"
     compiled_with = digest(head, arch, str(nvrtc.nvrtcVersion()))
     cache = disk_cache(options)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        cubins = threads.map(cubin, source.kernels.values())
-        return dict(zip(source.kernels, cubins, strict=True))
+        cubins = threads.map(cubin, source.kernels, source.kernels.values())
+        try:
+            return dict(zip(source.kernels, cubins, strict=True))
+        except CompileError as error:  # raised again here, where the user's line can be seen
+            raise CompileError(str(error).partition("\n  at ")[0]) from None
 
 
-def compile_source(source: str, arch: str) -> bytes:
-    """NVRTC's cubin of `source`. Raises CompileError with its first complaint; needs no GPU."""
+def compile_source(source: str, arch: str, about: str = "") -> bytes:
+    """NVRTC's cubin of `source`. Raises CompileError with its first complaint and what it is
+    `about`; needs no GPU."""
     from cuda.bindings import nvrtc
 
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", 0, [], [])
@@ -270,5 +305,5 @@ def compile_source(source: str, arch: str) -> bytes:
     nvrtc.nvrtcDestroyProgram(program)
     if code:
         reason = complaint(result.decode(errors="replace")) or code.name
-        raise CompileError(f"NVRTC, for {arch}: {reason}")
+        raise CompileError(f"NVRTC, for {arch}: {f'{about}: ' if about else ''}{reason}")
     return result

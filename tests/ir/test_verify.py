@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import lamina as lm
+from lamina import Tensor
 from lamina.core import dtypes
 from lamina.core.dtypes import bool_, float32, float64, int8, int64, uint8
+from lamina.core.options import using
 from lamina.errors import VerifyError
 from lamina.ir import build
 from lamina.ir.monoids import ADD, ARGMAX, COMPLEX_MUL
@@ -237,3 +240,18 @@ def test_a_node_outside_the_table_is_found() -> None:
     verify([sound])
     with pytest.raises(VerifyError, match="and Node\\(\\) makes another"):
         verify([twin])
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_a_broken_graph_is_refused_when_it_runs(device: str) -> None:
+    """Without LAMINA_CHECK: the message says what is wrong, and at which line of the program."""
+    broken = Node(Op.CONST, (), Const(1, float32))  # an int, not a float
+    with using(device=device):
+        tensor = Tensor.of(Node(Op.EXPAND, (broken,), (2,)) + lm.ones(2).node, device)
+        with pytest.raises(VerifyError) as caught:
+            tensor.numpy()
+    what, where = str(caught.value).splitlines()
+    assert re.fullmatch(
+        r"verify: %\d+ = const: 1 is not a Python float within the range of float32", what
+    )
+    assert where.endswith("tensor.numpy()")
