@@ -444,7 +444,7 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     results = []
     for one in program.outputs:  # in a loop, because this is what every call waits for
         results.append(inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device))
-    arena, count = program.arena, len(program.chains)
+    arena, count = program.arena, len(program.steps)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count
     timed = count if options.debug or runs else 0

@@ -434,7 +434,7 @@ def memory_of(program: Program, inputs: Mapping[int, Array]) -> dict[Slot, Array
     block = bytearray(b"\7" * program.block)
     found = {}
     for one in slots_of(program):
-        at, offset = program.place(one)
+        at, offset = program.location(one)
         memory = block if one.kind == "block" else table[at]
         found[one] = np.frombuffer(memory, one.dtype.numpy, one.size, offset)
     return found

@@ -1,5 +1,5 @@
-"""What ``LAMINA_CHECK=1`` adds: each kernel, or chain of such, runs alone and is compared with the
-reference of kernels, `run_kernel`: NumPy, slow and plain.
+"""What ``LAMINA_CHECK=1`` adds: each step of a program, a kernel or several in row blocks, runs
+alone and is compared with the reference of kernels, `run_kernel`: NumPy, slow and plain.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ EXACT = frozenset({Op.NEG, Op.MAX, Op.MIN, Op.WHERE, Op.LOAD, Op.CONST, Op.TRUNC
 def run_checked(
     planned: Planned, table: Sequence[Buffer], options: Options, target: Backend
 ) -> list[float]:
-    """Run each chain as a program of its own; the seconds of each. Raises VerifyError, naming the
+    """Run each step as a program of its own; the seconds of each. Raises VerifyError, naming the
     kernels, the element and the schedule, if one wrote what the reference does not write."""
     program, seconds = planned.program, list[float]()
-    for chain in program.chains:
-        plans = {one.kernel: planned.plans[one.kernel] for one in chain}
-        source, launches = target.print(replace(program, chains=(chain,)), plans)
-        before = _arrays(program, chain, table)
+    for step in program.steps:
+        plans = {one.kernel: planned.plans[one.kernel] for one in step}
+        source, launches = target.print(replace(program, steps=(step,)), plans)
+        before = _arrays(program, step, table)
         seconds += target.load(source, launches, options).run(table, 1)
-        if wrong := difference(chain, before, _arrays(program, chain, table)):
+        if wrong := difference(step, before, _arrays(program, step, table)):
             names = "+".join(plan.name for plan in plans.values())
             moves = "\n".join(map(str, plans.values()))
             raise VerifyError(f"check: kernel {names}: {wrong}\nits schedule:\n{moves}")
     return seconds
 
 
-def _arrays(program: Program, chain: Iterable[Launch], table: Sequence[Buffer]) -> Slots:
-    """Flat arrays over copies of the memory that a chain uses; that of a block begins as zeros."""
+def _arrays(program: Program, step: Iterable[Launch], table: Sequence[Buffer]) -> Slots:
+    """Flat arrays over copies of the memory that a step uses; that of a block begins as zeros."""
     arrays, copies = dict[Slot, Array](), dict[int, bytearray]()
-    for slot in (slot for launch in chain for slot in launch.slots):
-        at = -1 if slot.kind == "block" else program.place(slot)[0]
+    for slot in (slot for launch in step for slot in launch.slots):
+        at = -1 if slot.kind == "block" else program.location(slot)[0]
         if at not in copies:
             copies[at] = bytearray(program.block if at < 0 else table[at].on_host().view())
         arrays[slot] = np.frombuffer(copies[at], slot.dtype.numpy, slot.size, slot.offset)
@@ -64,17 +64,17 @@ def _arrays(program: Program, chain: Iterable[Launch], table: Sequence[Buffer]) 
 
 
 @np.errstate(all="ignore")
-def difference(chain: Sequence[Launch], before: Slots, after: Slots) -> str | None:
-    """What the arrays `after` a chain has run have otherwise than the reference makes of those
+def difference(step: Sequence[Launch], before: Slots, after: Slots) -> str | None:
+    """What the arrays `after` a step has run have otherwise than the reference makes of those
     `before`, which are overwritten; or None. All are flat arrays, by slot."""
-    read = {launch.slots[one.arg.parameter] for launch in chain
+    read = {launch.slots[one.arg.parameter] for launch in step
             for one in launch.kernel.nodes if one.op is Op.LOAD}  # fmt: skip
     largest = _largest(before[slot] for slot in read)  # others hold what happened to be there
-    for block in np.ndindex(*(axis.arg.size for axis in chain[0].kernel.block_axes)):
-        for launch in chain:
+    for block in np.ndindex(*(axis.arg.size for axis in step[0].kernel.block_axes)):
+        for launch in step:
             at = dict(zip(launch.kernel.block_axes, block, strict=True))
             run_kernel(launch.kernel, [before[slot] for slot in launch.slots], at)
-    done = (one for one in chain if not getattr(one.kernel, "left", 0))  # as an order in the end is
+    done = (one for one in step if not getattr(one.kernel, "left", 0))  # as an order in the end is
     for kernel, slots in ((launch.kernel, launch.slots) for launch in done):
         # A sort has no stores, and its order in the second parameter.
         for number in {store.parameter for store in kernel.stores} or {1}:

@@ -33,7 +33,7 @@ class KernelRecord:
 
 @contextmanager
 def profile() -> Iterator[list[KernelRecord]]:
-    """A list that at the end of the ``with`` block has a record of each kernel, or chain of such,
+    """A list that at the end of the ``with`` block has a record of each step of a program,
     that ran in it."""
     found: list[KernelRecord] = []
     with runs() as records:
@@ -42,12 +42,12 @@ def profile() -> Iterator[list[KernelRecord]]:
 
 
 def _records(planned: Planned, seconds: list[float]) -> Iterator[tuple[KernelRecord, list[Any]]]:
-    """What each chain of a run took, and the plans of its kernels."""
-    for chain, taken in zip(planned.program.chains, seconds, strict=True):
-        plans = [planned.plans[launch.kernel] for launch in chain]
-        parameters = (one for launch in chain for one in launch.kernel.parameters)
+    """What each step of a run took, and the plans of its kernels."""
+    for step, taken in zip(planned.program.steps, seconds, strict=True):
+        plans = [planned.plans[launch.kernel] for launch in step]
+        parameters = (one for launch in step for one in launch.kernel.parameters)
         nbytes = sum(one.nbytes for one in parameters if one.memory == "device")
-        name, flops = "+".join(one.name for one in plans), sum(_flops(one.kernel) for one in chain)
+        name, flops = "+".join(one.name for one in plans), sum(_flops(one.kernel) for one in step)
         yield KernelRecord(name, taken, nbytes, flops), plans
 
 

@@ -201,7 +201,7 @@ def _quick(program: Program) -> Callable[[Sequence[Tensor]], Tensor] | None:
     if program.device != "cpu" or is_watched or not (only_reads and returns_one):
         return None
     ((shape, dtype, device),) = program.likes
-    arena, kernels = planned.program.arena, len(planned.program.chains)
+    arena, kernels = planned.program.arena, len(planned.program.steps)
     size = prod(shape) * dtype.itemsize
     if size + arena > _MAX_KEPT_BYTES:
         return None

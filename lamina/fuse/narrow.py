@@ -22,42 +22,52 @@ from lamina.ir.ops import Op
 
 @dataclass
 class Narrowing:
-    """What becomes of the loops of a kernel."""
+    """What becomes of the loops of a kernel: for ``a[i, j] = new if i == place else a[i, j]``, the
+    index of axis i is `place`, which needs no loop, and stores happen if `place` is inside."""
 
-    known: list[Node]  # conditions that always hold there
-    indices: dict[Node, Node] = field(default_factory=dict)  # of an axis, in the new loops
-    loops: dict[Node, Node | None] = field(default_factory=dict)  # in place of that of an axis
-    condition: Node = ix.TRUE  # of its stores
+    known: list[Node]  # conditions that always hold in the new loops
+    indices: dict[Node, Node] = field(default_factory=dict)  # what each replaced axis is there
+    loops: dict[Node, Node | None] = field(default_factory=dict)  # the new axis for it, if any
+    condition: Node = ix.TRUE  # of stores
 
-    def keep(self, axis: Node, index: Node, loop: Node | None) -> bool:
-        """Let `axis` be `index`, which depends on `loop`; False if it cannot."""
+    def replace_axis(self, axis: Node, index: Node, loop: Node | None) -> bool:
+        """Let `axis` be `index`, which may depend on the new axis `loop`; False if it cannot, as it
+        is replaced already or `index` depends on it."""
         if axis in self.indices or axis in free_axes(index) - {loop}:
             return False
         self.indices[axis], self.loops[axis] = index, loop
         return True
 
 
-def narrowed(kernel: Kernel) -> Kernel:
-    """`kernel` without the steps of its loops at which every store writes what is there already."""
-    narrowing = None if kernel.blocks else narrowing_of(kernel.stores)
+def narrowed(kernel: Kernel, narrowing: Narrowing | None) -> Kernel:
+    """`kernel` without the steps of its loops at which every store writes what is there already, as
+    `narrowing`, that of its stores, says."""
     if narrowing is None:
         return kernel
     done = narrowing.indices | dict.fromkeys(narrowing.known, ix.TRUE)
     for node in kernel.nodes:
         if node not in done:
             done[node] = _rebuilt(node, tuple(done[operand] for operand in node.src))
-    stores = tuple(_narrow(store.rebuilt(done), narrowing) for store in kernel.stores)
-    return replace(kernel, stores=stores, rows=len(_loops(kernel.row_axes, narrowing)))
+    stores = tuple(
+        replace(
+            store.rebuilt(done),
+            axes=_new_axes(store.axes, narrowing),
+            condition=narrowing.condition,
+        )
+        for store in kernel.stores
+    )
+    return replace(kernel, stores=stores, rows=len(_new_axes(kernel.row_axes, narrowing)))
 
 
 def narrowing_of(stores: Sequence[Store]) -> Narrowing | None:
     """The loops in which `stores` change what is there; None if these are no shorter, or if a
     reduction runs along one of them: a sum over a row is over all of it, however few of its
     elements are written."""
-    conditions = {_change_of(store) for store in stores}
+    conditions = {_change_condition(store) for store in stores}
     if len(conditions) != 1:
         return None
-    narrowing = _narrowing(stores[0].axes, *conditions)
+    (condition,) = conditions
+    narrowing = _bounded_loops(stores[0].axes, condition)
     if narrowing is None or not _reduced_axes(stores).isdisjoint(narrowing.indices):
         return None
     return narrowing
@@ -69,30 +79,32 @@ def _reduced_axes(stores: Sequence[Store]) -> set[Node]:
     return {axis for node in nodes for axis in bound_axes(node)}
 
 
-def _change_of(store: Store) -> Node:
+def _change_condition(store: Store) -> Node:
     """The condition under which `store` changes what is there; TRUE if it may always do so."""
     value = store.value
     if value.op is Op.WHERE and store.condition is ix.TRUE and store.monoid is None:
-        condition, _, kept = value.src
-        reads_it = kept.op is Op.LOAD and kept.arg.parameter == store.parameter
-        if reads_it and kept.src == (store.index,):
+        condition, _, old = value.src
+        reads_target = old.op is Op.LOAD and old.arg.parameter == store.parameter
+        if reads_target and old.src == (store.index,):
             return condition
     return ix.TRUE
 
 
-def _narrowing(axes: tuple[Node, ...], condition: Node) -> Narrowing | None:
+def _bounded_loops(axes: tuple[Node, ...], condition: Node) -> Narrowing | None:
     """The loops over what `condition` bounds; None unless each part of it is about one axis."""
-    narrowing, ranges = Narrowing([*ix.conjuncts(condition)]), list[Node]()
+    narrowing = Narrowing([*ix.conjuncts(condition)])
+    ranges: list[Node] = []
     for part in narrowing.known:
         if part.op is not Op.EQ:
             ranges.append(part)
-        elif not _keep_place(part, axes, narrowing):
+        elif not _fix_axis(part, axes, narrowing):
             return None
     extents = ix.extents(ix.both(*ranges))
-    if extents is None or not all(
-        _keep_range(index, size, axes, narrowing) for index, size in extents.items()
-    ):
+    if extents is None:
         return None
+    for index, size in extents.items():
+        if not _shorten_axis(index, size, axes, narrowing):
+            return None
     return narrowing if narrowing.indices and _is_acyclic(narrowing) else None
 
 
@@ -104,33 +116,40 @@ def _is_acyclic(narrowing: Narrowing) -> bool:
     )
 
 
-def _keep_place(part: Node, axes: tuple[Node, ...], narrowing: Narrowing) -> bool:
-    """`part` says that an axis equals a place: it needs no loop then. The store is guarded by the
-    place being inside; loads that no condition guards read at the place limited to the axis."""
-    for axis, place in (part.src, part.src[::-1]):
-        if axis in axes and place.dtype is int64:
-            last = const(axis.arg.size - 1, int64)
-            inside = Node(Op.MIN, (Node(Op.MAX, (place, ix.ZERO)), last))
-            narrowing.condition = ix.both(narrowing.condition, ix.inside(place, axis.arg.size))
-            return narrowing.keep(axis, inside, None)
+def _fix_axis(equation: Node, axes: tuple[Node, ...], narrowing: Narrowing) -> bool:
+    """Whether `equation` says that one of `axes` equals an int64 value. The axis needs no loop
+    then. Stores are guarded by the value being inside; loads that no condition guards read at the
+    value limited to the axis: ``min(max(value, 0), 9)`` for 10 rows."""
+    for axis, value in (equation.src, equation.src[::-1]):
+        if axis in axes and value.dtype is int64:
+            size = axis.arg.size
+            limited = Node(Op.MIN, (Node(Op.MAX, (value, ix.ZERO)), const(size - 1, int64)))
+            narrowing.condition = ix.both(narrowing.condition, ix.inside(value, size))
+            return narrowing.replace_axis(axis, limited, None)
     return False
 
 
-def _keep_range(index: Node, size: int, axes: tuple[Node, ...], narrowing: Narrowing) -> bool:
-    """`index` is an axis plus something else, and inside 0 : `size`. A loop of `size` steps over
-    `index` replaces that over the axis, which is `index` minus the rest. That must be within the
-    extent of the axis: ``0 <= i - 3 < 4`` for i < 10 becomes i = k + 3 for k < 4."""
+def _shorten_axis(index: Node, size: int, axes: tuple[Node, ...], narrowing: Narrowing) -> bool:
+    """Whether ``0 <= index < size`` shortens one of `axes`: `index` is that axis plus something
+    else. A loop of `size` steps over `index` replaces that over the axis, which is `index` minus
+    the rest. That must be within the extent of the axis: ``0 <= i - 3 < 4`` for i < 10 becomes
+    i = k + 3 for k < 4."""
     varied = [axis for axis in axes if axis in free_axes(index)]
-    if len(varied) != 1 or ix.terms_of(index)[0].get(varied[0]) != 1:
+    if len(varied) != 1:
         return False
     (axis,) = varied
+    terms, _ = ix.terms_of(index)
+    if terms.get(axis) != 1:
+        return False
     loop = ix.axis(axis.arg.number, size) if size > 1 else None
-    place = ix.add(loop or ix.ZERO, axis, ix.scale(index, -1))
-    return ix.inside(place, axis.arg.size) is ix.TRUE and narrowing.keep(axis, place, loop)
+    new_index = ix.add(loop or ix.ZERO, axis, ix.scale(index, -1))
+    if ix.inside(new_index, axis.arg.size) is not ix.TRUE:
+        return False
+    return narrowing.replace_axis(axis, new_index, loop)
 
 
 def _rebuilt(node: Node, src: tuple[Node, ...]) -> Node:
-    """`node` over new operands, of which conditions may be known."""
+    """`node` over new operands, without conditions that are known to hold."""
     if node.op is Op.WHERE and src[0] is ix.TRUE:
         return src[1]
     if node.op is Op.AND and ix.TRUE in src:
@@ -140,11 +159,7 @@ def _rebuilt(node: Node, src: tuple[Node, ...]) -> Node:
     return ix.rebuild(node, src)
 
 
-def _loops(axes: tuple[Node, ...], narrowing: Narrowing) -> tuple[Node, ...]:
+def _new_axes(axes: tuple[Node, ...], narrowing: Narrowing) -> tuple[Node, ...]:
+    """The axes of the new loops in place of `axes`."""
     loops = (narrowing.loops.get(axis, axis) for axis in axes)
     return tuple(loop for loop in loops if loop is not None)
-
-
-def _narrow(store: Store, narrowing: Narrowing) -> Store:
-    axes = _loops(store.axes, narrowing)
-    return replace(store, axes=axes, condition=narrowing.condition)

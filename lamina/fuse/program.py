@@ -4,256 +4,295 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
-from lamina.core.dtypes import DType
 from lamina.core.shape import prod
 from lamina.fuse.groups import group_values, readers_of
 from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.launch import ALIGNMENT, on_touched_lines
+from lamina.fuse.launch import Launch as Launch
+from lamina.fuse.launch import Slot as Slot
 from lamina.fuse.members import array_of
+from lamina.fuse.memory_plan import Lifetime, MemoryPlan, plan_memory
 from lamina.fuse.narrow import Narrowing, narrowed, narrowing_of
-from lamina.fuse.row_blocks import chained
+from lamina.fuse.row_blocks import steps_of
 from lamina.fuse.target import FusionTarget
 from lamina.graph import index as ix
-from lamina.ir.kernel import AnyKernel, Kernel, Parameter, SortKernel, bounds, points
+from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-
-ALIGNMENT = 64  # bytes; a cache line
-
-
-class Slot(NamedTuple):
-    """A buffer of a program, or from `offset` bytes on a part of one. `kind`: "input" (a parameter
-    of the program, by `number`), "output" (a fresh result, by `number`), "scratch" (a part of the
-    arena, numbered), or "block" (the same of what each thread has for a block of a chain)."""
-
-    kind: str
-    number: int
-    dtype: DType
-    size: int
-    offset: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-
-class Launch(NamedTuple):
-    """One kernel and the slots of its parameters."""
-
-    kernel: AnyKernel
-    slots: tuple[Slot, ...]
 
 
 @dataclass(frozen=True)
 class Program:
-    """Chains of kernels in order; those of one run together, block by block. `outputs` holds a
-    slot for each requested result. A call brings a table of memory: the arena, then a buffer for
-    each output, then one for each input."""
+    """Steps in order. A step is the launches of one kernel or of several; these run together, for
+    one block of rows after the other. `outputs` holds a slot for each requested result.
 
-    chains: tuple[tuple[Launch, ...], ...]
+    A call of the program brings a table of memory: the arena, then a buffer for each output, then
+    one for each input."""
+
+    steps: tuple[tuple[Launch, ...], ...]
     outputs: tuple[Slot, ...]
     arena: int  # bytes of scratch
-    block: int  # bytes that a thread needs for a block
+    block: int  # bytes that each thread needs for a block of rows
 
     @cached_property
     def launches(self) -> list[Launch]:
-        return [launch for chain in self.chains for launch in chain]
+        """All launches of all steps."""
+        return [launch for step in self.steps for launch in step]
 
-    def place(self, slot: Slot) -> tuple[int, int]:
-        """Where `slot` begins: in which buffer of the table, and at which of its bytes."""
-        at = {"output": 1 + slot.number, "input": 1 + len(self.outputs) + slot.number}
-        return at.get(slot.kind, 0), slot.offset
+    def location(self, slot: Slot) -> tuple[int, int]:
+        """Where `slot` begins: the number of its buffer in the table, and the byte in that. What a
+        thread has for a block is no buffer of the table; its number is 0."""
+        if slot.kind == "output":
+            return 1 + slot.number, slot.offset
+        if slot.kind == "input":
+            return 1 + len(self.outputs) + slot.number, slot.offset
+        return 0, slot.offset
+
+
+def build_program(sinks: Sequence[Node], target: FusionTarget) -> Program:
+    """Fuse, order and plan. An ASSIGN writes into the input buffer that it names, any other sink
+    into a fresh one; BUFFER leaves hold the number of a program input as storage.
+
+    Kernels may compute products again inside their sums. Whether one gains by that shows only when
+    it is complete: what does not is then stored, and the program is built anew."""
+    stored = set[Node]()
+    while True:
+        before = len(stored)
+        program = _Builder(sinks, target, stored).build()
+        if len(stored) == before:
+            return program
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A sink: `value` is to be in a fresh output, or in the buffer `assigned`."""
+
+    value: Node
+    assigned: Node | None
+
+
+def _result_of(sink: Node) -> _Result:
+    assigned, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
+    if value.op is Op.BUFFER:
+        value = Node(Op.CONTIGUOUS, (value,))  # a kernel copies it
+    return _Result(value, assigned)
 
 
 class _Builder:
     """Collects slots and launches; every array has one home slot."""
 
-    def __init__(self, sinks: Sequence[Node], memory: FusionTarget, kept: set[Node]) -> None:
-        self.wanted: list[tuple[Node | None, Node]] = []  # targets, and the values they get
-        for sink in sinks:
-            target, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
-            copied = Node(Op.CONTIGUOUS, (value,)) if value.op is Op.BUFFER else value
-            self.wanted.append((target, copied))
-        self.found: list[list[Launch]] = []  # chain by chain
-        self.slot_of: dict[object, Slot] = {}
-        self.offsets: dict[Slot, int] = {}  # of what is placed within an arena
-        self.numbers = itertools.count()
-        self.memory = memory
-        self.kept = kept  # products that kernels gain nothing by computing inside their sums
-        values = [value for _, value in self.wanted]
-        groups = group_values(values, memory, kept)
-        self.chains = chained(groups, values, memory.row_blocks)
-        self.readers = readers_of(one for chain in self.chains for one in chain.groups)
-        self.chain_of = {group: chain for chain in self.chains for group in chain.groups}
+    def __init__(self, sinks: Sequence[Node], target: FusionTarget, stored: set[Node]) -> None:
+        self.target = target
+        self.stored = stored  # products that kernels gain nothing by computing inside their sums
+        self.results = [_result_of(sink) for sink in sinks]
+        values = [result.value for result in self.results]
+        groups = group_values(values, target, stored)
+        self.group_steps = steps_of(groups, values, target.row_blocks)
+        self.step_of = {group: step for step in self.group_steps for group in step.groups}
+        self.readers = readers_of(self.step_of)
         self.group_of = {node: group for group in groups for node in group.members}
+        self.steps: list[list[Launch]] = []
+        self.slot_of: dict[object, Slot] = {}
+        self.numbers = itertools.count()  # of scratch slots and of those for blocks
+        self.narrowings: dict[tuple[Store, ...], Narrowing | None] = {}
 
     def build(self) -> Program:
-        results, late = self._place_outputs()
-        for chain in toposort(self.chains):  # now after the readers of what they overwrite
-            for group in chain.groups:
-                if group.initial:  # the updates are combined into a copy of the base
-                    self._launch(group.initial, self.home(group.first))
-            self.found.append([])
-            for group in chain.groups:
+        outputs, copies = self._assign_slots()
+        for step in toposort(self.group_steps):  # now after the readers of what they overwrite
+            for group in step.groups:
+                if group.initial:  # what the group updates, or adds to
+                    self._launch(group.initial, self._home(group.first))
+            self.steps.append([])
+            for group in step.groups:
                 self._launch(group)
-        for value, slot in late:
-            self._launch(KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape}), slot)
-        sizes = self._place("scratch"), self._place("block")
-        chains = tuple(tuple(map(self._by_lines, one)) for one in self.found if one)
-        return Program(chains, tuple(results), *sizes)
+        for value, slot in copies:
+            group = KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape})
+            self._launch(group, slot)
+        return self._planned(outputs)
 
-    def home(self, node: Node, group: KernelGroup | None = None) -> Slot:
-        """The slot where `group` holds `node`, made if nothing asked for it."""
-        shape = group.block.shape(node) if group else None
-        key = (len(self.found), node) if shape else array_of(node)
-        if key not in self.slot_of:
-            kind, number = ("block" if shape else "scratch"), next(self.numbers)
+    def _planned(self, outputs: Sequence[Slot]) -> Program:
+        """The program, with a place for everything that is scratch or belongs to a block."""
+        scratch, block = self._memory_plan("scratch"), self._memory_plan("block")
+        offsets = scratch.offsets | block.offsets
+        steps = [tuple(on_touched_lines(launch, offsets) for launch in step)
+                 for step in self.steps if step]  # fmt: skip
+        return Program(tuple(steps), tuple(outputs), scratch.nbytes, block.nbytes)
+
+    # Slots.
+
+    def _home(self, node: Node) -> Slot:
+        """The slot of `node` in memory, made if nothing asked for it yet."""
+        array = array_of(node)
+        if array not in self.slot_of:
+            kind, number = "scratch", next(self.numbers)
             if node.op is Op.BUFFER:
                 kind, number = "input", node.arg.storage
-            held = shape or (group.values.get(node) if group else None) or node.shape
-            self.slot_of[key] = Slot(kind, number, node.dtype, prod(held))
+            group = self.group_of.get(node)
+            shape = group.values.get(node, node.shape) if group else node.shape
+            self.slot_of[array] = Slot(kind, number, node.dtype, prod(shape))
+        return self.slot_of[array]
+
+    def _slot_in(self, group: KernelGroup, node: Node) -> Slot:
+        """The slot where `group` reads or stores `node`: its home, or memory for a block of it,
+        which belongs to the step."""
+        shape = group.block.shape(node)
+        if shape is None:
+            return self._home(node)
+        key = (len(self.steps), node)
+        if key not in self.slot_of:
+            self.slot_of[key] = Slot("block", next(self.numbers), node.dtype, prod(shape))
         return self.slot_of[key]
 
-    def _place_outputs(self) -> tuple[list[Slot], list[tuple[Node, Slot]]]:
-        """A slot for every output, and the copies to make once everything has been read."""
-        results, late = [], []
-        for number, (target, value) in enumerate(self.wanted):
-            fresh = Slot("output", number, value.dtype, prod(value.shape))
-            slot = fresh if target is None else self.home(target)
-            if value in self.slot_of or not (target is None or self._may_overwrite(value, target)):
-                self.home(value)
-                late.append((value, slot))
-            else:
+    def _assign_slots(self) -> tuple[list[Slot], list[tuple[Node, Slot]]]:
+        """A slot for each result, where its kernel stores it; and the copies into slots, to be made
+        once everything has been read, of results that are stored elsewhere first."""
+        outputs: list[Slot] = []
+        copies: list[tuple[Node, Slot]] = []
+        for number, result in enumerate(self.results):
+            value, assigned = result.value, result.assigned
+            slot = Slot("output", number, value.dtype, prod(value.shape))
+            if assigned is not None:
+                slot = self._home(assigned)
+            direct = value not in self.slot_of
+            if assigned is not None:
+                direct = direct and self._may_overwrite(value, assigned)
+            if direct:
                 self.slot_of[value] = slot
-            results.append(slot)
-        return results, late
+            else:
+                self._home(value)
+                copies.append((value, slot))
+            outputs.append(slot)
+        return outputs, copies
 
-    def _may_overwrite(self, value: Node, target: Node) -> bool:
-        """Can the kernel of `value` write to `target` in place? Every other kernel that reads it
-        must be able to run first, and it may read only the element that it is about to write."""
-        home, storage = self.group_of[value], target.arg.storage
-        readers = self.readers.get(storage, [])
-        others = [one for one in readers if one is not home]
-        narrowing = self._narrowing(value, target)
-        steps = narrowing.indices if narrowing else {}
-        place = ix.replaced(home.stores[value].index, steps)
-        alike = all(
-            node.dtype is target.dtype
-            and ix.replaced(ix.row_major(index, node.shape), steps) is place
-            for node in home.reads
-            for index in home.reads[node]
-            if node.op is Op.BUFFER and node.arg.storage == storage
-        )
-        own = home not in readers or (alike and value.op not in (Op.SCATTER, Op.ARGSORT))
-        before = toposort(self.chain_of[one] for one in others)
-        if home.block_axes or not own or self.chain_of[home] in before:
+    def _may_overwrite(self, value: Node, assigned: Node) -> bool:
+        """Can the kernel of `value` write to the buffer `assigned` in place? Every other kernel
+        that reads it must be able to run first, and it may read only the element that it is about
+        to write. If so, it is made to run after the others."""
+        group = self.group_of[value]
+        readers = self.readers.get(assigned.arg.storage, [])
+        others = [reader for reader in readers if reader is not group]
+        if group.block_axes:
             return False
-        home.src = (*home.src, *others)
+        if group in readers and not self._reads_where_it_writes(value, assigned):
+            return False
+        if self.step_of[group] in toposort(self.step_of[reader] for reader in others):
+            return False
+        group.src = (*group.src, *others)
         return True
 
-    def _narrowing(self, value: Node, target: Node) -> Narrowing | None:
-        """How the loops of the kernel of `value` become shorter if that alone overwrites `target`,
-        and may then read just the elements that it changes."""
-        home = self.group_of[value]
-        read = home.lowered.parameters.get(array_of(target))
-        number = read.parameter if read else -1
-        alone = home.members == [value] and not home.block_axes
-        return narrowing_of([replace(home.stores[value], parameter=number)]) if alone else None
+    def _reads_where_it_writes(self, value: Node, assigned: Node) -> bool:
+        """Whether the kernel of `value`, once it stores that in `assigned`, reads each element of
+        the buffer just before it writes it. Alone in its kernel, `value` counts with the narrowed
+        loops: these may read just the elements that they change."""
+        if value.op in (Op.SCATTER, Op.ARGSORT):
+            return False
+        group = self.group_of[value]
+        replacements: dict[Node, Node] = {}
+        if group.members == [value]:
+            array = group.lowered.parameters.get(array_of(assigned))
+            number = array.parameter if array else -1  # as another dtype: no loop can be narrowed
+            narrowing = self._narrowing((replace(group.stores[value], parameter=number),))
+            replacements = narrowing.indices if narrowing else {}
+        written = ix.replaced(group.stores[value].index, replacements)
+        for node, indices in group.reads.items():
+            if node.op is not Op.BUFFER or node.arg.storage != assigned.arg.storage:
+                continue
+            for index in indices:
+                read = ix.replaced(ix.row_major(index, node.shape), replacements)
+                if node.dtype is not assigned.dtype or read is not written:
+                    return False
+        return True
 
-    def _launch(self, group: KernelGroup, target: Slot | None = None) -> None:
-        """The kernel of a group, which stores the members that are used in their homes; or a chain
-        of its own that stores what there is in `target`."""
-        if target:
-            self.found.append([])
-        stored = [one for one in group.members if target or one in self.readers
-                  or one in self.slot_of or group.block.shape(one)]  # fmt: skip
-        read = [self.home(read.node, group) for read in group.lowered.parameters.values()]
-        places = [self.home(node, group) if target is None else target for node in stored]
-        if sorts := group.first.op is Op.ARGSORT:
-            *around, length = group.first.shape
-            blocks = -(-length // (self.memory.sort_run or length or 1))
-            counts = 128 * (blocks + 1) * (blocks > 1)  # 256 of 32 bits for each block, and sums
-            size, dtype = prod(around) * (length + counts), group.first.dtype
-            places.append(Slot("scratch", next(self.numbers), dtype, size))
-        slots = tuple(dict.fromkeys([*read, *places]))
-        parameters = tuple(
-            Parameter(slot.dtype, slot.size, slot in places,
-                      "block" if slot.kind == "block" else "device") for slot in slots
-        )  # fmt: skip
+    def _narrowing(self, stores: tuple[Store, ...]) -> Narrowing | None:
+        """The shorter loops that `stores` need, computed once."""
+        if stores not in self.narrowings:
+            self.narrowings[stores] = narrowing_of(stores)
+        return self.narrowings[stores]
+
+    # Launches.
+
+    def _launch(self, group: KernelGroup, slot: Slot | None = None) -> None:
+        """Launch the kernel of a group, which stores each member that is used where it belongs.
+        With a `slot`, it is a step of its own and stores its one member there."""
+        if slot is None:
+            stored = [node for node in group.members if self._is_used(group, node)]
+        else:
+            stored = group.members
+            self.steps.append([])
+        read = [self._slot_in(group, array.node) for array in group.lowered.parameters.values()]
+        written = [slot or self._slot_in(group, node) for node in stored]
+        if not any(points(group.stores[node].axes) for node in stored):
+            return  # arrays without elements
+        if group.first.op is Op.ARGSORT:
+            self._launch_sort(group.first, read, written)
+        else:
+            self._launch_kernel(group, stored, read, written)
+
+    def _is_used(self, group: KernelGroup, node: Node) -> bool:
+        """Whether anything reads `node`, which `group` computes, in memory."""
+        in_block = group.block.shape(node) is not None
+        return in_block or node in self.readers or node in self.slot_of
+
+    def _launch_kernel(
+        self, group: KernelGroup, stored: list[Node], read: list[Slot], written: list[Slot]
+    ) -> None:
+        slots, parameters = _parameters(read, written)
         stores = tuple(
-            replace(group.stores[node], parameter=slots.index(place))
-            for node, place in zip(stored, places, strict=False)
+            replace(group.stores[node], parameter=slots.index(slot))
+            for node, slot in zip(stored, written, strict=True)
         )
-        if any(points(store.axes) for store in stores):
-            if sorts:
-                for left in reversed(range(3 * slots[0].dtype.itemsize if blocks > 1 else 1)):
-                    sort = SortKernel(parameters, prod(around), length, left)
-                    self.found.append([Launch(sort, slots)])
-            else:
-                kernel = Kernel(parameters, stores, len(group.row_axes), len(group.block_axes))
-                self.found[-1].append(Launch(narrowed(kernel), slots))
-                gains = self.memory.gains_by_recomputing
-                if group.recomputed and gains and not gains(kernel):
-                    self.kept |= group.recomputed
+        kernel = Kernel(parameters, stores, len(group.row_axes), len(group.block_axes))
+        narrowing = None if group.block_axes else self._narrowing(stores)
+        self.steps[-1].append(Launch(narrowed(kernel, narrowing), slots))
+        gains = self.target.gains_by_recomputing
+        if group.recomputed and gains and not gains(kernel):
+            self.stored |= group.recomputed
 
-    def _by_lines(self, launch: Launch) -> Launch:
-        """`launch` with as its parameters just the lines of arrays that it touches: so kernels that
-        differ in these alone, as those of steps in time do, are one."""
-        kernel, slots, starts = launch.kernel, list[Slot](), list[int]()
-        touched = [(one.arg.parameter, one.src[0]) for one in kernel.nodes if one.op is Op.LOAD]
-        touched += [(one.parameter, one.index) for one in kernel.stores]
-        for number, slot in enumerate(launch.slots):
-            line = ALIGNMENT // slot.dtype.itemsize
-            ends = [max(min(end, slot.size - 1), 0)  # of padding, nothing beyond the array is read
-                    for own, at in touched if own == number for end in bounds(at)]  # fmt: skip
-            start = min(ends, default=0) // line * line
-            stop = min(max(ends, default=slot.size) // line * line + line, slot.size)
-            offset = self.offsets.get(slot, 0) + start * slot.dtype.itemsize
-            slots.append(slot._replace(size=stop - start, offset=offset))
-            starts.append(start)
-        if isinstance(kernel, Kernel):
-            done = dict[Node, Node]()
-            for node in kernel.nodes:
-                src = [done[one] for one in node.src]
-                if node.op is Op.LOAD:
-                    src[0] = ix.scale(src[0], 1, -starts[node.arg.parameter])
-                done[node] = ix.rebuild(node, tuple(src))
-            stores = (replace(one, index=ix.scale(one.index, 1, -starts[one.parameter]))
-                      for one in (store.rebuilt(done) for store in kernel.stores))  # fmt: skip
-            sized = (replace(one, size=slot.size)
-                     for one, slot in zip(kernel.parameters, slots, strict=True))  # fmt: skip
-            kernel = replace(kernel, parameters=tuple(sized), stores=tuple(stores))
-        return Launch(kernel, tuple(slots))
+    def _launch_sort(self, order: Node, read: list[Slot], written: list[Slot]) -> None:
+        """Launch the kernels that sort the rows of the ARGSORT `order`. A GPU sorts rows that are
+        longer than a block can hold byte by byte: each byte of a key takes three kernels, which
+        count the keys of each block by that byte, add up the counts, and move the keys."""
+        *outer, length = order.shape
+        blocks = -(-length // (self.target.sort_run or length or 1))
+        launches, counts = 1, 0
+        if blocks > 1:
+            launches = 3 * read[0].dtype.itemsize
+            counts = 128 * (blocks + 1)  # int64 elements: 256 of 32 bits for each block, and sums
+        size = prod(outer) * (length + counts)
+        scratch = Slot("scratch", next(self.numbers), order.dtype, size)
+        slots, parameters = _parameters(read, [*written, scratch])
+        for left in reversed(range(launches)):
+            sort = SortKernel(parameters, prod(outer), length, left)
+            self.steps.append([Launch(sort, slots)])
 
-    def _place(self, kind: str) -> int:
-        """Place the slots of a kind, by first fit over the span from the first use of each to its
-        last; the bytes needed. The kernels of a chain use scratch at one time."""
-        spans: dict[Slot, list[tuple[int, int]]] = {}  # the times of use, in order
-        for time, launches in enumerate(self.found):
-            for number, launch in enumerate(launches):
+    def _memory_plan(self, kind: str) -> MemoryPlan[Slot]:
+        """Where slots of `kind` lie. All kernels of a step use scratch at one time, as their blocks
+        run in parallel; each thread runs the kernels of a block one after the other."""
+        lifetimes: dict[Slot, Lifetime] = {}
+        for number, step in enumerate(self.steps):
+            for position, launch in enumerate(step):
+                time = (number, position) if kind == "block" else (number,)
                 for slot in launch.slots:
                     if slot.kind == kind:
-                        spans.setdefault(slot, []).append((time, number * (kind == "block")))
-        placed: list[tuple[int, int, Slot]] = []  # offset, end, slot
-        for slot in sorted(spans, key=lambda one: (-one.nbytes, one.number)):
-            first, last = spans[slot][0], spans[slot][-1]
-            need = -(-slot.nbytes // ALIGNMENT) * ALIGNMENT
-            offset = 0
-            for start, end, other in sorted(placed, key=lambda one: one[:2]):
-                overlaps = spans[other][0] <= last and first <= spans[other][-1]
-                if overlaps and start < offset + need and offset < end:
-                    offset = end
-            placed.append((offset, offset + need, slot))
-            self.offsets[slot] = offset
-        return max((end for _, end, _ in placed), default=0)
+                        lifetime = lifetimes.setdefault(slot, Lifetime(slot.nbytes, time, time))
+                        lifetime.last = time
+        in_order = sorted(lifetimes.items(), key=lambda item: item[0].number)
+        return plan_memory(dict(in_order), ALIGNMENT)
 
 
-def build_program(sinks: Sequence[Node], memory: FusionTarget) -> Program:
-    """Fuse, order and plan. An ASSIGN writes into the input buffer that is its target, any other
-    sink into a fresh one; BUFFER leaves hold the number of a program input as storage."""
-    kept, known = set[Node](), -1
-    while known < len(kept):
-        known = len(kept)
-        program = _Builder(sinks, memory, kept).build()
-    return program
+def _parameters(
+    read: Sequence[Slot], written: Sequence[Slot]
+) -> tuple[tuple[Slot, ...], tuple[Parameter, ...]]:
+    """The slots of a kernel, each once, and its parameters in the same order."""
+    slots = tuple(dict.fromkeys([*read, *written]))
+    parameters = tuple(
+        Parameter(
+            slot.dtype,
+            slot.size,
+            written=slot in written,
+            memory="block" if slot.kind == "block" else "device",
+        )
+        for slot in slots
+    )
+    return slots, parameters

@@ -1,13 +1,25 @@
-"""Placement between a kernel and device memory: chains of kernels that run in blocks of rows.
+"""Row blocks: kernels that run together, for one block of rows after the other.
 
-Where a kernel reads no rows but its own of what another wrote, both can run for one block of rows
-after the other. What passes between them then needs memory for a block alone, which stays in the
-cache, and the whole array never exists. A sum over these rows is added up in memory, from block to
-block; other rows then run in parallel.
+Where a kernel reads of another kernel's array just the rows that it computes itself, both can run
+for a block of rows before either goes on to the next block:
+
+    scores = q @ k.T        rows 0 to 15      rows 16 to 31      ...
+    weights = exp(scores)   rows 0 to 15      rows 16 to 31
+    result = weights @ v    rows 0 to 15      rows 16 to 31
+
+Scores and weights then need memory for 16 rows, which stay in the cache, and never exist as whole
+arrays. Different blocks run in parallel, with memory of their own in each thread. A sum over the
+rows, such as the gradient of v, is added up in memory from block to block; then only blocks of
+other rows, those of another head, run in parallel.
+
+`steps_of` decides which kernels run so. It starts at a kernel that reads a large array, lets the
+kernels join that make what it reads, with all other readers of that, and keeps the result if its
+blocks fit into the cache and read little again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from copy import copy
+from dataclasses import dataclass
 from math import prod
 
 from lamina.fuse.groups import Readers, readers_of
@@ -16,69 +28,106 @@ from lamina.fuse.members import Block
 from lamina.ir.kernel import free_axes, points, terms_of
 from lamina.ir.node import Node, toposort
 
-LARGE = 1 << 20  # bytes of arrays that are worth keeping out of memory
-CACHED = 1 << 19  # bytes of a block, which the cache holds
-LEAST_ROWS = 16  # of a block, even if they take more than that
-MOST = 3 << 20  # bytes of a block, even if they hold fewer rows
-PRODUCTS = 2  # kernels with a contraction that make a chain worth its while
-CHUNKS = 4  # the fewest that can run in parallel where sums go from block to block
-READ_AGAIN = 16  # how many times its own bytes a block may read of what every block reads
+MIN_BYTES = 1 << 20  # of arrays that are worth keeping out of memory
+CACHE_BYTES = 1 << 19  # of a block: what the cache holds
+ENOUGH_ROWS = 16  # of a block, even if they take more than CACHE_BYTES
+MAX_BLOCK_BYTES = 3 << 20  # of a block, even if it has fewer rows than that
+MIN_PRODUCTS = 2  # kernels with a contraction, without which row blocks gain nothing
+MIN_PARALLEL = 4  # independent rows of blocks, where sums are added up from block to block
+MAX_REREAD = 16  # bytes that every block reads, in multiples of the bytes that it holds
 
-Rows = dict[int, int]  # a row axis of the last kernel -> the same axis of something else
-
-
-def chained(groups: Sequence[KernelGroup], wanted: Iterable[Node], blocks: bool) -> list["Chain"]:
-    """`groups` as chains; `wanted` are the values that have to be in memory at the end."""
-    chain_of: dict[KernelGroup, Chain] = {}
-    homes = {value: group for group in groups for value in group.members}
-    readers = readers_of(groups)
-    kept = set(wanted)
-
-    def grown(last: KernelGroup) -> Chain:
-        early = set[KernelGroup]()
-        while True:
-            chain = Chain(last, homes, readers, kept, chain_of)
-            chain.grow(early)
-            late = chain.before() & chain.rows_of.keys()
-            if not late or last in late:
-                return chain
-            early |= late
-
-    large = (one for one in groups if blocks and not one.is_serial
-             and any(_nbytes(value) >= LARGE for value in one.operands))  # fmt: skip
-    found = sorted(map(grown, large), key=lambda one: -one.nbytes)
-    for last in [chain.last for chain in found] * 2:  # values lose readers to chains with copies
-        if last not in chain_of and (chain := grown(last)).settle():
-            own = (chain.copies.get(one, one) for one in groups)
-            chain.groups = [one for one in own if one in chain.rows_of]
-            chain_of |= dict.fromkeys(chain.groups, chain)
-            needs = {one for group in chain.groups for one in group.src} - chain.rows_of.keys()
-            for group in chain.groups:  # none runs before what another one needs
-                group.src = tuple(sorted(needs, key=lambda one: one.number))
-            readers = readers_of(dict.fromkeys([*groups, *chain_of]))
-    for group in groups:
-        chain_of.setdefault(group, Chain(group, homes, readers, kept, chain_of))
-    return list(dict.fromkeys(chain_of[one] for one in groups))
+# Rows are numbered as the row axes of the kernel that comes last. This says which row axis of
+# another kernel, or which axis of an array, each of them is.
+Rows = dict[int, int]
 
 
-class Chain:
-    """Kernels that run together, block by block: `last` and those that can share its blocks. Most
-    chains are of one kernel."""
+@dataclass(eq=False)
+class Step:
+    """Kernel groups that run together in this order: a single one, or several in row blocks."""
 
-    def __init__(
-        self, last: KernelGroup, homes: dict[Node, KernelGroup], readers: Readers,
-        kept: set[Node], chain_of: dict[KernelGroup, "Chain"],
-    ) -> None:  # fmt: skip
-        self.last, self.homes, self.readers, self.kept = last, homes, readers, kept
-        self.chain_of, self.groups = chain_of, [last]
-        self.rows_of: dict[KernelGroup, Rows] = {last: {row: row for row in range(len(last.rows))}}
-        self.inside: dict[Node, Rows] = {}  # values that stay inside, and which axes the rows are
-        self.copies: dict[KernelGroup, KernelGroup] = {}  # of kernels that others need elsewhere
+    groups: list[KernelGroup]
+    step_of: dict[KernelGroup, "Step"]  # of all groups
 
     @property
-    def src(self) -> tuple["Chain", ...]:
-        """What must run before."""
-        return tuple(dict.fromkeys(self.chain_of[one] for one in self.groups[0].src))
+    def src(self) -> tuple["Step", ...]:
+        """The steps that must run before."""
+        return tuple(dict.fromkeys(self.step_of[group] for group in self.groups[0].src))
+
+
+@dataclass
+class _Groups:
+    """What forming row blocks needs to know of all kernel groups."""
+
+    home_of: dict[Node, KernelGroup]  # the group that makes each value
+    readers: Readers  # the groups that read each value
+    results: Set[Node]  # values that have to be in memory at the end
+    step_of: dict[KernelGroup, Step]  # of the groups that run in row blocks
+
+
+def steps_of(groups: Sequence[KernelGroup], results: Iterable[Node], in_blocks: bool) -> list[Step]:
+    """Steps for all `groups`, in row blocks where that pays, if the device can run `in_blocks`.
+    `results` are the values that have to be in memory at the end."""
+    home_of = {value: group for group in groups for value in group.members}
+    context = _Groups(home_of, readers_of(groups), set(results), {})
+    if in_blocks:
+        _form_row_blocks(groups, context)
+    step_of = context.step_of
+    for group in groups:
+        if group not in step_of:
+            step_of[group] = Step([group], step_of)
+    return list(dict.fromkeys(step_of[group] for group in groups))
+
+
+def _form_row_blocks(groups: Sequence[KernelGroup], context: _Groups) -> None:
+    """Put groups into row blocks, those first that keep most bytes out of memory."""
+    candidates = [_grown(group, context) for group in groups if _reads_large(group)]
+    candidates.sort(key=lambda candidate: -candidate.nbytes)
+    # In the second round, values have lost readers to row blocks that compute them again.
+    for candidate in candidates * 2:
+        if candidate.last not in context.step_of:
+            row_blocks = _grown(candidate.last, context)
+            if row_blocks.settle():
+                _add_step(row_blocks, groups, context)
+
+
+def _reads_large(group: KernelGroup) -> bool:
+    return not group.is_serial and any(_nbytes(value) >= MIN_BYTES for value in group.operands)
+
+
+def _grown(last: KernelGroup, context: _Groups) -> "_RowBlocks":
+    """Row blocks of `last` and every group that can join it. Where a member must run before
+    something else that members need, values are computed again, and growing starts anew."""
+    early: set[KernelGroup] = set()
+    while True:
+        row_blocks = _RowBlocks(last, context)
+        row_blocks.grow(early)
+        late = row_blocks.before() & row_blocks.rows_of.keys()
+        if not late or last in late:
+            return row_blocks
+        early |= late
+
+
+def _add_step(row_blocks: "_RowBlocks", groups: Sequence[KernelGroup], context: _Groups) -> None:
+    """Make a step of settled `row_blocks`, which runs after all that any of its members needs."""
+    members = row_blocks.rows_of.keys()
+    in_order = (row_blocks.copies.get(group, group) for group in groups)
+    step = Step([group for group in in_order if group in members], context.step_of)
+    needed = {before for group in step.groups for before in group.src} - members
+    for group in step.groups:
+        group.src = tuple(sorted(needed, key=lambda before: before.number))
+        context.step_of[group] = step
+    context.readers = readers_of(dict.fromkeys([*groups, *context.step_of]))
+
+
+class _RowBlocks:
+    """Groups that may come to run in row blocks: `last`, and those that have joined it."""
+
+    def __init__(self, last: KernelGroup, context: _Groups) -> None:
+        self.last, self.context = last, context
+        self.rows_of: dict[KernelGroup, Rows] = {last: {row: row for row in range(len(last.rows))}}
+        self.inside: dict[Node, Rows] = {}  # values of which only blocks exist
+        # Groups of which the row blocks have a copy: others need their values elsewhere, or early.
+        self.copies: dict[KernelGroup, KernelGroup] = {}
 
     @property
     def rows(self) -> set[int]:
@@ -87,127 +136,189 @@ class Chain:
 
     @property
     def nbytes(self) -> int:
-        """Of the arrays that need not exist."""
+        """The bytes of all arrays that need not exist."""
         return sum(map(_nbytes, self.inside))
 
-    def grow(self, early: set[KernelGroup]) -> None:
-        """Let kernels join whose values a member reads, each block its own rows alone, with all
-        that read them too. What some need `early`, before other things that members need, is
-        computed again."""
-        for reader in (todo := [self.last]):
+    def before(self) -> set[KernelGroup]:
+        """All groups that must run before some member, even by way of others."""
+        members = self.rows_of.keys()
+        return set(toposort({needed for group in members for needed in group.src} - members))
+
+    # Which groups join.
+
+    def grow(self, early: Set[KernelGroup]) -> None:
+        """Let groups join that make what a member reads, if each block of it reads just its own
+        rows, with all that read it too. A value that a group in `early` makes or reads is computed
+        again: what members need runs after that group, and before the row blocks."""
+        queue = [self.last]
+        for reader in queue:  # which grows as groups join
             for value in reader.operands:
+                if value in self.inside:
+                    continue
                 axes = self._axes(reader, value)
-                joining = {} if value in self.inside else self._joining(value, axes, early)
+                joining = self._joining(value, axes, early)
                 if joining:
-                    todo += [one for one in joining if one not in self.rows_of]
+                    queue += [group for group in joining if group not in self.rows_of]
                     self.rows_of |= joining
                     self.inside[value] = axes
 
-    def _joining(self, value: Node, axes: Rows, early: set[KernelGroup]) -> dict[KernelGroup, Rows]:
-        """What has to be in the chain so that only a block of `value` exists; nothing if that
-        cannot be. Where others need it early, this makes a copy of its kernel."""
-        first, readers = self.homes[value], set(self.readers.get(value, ())) - self.copies.keys()
+    def _joining(self, value: Node, axes: Rows, early: Set[KernelGroup]) -> dict[KernelGroup, Rows]:
+        """The groups, with their rows, that have to be members so that only blocks of `value`
+        exist; none if that cannot be. `axes` says which axes of the value are rows."""
+        original = self.context.home_of[value]
+        readers = set(self.context.readers.get(value, ())) - self.copies.keys()
         again = not early.isdisjoint({self._home(value), *readers})
-        if _nbytes(value) < LARGE and (again or not readers <= self.rows_of.keys()):
-            return {}  # it draws nobody in
-        home = copy(first) if again else self._home(value)
-        later = sorted(readers - early, key=lambda one: one.number)  # in one order in every process
-        joining = {by: self._rows_at(by, value, axes) for by in (home, *later)}
-        rows = joining[home].keys()
-        aligned = all(found.keys() >= rows for found in joining.values())
-        if not (rows and aligned and rows >= (self.rows if self.inside else rows)):
+        if _nbytes(value) < MIN_BYTES and (again or not readers <= self.rows_of.keys()):
+            return {}  # a small value draws nobody in
+        home = copy(original) if again else self._home(value)
+        later = sorted(readers - early, key=lambda group: group.number)
+        joining = {group: self._rows_at(group, value, axes) for group in (home, *later)}
+        if not self._fit(joining, home):
             return {}
         if again:
-            self.copies[first] = home
-            return joining
-        # What others read as well lies in memory, in an order that blocks do not write.
-        large = [one for one in home.members if one is value or _nbytes(one) >= LARGE]
-        others = {by for one in large for by in self.readers.get(one, ())}
-        own = others <= self.rows_of.keys() | joining and self.kept.isdisjoint(large)
-        return joining if own else {}
+            self.copies[original] = home
+        elif self._is_read_elsewhere(home, value, joining.keys()):
+            return {}
+        return joining
+
+    def _fit(self, joining: dict[KernelGroup, Rows], home: KernelGroup) -> bool:
+        """Whether `joining` have the rows of `home`, and these all rows of the members so far."""
+        rows = joining[home].keys()
+        needed = self.rows if self.inside else set[int]()
+        aligned = all(rows_of.keys() >= rows for rows_of in joining.values())
+        return bool(rows) and aligned and rows >= needed
+
+    def _is_read_elsewhere(self, home: KernelGroup, value: Node, joining: Set[KernelGroup]) -> bool:
+        """Whether other groups read `value` or another large value of `home`, or it is a result:
+        those need it whole, in an order in which blocks do not write."""
+        large = [node for node in home.members if node is value or _nbytes(node) >= MIN_BYTES]
+        readers = {group for node in large for group in self.context.readers.get(node, ())}
+        inside = readers <= self.rows_of.keys() | joining
+        return not (inside and self.context.results.isdisjoint(large))
 
     def _home(self, value: Node) -> KernelGroup:
-        """The kernel that makes `value`; its copy, if the chain has one."""
-        return self.copies.get(self.homes[value], self.homes[value])
-
-    def before(self) -> set[KernelGroup]:
-        """What has to run before some member, but for the members."""
-        members = self.rows_of.keys()
-        return set(toposort({one for group in members for one in group.src} - members))
+        """The group that makes `value`; its copy, if the row blocks have one."""
+        original = self.context.home_of[value]
+        return self.copies.get(original, original)
 
     def _axes(self, group: KernelGroup, value: Node) -> Rows:
-        """The axes of an array along which a member stays in its own row."""
+        """The axes of `value` along which `group`, a member that reads it, stays in its own
+        rows: for ``y[i, j] = x[j, i]`` and rows i, j they are 1 and 0."""
         loops = group.loops_along(value)
         axes: Rows = {}
-        for row, candidate in self.rows_of[group].items():
-            loop = group.block_candidates[candidate]
+        for row, own_axis in self.rows_of[group].items():
+            loop = group.block_candidates[own_axis]
             if loop in loops:
                 axes[row] = loops.index(loop)
         return axes
 
     def _rows_at(self, group: KernelGroup, value: Node, axes: Rows) -> Rows:
-        """The inverse: which axes of a kernel that makes or reads `value` are the rows that lie
-        along `axes` of it. The one that a kernel sums along comes after its own rows."""
+        """The inverse: the row axes of `group`, which makes or reads `value`, that lie along `axes`
+        of the value. The axis that it sums along counts as one more, after its rows."""
         if group.is_serial or group.block_axes:
             return {}
-        own, at = group.block_candidates, group.loops_along(value)
+        candidates, loops = group.block_candidates, group.loops_along(value)
+        needed = self.context.readers.keys() | self.context.results
+        if not needed.isdisjoint(group.members[:-1]):
+            # Others need the sum before something is added to it: it has to exist in memory.
+            candidates = candidates[: len(group.rows)]
         known = self.rows_of.get(group)
-        if not (self.readers.keys() | self.kept).isdisjoint(group.members[:-1]):
-            own = own[: len(group.rows)]  # others need the sum before something is added to it
-        rows = {row: own.index(one) for row, axis in axes.items() if (one := at[axis]) in own}
-        return {row: one for row, one in rows.items() if known is None or known.get(row) == one}
+        rows: Rows = {}
+        for row, axis in axes.items():
+            loop = loops[axis]
+            if loop is not None and loop in candidates:
+                own_axis = candidates.index(loop)
+                if known is None or known.get(row) == own_axis:
+                    rows[row] = own_axis
+        return rows
 
-    def _is_closed(self) -> bool:
-        """Does nothing stand between two members, nor one read other rows of another?"""
-        members = self.rows_of.keys()
-        return members.isdisjoint(self.before()) and all(
-            self._rows_at(home, value, self._axes(group, value)).keys() >= self.rows
-            for group in members
-            for value in group.operands
-            if (home := self._home(value)) in members
-        )
+    # Whether row blocks pay, and of how many rows.
 
     def settle(self) -> bool:
-        """Put every member in blocks, if that pays."""
+        """Make every member run in row blocks, if that is possible and pays."""
         products = sum(group.contraction is not None for group in self.rows_of)
-        if products < PRODUCTS or not (self.inside and self.rows and self._is_closed()):
+        if products < MIN_PRODUCTS or not (self.inside and self.rows and self._is_closed()):
             return False
-        sums = {row for group, at in self.rows_of.items() for row in self.rows
-                if at[row] == len(group.rows)}  # fmt: skip
-        *whole, split = rows = sorted(self.rows, key=lambda row: (row in sums, row))
-        chunks, count = prod(self.last.rows[row] for row in whole), self.last.rows[split]
-        if sums and (sums != {split} or chunks < CHUNKS):
+        rows = self._ordered_rows()
+        size = self._block_size(rows) if rows else 0
+        if not size or not self._can_split(rows[-1], size):
             return False
-        a_row = self.nbytes // (chunks * count)
-        most = min(max(CACHED // a_row, LEAST_ROWS), MOST // a_row, count)
-        size = max((one for one in range(1, most + 1) if count % one == 0), default=0)
-        if self.nbytes < LARGE or size < min(LEAST_ROWS // 2, count):
-            return False
-        # Of a row in other pieces, no one axis numbers the blocks.
-        along = (group.block_candidates[at[split]].index for group, at in self.rows_of.items())
-        cut = any(by not in (1, size) for row in along for by in terms_of(row)[0].values())
-        if cut or self._read_again(split) > READ_AGAIN * size * a_row:
+        held = self._row_bytes(rows) * size
+        if self._reread_bytes(rows[-1]) > MAX_REREAD * held:
             return False
         inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
-        for group, at in self.rows_of.items():
-            group.run_in_blocks(Block(tuple(at[row] for row in rows), size, inside))
+        for group, own_rows in self.rows_of.items():
+            group.run_in_blocks(Block(tuple(own_rows[row] for row in rows), size, inside))
         for group in self.copies.values():
-            group.members = [one for one in group.members if one in inside]
+            group.members = [value for value in group.members if value in inside]
         return True
 
-    def _read_again(self, split: int) -> int:
-        """Bytes that every block along `split` reads or adds to, the same ones each time."""
+    def _is_closed(self) -> bool:
+        """Whether no other group must run between two members, and no member reads other rows of
+        another one."""
+        if not self.before().isdisjoint(self.rows_of.keys()):
+            return False
+        for group in self.rows_of:
+            for value in group.operands:
+                home = self._home(value)
+                if home in self.rows_of:
+                    common = self._rows_at(home, value, self._axes(group, value))
+                    if not common.keys() >= self.rows:
+                        return False
+        return True
+
+    def _ordered_rows(self) -> list[int]:
+        """The shared rows, last the one that is split into blocks: blocks of it run one after the
+        other if a member sums along it, so that all others must be parallel enough. Empty if
+        members sum along others, or if these are too few."""
+        shared = self.rows
+        summed = {row for group, own_rows in self.rows_of.items() for row in shared
+                  if own_rows[row] == len(group.rows)}  # fmt: skip
+        rows = sorted(shared, key=lambda row: (row in summed, row))
+        parallel = prod(self.last.rows[row] for row in rows[:-1])
+        if summed and (summed != {rows[-1]} or parallel < MIN_PARALLEL):
+            return []
+        return rows
+
+    def _row_bytes(self, rows: Sequence[int]) -> int:
+        """Bytes of one row of all values inside."""
+        return self.nbytes // prod(self.last.rows[row] for row in rows)
+
+    def _block_size(self, rows: Sequence[int]) -> int:
+        """Rows of a block, which divide the extent of the last of `rows`; 0 if blocks do not pay.
+        For 1000 rows of 16 KiB: 25, the largest divisor up to the 32 that fill the cache."""
+        extent, row_bytes = self.last.rows[rows[-1]], self._row_bytes(rows)
+        wanted = max(CACHE_BYTES // row_bytes, ENOUGH_ROWS)
+        limit = min(wanted, MAX_BLOCK_BYTES // row_bytes, extent)
+        divisors = (size for size in range(limit, 0, -1) if extent % size == 0)
+        size = next(divisors, 0)
+        pays = self.nbytes >= MIN_BYTES and size >= min(ENOUGH_ROWS // 2, extent)
+        return size if pays else 0
+
+    def _can_split(self, row: int, size: int) -> bool:
+        """Whether blocks of `size` along `row` can be numbered by one axis in each group: not if
+        the row is split in pieces of another size already."""
+        for group, own_rows in self.rows_of.items():
+            terms, _ = terms_of(group.block_candidates[own_rows[row]].index)
+            if any(factor not in (1, size) for factor in terms.values()):
+                return False
+        return True
+
+    def _reread_bytes(self, split: int) -> int:
+        """Bytes that every block along the row `split` reads or adds to, the same ones each time,
+        such as the factor that all rows of a contraction share."""
         total = 0
-        for group, at in self.rows_of.items():
-            rows = {group.block_candidates[at[row]].index for row in self.rows}
+        for group, own_rows in self.rows_of.items():
+            shared = {group.block_candidates[own_rows[row]].index for row in self.rows}
+            split_index = group.block_candidates[own_rows[split]].index
             touched = group.reads
-            if at[split] == len(group.rows):  # a sum in memory
-                touched = {one: {group.lowered.index_of[one]} for one in group.members[-1:]}
+            if own_rows[split] == len(group.rows):  # a sum in memory
+                touched = {value: {group.lowered.index_of[value]} for value in group.members[-1:]}
             for node in touched.keys() - self.inside.keys():
                 for index in touched[node]:
                     free = frozenset[Node]().union(*map(free_axes, index))
-                    again = group.block_candidates[at[split]].index not in free
-                    total += points(free - rows) * node.dtype.itemsize * again
+                    if split_index not in free:
+                        total += points(free - shared) * node.dtype.itemsize
         return total
 
 

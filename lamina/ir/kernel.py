@@ -25,7 +25,9 @@ class Parameter:
     dtype: DType
     size: int  # in elements
     written: bool = False
-    memory: str = "device"  # "block": holds one block of a chain; "scratch": a schedule adds it
+    # "device"; "block", what each thread has for a block of rows; or "scratch", what it has for a
+    # schedule that stages values
+    memory: str = "device"
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +61,7 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     stores: tuple[Store, ...]
     rows: int
-    blocks: int = 0  # how many of the rows number the blocks of a chain; they come first
+    blocks: int = 0  # how many of the rows number row blocks; they come first
 
     @property
     def block_axes(self) -> tuple[Node, ...]:

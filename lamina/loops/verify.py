@@ -5,7 +5,7 @@
 1. A parallel axis is a row axis and the outermost of its sub-loops; an axis of the grid is a row
    axis; thread axes that are rows are 2, 4, 8, ... up to 32 of them or, split off without a
    remainder, those of shared tiles; a vector axis is the innermost of its sub-loops, with 2, 4, 8,
-   ... lanes; a dot axis adds up four products of 8-bit integers. In a chain of kernels exactly the
+   ... lanes; a dot axis adds up four products of 8-bit integers. In row blocks exactly the
    axes that number blocks are parallel, so that all its kernels have the same chunks.
 2. No value depends on two vector axes, or on one and reduces another.
 3. Axes whose iterations run one after another, those of a LOOP_SCAN and the columns of a store at
@@ -50,7 +50,7 @@ def _bindings(nest: Nest) -> Checks:
     rows, blocks = nest.kernel.row_axes, nest.kernel.block_axes
     parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
     alone = not blocks or parallel == set(blocks)
-    yield alone, f"only {names_of(blocks)}, the blocks of a chain, are parallel there"
+    yield alone, f"only {names_of(blocks)}, the row blocks, are parallel there"
     for axis, to in nest.binding.items():
         name, lanes, innermost = names_of([axis]), axis.arg.size, nest.sub_loops(axis).axes[-1]
         if to in ("parallel", "grid"):

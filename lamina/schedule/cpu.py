@@ -79,7 +79,7 @@ class Planner:
 
     @property
     def rows(self) -> tuple[Node, ...]:
-        """The row axes that are free: blocks of a chain are given."""
+        """The row axes that are free: row blocks are given."""
         return self.kernel.row_axes[self.kernel.blocks :]
 
     def inner(self) -> list[tuple[Node, ...]]:

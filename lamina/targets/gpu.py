@@ -268,7 +268,7 @@ def print_program(
         else:
             kernels[name], shapes[kernel] = printer(nest, name).print_kernel()
     launches = [
-        shapes[launch.kernel]._replace(arguments=tuple(map(program.place, launch.slots)))
+        shapes[launch.kernel]._replace(arguments=tuple(map(program.location, launch.slots)))
         for launch in program.launches
     ]
     texts = (*printer.preludes, "c/arithmetic.c", "gpu.c")

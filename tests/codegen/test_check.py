@@ -85,10 +85,10 @@ def test_a_pass_that_breaks_an_invariant_is_caught(monkeypatch: pytest.MonkeyPat
 
     def fuse(sinks: list[Node], options: Options) -> Program:
         program = build_program(sinks, pipeline.CPU.memory)
-        ((launch,),) = program.chains
+        ((launch,),) = program.steps
         parameters = tuple(replace(one, written=False) for one in launch.kernel.parameters)
-        broken = launch._replace(kernel=replace(launch.kernel, parameters=parameters))
-        return replace(program, chains=((broken,),))
+        broken = replace(launch, kernel=replace(launch.kernel, parameters=parameters))
+        return replace(program, steps=((broken,),))
 
     passes = [
         replace(step, function=fuse) if step.name == "fuse" else step for step in pipeline.PASSES

@@ -14,7 +14,8 @@ import lamina as lm
 from lamina.core.dtypes import DType, float32, float64, int64, uint8
 from lamina.core.options import using
 from lamina.explain.check import run_kernel
-from lamina.fuse.program import ALIGNMENT, Launch, Program, build_program
+from lamina.fuse.launch import ALIGNMENT, Launch
+from lamina.fuse.program import Program, build_program
 from lamina.fuse.target import FusionTarget
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
@@ -120,7 +121,7 @@ def test_what_a_kernel_writes_overlaps_no_other_parameter(first: int) -> None:
         program = build_program([memo[sink] for sink in one.sinks], FusionTarget())
         for launch in program.launches:
             assert all(slot.offset % ALIGNMENT == 0 for slot in launch.slots)
-            held = [(program.place(slot)[0], slot.kind, slot.offset, slot.offset + slot.nbytes)
+            held = [(program.location(slot)[0], slot.kind, slot.offset, slot.offset + slot.nbytes)
                     for slot in launch.slots]  # fmt: skip
             for (left, mine), (right, yours) in combinations(
                 zip(held, launch.kernel.parameters, strict=True), 2

@@ -432,7 +432,7 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> Source:
             kernels[name], chunks = CPrinter(nest, name, needed).print()
         functions[kernel] = Function(name, chunks)
     launches = []
-    for number, group in enumerate(program.chains):
+    for number, group in enumerate(program.steps):
         if len(group) > 1:
             function = _print_row_blocks(program, group, functions, kernels)
         else:
@@ -440,7 +440,7 @@ def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> Source:
         call = f"{function.name}(b, 0)"
         if function.chunks > 1:
             call = f"parallel({function.chunks}, {function.name}, b)"
-        buffers = ", ".join(f"AT{program.place(slot)}" for slot in _memory_of(group))
+        buffers = ", ".join(f"AT{program.location(slot)}" for slot in _memory_of(group))
         launches.append(f"    LAUNCH({number}, {call}, {buffers})")
     entry = "\n".join(["RUN {", *launches, "}\n"])
     return Source(_helpers(needed), kernels, entry)

@@ -1,4 +1,4 @@
-"""Chains: which kernels run block by block, and that they compute the same."""
+"""Row blocks: which kernels run so, and that they compute the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lamina as lm
 from lamina.core.options import current, using
 from lamina.errors import FormatError
 from lamina.frontend.realize import cut
-from lamina.fuse import row_blocks as chain
+from lamina.fuse import row_blocks
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel
 from lamina.pipeline import compile_sinks, compile_source, run_compiled
@@ -20,8 +20,14 @@ from lamina.runtime.buffer import Buffer
 from tests.programs import disagreement, merged, random_program
 
 RNG = np.random.default_rng(3)
-# What makes chains of small programs.
-SMALL = {"LARGE": 1, "LEAST_ROWS": 1, "READ_AGAIN": 1 << 40, "PRODUCTS": 0, "CHUNKS": 1}
+# With these limits, small programs run in row blocks too.
+SMALL = {
+    "MIN_BYTES": 1,
+    "ENOUGH_ROWS": 1,
+    "MAX_REREAD": 1 << 40,
+    "MIN_PRODUCTS": 0,
+    "MIN_PARALLEL": 1,
+}
 
 
 def tensor(*shape: int) -> lm.Tensor:
@@ -39,7 +45,7 @@ def carries(kernel: AnyKernel) -> bool:
 
 
 def names(found: Program) -> list[int]:
-    return [len(one) for one in found.chains]
+    return [len(one) for one in found.steps]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -98,7 +104,7 @@ def test_weights_inside_a_net_are_computed_again_for_its_gradients(
     leaves = [lm.Tensor(array) for array in arrays]
     found = lm.gradient(loss(lm, *leaves), leaves)
     plan = program(*found)
-    monkeypatch.setattr(chain, "LARGE", 1 << 60)
+    monkeypatch.setattr(row_blocks, "MIN_BYTES", 1 << 60)
     apart = compile_source(cut([one.node for one in found], {}), current()).program
     assert plan.arena < apart.arena / 2
     assert sum(carries(one.kernel) for one in plan.launches) >= 4
@@ -114,8 +120,8 @@ def test_a_sum_over_blocks_adds_to_what_was_added_before(
     also: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, small in SMALL.items():
-        monkeypatch.setattr(chain, name, small)
-    monkeypatch.setattr(chain, "CACHED", 1 << 10)
+        monkeypatch.setattr(row_blocks, name, small)
+    monkeypatch.setattr(row_blocks, "CACHE_BYTES", 1 << 10)
     x, w, bias = tensor(3, 24, 8), tensor(8, 17), tensor(3, 17)
     rows = x @ w
     total = rows.sum(axis=1)
@@ -131,8 +137,8 @@ def test_a_sum_over_blocks_adds_to_what_was_added_before(
 def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, small in {**SMALL, "CACHED": 1}.items():
-        monkeypatch.setattr(chain, name, small)
+    for name, small in {**SMALL, "CACHE_BYTES": 1}.items():
+        monkeypatch.setattr(row_blocks, name, small)
     x, scores = tensor(3, 8, 3), tensor(3, 8, 8)
     weights, turned = lm.exp(scores), np.exp(scores.numpy()).swapaxes(1, 2)
     found = weights @ x + lm.matrix_transpose(weights) @ x
@@ -140,10 +146,10 @@ def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_no_buffer_is_overwritten_before_what_a_chain_reads_of_it() -> None:
+def test_no_buffer_is_overwritten_before_what_row_blocks_read_of_it() -> None:
     w, k = (RNG.standard_normal((1024, 64)).astype(np.float32) / 8 for _ in range(2))
     weights, keys = lm.Tensor(w), lm.Tensor(k)
-    new = lm.tanh(weights) + 1  # the last kernel of the chain needs it, the first one the old value
+    new = lm.tanh(weights) + 1  # the last kernel of the step needs it, the first one the old value
     mixed = lm.softmax(weights @ lm.matrix_transpose(keys), axis=-1) @ new
     weights.assign(new)
     lm.realize(mixed, weights)
@@ -154,8 +160,8 @@ def test_no_buffer_is_overwritten_before_what_a_chain_reads_of_it() -> None:
 
 
 def test_rows_in_pieces_are_numbered_by_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, small in {**SMALL, "CACHED": 1}.items():
-        monkeypatch.setattr(chain, name, small)
+    for name, small in {**SMALL, "CACHE_BYTES": 1}.items():
+        monkeypatch.setattr(row_blocks, name, small)
     x, w = tensor(5, 4, 6), tensor(6, 3)
     found = lm.softmax(lm.reshape(x[:, ::2], (10, 6)) @ w, axis=-1) @ w.T
     raised = np.exp(x.numpy()[:, ::2].reshape(10, 6) @ w.numpy())
@@ -187,10 +193,10 @@ def test_small_arrays_and_large_operands_are_left_alone() -> None:
     assert max(names(program((x @ first).relu() @ second))) == 1
 
 
-def test_a_checked_chain_compares_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checked_row_blocks_compare_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     one = tensor(1, 1, 512, 16)
     result = lm.scaled_dot_product_attention(one, one, one)
-    monkeypatch.setattr(chain, "LARGE", 1 << 16)
+    monkeypatch.setattr(row_blocks, "MIN_BYTES", 1 << 16)
     inputs: dict[Buffer, int] = {}
     nodes = tuple(cut([result.node], inputs))
     with using(check=True) as options:
@@ -199,18 +205,18 @@ def test_a_checked_chain_compares_all_of_it(monkeypatch: pytest.MonkeyPatch) -> 
         run_compiled(compiled, list(inputs), options)
 
 
-def test_a_schedule_keeps_the_blocks_of_a_chain() -> None:
+def test_a_schedule_keeps_row_blocks() -> None:
     operands = [tensor(1, 2, 512, 32) for _ in range(3)]
     result = lm.scaled_dot_product_attention(*operands)
-    with using(schedule="bind(a0, serial)"), pytest.raises(FormatError, match="blocks of a chain"):
+    with using(schedule="bind(a0, serial)"), pytest.raises(FormatError, match="row blocks"):
         result.numpy()
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_random_programs_in_chains(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_programs_in_row_blocks(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in SMALL.items():
-        monkeypatch.setattr(chain, name, small)
-    monkeypatch.setattr(chain, "CACHED", [1, 64, 1 << 10, 1 << 19][number])
+        monkeypatch.setattr(row_blocks, name, small)
+    monkeypatch.setattr(row_blocks, "CACHE_BYTES", [1, 64, 1 << 10, 1 << 19][number])
     drawn = [random_program(random.Random(40 + 9 * number + i), 18, 1000 * i) for i in range(9)]
     with using(check=bool(number % 2)) as options:
         assert disagreement(merged(drawn), options) is None

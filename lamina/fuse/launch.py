@@ -1,0 +1,101 @@
+"""One kernel and the parts of buffers that it reads and writes."""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from lamina.core.dtypes import DType
+from lamina.graph import index as ix
+from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, bounds
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+ALIGNMENT = 64  # bytes; a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A buffer of a program, or the part of one that begins `offset` bytes after its start.
+
+    `kind` says which buffer: "input", parameter `number` of the program; "output", its fresh result
+    `number`; "scratch", a part of the arena; "block", a part of the memory that each thread has for
+    a block of rows. Numbers of scratch and of blocks only tell them apart."""
+
+    kind: str
+    number: int
+    dtype: DType
+    size: int  # in elements
+    offset: int = 0  # in bytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel and a slot for each of its parameters."""
+
+    kernel: AnyKernel
+    slots: tuple[Slot, ...]
+
+
+def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
+    """`launch` with just the cache lines of each array that its kernel touches as parameters, and
+    `offsets` of whole slots in bytes. Kernels that differ in nothing else, as those of steps in
+    time do, are equal then: ``x[32:40] + 1`` and ``x[48:56] + 1`` of float32 both add 1 to the
+    first 8 elements of a slot of 16."""
+    touched = _touched_indices(launch.kernel)
+    slots: list[Slot] = []
+    starts: list[int] = []  # of each parameter, the first element that it keeps
+    for number, slot in enumerate(launch.slots):
+        elements = _line_elements(slot, touched[number])
+        offset = offsets.get(slot, 0) + elements.start * slot.dtype.itemsize
+        slots.append(replace(slot, size=len(elements), offset=offset))
+        starts.append(elements.start)
+    if isinstance(launch.kernel, SortKernel):
+        return Launch(launch.kernel, tuple(slots))
+    return Launch(_moved(launch.kernel, slots, starts), tuple(slots))
+
+
+def _touched_indices(kernel: AnyKernel) -> dict[int, list[Node]]:
+    """The indices at which a kernel reads or writes each of its parameters."""
+    touched = defaultdict[int, list[Node]](list)
+    for node in kernel.nodes:
+        if node.op is Op.LOAD:
+            touched[node.arg.parameter].append(node.src[0])
+    for store in kernel.stores:
+        touched[store.parameter].append(store.index)
+    return touched
+
+
+def _line_elements(slot: Slot, indices: list[Node]) -> range:
+    """The elements of the cache lines of `slot` that `indices` reach; all if there are none. Of
+    padding, nothing beyond the array is read."""
+    if not indices:
+        return range(slot.size)
+    line = ALIGNMENT // slot.dtype.itemsize  # elements
+    lows, highs = zip(*map(bounds, indices), strict=True)
+    last = max(slot.size - 1, 0)
+    low = max(min(*lows, last), 0)
+    high = max(min(max(highs), last), 0)
+    start = low // line * line
+    stop = min((high // line + 1) * line, slot.size)
+    return range(start, stop)
+
+
+def _moved(kernel: Kernel, slots: list[Slot], starts: list[int]) -> Kernel:
+    """`kernel` over `slots`, parts of its parameters that begin at the elements `starts`."""
+    done: dict[Node, Node] = {}
+    for node in kernel.nodes:
+        src = [done[operand] for operand in node.src]
+        if node.op is Op.LOAD:
+            src[0] = ix.scale(src[0], 1, -starts[node.arg.parameter])
+        done[node] = ix.rebuild(node, tuple(src))
+    parameters = (replace(parameter, size=slot.size)
+                  for parameter, slot in zip(kernel.parameters, slots, strict=True))  # fmt: skip
+    stores = (_moved_store(store.rebuilt(done), starts) for store in kernel.stores)
+    return replace(kernel, parameters=tuple(parameters), stores=tuple(stores))
+
+
+def _moved_store(store: Store, starts: list[int]) -> Store:
+    return replace(store, index=ix.scale(store.index, 1, -starts[store.parameter]))

@@ -1,0 +1,68 @@
+"""Where the scratch arrays of a program lie in its arena: arrays that are never needed at one time
+share memory."""
+
+from bisect import insort
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Array = TypeVar("Array", bound=Hashable)
+Time = tuple[int, ...]  # times are compared; what they count is up to the caller
+
+
+@dataclass
+class Lifetime:
+    """From the first use of an array to its last one, both included."""
+
+    nbytes: int
+    first: Time
+    last: Time
+
+    def overlaps(self, other: "Lifetime") -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass
+class MemoryPlan(Generic[Array]):
+    """Where each array begins, in bytes, and how many bytes all take together."""
+
+    offsets: dict[Array, int] = field(default_factory=dict)
+    nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """The bytes from `start` up to `end`, and the array that lies there."""
+
+    start: int
+    end: int
+    lifetime: Lifetime
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.start, self.end
+
+
+def plan_memory(lifetimes: Mapping[Array, Lifetime], alignment: int) -> MemoryPlan[Array]:
+    """Place arrays at multiples of `alignment` bytes, the largest first, each at the lowest offset
+    that is free throughout its lifetime (first fit). Three arrays of 64 bytes used at times 0 to 1,
+    1 to 2 and 2 to 3 take 128 bytes: the last one lies where the first one was."""
+    plan = MemoryPlan[Array]()
+    placed: list[_Extent] = []  # by where they start and end
+    for array, lifetime in sorted(lifetimes.items(), key=lambda item: -item[1].nbytes):
+        nbytes = -(-lifetime.nbytes // alignment) * alignment
+        offset = _first_fit(placed, lifetime, nbytes)
+        insort(placed, _Extent(offset, offset + nbytes, lifetime), key=lambda extent: extent.order)
+        plan.offsets[array] = offset
+        plan.nbytes = max(plan.nbytes, offset + nbytes)
+    return plan
+
+
+def _first_fit(placed: list[_Extent], lifetime: Lifetime, nbytes: int) -> int:
+    """The lowest offset with `nbytes` bytes that no array of the same time has."""
+    offset = 0
+    for extent in placed:
+        in_the_way = extent.start < offset + nbytes and offset < extent.end
+        if in_the_way and lifetime.overlaps(extent.lifetime):
+            offset = extent.end
+    return offset
