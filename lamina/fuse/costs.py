@@ -42,8 +42,10 @@ def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
     }
     costs: dict[Node, int] = {}
     for node, region in regions.items():
-        beneath = sum(map(cost_in_region.__getitem__, region - {node}))
-        costs[node] = beneath + WEIGHT.get(node.op, 0)
+        cost = sum(map(cost_in_region.__getitem__, region))
+        if node in region:  # it is computed, even if it is a value that others read
+            cost -= cost_in_region[node]
+        costs[node] = cost + WEIGHT.get(node.op, 0)
     return costs
 
 

@@ -165,10 +165,14 @@ class _Grouper:
 _number = attrgetter("number")
 
 
-def group_values(sinks: Sequence[Node], target: FusionTarget, kept: Set[Node]) -> list[KernelGroup]:
-    """Kernels for everything that `sinks` need, in an order in which they can run; the products
-    `kept` are computed again in none."""
-    values = choose_values(sinks, target, kept)
+def group_values(
+    sinks: Sequence[Node], target: FusionTarget, never_recomputed: Set[Node]
+) -> list[KernelGroup]:
+    """Kernels for everything that `sinks` need, in an order in which they can run.
+
+    `never_recomputed` are sums of products that kernels gain nothing by computing again.
+    """
+    values = choose_values(sinks, target, never_recomputed)
     grouper = _Grouper(values, _shapes_in_memory(sinks, values, target))
     for node, region in values.regions.items():
         grouper.add(node, region)

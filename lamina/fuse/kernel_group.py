@@ -143,7 +143,7 @@ class KernelGroup:
             return False
         before = _State(self.shape, self.lowered.axes.plan, self.contraction)
         same_products = self.recomputed & recomputed
-        if not self._has_room_for(node) and not (same_products and self._adopt_rows_of(node)):
+        if not self._make_room_for(node) and not (same_products and self._adopt_rows_of(node)):
             return False
         self.members.append(node)
         if self._lower_last() and self._keeps_one_contraction(node, bool(same_products)):
@@ -153,17 +153,20 @@ class KernelGroup:
         self._lower_anew(before.shape, before.plan)
         return False
 
-    def _has_room_for(self, node: Node) -> bool:
-        """The cheap conditions, on shapes alone. A reduction may make the kernel's members full
-        members, and the rows its own."""
-        size = squeezed(node.shape)
+    def _make_room_for(self, node: Node) -> bool:
+        """Let members have the shape of `node`, as far as shapes alone tell; False, with nothing
+        changed, if they cannot."""
         if node.op is Op.REDUCE:
-            return not self.contraction and self._has_room_for_reduction(node)
-        # What a product of matrices is for is one element a row.
+            return not self.contraction and self._make_room_for_reduction(node)
+        # A product of matrices has one element for each row, or one that several rows share: no
+        # member has columns.
         shapes = self.shape.shared if self.contraction else self.shape.columns
-        return size == self.rows or size in shapes
+        node_shape = squeezed(node.shape)
+        return node_shape == self.rows or node_shape in shapes
 
-    def _has_room_for_reduction(self, node: Node) -> bool:
+    def _make_room_for_reduction(self, node: Node) -> bool:
+        """The same for a reduction, whose operands may become members with columns. Arithmetic on
+        (64, 100) numbers, with 64 x 100 rows, gets the 64 rows of a sum over the 100."""
         operand = node.src[0]
         axes = node.arg.axes
         rows = squeezed(node.shape)
@@ -174,7 +177,7 @@ class KernelGroup:
         if not _passes_over_rows_pay(node) or not self._is_arithmetic_on(squeezed(operand.shape)):
             return False
         columns = {squeezed(operand.shape): columns_of(operand.shape, axes), rows: frozenset[int]()}
-        # Axes are split by number, and those of other rows have other numbers: no plan holds on.
+        # The plan splits logical axes by number; with other rows, the numbers mean other axes.
         self._lower_anew(replace(self.shape, rows=rows, columns=columns), {})
         return True
 
@@ -192,9 +195,9 @@ class KernelGroup:
         The kernel of the row maxima of ``q @ k.T``, with 64 rows, becomes that of
         ``softmax(q @ k.T) @ v`` with 64 x 32 results, 32 of which share each maximum.
         """
-        size = squeezed(node.shape)
-        if self.shape.shared or size == self.rows:
-            return size == self.rows or size in self.shape.shared
+        node_shape = squeezed(node.shape)
+        if self.shape.shared or node_shape == self.rows:
+            return node_shape == self.rows or node_shape in self.shape.shared
         finer = KernelGroup(node, self.values)
         indices = {
             tuple(part for part in index if part is not ix.ZERO)
@@ -205,7 +208,7 @@ class KernelGroup:
             return False
         shape = replace(finer.shape, shared={self.rows: Loops(indices.pop(), ())})
         self.contraction = None
-        # Only what the plan says of rows holds on; the axes after them are new ones.
+        # Rows have the first numbers. What the plan says of later ones is about other axes.
         finer_plan = finer.lowered.axes.plan
         self._lower_anew(shape, {row: finer_plan[row] for row in _split_rows(finer)})
         return True
@@ -213,8 +216,8 @@ class KernelGroup:
     def _share_rows(self, indices: Set[Index], finer: "KernelGroup") -> bool:
         """Whether `indices`, at which `finer` reads members, are all rows of this kernel, along
         some of the row axes of `finer`. Rows that are split already might be split again."""
-        shapes = {squeezed(member.shape) for member in self.members}
-        if _split_rows(self) or shapes != {self.rows}:
+        member_shapes = {squeezed(member.shape) for member in self.members}
+        if _split_rows(self) or member_shapes != {self.rows}:
             return False
         axes = {axis for index in indices for part in index for axis in ix.terms_of(part)[0]}
         return axes < set(finer.row_axes) and points(axes) == prod(self.rows)

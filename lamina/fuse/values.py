@@ -45,8 +45,8 @@ MAX_COPIES_OF_PADDED = 16
 # attention head, at most. The scheduler then says whether a kernel gains by it.
 MAX_RECOMPUTED_PRODUCTS = 256
 
-# Products in a sum, from which on GPUs may cut it into parts; see `min_updating_results`. It was
-# measured with GPT-2, which trains 3 % faster with such sums stored before the optimizer's update.
+# Products in a sum, from which on GPUs may cut it into parts; see `min_updating_results`. Chosen
+# with the training of GPT-2: gradients of its weights are such sums, over all tokens of a batch.
 MIN_LONG_SUM = 4096
 
 ALWAYS_STORED = frozenset({Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
@@ -72,13 +72,16 @@ class Values:
 
 
 def choose_values(
-    sinks: Sequence[Node], target: FusionTarget, kept: Set[Node] = frozenset()
+    sinks: Sequence[Node], target: FusionTarget, never_recomputed: Set[Node] = frozenset()
 ) -> Values:
-    """The values of all that `sinks` need. The products `kept` are recomputed nowhere."""
+    """The values of all that `sinks` need.
+
+    `never_recomputed` are sums of products that kernels gain nothing by computing again.
+    """
     users = users_of(sinks)
     recomputed: Set[Node] = frozenset()
     if target.gains_by_recomputing:
-        recomputed = _recomputed(set(sinks), users, kept)
+        recomputed = _recomputed(set(sinks), users, never_recomputed)
     stored_first = _updating_sums(users, target.min_updating_results)
     values = _always_stored(sinks, users)
     epilogues = find_epilogues(users, values, stored_first, row_blocks=target.row_blocks)
@@ -117,11 +120,11 @@ def _is_too_long(region: Region) -> bool:
     return len(region) > MAX_STATEMENTS and len(with_statements(region)) > MAX_STATEMENTS
 
 
-def _recomputed(sinks: Set[Node], users: Users, kept: Set[Node]) -> set[Node]:
+def _recomputed(sinks: Set[Node], users: Users, never_recomputed: Set[Node]) -> set[Node]:
     """What kernels compute again inside their sums and never read from memory.
 
     These are the scores of attention, ``q @ k.T``: sums of few products each, larger than their
-    factors, that nothing but reductions need, through arithmetic; and that arithmetic. Not `kept`.
+    factors, that nothing but reductions need, through arithmetic; and that arithmetic.
     """
     needed = _needed_by_reductions_alone(sinks, users)
     recomputed: set[Node] = set()
@@ -129,7 +132,7 @@ def _recomputed(sinks: Set[Node], users: Users, kept: Set[Node]) -> set[Node]:
         if node not in needed:
             continue
         if node.op is Op.REDUCE:
-            if node not in kept and _is_larger_than_its_factors(node):
+            if node not in never_recomputed and _is_larger_than_its_factors(node):
                 recomputed.add(node)
         elif node.op in POINTWISE and not recomputed.isdisjoint(node.src):
             recomputed.add(node)
