@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -152,46 +151,3 @@ def test_a_planted_import_is_found(tmp_path: Path, line: str) -> None:
     assert not broken(all_imports(tmp_path, package))
     file.write_text(line)
     assert len(broken(all_imports(tmp_path, package))) == 1
-
-
-def test_no_kernel_is_made_for_an_operation_by_name() -> None:
-    """The code of fusion, schedules and printing knows loops, reads and reductions alone; comments
-    say which computations a general rule is known for, and a file may be named after one."""
-    words = (
-        "matmul|gemm|matrix|convol|conv[123]d|softmax|attention|norm(aliz|alis|_)|pool(ing|1|2|3)|"
-        r"embedding|entropy|gelu|\brelu|sigmoid|linear|recurrent|lstm|\badam|dropout"
-    )
-    named = [
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for folder in ("fuse", "loops", "schedule", "targets")
-        for path in sorted((PACKAGE / folder).rglob("*.*"))
-        if path.suffix in (".py", ".c")
-        for line in code_of(path).splitlines()
-        if re.search(words, line, re.IGNORECASE) and not line.startswith("from lamina.")
-    ]
-    assert not named
-
-
-def code_of(path: Path) -> str:
-    """The text of a file; of Python without comments and docstrings."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix != ".py":
-        return text
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [one for one in body if not _is_text(one)] or [ast.Pass()]  # type: ignore[attr-defined]
-    return ast.unparse(tree)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    """Whether a statement is a string by itself, as docstrings are."""
-    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    return is_constant and isinstance(statement.value.value, str)  # type: ignore[attr-defined]
-
-
-def test_code_is_what_is_left_without_comments_and_docstrings(tmp_path: Path) -> None:
-    path = tmp_path / "file.py"
-    path.write_text('"""softmax"""\nx = "relu"  # lstm\ndef f():\n    """conv"""\n')
-    assert code_of(path) == "x = 'relu'\n\ndef f():\n    pass"

@@ -1,7 +1,8 @@
 """The algebra of elementwise operations, as equations of the graph dialect.
 
-Every equation holds for NaN, infinities, -0.0 and integers that wrap around; the tests fuzz each
-of them against the interpreter. That is why some well-known ones are missing:
+Every equation holds for NaN, infinities, -0.0 and integers that wrap around, to the bit unless it
+says by how many units of the last place; the tests fuzz each of them against the interpreter. That
+is why some well-known ones are missing:
 
 - ``x + 0`` is not x for floats (-0.0 + 0.0 is 0.0), nor ``x * 0`` 0 (NaN, infinities), nor
   ``x - x`` 0;
@@ -16,7 +17,7 @@ from lamina.core.dtypes import DType, bool_
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import equation, hole, on
 from lamina.graph.split_reductions import SPLIT_REDUCTIONS
-from lamina.ir.build import cast
+from lamina.ir.build import cast, unary
 from lamina.ir.build import select as where
 from lamina.ir.interpreter import fold_constant
 from lamina.ir.node import Node, constant_of
@@ -47,6 +48,39 @@ def constant_right(node: Node) -> Node | None:
     return Node(node.op, (y, x))
 
 
+# The classes of operands, in the order in which sums and products have them: ``x + -y`` and
+# ``x * exp(y)`` stay as they are. Within a class, operations come in the order of the op table.
+_CLASSES = (
+    Group.LEAF, Group.REDUCTION, frozenset({Op.CAST}), Group.BINARY, frozenset({Op.WHERE}),
+    Group.TRANSCENDENTAL, Group.UNARY - Group.TRANSCENDENTAL - {Op.CAST}, Group.MOVEMENT,
+)  # fmt: skip
+_TABLE = list(Op)
+_RANK = {
+    op: (at, _TABLE.index(op) if members is not Group.MOVEMENT else 0)
+    for at, members in enumerate(_CLASSES)
+    for op in members
+}
+_LAST = (len(_CLASSES), 0)
+_MOVED_OR_REDUCED = Group.MOVEMENT | Group.REDUCTION
+
+
+@on(Op.ADD, Op.MUL)
+def canonical_order(node: Node) -> Node | None:
+    """Operands in one order: ``b + w * c`` and ``w * c + b`` are the same node.
+
+    The factors of a matrix product, which are both moved, keep the order that the user gave them,
+    as do totals beside moved values: the tiles of a kernel follow it. Complex products keep it
+    because it shows in their rounding.
+    """
+    x, y = node.src
+    if node.dtype.is_complex or constant_of(y) is not None:
+        return None
+    if {x.op, y.op} <= _MOVED_OR_REDUCED:
+        return None
+    swapped = _RANK.get(x.op, _LAST) > _RANK.get(y.op, _LAST)
+    return Node(node.op, (y, x)) if swapped else None
+
+
 @on(Op.CAST)
 def cast_once(node: Node) -> Node | None:
     """One cast instead of two, where the first keeps every value. From a float to an integer, what
@@ -70,13 +104,28 @@ def _holds(wide: DType, narrow: DType) -> bool:
 x, y = map(hole, "xy")
 i, j = hole("i", Kinds.INTEGER), hole("j", Kinds.INTEGER)
 f, r = hole("f", Kinds.FLOAT), hole("r", Kinds.REAL)
+h = hole("h", Kinds.FLOAT)
 p, s = hole("p", Kinds.BOOL), hole("s", Kinds.BITS)
 c = hole("c", Kinds.REAL, constant=True)
 d = hole("d", Kinds.FLOAT, constant=True)
 true, false = p.lift(True), p.lift(False)
 
+
+
+def exp(x: Node) -> Node:
+    return unary(Op.EXP, x)
+
+
+def erf(x: Node) -> Node:
+    return unary(Op.ERF, x)
+
+
+def logistic(x: Node) -> Node:
+    return unary(Op.LOGISTIC, x)
+
+
 ALGEBRA = (
-    fold_constants, constant_right, cast_once,
+    fold_constants, constant_right, canonical_order, cast_once,
     # Sums.
     equation("add_zero", i + 0, i),
     equation("negate_twice", Node(Op.NEG, (-r,)), r),
@@ -84,6 +133,13 @@ ALGEBRA = (
     equation("multiply_by_one", r * 1, r),
     equation("negate_factor", -r * c, r * -c),
     equation("divide_by_power_of_two", f / d, f * (1 / d), has_exact_reciprocal),
+    # The logistic function, whose own text neither overflows nor divides twice.
+    equation("logistic", 1 / (exp(-f) + 1), logistic(f), ulps=2),
+    equation("times_logistic", h / (exp(-f) + 1), h * logistic(f), ulps=3),
+    # Half of one plus the error function. Halving is exact, but for subnormal numbers.
+    equation("half_of_one_plus_erf", (erf(f) + 1) * 0.5, erf(f) * 0.5 + 0.5),
+    equation("half_times_one_plus_erf", h * 0.5 * (erf(f) + 1), h * (erf(f) * 0.5 + 0.5), ulps=2),
+    equation("half_of_product", h * (erf(f) + 1) * 0.5, h * (erf(f) * 0.5 + 0.5), ulps=2),
     # Powers. A library's power may be off by the last place, a product is not.
     equation("power_of_one", r**1, r),
     equation("power_of_two", r**2, r * r),

@@ -41,12 +41,15 @@ def filled(term: Node, holes: dict[str, Node], like: Node) -> Node:
 
 class Rule(NamedTuple):
     """A function from a node of `ops` to an equal node; to None or itself means not to apply. An
-    equation has forms of its left side that are matched."""
+    equation has forms of its left side that are matched. Where `ulps` is not 0 the sides round
+    differently: the right one is within so many units of the last place of the exact value, or at
+    least as close to it as the left one."""
 
     name: str
     ops: tuple[Op, ...]
     apply: Callable[[Node], Node | None]
     forms: tuple[Node, ...] = ()
+    ulps: int = 0
 
 
 def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], Rule]:
@@ -55,20 +58,33 @@ def on(*ops: Op) -> Callable[[Callable[[Node], Node | None]], Rule]:
 
 
 def equation(
-    name: str, left: Node, right: Node | Scalar, guard: Callable[..., bool] | None = None
-) -> Rule:
+    name: str, left: Node, right: Node | Scalar, guard: Callable[..., bool] | None = None,
+    *, ulps: int = 0,
+) -> Rule:  # fmt: skip
     """The rule `left` = `right`, used from left to right where `guard` holds: a function whose
-    parameters are named as the holes, of the nodes that they match."""
-    right, forms = left.lift(right), tuple(dict.fromkeys(_commuted(left)))
+    parameters are named as the holes, of the nodes that they match. `ulps`: see `Rule`."""
+    right, forms = left.lift(right), commuted(left)
 
     def apply(node: Node) -> Node | None:
-        for form in forms:
-            holes: dict[str, Node] = {}
-            if _fits(form, node, holes) and (guard is None or guard(**holes)):
+        for holes in matches(forms, node):
+            if guard is None or guard(**holes):
                 return filled(right, holes, node)
         return None
 
-    return Rule(name, (left.op,), apply, forms)
+    return Rule(name, (left.op,), apply, forms, ulps)
+
+
+def commuted(term: Node) -> tuple[Node, ...]:
+    """Every form of a term by the commutativity of operations in it, each once."""
+    return tuple(dict.fromkeys(_commuted(term)))
+
+
+def matches(forms: Sequence[Node], node: Node) -> Iterator[dict[str, Node]]:
+    """For each of `forms` that `node` has: the nodes that its holes stand for, by their names."""
+    for form in forms:
+        holes: dict[str, Node] = {}
+        if _fits(form, node, holes):
+            yield holes
 
 
 def _fits(term: Node, node: Node, holes: dict[str, Node]) -> bool:
@@ -85,7 +101,6 @@ def _fits(term: Node, node: Node, holes: dict[str, Node]) -> bool:
 
 
 def _commuted(term: Node) -> Iterator[Node]:
-    """Every form of a term by the commutativity of operations in it."""
     for src in itertools.product(*map(_commuted, term.src)):
         yield Node(term.op, src, term.arg)
         if term.op in Group.COMMUTATIVE:

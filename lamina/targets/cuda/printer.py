@@ -14,10 +14,11 @@ from operator import is_not
 from lamina.core.dtypes import bfloat16, bool_, float16, float32
 from lamina.core.shape import Shape
 from lamina.graph import index as ix
+from lamina.graph.rewrite import commuted, hole, matches
 from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points, roots_of
 from lamina.ir.monoids import ADD, MAX, Monoid
 from lamina.ir.node import Node, const, toposort
-from lamina.ir.ops import Group, LoopReduce, Op
+from lamina.ir.ops import Group, Kinds, LoopReduce, Op
 from lamina.loops.nest import WARP, Nest
 from lamina.runtime.buffer import Map
 from lamina.schedule.gpu.attention import Weight, factors_of, masks_of, scaled, weight_of
@@ -31,6 +32,9 @@ CHUNK, DIMENSIONS, FURTHEST = 16, 5, 8
 PANEL = 64  # elements of 16 bits in a line
 FASTER = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.ERF, Op.LOGISTIC}  # but less exact
 SMOOTH = FASTER | {Op.NEG, Op.ADD, Op.MUL, Op.WHERE}
+_X = hole("x", Kinds.FLOAT)
+# A number times its normal distribution function, which prelude.cu has a short form of.
+NORMAL_PRODUCT = commuted(_X * (Node(Op.ERF, (_X * 0.5**0.5,)) * 0.5 + 0.5))
 Known = dict[Node, Node]
 
 
@@ -57,9 +61,9 @@ class CudaPrinter(GpuPrinter):
         if node.dtype is float32 and node not in self.exact:
             if node.op in FASTER:
                 return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
-            *_, x = node.src  # and the normal distribution function of it
-            if node.op is Op.MUL and node.src[0] is Node(Op.ERF, (x * 0.5**0.5,)) * 0.5 + 0.5:
-                return Value(f"short_normal_product({texts[1]})", float32)
+            for holes in matches(NORMAL_PRODUCT, node):
+                factor = texts[node.src.index(holes["x"])]
+                return Value(f"short_normal_product({factor})", float32)
         return super().operation(node, operands)
 
     def type(self, value: Value) -> str:
