@@ -14,7 +14,7 @@ from lamina.errors import ArgumentError, CompilerNotFoundError, ShapeError, Unkn
 from lamina.ir.parse import parse
 from lamina.ir.text import to_text
 
-STAGES = ["graph", "simplify", "lay_out", "fuse", "schedule", "legalize", "print"]
+STAGES = ["graph", "simplify", "split_reductions", "layout", "fuse", "schedule", "legalize", "print"]
 
 
 def classify(x: lm.Tensor, w: lm.Tensor) -> lm.Tensor:
