@@ -239,29 +239,29 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
 
     Source: Griewank and Walther 2008, "Evaluating Derivatives", section 3.2.
     """
-    for what, node in [("y", y), *((f"wrt[{i}]", one) for i, one in enumerate(wrt))]:
+    for what, node in [("y", y), *((f"wrt[{i}]", leaf) for i, leaf in enumerate(wrt))]:
         if not node.dtype.is_float:
             advice = "take its real and imaginary parts" if node.dtype.is_complex else "cast it"
             raise GradientError(f"gradient: {what} is {node.dtype.name}, not a float: {advice}")
     seed = const(1.0, y.dtype) if seed is None else seed
-    ours, theirs = (type_text(one.dtype, one.shape) for one in (seed, y))
+    ours, theirs = (type_text(node.dtype, node.shape) for node in (seed, y))
     if ours != theirs:
         text = f"gradient: the seed is {ours} but y is {theirs}"
         raise GradientError(f"{text}: sum it to (), or pass a seed that fits")
     order = toposort([y])
     cone = depends_on(wrt, order)
-    found: dict[Node, Node] = {}
+    adjoints: dict[Node, Node] = {}
     pending: dict[Node, list[Contribution]] = {y: [(seed, None)]}
     for node in reversed(order):
         if node not in cone or node not in pending:
             continue
         pieces, masks = zip(*pending.pop(node), strict=True)
-        found[node] = adjoint = functools.reduce(operator.add, pieces)
+        adjoints[node] = adjoint = functools.reduce(operator.add, pieces)
         if not cone.isdisjoint(node.src):
             live = None if None in masks else functools.reduce(operator.or_, dict.fromkeys(masks))
             for operand, contribution in _contributions(node, adjoint, live, cone):
                 pending.setdefault(operand, []).append(contribution)
-    return [found.get(node) for node in wrt]
+    return [adjoints.get(node) for node in wrt]
 
 
 def depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:

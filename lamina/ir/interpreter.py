@@ -41,7 +41,7 @@ def evaluate(
 
 
 def _dtypes(arrays: Arrays) -> tuple[DType, ...]:
-    return tuple(dtypes.BY_NAME[one.dtype.name] for one in arrays)
+    return tuple(dtypes.BY_NAME[array.dtype.name] for array in arrays)
 
 
 def reduce(arg: Reduce, operands: Arrays) -> Array:
@@ -50,8 +50,8 @@ def reduce(arg: Reduce, operands: Arrays) -> Array:
     if arg.monoid.op is None:
         return _prefixes(arg, operands)[-1]
     (dtype,), (start,) = _dtypes(operands), arg.monoid.identity(_dtypes(operands))
-    wide = dtypes.float64 if dtype.is_float and arg.monoid is ADD else dtype
-    return NUMPY[arg.monoid.op].reduce(operands[0], arg.axes, wide.numpy, initial=start)
+    accumulated = dtypes.float64 if dtype.is_float and arg.monoid is ADD else dtype
+    return NUMPY[arg.monoid.op].reduce(operands[0], arg.axes, accumulated.numpy, initial=start)
 
 
 def scan(arg: Reduce, operands: Arrays) -> Array:
@@ -114,13 +114,14 @@ def put(monoid: Monoid | None, array: Array, places: Any, elements: Array) -> No
         NUMPY[monoid.op].at(array, places, elements)
 
 
-def _wide(dtype: DType, x: Array) -> Array:
-    """Small floats as float32: ml_dtypes lacks some functions, and does not sort NaN last."""
+def _as_float32(dtype: DType, x: Array) -> Array:
+    """`x`, or float32 for floats of 16 and 8 bits: ml_dtypes lacks some functions, and does not
+    sort NaN last."""
     return x.astype(np.float32) if dtype.is_small else x
 
 
 def _numpy(function: Row) -> Row:
-    return lambda node, *operands: function(*(_wide(node.dtype, one) for one in operands))
+    return lambda node, *operands: function(*(_as_float32(node.dtype, x) for x in operands))
 
 
 def _numpy_function(row: str | Callable[..., Any]) -> Any:
@@ -129,7 +130,7 @@ def _numpy_function(row: str | Callable[..., Any]) -> Any:
 
 
 NUMPY: dict[Op, Any] = {op: _numpy_function(op.value.numpy) for op in Op if op.value.numpy}
-EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
+EVALUATE: dict[Op, Row] = {op: _numpy(function) for op, function in NUMPY.items()} | {
     Op.CONST: lambda node: np.array(node.arg.value, node.dtype.numpy),
     Op.IOTA: lambda node: np.arange(node.arg.size),
     Op.CAST: lambda node, x: x if node.dtype.kind in ("bool", "complex") else x.real,
@@ -146,7 +147,7 @@ EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
     Op.SHEAR: _shear,
     Op.GATHER: lambda node, x, index: _take(x, index, node.arg),
     Op.SCATTER: _scatter,
-    Op.ARGSORT: lambda node, x: np.argsort(_wide(node.src[0].dtype, x), stable=True),
+    Op.ARGSORT: lambda node, x: np.argsort(_as_float32(node.src[0].dtype, x), stable=True),
     Op.ASSIGN: lambda node, target, value: value,
     Op.AFFINE: lambda node, *terms: sum(map(mul, terms, node.arg.coefficients), node.arg.constant),
     **dict.fromkeys(
@@ -157,7 +158,7 @@ EVALUATE: dict[Op, Row] = {op: _numpy(one) for op, one in NUMPY.items()} | {
 
 def fold_constant(op: Op, operands: tuple[Node, ...], arg: Any = None) -> Node:
     """The constant that `op` makes of constants, at compile time."""
-    src = tuple(const(constant_of(one), one.dtype) for one in operands)  # type: ignore[arg-type]
+    src = tuple(const(constant_of(x), x.dtype) for x in operands)  # type: ignore[arg-type]
     scalar = Node(op, src, arg)
     (value,) = evaluate([scalar])
     return full(operands[0].shape, value.item(), scalar.dtype)

@@ -26,7 +26,9 @@ _NAME = re.compile(r"%\w+")
 _LINE = re.compile(rf"(%\w+) = (\w+){_OPERANDS}((?: \w+=\S+)*) : (\w+)\[([\d,]*)\]")
 _RETURN = re.compile(rf"return{_OPERANDS}")
 _BY_NAME = {op.name.lower(): op for op in Op if op not in Group.KERNEL}
-MONOIDS = {one.name: one for one in vars(monoids).values() if isinstance(one, monoids.Monoid)}
+MONOIDS = {
+    value.name: value for value in vars(monoids).values() if isinstance(value, monoids.Monoid)
+}
 BY_SHORT = {name: dtype for dtype, name in SHORT.items()}
 
 
@@ -60,7 +62,8 @@ def _parse_node(line: str, names: dict[str, Node]) -> None:
     dtype = _known("a dtype", dtype_name, BY_SHORT)
     shape = tuple(int(size) for size in sizes.split(",") if size)
     parts = {"dtype": dtype, "shape": shape, "size": prod(shape)}
-    for field, _, word in (one.partition("=") for one in words.split()):
+    for assignment in words.split():
+        field, _, word = assignment.partition("=")
         parts[field] = _read(field, word, dtype)
     kind = op.value.argument
     single = isinstance(kind, str)
@@ -68,14 +71,14 @@ def _parse_node(line: str, names: dict[str, Node]) -> None:
     src = tuple(_operands(operands, names))
     check_parts(op, src, arg)
     node = names[name] = Node(op, src, arg)
-    given = dict(zip(src, _NAME.findall(operands), strict=True)) | {node: name}
-    written = line_of(node, given)
+    known = dict(zip(src, _NAME.findall(operands), strict=True)) | {node: name}
+    written = line_of(node, known)
     if written != line:  # parts too many, or another type
         raise FormatError(f"expected {written!r}, not {line!r}")
 
 
 def _operands(words: str, names: Mapping[str, Node]) -> list[Node]:
-    return [_known("a node that is defined above", one, names) for one in _NAME.findall(words)]
+    return [_known("a node that is defined above", name, names) for name in _NAME.findall(words)]
 
 
 def _read(field: str, word: str, dtype: DType) -> Any:
@@ -84,7 +87,8 @@ def _read(field: str, word: str, dtype: DType) -> Any:
     if field == "monoid":
         return _known("a monoid", word, MONOIDS | {"None": None})
     if field == "ranges":
-        return tuple(range(*ast.literal_eval(one)) for one in re.findall(r"range(\(.*?\))", word))
+        bounds = re.findall(r"range(\(.*?\))", word)
+        return tuple(range(*ast.literal_eval(numbers)) for numbers in bounds)
     typed = field == "value" and dtype.python in (float, complex)  # no literal is inf or nan
     try:
         return dtype.python(word) if typed else ast.literal_eval(word)

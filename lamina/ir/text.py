@@ -37,17 +37,22 @@ def line_of(node: Node, names: Mapping[Node, str]) -> str:
     """The line of one node."""
     kind = node.op.value.argument
     parts = {kind: node.arg} if isinstance(kind, str) else node.arg._asdict()
-    said = (f"{field}={part}" for field, part in parts.items() if field not in _UNSAID)
-    words = [", ".join(names[one] for one in node.src), *(one.replace(" ", "") for one in said)]
-    body = " ".join(filter(None, [node.op.name.lower(), *words]))
+    words = [node.op.name.lower()]
+    if node.src:
+        words.append(", ".join(names[operand] for operand in node.src))
+    for field, part in parts.items():
+        if field not in _UNSAID:
+            words.append(f"{field}={part}".replace(" ", ""))
+    body = " ".join(words)
     return f"{names[node]} = {body} : {type_text(node.dtype, node.shape)}"
 
 
 def kernel_text(kernel: AnyKernel) -> str:
     """`kernel` one value a line, operands first."""
     parameters = ", ".join(
-        f"p{number}: {SHORT[one.dtype]}[{one.size}]{' written' if one.written else ''}"
-        for number, one in enumerate(kernel.parameters)
+        f"p{number}: {SHORT[parameter.dtype]}[{parameter.size}]"
+        f"{' written' if parameter.written else ''}"
+        for number, parameter in enumerate(kernel.parameters)
     )
     if isinstance(kernel, SortKernel):
         size = f"{kernel.rows} rows of {kernel.length}, {kernel.left} kernels left"
@@ -67,7 +72,7 @@ def _index(node: Node, names: Mapping[Node, str]) -> str:
     if node.op is Op.AXIS:
         return f"{'r' if node.arg.reduce else 'a'}{node.arg.number}"
     terms, constant = terms_of(node)
-    parts = [names[one] if k == 1 else f"{k}*{names[one]}" for one, k in terms.items()]
+    parts = [names[term] if k == 1 else f"{k}*{names[term]}" for term, k in terms.items()]
     return " + ".join([*parts, str(constant)] if constant or not parts else parts)
 
 

@@ -142,5 +142,5 @@ def _fits(value: object, hint: Any) -> bool:
     """Whether `value` is of an annotated type. Integers are never bools or another library's."""
     if typing.get_origin(hint) is tuple:
         kind, _ = typing.get_args(hint)
-        return type(value) is tuple and all(type(one) is kind for one in value)
+        return type(value) is tuple and all(type(part) is kind for part in value)
     return type(value) is int if hint is int else isinstance(value, hint)

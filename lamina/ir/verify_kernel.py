@@ -49,10 +49,13 @@ def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
     a nest whose axes are split covers more points than it runs."""
     if isinstance(kernel, SortKernel):
         size = kernel.rows * kernel.length
-        sizes = [one.size for one in kernel.parameters]
+        sizes = [parameter.size for parameter in kernel.parameters]
         fits = sizes[:2] == [size] * 2 and len(sizes) == 3 and sizes[2] >= size
-        fits &= all(one.dtype is int64 and one.written for one in kernel.parameters[1:])
-        require(fits, f"verify: sort: the parameters are no {size} keys, order and scratch")
+        orders = all(
+            parameter.dtype is int64 and parameter.written for parameter in kernel.parameters[1:]
+        )
+        problem = f"the parameters are no {size} keys, order and scratch"
+        require(fits and orders, f"verify: sort: {problem}")
         return
     with located("verify: kernel"):
         _check_kernel(kernel)
@@ -69,18 +72,20 @@ def verify_kernel(kernel: Kernel | SortKernel, *, exact: bool = True) -> None:
 
 def _check_kernel(kernel: Kernel) -> None:
     require(kernel.stores, "no store")
-    marked = [number for number, one in enumerate(kernel.parameters) if one.written]
+    marked = [number for number, held in enumerate(kernel.parameters) if held.written]
     written = sorted({store.parameter for store in kernel.stores})
     require(marked == written, f"parameters {marked} are marked written, and it writes {written}")
     for store in kernel.stores:
         axes, rows = store.axes, store.axes[: kernel.rows]
-        own = all(one.op is Op.AXIS for one in axes) and not any(one.arg.reduce for one in rows)
-        require(own, f"the axes of a store are {axes}, not loops, or its rows are reduced")
+        are_loops = all(axis.op is Op.AXIS for axis in axes)
+        fits = are_loops and not any(axis.arg.reduce for axis in rows)
+        require(fits, f"the axes of a store are {axes}, not loops, or its rows are reduced")
         require(len(set(axes)) == len(axes), "a store has an axis twice")
         require(len(rows) == kernel.rows, f"{kernel.rows} rows, a store of {len(axes)} axes")
         require(rows == kernel.row_axes, "the stores do not begin with the same rows")
     loops = {axis for store in kernel.stores for axis in store.axes}
-    numbers = [one.arg.number for one in loops.union(kernel.nodes) if one.op is Op.AXIS]
+    axes_used = [node for node in loops.union(kernel.nodes) if node.op is Op.AXIS]
+    numbers = [axis.arg.number for axis in axes_used]
     require(len(set(numbers)) == len(numbers), f"two axes of one number in {sorted(numbers)}")
 
 
@@ -89,19 +94,22 @@ def _check_node(kernel: Kernel, store: Store, node: Node, runs: bool) -> None:
     require(node.op in SCALAR, "it does not belong in a kernel")
     require(not node.shape, f"its shape is {node.shape}; a kernel computes scalars")
     if node.op is Op.AFFINE:
-        terms = all(one.dtype is int64 and one.op not in (Op.AFFINE, Op.CONST) for one in src)
+        terms = all(
+            term.dtype is int64 and term.op not in (Op.AFFINE, Op.CONST) for term in src
+        )
         once = 0 < len(src) == len(set(src)) == len(arg.coefficients) and all(arg.coefficients)
         require(terms and once, "its operands are no int64 terms, each once and with a coefficient")
     elif node.op is Op.LOAD:
         _check_access(kernel, arg.parameter, node.dtype, src[0], src[1:], runs)
-        own = all(one.index is src[0] for one in kernel.stores if one.parameter == arg.parameter)
-        require(own, f"it reads parameter {arg.parameter} where another row may write it")
+        written_at = {other.index for other in kernel.stores if other.parameter == arg.parameter}
+        problem = f"it reads parameter {arg.parameter} where another row may write it"
+        require(written_at <= {src[0]}, problem)
     elif node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
         check_monoid(arg.monoid, src[: arg.monoid.arity], arg.part)
         axes = bound_axes(node)
-        distinct = all(one.op is Op.AXIS for one in axes) and len(set(axes)) == len(axes)
+        distinct = all(axis.op is Op.AXIS for axis in axes) and len(set(axes)) == len(axes)
         require(axes and distinct, "it runs over no axes, or one of them twice")
-        reduced = node.op is Op.LOOP_SCAN or all(one.arg.reduce for one in axes)
+        reduced = node.op is Op.LOOP_SCAN or all(axis.arg.reduce for axis in axes)
         require(reduced, "it binds an axis that is not reduced")
         last = node.op is Op.LOOP_REDUCE or axes == store.axes[-len(axes) :]
         require(last, "it does not run along the last axes of its store")
@@ -117,13 +125,13 @@ def _check_store(kernel: Kernel, store: Store, runs: bool) -> None:
     rows = {axis for axis in store.axes[: kernel.rows] if axis.arg.size > 1}
     summed = () if store.monoid is None else kernel.block_axes[-1:]
     parts = toposort(condition)
-    ends = (one.src for one in parts if one.op is Op.LT)
+    ends = (part.src for part in parts if part.op is Op.LT)
     first = (free_axes(index) for index, end in ends if end is const(1, int64))
-    dealt = {one.src[1] for one in parts if one.op is Op.EQ}
-    still = rows.difference(free_axes(store.index), summed, dealt, *first)
-    own = kernel.parameters[number].memory != "device"
+    from_data = {part.src[1] for part in parts if part.op is Op.EQ}
+    still = rows.difference(free_axes(store.index), summed, from_data, *first)
+    of_thread = kernel.parameters[number].memory != "device"
     empty = any(axis.arg.size == 0 for axis in store.axes)
-    require(own or empty or not still, f"rows along {names_of(still)} write one element")
+    require(of_thread or empty or not still, f"rows along {names_of(still)} write one element")
 
 
 def _check_access(
@@ -134,8 +142,8 @@ def _check_access(
     held, size = kernel.parameters[number].dtype, kernel.parameters[number].size
     require(held is dtype, f"parameter {number} holds {held.name}, not {dtype.name}")
     require(index.dtype is int64, f"its index is {index.dtype.name}")
-    require([one.dtype for one in condition] in ([], [bool_]), "its condition is not bool")
-    if runs and not condition and all(one.op in _INDEX for one in toposort([index])):
+    require([guard.dtype for guard in condition] in ([], [bool_]), "its condition is not bool")
+    if runs and not condition and all(part.op in _INDEX for part in toposort([index])):
         low, high = bounds(index)
         problem = f"indices {low} to {high} of parameter {number}, which has {size} elements"
         require(low >= 0 and high < size, problem)

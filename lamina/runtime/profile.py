@@ -17,7 +17,7 @@ class Recorder(list[list[Any]]):
         try:
             yield records
         finally:
-            self[:] = [one for one in self if one is not records]
+            self[:] = [other for other in self if other is not records]
 
     def publish(self, record: Any) -> None:
         for records in self:

@@ -14,7 +14,9 @@ from lamina.errors import ArgumentError, CompilerNotFoundError, ShapeError, Unkn
 from lamina.ir.parse import parse
 from lamina.ir.text import to_text
 
-STAGES = ["graph", "simplify", "split_reductions", "layout", "fuse", "schedule", "legalize", "print"]
+STAGES = [
+    "graph", "simplify", "split_reductions", "layout", "fuse", "schedule", "legalize", "print",
+]  # fmt: skip
 
 
 def classify(x: lm.Tensor, w: lm.Tensor) -> lm.Tensor:
