@@ -41,9 +41,9 @@ class _Origin:
 
 @dataclass(frozen=True)
 class Loops:
-    """New loops, and the index that they give.
+    """Loops over an array, and the index that they give.
 
-    `index` has an entry for each axis of an array. `axes` holds the loops, outermost first: none
+    `index` has an entry for each axis of the array. `axes` holds the loops, outermost first: none
     for an axis of size 1, several for one that is in pieces.
     """
 

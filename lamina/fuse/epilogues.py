@@ -65,8 +65,8 @@ class _Finder:
         """The end of an epilogue, and whether a movement comes before it.
 
         A value does not end with a cast to a wider float, which is done where it is read: so
-        memory holds the narrower one. Nor does it end with a reshape, unless that comes after
-        another movement.
+        memory holds the narrower one. Nor does it end with a reshape that adds or removes axes of
+        size 1 alone, unless elements have moved before.
         """
         end = reduction
         is_moved = False

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import Protocol
+from typing import Literal, Protocol
 
 from lamina.core.dtypes import int64
 from lamina.core.shape import Shape
@@ -49,6 +49,10 @@ class Source(enum.Enum):
     OTHER_INDEX = enum.auto()  # the kernel computes the value, but not at this index: an obstacle
 
 
+# What stops a lowering: an axis to be split, or a value that the kernel lacks.
+Obstacle = AxisSplit | Literal[Source.OTHER_INDEX]
+
+
 class Sources(Protocol):
     """What a lowering asks of the kernel that it is for."""
 
@@ -64,8 +68,8 @@ class Lowering:
 
     def __init__(self, sources: Sources, axes: LoopAxes) -> None:
         self.axes = axes
-        self.obstacle: AxisSplit | Source | None = None
-        self.value = cache(self._value)
+        self.obstacle: Obstacle | None = None  # the first one
+        self.value = cache(self._value)  # the scalar of a node at an index
         self._sources = sources
 
     def _value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from lamina.core.dtypes import int64
 from lamina.core.shape import Shape, squeezed
-from lamina.fuse.axes import AxisPlan, AxisSplit, Index, LoopAxes, Loops
-from lamina.fuse.lower import InMemory, Lowering, Source
+from lamina.fuse.axes import AxisPlan, Index, LoopAxes, Loops
+from lamina.fuse.lower import InMemory, Lowering, Obstacle, Source
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.kernel import Store, bound_axes, free_axes
@@ -134,7 +134,7 @@ class LoweredMembers:
         others = [axis for axis in rows.axes if axis not in self.block_axes]
         self.row_axes: tuple[Node, ...] = (*self.block_axes, *others)
 
-    def lower(self, members: Iterable[Node]) -> AxisSplit | Source | None:
+    def lower(self, members: Iterable[Node]) -> Obstacle | None:
         """Lower `members`, up to an obstacle (see `lamina.fuse.lower`), after which the whole
         object is of no use. None if there is none."""
         for member in members:

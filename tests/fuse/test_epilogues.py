@@ -1,0 +1,84 @@
+"""Where reductions and scans store: the arithmetic and the movement that their kernels take in."""
+
+from __future__ import annotations
+
+import pytest
+
+from lamina.core.dtypes import bfloat16, float32
+from lamina.fuse.epilogues import Epilogues, find_epilogues
+from lamina.fuse.users import users_of
+from lamina.ir import build
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node, full
+from lamina.ir.ops import Op, Reduce
+from tests.generators import leaf
+
+X = leaf(0, (8, 16, 4), float32)
+SUM = build.reduce(ADD, [1], X)  # (8, 4)
+SCAN = Node(Op.SCAN, (leaf(1, (8, 4), float32),), Reduce(ADD, (1,)))
+
+
+def epilogues(sink: Node, *, stored_first: bool = False, row_blocks: bool = True) -> Epilogues:
+    """Those of a graph whose reductions and result are values."""
+    users = users_of([sink])
+    values = {node for node in users if node.op is Op.REDUCE} | {sink}
+    first = {SUM} if stored_first else set()
+    return find_epilogues(users, values, first, row_blocks=row_blocks)
+
+
+def relu(x: Node) -> Node:
+    return Node(Op.MAX, (x, full(x.shape, 0.0, x.dtype)))
+
+
+def test_arithmetic_on_a_sum_is_its_epilogue() -> None:
+    result = relu(SUM + build.expand(leaf(2, (1, 4), float32), (8, 4)))
+    assert epilogues(result) == Epilogues(frozenset({result}), frozenset())
+
+
+def test_uses_that_meet_are_one_epilogue() -> None:
+    result = SUM * build.unary(Op.LOGISTIC, SUM)
+    assert epilogues(result).ends == {result}
+
+
+def test_uses_that_do_not_meet_are_none() -> None:
+    total = build.reduce(ADD, [1], SUM)
+    result = SUM * build.expand(build.reshape(total, (8, 1)), (8, 4))
+    assert epilogues(result).ends == {SUM, total}
+
+
+def test_a_transpose_is_in_the_epilogue_and_its_sum_has_no_place_of_its_own() -> None:
+    result = build.permute(relu(SUM), [1, 0])
+    assert epilogues(result) == Epilogues(frozenset({result}), frozenset({SUM}))
+
+
+def test_an_epilogue_ends_with_a_reshape_that_does_more_than_add_axes_of_one() -> None:
+    assert epilogues(build.reshape(SUM, (8, 1, 4))) == Epilogues(frozenset({SUM}), frozenset())
+    flat = build.reshape(SUM, (32,))
+    assert epilogues(flat) == Epilogues(frozenset({flat}), frozenset({SUM}))
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_memory_holds_the_narrower_of_two_floats(narrow: bool) -> None:
+    source, result = (float32, bfloat16) if narrow else (bfloat16, float32)
+    total = build.reduce(ADD, [1], leaf(3, (8, 16, 4), source))
+    cast = build.cast(total, result)
+    assert epilogues(cast).ends == {cast if narrow else total}
+
+
+def test_what_is_stored_first_takes_in_casts_alone() -> None:
+    cast = build.cast(SUM, bfloat16)
+    assert epilogues(relu(cast), stored_first=True).ends == {cast}
+    assert epilogues(relu(cast)).ends == {relu(cast)}
+
+
+def test_a_broadcast_operand_joins_a_scan_with_vectors_and_an_array_does_not() -> None:
+    broadcast = SCAN + build.expand(leaf(4, (8, 1), float32), (8, 4))
+    array = SCAN + leaf(5, (8, 4), float32)
+    assert epilogues(broadcast).ends == {broadcast}
+    assert epilogues(array).ends == {SCAN}
+    assert epilogues(array, row_blocks=False).ends == {array}
+
+
+def test_a_scan_keeps_its_axis_whole() -> None:
+    assert epilogues(build.reshape(SCAN, (32,))).ends == {build.reshape(SCAN, (32,))}
+    assert epilogues(build.reshape(SCAN, (8, 2, 2))).ends == {SCAN}
