@@ -71,6 +71,7 @@ from lamina.schedule.gpu.products import FILL
 from lamina.targets import gpu
 from lamina.targets.c import printer as c
 from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.formulas import listing
 from lamina.targets.legalize import legalize
 from lamina.targets.metal.printer import MetalPrinter
 
@@ -149,6 +150,12 @@ class Planned:
     def text(self) -> str:
         """The whole translation unit; "" before it is printed."""
         return "" if self.source is None else self.source.text
+
+    @property
+    def listing(self) -> str:
+        """The kernels to read, each below what it computes; "" before they are printed."""
+        kernels = {plan.name: kernel for kernel, plan in self.plans.items()}
+        return "" if self.source is None else listing(self.source, kernels)
 
 
 def _simplify(sinks: list[Node], options: Options) -> list[Node]:
@@ -382,7 +389,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, Program):
         return "\n".join(kernel_text(launch.kernel) for launch in value.launches)
     assert isinstance(value, Planned)
-    return value.text or "\n".join(
+    return value.listing or "\n".join(
         f"[{plan.name}]\n{plan}\n{kernel_text(getattr(plan.nest, 'kernel', kernel))}"
         for kernel, plan in value.plans.items()
     )

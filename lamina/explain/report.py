@@ -85,5 +85,7 @@ def print_run(planned: Planned, seconds: list[float], options: Options) -> None:
     for record, plans in _records(planned, seconds) if options.debug else ():
         print(record, file=sys.stderr)
         for plan in plans if options.debug >= 2 else ():
+            if len(plans) > 1:  # the record is of all of them
+                print(f"  {plan.name}", file=sys.stderr)
             if plan.moves:
                 print("    " + str(plan).replace("\n", "\n    "), file=sys.stderr)

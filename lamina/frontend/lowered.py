@@ -43,7 +43,8 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """One kernel: its name, its schedule as text that LAMINA_SCHEDULE replays, and its source."""
+    """One kernel: its name, its schedule as text that LAMINA_SCHEDULE replays, and its source,
+    below a comment with what it computes."""
 
     name: str
     schedule: str
@@ -86,6 +87,7 @@ def lower_graph(sinks: Iterable[Node], options: Options, arch: str) -> Lowered:
     """Run every pass on a graph whose BUFFER leaves have numbers in place of storage."""
     from lamina import pipeline
     from lamina.ir import text
+    from lamina.targets.formulas import comment
 
     if options.device == "interp":
         raise ArgumentError("lower: the interpreter compiles nothing; name a device that does")
@@ -98,7 +100,9 @@ def lower_graph(sinks: Iterable[Node], options: Options, arch: str) -> Lowered:
     planned = pipeline.compile_source(graph, options, observe)
     assert planned.source is not None
     kernels = tuple(
-        LoweredKernel(plan.name, str(plan), planned.source.kernels[plan.name])
-        for plan in planned.plans.values()
+        LoweredKernel(
+            plan.name, str(plan), f"{comment(kernel)}\n{planned.source.kernels[plan.name]}"
+        )
+        for kernel, plan in planned.plans.items()
     )
     return Lowered(options, arch, stages, kernels, planned.program.arena, planned)

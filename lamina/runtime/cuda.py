@@ -29,7 +29,7 @@ from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
 from lamina.runtime.cache import digest
 from lamina.runtime.compiler import complaint
 from lamina.runtime.cpu import disk_cache
-from lamina.runtime.source import KERNELS, Source
+from lamina.runtime.source import KERNELS, Source, located
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
 _REMEMBERED = 4  # programs to name when a kernel of theirs has failed
@@ -273,11 +273,12 @@ def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
     are compiled beside each other, on all cores: what comes before kernels takes little."""
     from cuda.bindings import nvrtc
 
-    def cubin(name: str, kernel: str) -> bytes:
+    def cubin(name: str, text: str) -> bytes:
+        kernel = located(name, text)
         file = f"{digest(compiled_with, kernel)}.cubin"
         path = cache.load(file)
         if path is None:
-            path = cache.store(file, compile_source(head + kernel, arch, f"kernel {name}"))
+            path = cache.store(file, compile_source(head + kernel, arch))
         return path.read_bytes()
 
     head = f"{source.prelude}\n{KERNELS}\n"
@@ -291,9 +292,8 @@ def build(source: Source, arch: str, options: Options) -> dict[str, bytes]:
             raise CompileError(str(error).partition("\n  at ")[0]) from None
 
 
-def compile_source(source: str, arch: str, about: str = "") -> bytes:
-    """NVRTC's cubin of `source`. Raises CompileError with its first complaint and what it is
-    `about`; needs no GPU."""
+def compile_source(source: str, arch: str) -> bytes:
+    """NVRTC's cubin of `source`. Raises CompileError with its first complaint; needs no GPU."""
     from cuda.bindings import nvrtc
 
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"program.cu", 0, [], [])
@@ -305,5 +305,5 @@ def compile_source(source: str, arch: str, about: str = "") -> bytes:
     nvrtc.nvrtcDestroyProgram(program)
     if code:
         reason = complaint(result.decode(errors="replace")) or code.name
-        raise CompileError(f"NVRTC, for {arch}: {f'{about}: ' if about else ''}{reason}")
+        raise CompileError(f"NVRTC, for {arch}: {reason}")
     return result

@@ -10,7 +10,6 @@ Never run on a Mac so far: the tests emulate Apple's classes and its language.
 
 import ctypes
 import functools
-import re
 import shutil
 from array import array
 from collections import deque
@@ -92,7 +91,7 @@ class Device(Heap):
         library, error = self.gpu.newLibraryWithSource_options_error_(source.text, options, None)
         if library is None:
             log = str(error.localizedDescription())
-            raise CompileError(f"metal: {_kernel_at(log, source)}: {complaint(log)}")
+            raise CompileError(f"metal: {complaint(log)}")
         return library
 
     def pipeline(self, library: Any, launch: Launch) -> Any:
@@ -105,13 +104,6 @@ class Device(Heap):
         if pipeline is None:
             raise CompileError(f"metal: {launch}: {error.localizedDescription()}")
         return pipeline
-
-
-def _kernel_at(log: str, source: Source) -> str:
-    """The kernel that the first complaint of a compiler is about."""
-    line = re.search(r":(\d+):\d+: error: ", log)
-    kernel = source.kernel_at(int(line[1])) if line else ""
-    return f"kernel {kernel}" if kernel else "the prelude"
 
 
 def no_compiler(source: Source, arch: str, options: Options) -> dict[str, bytes]:

@@ -16,22 +16,15 @@ class Source:
     entry: str = ""
 
     @property
-    def body(self) -> str:
-        """The text without the helper functions."""
-        return "\n".join(filter(None, [*self.kernels.values(), self.entry]))
-
-    @property
     def text(self) -> str:
         """All of it, as a compiler reads it."""
-        return "\n".join([self.prelude, KERNELS, self.body])
+        parts = [self.prelude, KERNELS, *map(located, self.kernels, self.kernels.values())]
+        if self.entry:
+            parts.append(located("lamina_run", self.entry))
+        return "\n".join(parts)
 
-    def kernel_at(self, line: int) -> str:
-        """The name of the kernel that has a line of `text`, counted from 1; "" for the prelude."""
-        first = self.prelude.count("\n") + KERNELS.count("\n") + 3
-        name = ""
-        for kernel, text in self.kernels.items():
-            if line < first:
-                break
-            name = kernel
-            first += text.count("\n") + 1
-        return name
+
+def located(name: str, text: str) -> str:
+    """The text of a function, of which compilers complain by its `name`, and by the line in it:
+    ``kernel map0_64:3:5: error``."""
+    return f'#line 1 "kernel {name}"\n{text}'

@@ -37,7 +37,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     printed = c.print_program
 
     def noted(*arguments: object) -> Source:
-        found.append(printed(*arguments).body)  # type: ignore[arg-type]
+        found.append("\n".join(printed(*arguments).kernels.values()))  # type: ignore[arg-type]
         return printed(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(c, "print_program", noted)

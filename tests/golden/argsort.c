@@ -8,6 +8,7 @@ sort1_64x100:
 (no move)
 */
 
+/* p1[row, column] = p0[row, column] + 1 */
 KERNEL(map0_64x100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);
@@ -19,6 +20,7 @@ KERNEL(map0_64x100) {
         }
     }
 }
+/* p1[row] = the order of p0[row], ascending */
 SORT(sort1_64x100, f32, 100)
 RUN {
     LAUNCH(0, map0_64x100(b, 0), AT(2, 0), AT(0, 51200))

@@ -12,6 +12,7 @@ map0_64x100<<<25, 256>>>
 sort1_64x100<<<64, 32>>>
 */
 
+/* p1[row, column] = p0[row, column] + 1 */
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     EACH_THREAD(u32, 256, 6400);
     const i32 i = worker % 6400;
@@ -21,4 +22,5 @@ KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         p1[i] = add_2;
     }
 }
+/* p1[row] = the order of p0[row], ascending */
 SORT(sort1_64x100, f32, 64, 100, 0, 4, 32)

@@ -4,6 +4,7 @@ split(a0, 16) -> a2, a3
 bind(a3, vector)
 */
 
+/* p1[row] = sum_k p0[k, row] */
 KERNEL(reduce0_100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);

@@ -10,6 +10,7 @@ bind(a2, grid)
 reduce0_100<<<13, 128>>>
 */
 
+/* p1[row] = sum_k p0[k, row] */
 KERNEL(128) reduce0_100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 400);
     ALIGNED(f32, 1, 400, 400);

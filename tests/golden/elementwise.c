@@ -5,6 +5,8 @@ split(a2, 16) -> a3, a4
 bind(a4, vector)
 */
 
+/* v1 = sqrt(p0[row, column] * p0[row, column] + 1) * 0.5
+   p1[row, column] = (v1 if p0[row, column] < 0 else v1 + p0[row, column]) */
 KERNEL(map0_64x100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);

@@ -7,6 +7,8 @@ bind(a2, grid)
 map0_64x100<<<25, 256>>>
 */
 
+/* v1 = sqrt(p0[row, column] * p0[row, column] + 1) * 0.5
+   p1[row, column] = (v1 if p0[row, column] < 0 else v1 + p0[row, column]) */
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     EACH_THREAD(u32, 256, 6400);
     const i32 i = worker % 6400;

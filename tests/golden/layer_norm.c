@@ -7,6 +7,8 @@ bind(a4, unroll)
 bind(a0, parallel)
 */
 
+/* v1 = p0[row, column] - (sum_column p0[row, column]) * 0.01
+   p1[row, column] = v1 / sqrt((sum_column v1 * v1) * 0.01 + 0.001) */
 KERNEL(reduce0_64x100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);

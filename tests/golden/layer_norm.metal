@@ -8,6 +8,8 @@ bind(a0, grid)
 reduce0_64x100<<<64, 64>>>
 */
 
+/* v1 = p0[row, column] - (sum_column p0[row, column]) * 0.01
+   p1[row, column] = v1 / sqrt((sum_column v1 * v1) * 0.01 + 0.001) */
 KERNEL(64) reduce0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 25600);
     ALIGNED(f32, 1, 25600, 25600);

@@ -11,6 +11,7 @@ bind(a3, parallel)
 bind(a7, parallel)
 */
 
+/* p3[row, column] = max((sum_k p0[row, k] * p1[k, column]) + p2[column], 0) */
 KERNEL(reduce0_60x70) {
     POINTER(const f32, 0);
     POINTER(const f32, 1);

@@ -13,6 +13,7 @@ bind(a3, grid)
 reduce0_60x70<<<300, 512>>>
 */
 
+/* p3[row, column] = max((sum_k p0[row, k] * p1[k, column]) + p2[column], 0) */
 KERNEL(512) reduce0_60x70(POINTER(const f32, 0), POINTER(const f32, 1), POINTER(const f32, 2), POINTER(f32, 3) PLACE) {
     ALIGNED(const f32, 0, 24000, 16800);
     ALIGNED(const f32, 1, 28000, 16800);

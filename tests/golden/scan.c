@@ -4,6 +4,7 @@ split(a0, 4) -> a2, a3
 bind(a3, unroll)
 */
 
+/* p1[row, column] = running_sum_column p0[row, column] */
 KERNEL(scan0_64x100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);

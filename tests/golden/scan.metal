@@ -8,6 +8,7 @@ bind(a0, grid)
 scan0_64x100<<<64, 64>>>
 */
 
+/* p1[row, column] = running_sum_column p0[row, column] */
 KERNEL(64) scan0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 25600);
     ALIGNED(f32, 1, 25600, 25600);

@@ -8,6 +8,7 @@ scatter1_16x50:
 (no move)
 */
 
+/* p0[row, column] = 0 */
 KERNEL(map0_20x16) {
     POINTER(f32, 0);
     {
@@ -16,6 +17,7 @@ KERNEL(map0_20x16) {
         }
     }
 }
+/* p2[row + 16 * p0[column, row]] += (p1[column, row] if -1 < p0[column, row] and p0[column, row] < 20 else 0) if -1 < p0[column, row] and p0[column, row] < 20 */
 KERNEL(scatter1_16x50) {
     POINTER(const i64, 0);
     POINTER(const f32, 1);

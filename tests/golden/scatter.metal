@@ -15,6 +15,7 @@ map0_20x16<<<2, 256>>>
 scatter1_16x50<<<1024, 256>>>
 */
 
+/* p0[row, column] = 0 */
 KERNEL(256) map0_20x16(POINTER(f32, 0) PLACE) {
     EACH_THREAD(u32, 256, 320);
     const i32 i = worker % 320;
@@ -22,6 +23,7 @@ KERNEL(256) map0_20x16(POINTER(f32, 0) PLACE) {
         p0[i] = 0.0f;
     }
 }
+/* p2[row + 16 * p0[column, row]] += (p1[column, row] if -1 < p0[column, row] and p0[column, row] < 20 else 0) if -1 < p0[column, row] and p0[column, row] < 20 */
 KERNEL(256) scatter1_16x50(POINTER(const i64, 0), POINTER(const f32, 1), POINTER(f32, 2) PLACE) {
     EACH_THREAD(u32, 256, 262144);
     const i32 batch = worker % 16384;

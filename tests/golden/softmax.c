@@ -8,6 +8,8 @@ bind(a0, parallel)
 stage(%4, a0)
 */
 
+/* v1 = exp(p0[row, column] - (max_column p0[row, column]))
+   p1[row, column] = v1 / (sum_column v1) */
 KERNEL(reduce0_64x100) {
     POINTER(const f32, 0);
     POINTER(f32, 1);

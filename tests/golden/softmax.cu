@@ -8,6 +8,8 @@ bind(a0, grid)
 reduce0_64x100<<<64, 64>>>
 */
 
+/* v1 = exp(p0[row, column] - (max_column p0[row, column]))
+   p1[row, column] = v1 / (sum_column v1) */
 KERNEL(64) reduce0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     ALIGNED(const f32, 0, 25600, 25600);
     ALIGNED(f32, 1, 25600, 25600);

@@ -37,5 +37,5 @@ def test_generated_code(
     notes = [f"{plan.name}:\n{plan}" for plan in plans]
     notes += [f"{one.name}<<<{one.blocks}, {one.threads}>>>" for one in source.launches]
     assert source.source is not None
-    own = "\n" + source.source.body
+    own = "\n" + source.listing
     golden(FOLDER / f"{name}.{suffix}", "/*\n" + "\n\n".join(notes) + "\n*/\n" + own)

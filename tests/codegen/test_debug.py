@@ -1,0 +1,61 @@
+"""What LAMINA_DEBUG prints of kernels, and where errors of compilers point."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import lamina as lm
+from lamina import Tensor
+from lamina.errors import CompileError
+from lamina.fuse import row_blocks
+from lamina.ir.ops import Op
+from lamina.targets.c import printer as c
+from tests.fuse.test_chain import SMALL
+
+BROKEN = {Op.ATAN: lambda printer, node, operands, out: "(1.0f +)"}
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A printer whose arc tangent is no expression."""
+    monkeypatch.setitem(c.OPERATIONS, Op.ATAN, BROKEN[Op.ATAN])
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_fourth_level_prints_kernels_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    with lm.using(debug=4):
+        (lm.exp(Tensor([1.0, 2.0, 3.0])) + 0.375).realize()
+    text = capfd.readouterr().err
+    printed = text[text.index("-- print") :].splitlines()
+    assert printed[1].startswith("/* p1[i] = exp(p0[i]) + 0.375")
+    assert printed[2].startswith("KERNEL(")
+    assert "typedef" not in text
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_second_level_names_each_kernel_of_row_blocks(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, small in SMALL.items():
+        monkeypatch.setattr(row_blocks, name, small)
+    monkeypatch.setattr(row_blocks, "CACHED", 1 << 10)
+    x = lm.ones((64, 96)).realize()
+    with lm.using(debug=2):
+        lm.softmax((x @ lm.ones((96, 80))), axis=1).realize()
+    lines = capfd.readouterr().err.splitlines()
+    groups = [line.split()[0].split("+") for line in lines if re.match(r"\w+\+\w+ .*us", line)]
+    assert groups, lines
+    for name in groups[0]:
+        assert f"  {name}" in lines
+
+
+@pytest.mark.usefixtures("on_cpu", "broken")
+def test_a_refused_kernel_is_named_with_the_users_line() -> None:
+    with pytest.raises(CompileError) as caught:
+        (lm.atan(Tensor([1.0, 2.0, 3.0])) + 0.4375).realize()
+    message = str(caught.value)
+    assert re.search(r"kernel map0_3:\d+:\d+: error", message)
+    assert "test_debug.py" in message
+    assert "0.4375" in message

@@ -1,0 +1,29 @@
+"""What NVRTC refuses is named by its kernel, and by the line of the user's program."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import lamina as lm
+from lamina import TensorSpec
+from lamina.errors import CompileError
+from lamina.targets.cuda.printer import CudaPrinter
+from lamina.targets.printer import Value
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_a_refused_kernel_is_named_with_the_users_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(self: CudaPrinter, node: Any, operands: list[Value]) -> Value:
+        return operands[0]._replace(text="(1.0f +)")
+
+    monkeypatch.setattr(CudaPrinter, "operation", wrong)
+    program = lm.jit(lm.atan).lower(TensorSpec((3,)), device="cuda:0")
+    with pytest.raises(CompileError) as caught:
+        program.compile()
+    message = str(caught.value)
+    assert re.search(r"kernel map0_3\(\d+\): error", message)
+    assert "test_complaints.py" in message
+    assert "thread.py" not in message
