@@ -19,7 +19,7 @@ import contextlib
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -61,13 +61,16 @@ from lamina.runtime.cache import digest
 from lamina.runtime.cpu import CpuProgram, disk_cache, library_of
 from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.cuda import build as cubins
+from lamina.runtime.devices import target_of
 from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
-from lamina.schedule.cpu import Knobs, schedule_kernel, search
+from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.gpu.attention import nested
 from lamina.schedule.gpu.loops import schedule_for_gpu
-from lamina.schedule.gpu.products import FILL
+from lamina.schedule.gpu.products import LARGE_TILE
+from lamina.schedule.knobs import CpuKnobs, GpuKnobs
+from lamina.schedule.search import search
 from lamina.targets import gpu
 from lamina.targets.c import printer as c
 from lamina.targets.cuda.printer import CudaPrinter
@@ -105,20 +108,25 @@ class Pass:
     steps: tuple[Step, ...] = ()
 
 
+Printed = tuple[Source, tuple[GpuLaunch, ...]]
+
+
 @dataclass(frozen=True)
 class Backend:
     """What differs from one kind of device to another.
 
     memory: what fusion asks of the device. split: more rules that take long reductions in parts.
-    schedule: the heuristic: the moves for a kernel, from the options and the search's knobs.
-    print: from a program and its plans to source, with the launches where the source does not hold
-    them. load: what runs on a table of buffers, from those and the options. compile: the binaries
-    of a source by name, for an architecture, without loading them."""
+    knobs: the heuristic's own. schedule: the heuristic: the moves for a kernel, from the options
+    and such knobs. print: from a program, its plans and the options to source, with the launches
+    where the source does not hold them. load: what runs on a table of buffers, from those and the
+    options. compile: the binaries of a source by name, for an architecture, without loading them.
+    """
 
-    memory: FusionTarget
+    memory: Callable[[Options], FusionTarget]
     split: Sequence[Rule]
-    schedule: Callable[[Kernel, Options, Knobs], Schedule]
-    print: Callable[..., tuple[Source, tuple[GpuLaunch, ...]]]
+    knobs: CpuKnobs | GpuKnobs
+    schedule: Callable[[Kernel, Options, Any], Schedule]
+    print: Callable[[Program, Mapping[AnyKernel, Plan], Options], Printed]
     load: Callable[[Source, Sequence[GpuLaunch], Options], Code]
     compile: Callable[[Source, str, Options], dict[str, bytes]]
 
@@ -170,15 +178,15 @@ def _split_reductions(sinks: list[Node], options: Options) -> list[Node]:
 
 
 def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
-    return lay_out(sinks) if backend(options).memory.tiled_products else sinks
+    return lay_out(sinks) if backend(options).memory(options).tiled_products else sinks
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:
-    return build_program(sinks, backend(options).memory)
+    return build_program(sinks, backend(options).memory(options))
 
 
 def _schedule(program: Program, options: Options) -> Planned:
-    schedule = backend(options).schedule
+    target = backend(options)
     given = parse(options.schedule) if options.schedule else {}
     plans: dict[AnyKernel, Plan] = {}
     for number, kernel in enumerate(dict.fromkeys(one.kernel for one in program.launches)):
@@ -188,8 +196,10 @@ def _schedule(program: Program, options: Options) -> Planned:
             continue
         moves = given.get(name, given.get(""))
         if moves is None:
-            searches = options.search and not kernel.blocks
-            moves = _searched(kernel, options) if searches else schedule(kernel, options, Knobs())
+            if options.search and not kernel.blocks:
+                moves = _searched(kernel, options)
+            else:
+                moves = target.schedule(kernel, options, target.knobs)
         nest = apply(kernel, moves)
         plans[kernel] = Plan(name, moves, nest)
         if given:  # a schedule from outside must keep what the heuristic's keep
@@ -225,7 +235,8 @@ def _searched(kernel: Kernel, options: Options) -> Schedule:
         ones = Buffer.staging(one.nbytes, device)
         np.frombuffer(ones.view(), one.dtype.numpy)[:] = 1
         table.append(ones.to(device))
-    best = search(partial(target.schedule, kernel, options), options.search, seconds)
+    schedule = partial(target.schedule, kernel, options)
+    best = search(target.knobs, schedule, options.search, seconds)
     disk.store(name, f"# {options.search} schedules\n{to_text(best)}\n".encode())
     return best
 
@@ -240,7 +251,7 @@ def _legalize(planned: Planned, options: Options) -> Planned:
 
 
 def _print(planned: Planned, options: Options) -> Planned:
-    source, launches = backend(options).print(planned.program, planned.plans)
+    source, launches = backend(options).print(planned.program, planned.plans, options)
     return replace(planned, source=source, launches=launches)
 
 
@@ -315,40 +326,54 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
     return f"{kind}{number}_{'x'.join(str(axis.arg.size) for axis in store.axes) or '1'}"
 
 
-CPU = Backend(
-    FusionTarget(),
-    (long_columns_in_parts,),
-    lambda kernel, options, knobs:
-        schedule_kernel(kernel, compiler.find(options).vector_bytes, knobs),
-    lambda program, plans: (c.print_program(program, plans), ()),
-    lambda source, launches, options: CpuProgram(source.text, options),
-    lambda source, arch, options: {"program": library_of(source.text, options)},
-)  # fmt: skip
 OF_GPUS = FusionTarget(row_blocks=False, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128)
 _SPLIT_FOR_GPUS = (columns_in_parts, long_products_in_parts)
+
+
+def _cuda_memory(options: Options) -> FusionTarget:
+    """Results are updated by tiles where each multiprocessor gets a large one."""
+    filled = target_of(options).multiprocessors * LARGE_TILE
+    return replace(
+        OF_GPUS, tiled_products=True, gains_by_recomputing=nested, min_updating_results=filled
+    )
+
+
+CPU = Backend(
+    lambda options: FusionTarget(),
+    (long_columns_in_parts,),
+    CpuKnobs(),
+    lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
+    lambda program, plans, options: (c.print_program(program, plans), ()),
+    lambda source, launches, options: CpuProgram(source.text, options),
+    lambda source, arch, options: {"program": library_of(source.text, options)},
+)
 CUDA = Backend(
-    replace(OF_GPUS, tiled_products=True, gains_by_recomputing=nested, min_updating_results=FILL),
+    _cuda_memory,
     _SPLIT_FOR_GPUS,
+    GpuKnobs(),
     lambda kernel, options, knobs:
-        schedule_for_gpu(kernel, "tf32" if options.tf32 else "f32", knobs),
-    partial(gpu.print_program, CudaPrinter),
+        schedule_for_gpu(kernel, target_of(options), "tf32" if options.tf32 else "f32", knobs),
+    lambda program, plans, options:
+        gpu.print_program(CudaPrinter, target_of(options), program, plans),
     CudaProgram,
     cubins,
 )  # fmt: skip
 METAL = Backend(
-    OF_GPUS,
+    lambda options: OF_GPUS,
     _SPLIT_FOR_GPUS,
-    lambda kernel, _, knobs: schedule_for_gpu(kernel, "", knobs),
-    partial(gpu.print_program, MetalPrinter),
+    GpuKnobs(),
+    lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
+    lambda program, plans, options:
+        gpu.print_program(MetalPrinter, target_of(options), program, plans),
     MetalProgram,
     no_compiler,
-)
-BACKENDS = {"cuda": CUDA, "metal": METAL}
+)  # fmt: skip
+BACKENDS = {"cpu": CPU, "interp": CPU, "cuda": CUDA, "metal": METAL}
 
 
 def backend(options: Options) -> Backend:
     """That of the device of `options`; the interpreter's programs are the CPU's."""
-    return BACKENDS.get(options.device.partition(":")[0], CPU)
+    return BACKENDS[options.kind]
 
 
 def compile_source(

@@ -36,17 +36,24 @@ class Options:
     cache_dir: str = ""  # where compiled kernels are kept; empty: the platform's cache folder
 
     def __post_init__(self) -> None:
-        _check_device_name(self.device)
+        kind_of(self.device)
+
+    @property
+    def kind(self) -> str:
+        """The kind of `device`: "cpu", "interp", "cuda" or "metal"."""
+        return kind_of(self.device)
 
 
-def _check_device_name(name: str) -> None:
-    """Raise UnknownDeviceError where no machine has a device of that name. Whether this one has it
-    is asked when the device is first used: that loads its driver."""
+def kind_of(name: str) -> str:
+    """The kind of a device, "cuda" for "cuda:1". Raises UnknownDeviceError where no machine has a
+    device of that name. Whether this one has it is asked when the device is first used: that loads
+    its driver."""
     kind, _, number = name.partition(":")
     numbered = kind in GPU_KINDS and number.isdecimal()
     if name not in (*HOST_DEVICES, *GPU_KINDS) and not numbered:
         known = ", ".join((*HOST_DEVICES, *GPU_KINDS, *(f"{kind}:NUMBER" for kind in GPU_KINDS)))
         raise UnknownDeviceError(f"no device {name!r} (option device, LAMINA_DEVICE): use {known}")
+    return kind
 
 
 def _read(name: str, default: Any) -> Any:

@@ -12,11 +12,13 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from lamina.core.options import Options
+from lamina.core.target import DEFAULT_CUDA, Target
 from lamina.errors import (
     CompileError,
     DeviceError,
@@ -73,6 +75,47 @@ class Ran(NamedTuple):
         return f"{names}{more}{f' of {self.place}' if self.place else ''}"
 
 
+@functools.cache
+def target_of(device: str) -> Target:
+    """The facts of a GPU, asked without making it ready; of one that this machine does not have,
+    those of DEFAULT_CUDA."""
+    try:
+        available = names()
+    except UnknownDeviceError:
+        return DEFAULT_CUDA
+    name = available[0] if device == "cuda" and available else device
+    return _ask(available.index(name)) if name in available else DEFAULT_CUDA
+
+
+def _ask(number: int) -> Target:
+    """The facts of a GPU of this machine."""
+    from cuda.bindings import driver
+
+    _, handle = driver.cuDeviceGet(number)
+
+    def fact(name: str) -> int:
+        attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        code, value = driver.cuDeviceGetAttribute(attribute, handle)
+        if code:
+            raise DeviceError(f"cuda:{number}: cuDeviceGetAttribute: {name}: {code.name}")
+        return int(value)
+
+    major, minor = fact("COMPUTE_CAPABILITY_MAJOR"), fact("COMPUTE_CAPABILITY_MINOR")
+    engines = {"tensor_cores": 7, "tma": 9}  # by the first major version that has them
+    has_wgmma = {"wgmma"} if major == 9 else set[str]()
+    return replace(
+        DEFAULT_CUDA,
+        arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
+        multiprocessors=fact("MULTIPROCESSOR_COUNT"),
+        warp=fact("WARP_SIZE"),
+        max_threads=fact("MAX_THREADS_PER_BLOCK"),
+        shared_bytes=fact("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        registers=fact("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        l2_bytes=fact("L2_CACHE_SIZE"),
+        engines=frozenset(has_wgmma | {name for name, first in engines.items() if major >= first}),
+    )
+
+
 class Device(Heap):
     """One GPU: its context, its stream and its memory."""
 
@@ -90,12 +133,10 @@ class Device(Heap):
         self.stream, self.recorder = (self.call("cuStreamCreate", apart) for _ in range(2))
         self.lock = threading.Lock()  # graphs are for one thread at a time
         self.total = self.call("cuDeviceTotalMem", self.handle)
-        asked = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR",
-                 "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")  # fmt: skip
-        kinds = (getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{one}") for one in asked)
-        major, minor, room = (self.call("cuDeviceGetAttribute", one, self.handle) for one in kinds)
-        self.room, self.engine = room - _BARRIERS, major >= 9
-        self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+        self.target = target_of(self.name)
+        self.arch = self.target.arch
+        self.room = self.target.shared_bytes - _BARRIERS
+        self.engine = "tma" in self.target.engines
         self.early = early = driver.CUlaunchAttribute()  # a kernel may begin while one ends
         early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         early.value.programmaticStreamSerializationAllowed = 1

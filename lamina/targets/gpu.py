@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from lamina.core.dtypes import SHORT
+from lamina.core.target import Target
 from lamina.fuse.program import Program
 from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes, points
 from lamina.ir.node import Node
@@ -42,7 +43,8 @@ class GpuPrinter(CPrinter):
     preludes: ClassVar[tuple[str, ...]]  # below targets/
     direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
 
-    def __init__(self, nest: Nest, name: str) -> None:
+    def __init__(self, nest: Nest, name: str, target: Target) -> None:
+        self.target = target
         tiles = {axis: "unroll" for axis in nest.order if nest.bound(axis) in ("vector", "dot")}
         nest = replace(nest, binding={**nest.binding, **tiles})
         super().__init__(nest, name, set())
@@ -257,7 +259,7 @@ def _whole_warps(threads: int, limit: int) -> int:
 
 
 def print_program(
-    printer: type[GpuPrinter], program: Program, plans: Mapping[AnyKernel, Plan]
+    printer: type[GpuPrinter], target: Target, program: Program, plans: Mapping[AnyKernel, Plan]
 ) -> tuple[Source, tuple[Launch, ...]]:
     """The translation unit of a program in the dialect of a printer, and its launches."""
     kernels: dict[str, str] = {}
@@ -266,7 +268,7 @@ def print_program(
         if isinstance(nest, SortKernel):
             kernels[name], shapes[kernel] = _print_sort(nest, name)
         else:
-            kernels[name], shapes[kernel] = printer(nest, name).print_kernel()
+            kernels[name], shapes[kernel] = printer(nest, name, target).print_kernel()
     launches = [
         shapes[launch.kernel]._replace(arguments=tuple(map(program.location, launch.slots)))
         for launch in program.launches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lamina import pipeline
 from lamina.core.dtypes import DType, float32, int32
 from lamina.core.options import current
+from lamina.core.target import cpu_target
 from lamina.fuse import groups as group
 from lamina.graph import index as ix
 from lamina.ir import build
@@ -19,7 +21,8 @@ from lamina.ir.node import Node, const
 from lamina.ir.ops import Op
 from lamina.loops.moves import apply
 from lamina.runtime.buffer import Buffer
-from lamina.schedule.cpu import Knobs, schedule_kernel
+from lamina.schedule.cpu.heuristic import schedule_for_cpu
+from lamina.schedule.knobs import CpuKnobs
 from lamina.targets.c.printer import CPrinter
 from tests.generators import leaf
 from tests.programs import (
@@ -49,14 +52,14 @@ def batch(first_seed: int, size: int, max_nodes: int) -> RandomProgram:
 def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small thresholds let small arrays run in parallel and in kernels of their own.
     rng = random.Random(number)
-    knobs = Knobs(chunk=rng.choice([1, 8, 64, 1 << 15]))
+    knobs = CpuKnobs(chunk=rng.choice([1, 8, 64, 1 << 15]))
     monkeypatch.setattr(group, "SMALL", rng.choice([64, 1 << 16]))
     if rng.random() < 0.5:  # and be staged
-        knobs = knobs._replace(tall=2, far=2, panel=16, turn=4, strip=2)
-    width = rng.choice([16, 32, 64])
+        knobs = replace(knobs, tall=2, far=2, panel=16, transposed=4, strip=2)
+    target = cpu_target(rng.choice([16, 32, 64]), cores=2)
     shorten_blocks(monkeypatch, rng.choice([2, 5, 32]))
     monkeypatch.setattr(
-        pipeline, "schedule_kernel", lambda kernel, *_: schedule_kernel(kernel, width, knobs)
+        pipeline, "schedule_for_cpu", lambda kernel, *_: schedule_for_cpu(kernel, target, knobs)
     )
     assert disagreement(batch(BATCH * number, BATCH, 18), current()) is None
 
@@ -64,7 +67,7 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("number", range(6))
 def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(number)
-    for name in ("schedule_kernel", "schedule_for_gpu"):
+    for name in ("schedule_for_cpu", "schedule_for_gpu"):
         monkeypatch.setattr(pipeline, name, lambda kernel, *_: random_schedule(rng, kernel))
     assert disagreement(batch(10_000 + 4 * number, 4, 12), current()) is None
 

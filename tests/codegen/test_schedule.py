@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lamina import pipeline
 from lamina.core.dtypes import float32, int64
 from lamina.core.options import current, using
+from lamina.core.target import cpu_target
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir import build
@@ -32,7 +33,8 @@ from lamina.loops.moves import (
 )
 from lamina.loops.nest import BINDINGS
 from lamina.loops.text import parse, to_text
-from lamina.schedule.cpu import Knobs, schedule_kernel
+from lamina.schedule.cpu.heuristic import schedule_for_cpu
+from lamina.schedule.knobs import CpuKnobs
 from tests.generators import leaf
 from tests.programs import RandomProgram, disagreement, reference, run
 from tests.schedules import random_schedule
@@ -226,7 +228,7 @@ def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -
         moved = {one: leaf(3 * copy + i, one.shape, float32) for i, one in enumerate((A, B))}
         sinks.append(matmul(moved[A], moved[B]) * float(copy + 1))
         leaves |= {new: PROGRAM.leaves[old] for old, new in moved.items()}
-    for name in ("schedule_kernel", "schedule_for_gpu"):
+    for name in ("schedule_for_cpu", "schedule_for_gpu"):
         monkeypatch.setattr(pipeline, name, lambda kernel, *_: random_schedule(rng, kernel, 20))
     program = RandomProgram(sinks, leaves, frozenset())
     assert disagreement(program, current()) is None
@@ -235,7 +237,7 @@ def test_random_schedules_of_one_kernel_agree(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_the_heuristic_tiles_a_matmul(width: int) -> None:
     """With 32 registers of 64 bytes and with 16 of 32: a column of scalars, a row of vectors."""
-    nest = apply(KERNEL, schedule_kernel(KERNEL, width, Knobs()))
+    nest = apply(KERNEL, schedule_for_cpu(KERNEL, cpu_target(width, cores=2), CpuKnobs()))
     bound = [(to, axis.arg.size) for axis, to in nest.binding.items() if to != "parallel"]
     lanes = width // 4
     wanted = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import lamina as lm
 from lamina import pipeline
 from lamina.core.options import current, using
+from lamina.core.target import DEFAULT_CUDA, cpu_target
 from lamina.errors import CompileError, FormatError
 from lamina.fuse.program import build_program
 from lamina.fuse.target import FusionTarget
@@ -24,8 +26,10 @@ from lamina.loops.moves import Schedule, Split, apply
 from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.runtime.cpu import CpuProgram
-from lamina.schedule.cpu import Knobs, schedule_kernel, search
+from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.gpu.loops import schedule_for_gpu
+from lamina.schedule.knobs import CpuKnobs, GpuKnobs
+from lamina.schedule.search import search
 from tests.codegen.test_schedule import A, B, matmul
 from tests.fuse.graphs import PROGRAMS
 from tests.generators import leaf
@@ -33,9 +37,9 @@ from tests.generators import leaf
 RNG = np.random.default_rng(11)
 
 
-def written(knobs: Knobs) -> Schedule:
+def written(knobs: CpuKnobs) -> Schedule:
     """A schedule that says two of the numbers, and no other."""
-    return (Split(0, knobs.panel, 1, 2), Split(3, knobs.turn, 4, 5))
+    return (Split(0, knobs.panel, 1, 2), Split(3, knobs.transposed, 4, 5))
 
 
 def test_the_search_goes_where_the_clock_says() -> None:
@@ -46,30 +50,29 @@ def test_the_search_goes_where_the_clock_says() -> None:
         panel, turn = (move.factor for move in schedule if isinstance(move, Split))
         return 1 + abs(np.log2(panel / 2048)) + abs(np.log2(turn / 8))
 
-    assert search(written, 40, clock) == written(Knobs(panel=2048, turn=8))
+    assert search(CpuKnobs(), written, 40, clock) == written(CpuKnobs(panel=2048, transposed=8))
     assert len(set(asked)) <= 40
     first, asked[:] = list(asked), []
-    assert search(written, 40, clock) == search(written, 40, clock)
+    assert search(CpuKnobs(), written, 40, clock) == search(CpuKnobs(), written, 40, clock)
     assert asked == first * 2  # the order is the same each time
 
 
 def test_what_is_a_little_faster_once_does_not_count() -> None:
-    assert search(written, 20, lambda one: 0.98 if one != written(Knobs()) else 1) == written(
-        Knobs()
-    )
+    first = written(CpuKnobs())
+    assert search(CpuKnobs(), written, 20, lambda one: 0.98 if one != first else 1) == first
     noise = random.Random(1)
-    best = search(written, 10, lambda one: noise.choice([1, 1, 1, 0.5]))
+    best = search(CpuKnobs(), written, 10, lambda one: noise.choice([1, 1, 1, 0.5]))
     assert isinstance(best, tuple)
 
 
 @pytest.mark.parametrize("error", [FormatError, CompileError])
 def test_what_does_not_fit_is_left_out(error: type[Exception]) -> None:
     def clock(schedule: Schedule) -> float:
-        if schedule != written(Knobs()):
+        if schedule != written(CpuKnobs()):
             raise error("no")
         return 1.0
 
-    assert search(written, 20, clock) == written(Knobs())
+    assert search(CpuKnobs(), written, 20, clock) == written(CpuKnobs())
 
 
 def kernels() -> Iterator[Kernel]:
@@ -79,21 +82,29 @@ def kernels() -> Iterator[Kernel]:
                 yield launch.kernel
 
 
+def varied(knobs: Any, rng: random.Random, **changes: int) -> Any:
+    """Knobs with each number a quarter to four times as large, and these changes."""
+    for name, value in asdict(knobs).items():
+        factor = rng.choice([0.25, 0.5, 1, 1, 2, 4])
+        changes.setdefault(name, int(value * factor) or 1)
+    return replace(knobs, **changes)
+
+
 def test_other_numbers_make_schedules_that_print_and_verify() -> None:
     refused = total = 0
     for number, kernel in enumerate(kernels()):
         rng = random.Random(number)
         for _ in range(6):
-            by = {one: rng.choice([0.25, 0.5, 1, 1, 2, 4]) for one in Knobs._fields}
-            knobs = Knobs(*(int(value * by[one]) or 1 for one, value in Knobs()._asdict().items()))
-            knobs = knobs._replace(height=rng.randint(0, 20), atom=rng.randint(0, 5))
+            cpu = varied(CpuKnobs(), rng, height=rng.randint(0, 20))
+            gpu = varied(GpuKnobs(), rng, atom=rng.randint(0, 5))
+            kind = rng.choice(["f32", "tf32"])
             for width in (16, 64, 0):
                 total += 1
                 try:
                     if width:
-                        moves = schedule_kernel(kernel, width, knobs)
+                        moves = schedule_for_cpu(kernel, cpu_target(width, cores=2), cpu)
                     else:
-                        moves = schedule_for_gpu(kernel, rng.choice(["f32", "tf32"]), knobs)
+                        moves = schedule_for_gpu(kernel, DEFAULT_CUDA, kind, gpu)
                 except FormatError:
                     refused += 1
                     continue
@@ -107,7 +118,7 @@ def test_few_registers_hold_an_element() -> None:
     total = build.reduce(ADD, [0], parts[0] * parts[1] * parts[2])
     (launch,) = build_program([total], FusionTarget()).launches
     assert isinstance(launch.kernel, Kernel)
-    moves = schedule_for_gpu(launch.kernel, "f32", Knobs(registers=16))
+    moves = schedule_for_gpu(launch.kernel, DEFAULT_CUDA, "f32", GpuKnobs(registers=16))
     verify_nest(apply(launch.kernel, moves))
 
 
@@ -141,9 +152,11 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many schedules each search was to measure; it finds another one each time."""
     counts: list[int] = []
 
-    def found(scheduled: Callable[[Knobs], Schedule], count: int, _: object) -> Schedule:
+    def found(
+        knobs: CpuKnobs, scheduled: Callable[[CpuKnobs], Schedule], count: int, _: object
+    ) -> Schedule:
         counts.append(count)
-        return scheduled(Knobs(height=12 // len(counts)))
+        return scheduled(replace(knobs, height=12 // len(counts)))
 
     monkeypatch.setattr(pipeline, "search", found)
     return counts

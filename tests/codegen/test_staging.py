@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import lamina as lm
+from lamina.core.target import Target, cpu_target
 from lamina.ir.kernel import Kernel
 from lamina.loops.moves import Accumulate, Move, Split, Stage
 from lamina.loops.nest import Nest
-from lamina.schedule import cpu as heuristic
-from lamina.schedule.cpu import Knobs
+from lamina.schedule.cpu import heuristic
+from lamina.schedule.knobs import CpuKnobs
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
-VECTOR_BYTES = 64
+TARGET = cpu_target(vector_bytes=64, cores=2)
 RNG = np.random.default_rng(7)
 
 
@@ -26,14 +27,14 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     from lamina import pipeline
 
     counts: list[int] = []
-    original = heuristic.schedule_kernel
+    original = heuristic.schedule_for_cpu
 
-    def counting(kernel: Kernel, vector_bytes: int, knobs: Knobs) -> tuple[object, ...]:
-        moves = original(kernel, VECTOR_BYTES, knobs)
+    def counting(kernel: Kernel, _: Target, knobs: CpuKnobs) -> tuple[object, ...]:
+        moves = original(kernel, TARGET, knobs)
         counts.append(sum(isinstance(move, Stage) for move in moves))
         return moves
 
-    monkeypatch.setattr(pipeline, "schedule_kernel", counting)
+    monkeypatch.setattr(pipeline, "schedule_for_cpu", counting)
     pipeline.compile_sinks.cache_clear()
     return counts
 

@@ -13,18 +13,19 @@ from hypothesis import strategies as st
 import lamina as lm
 from lamina import pipeline
 from lamina.core.dtypes import float32
+from lamina.core.target import cpu_target
 from lamina.ir.node import Node
 from lamina.ir.ops import BufferRef, Op
 from lamina.runtime.buffer import Buffer
 from lamina.runtime.source import Source
-from lamina.schedule import cpu
-from lamina.schedule.cpu import schedule_kernel
+from lamina.schedule.cpu import maps
+from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.targets.c import printer as c
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
-VECTOR_BYTES = 64
+TARGET = cpu_target(vector_bytes=64, cores=2)
 KINDS = ("float32", "float64", "float16", "bfloat16", "int8", "uint16", "int64", "bool")
 SIZES = (1, 3, 5, 16, 17, 31, 40, 64, 77)
 RNG = np.random.default_rng(11)
@@ -42,8 +43,8 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(c, "print_program", noted)
     monkeypatch.setattr(
-        pipeline, "schedule_kernel",
-        lambda kernel, _, knobs: schedule_kernel(kernel, VECTOR_BYTES, knobs),
+        pipeline, "schedule_for_cpu",
+        lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
     )  # fmt: skip
     pipeline.compile_sinks.cache_clear()
     return found
@@ -143,7 +144,7 @@ def test_sums_of_windows_that_move_by_several_elements_have_vectors(texts: list[
 def test_what_only_moves_is_read_in_order(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(cpu, "UNCACHED", 64)
+    monkeypatch.setattr(maps, "UNCACHED", 64)
     a = _array(4, 9, 7, 48)
     found = lm.asarray(a).permute(order).contiguous().numpy()
     np.testing.assert_array_equal(found, a.transpose(order))

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lamina.schedule.gpu.products import PRODUCTS, UNITS, share
+from lamina.core.target import DEFAULT_CUDA
+from lamina.schedule.gpu.products import PRODUCTS, share
 from lamina.targets.cuda import printer
 
 # What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which
 # step on, how many steps, in which slot its sums are, or how many others' sums it adds up.
+UNITS = DEFAULT_CUDA.multiprocessors
 PROGRAM = """
 #include <cstdio>
 typedef int i32; typedef unsigned u32; typedef long long i64; typedef unsigned long long u64;
@@ -82,7 +84,7 @@ def test_every_step_has_one_block_and_every_sum_a_slot(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tiles", "steps"), [(1, 1), (1536, 12), (18, 256), (72, 256), (133, 40)])
 def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
     for atom in PRODUCTS.values():
-        _, each, blocks = share(atom, tiles, steps)
+        _, each, blocks = share(atom, tiles, steps, UNITS)
         assert blocks <= UNITS
         assert tiles * steps <= blocks * each
         assert each % steps == 0 if tiles >= UNITS else each <= steps

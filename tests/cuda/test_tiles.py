@@ -17,6 +17,7 @@ import lamina as lm
 from lamina import Tensor, pipeline
 from lamina.core import options
 from lamina.core.shape import Shape
+from lamina.core.target import DEFAULT_CUDA
 from lamina.errors import FormatError
 from lamina.frontend.realize import rebuilt
 from lamina.graph import index as ix
@@ -407,7 +408,7 @@ def test_nothing_waits_for_warps_that_bring_tiles() -> None:
     result = Tensor.of(total, "cpu") + Tensor.of(a, "cpu") @ Tensor.of(b, "cpu")
     sinks = [Node(Op.ASSIGN, (total, *rebuilt([result.node], {})))]
     (plan,) = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans.values()
-    text, launch = CudaPrinter(plan.nest, "sums").print_kernel()
+    text, launch = CudaPrinter(plan.nest, "sums", DEFAULT_CUDA).print_kernel()
     assert launch.threads % 128 == 0
     assert "SHARE(1, " in text
     assert "BARRIER" not in text

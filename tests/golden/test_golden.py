@@ -13,11 +13,12 @@ import pytest
 
 from lamina import pipeline
 from lamina.core.options import current
-from lamina.schedule.cpu import schedule_kernel
+from lamina.core.target import cpu_target
+from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from tests.conftest import Golden
 from tests.fuse.graphs import PROGRAMS
 
-VECTOR_BYTES = 64
+TARGET = cpu_target(vector_bytes=64, cores=2)
 FOLDER = Path(__file__).parent
 
 
@@ -28,8 +29,8 @@ def test_generated_code(
 ) -> None:
     monkeypatch.setattr(
         pipeline,
-        "schedule_kernel",
-        lambda kernel, _, knobs: schedule_kernel(kernel, VECTOR_BYTES, knobs),
+        "schedule_for_cpu",
+        lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
     )
     settings = replace(current(), device=device)
     source = pipeline.compile_source([PROGRAMS[name]()], settings)

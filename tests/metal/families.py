@@ -86,7 +86,8 @@ def prepared(*sinks: Node) -> Prepared:
         for limit in ("BLOCK", "MAX_SHARED_THREADS"):
             patch.setattr(gpu, limit, TSAN_THREADS)
         patch.setattr(gpu, "RUN", 2 * gpu.KEYS * TSAN_THREADS)
-        metal = replace(pipeline.METAL, memory=replace(pipeline.OF_GPUS, sort_run=gpu.RUN))
+        fusion = replace(pipeline.OF_GPUS, sort_run=gpu.RUN)
+        metal = replace(pipeline.METAL, memory=lambda options: fusion)
         patch.setitem(pipeline.BACKENDS, "metal", metal)
         settings = replace(current(), device="metal")
         planned = pipeline.compile_source(sinks, settings)

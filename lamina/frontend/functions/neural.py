@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lamina import random
 from lamina.core.dtypes import DType, accumulator, bool_, int64
-from lamina.core.options import current
+from lamina.core.options import current, kind_of
 from lamina.errors import ArgumentError, ShapeError
 from lamina.frontend import realize as memory
 from lamina.frontend.arguments import broadcast_shapes, sizes_of
@@ -496,7 +496,7 @@ def scaled_dot_product_attention(
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     attend = partial(_attend, factor=factor, dropout_p=dropout_p, dtype=dtype)
     length = query.shape[-2]
-    whole = dtype.is_small and query.device.startswith("cuda")  # there, tiles are left out
+    whole = dtype.is_small and kind_of(query.device) == "cuda"  # there, tiles are left out
     parts = min(_PARTS, length // _LEAST_PART) if is_causal and attn_mask is None else 1
     if whole or parts < 2:
         return attend(query, key, value, attn_mask, 0 if is_causal else None)

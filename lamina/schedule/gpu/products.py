@@ -20,15 +20,14 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Move
 from lamina.loops.nest import Axes, Nest
-from lamina.schedule.cpu import store_score
 from lamina.schedule.gpu.attention import LEAST, Array, factors_of, nested
+from lamina.schedule.planner import store_score
 
 LINE = 128  # bytes
 RING = 1536  # lines of all tiles that a block has at a time, if there is room
 PART = 4  # a block writes, or reads, the partial sums of a tile in the time of so many steps
 JOIN = 1 << 17  # and finds those of other blocks in the time of a step of so many products
-UNITS = 132  # multiprocessors that share the tiles of a product
-FILL = UNITS * 128 * 256  # results that give each of them a large tile
+LARGE_TILE = 128 * 256  # results of the largest tile
 GROUP = 128  # the fewest rows that a block of nested reductions has, and the most columns
 FEW = 24  # tiles worth it in float32, without tensor cores, or fewer with FEW**2 steps in all
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
@@ -185,12 +184,15 @@ def is_minor(value: Node, axis: Node) -> bool:
     return any(ix.terms_of(one.src[0])[0].get(axis) == 1 for one in loads)
 
 
-def share(atom: Product, tiles: int, steps: int) -> tuple[float, int, int]:
+def share(
+    atom: Product, tiles: int, steps: int, multiprocessors: int
+) -> tuple[float, int, int]:
     """About how long `tiles` take that need `steps` each, the steps of a block, and how many blocks
     there are: each has tiles as a whole or, where these are few, a part of one."""
-    size, whole = atom.m * atom.n, -(-tiles // UNITS)
+    size, whole = atom.m * atom.n, -(-tiles // multiprocessors)
     found = [(whole * steps * size / atom.rate, whole * steps, -(-tiles // whole))]
-    for blocks in {UNITS // tiles * tiles, UNITS} if tiles < UNITS else ():
+    parts_of = {multiprocessors // tiles * tiles, multiprocessors}
+    for blocks in parts_of if tiles < multiprocessors else ():
         each = -(-tiles * steps // blocks)
         parts, rest = divmod(steps, each)
         sums = blocks // tiles - 1 if blocks % tiles == 0 else parts + 2 + each // max(rest, 1)
@@ -198,12 +200,12 @@ def share(atom: Product, tiles: int, steps: int) -> tuple[float, int, int]:
     return min(found)
 
 
-def best_product(kernel: Kernel, wide: str, rank: int) -> str:
+def best_product(kernel: Kernel, wide: str, rank: int, multiprocessors: int) -> str:
     """The atom whose last block ends first, or next, of the kind `wide` for float32; "" where none
     is worth its while."""
     if inside := nested(kernel):
         columns = GROUP if points(inside.column) > GROUP // 2 else GROUP // 2
-        many = points(kernel.row_axes) // points(inside.column) >= inside.most * UNITS
+        many = points(kernel.row_axes) // points(inside.column) >= inside.most * multiprocessors
         rows = inside.most if many else GROUP
         return f"mma_{SHORT[inside.arrays[0][0].dtype]}_{rows}x{columns}"
     if not (found := factors(kernel, wide)):
@@ -217,7 +219,7 @@ def best_product(kernel: Kernel, wide: str, rank: int) -> str:
     for name, atom in PRODUCTS.items():
         if f"_{kind}_" in name and atom.m <= GROUP:
             tiles = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
-            times.append((share(atom, tiles, steps)[0], tiles, name))
+            times.append((share(atom, tiles, steps, multiprocessors)[0], tiles, name))
     least = FEW if kind == "f32" else 1
     return next((name for _, tiles, name in sorted(times)[rank:]
                  if tiles >= least or tiles * steps >= least * least), "")  # fmt: skip

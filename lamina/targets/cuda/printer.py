@@ -13,6 +13,7 @@ from operator import is_not
 
 from lamina.core.dtypes import bfloat16, bool_, float16, float32
 from lamina.core.shape import Shape
+from lamina.core.target import Target
 from lamina.graph import index as ix
 from lamina.graph.rewrite import commuted, hole, matches
 from lamina.ir.kernel import Store, bound_axes, bounds, free_axes, points, roots_of
@@ -22,7 +23,7 @@ from lamina.ir.ops import Group, Kinds, LoopReduce, Op
 from lamina.loops.nest import WARP, Nest
 from lamina.runtime.buffer import Map
 from lamina.schedule.gpu.attention import Weight, factors_of, masks_of, scaled, weight_of
-from lamina.schedule.gpu.products import LINE, PRODUCTS, UNITS, Product, is_turned, share
+from lamina.schedule.gpu.products import LINE, PRODUCTS, Product, is_turned, share
 from lamina.targets.c.printer import ELEMENTS
 from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.printer import Key, LoopPart, Point, Scope, Value, Values
@@ -43,8 +44,8 @@ class CudaPrinter(GpuPrinter):
 
     preludes = ("cuda/prelude.cu", "cuda/products.cu", "cuda/nested.cu")
 
-    def __init__(self, nest: Nest, name: str) -> None:
-        super().__init__(nest, name)
+    def __init__(self, nest: Nest, name: str, target: Target) -> None:
+        super().__init__(nest, name, target)
         self.down = 0
         self.due, self.outside = 0, dict[Key, Value]()  # where a slice begins, what it knows before
         if self.is_back_to_back and all(one.size < 1 << 31 for one in nest.kernel.parameters):
@@ -91,7 +92,7 @@ class CudaPrinter(GpuPrinter):
         others = [axis for axis in bound_axes(node) if axis not in steps]
         blocks = -(-points(steps) // width)
         sizes = points(self.grid), blocks * points(others)
-        _, part, self.blocks = share(atom, *sizes)
+        _, part, self.blocks = share(atom, *sizes, self.target.multiprocessors)
         beside = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
         self.room = atom.depth * LINE * (atom.m + atom.n) + beside
         self.share, sums = (", 1", "loose") if "fma" in self.nest.product else ("", "sums")
@@ -187,7 +188,7 @@ class CudaPrinter(GpuPrinter):
         engine, passing = len(self.maps) == len(tiles), sum(2 * m * n for m, n in shapes[own:])
         sizes = points([self.grid[-4], self.grid[-1]]), block.arg.size * passing, self.down
         turns = _call("TAKE_TURNS", int(engine), atom.m // 64, own, workers, *sizes)
-        self.around, self.blocks = ("TURN", f"; {turns}"), min(workers, UNITS)
+        self.around, self.blocks = ("TURN", f"; {turns}"), min(workers, self.target.multiprocessors)
         if weight.top:
             by = self.literal(const(scaled(weight.value)[0], float32)).text  # of what was compared
             for at, point in enumerate(self.points((half,))):

@@ -1,6 +1,7 @@
 """Metal: kernels for Apple's GPUs."""
 
 from lamina.core.dtypes import float64
+from lamina.core.target import Target
 from lamina.errors import DTypeError
 from lamina.graph import index as ix
 from lamina.ir.kernel import bounds
@@ -21,8 +22,8 @@ class MetalPrinter(GpuPrinter):
 
     preludes, direct = ("metal/prelude.metal",), TABLE
 
-    def __init__(self, nest: Nest, name: str) -> None:
-        super().__init__(nest, name)
+    def __init__(self, nest: Nest, name: str, target: Target) -> None:
+        super().__init__(nest, name, target)
         if any(node.dtype is float64 for node in nest.kernel.nodes):
             raise DTypeError(f"kernel {name}: Metal has no float64; cast to float32 or complex64")
         self.index = "i32" if all(map(_fits_int32, nest.kernel.nodes)) else "i64"

@@ -1,0 +1,20 @@
+"""The facts of a device, asked of its driver or compiler."""
+
+from lamina.core.options import Options
+from lamina.core.target import METAL, Target, cpu_target
+from lamina.runtime import compiler, cuda
+from lamina.runtime.cpu import usable_cores
+
+
+def target_of(options: Options) -> Target:
+    """The target that programs for the device of `options` are made for.
+
+    A GPU that this machine does not have is a row of `lamina/core/target.py`. The interpreter's
+    programs are the CPU's. Raises CompilerNotFoundError for a CPU without a C compiler.
+    """
+    if options.kind == "cuda":
+        return cuda.target_of(options.device)
+    if options.kind == "metal":
+        return METAL
+    vector_bytes = compiler.find(options).vector_bytes
+    return cpu_target(vector_bytes, options.threads or usable_cores())

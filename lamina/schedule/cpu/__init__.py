@@ -1,0 +1,1 @@
+"""Heuristics for CPUs, one file a kind of kernel."""

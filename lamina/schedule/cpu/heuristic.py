@@ -1,0 +1,156 @@
+"""A good schedule for a CPU at once, from the shape of the memory accesses alone.
+
+1. Axes that every index walks together become one.
+2. The vector axis is the one along which most loads and stores are contiguous: a row axis, or the
+   innermost axis of each reduction and column loop.
+3. A reduction whose operands are used again gets a register tile: an outer product where a row axis
+   has the vectors, a block of dot products where the reduction has.
+4. An operand that loops would read across cache lines, or at distances at which lines compete for
+   one place in a cache, is packed in panels, or read in blocks that registers transpose.
+5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
+"""
+
+from itertools import permutations
+
+from lamina.core.target import Target
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, bound_axes, contraction, needed_again, points
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
+from lamina.loops.moves import Schedule
+from lamina.loops.nest import dot_axes
+from lamina.schedule.cpu.maps import schedule_map, schedule_transpose
+from lamina.schedule.cpu.packing import Packed, computed_from, packed_row
+from lamina.schedule.cpu.planner import CpuPlanner
+from lamina.schedule.cpu.products import schedule_product
+from lamina.schedule.cpu.reductions import (
+    schedule_row_vectors,
+    tile_dot_products,
+    vectorize_inner,
+)
+from lamina.schedule.knobs import CpuKnobs
+from lamina.schedule.planner import store_score, transposed_axis
+
+# Steps of a reduction, in vectors, from which on adding up the lanes at its end is worth while.
+MIN_VECTORS = 4
+
+
+def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedule:
+    """The heuristic's schedule."""
+    plan = CpuPlanner(kernel, target, knobs)
+    for axis in kernel.block_axes:
+        plan.bind(axis, "parallel")
+    plan.fuse_all()
+    reduction = contraction((store.value for store in plan.kernel.stores), plan.rows)
+    packed = _schedule_vectors(plan, reduction)
+    if not kernel.blocks:
+        _parallelize(plan, _operations(kernel), [operand.loop for operand in packed])
+    for operand in packed:
+        plan.stage(computed_from(plan.kernel, operand.parameter), operand.loop)
+    if plan.nest.row_loops:
+        # Exponentials and the like that several passes over a row need are computed once.
+        values = needed_again(plan.kernel, Group.TRANSCENDENTAL)
+        plan.stage(values, plan.nest.row_loops[-1])
+    for axis in dot_axes(plan.kernel):
+        plan.bind(axis, "dot")
+    return tuple(plan.moves)
+
+
+def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
+    """Everything but threads and scratch memory: the operands to pack. `reduction` is the one, if
+    any, whose operands are used again."""
+    row = _vector_row(plan, reduction)
+    if reduction is not None and (row is None or _is_ragged(plan, row)):
+        row = packed_row(plan, reduction) or row
+    if row is None:
+        is_tiled = tile_dot_products(plan, reduction)
+        vectorize_inner(plan, is_tiled=is_tiled)
+        return []
+    if reduction is not None:
+        return schedule_product(plan, reduction, row)
+    across = transposed_axis(plan, row, plan.knobs.transposed)
+    if across is not None and not plan.inner():
+        schedule_transpose(plan, row, across)
+    elif not schedule_row_vectors(plan, row):
+        schedule_map(plan, row)
+    return []
+
+
+def _is_ragged(plan: CpuPlanner, row: Node) -> bool:
+    """Would vectors along a short row leave many elements to single lanes?"""
+    size: int = row.arg.size
+    return size < plan.knobs.ragged and size % plan.width != 0
+
+
+def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
+    """The row axis to vectorise, or None where columns and reductions gain more."""
+    interleaved = _interleaved_row(plan, reduction)
+    if interleaved is not None:
+        return interleaved
+    rows, inner = plan.rows, plan.inner()
+    stored = next((axis for axis in rows if store_score(plan.kernel, axis) > 0), None)
+    if reduction is not None and points(bound_axes(reduction)) < MIN_VECTORS * plan.width:
+        return stored
+    best = max(rows, key=plan.benefit, default=None)
+    gain = sum(max(map(plan.benefit, axes)) for axes in inner)
+    if best is not None and plan.benefit(best) >= max(gain, 1):
+        return best
+    return stored if reduction is None and not inner else None
+
+
+def _interleaved_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
+    """The row axis around a short one that is contiguous in the result: one vector is computed for
+    each element of the short axis, and their lanes are stored in turns.
+
+    ``y[2 * i + j]`` for j in 2 gives i; j is unrolled. None where there is no such pair of axes.
+    """
+    if reduction is not None and len(bound_axes(reduction)) != 1:
+        return None
+    strides, _ = ix.terms_of(plan.kernel.stores[0].index)
+    for short, axis in permutations(plan.rows, 2):
+        size = short.arg.size
+        is_pair = strides.get(short) == 1 and strides.get(axis) == size
+        if is_pair and size <= plan.knobs.unroll and _gains(plan, reduction, axis, short):
+            plan.bind(short, "unroll")
+            return axis
+    return None
+
+
+def _gains(plan: CpuPlanner, reduction: Node | None, axis: Node, short: Node) -> bool:
+    """Do vectors along `axis` gain where the result is contiguous along `short`?"""
+    if reduction is not None:
+        reused = plan.reused_rows(reduction, axis)
+        if not reused or reused[-1] is short:
+            return False  # no rows are left for the height of a register tile
+    is_apart = any(ix.suits(axis, *load.src) < 0 for load in plan.kernel.of(Op.LOAD))
+    return plan.benefit(axis) >= 0 and (bool(plan.inner()) or not is_apart)
+
+
+def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) -> None:
+    """Bind row axes to threads from the outside in until there are chunks enough. A loop in which
+    an operand is packed is the last one, and whole: what is inside shares the panel."""
+    wanted = min(operations // plan.knobs.chunk, plan.knobs.chunks)
+    chunks, nest = 1, plan.nest
+    heads = [axis for axis in nest.row_loops if axis in plan.rows and nest.is_head(axis)]
+    for axis in heads:
+        loop = axis
+        if chunks < wanted:
+            iterations = axis.arg.size // (wanted // chunks)
+            if iterations > 1 and axis not in packed_loops:
+                loop, _ = plan.split(axis, iterations)
+            plan.bind(loop, "parallel")
+            chunks *= loop.arg.size
+        if loop in packed_loops:
+            break
+
+
+def _operations(kernel: Kernel) -> int:
+    """Operations of the whole kernel, roughly: one for each element that is stored, and one for
+    each step of the reductions beneath it."""
+    operations = 0
+    for store in kernel.stores:
+        nodes = toposort([store.value])
+        reductions = [node for node in nodes if node.op is Op.LOOP_REDUCE]
+        steps = sum(points(bound_axes(reduction)) for reduction in reductions)
+        operations += points(store.axes) * (1 + steps)
+    return operations

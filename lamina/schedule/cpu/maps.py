@@ -1,0 +1,44 @@
+"""Kernels with vectors along a row axis and no reduction beside them that shares operands."""
+
+from lamina.graph import index as ix
+from lamina.ir.node import Node
+from lamina.ir.ops import Group, Op
+from lamina.loops.moves import Rotate
+from lamina.loops.nest import UNCACHED
+from lamina.schedule.cpu.planner import CpuPlanner
+
+
+def schedule_map(plan: CpuPlanner, row: Node) -> None:
+    """Vectors along `row`. Where one large array is read and results are written past the caches,
+    loops are in the order of that array: reads wait for memory, and writes do not."""
+    plan.vectorize(row)
+    reads = [ix.terms_of(load.src[0])[0] for load in plan.kernel.of(Op.LOAD)]
+    result = plan.kernel.parameters[plan.kernel.stores[0].parameter]
+    if result.nbytes < UNCACHED or len(reads) != 1:
+        return
+    (strides,) = reads
+    if set(plan.rows) <= set(strides):
+        plan.reorder(sorted(plan.rows, key=lambda axis: -abs(strides[axis])))
+
+
+def schedule_transpose(plan: CpuPlanner, row: Node, across: Node) -> None:
+    """Read square blocks along `across`, where an operand is contiguous, and write whole cache
+    lines along `row`; blocks are transposed in registers where there is little to compute.
+
+    Several strips of blocks go along together, each some blocks ahead of the one before. A float32
+    array of 4096 columns has rows 16 KiB apart: lines below each other compete for few places in
+    the caches, so strips must not be at the same column.
+    """
+    line = plan.target.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize
+    is_even = row.arg.size % (plan.knobs.strip * line) == 0 and across.arg.size % plan.width == 0
+    outer_row, inner_row = plan.split(row, line)
+    outer, inner = plan.split(across, plan.width)
+    strip = outer
+    if is_even:
+        outer_row, strip = plan.split(outer_row, plan.knobs.strip)
+        plan.do(Rotate(outer.arg.number, strip.arg.number, plan.knobs.ahead))
+    plan.reorder([outer_row, outer, strip, inner, inner_row])
+    plan.vectorize(inner_row)
+    operations = sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes)
+    if operations <= plan.knobs.unroll:
+        plan.bind(inner, "unroll")

@@ -1,0 +1,52 @@
+"""What the heuristics for CPUs share: their planner, and large arrays with distant cache lines."""
+
+from dataclasses import dataclass
+
+from lamina.core.target import Target
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
+from lamina.ir.node import Node
+from lamina.loops.nest import can_accumulate
+from lamina.schedule.knobs import CpuKnobs
+from lamina.schedule.planner import Planner, loads_along, reused_rows
+
+MIN_ELEMENT_BYTES = 4  # smaller elements are computed as elements of 4 bytes
+
+
+@dataclass(frozen=True)
+class Block:
+    """Columns of a row axis, and steps of a reduction, that are computed before the next ones."""
+
+    columns: int
+    steps: int
+
+
+class CpuPlanner(Planner):
+    """A planner with the facts of a CPU and the knobs of its heuristics."""
+
+    def __init__(self, kernel: Kernel, target: Target, knobs: CpuKnobs) -> None:
+        computed = [node.dtype.itemsize for node in kernel.nodes if node.dtype.is_float]
+        stored = [parameter.dtype.itemsize for parameter in kernel.parameters]
+        widest = max([MIN_ELEMENT_BYTES, *computed, *stored])
+        super().__init__(kernel, target.vector_bytes // widest)
+        self.target, self.knobs = target, knobs
+
+    def reused_rows(self, reduction: Node, vector: Node) -> list[Node]:
+        """`reused_rows` for the height of the knobs."""
+        return reused_rows(self, reduction, vector, self.knobs.rows)
+
+    def distant(self, loads: list[Node], axis: Node) -> list[Node]:
+        """The loads whose neighbours along `axis` lie so far apart that their cache lines compete
+        for one place in a cache."""
+        strides = [abs(ix.terms_of(load.src[0])[0].get(axis, 0)) for load in loads]
+        pairs = zip(loads, strides, strict=True)
+        return [load for load, stride in pairs if stride >= self.knobs.far]
+
+    def reads_distant_lines(self, reduction: Node, axis: Node, steps: int) -> bool:
+        """Does each step of a reduction go to a distant cache line of a large array that varies
+        along `axis`, and can the result accumulate blocks of `steps` steps?"""
+        reduced = bound_axes(reduction)[0]
+        loads = loads_along(reduction, axis)
+        large = [load for load in loads if points(free_axes(load)) > self.knobs.cached]
+        is_even = reduced.arg.size % steps == 0
+        return is_even and bool(self.distant(large, reduced)) and can_accumulate(self.kernel)

@@ -1,0 +1,185 @@
+"""Reductions whose operands are used again along rows get a register tile: an outer product.
+
+A tile of m rows and n vectors has m * n sums in registers. Each step of the reduction reads n
+vectors and m scalars for m * n fused multiply-adds of a vector and a scalar, outermost first::
+
+    panel of columns, block of steps       where an operand is packed, or lines are far apart
+      rows that share the panel
+        tiles of columns, tiles of rows
+          steps of the reduction
+            m rows, n vectors, lanes       the register tile: unrolled, unrolled, vector
+"""
+
+from dataclasses import dataclass
+
+from lamina.core.dtypes import float32, float64
+from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.loops.moves import Accumulate
+from lamina.schedule.cpu.packing import Packed, Panel, computed_from, panel_of
+from lamina.schedule.cpu.planner import Block, CpuPlanner
+from lamina.schedule.cpu.reductions import accumulated_block
+from lamina.schedule.planner import loads_along
+
+# Rows and vectors of a register tile, by bytes of a vector. Of 32 registers of 64 bytes 14 x 2 sums
+# leave two for the row of vectors and two for scalars that are broadcast; of 16 of 32 bytes 6 x 2
+# sums do.
+REGISTER_TILES = {64: (14, 2), 32: (6, 2)}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A reduction, the row axis of its vectors, that of its scalars, and what varies along each."""
+
+    reduction: Node
+    vector: Node
+    column: Node
+    vector_loads: list[Node]
+    column_loads: list[Node]
+
+    @property
+    def has_one_axis(self) -> bool:
+        """Is a single axis reduced?"""
+        return len(bound_axes(self.reduction)) == 1
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The axes of a register tile and around it: `outer_rows` counts tiles of `height` rows, and
+    `outer_columns` tiles of `vectors` vectors of `lane` columns."""
+
+    outer_rows: Node
+    height: Node
+    outer_columns: Node
+    vectors: Node
+    lane: Node
+
+
+def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Packed]:
+    """Register tiles with vectors along `vector`, and the reduction around them; the operands to
+    pack once all loops are in place."""
+    reused = plan.reused_rows(reduction, vector)
+    lanes = plan.target.vector_bytes // reduction.dtype.itemsize
+    has_tile = reduction.dtype in (float32, float64) and plan.target.vector_bytes in REGISTER_TILES
+    if not reused or not has_tile or vector.arg.size < lanes:
+        _schedule_without_tile(plan, vector, reused)
+        return []
+    column = reused[-1]
+    product = Product(
+        reduction, vector, column, loads_along(reduction, vector), loads_along(reduction, column)
+    )
+    panel = panel_of(plan, reduction, vector)
+    block = Block(panel.columns, panel.steps) if panel else _unpacked_block(plan, product)
+    outside, vector = _split_blocks(plan, product, block, is_packed=panel is not None)
+    interleaved = [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
+    tile = _split_tile(plan, product, vector, points(interleaved))
+    packed = _packed_operands(plan, product, outside[-1], tile.outer_rows) if panel else []
+    plan.reorder([
+        *outside,
+        *_loops_around(plan, product, panel, tile, block.columns),
+        *(axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes),
+        tile.height, tile.vectors, *interleaved, tile.lane,
+    ])  # fmt: skip
+    plan.bind(tile.height, "unroll")
+    plan.bind(tile.vectors, "unroll")
+    plan.bind(tile.lane, "vector")
+    if block.steps:
+        plan.do(Accumulate(outside[-1].arg.number))
+    return packed
+
+
+def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -> None:
+    """One vector at a time, for several rows at once where these are enough."""
+    plan.vectorize(vector)
+    if reused and reused[-1].arg.size >= plan.knobs.rows:
+        plan.tile(reused[-1], plan.knobs.rows, "unroll")
+
+
+def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
+    """The columns and steps that are computed before the next ones where no operand is packed; 0
+    where all are. A step of the reduction that goes to a distant cache line of either operand is
+    one of a block, so that whole lines are read."""
+    rows = product.column.arg.size
+    block = accumulated_block(plan, product.reduction, product.vector, rows)
+    if block is not None:
+        return block
+    lines = plan.knobs.lines
+    is_distant = plan.reads_distant_lines(product.reduction, product.column, lines)
+    return Block(0, lines if is_distant else 0)
+
+
+def _split_blocks(
+    plan: CpuPlanner, product: Product, block: Block, *, is_packed: bool
+) -> tuple[list[Node], Node]:
+    """Split the reduction and the vector axis into blocks: the loops over these, and the vector
+    axis within one."""
+    outside, vector = list[Node](), product.vector
+    first, *rest = bound_axes(product.reduction)
+    if block.steps:
+        loop, first = plan.split(first, block.steps)
+        outside = [loop]
+    innermost = [first, *rest][-1]
+    if is_packed and innermost.arg.size >= plan.width:
+        # What is contiguous along the reduction is packed by transposes of square blocks.
+        plan.split(innermost, plan.width)
+    if block.columns:
+        panel, vector = plan.split(vector, block.columns)
+        outside = [panel, *outside]
+    return outside, vector
+
+
+def _split_tile(plan: CpuPlanner, product: Product, vector: Node, interleaved: int) -> Tile:
+    """Split rows and columns into register tiles. Each sum is `interleaved` ones where results of
+    several rows lie in turns: a tile of 14 x 2 has 28 sums, for two rows 14 x 1 of them."""
+    lanes = plan.target.vector_bytes // product.reduction.dtype.itemsize
+    rows, vectors = REGISTER_TILES[plan.target.vector_bytes]
+    sums, vectors = rows * vectors // interleaved, vectors // interleaved or 1
+    vectors = min(vectors, vector.arg.size // lanes)
+    outer_columns, strip = plan.split(vector, vectors * lanes)
+    repeat, lane = plan.split(strip, lanes)
+    height = _height(plan, product, plan.knobs.height or min(rows, sums))
+    outer_rows, inner_rows = plan.split(product.column, height)
+    return Tile(outer_rows, inner_rows, outer_columns, repeat, lane)
+
+
+def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
+    """Rows of a register tile: the largest number that divides all rows, or else the number that
+    makes the last tile as high as possible. 132 rows are 11 tiles of 12, not 9 of 14 and one of 6;
+    37 rows are 2 tiles of 13 and one of 11.
+
+    A lower tile reloads operands more often. With several reduced axes that costs more than a last
+    tile of another height. Rows whose cache lines compete for the same places are few at a time.
+    """
+    min_height = plan.knobs.rows if product.has_one_axis else max_height
+    if plan.distant(product.column_loads, product.column):
+        max_height = min(max_height, min_height)
+    size: int = product.column.arg.size
+    for height in range(max_height, min_height - 1, -1):
+        if size % height == 0:
+            return height
+    tiles = -(-size // max_height)
+    return -(-size // tiles)
+
+
+def _packed_operands(plan: CpuPlanner, product: Product, loop: Node, rows: Node) -> list[Packed]:
+    """What to pack: the operand of the vectors in `loop`, and of the scalars, for each tile of
+    `rows`, what is computed and far apart. What is only read stays where it is."""
+    packed = [Packed(load.arg.parameter, loop) for load in product.vector_loads]
+    for load in plan.distant(product.column_loads, product.column):
+        values = computed_from(plan.kernel, load.arg.parameter)
+        if any(value.op is not Op.LOAD for value in values):
+            packed.append(Packed(load.arg.parameter, rows))
+    return packed
+
+
+def _loops_around(
+    plan: CpuPlanner, product: Product, panel: Panel | None, tile: Tile, columns: int
+) -> list[Node]:
+    """The loops between blocks and the reduction, outermost first. Tiles of columns are the outer
+    loop where the second-level cache keeps the scalars' operand meanwhile."""
+    shared = panel.rows_inside if panel else []
+    largest = max(points(free_axes(load)) for load in product.column_loads)
+    if largest <= plan.knobs.cached and not columns:
+        return [*shared, tile.outer_columns, tile.outer_rows]
+    return [*shared, tile.outer_rows, tile.outer_columns]

@@ -1,0 +1,99 @@
+"""Reductions along a row of vectors, along the reduced axis itself, and blocks of dot products."""
+
+from lamina.ir.kernel import bound_axes, free_axes
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.loops.moves import Accumulate
+from lamina.loops.nest import serial_axes
+from lamina.schedule.cpu.planner import Block, CpuPlanner
+
+# Dot products of a block along two axes, by bytes of a vector: 6 x 4 sums, 6 vectors of one operand
+# and one of the other are 31 of 32 registers, and 3 x 3 sums with 3 and one vector 13 of 16.
+DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
+
+
+def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
+    """Vectors along `row` for reductions that read row after row. False where a single vector at a
+    time is as good."""
+    reductions = plan.kernel.of(Op.LOOP_REDUCE)
+    if not reductions:
+        return False
+    block = accumulated_block(plan, reductions[0], row, reuse=1)
+    if block is not None:
+        panel, row = plan.split(row, block.columns)
+        loop, step = plan.split(bound_axes(reductions[0])[0], block.steps)
+        plan.reorder([panel, loop, row])
+        plan.vectorize(row)
+        plan.bind(step, "unroll")
+        plan.do(Accumulate(loop.arg.number))
+        return True
+    if row.arg.size < 2 * plan.knobs.strip * plan.width:
+        return False
+    vectors = max(1, plan.knobs.strip // len(reductions))
+    _, strip = plan.split(row, vectors * plan.width)
+    plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
+    return True
+
+
+def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) -> Block | None:
+    """A block whose sums the result accumulates, where each step of a reduction goes to a distant
+    cache line of a large operand: longer pieces of some lines are read at once. Of an element that
+    is used `reuse` times, blocks read more lines, 8 to 32. None where no such block fits."""
+    power_of_two = 1 << reuse.bit_length() >> 1
+    steps = max(plan.knobs.rows, min(4 * plan.knobs.rows, power_of_two))
+    for columns in (plan.knobs.accumulated, plan.knobs.accumulated // 2 or 1):
+        if row.arg.size % (2 * columns) == 0:
+            fits = plan.reads_distant_lines(reduction, row, steps)
+            return Block(columns, steps) if fits else None
+    return None
+
+
+def tile_dot_products(plan: CpuPlanner, reduction: Node | None) -> bool:
+    """Unroll a block of rows for vectors along reductions: of dot products where operands are used
+    again (`reduction`), of rows where nothing is. The larger operand is read once, in the outer
+    loop. False where rows do not fit, and sums are unrolled instead."""
+    rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)[:2]
+    height, width = DOT_TILES[plan.target.vector_bytes]
+    heights = [plan.knobs.height or height, width]
+    if reduction is None:
+        reductions = plan.kernel.of(Op.LOOP_REDUCE)
+        has_columns = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
+        if len(plan.inner()) != 1 or has_columns:
+            return False
+        if not rows or rows[0].arg.size < plan.knobs.rows**2:
+            return False
+        rows, heights = rows[:1], [max(1, plan.knobs.rows // len(reductions))]
+    pairs = zip(rows, heights, strict=False)
+    plan.reorder([plan.tile(row, size, "unroll") for row, size in pairs])
+    return True
+
+
+def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
+    """Vectors along the best axis of each reduction and column loop, with independent sums unless a
+    tile of rows (`is_tiled`) has some. Each step of a scan waits for the one before, so several
+    rows of scans are computed together."""
+    if plan.kernel.of(Op.LOOP_SCAN) and plan.rows:
+        plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
+    serial = serial_axes(plan.kernel)
+    for axes in plan.inner():
+        axis = _best_axis(plan, axes, serial)
+        if axis is None or plan.benefit(axis) <= 0:
+            continue
+        sums = plan.knobs.unroll * plan.width
+        if axis.arg.reduce and not is_tiled and axis.arg.size >= sums:
+            _, axis = plan.split(axis, sums)
+            plan.bind(plan.tile(axis, plan.width, "vector"), "unroll")
+        else:
+            plan.vectorize(axis)
+
+
+def _best_axis(plan: CpuPlanner, axes: tuple[Node, ...], serial: frozenset[Node]) -> Node | None:
+    """The axis that gains most by vectors and that no value has beside the axis of other vectors: a
+    reduction may stand inside another loop."""
+    vectors = {axis for axis, to in plan.nest.binding.items() if to == "vector"}
+    taken = set(serial)
+    for free in map(free_axes, plan.kernel.nodes):
+        if not vectors.isdisjoint(free):
+            taken |= free
+    free_of_vectors = (axis for axis in axes if axis not in taken)
+    return max(free_of_vectors, key=plan.benefit, default=None)

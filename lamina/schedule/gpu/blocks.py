@@ -1,0 +1,163 @@
+"""A block of threads for each row, or for a few: threads share the loops inside the rows."""
+
+from dataclasses import dataclass
+from math import gcd
+
+from lamina.ir.kernel import bound_axes, free_axes, needed_again, points
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.loops.nest import SCANNING_THREADS, serial_axes
+from lamina.schedule.gpu.planner import SHORT_BLOCK, GpuPlanner
+from lamina.schedule.planner import score
+
+BUSY_BLOCKS = 1024  # blocks that keep a GPU busy though they end at different times: 8 for each of
+# 132 multiprocessors
+LONG_BLOCK = SCANNING_THREADS  # threads that share a long row
+MAX_ELEMENTS = 8192  # elements in the registers of a block, so that several fit on a multiprocessor
+# Accesses of a thread for each reduction over its row; rows of other blocks come in meanwhile.
+ACCESSES = 2
+MIN_KEPT = 2  # registers for each element of a row that is computed, also where none is kept
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one block: `side` of them side by side along `axis`, times `lanes` neighbours of
+    each thread. A thread has `registers` for what it keeps of each."""
+
+    axis: Node | None
+    side: int
+    lanes: int
+    registers: int
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How the threads of a block share the loops inside its rows.
+
+    rows: those of the block
+    is_across: neighbours in memory lie along the rows, not along the loops
+    min_lanes: threads to leave for a loop when each takes several neighbours
+    min_threads: the smallest block
+    is_scan: is a loop a scan, whose threads exchange sums at each step
+    accesses: reads under way of a thread, in accesses
+    kept: the loads that are kept in registers: those that several passes over a row need, or all
+    is_read_again: does any pass over a row read what another one has read
+    """
+
+    rows: Rows
+    is_across: bool
+    min_lanes: int
+    min_threads: int
+    is_scan: bool
+    accesses: int
+    kept: list[Node]
+    is_read_again: bool
+
+
+def shared_axes(plan: GpuPlanner) -> list[Node]:
+    """For each loop inside the rows that threads may share, its best axis; nothing if that would
+    leave other loops to one thread, or if no loop is as long as a warp."""
+    kernel, warp = plan.kernel, plan.target.warp
+    inner, rows = plan.inner(), set(plan.kernel.row_axes)
+    is_one_scan = bool(kernel.of(Op.LOOP_SCAN)) and [len(axes) for axes in inner] == [1]
+    serial = frozenset[Node]() if is_one_scan else serial_axes(kernel)
+    if any(not serial.isdisjoint(axes) for axes in inner):
+        return []
+    free_of = {bound_axes(one): free_axes(one) for one in kernel.of(Op.LOOP_REDUCE)}
+    loops = [axes for axes in inner if free_of.get(axes, frozenset()) <= rows]
+    if max(map(points, loops), default=0) < warp:
+        return []
+
+    def worth(axis: Node) -> tuple[int, int, int]:
+        return min(axis.arg.size, warp), score(kernel, axis), axis.arg.size
+
+    return list(dict.fromkeys(max(axes, key=worth) for axes in loops))
+
+
+def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | None) -> None:
+    """A block for each row, or for a few: neighbours in memory along `across`, or short ones."""
+    rows = _rows_of_block(plan, shared, across)
+    if rows.axis is not None and rows.side > 1:
+        _, inner = plan.split(rows.axis, rows.side * rows.lanes)
+        plan.bind(plan.tile(inner, rows.lanes, "unroll"), "thread")
+    read_again = needed_again(plan.kernel, {Op.LOAD})
+    is_few = points(plan.kernel.row_axes) < BUSY_BLOCKS
+    is_scan = not serial_axes(plan.kernel).isdisjoint(shared)
+    warp = plan.target.warp
+    # A scan's exchanges take long, so that its threads take more elements each.
+    reductions = warp if is_scan else len(plan.kernel.of(Op.LOOP_REDUCE))
+    sharing = Sharing(
+        rows,
+        is_across=across is not None,
+        min_lanes=warp if across is not None or rows.side == 1 else 1,
+        min_threads=SHORT_BLOCK if rows.side > 1 or is_few else 2 * warp,
+        is_scan=is_scan,
+        accesses=ACCESSES * reductions,
+        kept=read_again or plan.kernel.of(Op.LOAD),
+        is_read_again=bool(read_again),
+    )
+    for axis in shared:
+        _share(plan, axis, sharing)
+
+
+def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) -> Rows:
+    """The rows of one block."""
+    knobs, all_rows = plan.knobs, plan.kernel.row_axes
+    lanes = plan.aligned_lanes(across, knobs.strip) if across is not None else 1
+    if across is not None and across.arg.size >= knobs.strip * lanes:
+        side = knobs.strip
+        # Fewer rows in a block are more blocks: two for each multiprocessor, if there are.
+        while side > 2 and 2 * points(all_rows) <= plan.target.multiprocessors * side * lanes:
+            side //= 2
+        return Rows(across, side, lanes, knobs.registers // lanes)
+    if across is None and all_rows:
+        longest, row = max(axis.arg.size for axis in shared), all_rows[-1]
+        one_access = SHORT_BLOCK * plan.width // longest  # rows that a short block reads at once
+        side = min(2 * knobs.strip, one_access, points(all_rows) // BUSY_BLOCKS)
+        power_of_two = 1 << max(side, 1).bit_length() >> 1
+        return Rows(row, gcd(power_of_two, row.arg.size), 1, knobs.registers)
+    return Rows(None, 1, lanes, knobs.registers)
+
+
+def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
+    """Bind `axis` to threads, in unrolled steps of the block where registers hold the row."""
+    size, side = axis.arg.size, sharing.rows.side
+    lanes = plan.aligned_lanes(axis, sharing.min_lanes)
+    if sharing.is_scan:
+        lanes = gcd(lanes, size)
+    # Registers for each element: an element of 8 bytes takes two.
+    kept = sum(max(one.dtype.itemsize // 4, 1) for one in sharing.kept if axis in free_axes(one))
+    threads, max_elements = _threads(size, lanes, kept, sharing)
+    threads //= side
+    if kept and 0 < threads * lanes < size:
+        steps, axis = plan.split(axis, threads * lanes)
+        if size <= threads * max_elements:  # otherwise it takes one step after the other
+            plan.bind(steps, "unroll")
+    elif sharing.is_across and not threads:
+        lanes = gcd(size, 2)  # two rows at once, so that enough reads are under way
+    plan.bind(plan.tile(axis, lanes, "unroll"), "thread")
+
+
+def _threads(size: int, lanes: int, kept: int, sharing: Sharing) -> tuple[int, int]:
+    """Threads of a block for a row of `size` elements, and the elements that each of them can keep
+    in registers. 0 threads where no block holds the row: it then has as many as the printer likes.
+
+    4096 elements of bfloat16, 8 lanes, one reduction over them, one register each: a thread takes
+    2 * 8 = 16 elements, and 256 threads the row.
+    """
+    side, registers = sharing.rows.side, sharing.rows.registers
+    max_elements = max(registers // max(kept, MIN_KEPT), 1)
+    elements = min(sharing.accesses * lanes, max_elements)
+    wanted = 1 << (-(-size // elements) * side - 1).bit_length()
+    threads = max(wanted, sharing.min_threads)
+    if threads <= min(MAX_ELEMENTS // elements, 2 * LONG_BLOCK // min(side, 2)):
+        return threads, max_elements
+    blocks = [(LONG_BLOCK, max_elements)]
+    if sharing.is_read_again and kept and side == 1 and not sharing.is_scan:
+        # A block that is alone on its multiprocessor has more registers for each thread, but for an
+        # eighth of them in the largest one.
+        blocks = [(LONG_BLOCK, registers // kept), (2 * LONG_BLOCK, 7 * registers // (8 * kept))]
+    for count, elements in blocks:
+        if sharing.is_scan or size <= count // side * elements:
+            return count, elements
+    return 0, max_elements

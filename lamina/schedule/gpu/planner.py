@@ -1,0 +1,41 @@
+"""What the heuristics for GPUs share: their planner, and how many neighbours a thread takes."""
+
+from math import gcd
+
+from lamina.core.target import Target
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, free_axes
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.schedule.knobs import GpuKnobs
+from lamina.schedule.planner import RARE, Planner, score
+
+MIN_ELEMENT_BYTES = 2  # an access of 16 bytes has at most 8 elements, also of 1 byte
+SHORT_BLOCK = 256  # threads that share short rows, or have a row each
+
+
+class GpuPlanner(Planner):
+    """A planner with the facts of a GPU and the knobs of its heuristics."""
+
+    def __init__(self, kernel: Kernel, target: Target, knobs: GpuKnobs) -> None:
+        largest = max(parameter.size for parameter in kernel.parameters)
+        arrays = [one for one in kernel.parameters if one.size >= largest // RARE]
+        widest = max(MIN_ELEMENT_BYTES, *(array.dtype.itemsize for array in arrays))
+        super().__init__(kernel, target.vector_bytes // widest)
+        self.target, self.knobs = target, knobs
+
+    def aligned_lanes(self, axis: Node, threads: int) -> int:
+        """Neighbours along `axis` that one thread takes, if `threads` are left: a power of two that
+        keeps every access along it aligned. 4 of float32 fill an access of 16 bytes; of rows of
+        1022 elements only 2 do, as every second row begins between two accesses."""
+        if score(self.kernel, axis) <= 0:
+            return 1
+        lanes = self.lanes(axis.arg.size // threads)
+        loads = [load.src[0] for load in self.kernel.of(Op.LOAD)]
+        stores = [store.index for store in self.kernel.stores]
+        for index in loads + stores:
+            if axis in free_axes(index):
+                terms, constant = ix.terms_of(index)
+                strides = [stride for term, stride in terms.items() if term is not axis]
+                lanes = gcd(lanes, constant, *strides)
+        return lanes

@@ -1,0 +1,110 @@
+"""A thread for each row, or for a register tile of rows."""
+
+from lamina.graph import index as ix
+from lamina.ir.kernel import bound_axes, points
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.schedule.gpu.planner import SHORT_BLOCK, GpuPlanner
+from lamina.schedule.planner import is_contiguous, reused_rows, transposed_axis
+
+GATHERED_ROWS = 2  # rows of a thread where data say which to read: both reads wait together
+
+
+def schedule_thread_per_row(plan: GpuPlanner, best: Node, reduction: Node | None) -> None:
+    """Threads along `best`, each for a few neighbours, or for a register tile of rows along two
+    axes that operands vary along in different ways."""
+    if reduction is not None:
+        order, unrolled = _product_tile(plan, best, reduction)
+    else:
+        order, unrolled = _map_tile(plan, best)
+    for axis in unrolled:
+        plan.bind(axis, "unroll")
+    plan.reorder([*order, *unrolled])
+    if reduction is None:
+        return
+    innermost = bound_axes(reduction)[-1]
+    is_read_along = any(is_contiguous(load, innermost) for load in plan.kernel.of(Op.LOAD))
+    if is_read_along and innermost.arg.size % plan.knobs.unroll == 0:
+        plan.tile(innermost, plan.knobs.unroll, "unroll")  # several steps are read at once
+
+
+Axes = list[Node]
+
+
+def _lanes(plan: GpuPlanner, best: Node) -> int:
+    """Neighbours along `best` of one thread, where enough threads are left."""
+    others = max(points(plan.kernel.row_axes) // best.arg.size, 1)
+    return plan.aligned_lanes(best, max(plan.knobs.enough // others, 1))
+
+
+def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> tuple[Axes, Axes]:
+    """The order of rows and the unrolled axes of a tile whose operands are used again: 8 rows by 4
+    columns, or lower where threads would be too few. A warp has a block of 4 x 8 tiles."""
+    knobs, warp, rows = plan.knobs, plan.target.warp, plan.kernel.row_axes
+    lanes, height = max(_lanes(plan, best), knobs.unroll), knobs.rows
+    while height > 1 and points(rows) < knobs.enough * height * lanes:
+        height //= 2
+    reused = reused_rows(plan, reduction, best, knobs.rows)
+    if not reused or min(reused[-1].arg.size, best.arg.size) < warp:
+        return [best], []
+    tile_rows, upper = plan.split(reused[-1], height)
+    tile_columns, lower = plan.split(best, lanes)
+    order = _in_blocks(plan, tile_rows, tile_columns, [(warp // knobs.strip, knobs.strip)])
+    return order, [upper, lower]
+
+
+def _map_tile(plan: GpuPlanner, best: Node) -> tuple[Axes, Axes]:
+    """The order of rows and the unrolled axes of a kernel in which nothing is used again."""
+    warp = plan.target.warp
+    lanes = _lanes(plan, best)
+    across = None if plan.inner() else transposed_axis(plan, best, warp)
+    if across is not None:
+        return _transpose_tile(plan, best, across)
+    if lanes == 1:
+        return [best], []
+    rows = plan.kernel.row_axes
+    outer, inner = plan.split(best, lanes)
+    gathered = _gathered_row(plan, rows, best)
+    if gathered is not None and points(rows) >= GATHERED_ROWS * lanes * plan.knobs.enough:
+        others, pair = plan.split(gathered, GATHERED_ROWS)
+        return [others, outer], [pair, inner]
+    # A thread with much to compute, as of 8 lanes, reads two accesses a block apart at once.
+    is_long = len(plan.kernel.values) >= lanes > plan.target.vector_bytes // 4
+    if is_long and outer.arg.size % (2 * SHORT_BLOCK) == 0:
+        blocks, threads = plan.split(outer, 2 * SHORT_BLOCK)
+        pair, threads = plan.split(threads, SHORT_BLOCK)
+        return [blocks, threads], [pair, inner]
+    return [outer], [inner]
+
+
+def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> tuple[Axes, Axes]:
+    """Square register tiles, in blocks that are whole lines of memory in both directions. A warp
+    has 8 x 4 tiles; where there are enough, 16 x 16 tiles are neighbours in the grid."""
+    knobs, warp = plan.knobs, plan.target.warp
+    side = max(1, knobs.strip // 2)
+    tile_rows, upper = plan.split(across, plan.width)
+    tile_columns, lower = plan.split(best, plan.width)
+    sizes = [(warp // side, side)]
+    if min(tile_rows.arg.size, tile_columns.arg.size) >= knobs.transposed:
+        sizes = [(knobs.transposed, knobs.transposed), *sizes]
+    return _in_blocks(plan, tile_rows, tile_columns, sizes), [upper, lower]
+
+
+def _in_blocks(plan: GpuPlanner, rows: Node, columns: Node, sizes: list[tuple[int, int]]) -> Axes:
+    """The order of `rows` x `columns` in blocks of the first of `sizes`, rows and columns, these in
+    blocks of the next one, ..."""
+    order = list[Node]()
+    for height, width in sizes:
+        row_blocks, rows = plan.split(rows, height)
+        column_blocks, columns = plan.split(columns, width)
+        order += [row_blocks, column_blocks]
+    return [*order, rows, columns]
+
+
+def _gathered_row(plan: GpuPlanner, rows: tuple[Node, ...], best: Node) -> Node | None:
+    """The first row axis but `best` by which data say what to read, if its size is even."""
+    loads = plan.kernel.of(Op.LOAD)
+    for row in rows:
+        if row is not best and any(ix.suits(row, load.src[0]) < -1 for load in loads):
+            return row if row.arg.size % GATHERED_ROWS == 0 else None
+    return None

@@ -1,0 +1,166 @@
+"""What the heuristics of all devices share: building a schedule move by move, and scores of axes
+by the memory accesses that vary along them."""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from lamina.errors import FormatError
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.loops import moves
+from lamina.loops.nest import Axes
+
+RARE = 64  # accesses so many times rarer than the most frequent ones do not count in scores
+
+
+class Planner:
+    """Builds a schedule move by move on the nest it has made so far.
+
+    width: elements that fill a vector register, or one access of a GPU's thread
+    """
+
+    def __init__(self, kernel: Kernel, width: int) -> None:
+        self.width = width
+        self.moves: list[moves.Move] = []
+        self.nest = moves.apply(kernel, ())
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel as the moves so far have left it."""
+        return self.nest.kernel
+
+    @property
+    def rows(self) -> Axes:
+        """The row axes that the schedule may choose for; row blocks come before."""
+        return self.kernel.row_axes[self.kernel.blocks :]
+
+    def inner(self) -> list[Axes]:
+        """The axes of each column loop, then of each reduction."""
+        columns = [store.axes[self.kernel.rows :] for store in self.kernel.stores]
+        bound = [bound_axes(node) for node in self.kernel.nodes]
+        return [axes for axes in dict.fromkeys(columns + bound) if axes]
+
+    def lanes(self, size: int) -> int:
+        """The widest vector that fits `size`, as a power of two: 8 for 13 if 8 fill a register."""
+        return max(1, min(self.width, 1 << size.bit_length() >> 1))
+
+    def benefit(self, axis: Node) -> int:
+        """The score of vectors along `axis`, by how many lanes it fills."""
+        return score(self.kernel, axis) * self.lanes(axis.arg.size)
+
+    def next_axis(self) -> int:
+        """A number that no axis has."""
+        return max(int(axis.arg.number) for axis in self.nest.order) + 1
+
+    def do(self, move: moves.Move) -> None:
+        """Make a move. Raises FormatError if it does not fit."""
+        self.nest = move.apply(self.nest)
+        self.moves.append(move)
+
+    def reorder(self, axes: Sequence[Node]) -> None:
+        """Rows that are not among `axes` outermost, then those, each where it is named first."""
+        other_rows = [row for row in self.kernel.row_axes if row not in axes]
+        numbers = dict.fromkeys(axis.arg.number for axis in (*other_rows, *axes))
+        self.do(moves.Reorder(tuple(numbers)))
+
+    def bind(self, axis: Node, to: str) -> None:
+        self.do(moves.Bind(axis.arg.number, to))
+
+    def split(self, axis: Node, factor: int) -> tuple[Node, Node]:
+        """Split `axis` into blocks of `factor`; the axis of blocks and that within one."""
+        outer = self.next_axis()
+        self.do(moves.Split(axis.arg.number, factor, outer, outer + 1))
+        return self.nest.axis(outer), self.nest.axis(outer + 1)
+
+    def tile(self, axis: Node, size: int, to: str) -> Node:
+        """Bind blocks of `size` iterations of `axis`, if more than one; the axis around them."""
+        if size == 1:
+            return axis
+        outer, inner = self.split(axis, size)
+        self.bind(inner, to)
+        return outer
+
+    def vectorize(self, axis: Node) -> None:
+        """Bind as many neighbours along `axis` as a vector holds to its lanes."""
+        lanes = self.lanes(axis.arg.size)
+        if lanes == 1:
+            return
+        vector = axis if lanes == axis.arg.size else self.split(axis, lanes)[1]
+        self.bind(vector, "vector")
+
+    def stage(self, values: Iterable[Node], loop: Node) -> None:
+        """Stage each of `values` that fits in `loop`; one that is staged with another, or is too
+        large, stays where it is."""
+        for value in values:
+            with contextlib.suppress(FormatError, ValueError):
+                self.do(moves.Stage(self.kernel.values.index(value), loop.arg.number))
+
+    def fuse_all(self) -> None:
+        """Fuse neighbouring axes until none fits."""
+        while self._fuse_pair():
+            pass
+
+    def _fuse_pair(self) -> bool:
+        for axes in (self.rows, *self.inner()):
+            for first, second in pairwise(axes):
+                with contextlib.suppress(FormatError):
+                    self.do(moves.Fuse(first.arg.number, second.arg.number, self.next_axis()))
+                    return True
+        return False
+
+
+def score(kernel: Kernel, axis: Node) -> int:
+    """How well accesses suit lanes along `axis`: the sum of `index.suits` over loads and stores,
+    without rare ones. ``y[i] = x[i] + z[j, i]`` scores 3 along i, which is contiguous for all, and
+    ``y[i] = x[i] + z[i, j]`` scores 1 + 1 - 1."""
+    accesses = [(load.src, points(free_axes(load))) for load in kernel.of(Op.LOAD)]
+    for store in kernel.stores:
+        accesses.append(((store.index, store.condition), points(store.axes)))
+    most_frequent = max(count for _, count in accesses)
+    return sum(ix.suits(axis, *src) for src, count in accesses if count * RARE >= most_frequent)
+
+
+def store_score(kernel: Kernel, axis: Node) -> int:
+    """The same over stores alone."""
+    return sum(ix.suits(axis, store.index, store.condition) for store in kernel.stores)
+
+
+def is_strided(load: Node, axis: Node) -> bool:
+    """Do neighbours along `axis` lie apart in the array that `load` reads?"""
+    return ix.suits(axis, *load.src) == -1
+
+
+def is_contiguous(load: Node, axis: Node) -> bool:
+    """Do neighbours along `axis` lie next to each other in the array that `load` reads?"""
+    return ix.suits(axis, *load.src) == 1
+
+
+def transposed_axis(plan: Planner, row: Node, min_size: int) -> Node | None:
+    """The row axis along which a load is contiguous that is strided along `row`, if both have
+    `min_size` elements: ``y[i, j] = x[j, i]`` gives i for the row j."""
+    for load in plan.kernel.of(Op.LOAD):
+        if is_strided(load, row):
+            for axis in plan.rows:
+                if is_contiguous(load, axis) and min(row.arg.size, axis.arg.size) >= min_size:
+                    return axis
+    return None
+
+
+def loads_along(reduction: Node, axis: Node) -> list[Node]:
+    """The loads beneath `reduction` that vary along `axis`."""
+    return [
+        node for node in toposort(reduction.src) if node.op is Op.LOAD and axis in free_axes(node)
+    ]
+
+
+def reused_rows(plan: Planner, reduction: Node, vector: Node, height: int) -> list[Node]:
+    """The row axes along which all that varies along `vector` is used again, while another load
+    varies; the one that suits a register tile of `height` rows best comes last: the longest, where
+    all of `height` - 1 rows or more count alike, and the innermost of these."""
+    loads = loads_along(reduction, vector)
+    varying = frozenset((vector,)).union(*map(free_axes, loads))
+    rows = [row for row in plan.rows if row not in varying and loads_along(reduction, row)]
+    return sorted(rows, key=lambda row: min(row.arg.size, height - 1))
