@@ -8,6 +8,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel, Kernel, SortKernel, Store, bounds
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.ir.substitute import rebuilt
 
 ALIGNMENT = 64  # bytes; a cache line
 
@@ -85,12 +86,13 @@ def _line_elements(slot: Slot, indices: list[Node]) -> range:
 
 def _moved(kernel: Kernel, slots: list[Slot], starts: list[int]) -> Kernel:
     """`kernel` over `slots`, parts of its parameters that begin at the elements `starts`."""
-    done: dict[Node, Node] = {}
-    for node in kernel.nodes:
-        src = [done[operand] for operand in node.src]
+
+    def moved(node: Node, src: tuple[Node, ...]) -> Node:
         if node.op is Op.LOAD:
-            src[0] = ix.scale(src[0], 1, -starts[node.arg.parameter])
-        done[node] = ix.rebuild(node, tuple(src))
+            src = (ix.scale(src[0], 1, -starts[node.arg.parameter]), *src[1:])
+        return ix.rebuild(node, src)
+
+    done = rebuilt(kernel.nodes, {}, moved)
     parameters = (replace(parameter, size=slot.size)
                   for parameter, slot in zip(kernel.parameters, slots, strict=True))  # fmt: skip
     stores = (_moved_store(store.rebuilt(done), starts) for store in kernel.stores)

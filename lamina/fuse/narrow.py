@@ -18,6 +18,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Store, bound_axes, free_axes, roots_of
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
+from lamina.ir.substitute import rebuilt
 
 
 @dataclass
@@ -44,10 +45,8 @@ def narrowed(kernel: Kernel, narrowing: Narrowing | None) -> Kernel:
     `narrowing`, that of its stores, says."""
     if narrowing is None:
         return kernel
-    done = narrowing.indices | dict.fromkeys(narrowing.known, ix.TRUE)
-    for node in kernel.nodes:
-        if node not in done:
-            done[node] = _rebuilt(node, tuple(done[operand] for operand in node.src))
+    replacements = narrowing.indices | dict.fromkeys(narrowing.known, ix.TRUE)
+    done = rebuilt(kernel.nodes, replacements, _simplified)
     stores = tuple(
         replace(
             store.rebuilt(done),
@@ -148,7 +147,7 @@ def _shorten_axis(index: Node, size: int, axes: tuple[Node, ...], narrowing: Nar
     return narrowing.replace_axis(axis, new_index, loop)
 
 
-def _rebuilt(node: Node, src: tuple[Node, ...]) -> Node:
+def _simplified(node: Node, src: tuple[Node, ...]) -> Node:
     """`node` over new operands, without conditions that are known to hold."""
     if node.op is Op.WHERE and src[0] is ix.TRUE:
         return src[1]

@@ -1,7 +1,10 @@
 """Dtype and shape of a node from its operands and argument: one row an operation.
 
-A row raises ShapeError or DTypeError for operands that do not fit. The front reports friendlier
-errors of its own; these are the compiler's last word.
+A row raises ShapeError, DTypeError or AxisError for operands that do not fit, such as
+
+    add: float32 (3, 4) and float32 (4, 3) do not fit: shapes differ
+
+The functions that users call report friendlier errors first; these are the compiler's last word.
 """
 
 from collections.abc import Callable
@@ -19,20 +22,24 @@ Inferred = tuple[DType, Shape]
 Operands = tuple["Node", ...]
 Row = Callable[[Operands, Any], Inferred]
 
-# The dtype of a result that has not the operands' own.
+# Elementwise operations whose result has another dtype than the operands, and which one.
 _RESULT: dict[Op, Callable[[DType], DType]] = {
-    Op.LT: lambda dtype: bool_, Op.EQ: lambda dtype: bool_, Op.REAL: real_of, Op.IMAG: real_of,
+    Op.LT: lambda dtype: bool_,
+    Op.EQ: lambda dtype: bool_,
+    Op.REAL: real_of,
+    Op.IMAG: real_of,
     Op.COMPLEX: complex_of,
-}  # fmt: skip
+}
 
 
 def _elementwise(op: Op) -> Row:
+    """The row of an operation on operands of one shape and dtype."""
     kinds, result = op.value.kinds or Kinds.ANY, _RESULT.get(op)
 
     def infer(src: Operands, arg: Any) -> Inferred:
         dtype, shape = src[0].dtype, src[0].shape
         for other in src[1:]:
-            if other.shape != shape or other.dtype is not dtype:
+            if other.shape != shape or other.dtype is not dtype:  # no call where all is well
                 _need(other.shape == shape, op, src, "shapes differ")
                 _need(other.dtype is dtype, op, src, "dtypes differ", DTypeError)
         if dtype.kind not in kinds:
@@ -42,21 +49,26 @@ def _elementwise(op: Op) -> Row:
     return infer
 
 
-_chosen, _assigned = _elementwise(Op.WHERE), _elementwise(Op.ASSIGN)
+_alike = _elementwise(Op.WHERE)  # operands of any dtype, and a result of the same
+_assigned = _elementwise(Op.ASSIGN)
 
 
 def _need(
     fits: object, op: Op, src: Operands, why: Any, error: type[LaminaError] = ShapeError
 ) -> None:
-    if not fits:
-        operands = " and ".join(f"{one.dtype.name} {one.shape}" for one in src)
-        raise error(f"{op.name.lower()}: {operands} do not fit{'' if why is None else f': {why}'}")
+    """Raise `error`, naming the operands and `why` they do not fit, unless they do."""
+    if fits:
+        return
+    operands = " and ".join(f"{operand.dtype.name} {operand.shape}" for operand in src)
+    reason = "" if why is None else f": {why}"
+    raise error(f"{op.name.lower()}: {operands} do not fit{reason}")
 
 
 def _where(src: Operands, arg: Any) -> Inferred:
-    _need(src[0].dtype is bool_, Op.WHERE, src, "the condition is no bool", DTypeError)
-    _need(src[0].shape == src[1].shape, Op.WHERE, src, arg)
-    return _chosen(src[1:], arg)
+    condition, *choices = src
+    _need(condition.dtype is bool_, Op.WHERE, src, "the condition is no bool", DTypeError)
+    _need(condition.shape == choices[0].shape, Op.WHERE, src, arg)
+    return _alike(src[1:], arg)
 
 
 def _bitcast(src: Operands, arg: Any) -> Inferred:
@@ -65,12 +77,15 @@ def _bitcast(src: Operands, arg: Any) -> Inferred:
 
 
 def _reduce(src: Operands, arg: Any) -> Inferred:
-    # What combines two elements has to be an operation of the dtype.
-    (_, shape), axes = INFER.get(arg.monoid.op, _chosen)(src[:1] * 2, arg), arg.axes
-    _need([one.shape for one in src] == [shape] * arg.monoid.arity, Op.REDUCE, src, arg)
-    in_order = [axis for axis in range(len(shape)) if axis in axes]
-    _need(axes and [*axes] == in_order, Op.REDUCE, src, arg, AxisError)
-    return src[arg.part].dtype, tuple(n for axis, n in enumerate(shape) if axis not in axes)
+    # The operation that combines two elements has to take their dtype.
+    combine = INFER.get(arg.monoid.op, _alike)
+    _, shape = combine((src[0], src[0]), arg)
+    same_shapes = [operand.shape for operand in src] == [shape] * arg.monoid.arity
+    _need(same_shapes, Op.REDUCE, src, arg)
+    in_order = tuple(axis for axis in range(len(shape)) if axis in arg.axes)
+    _need(arg.axes and arg.axes == in_order, Op.REDUCE, src, arg, AxisError)
+    remaining = tuple(size for axis, size in enumerate(shape) if axis not in arg.axes)
+    return src[arg.part].dtype, remaining
 
 
 def _reshape(src: Operands, arg: Any) -> Inferred:
@@ -80,9 +95,10 @@ def _reshape(src: Operands, arg: Any) -> Inferred:
 
 def _expand(src: Operands, arg: Any) -> Inferred:
     if shape := src[0].shape:
-        kept = arg[len(arg) - len(shape) :]
-        _need(len(kept) == len(shape), Op.EXPAND, src, arg)
-        _need(all(a in (1, b) for a, b in zip(shape, kept, strict=True)), Op.EXPAND, src, arg)
+        last = arg[len(arg) - len(shape) :]  # the axes that the operand has as well
+        _need(len(last) == len(shape), Op.EXPAND, src, arg)
+        fits = all(old in (1, new) for old, new in zip(shape, last, strict=True))
+        _need(fits, Op.EXPAND, src, arg)
     _need(min(arg, default=0) >= 0, Op.EXPAND, src, f"{arg} has a negative size")
     return src[0].dtype, arg
 
@@ -94,7 +110,7 @@ def _permute(src: Operands, arg: Any) -> Inferred:
 
 
 def _pad(src: Operands, arg: Any) -> Inferred:
-    shape, (before, after, _) = src[0].shape, arg
+    shape, before, after = src[0].shape, arg.before, arg.after
     fits = len(shape) == len(before) == len(after) and min(before + after, default=0) >= 0
     _need(fits, Op.PAD, src, arg)
     return src[0].dtype, tuple(map(sum, zip(before, shape, after, strict=True)))
@@ -102,13 +118,16 @@ def _pad(src: Operands, arg: Any) -> Inferred:
 
 def _shrink(src: Operands, arg: Any) -> Inferred:
     _need(len(arg) == len(src[0].shape), Op.SHRINK, src, arg)
-    for size, one in zip(src[0].shape, arg, strict=True):
-        _need(all(0 <= at < size for at in (*one[:1], *one[-1:])), Op.SHRINK, src, one)
+    for size, elements in zip(src[0].shape, arg, strict=True):
+        if elements:
+            inside = 0 <= elements[0] < size and 0 <= elements[-1] < size
+            _need(inside, Op.SHRINK, src, elements)
     return src[0].dtype, tuple(map(len, arg))
 
 
 def _shear(src: Operands, arg: Any) -> Inferred:
-    shape, (axis, by, step) = list(src[0].shape), arg
+    axis, by, step = arg
+    shape = list(src[0].shape)
     fits = axis != by and 0 <= axis < len(shape) and 0 <= by < len(shape)
     _need(fits, Op.SHEAR, src, arg, AxisError)
     shape[axis] += max(shape[by] - 1, 0) * abs(step)
@@ -116,20 +135,22 @@ def _shear(src: Operands, arg: Any) -> Inferred:
 
 
 def _gather(src: Operands, axis: Any) -> Inferred:
-    data, index = list(src[0].shape), src[1].shape
-    _need(src[1].dtype.is_int, Op.GATHER, src, "the index is no integer", DTypeError)
-    _need(0 <= axis < len(data) == len(index), Op.GATHER, src, f"axis {axis}", AxisError)
-    data[axis] = index[axis]
-    _need(data == list(index), Op.GATHER, src, f"axis {axis}")
-    return src[0].dtype, index
+    data, index = src
+    _need(index.dtype.is_int, Op.GATHER, src, "the index is no integer", DTypeError)
+    fits = 0 <= axis < len(data.shape) == len(index.shape)
+    _need(fits, Op.GATHER, src, f"axis {axis}", AxisError)
+    gathered = (*data.shape[:axis], index.shape[axis], *data.shape[axis + 1 :])
+    _need(gathered == index.shape, Op.GATHER, src, f"axis {axis}")
+    return data.dtype, index.shape
 
 
 def _scatter(src: Operands, arg: Any) -> Inferred:
     base, index, update = src
-    _gather(src[:2], arg.axis)
+    _gather((base, index), arg.axis)
     _need(index.shape == update.shape, Op.SCATTER, src, arg)
     _need(base.dtype is update.dtype, Op.SCATTER, src, arg, DTypeError)
-    return INFER.get(arg.monoid and arg.monoid.op, _chosen)((base, base), arg)
+    combine = INFER.get(arg.monoid and arg.monoid.op, _alike)
+    return combine((base, base), arg)
 
 
 def _argsort(src: Operands, arg: Any) -> Inferred:

@@ -1,5 +1,14 @@
 """The kernel dialect: what one kernel stores, as scalars over named loop axes.
 
+A kernel that subtracts from each row of a (64, 100) array its maximum, with the row axis a0, the
+column axis a1 and the axis r2 of the reduction:
+
+    kernel p0: f32[6400], p1: f32[6400] written
+      %0 = load 100*a0 + a1 parameter=0
+      %1 = load 100*a0 + r2 parameter=0
+      %2 = loop_reduce %1, r2 monoid=MAX
+      for a0 < 64, a1 < 100: p1[100*a0 + a1] = %0 + -%2
+
 Rows, the axes that every store begins with, are independent of each other: any of them may run in
 parallel. `lamina/ir/verify_kernel.py` lists the invariants.
 """
@@ -39,7 +48,7 @@ class Store:
     """``parameter[index] = value`` for every index of `axes`, outermost first."""
 
     parameter: int
-    index: Node
+    index: Node  # in elements, from the start of the parameter
     value: Node
     axes: tuple[Node, ...]
     condition: Node = TRUE  # of this store to happen
@@ -49,9 +58,13 @@ class Store:
     at: Node | None = None
 
     def rebuilt(self, done: Mapping[Node, Node]) -> "Store":
-        """The store of what its expressions have become."""
-        index, value, condition = done[self.index], done[self.value], done[self.condition]
-        return replace(self, index=index, value=value, condition=condition)
+        """The same store of rebuilt expressions: `done` holds what each has become."""
+        return replace(
+            self,
+            index=done[self.index],
+            value=done[self.value],
+            condition=done[self.condition],
+        )
 
 
 @dataclass(frozen=True)
@@ -64,12 +77,14 @@ class Kernel:
     blocks: int = 0  # how many of the rows number row blocks; they come first
 
     @property
-    def block_axes(self) -> tuple[Node, ...]:
-        return self.row_axes[: self.blocks]
+    def row_axes(self) -> tuple[Node, ...]:
+        """The axes that all stores begin with, outermost first."""
+        return self.stores[0].axes[: self.rows]
 
     @property
-    def row_axes(self) -> tuple[Node, ...]:
-        return self.stores[0].axes[: self.rows]
+    def block_axes(self) -> tuple[Node, ...]:
+        """The row axes that number row blocks."""
+        return self.row_axes[: self.blocks]
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -77,13 +92,13 @@ class Kernel:
         return toposort(root for store in self.stores for root in roots_of(store))
 
     def of(self, op: Op) -> list[Node]:
-        """Every expression that is this operation."""
-        return [one for one in self.nodes if one.op is op]
+        """Every expression that is this operation, operands first."""
+        return [node for node in self.nodes if node.op is op]
 
     @cached_property
     def values(self) -> list[Node]:
         """The nodes that are no indices, as the text form and schedules number them."""
-        return [one for one in self.nodes if one.op not in (Op.AXIS, Op.AFFINE, Op.CONST)]
+        return [node for node in self.nodes if node.op not in (Op.AXIS, Op.AFFINE, Op.CONST)]
 
 
 @dataclass(frozen=True)
@@ -101,11 +116,12 @@ class SortKernel:
 
 
 AnyKernel = Kernel | SortKernel
-Terms = dict[Node, int]
+Terms = dict[Node, int]  # the coefficient of each operand of an index
 
 
 def terms_of(index: Node) -> tuple[Terms, int]:
-    """Coefficient of each operand of an index, and the constant."""
+    """Coefficient of each operand of an index, and the constant: {i: 4, j: 1} and 2 for
+    ``4*i + j + 2``."""
     if index.op is Op.AFFINE:
         return dict(zip(index.src, index.arg.coefficients, strict=True)), index.arg.constant
     if index.op is Op.CONST:
@@ -115,7 +131,8 @@ def terms_of(index: Node) -> tuple[Terms, int]:
 
 @lru_cache(maxsize=65536)
 def bounds(index: Node) -> tuple[int, int]:
-    """The least and greatest value; of data, those of int64."""
+    """The lowest and highest value that an index can have, both included; of data, those of
+    int64. ``4*i - j`` is within -2 and 12 for i < 4 and j < 3."""
     if index.op is Op.AXIS:
         return 0, max(index.arg.size - 1, 0)
     if index.op is Op.AFFINE or index.op is Op.CONST:
@@ -128,8 +145,8 @@ def bounds(index: Node) -> tuple[int, int]:
         return low, high
     if index.op in (Op.MIN, Op.MAX):
         lows, highs = zip(*map(bounds, index.src), strict=True)
-        nearer = min if index.op is Op.MIN else max
-        return nearer(lows), nearer(highs)
+        choose = min if index.op is Op.MIN else max
+        return choose(lows), choose(highs)
     divisor = divisor_of(index)
     if not divisor:
         return -(1 << 63), (1 << 63) - 1
@@ -140,10 +157,12 @@ def bounds(index: Node) -> tuple[int, int]:
 
 
 def divisor_of(index: Node) -> int:
-    """The positive constant of which this is a floor division or modulus; 0 for anything else."""
+    """The positive constant by which `index` divides, as a floor division or modulus; 0 for
+    anything else."""
     if index.op not in (Op.IDIV, Op.MOD) or index.dtype is not int64:
         return 0
-    return max(index.src[1].arg.value, 0) if index.src[1].op is Op.CONST else 0
+    divisor = index.src[1]
+    return max(divisor.arg.value, 0) if divisor.op is Op.CONST else 0
 
 
 def bound_axes(node: Node) -> tuple[Node, ...]:
@@ -153,7 +172,8 @@ def bound_axes(node: Node) -> tuple[Node, ...]:
 
 @lru_cache(maxsize=1 << 17)
 def free_axes(node: Node) -> frozenset[Node]:
-    """The axes that the value of `node` depends on."""
+    """The axes that the value of `node` depends on: not those that a reduction beneath it runs
+    over."""
     if node.op is Op.AXIS:
         return frozenset((node,))
     free = frozenset[Node]().union(*map(free_axes, node.src))
@@ -162,38 +182,42 @@ def free_axes(node: Node) -> frozenset[Node]:
 
 def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
     """The first reduction beneath `values` that is like a matrix product: it reads two arrays, each
-    of which is reused along a row axis that the other varies along. Register tiles are for it."""
-    known = frozenset(rows)
+    of which is reused along an axis of `rows` that the other varies along. Register tiles are for
+    it. In ``sum_k a[i, k] * b[k, j]``, `a` varies along i and is reused along j."""
+    row_axes = frozenset(rows)
     for reduction in toposort(values):
         if reduction.op is Op.LOOP_REDUCE:
-            loads = [one for one in toposort(reduction.src) if one.op is Op.LOAD]
-            vary = {(free_axes(one) & known).difference(bound_axes(reduction)) for one in loads}
-            if any(a - b and b - a for a in vary for b in vary):
+            outer = row_axes.difference(bound_axes(reduction))
+            loads = (node for node in toposort(reduction.src) if node.op is Op.LOAD)
+            varied = {free_axes(load) & outer for load in loads}
+            if any(a - b and b - a for a in varied for b in varied):
                 return reduction
     return None
 
 
 def needed_again(kernel: Kernel, ops: Set[Op]) -> list[Node]:
-    """The nodes that are `ops` and that several passes over a row need. Reductions that depend on
-    each other are in different passes; a store is in the one after those that it depends on."""
-    rounds: dict[Node, int] = {}
+    """The nodes that are `ops` and that several passes over a row need. A reduction is in the pass
+    after those that it depends on, and so is a store. A softmax has three passes, the maximum, the
+    sum and the store: the last two need the same exponentials."""
+    last_pass: dict[Node, int] = {}  # of the reductions at and beneath each node; 0 without any
     for node in kernel.nodes:
-        beneath = max(map(rounds.__getitem__, node.src), default=0)
-        rounds[node] = beneath + 1 if node.op is Op.LOOP_REDUCE else beneath
-    needed = {node: set[int]() for node in kernel.nodes}
+        beneath = max(map(last_pass.__getitem__, node.src), default=0)
+        last_pass[node] = beneath + 1 if node.op is Op.LOOP_REDUCE else beneath
+    needed_in = {node: set[int]() for node in kernel.nodes}
     for store in kernel.stores:
-        needed[store.value].add(rounds[store.value] + 1)
+        needed_in[store.value].add(last_pass[store.value] + 1)
     for node in reversed(kernel.nodes):
-        for one in node.src:
-            needed[one] |= {rounds[node]} if node.op is Op.LOOP_REDUCE else needed[node]
-    return [one for one in kernel.nodes if one.op in ops and len(needed[one]) > 1]
+        passes = {last_pass[node]} if node.op is Op.LOOP_REDUCE else needed_in[node]
+        for operand in node.src:
+            needed_in[operand] |= passes
+    return [node for node in kernel.nodes if node.op in ops and len(needed_in[node]) > 1]
 
 
 def points(axes: Iterable[Node]) -> int:
-    """How many iterations loops over `axes` have."""
+    """How many iterations nested loops over `axes` have."""
     return prod(int(axis.arg.size) for axis in axes)
 
 
 def roots_of(store: Store) -> tuple[Node, ...]:
-    """Every expression of a store."""
+    """The expressions that a store needs: value, index and condition."""
     return store.value, store.index, store.condition

@@ -1,8 +1,10 @@
 """Replacing nodes of a graph: everything above them is built anew, everything else is shared."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lamina.ir.node import Node, toposort
+
+Rebuild = Callable[[Node, tuple[Node, ...]], Node]  # a node for another one, over new operands
 
 
 def with_operands(node: Node, src: tuple[Node, ...]) -> Node:
@@ -13,14 +15,24 @@ def with_operands(node: Node, src: tuple[Node, ...]) -> Node:
 def substitute(
     sinks: Sequence[Node],
     replacements: Mapping[Node, Node],
-    rebuild: Callable[[Node, tuple[Node, ...]], Node] = with_operands,
+    rebuild: Rebuild = with_operands,
 ) -> list[Node]:
     """`sinks` with other nodes in place of the keys of `replacements`: ``(x + y) * 2`` with z for
     x is ``(z + y) * 2``. A replacement is taken as it is; nothing is replaced beneath it.
 
     `rebuild` makes every other node from its new operands, operands first. It may return any node
     of the same dtype and shape, such as a simpler one."""
-    done = dict(replacements)
-    for node in toposort(sinks, lambda node: node not in replacements):
-        done[node] = rebuild(node, tuple([done[operand] for operand in node.src]))
+    order = toposort(sinks, lambda node: node not in replacements)
+    done = rebuilt(order, replacements, rebuild)
     return [done[sink] for sink in sinks]
+
+
+def rebuilt(
+    order: Iterable[Node], replacements: Mapping[Node, Node], rebuild: Rebuild = with_operands
+) -> dict[Node, Node]:
+    """What each node of `order`, operands first, becomes by `replacements`, as in `substitute`."""
+    done = dict(replacements)
+    for node in order:
+        if node not in done:
+            done[node] = rebuild(node, tuple([done[operand] for operand in node.src]))
+    return done
