@@ -25,16 +25,11 @@ from lamina.graph.lift_numbers import (
     update_histories,
     with_inputs,
 )
+from lamina.graph.open_calls import holes_of, open_call, without_detach
 from lamina.graph.split_complex import split_complex
-from lamina.graph.substitute import (
-    holes_of,
-    open_call,
-    substitute,
-    with_operands,
-    without_detach,
-)
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import BufferRef, Op
+from lamina.ir.substitute import substitute, with_operands
 from lamina.runtime.buffer import ALIGNMENT, HOST_DEVICES, Buffer
 from lamina.runtime.profile import counter
 

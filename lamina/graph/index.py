@@ -208,5 +208,5 @@ def rebuild(node: Node, src: tuple[Node, ...]) -> Node:
 
 def replaced(root: Node, replacement: Mapping[Node, Node]) -> Node:
     """`root` with other nodes in place of some beneath it; indices are in normal form again."""
-    (result,) = substitute([root], replacement, rebuild)
+    (result,) = substitute([root], dict(replacement), rebuild)
     return result

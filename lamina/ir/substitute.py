@@ -13,17 +13,16 @@ def with_operands(node: Node, src: tuple[Node, ...]) -> Node:
 
 
 def substitute(
-    sinks: Sequence[Node],
-    replacements: Mapping[Node, Node],
-    rebuild: Rebuild = with_operands,
+    sinks: Sequence[Node], done: dict[Node, Node], rebuild: Rebuild = with_operands
 ) -> list[Node]:
-    """`sinks` with other nodes in place of the keys of `replacements`: ``(x + y) * 2`` with z for
-    x is ``(z + y) * 2``. A replacement is taken as it is; nothing is replaced beneath it.
+    """`sinks` with other nodes in place of the keys of `done`: ``(x + y) * 2`` with z for x is
+    ``(z + y) * 2``. A replacement is taken as it is; nothing is replaced beneath it.
 
     `rebuild` makes every other node from its new operands, operands first. It may return any node
-    of the same dtype and shape, such as a simpler one."""
-    order = toposort(sinks, lambda node: node not in replacements)
-    done = rebuilt(order, replacements, rebuild)
+    of the same dtype and shape, such as a simpler one. All of them are added to `done`, so that a
+    second call with other sinks does nothing again."""
+    for node in toposort(sinks, lambda node: node not in done):
+        done[node] = rebuild(node, tuple([done[operand] for operand in node.src]))
     return [done[sink] for sink in sinks]
 
 
