@@ -16,9 +16,9 @@
                        first thread gets the total of the last step of the loop around
    SHARED              what a block needs for these two
    UNROLLED, WARP_BARRIER, BALLOT, HELD, ONES, ADD_ONE
-                       for sorts: before a loop to unroll as a whole; waits for a warp; a bit for each
-                       lane where something holds; the value of another lane; how many bits are set;
-                       adds 1 in shared memory, whoever else does */
+                       for sorts and EACH_HIT: before a loop to unroll as a whole; waits for a warp; a
+                       bit for each lane where something holds; the value of another lane; how many
+                       bits are set; adds 1 in shared memory, whoever else does */
 
 #define SCRATCH /* of each thread */
 #define EACH_BLOCK(word, threads, workers) FOLLOW; SHARED(threads) const word worker = BLOCK
@@ -26,6 +26,37 @@
     FOLLOW; \
     const word worker = (word)BLOCK * threads + THREAD; \
     if (worker >= workers) return
+
+/* A loop whose iterations the lanes of a warp run alike, of which few store anything: each lane asks for
+   one of its own whether a HIT in it does, then all run those that do, in their order. No such loop is
+   inside of another one. */
+template <class Word> struct Hits {
+    const Word stop;
+    const u32 lane;
+    Word next = 0, now = 0;
+    u32 found = 0;
+    bool asks = false;
+    Hits(Word stop, u32 lane) : stop(stop), lane(lane) {}
+    bool more() {
+        asks = !found;
+        if (asks) {
+            now = min(next + (Word)lane, stop - 1);
+            next += 32;
+            return next - 32 < stop;
+        }
+        now = next - 32 + (Word)ONES((found & -found) - 1); /* the first one */
+        found &= found - 1;
+        return true;
+    }
+    bool ask(bool holds) {
+        if (asks) found |= BALLOT(holds && next - 32 + (Word)lane < stop);
+        return holds && !asks;
+    }
+};
+#define EACH_HIT(word, name, stop) \
+    for (Hits<word> hits(stop, LANE); hits.more();) \
+        for (word name = hits.now, once = 1; once; once = 0)
+#define HIT(holds) if (hits.ask(holds))
 
 /* Casts of floats of 8 bits: see `floats.c`, which does this for vectors. */
 

@@ -21,7 +21,7 @@ from lamina.ir.kernel import AnyKernel, SortKernel, Store, bound_axes, free_axes
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Plan
-from lamina.loops.nest import WARP, Nest, operands_of
+from lamina.loops.nest import WARP, Axes, Nest, operands_of, scatter_indices
 from lamina.runtime.buffer import Launch, Map
 from lamina.runtime.source import Source
 from lamina.targets.blocks import Cut
@@ -67,6 +67,7 @@ class GpuPrinter(CPrinter):
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         # Results so far, of each store that is done by whole rows.
         self.results: dict[Store, list[str]] = {}
+        self.asked: Node | None = None  # the open loop in which lanes ask where they add
 
     def _block_threads(self, keeps_row: bool) -> int:
         """Threads of a block that share rows: as many as the longest shared loop has iterations,
@@ -78,21 +79,37 @@ class GpuPrinter(CPrinter):
     # Loops.
 
     def loop(self, axis: Node, name: str, start: int | str, stop: int | str) -> str:
+        if axis is self.asked:
+            assert start == 0
+            return f"EACH_HIT({self.index}, {name}, {stop}) {{"
         if axis not in self.shared:
-            if self._decides_for_a_warp(axis):
-                return f"EACH_HIT({self.index}, {name}, {stop}) {{"
             return super().loop(axis, name, start, stop)
         step, first = self.stride(axis), f"{start} + thread_in_row"
         return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
 
-    def _decides_for_a_warp(self, axis: Node) -> bool:
-        """Does the condition of a scatter, such as which of its updates go to this row, depend on
-        the loop over `axis` alike in all lanes of a warp?"""
-        store, lane = self.nest.kernel.stores[0], self.grid[-1:]
-        if store.monoid is None:
-            return False
-        asked = free_axes(store.condition)
-        return axis in asked and asked.isdisjoint(lane) and points(lane) % WARP == 0
+    def _loops(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
+        outside = self.asked
+        self.asked = None if sums else self._asked_loop(axes)
+        super()._loops(axes, sums, stores)
+        self.asked = outside
+
+    def _asked_loop(self, axes: Axes) -> Node | None:
+        """The longest of the loops over `axes` on which it depends where, or whether, a scatter
+        adds; None if the lanes of a warp, which are neighbours along the last axis of the grid,
+        add in different iterations, or do not run all loops together."""
+        kernel, last = self.nest.kernel, self.grid[-1:]
+        if self.cooperates or points(last) % WARP or not scatter_indices(kernel):
+            return None
+        asked = free_axes(kernel.stores[0].condition)
+        splits = [self.nest.sub_loops(axis) for axis in last]
+        is_even = all(split.extent == points(split.axes) for split in splits)
+        if not (is_even and asked.isdisjoint(last)):
+            return None
+        loops = [axis for axis in axes if axis in asked]
+        return max(loops, key=lambda axis: axis.arg.size, default=None)
+
+    def where(self, condition: str) -> str:
+        return f"HIT({condition})" if self.asked is not None else super().where(condition)
 
     def stride(self, axis: Node) -> int:
         return self.threads // self.width if axis in self.shared else 1
@@ -193,8 +210,8 @@ class GpuPrinter(CPrinter):
     def store(self, store: Store, value: Value, point: Point) -> None:
         """A store of one thread of a row, where all have the value, and of none beyond the end."""
         super().store(store, value, point)
-        if self.nest.kernel.parameters[store.parameter].memory == "scratch":  # of each thread
-            return
+        if self.nest.kernel.parameters[store.parameter].memory == "scratch":
+            return  # each thread has its own
         in_shared_loop = any(axis in self.depth_of for axis in self.shared)
         by_first = self.cooperates and self.threads > self.width and not in_shared_loop
         guard = self.guard

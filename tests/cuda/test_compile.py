@@ -15,7 +15,7 @@ import pytest
 from lamina import pipeline
 from lamina.core import dtypes
 from lamina.core.dtypes import DType
-from lamina.core.options import current
+from lamina.core.options import current, using
 from lamina.errors import CompileError
 from lamina.graph.autodiff import gradient
 from lamina.graph.lift_numbers import numbers_of, with_inputs
@@ -29,7 +29,7 @@ from lamina.runtime import cuda as runtime
 from lamina.runtime.cuda import compile_source
 from lamina.runtime.source import KERNELS
 from lamina.targets.cuda import printer as cuda
-from tests import scans
+from tests import scans, scatters
 from tests.cuda import test_nested, test_tiles
 from tests.fuse.graphs import PROGRAMS
 from tests.generators import leaf
@@ -350,6 +350,16 @@ def test_the_lanes_of_a_warp_scatter_alike(columns: int, alike: bool) -> None:
     where, new = build.expand(places, (5000, columns)), leaf(2, (5000, columns), dtypes.float32)
     text = compiled(Node(Op.SCATTER, (table, where, new), Scatter(0, ADD))).text
     assert ("EACH_HIT(" in text.partition(KERNELS)[2]) is alike
+
+
+@pytest.mark.usefixtures("nvrtc")
+@pytest.mark.parametrize("name", scatters.CASES)
+def test_lanes_ask_in_one_loop(name: str) -> None:
+    case = scatters.CASES[name]
+    with using(schedule=case.schedule):
+        text = compiled(case.scatter).text
+    assert text.partition(KERNELS)[2].count("EACH_HIT(") == case.asks
+    assert compile_source(text, "sm_90a")
 
 
 def test_longer_rows_are_read_again() -> None:

@@ -22,7 +22,7 @@ from lamina.runtime import cuda
 from lamina.runtime.buffer import Buffer, Launch
 from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import Source
-from tests import scans
+from tests import scans, scatters
 from tests.codegen.test_fuzz_compile import batch
 from tests.compiled import compare
 from tests.programs import disagreement
@@ -62,6 +62,13 @@ def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_threads_share_running_values() -> None:
     assert compare([scans.sample()], GPU) == []
+
+
+@pytest.mark.parametrize("name", scatters.CASES)
+def test_lanes_ask_where_they_add(name: str) -> None:
+    case = scatters.CASES[name]
+    with options.using(schedule=case.schedule):
+        assert compare([scatters.sample(case)], GPU) == []
 
 
 @pytest.mark.parametrize("shape", [(1,), (31,), (1000, 33), (33, 1000), (7, 5, 300), (1 << 20,)])

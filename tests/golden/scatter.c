@@ -30,7 +30,7 @@ KERNEL(scatter1_16x50) {
                 const _Bool lt_3 = (load_1 < (i64)20);
                 const _Bool and_4 = (lt_2 & lt_3);
                 const f32 load_5 = (and_4 ? p1[row + 16 * column] : 0);
-                WHERE(and_4) { p2[row + 16 * load_1] = (p2[row + 16 * load_1] + load_5); }
+                if (and_4) { p2[row + 16 * load_1] = (p2[row + 16 * load_1] + load_5); }
             }
         }
     }

@@ -38,7 +38,7 @@ KERNEL(256) scatter1_16x50(POINTER(const i64, 0), POINTER(const f32, 1), POINTER
             const _Bool eq_6 = (and_5 == (i64)(batch));
             const _Bool and_7 = (and_4 & eq_6);
             const f32 load_8 = (and_7 ? p1[row + 16 * column] : 0);
-            WHERE(and_7) { p2[row + 16 * load_1] = (p2[row + 16 * load_1] + load_8); }
+            if (and_7) { p2[row + 16 * load_1] = (p2[row + 16 * load_1] + load_8); }
         }
     }
 }

@@ -21,7 +21,7 @@ from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from tests import scans
+from tests import scans, scatters
 from tests.compiled import TOLERANCE, Sample, compare
 from tests.generators import leaf, special_values
 from tests.programs import RandomProgram, disagreement, merged, random_program
@@ -98,6 +98,13 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_threads_share_running_values() -> None:
     assert compare([scans.sample()], "metal") == []
+
+
+@pytest.mark.parametrize("name", scatters.CASES)
+def test_lanes_ask_where_they_add(name: str) -> None:
+    case = scatters.CASES[name]
+    with options.using(schedule=case.schedule):
+        assert compare([scatters.sample(case)], "metal") == []
 
 
 @pytest.mark.parametrize("block", [4, 32])

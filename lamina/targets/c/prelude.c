@@ -12,8 +12,6 @@ typedef void (*lamina_parallel_fn)(long, void (*)(void **, long), void **);
 #define SCALAR(f, From, To) INLINE To f(From x) { return f##x1((From##x1){x})[0]; }
 #define BITS(From, To, x) ((union { From from; To to; }){x}).to
 
-#define WHERE(holds) if (holds) /* something is stored */
-
 /* A store of a whole line goes past the caches: what is in memory there need not be read before. */
 #ifdef __AVX512F__
 #define STREAM(kind, p, at, ...) \

@@ -320,7 +320,7 @@ class CPrinter(NestPrinter):
             self.opening = f"STREAMING({self.function}, {store.parameter})"
             line = f"STREAM({kind}u, {array}, {start}, {text})"
         if store.condition is not ix.TRUE:
-            line = f"WHERE({self.value(store.condition, point).text}) {{ {line} }}"
+            line = f"{self.where(self.value(store.condition, point).text)} {{ {line} }}"
         self.line(line)
 
     def _streams(self, store: Store) -> bool:
@@ -330,6 +330,10 @@ class CPrinter(NestPrinter):
         is_read = store.monoid is not None or store.parameter in self.read
         is_alone = not kernel.blocks and len(kernel.stores) == 1
         return is_alone and not is_read and kernel.parameters[store.parameter].nbytes >= UNCACHED
+
+    def where(self, condition: str) -> str:
+        """The head of a store that happens only under a condition."""
+        return f"if ({condition})"
 
     def elementwise(self, node: Node, point: Point) -> Value:
         """A float32 that four bits decide, such as a number of 4 bits with its scale, is looked up

@@ -204,33 +204,3 @@ template <int place, int threads, int width, class T> INLINE T before(T &mine, T
     if (lane < width) mine = warp ? end : first;
     return mine;
 }
-
-/* A loop whose iterations the lanes of a warp run alike, but that few of them store anything: each lane
-   asks for one of its own whether it does, then all run those that do. */
-struct Always { __device__ static bool ask(bool holds) { return holds; } };
-constexpr Always hits;
-template <class Word> struct Hits {
-    const Word stop;
-    Word next = 0, now = 0;
-    u32 found = 0;
-    bool asks = false;
-    __device__ Hits(Word stop) : stop(stop) {}
-    __device__ bool more() {
-        asks = !found;
-        if (asks) {
-            now = min(next + (Word)(threadIdx.x % 32), stop - 1);
-            next += 32;
-            return next - 32 < stop;
-        }
-        now = next - 32 + __ffs(found) - 1;
-        found &= found - 1;
-        return true;
-    }
-    __device__ bool ask(bool holds) {
-        if (asks) found = __ballot_sync(~0u, holds && next - 32 + (Word)(threadIdx.x % 32) < stop);
-        return holds && !asks;
-    }
-};
-#define EACH_HIT(word, name, stop) \
-    for (Hits<word> hits(stop); hits.more();) if (const word name = hits.now; true)
-#define WHERE(holds) if (hits.ask(holds))

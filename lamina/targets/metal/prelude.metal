@@ -135,6 +135,3 @@ INLINE f32 fmodf(f32 x, f32 y) {
     const u32 found = rest < 0x800000 ? rest : (u32(low) << 23) + (rest & 0x7FFFFF);
     return copysign(as_type<f32>(found), x);
 }
-
-#define EACH_HIT(word, name, stop) for (word name = 0; name < stop; name++)
-#define WHERE(holds) if (holds)
