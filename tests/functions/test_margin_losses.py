@@ -174,8 +174,10 @@ def test_padding_of_targets_may_be_anything() -> None:
 
 
 def test_ctc_steps_share_their_kernels() -> None:
+    """One step more is no kernel more. That its cost decides where a kernel ends makes the number
+    of kernels differ between devices, and between few and many steps."""
     counts = []
-    for steps in (5, 12):
+    for steps in (12, 13):
         scores = lm.ones((steps, 2, 6))
         loss = lm.ctc_loss(lm.log_softmax(scores, axis=-1), [[1, 2], [3, 4]], [steps] * 2, [2, 1])
         counts.append(len(compile_source(cut([loss.node], {}), options.current()).plans))
