@@ -129,10 +129,9 @@ def _print_table(titles: Sequence[Any], rows: Iterable[Sequence[str]], **setting
 
 
 def _passes(options: argparse.Namespace) -> None:
-    from lamina.pipeline import BEFORE, LOAD, PASSES
+    from lamina.pipeline import LOAD, PASSES
 
-    rows = [("", step.name, "graph", "graph", step.does) for step in BEFORE]
-    reads = "graph"
+    rows, reads = list[tuple[str, ...]](), "tensors"
     for number, one in enumerate((*PASSES, LOAD), 1):
         rows.append((str(number), one.name, reads, one.writes, one.does))
         rows += [("", f"  {step.name}", "", "", step.does) for step in one.steps]

@@ -1,7 +1,7 @@
 """The compiler's table of contents: from a graph to results in device buffers.
 
-`BEFORE`, `PASSES` and `LOAD` are the whole compiler, in order. Each pass takes what the one before
-it returned, in one of these dialects:
+`PASSES` and `LOAD` are the whole compiler, in order. Each pass takes what the one before it
+returned, in one of these dialects:
 
     graph     what is wanted, as array nodes           lamina.ir
     kernels   a program of scalar kernels              lamina.fuse
@@ -83,7 +83,7 @@ Code = CpuProgram | CudaProgram | MetalProgram
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a pass that has no result of its own, or of what comes before the passes.
+    """A part of a pass that has no result of its own.
 
     name: of the step. does: one line. where: the function that does it, or the rules that do, as
     ``module:name``; `tests/test_pipeline.py` sees it called."""
@@ -164,6 +164,11 @@ class Planned:
         """The kernels to read, each below what it computes; "" before they are printed."""
         kernels = {plan.name: kernel for kernel, plan in self.plans.items()}
         return "" if self.source is None else listing(self.source, kernels)
+
+
+def _verified(sinks: Sequence[Node], options: Options) -> list[Node]:
+    verify_graph(sinks)  # a node may have been made by hand
+    return list(sinks)
 
 
 def _simplify(sinks: list[Node], options: Options) -> list[Node]:
@@ -260,18 +265,18 @@ def _load(planned: Planned, options: Options) -> Planned:
     return replace(planned, code=backend(options).load(planned.source, planned.launches, options))
 
 
-# What the frontend does with the graph of a program before it asks for the program.
-BEFORE = (
-    Step("cut", "replaces what was computed before by the memory that holds it",
-         "lamina.frontend.realize:cut"),
-    Step("open_calls", "replaces each CALL by the graph that was built once for many such calls",
-         "lamina.graph.open_calls:open_call"),
-    Step("split_complex", "replaces complex numbers by pairs of real ones",
-         "lamina.graph.split_complex:split_complex"),
-    Step("lift_numbers", "replaces numbers that differ from run to run by inputs",
-         "lamina.graph.lift_numbers:numbers_of"),
-)  # fmt: skip
 PASSES = (
+    Pass("graph", "takes what the frontend made by these steps; refuses a broken graph",
+         "graph", _verified, (
+        Step("cut", "replaces what was computed before by the memory that holds it",
+             "lamina.frontend.realize:cut"),
+        Step("open_calls", "replaces each CALL by the graph that was built once for many calls",
+             "lamina.graph.open_calls:open_call"),
+        Step("split_complex", "replaces complex numbers by pairs of real ones",
+             "lamina.graph.split_complex:split_complex"),
+        Step("lift_numbers", "replaces numbers that differ from run to run by inputs",
+             "lamina.graph.lift_numbers:numbers_of"),
+    )),
     Pass("simplify", "takes the graph; gives an equal one of fewer operations",
          "graph", _simplify, (
         Step("algebra", "folds constants; applies the equations of elementwise operations",
@@ -383,8 +388,7 @@ def compile_source(
     """Run every pass; BUFFER leaves hold the number of a program input as storage. `observe` is
     called with the name of each pass and what it returned. Raises VerifyError for a graph that
     breaks an invariant, such as one with a node that was made by hand."""
-    value: Any = list(sinks)
-    verify_graph(value)
+    value: Any = tuple(sinks)
     for step in PASSES:
         value = _run_pass(step, value, options)
         observe(step.name, value)

@@ -17,7 +17,7 @@ from lamina import Tensor, pipeline
 from lamina.core.options import using
 from lamina.runtime.profile import passes
 
-STEPS = [*pipeline.BEFORE, *(step for one in pipeline.PASSES for step in one.steps)]
+STEPS = [step for one in pipeline.PASSES for step in one.steps]
 
 
 def resolved(where: str) -> Any:

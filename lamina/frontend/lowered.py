@@ -86,13 +86,12 @@ class Lowered:
 def lower_graph(sinks: Iterable[Node], options: Options, arch: str) -> Lowered:
     """Run every pass on a graph whose BUFFER leaves have numbers in place of storage."""
     from lamina import pipeline
-    from lamina.ir import text
     from lamina.targets.formulas import comment
 
     if options.device == "interp":
         raise ArgumentError("lower: the interpreter compiles nothing; name a device that does")
     graph = split_complex(tuple(sinks))
-    stages = {"graph": text.to_text(graph)}
+    stages: dict[str, str] = {}
 
     def observe(name: str, value: Any) -> None:
         stages[name] = pipeline.text_of(value)

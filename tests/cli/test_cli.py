@@ -72,7 +72,7 @@ def test_seeds_repeat_a_training() -> None:
 def test_passes_are_listed_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["passes"]) == 0
     text = capsys.readouterr().out
-    passes = [*pipeline.BEFORE, *pipeline.PASSES, pipeline.LOAD]
+    passes = [*pipeline.PASSES, pipeline.LOAD]
     places = [text.index(f" {one.name} ") for one in passes]
     assert places == sorted(places)
     assert all(one.does in text for one in passes)
@@ -87,6 +87,7 @@ def test_explain_shows_each_pass(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     shown = re.findall(r"^-- (\w+)", text, re.MULTILINE)
     assert shown == [one.name for one in (*pipeline.PASSES, pipeline.LOAD)]
+    assert "= exp %" in text
     assert "loop_reduce" in text
     assert "lamina_run" not in text
 
