@@ -294,7 +294,7 @@ PASSES = (
              "lamina.fuse.values:choose_values"),
         Step("groups", "joins values into kernels",
              "lamina.fuse.groups:group_values"),
-        Step("row_blocks", "puts kernels together that run block of rows by block of rows",
+        Step("row_blocks", "joins kernels into steps that run block of rows by block of rows",
              "lamina.fuse.row_blocks:steps_of"),
         Step("lower", "makes scalars over loop axes of a kernel's arrays",
              "lamina.fuse.lower:Lowering._value"),
