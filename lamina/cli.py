@@ -132,10 +132,12 @@ def _passes(options: argparse.Namespace) -> None:
     from lamina.pipeline import LOAD, PASSES
 
     rows, reads = list[tuple[str, ...]](), "tensors"
-    for number, one in enumerate((*PASSES, LOAD), 1):
-        rows.append((str(number), one.name, reads, one.writes, one.does))
-        rows += [("", f"  {step.name}", "", "", step.does) for step in one.steps]
-        reads = one.writes
+    for number, compiler_pass in enumerate((*PASSES, LOAD), 1):
+        rows.append((
+            str(number), compiler_pass.name, reads, compiler_pass.writes, compiler_pass.does
+        ))  # fmt: skip
+        rows += [("", f"  {step.name}", "", "", step.does) for step in compiler_pass.steps]
+        reads = compiler_pass.writes
     _print_table(("", "pass", "reads", "writes", "what it does"), rows)
 
 
@@ -185,9 +187,9 @@ def doctor(options: Options | None = None) -> list[Row]:
 def _compiler_rows(options: Options) -> list[Row]:
     """The compilers that work, the one in use first; or each candidate with its reason."""
     results = list(survey(options.cc))
-    found = [result for _, result in results if isinstance(result, Compiler)]
-    if found:
-        return [("compiler", f"{compiler} at {compiler.path}", True, "") for compiler in found]
+    compilers = [result for _, result in results if isinstance(result, Compiler)]
+    if compilers:
+        return [("compiler", f"{compiler} at {compiler.path}", True, "") for compiler in compilers]
     return [("compiler", f"{name}: {reason}", False, REMEDY) for name, reason in results]
 
 
@@ -202,11 +204,11 @@ def _cache_row(options: Options) -> Row:
 
 def _kind_row(kind: str) -> Row:
     try:
-        found = [str(heap_of(name)) for name in KINDS[kind][0]()]
+        devices = [str(heap_of(name)) for name in KINDS[kind][0]()]
     except UnknownDeviceError as error:
         finding, _, remedy = str(error).splitlines()[0].partition(": ")[2].rpartition("; ")
         return kind, finding, False, remedy
-    return kind, "; ".join(found) or "the driver finds none", bool(found), ""
+    return kind, "; ".join(devices) or "the driver finds none", bool(devices), ""
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -231,11 +233,12 @@ def _demo(options: argparse.Namespace) -> None:
             console.print(f"epoch {epoch:2} of {epochs}: loss {loss:.3f}, accuracy {accuracy:.1%}")
     seconds = time.perf_counter() - started
     safetensors.save(output, nn.state_dict(model), {"format": "pt"})
-    found, labels = model(data.test_images).numpy().argmax(1), data.test_labels.numpy()
+    answers = model(data.test_images).numpy().argmax(1)
+    labels = data.test_labels.numpy()
     _print_kernels(records)
-    _print_digits(data.test_images.numpy(), labels, found)
+    _print_digits(data.test_images.numpy(), labels, answers)
     console.print(f"trained in {seconds:.1f} s, compilation included")
-    console.print(f"test accuracy: [bold]{(found == labels).mean():.2%}[/]")
+    console.print(f"test accuracy: [bold]{(answers == labels).mean():.2%}[/]")
     console.print(f"saved the model to {output}", soft_wrap=True, markup=False)
 
 
@@ -258,25 +261,27 @@ def _print_kernels(records: Iterable[KernelRecord]) -> None:
     from rich.table import Column
 
     totals: dict[str, Any] = defaultdict(lambda: np.zeros(4))
-    for one in records:
-        totals[one.name] += 1, one.seconds, one.bytes, one.flops
+    for record in records:
+        totals[record.name] += 1, record.seconds, record.bytes, record.flops
     table = sorted(totals.items(), key=lambda row: -row[1][1])
     if others := table[_TABLE_ROWS:]:
         table[_TABLE_ROWS:] = [(f"{len(others)} others", sum(total for _, total in others))]
     rows = [
         (name, f"{runs:.0f}", f"{seconds * 1e3:.1f}",
-         *(f"{one * 1e-9 / max(seconds, 1e-9):.1f}" for one in work))
+         *(f"{total * 1e-9 / max(seconds, 1e-9):.1f}" for total in work))
         for name, (runs, seconds, *work) in table
     ]  # fmt: skip
     titles = (Column(title, justify="right") for title in ("runs", "ms", "GB/s", "GFLOP/s"))
     _print_table(("name", *titles), rows, title="kernels of the training")
 
 
-def _print_digits(images: Any, labels: Any, found: Any) -> None:
+def _print_digits(images: Any, labels: Any, answers: Any) -> None:
     """A few test images side by side, wrong answers first."""
-    order = (found == labels).argsort(kind="stable")[:_SHOWN]
-    titles = [f"{found[at]}" if found[at] == labels[at] else f"{found[at]}, is {labels[at]}"
-              for at in order]  # fmt: skip
+    order = (answers == labels).argsort(kind="stable")[:_SHOWN]
+    titles = []
+    for at in order:
+        is_right = answers[at] == labels[at]
+        titles.append(f"{answers[at]}" if is_right else f"{answers[at]}, is {labels[at]}")
     levels = (images[order, 0] * (len(_SHADES) - 1)).round().astype(int)
     pictures = [
         "\n".join("".join(_SHADES[level] * 2 for level in row) for row in image) for image in levels

@@ -478,8 +478,8 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     program, code, device = planned.program, planned.code, options.device
     assert code is not None
     results = []
-    for one in program.outputs:  # in a loop, because this is what every call waits for
-        results.append(inputs[one.number] if one.kind == "input" else Buffer(one.nbytes, device))
+    for slot in program.outputs:  # in a loop, because this is what every call waits for
+        results.append(inputs[slot.number] if slot.kind == "input" else Buffer(slot.nbytes, device))
     arena, count = program.arena, len(program.steps)
     table = [Buffer(arena, device) if arena else _NO_ARENA, *results, *inputs]
     counter.kernels += count
@@ -506,8 +506,11 @@ def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> 
         if node.op is Op.BUFFER
     }
     results = [value.tobytes() for value in evaluate(sinks, leaves)]  # an ASSIGN changes leaves
-    buffers = [inputs[one.src[0].arg.storage] if one.op is Op.ASSIGN else Buffer(len(new), device)
-               for one, new in zip(sinks, results, strict=True)]  # fmt: skip
-    for buffer, result in zip(buffers, results, strict=True):
+    buffers = []
+    for sink, result in zip(sinks, results, strict=True):
+        is_assigned = sink.op is Op.ASSIGN
+        buffer = inputs[sink.src[0].arg.storage] if is_assigned else Buffer(len(result), device)
+        buffers.append(buffer)
+    for buffer, result in zip(buffers, results, strict=True):  # once all have been computed
         buffer.view()[:] = result
     return buffers
