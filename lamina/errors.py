@@ -9,7 +9,6 @@ import linecache
 import os
 import sys
 from types import FrameType
-from typing import NamedTuple
 
 _INNER = f"{os.path.dirname(__file__)}{os.sep}", contextlib.__file__, "<"
 
@@ -19,32 +18,16 @@ def is_inner(filename: str) -> bool:
     return filename.startswith(_INNER)
 
 
-class Place(NamedTuple):
-    """A line of the user's program."""
-
-    filename: str
-    number: int
-
-    def __str__(self) -> str:
-        """The line and its text: ``train.py:12: logits = a @ b``."""
-        text = linecache.getline(self.filename, self.number).strip()
-        return f"{os.path.basename(self.filename)}:{self.number}: {text}".rstrip(": ")
-
-
-def user_place() -> Place | None:
-    """Where the user's program called lamina, if it did; in about a microsecond."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if not is_inner(frame.f_code.co_filename):
-            return Place(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return None
-
-
 def user_line() -> str | None:
     """Where the user's program called lamina: ``"train.py:12: logits = a @ b"``, or None."""
-    place = user_place()
-    return None if place is None else str(place)
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        name, number = frame.f_code.co_filename, frame.f_lineno
+        if not is_inner(name):
+            text = linecache.getline(name, number).strip()
+            return f"{os.path.basename(name)}:{number}: {text}".rstrip(": ")
+        frame = frame.f_back
+    return None
 
 
 class LaminaError(Exception):

@@ -15,18 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from lamina.core.options import Options
 from lamina.core.target import DEFAULT_CUDA, Target
-from lamina.errors import (
-    CompileError,
-    DeviceError,
-    OutOfMemoryError,
-    Place,
-    UnknownDeviceError,
-    user_place,
-)
+from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
 from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
 from lamina.runtime.cache import digest
 from lamina.runtime.compiler import complaint
@@ -34,8 +27,7 @@ from lamina.runtime.cpu import disk_cache
 from lamina.runtime.source import KERNELS, Source, located
 
 _PINNED = 1 << 30  # bytes of host memory that are kept for copies
-_REMEMBERED = 4  # programs to name when a kernel of theirs has failed
-_KERNELS_NAMED = 4  # of each of them
+_REMEMBERED = 8  # kernels to name when one of them has failed
 _BARRIERS = 1024  # bytes of shared memory that are left for barriers
 _IN_NO_CACHE = 128 << 20  # bytes, more than any cache holds
 _GRAPHS = 32  # of one program, each for buffers in other places
@@ -59,20 +51,6 @@ def names() -> list[str]:
     if code:
         raise UnknownDeviceError(f"cuda: the driver does not work: {code!s}; {_DRIVER}")
     return [f"cuda:{number}" for number in range(driver.cuDeviceGetCount()[1])]
-
-
-class Ran(NamedTuple):
-    """A program that was launched: its last kernels, how many there were before these, and the line
-    of the user's program that asked for it."""
-
-    kernels: tuple[Launch, ...]
-    earlier: int
-    place: Place | None
-
-    def __str__(self) -> str:
-        names = ", ".join(map(str, self.kernels))
-        more = f" after {self.earlier} others" if self.earlier else ""
-        return f"{names}{more}{f' of {self.place}' if self.place else ''}"
 
 
 @functools.cache
@@ -125,7 +103,7 @@ class Device(Heap):
         from cuda.bindings import driver
 
         self.driver, self.name = driver, f"cuda:{number}"
-        self.launched: deque[Ran] = deque(maxlen=_REMEMBERED)  # since the last wait
+        self.launched: deque[Launch] = deque(maxlen=_REMEMBERED)  # since the last wait
         self.handle = self.call("cuDeviceGet", number)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
         self.enter()
@@ -163,8 +141,8 @@ class Device(Heap):
             if full:
                 raise OutOfMemoryError(what)
             if self.launched:
-                what += "; one of the last programs may be to blame: "
-                what += "; ".join(map(str, self.launched))
+                what += f"; one of the last may be to blame: {'; '.join(map(str, self.launched))}"
+                what += "; with LAMINA_DEBUG=1 each run is waited for, and the line is its own"
             raise DeviceError(what)
         return results[0] if results else None
 
@@ -221,8 +199,7 @@ class CudaProgram:
             if one.shared:
                 device.call("cuFuncSetAttribute", function, most, one.shared, about=one)
         self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers
-        self._last = tuple(self.launches[-_KERNELS_NAMED:])
-        names = ", ".join(map(str, self._last))
+        names = ", ".join(map(str, self.launches[-_REMEMBERED:]))
         self._about = f"a program of {len(launches)} kernels that ends with {names}"
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
@@ -236,9 +213,7 @@ class CudaProgram:
                 self.device.call("cuGraphLaunch", graph, self.device.stream, about=self._about)
             else:
                 list(self._launched(places, self.device.stream))
-        self.device.launched.append(
-            Ran(self._last, len(self.launches) - len(self._last), user_place())
-        )
+        self.device.launched.extend(self.launches[-_REMEMBERED:])
         return []
 
     def _launched(self, places: Sequence[int], stream: Any) -> Iterator[Launch]:

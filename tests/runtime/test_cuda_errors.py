@@ -112,15 +112,24 @@ def test_a_graph_names_the_last_kernels(driver: FakeDriver, function: str) -> No
     assert "kernel reduce1_64, 2 blocks of 128 threads" in what
 
 
-def test_a_failure_that_shows_later_names_the_line_that_launched(driver: FakeDriver) -> None:
+def test_a_failure_that_shows_later_names_what_may_be_to_blame(driver: FakeDriver) -> None:
     program = cuda.CudaProgram(SOURCE, LAUNCHES, OPTIONS)
-    program.run(buffers())  # this line
+    program.run(buffers())
     driver.fails = "cuStreamSynchronize"
     what, where = refused(program.device.synchronize)
-    assert "one of the last programs may be to blame: kernel map0_64" in what
-    assert "kernel reduce1_64, 2 blocks of 128 threads of test_cuda_errors.py:" in what
-    assert "program.run(buffers())  # this line" in what
+    assert "one of the last may be to blame: kernel map0_64, 1 blocks" in what
+    assert "kernel reduce1_64, 2 blocks of 128 threads; with LAMINA_DEBUG=1 each run" in what
     assert "run()" in where  # where it was waited for
+
+
+def test_a_timed_run_is_waited_for(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the line is that of the run, as the message promises."""
+    memory = SimpleNamespace(pointer=256, nbytes=64)
+    monkeypatch.setattr(cuda, "Buffer", lambda size, device: memory)
+    program = cuda.CudaProgram(SOURCE, LAUNCHES, OPTIONS)
+    driver.fails = "cuStreamSynchronize"
+    _, where = refused(lambda: program.run(buffers(), timed=2))
+    assert "program.run(buffers(), timed=2)" in where
 
 
 def test_what_was_waited_for_is_not_to_blame(driver: FakeDriver) -> None:
