@@ -15,13 +15,12 @@ what each pass makes of a program, as ``LAMINA_DEBUG=3`` does; ``LAMINA_CHECK=1`
 each.
 """
 
-import contextlib
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from lamina.core.options import Options, current
 from lamina.errors import CompilerNotFoundError
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
-from lamina.fuse.program import Launch, Program, Slot, build_program
+from lamina.fuse.program import Program, build_program
 from lamina.fuse.target import FusionTarget
 from lamina.graph.algebra import ALGEBRA
 from lamina.graph.movement import MOVEMENT
@@ -52,13 +51,11 @@ from lamina.ir.verify import verify as verify_graph
 from lamina.ir.verify_kernel import verify_kernel
 from lamina.loops.moves import Plan, Schedule, apply
 from lamina.loops.nest import Nest
-from lamina.loops.text import parse, to_text
+from lamina.loops.text import parse
 from lamina.loops.verify import verify_nest
-from lamina.runtime import compiler
-from lamina.runtime.buffer import Buffer, heap_of
+from lamina.runtime.buffer import Buffer
 from lamina.runtime.buffer import Launch as GpuLaunch
-from lamina.runtime.cache import digest
-from lamina.runtime.cpu import CpuProgram, disk_cache, library_of
+from lamina.runtime.cpu import CpuProgram, library_of
 from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.cuda import build as cubins
 from lamina.runtime.devices import target_of
@@ -70,13 +67,13 @@ from lamina.schedule.gpu.attention import nested
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.gpu.products import LARGE_TILE
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
-from lamina.schedule.search import search
 from lamina.targets import gpu
 from lamina.targets.c import printer as c
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.formulas import listing
 from lamina.targets.legalize import legalize
 from lamina.targets.metal.printer import MetalPrinter
+from lamina.tuning import searched_schedule
 
 Code = CpuProgram | CudaProgram | MetalProgram
 
@@ -192,58 +189,31 @@ def _fuse(sinks: list[Node], options: Options) -> Program:
 
 def _schedule(program: Program, options: Options) -> Planned:
     target = backend(options)
-    given = parse(options.schedule) if options.schedule else {}
+    asked = parse(options.schedule) if options.schedule else {}  # by the name of a kernel
+    kernels = dict.fromkeys(launch.kernel for launch in program.launches)
     plans: dict[AnyKernel, Plan] = {}
-    for number, kernel in enumerate(dict.fromkeys(one.kernel for one in program.launches)):
+    for number, kernel in enumerate(kernels):
         name = kernel_name(kernel, number)
         if isinstance(kernel, SortKernel):
             plans[kernel] = Plan(name, (), kernel)
             continue
-        moves = given.get(name, given.get(""))
-        if moves is None:
+        moves = asked.get(name, asked.get(""))
+        if moves is not None:
+            nest = apply(kernel, moves)
+            verify_nest(nest)  # it must keep what the heuristic's keep
+        else:
             if options.search and not kernel.blocks:
-                moves = _searched(kernel, options)
+                moves = searched_schedule(kernel, options, target, _from_kernels_to_source)
             else:
                 moves = target.schedule(kernel, options, target.knobs)
-        nest = apply(kernel, moves)
+            nest = apply(kernel, moves)
         plans[kernel] = Plan(name, moves, nest)
-        if given:  # a schedule from outside must keep what the heuristic's keep
-            verify_nest(nest)
     return Planned(program, plans)
 
 
-def _searched(kernel: Kernel, options: Options) -> Schedule:
-    """The best of as many schedules as `options` says, measured on arrays of ones. It is kept on
-    disk, by the machine and by the source of the heuristic's own one, until more are asked for."""
-    target, device, table = backend(options), options.device, [_NO_ARENA]
-    slots = tuple(Slot("input", i, one.dtype, one.size) for i, one in enumerate(kernel.parameters))
-    program = Program(((Launch(kernel, slots),),), (), 0, 0)
-
-    def planned(moves: str) -> Planned:
-        given = replace(options, schedule=moves, search=0)
-        return _print(_legalize(_schedule(program, given), given), given)
-
-    def seconds(moves: Schedule) -> float:
-        one = planned(f"#\n{to_text(moves)}")
-        assert one.source is not None
-        code = target.load(one.source, one.launches, options)
-        repeats = 4 + int(0.05 / max(code.run(table, 1)[0], 1e-5))  # some, and for a while
-        return min(code.run(table, 1)[0] for _ in range(repeats))
-
-    machine = compiler.find(options).macros if target is CPU else str(heap_of(device))
-    disk, name = disk_cache(options), digest(planned("").text, machine, str(options.threads))
-    with contextlib.suppress(OSError, ValueError, LookupError):  # it is damaged
-        kept = path.read_text() if (path := disk.load(name)) else ""
-        if int(kept.split()[1]) >= options.search:
-            return planned(kept).plans[kernel].moves
-    for one in slots:
-        ones = Buffer.staging(one.nbytes, device)
-        np.frombuffer(ones.view(), one.dtype.numpy)[:] = 1
-        table.append(ones.to(device))
-    schedule = partial(target.schedule, kernel, options)
-    best = search(target.knobs, schedule, options.search, seconds)
-    disk.store(name, f"# {options.search} schedules\n{to_text(best)}\n".encode())
-    return best
+def _from_kernels_to_source(program: Program, options: Options) -> Planned:
+    """What the search measures."""
+    return _print(_legalize(_schedule(program, options), options), options)
 
 
 def _legalize(planned: Planned, options: Options) -> Planned:

@@ -14,6 +14,7 @@ from lamina.core.dtypes import float32, int64
 from lamina.core.options import current, using
 from lamina.core.target import cpu_target
 from lamina.errors import FormatError
+from lamina.fuse.program import Launch
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store
@@ -92,7 +93,7 @@ PROGRAM = RandomProgram(
 )
 
 
-def program_kernel(program: RandomProgram) -> pipeline.Launch:
+def program_kernel(program: RandomProgram) -> Launch:
     with using() as options:
         source = pipeline.compile_source([program.sinks[0]], options)
     (launch,) = source.program.launches

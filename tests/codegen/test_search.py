@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import pipeline
+from lamina import pipeline, tuning
 from lamina.core.options import current, using
 from lamina.core.target import DEFAULT_CUDA, cpu_target
 from lamina.errors import CompileError, FormatError
@@ -158,7 +158,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(count)
         return scheduled(replace(knobs, height=12 // len(counts)))
 
-    monkeypatch.setattr(pipeline, "search", found)
+    monkeypatch.setattr(tuning, "search", found)
     return counts
 
 
@@ -180,7 +180,7 @@ def test_a_damaged_file_is_measured_again(
     searching: Path, measured: list[int], content: bytes
 ) -> None:
     text_of(search=4)
-    cache = pipeline.disk_cache(current())
+    cache = tuning.disk_cache(current())
     (file,) = [one for one in cache.folder.iterdir() if one.read_bytes().startswith(b"# 4 ")]
     cache.store(file.name, content)
     text_of(search=4)
@@ -196,7 +196,7 @@ def test_nothing_is_compiled_without_a_search(
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(pipeline, "search", refuse)
+    monkeypatch.setattr(tuning, "search", refuse)
     monkeypatch.setattr(CpuProgram, "__init__", refuse)
     assert text_of(search=0)
     with using(schedule="#"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina import Tensor, pipeline
+from lamina import Tensor, pipeline, tuning
 from lamina.cli import doctor
 from lamina.core import options
 from lamina.errors import DeviceError, JitError, OutOfMemoryError, UnknownDeviceError
@@ -216,7 +216,7 @@ def test_schedules_are_measured_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
                 if one.read_bytes().startswith(b"# 5 ")]  # fmt: skip
         assert kept
         pipeline.compile_sinks.cache_clear()
-        monkeypatch.setattr(pipeline, "search", None)  # nothing is measured again
+        monkeypatch.setattr(tuning, "search", None)  # nothing is measured again
         results()
 
 

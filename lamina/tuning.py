@@ -1,0 +1,84 @@
+"""Search: measure schedules of a kernel on its device, and keep the fastest on disk.
+
+The kernel runs as a program of its own on arrays of ones. What was found is kept by the machine and
+by the source that the heuristic's own schedule gives, until a search for more is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lamina.core.options import HOST_DEVICES, Options
+from lamina.fuse.program import Launch, Program, Slot
+from lamina.ir.kernel import Kernel
+from lamina.loops.moves import Schedule
+from lamina.loops.text import to_text
+from lamina.runtime import compiler
+from lamina.runtime.buffer import Buffer, heap_of
+from lamina.runtime.cache import digest
+from lamina.runtime.cpu import disk_cache
+from lamina.schedule.search import search
+
+if TYPE_CHECKING:
+    from lamina.pipeline import Backend, Planned
+
+MIN_RUNS = 4  # of a schedule, the fastest of which counts
+MEASURED = 0.05  # seconds of further runs
+
+
+def searched_schedule(
+    kernel: Kernel, options: Options, backend: Backend,
+    compile_program: Callable[[Program, Options], Planned],
+) -> Schedule:  # fmt: skip
+    """The fastest of as many schedules as `options.search` says. compile_program: the passes from
+    kernels to source."""
+    slots = []
+    for number, parameter in enumerate(kernel.parameters):
+        slots.append(Slot("input", number, parameter.dtype, parameter.size))
+    program = Program(((Launch(kernel, tuple(slots)),),), (), 0, 0)
+    table = [Buffer(0)]  # no arena; then the arrays
+
+    def compiled(schedule: str) -> Planned:
+        return compile_program(program, replace(options, schedule=schedule, search=0))
+
+    def seconds(moves: Schedule) -> float:
+        planned = compiled(_scheduled(moves))
+        assert planned.source is not None
+        code = backend.load(planned.source, planned.launches, options)
+        first = code.run(table, 1)[0]
+        runs = MIN_RUNS + int(MEASURED / max(first, 1e-5))
+        return min(code.run(table, 1)[0] for _ in range(runs))
+
+    on_host = options.device in HOST_DEVICES
+    machine = compiler.find(options).macros if on_host else str(heap_of(options.device))
+    disk = disk_cache(options)
+    name = digest(compiled("").text, machine, str(options.threads))
+    with contextlib.suppress(OSError, ValueError, LookupError):  # the file is damaged
+        path = disk.load(name)
+        kept = path.read_text() if path else ""
+        if int(kept.split()[1]) >= options.search:
+            return compiled(kept).plans[kernel].moves
+    for slot in slots:
+        table.append(_ones(slot, options.device))
+    schedule = partial(backend.schedule, kernel, options)
+    best = search(backend.knobs, schedule, options.search, seconds)
+    disk.store(name, f"# {options.search} schedules\n{to_text(best)}\n".encode())
+    return best
+
+
+def _scheduled(moves: Schedule) -> str:
+    """Moves as the option `schedule`, where no moves at all are a comment."""
+    return f"#\n{to_text(moves)}"
+
+
+def _ones(slot: Slot, device: str) -> Buffer:
+    """An array of ones on `device`."""
+    staging = Buffer.staging(slot.nbytes, device)
+    np.frombuffer(staging.view(), slot.dtype.numpy)[:] = 1
+    return staging.to(device)
