@@ -80,7 +80,7 @@ def pass_lines(
 
 
 def print_run(planned: Planned, seconds: list[float], options: Options) -> None:
-    """With ``LAMINA_DEBUG=1`` a line for each chain of a run, on standard error; with 2 the
+    """With ``LAMINA_DEBUG=1`` a line for each step of a run, on standard error; with 2 the
     schedules as well."""
     for record, plans in _records(planned, seconds) if options.debug else ():
         print(record, file=sys.stderr)

@@ -24,7 +24,7 @@ from lamina.ir.ops import Op
 
 @dataclass(frozen=True)
 class Block:
-    """The rows that a chain of kernels runs at once; see `lamina.fuse.row_blocks`.
+    """The rows that kernels in row blocks run at once; see `lamina.fuse.row_blocks`.
 
     Blocks are numbered along the row axes `rows` of a kernel, by position. The last of them, which
     may be the axis of a reduction after all rows, is in pieces of `size`. `inside` holds the values

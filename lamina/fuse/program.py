@@ -80,7 +80,8 @@ def _result_of(sink: Node) -> _Result:
 
 
 class _Builder:
-    """Collects slots and launches; every array has one home slot."""
+    """Collects slots and launches. Every array has one home slot; an array of which only blocks
+    exist has a slot in each step that makes one."""
 
     def __init__(self, sinks: Sequence[Node], target: FusionTarget, stored: set[Node]) -> None:
         self.target = target

@@ -20,7 +20,7 @@ class FusionTarget:
     """The facts of a device that fusion depends on. The defaults are those of a CPU."""
 
     row_blocks: bool = True
-    """Whether chains of kernels run in blocks of rows (`lamina.fuse.row_blocks`). Where they do,
+    """Whether several kernels run in row blocks (`lamina.fuse.row_blocks`). Where they do,
     little arithmetic joins the kernel of a scan, as the loop of a scan has no vectors."""
 
     tiled_products: bool = False

@@ -1,13 +1,14 @@
 """The kernel dialect: what one kernel stores, as scalars over named loop axes.
 
-A kernel that subtracts from each row of a (64, 100) array its maximum, with the row axis a0, the
-column axis a1 and the axis r2 of the reduction:
+A kernel that subtracts from each row of a (64, 100) array its maximum. Its row axis is a0; r1 is
+the axis of the reduction, and once more that of the columns of the store:
 
     kernel p0: f32[6400], p1: f32[6400] written
-      %0 = load 100*a0 + a1 parameter=0
-      %1 = load 100*a0 + r2 parameter=0
-      %2 = loop_reduce %1, r2 monoid=MAX
-      for a0 < 64, a1 < 100: p1[100*a0 + a1] = %0 + -%2
+      %0 = load 100*a0 + r1 parameter=0 : f32[]
+      %1 = loop_reduce %0, r1 monoid=MAX part=0 : f32[]
+      %2 = neg %1 : f32[]
+      %3 = add %0, %2 : f32[]
+      for a0 < 64, r1 < 100: p1[100*a0 + r1] = %3
 
 Rows, the axes that every store begins with, are independent of each other: any of them may run in
 parallel. `lamina/ir/verify_kernel.py` lists the invariants.
