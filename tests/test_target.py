@@ -1,0 +1,116 @@
+"""Facts of devices: which rows there are, who asks for them, and what reads them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+import lamina as lm
+from lamina import pipeline
+from lamina.core.dtypes import float32, float64
+from lamina.core.options import current, kind_of, using
+from lamina.core.target import CUDA, DEFAULT_CUDA, METAL, cpu_target
+from lamina.errors import UnknownDeviceError
+from lamina.ir import build
+from lamina.ir.kernel import Kernel
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.runtime import cuda
+from lamina.runtime.devices import target_of
+from lamina.schedule.gpu.loops import schedule_for_gpu
+from lamina.schedule.knobs import GpuKnobs
+from tests.generators import leaf
+
+
+def test_every_kind_of_device_has_a_target_and_a_backend() -> None:
+    for name, kind in {"cpu": "cpu", "interp": "cpu", "cuda:3": "cuda", "metal": "metal"}.items():
+        options = replace(current(), device=name)
+        assert target_of(options).kind == kind
+        assert pipeline.backend(options) is pipeline.BACKENDS[kind]
+
+
+@pytest.mark.parametrize("name", ["", "gpu", "cudax", "cpu:1", "cuda:"])
+def test_an_unknown_kind_is_refused(name: str) -> None:
+    with pytest.raises(UnknownDeviceError, match=f"no device '{name}'"):
+        kind_of(name)
+
+
+def test_rows_are_plausible() -> None:
+    for arch, row in {**CUDA, "": METAL}.items():
+        assert row.arch == arch
+        counts = [getattr(row, one.name) for one in fields(row) if one.type == "int"]
+        assert all(count > 0 for count in counts)
+        assert row.max_threads % row.warp == 0
+    assert float64 not in METAL.dtypes
+    assert float32 in METAL.dtypes
+
+
+def test_a_cpu_has_as_many_cores_as_the_user_lets_it_have() -> None:
+    with using(device="cpu", threads=3) as options:
+        assert target_of(options).multiprocessors == 3
+    assert cpu_target(64, cores=2).registers == 32
+    assert cpu_target(32, cores=2).registers == 16
+
+
+class FakeDriver:
+    """A driver whose GPU is no row of the table."""
+
+    facts: ClassVar[dict[str, int]] = {
+        "COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": 6,
+        "MULTIPROCESSOR_COUNT": 20, "WARP_SIZE": 32, "MAX_THREADS_PER_BLOCK": 1024,
+        "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 99 << 10,
+        "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536, "L2_CACHE_SIZE": 3 << 20,
+    }  # fmt: skip
+    CUdevice_attribute = SimpleNamespace(  # its numbers here are the answers
+        **{f"CU_DEVICE_ATTRIBUTE_{name}": value for name, value in facts.items()}
+    )
+
+    @staticmethod
+    def cuDeviceGet(number: int) -> tuple[int, int]:  # noqa: N802
+        return 0, number
+
+    @staticmethod
+    def cuDeviceGetAttribute(attribute: int, handle: int) -> tuple[int, int]:  # noqa: N802
+        return 0, attribute
+
+
+@pytest.fixture
+def small_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine with one GPU of 20 multiprocessors."""
+    bindings = SimpleNamespace(driver=FakeDriver)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    monkeypatch.setattr(cuda, "names", lambda: ["cuda:0"])
+    cuda.target_of.cache_clear()
+    yield
+    cuda.target_of.cache_clear()
+
+
+@pytest.mark.usefixtures("small_gpu")
+def test_a_gpu_is_asked_for_its_facts() -> None:
+    facts = cuda.target_of("cuda:0")
+    assert (facts.arch, facts.multiprocessors, facts.l2_bytes) == ("sm_86", 20, 3 << 20)
+    assert facts.engines == {"tensor_cores"}
+    assert cuda.target_of("cuda") == facts
+    assert cuda.target_of("cuda:1") == DEFAULT_CUDA  # which this machine does not have
+
+
+def column_sum(columns: int) -> Node:
+    return build.reduce(ADD, [0], leaf(0, (1024, columns), lm.float32))
+
+
+def test_schedules_depend_on_the_number_of_multiprocessors() -> None:
+    """Rows of a block are halved while two blocks a multiprocessor are wanted: 512 columns of 4
+    lanes are 64 blocks of 8 x 4 on 2 of them, and 128 blocks of 4 x 4 and less on 132."""
+    options = replace(current(), device="cuda:0")
+    (launch,) = pipeline.compile_source([column_sum(1024)], options).program.launches
+    assert isinstance(launch.kernel, Kernel)
+    few = replace(DEFAULT_CUDA, multiprocessors=2)
+    on_few, on_many = (
+        schedule_for_gpu(launch.kernel, target, "f32", GpuKnobs()) for target in (few, DEFAULT_CUDA)
+    )
+    assert on_few != on_many
