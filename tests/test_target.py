@@ -104,8 +104,8 @@ def column_sum(columns: int) -> Node:
 
 
 def test_schedules_depend_on_the_number_of_multiprocessors() -> None:
-    """Rows of a block are halved while two blocks a multiprocessor are wanted: 512 columns of 4
-    lanes are 64 blocks of 8 x 4 on 2 of them, and 128 blocks of 4 x 4 and less on 132."""
+    """1024 columns in blocks of 8 threads with 4 columns each are 32 blocks: enough for 2
+    multiprocessors, and too few for 132, which get blocks of 2 such threads."""
     options = replace(current(), device="cuda:0")
     (launch,) = pipeline.compile_source([column_sum(1024)], options).program.launches
     assert isinstance(launch.kernel, Kernel)

@@ -75,28 +75,30 @@ def _vectors(nest: Nest) -> Checks:
 
 
 def _serial(nest: Nest) -> Checks:
-    serial, runs = serial_axes(nest.kernel), nest.kernel.of(Op.LOOP_SCAN)
-    threads = points(one for one in nest.order if nest.bound(one) == "thread")
+    serial, has_scan = serial_axes(nest.kernel), bool(nest.kernel.of(Op.LOOP_SCAN))
+    threads = points(axis for axis in nest.order if nest.bound(axis) == "thread")
     for axis in serial:
-        pieces, extent = nest.sub_loops(axis)
-        ways = [*map(nest.bound, pieces)]
-        at = ways.index("thread") + 1 if runs and "thread" in ways else 0
-        near = {*ways[at:]} <= {"unroll"} and extent % points(pieces[at:]) == 0
-        fits = ways == ["serial"] or (at > 0 and near and threads <= SCANNING_THREADS)
-        yield fits, f"{names_of(pieces)} run in order, and are bound to {', '.join(ways)}"
+        axes, extent = nest.sub_loops(axis)
+        bindings = [nest.bound(sub_loop) for sub_loop in axes]
+        fits = bindings == ["serial"]
+        if has_scan and "thread" in bindings and threads <= SCANNING_THREADS:
+            inner = bindings.index("thread") + 1  # neighbours of one thread
+            is_unrolled = set(bindings[inner:]) <= {"unroll"}
+            fits = is_unrolled and extent % points(axes[inner:]) == 0
+        yield fits, f"{names_of(axes)} run in order, and are bound to {', '.join(bindings)}"
     for store in nest.kernel.stores:
         ordered = [axis for axis in store.axes if axis in serial]
-        kept = ordered == sorted(ordered, key=nest.order.index)
-        yield kept, f"{names_of(ordered)} run in this order, and the loops do not"
+        is_kept = ordered == sorted(ordered, key=nest.order.index)
+        yield is_kept, f"{names_of(ordered)} run in this order, and the loops do not"
 
 
 def _threads(nest: Nest) -> Checks:
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
-    own = threads & rows
-    for pieces, extent in map(nest.sub_loops, own):
-        whole = extent == points(pieces) if nest.product else WARP % points(own) == 0
-        yield whole, f"the rows of {names_of(own)} divide no warp, or no tile"
+    thread_rows = threads & rows
+    for axes, extent in map(nest.sub_loops, thread_rows):
+        is_even = extent == points(axes) if nest.product else WARP % points(thread_rows) == 0
+        yield is_even, f"the rows of {names_of(thread_rows)} divide no warp, or no tile"
     for axes in axis_lists(nest.kernel):
         both = (threads - rows).intersection(axes)
         yield len(both) < 2, f"{names_of(both)} are thread axes, one inside the other"
@@ -113,38 +115,41 @@ def check_nest(nest: Nest) -> None:
 
 
 def _order(nest: Nest) -> None:
-    order, axes = set(nest.order), {one for some in axis_lists(nest.kernel) for one in some}
+    order = set(nest.order)
+    axes = {axis for loop in axis_lists(nest.kernel) for axis in loop}
     require(len(order) == len(nest.order), "an axis is twice in the order")
     require(axes <= order, f"{names_of(axes - order)} is not in the order")
     require(order <= axes, f"{names_of(order - axes)} is in the order, and in no loop")
 
 
 def _splits(nest: Nest) -> None:
-    pieces = [axis for split in nest.splits for axis in split.axes]
-    once = len(set(pieces)) == len(pieces) and set(pieces) <= set(nest.order)
+    sub_loops = [axis for split in nest.splits for axis in split.axes]
+    once = len(set(sub_loops)) == len(sub_loops) and set(sub_loops) <= set(nest.order)
     require(once, "a sub-loop is in two splits, or in no loop")
-    walks = [terms_of(one.index)[0] for one in nest.kernel.stores]
+    strides = [terms_of(store.index)[0] for store in nest.kernel.stores]
     for (head, *inner), extent in nest.splits:
         blocks, block = head.arg.size, points(inner)
         text = f"{names_of([head])} has {blocks} blocks of {block} for an extent of {extent}"
         require(blocks == -(-extent // block), text)
         for outer, inside in pairwise((head, *inner)):
             size, both = inside.arg.size, names_of((outer, inside))
-            as_one = all(walk.get(outer, 0) == walk.get(inside, 0) * size for walk in walks)
+            as_one = all(by.get(outer, 0) == by.get(inside, 0) * size for by in strides)
             require(as_one, f"a store's index does not walk {both} as one")
 
 
 def _places(nest: Nest) -> None:
     for axes in axis_lists(nest.kernel):
-        for pieces, _ in nest.splits:
-            start = axes.index(pieces[0]) if pieces[0] in axes else 0
-            together = not set(pieces) & set(axes) or axes[start : start + len(pieces)] == pieces
-            require(together, f"the sub-loops of {names_of(pieces[:1])} do not stand together")
+        for split in nest.splits:
+            head = split.axes[0]
+            start = axes.index(head) if head in axes else 0
+            adjacent = axes[start : start + len(split.axes)] == split.axes
+            together = adjacent or set(split.axes).isdisjoint(axes)
+            require(together, f"the sub-loops of {names_of([head])} do not stand together")
 
 
 def _fills(nest: Nest) -> None:
     for fill in nest.fills:
-        reduced = any(one.op is Op.LOOP_REDUCE for one in toposort([fill.value]))
+        reduced = any(node.op is Op.LOOP_REDUCE for node in toposort([fill.value]))
         require(reduced is (fill.at is None), f"parameter {fill.parameter} is filled elsewhere")
         outside = set(fill.axes).difference(nest.inside(fill.at or nest.row_loops[-1]))
         require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")

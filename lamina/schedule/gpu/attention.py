@@ -17,8 +17,8 @@ from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, operands_of
 
-LEAST = 16  # rows, columns and steps that are worth a tile
-WIDEST = 128  # row of a tile
+MIN_SIDE = 16  # rows, columns and steps that are worth a tile
+MAX_ROW_ELEMENTS = 128  # row of a tile
 PASSING = 4  # products at most, whose tiles pass by: a block has barriers for so many
 SUMS = range(97, 161)  # of a thread, beside which tiles of 128 fit; beside fewer, twice the rows
 Array = tuple[Node, Axes, Axes]  # a value, the axes along which tiles are apart, and within them
@@ -73,7 +73,7 @@ def nested(kernel: Kernel) -> Nested | None:
     for one in (*inner, *outer):
         passing, (last, *others) = (column, (column,)) if one in outer else (step, bound_axes(one))
         pair = sorted(factors_of(one.src[0]), key=lambda part: passing in free_axes(part))
-        if len(pair) < 2 or others or not LEAST <= last.arg.size <= WIDEST:
+        if len(pair) < 2 or others or not MIN_SIDE <= last.arg.size <= MAX_ROW_ELEMENTS:
             return None
         left, right = pair
         rows &= free_axes(left) - free_axes(right)

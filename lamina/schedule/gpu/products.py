@@ -1,9 +1,10 @@
 """A move for sums of products whose factors lie, tile by tile, in memory that a block shares.
 
 A tile lies in lines of 128 bytes, along its steps or, where that is how its factor lies in memory,
-turned: along its rows or columns. The 16-byte chunks of a line are permuted by its number, so that
-neither lines nor columns of chunks meet in one bank. What is longer makes panels of such lines. The
-tensor cores and the copy engine of a GPU know this layout as the swizzle of 128 bytes.
+transposed: along its rows or columns. The 16-byte chunks of a line are permuted by its number, so
+that neither lines nor columns of chunks meet in one bank. What is longer makes panels of such
+lines. The tensor cores and the copy engine of a GPU (TMA) know this layout as the swizzle of 128
+bytes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Move
 from lamina.loops.nest import Axes, Nest
-from lamina.schedule.gpu.attention import LEAST, Array, factors_of, nested
+from lamina.schedule.gpu.attention import MIN_SIDE, Array, factors_of, nested
 from lamina.schedule.planner import store_score
 
 LINE = 128  # bytes
@@ -29,15 +30,17 @@ PART = 4  # a block writes, or reads, the partial sums of a tile in the time of 
 JOIN = 1 << 17  # and finds those of other blocks in the time of a step of so many products
 LARGE_TILE = 128 * 256  # results of the largest tile
 GROUP = 128  # the fewest rows that a block of nested reductions has, and the most columns
-FEW = 24  # tiles worth it in float32, without tensor cores, or fewer with FEW**2 steps in all
+# Tiles worth it in float32, without tensor cores; fewer are with FEW_TILES**2 steps in all.
+FEW_TILES = 24
 BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
 
 
 class Product(NamedTuple):
     """What the threads of a block multiply at once, `m` rows and `n` columns over a line of steps,
     64 rows by 128 threads; they hold the sums in float32. Rows and columns are split in one of two
-    ways, the second for a tile that is turned, and the pieces, rows first, number the threads and
-    the registers of each, the last the fastest. A ring has `depth` tiles, if there is room."""
+    ways, the second for a tile that is transposed, and the sub-loops, rows first, number the
+    threads and the registers of each, the last the fastest. The multistage buffer has `depth`
+    tiles, if they fit."""
 
     m: int
     n: int
@@ -89,8 +92,10 @@ class Tensorize(Move):
         known = {value.dtype for value, *_ in arrays} == {atom.dtype}
         fits = not inside or inside.most >= atom.m >= GROUP >= atom.n >= points(inside.column)
         self.require(known and fits, f"that is no sum of products of {atom.dtype.name}")
-        turned = [is_turned(*one) and (kind != "tf32" or one is arrays[0]) for one in arrays]
-        splits = zip(arrays, turned, atom[:2], (atom.rows, atom.columns), strict=False)
+        transposed = [
+            is_transposed(*array) and (kind != "tf32" or array is arrays[0]) for array in arrays
+        ]
+        splits = zip(arrays, transposed, atom[:2], (atom.rows, atom.columns), strict=False)
         sides = [(axes, size, split[turn]) for (_, axes, _), turn, size, split in splits]
         number, fresh = count(1 + max(one.arg.number for one in nest.order)), dict[Node, Node]()
         if inside:
@@ -121,7 +126,7 @@ class Tensorize(Move):
         bound = dict.fromkeys(grid, "grid") | dict.fromkeys(lanes, "thread")
         bound |= dict.fromkeys(registers, "unroll")
         tiles = list[Store]()
-        for (value, axes, steps), turn in zip(arrays, turned, strict=True):
+        for (value, axes, steps), turn in zip(arrays, transposed, strict=True):
             order = (*steps, *axes) if turn else (*axes, *steps)
             within = tuple(fresh.get(axis, axis) for axis in order)
             tiles.append(Store(-1, walks[axes], ix.replaced(value, fresh), within))
@@ -149,15 +154,15 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
         minor = sum(is_minor(one, axes[-1]) for one in parts)
         return store_score(kernel, axes[-1]), minor, points(axes), axes[-1].arg.number
 
-    def best(found: Iterable[Axes], least: int = LEAST) -> Axes:
-        return max((axes for axes in found if points(axes) >= least), key=worth, default=())
+    def best(found: Iterable[Axes], min_points: int = MIN_SIDE) -> Axes:
+        return max((axes for axes in found if points(axes) >= min_points), key=worth, default=())
 
     left, right = map(free_axes, parts)
     strides = [ix.terms_of(store.index)[0] for store in kernel.stores]
     shared = tuple(one for one in bound_axes(reductions[0]) if one in left & right)
     apart = any(is_minor(value, axis) for value in parts for axis in shared)
     step, sides = best([(one,) for one in shared] if apart else [shared]), list[Axes]()
-    few = LEAST // 2 if kind == "f32" and parts[0].dtype is float32 else 2
+    few = MIN_SIDE // 2 if kind == "f32" and parts[0].dtype is float32 else 2
     for value, axes in (parts[0], left - right), (parts[1], right - left):
         runs, joint = list[Axes](), step and is_minor(value, step[-1])
         for one in (one for one in kernel.row_axes if one in axes):
@@ -166,14 +171,14 @@ def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
             ) else ()  # fmt: skip
             runs.append((*before, one))
         sides.append(best(runs) or (best(runs, few) if len(runs) == 1 else ()))
-    if not (step and all(sides)) or sorted((*map(points, sides), points(step) // 4))[1] < LEAST:
+    if not (step and all(sides)) or sorted((*map(points, sides), points(step) // 4))[1] < MIN_SIDE:
         return ()  # one of these may be short: a tile that is mostly empty waits for memory
     rounds = kind == "tf32" and parts[0].dtype is float32
     arrays = [(value, axes, step) for value, axes in zip(parts, sides, strict=True)]
-    return tuple(sorted(arrays, key=lambda one: (rounds > is_turned(*one), worth(one[1]))))
+    return tuple(sorted(arrays, key=lambda one: (rounds > is_transposed(*one), worth(one[1]))))
 
 
-def is_turned(value: Node, axes: Sequence[Node], steps: Sequence[Node]) -> bool:
+def is_transposed(value: Node, axes: Sequence[Node], steps: Sequence[Node]) -> bool:
     """Are neighbours in memory rows or columns, and not steps?"""
     return is_minor(value, axes[-1]) and not is_minor(value, steps[-1])
 
@@ -200,26 +205,26 @@ def share(
     return min(found)
 
 
-def best_product(kernel: Kernel, wide: str, rank: int, multiprocessors: int) -> str:
-    """The atom whose last block ends first, or next, of the kind `wide` for float32; "" where none
-    is worth its while."""
+def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: int) -> str:
+    """The atom whose last block ends first, or next, of `factor_kind` for factors of float32; ""
+    where none is worth its while."""
     if inside := nested(kernel):
         columns = GROUP if points(inside.column) > GROUP // 2 else GROUP // 2
         many = points(kernel.row_axes) // points(inside.column) >= inside.most * multiprocessors
         rows = inside.most if many else GROUP
         return f"mma_{SHORT[inside.arrays[0][0].dtype]}_{rows}x{columns}"
-    if not (found := factors(kernel, wide)):
+    if not (arrays := factors(kernel, factor_kind)):
         return ""
-    (first, row, _), (_, column, step) = found
-    kind = wide if first.dtype is float32 else SHORT[first.dtype]
+    (first, row, _), (_, column, step) = arrays
+    kind = factor_kind if first.dtype is float32 else SHORT[first.dtype]
     others = points(kernel.row_axes) // points(row + column)
-    (inner,) = (points(axes) // points(step) for one in kernel.nodes if (axes := bound_axes(one)))
+    (inner,) = (points(axes) // points(step) for node in kernel.nodes if (axes := bound_axes(node)))
     steps = -(-points(step) * first.dtype.itemsize // LINE) * inner
     times = list[tuple[float, int, str]]()
     for name, atom in PRODUCTS.items():
         if f"_{kind}_" in name and atom.m <= GROUP:
             tiles = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
             times.append((share(atom, tiles, steps, multiprocessors)[0], tiles, name))
-    least = FEW if kind == "f32" else 1
+    min_tiles = FEW_TILES if kind == "f32" else 1
     return next((name for _, tiles, name in sorted(times)[rank:]
-                 if tiles >= least or tiles * steps >= least * least), "")  # fmt: skip
+                 if tiles >= min_tiles or tiles * steps >= min_tiles**2), "")  # fmt: skip

@@ -23,7 +23,7 @@ from lamina.ir.ops import Group, Kinds, LoopReduce, Op
 from lamina.loops.nest import WARP, Nest
 from lamina.runtime.buffer import Map
 from lamina.schedule.gpu.attention import Weight, factors_of, masks_of, scaled, weight_of
-from lamina.schedule.gpu.products import LINE, PRODUCTS, Product, is_turned, share
+from lamina.schedule.gpu.products import LINE, PRODUCTS, Product, is_transposed, share
 from lamina.targets.c.printer import ELEMENTS
 from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.printer import Key, LoopPart, Point, Scope, Value, Values
@@ -308,7 +308,7 @@ class CudaPrinter(GpuPrinter):
         rows, steps = sides = [[axis for axis in store.axes if axis.arg.reduce is one]
                                for one in (False, True)]  # fmt: skip
         row, turned = self._walk(rows, self.index_text(store.index, corner)), store.axes[0] in steps
-        across = is_turned(store.value, rows, steps)
+        across = is_transposed(store.value, rows, steps)
         ends = [points(one) % part and points(one) for one, part in zip(sides, box, strict=True)]
         flags = ", ".join(map(str, (int(turned) or 2 * across, self.threads, *ends)))
         head = f"FILL_TILE({side}, {row}, {step}, {flags}) {{"
