@@ -75,11 +75,11 @@ def places(index: Node, shape: Shape) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("shape", [(24,), (2, 12), (2, 2, 6), (4, 1, 2, 3), (8, 3)])
+@pytest.mark.parametrize("shape", [(24,), (2, 12), (6, 2, 2), (3, 1, 2, 4), (12, 2), (3, 8)])
 def test_a_reshape_splits_axes_until_no_division_is_left(shape: Shape) -> None:
-    value = with_all_splits(build.reshape(X, shape))
+    value = with_all_splits(build.reshape(build.permute(X, [1, 0]), shape))
     assert not {Op.IDIV, Op.MOD} & {inner.op for inner in toposort([value])}
-    assert places(value.src[0], shape) == list(range(24))
+    assert places(value.src[0], shape) == DATA.T.ravel().tolist()
 
 
 def test_a_reshape_of_a_view_divides_where_no_split_helps() -> None:
@@ -101,12 +101,19 @@ def test_a_split_is_asked_for_with_its_factor() -> None:
     assert value is const(0, float32)
 
 
+def test_the_first_of_two_splits_is_asked_for() -> None:
+    lowering, _ = lowered(build.reshape(leaf(0, (3, 4, 3, 5), float32), (12, 15)))
+    assert isinstance(lowering.obstacle, AxisSplit)
+    assert lowering.axes.split(lowering.obstacle) == {0: (3, 4)}
+
+
 def test_a_piece_is_split_again_in_its_place() -> None:
     axes = LoopAxes({1: (3, 8)})
     loops = axes.open((5, 24))
     assert [axis.arg.size for axis in loops.axes] == [5, 3, 8]
     assert axes.split(AxisSplit(loops.axes[2], 4)) == {1: (3, 2, 4)}
-    assert axes.split(AxisSplit(loops.axes[0], 1)) == {0: (5, 1), 1: (3, 8)}
+    assert axes.split(AxisSplit(loops.axes[1], 3)) == {1: (1, 3, 8)}
+    assert axes.split(AxisSplit(loops.axes[0], 5)) == {0: (1, 5), 1: (3, 8)}
 
 
 def test_an_axis_of_one_element_has_no_loop() -> None:

@@ -63,17 +63,18 @@ def test_the_kernels_of_the_example() -> None:
     assert set(scratch) == {M * N}  # the product is passed on, nothing else
 
 
-def test_a_value_that_does_not_fit_leaves_a_kernel_as_it_was() -> None:
-    """A sum down the columns needs other rows than the row sums do."""
-    x = leaf(0, (M, N), float32)
-    doubled = x * 2.0
+@pytest.mark.parametrize("name", ["columns", "other rows"])
+def test_a_value_that_does_not_fit_leaves_a_kernel_as_it_was(name: str) -> None:
+    """A sum down the columns has other rows than the row sums; their reverse needs other rows."""
+    doubled = leaf(0, (M, N), float32) * 2.0
     rows = build.reduce(ADD, [1], doubled)
-    groups = group_values([doubled, rows], CPU, frozenset())
-    assert len(groups) == 1
-    before = dict(groups[0].stores)
-    assert not groups[0].try_add(build.reduce(ADD, [0], doubled))
-    assert dict(groups[0].stores) == before
-    assert [member.op for member in groups[0].members] == [Op.MUL, Op.REDUCE]
+    (group,) = group_values([doubled, rows], CPU, frozenset())
+    before = dict(group.stores), dict(group.reads), group.shape
+    values = {"columns": build.reduce(ADD, [0], doubled), "other rows": build.flip(rows, [0]) * 3.0}
+    assert not group.try_add(values[name])
+    assert (dict(group.stores), dict(group.reads), group.shape) == before
+    assert group.members == [doubled, rows]
+    assert group.try_add(rows * 3.0)
 
 
 def test_rows_that_begin_within_a_word_are_padded_between_kernels() -> None:
