@@ -31,6 +31,7 @@ from lamina.errors import CompilerNotFoundError, JitError
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import Lowered, TensorSpec, lower_graph
+from lamina.frontend.origins import ORIGINS
 from lamina.frontend.program import Program, kind_of
 from lamina.frontend.session import tracers
 from lamina.frontend.tensor import Tensor
@@ -125,9 +126,12 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         arguments = map_tree(placeholder, (args, kwargs), TensorSpec)
         tensors: dict[int, Tensor] = {}
         _signature(arguments, tensors)
-        traced = trace(self.function, arguments, tensors, options)
+        with ORIGINS.noted():
+            traced = trace(self.function, arguments, tensors, options)
         sinks = list(dict.fromkeys(traced.sinks))
-        return lower_graph(memory.moved(sinks, options.device), options, arch)
+        moved = memory.moved([*sinks, *traced.lines], options.device)
+        lines = dict(zip(moved[len(sinks) :], traced.lines.values(), strict=True))
+        return lower_graph(moved[: len(sinks)], options, arch, lines)
 
     def _explain(self, args: Any, kwargs: Any, options: Options) -> None:
         """Say why a program is compiled."""

@@ -9,7 +9,7 @@ The function is traced and every pass of `lamina.pipeline` runs, but nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,12 @@ from lamina.core.dtypes import DType
 from lamina.core.options import Options
 from lamina.errors import ArgumentError
 from lamina.frontend.arguments import as_dtype, sizes_of
+from lamina.frontend.origins import lines_of, spread
 from lamina.graph.split_complex import split_complex
 from lamina.ir.node import Node
 
 if TYPE_CHECKING:
+    from lamina.ir.kernel import AnyKernel
     from lamina.pipeline import Planned
 
 __all__ = ["Lowered", "TensorSpec"]
@@ -44,11 +46,13 @@ class TensorSpec:
 @dataclass(frozen=True)
 class LoweredKernel:
     """One kernel: its name, its schedule as text that LAMINA_SCHEDULE replays, and its source,
-    below a comment with what it computes."""
+    below a comment with what it computes. lines: those of the user's program that it is of, such as
+    ``train.py:12: logits = a @ b``, as far as they can be told."""
 
     name: str
     schedule: str
     source: str
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,17 @@ class Lowered:
         )
 
 
-def lower_graph(sinks: Iterable[Node], options: Options, arch: str) -> Lowered:
-    """Run every pass on a graph whose BUFFER leaves have numbers in place of storage."""
+def lower_graph(
+    sinks: Iterable[Node], options: Options, arch: str, lines: Mapping[Node, str]
+) -> Lowered:
+    """Run every pass on a graph whose BUFFER leaves have numbers in place of storage. `lines`: the
+    user's line of some nodes."""
     from lamina import pipeline
-    from lamina.targets.formulas import comment
 
     if options.device == "interp":
         raise ArgumentError("lower: the interpreter compiles nothing; name a device that does")
-    graph = split_complex(tuple(sinks))
+    traced = tuple(sinks)
+    graph = split_complex(traced)
     stages: dict[str, str] = {}
 
     def observe(name: str, value: Any) -> None:
@@ -98,10 +105,35 @@ def lower_graph(sinks: Iterable[Node], options: Options, arch: str) -> Lowered:
 
     planned = pipeline.compile_source(graph, options, observe)
     assert planned.source is not None
-    kernels = tuple(
-        LoweredKernel(
-            plan.name, str(plan), f"{comment(kernel)}\n{planned.source.kernels[plan.name]}"
-        )
-        for kernel, plan in planned.plans.items()
-    )
+    kernels = _kernels(planned, _lines_of_graph(traced, lines, options))
     return Lowered(options, arch, stages, kernels, planned.program.arena, planned)
+
+
+def _lines_of_graph(
+    sinks: Sequence[Node], lines: Mapping[Node, str], options: Options
+) -> dict[Node, str]:
+    """The user's line of each node of the graph that is fused. Passes replace nodes; what a node
+    with a line becomes is found by running the passes on it, as one more sink."""
+    from lamina import pipeline
+
+    graph = list(split_complex((*sinks, *lines)))
+    for step in pipeline.PASSES:
+        if step.writes == "graph":
+            graph = step.function(graph, options)
+    last = dict(zip(graph[len(sinks) :], lines.values(), strict=True))
+    return spread(graph[: len(sinks)], last)
+
+
+def _kernels(planned: Planned, lines: Mapping[Node, str]) -> tuple[LoweredKernel, ...]:
+    from lamina.targets.formulas import comment
+
+    assert planned.source is not None
+    values: dict[AnyKernel, list[Node]] = {}  # of each kernel, in all of its launches
+    for launch in planned.program.launches:
+        values.setdefault(launch.kernel, []).extend(launch.values)
+    kernels = []
+    for kernel, plan in planned.plans.items():
+        own = lines_of(values[kernel], lines)
+        source = f"{comment(kernel, own)}\n{planned.source.kernels[plan.name]}"
+        kernels.append(LoweredKernel(plan.name, str(plan), source, tuple(own)))
+    return tuple(kernels)

@@ -32,6 +32,7 @@ from lamina.frontend import realize as memory
 from lamina.frontend.arguments import as_dtype, broadcast_shapes, find_dtype, fitting, promote, weak
 from lamina.frontend.foreign import renamed, spelling
 from lamina.frontend.mistakes import misfit, shown, through_users_code
+from lamina.frontend.origins import ORIGINS
 from lamina.frontend.session import SESSION, tracers
 from lamina.graph.lift_numbers import hole
 from lamina.ir import build
@@ -106,6 +107,8 @@ class Tensor(Methods):
         self.serial = next(_SERIALS)
         self.handle = ref(self, _UNSETTLED.discard)
         _UNSETTLED.add(self.handle)
+        if ORIGINS.lines is not None:
+            ORIGINS.note(node)
         return self
 
     def _require(self, value: bool) -> None:

@@ -17,6 +17,7 @@ from lamina.errors import JitError
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import TensorSpec
+from lamina.frontend.origins import ORIGINS
 from lamina.frontend.session import SESSION, Before, changed, during, tracers
 from lamina.frontend.tensor import Tensor
 from lamina.ir.node import Node
@@ -94,7 +95,8 @@ class Trace:
     function's, with a Place for each tensor. asked: the captured tensors whose gradient it asked
     for, with that. read: the nodes that the sinks are computed from which are in memory or those
     of tensors. sinks: the results, the gradients, then one ASSIGN for each tensor that got a new
-    value. inputs: the memory that the sinks read, with its numbers."""
+    value. inputs: the memory that the sinks read, with its numbers. lines: the user's line of nodes
+    below the sinks, while ORIGINS takes notes."""
 
     arguments: dict[int, Tensor]
     key: Tensor
@@ -105,6 +107,7 @@ class Trace:
     read: set[Node] = field(default_factory=set)
     sinks: list[Node] = field(default_factory=list)
     inputs: dict[Buffer, int] = field(default_factory=dict)
+    lines: dict[Node, str] = field(default_factory=dict)
 
     @property
     def storages(self) -> list[Buffer]:
@@ -157,8 +160,10 @@ class Trace:
         if missing:
             return missing
         targets = [memory.numbered(_home(homes[tensor]), self.inputs) for tensor in written]
-        cut = memory.cut(nodes, self.inputs, homes=values)
-        pairs = zip(targets, cut[len(results) :], strict=True)
+        lines = {node: line for node, line in (ORIGINS.lines or {}).items() if node in computed}
+        cut = memory.cut([*nodes, *lines], self.inputs, homes=values)
+        self.lines = dict(zip(cut[len(nodes) :], lines.values(), strict=True))
+        pairs = zip(targets, cut[len(results) : len(nodes)], strict=True)
         self.sinks = [*cut[: len(results)], *(Node(Op.ASSIGN, pair) for pair in pairs)]
         return []
 

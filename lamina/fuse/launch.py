@@ -1,7 +1,7 @@
 """One kernel and the parts of buffers that it reads and writes."""
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lamina.core.dtypes import DType
 from lamina.graph import index as ix
@@ -34,10 +34,12 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel and a slot for each of its parameters."""
+    """One kernel and a slot for each of its parameters. values: the nodes that it computes, for
+    reports."""
 
     kernel: AnyKernel
     slots: tuple[Slot, ...]
+    values: tuple[Node, ...] = field(default=(), compare=False)
 
 
 def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
@@ -54,8 +56,9 @@ def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
         slots.append(replace(slot, size=len(elements), offset=offset))
         starts.append(elements.start)
     if isinstance(launch.kernel, SortKernel):
-        return Launch(launch.kernel, tuple(slots))
-    return Launch(_moved(launch.kernel, slots, starts), tuple(slots))
+        return replace(launch, slots=tuple(slots))
+    kernel = _moved(launch.kernel, slots, starts)
+    return replace(launch, kernel=kernel, slots=tuple(slots))
 
 
 def _touched_indices(kernel: AnyKernel) -> dict[int, list[Node]]:

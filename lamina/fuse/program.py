@@ -245,7 +245,7 @@ class _Builder:
         )
         kernel = Kernel(parameters, stores, len(group.row_axes), len(group.block_axes))
         narrowing = None if group.block_axes else self._narrowing(stores)
-        self.steps[-1].append(Launch(narrowed(kernel, narrowing), slots))
+        self.steps[-1].append(Launch(narrowed(kernel, narrowing), slots, tuple(group.members)))
         gains = self.target.gains_by_recomputing
         if group.recomputed and gains and not gains(kernel):
             self.stored |= group.recomputed
@@ -265,7 +265,7 @@ class _Builder:
         slots, parameters = _parameters(read, [*written, scratch])
         for left in reversed(range(launches)):
             sort = SortKernel(parameters, prod(outer), length, left)
-            self.steps.append([Launch(sort, slots)])
+            self.steps.append([Launch(sort, slots, (order,))])
 
     def _memory_plan(self, kind: str) -> MemoryPlan[Slot]:
         """Where slots of `kind` lie. All kernels of a step use scratch at one time, as their blocks

@@ -75,3 +75,37 @@ def test_comments_are_not_compiled(device: str) -> None:
     assert kernel.source.startswith(comment)
     assert comment in program.planned.listing
     assert comment not in program.source
+
+
+def two_kernels(x: lm.Tensor, w: lm.Tensor) -> lm.Tensor:
+    hidden = lm.relu(x @ w)
+    centred = hidden - hidden.mean(axis=0)
+    return lm.softmax(centred, axis=1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_kernels_have_the_users_lines(device: str) -> None:
+    program = lowered(two_kernels, (64, 40), (40, 30), device=device)
+    found = [line.partition(": ")[2] for kernel in program.kernels for line in kernel.lines]
+    assert all("test_comments.py:" in line for kernel in program.kernels for line in kernel.lines)
+    for text in ("hidden = lm.relu(x @ w)", "return lm.softmax(centred, axis=1)"):
+        assert text in found
+    first, *_, last = program.kernels
+    assert "hidden = lm.relu" in first.source
+    assert "return lm.softmax" not in first.source
+    assert "hidden = lm.relu(x @ w)" not in last.source
+    assert "lm.softmax" not in program.source
+
+
+def test_moved_lines_change_no_source() -> None:
+    texts = []
+    for shift in ("", "\n\n\n"):
+        space: dict[str, Any] = {"lm": lm}
+        code = compile(f"{shift}def f(x):\n    return lm.exp(x) + 1\n", "user.py", "exec")
+        exec(code, space)
+        program = lowered(space["f"], (50,))
+        texts.append((program.source, program.kernels[0].lines))
+    (first, lines_of_first), (second, lines_of_second) = texts
+    assert first == second
+    assert lines_of_first == ("user.py:2",)
+    assert lines_of_second == ("user.py:5",)
