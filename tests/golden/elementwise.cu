@@ -8,7 +8,7 @@ map0_64x100<<<25, 256>>>
 */
 
 /* v1 = sqrt(p0[row, column] * p0[row, column] + 1) * 0.5
-   p1[row, column] = (v1 if p0[row, column] < 0 else v1 + p0[row, column]) */
+   p1[row, column] = (v1 if p0[row, column] < 0 else p0[row, column] + v1) */
 KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
     EACH_THREAD(u32, 256, 6400);
     const i64 i = worker % 6400;
@@ -19,7 +19,7 @@ KERNEL(256) map0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         const auto add_4 = (mul_3 + 1.0f);
         const auto sqrt_5 = sqrt_f32(add_4);
         const auto mul_6 = (sqrt_5 * 0.5f);
-        const auto add_7 = (mul_6 + load_1);
+        const auto add_7 = (load_1 + mul_6);
         const auto where_8 = (lt_2 ? mul_6 : add_7);
         p1[i] = where_8;
     }
