@@ -20,12 +20,12 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from lamina.core.options import Options, current
+from lamina.core.recent import kept
 from lamina.errors import CompilerNotFoundError
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
@@ -410,7 +410,7 @@ def verify(value: Any) -> None:
                     verify_nest(plan.nest)
 
 
-@lru_cache(maxsize=1024)
+@kept(1024)
 def compile_sinks(sinks: tuple[Node, ...], options: Options) -> Planned:
     """Compile for the device of `options`, or find what was compiled before for an equal graph
     and equal options."""
@@ -481,6 +481,7 @@ def _interpret(sinks: Sequence[Node], inputs: Sequence[Buffer], device: str) -> 
         is_assigned = sink.op is Op.ASSIGN
         buffer = inputs[sink.src[0].arg.storage] if is_assigned else Buffer(len(result), device)
         buffers.append(buffer)
+    counter.kernels += len(results)  # from here on memory is written
     for buffer, result in zip(buffers, results, strict=True):  # once all have been computed
         buffer.view()[:] = result
     return buffers

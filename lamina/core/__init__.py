@@ -1,1 +1,1 @@
-"""What every room may use: dtypes, shapes, options and seeds."""
+"""What every room may use: dtypes, shapes, options, seeds and caches."""

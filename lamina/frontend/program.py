@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakValueDictionary, finalize
 
 from lamina import random
 from lamina.core.options import Options
@@ -91,6 +92,7 @@ class Program:
         self.options = replace(options, device=self.device)
         program, self.numbers = memory.lifted(tuple(sinks), len(trace.inputs), self.device)
         self.compiled = pipeline.compile_sinks(program, self.options)
+        self._use = _use_of(program, self.options)
         self.run = pipeline.run_compiled
         self.inputs = [*trace.inputs, *self.numbers]
         results = [sink for sink in trace.sinks if sink.op is not Op.ASSIGN]
@@ -168,6 +170,23 @@ class Program:
 
 
 _NOTHING = Buffer(0)  # until a call
+
+
+class _Use:
+    """That functions use a compiled program: with the last of them the compiler drops it."""
+
+
+_uses: WeakValueDictionary[tuple[tuple[Node, ...], Options], _Use] = WeakValueDictionary()
+
+
+def _use_of(sinks: tuple[Node, ...], options: Options) -> _Use:
+    from lamina import pipeline
+
+    use = _uses.get((sinks, options))
+    if use is None:
+        use = _uses.setdefault((sinks, options), _Use())
+        finalize(use, pipeline.compile_sinks.drop, sinks, options).atexit = False
+    return use
 
 
 def _own_memory(tensor: Tensor) -> Buffer:

@@ -15,17 +15,17 @@ somebody asks them the next time, once; only those whose value is not in memory 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
+from lamina.core.recent import Recent
 from lamina.core.seeds import SEEDS
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -65,31 +65,6 @@ class WeakTable(dict[ref[Node], T]):
 
 class TensorsById(WeakValueDictionary[int, "Tensor"]):
     """Tensors that nobody keeps for this; a set would compare them, which is elementwise."""
-
-
-class Recent(Generic[T]):
-    """The values of the `size` keys that were last asked for."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._values: OrderedDict[Hashable, T] = OrderedDict()
-
-    def get(self, key: Hashable) -> T | None:
-        value = self._values.pop(key, None)
-        if value is not None:
-            self._values[key] = value
-        return value
-
-    def put(self, key: Hashable, value: T) -> None:
-        self._values[key] = value
-        while len(self._values) > self.size:
-            self._values.popitem(last=False)
-
-    def clear(self) -> None:
-        self._values.clear()
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 @dataclass(frozen=True, slots=True)

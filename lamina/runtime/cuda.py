@@ -12,6 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
@@ -104,6 +105,8 @@ class Device(Heap):
 
         self.driver, self.name = driver, f"cuda:{number}"
         self.launched: deque[Launch] = deque(maxlen=_REMEMBERED)  # since the last wait
+        # What programs that are gone had: a function of the driver, and what that lets go of.
+        self.retired: deque[tuple[str, Any]] = deque()
         self.handle = self.call("cuDeviceGet", number)
         self.context = self.call("cuDevicePrimaryCtxRetain", self.handle)
         self.enter()
@@ -152,8 +155,12 @@ class Device(Heap):
 
     def synchronize(self) -> None:
         self.enter()
+        unused = len(self.retired)  # now; what comes meanwhile may have been launched meanwhile
         self.call("cuStreamSynchronize", self.stream)
         self.launched.clear()
+        for _ in range(unused):
+            with suppress(IndexError):  # another thread was quicker
+                self.call(*self.retired.popleft())
 
     def reserve(self, size: int, function: str = "cuMemAlloc") -> int:
         self.enter()
@@ -181,6 +188,8 @@ class CudaProgram:
     source."""
 
     def __init__(self, source: Source, launches: Sequence[Launch], options: Options) -> None:
+        self._modules: dict[str, Any] = {}  # by the name of the kernel
+        self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers
         device = heap_of(options.device)
         assert isinstance(device, Device)
         self.device = device
@@ -190,6 +199,7 @@ class CudaProgram:
         for name, cubin in build(source, device.arch, options).items():
             about = f"kernel {name}"
             module = device.call("cuModuleLoadData", cubin, about=about)
+            self._modules[name] = module
             functions[name] = device.call(
                 "cuModuleGetFunction", module, name.encode(), about=about
             )
@@ -198,9 +208,16 @@ class CudaProgram:
         for function, one in zip(self._functions, self.launches, strict=True):
             if one.shared:
                 device.call("cuFuncSetAttribute", function, most, one.shared, about=one)
-        self._graphs: dict[tuple[int, ...], Any] = {}  # by the places of buffers
         names = ", ".join(map(str, self.launches[-_REMEMBERED:]))
         self._about = f"a program of {len(launches)} kernels that ends with {names}"
+
+    def __del__(self) -> None:
+        """Let go of the kernels when the device has next done all its work: a finaliser may run
+        inside any call, and the last launch may not have ended."""
+        graphs = [("cuGraphExecDestroy", graph) for graph in self._graphs.values() if graph]
+        modules = [("cuModuleUnload", module) for module in self._modules.values()]
+        if graphs or modules:
+            self.device.retired.extend(graphs + modules)
 
     def run(self, buffers: Sequence[Buffer], timed: int = 0) -> list[float]:
         """Launch the program; the seconds of each of its kernels where `timed` is their number."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -254,6 +256,48 @@ def test_more_places_than_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(3):
         for one, want in zip(many, wanted, strict=True):
             same(twice(one), want, 1e-3)
+
+
+def test_programs_that_are_dropped_are_unloaded(
+    device: cuda.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    call = cuda.Device.call
+
+    def watched(self: cuda.Device, function: str, *arguments: Any, about: object = "") -> Any:
+        called.append(function)
+        return call(self, function, *arguments, about=about)
+
+    monkeypatch.setattr(cuda.Device, "call", watched)
+    x = Tensor(values(64, 64)).realize()
+    functions = [lm.jit(lambda x, n=n: (x * n).sum(axis=0).contiguous() + n) for n in (1.5, 2.5)]
+    for function in functions:
+        for _ in range(4):  # the later ones are launched as a graph
+            same(function(x), function.function(x).numpy(), 1e-3)
+    programs = [weakref.ref(one.compiled.code) for function in functions
+                for one in function._programs.values()]  # fmt: skip
+    assert len({ref() for ref in programs}) == 2
+    kept, dropped = functions
+    del functions, function, dropped
+    gc.collect()
+    assert [ref() is None for ref in programs] == [False, True]
+    called.clear()
+    device.synchronize()
+    assert called.count("cuModuleUnload") >= 1
+    assert called.count("cuGraphExecDestroy") >= 1
+    same(kept(x), kept.function(x).numpy(), 1e-3)
+    called.clear()
+    device.synchronize()
+    assert "cuModuleUnload" not in called
+
+
+def test_pinned_memory_is_counted(device: cuda.Device) -> None:
+    lm.empty_cache(GPU)
+    assert lm.memory_stats(GPU)["pinned"] == 0
+    x = Tensor(values(256, 1024))
+    assert lm.memory_stats(GPU)["pinned"] >= x.nbytes  # that it was copied through
+    lm.empty_cache(GPU)
+    assert lm.memory_stats(GPU)["pinned"] == 0
 
 
 def test_times_of_kernels() -> None:

@@ -80,7 +80,22 @@ def test_statistics_and_emptying() -> None:
     del memory
     assert memory_stats()["allocated"] == before
     empty_cache()
-    assert memory_stats() == {"allocated": before, "cached": 0, "peak": memory_stats()["peak"]}
+    assert memory_stats() == {
+        "allocated": before, "cached": 0, "peak": memory_stats()["peak"], "pinned": 0,
+    }  # fmt: skip
+
+
+def test_pinned_memory_is_counted_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    heap = buffer.Heap(1 << 30, "board:0")
+    heap.staging = buffer.Heap(1 << 30, "board:0")
+    monkeypatch.setitem(buffer._heaps, "board:0", heap)
+    memory = Buffer(1 << 20, "cpu", heap.staging)
+    assert memory_stats("board:0")["pinned"] == 1 << 20
+    assert memory_stats("board:0")["allocated"] == 0
+    del memory
+    assert memory_stats("board:0")["pinned"] == 1 << 20
+    empty_cache("board:0")
+    assert memory_stats("board:0")["pinned"] == 0
 
 
 def test_the_cache_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 import lamina as lm
 from lamina import nn
+from lamina.core.recent import Recent
 from lamina.frontend import realize as memory
-from lamina.frontend.session import SESSION, Recent, Session
+from lamina.frontend.session import SESSION, Session
 from lamina.ir.node import Node
 
 
@@ -142,11 +143,13 @@ def untraced() -> Iterator[None]:
     sys.settrace(tracer)
 
 
-@pytest.mark.usefixtures("on_cpu", "untraced")
-def test_an_interrupt_never_makes_an_update_run_twice() -> None:
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_an_interrupt_never_makes_an_update_run_twice(device: str) -> None:
     interrupts = 0
     for number in range(40):
-        states = [lm.asarray(np.full(2, value)).realize() for value in (1.0, 2.0, 3.0)]
+        arrays = [np.full(2, value) for value in (1.0, 2.0, 3.0)]
+        states = [lm.asarray(array, device=device).realize() for array in arrays]
         for state in states:
             state.assign(state + 10.0)
         sys.settrace(Interrupt(number))

@@ -120,11 +120,20 @@ def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleTy
 
 
 def empty_cache(device: str = "cpu") -> None:
-    """Return the memory that is kept for reuse to the system."""
-    heap_of(device).empty()
+    """Return the memory that is kept for reuse to the system, pinned memory too, and programs that
+    nobody has any more."""
+    heap = heap_of(device)
+    heap.synchronize()
+    heap.staging.empty()
+    heap.empty()
 
 
 def memory_stats(device: str = "cpu") -> dict[str, int]:
-    """Memory in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak`` live."""
+    """Memory in bytes: ``allocated`` by live buffers, ``cached`` for reuse, ``peak`` live, and
+    ``pinned``, of the host, which copies from and to the device go through, live or cached."""
     heap = heap_of(device)
-    return {"allocated": heap.allocated, "cached": heap.cached, "peak": heap.peak}
+    staging = heap.staging
+    pinned = 0 if staging is heap else staging.allocated + staging.cached
+    return {
+        "allocated": heap.allocated, "cached": heap.cached, "peak": heap.peak, "pinned": pinned,
+    }  # fmt: skip
