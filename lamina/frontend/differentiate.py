@@ -1,6 +1,6 @@
 """Derivatives of tensors and of functions of tensors: graphs again, which nothing has run yet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from lamina.errors import GradientError
@@ -29,33 +29,52 @@ def backward(y: Tensor, seed: Tensor | None = None) -> None:
     """Add the derivative of y to `grad` of every tensor that y needs and that requires it."""
     leaves = SESSION.leaves_of(toposort([y.node]))
     wanted = [tensor for tensor in leaves if tensor.device == y.device]
-    found = _adjoints(y, wanted, seed)
-    if all(node is None for node in found):
+    adjoints = _adjoints(y, wanted, seed)
+    if all(node is None for node in adjoints):
         raise GradientError("backward: y needs no tensor that was made with requires_grad=True")
-    for one, node in zip(wanted, found, strict=True):
+    for tensor, node in zip(wanted, adjoints, strict=True):
         if node is not None:
-            new = Tensor.of(node, one.device)
-            one.grad = new if one.grad is None else one.grad + new
+            new = Tensor.of(node, tensor.device)
+            tensor.grad = new if tensor.grad is None else tensor.grad + new
 
 
 def _adjoints(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> Sequence[Node | None]:
     """The adjoints of `wrt`: those of an earlier graph that differed in its leaves alone, unless y
     is being traced, or a result on the way to it is in memory, where adjoints may read it."""
-    nodes = [one.node for one in (y, *wrt)] + ([] if seed is None else [seed.cast(y.dtype).node])
+    nodes = [tensor.node for tensor in (y, *wrt)]
+    if seed is not None:
+        nodes.append(seed.cast(y.dtype).node)
     order = toposort(nodes)
-    cone = autodiff.depends_on([one.node for one in wrt], order)
-    on_the_way = any(one.src and memory.stored(one) for one in cone.difference(nodes[:1]))
-    again = tracers.get() is None and not on_the_way
-    leaves = [one for one in order if again and (one.op is Op.BUFFER or (
-              one not in cone and (memory.stored(one) or memory.stretch(one))))]  # fmt: skip
+    cone = autodiff.depends_on([tensor.node for tensor in wrt], order)
+    inner = cone.difference(nodes[:1])
+    in_memory = any(node.src and memory.stored(node) for node in inner)
+    if tracers.get() is not None or in_memory:
+        return _differentiate(nodes, len(wrt), order, cone)
+    leaves = [node for node in order if node.op is Op.BUFFER or _is_read(node, cone)]
     sinks = memory.over(nodes, leaves)
 
     def make() -> Sequence[Node | None]:
-        # What is not on the way stays as it is: by its nodes a trace knows what it captured.
-        first, *others = memory.rebuilt(sinks, {one: one for one in order if one not in cone})
-        return autodiff.gradient(first, others[: len(wrt)], *others[len(wrt) :])
+        return _differentiate(sinks, len(wrt), order, cone)
 
-    return memory.called((len(wrt), *sinks), leaves, make) if again else make()
+    return memory.called((len(wrt), *sinks), leaves, make)
+
+
+def _is_read(node: Node, cone: Set[Node]) -> bool:
+    """Whether `node` is not on the way and is in memory, or is a stretch of what is there."""
+    if node in cone:
+        return False
+    return memory.stored(node) is not None or memory.stretch(node) is not None
+
+
+def _differentiate(
+    nodes: Sequence[Node], count: int, order: Sequence[Node], cone: Set[Node]
+) -> Sequence[Node | None]:
+    """The adjoints of `count` nodes; `nodes`: what is differentiated, these, and a seed if there is
+    one."""
+    # What is not on the way stays as it is: by its nodes a trace knows what it captured.
+    unchanged = {node: node for node in order if node not in cone}
+    y, *others = memory.rebuilt(nodes, unchanged)
+    return autodiff.gradient(y, others[:count], *others[count:])
 
 
 def value_and_grad(

@@ -264,6 +264,16 @@ def gradient(y: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Nod
     return [adjoints.get(node) for node in wrt]
 
 
+def transposed(result: Node, like: Node, seed: Node) -> Node:
+    """What the transpose of a linear function makes of `seed`, in the shape of `like`: that of the
+    function which leads from `like`, by way of first operands, to `result`. Integers have it too,
+    which have no derivative."""
+    while result is not like:
+        adjoint: Any = VJP[result.op](seed, result, *result.src)[0]
+        seed, result = adjoint, result.src[0]
+    return cast(seed, like.dtype)
+
+
 def depends_on(wrt: Sequence[Node], order: list[Node]) -> set[Node]:
     """The nodes of `order` that a path of continuous values links to one of `wrt`."""
     cone = set(wrt)

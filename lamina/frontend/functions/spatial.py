@@ -18,7 +18,7 @@ from lamina.errors import DTypeError, ShapeError
 from lamina.frontend.arguments import fitting, promote, sizes_of
 from lamina.frontend.functions.elementwise import named
 from lamina.frontend.tensor import Tensor, common_device
-from lamina.graph.autodiff import VJP
+from lamina.graph.autodiff import transposed
 from lamina.ir import build
 from lamina.ir.build import cast, expand, full, insert_axes, reduce, reshape
 from lamina.ir.monoids import ADD
@@ -190,16 +190,8 @@ def conv_transpose(
     result = _correlated(what, like, (margins, margins), weight.node, steps, gaps, groups)
     # As many rows as the stride give one more window, which the input has not.
     more = [e // s for e, s in zip(extra, steps, strict=True)]
-    image = adjoint(result, like, pad_spatial(cast(images, dtype), (0,) * rank, more))
+    image = transposed(result, like, pad_spatial(cast(images, dtype), (0,) * rank, more))
     return _biased(unbatched(image, x), bias, rank)
-
-
-def adjoint(result: Node, like: Node, seed: Any) -> Node:
-    """What the adjoint of a linear function makes of `seed`: that of the function which leads from
-    `like`, by way of first operands, to `result`."""
-    while result is not like:
-        seed, result = VJP[result.op](seed, result, *result.src)[0], result.src[0]
-    return cast(seed, like.dtype)
 
 
 conv1d, conv2d, conv3d = for_ranks(conv)

@@ -11,7 +11,6 @@ from lamina.frontend.functions.elementwise import pow
 from lamina.frontend.functions.pooling import avg_pool
 from lamina.frontend.functions.spatial import (
     Sizes,
-    adjoint,
     batched,
     exact,
     for_ranks,
@@ -20,6 +19,7 @@ from lamina.frontend.functions.spatial import (
     views,
 )  # fmt: skip
 from lamina.frontend.tensor import Tensor
+from lamina.graph.autodiff import transposed
 from lamina.ir.build import cast, full, reshape
 from lamina.ir.node import Node
 
@@ -58,7 +58,7 @@ def fold(
                          f"{size} are {columns.shape[2]}")  # fmt: skip
     values = reshape(exact("fold", x).node, columns.shape)
     wide = full(like.shape, 0, values.dtype)
-    image = adjoint(_columns("fold", wide, kernel, dilation, padding, stride), wide, values)
+    image = transposed(_columns("fold", wide, kernel, dilation, padding, stride), wide, values)
     shape = image.shape if x.ndim == 3 else image.shape[1:]
     return Tensor.of(cast(reshape(image, shape), x.dtype), x.device)
 
