@@ -108,6 +108,7 @@ METHODS: dict[str, str] = {
 INTERNAL = {
     "assigned": "what an assignment leaves to realize", "target": "what an assignment writes",
     "rebind": "what `realize` and `jit` do to handles",
+    "handle": "by which the session knows a tensor", "serial": "the order in which they were made",
 }  # fmt: skip
 
 
