@@ -63,8 +63,17 @@ class WeakTable(dict[ref[Node], T]):
         return self.setdefault(ref(node, self.pop), make()) if value is None else value
 
 
-class TensorsById(WeakValueDictionary[int, "Tensor"]):
-    """Tensors that nobody keeps for this; a set would compare them, which is elementwise."""
+class Handles(set["ref[Tensor]"]):
+    """Tensors, by their handles, which keep nobody alive. A tensor has one handle, so that a set
+    never compares tensors, which is elementwise."""
+
+    def file(self, handle: ref[Tensor]) -> None:
+        self.add(handle)
+        if len(self) % 16 == 0:  # forget those that are gone now and then
+            self.difference_update([handle for handle in list(self) if handle() is None])
+
+    def alive(self) -> list[Tensor]:
+        return [tensor for handle in list(self) if (tensor := handle()) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +125,10 @@ class Session:
         self.places: WeakTable[Node] = WeakTable()  # of computed nodes
         self.unsettled: set[ref[Tensor]] = set()  # a tensor leaves it with its last reference
         self._nodes_in: WeakTable[set[ref[Node]]] = WeakTable()  # by BUFFER node
-        self._tensors_in: WeakTable[TensorsById] = WeakTable()  # by BUFFER node
-        self._leaves: WeakTable[TensorsById] = WeakTable()
+        self._tensors_in: WeakTable[Handles] = WeakTable()  # by BUFFER node
+        self._leaves: WeakTable[Handles] = WeakTable()
         # What the next run computes beforehand, in a program of its own.
-        self.first = TensorsById()
+        self.first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
         # The tracers of all threads; what a traced function left behind has no value.
         self.traced: WeakSet[Node] = WeakSet()
         self._caches: list[Callable[[], object]] = []  # what empties each
@@ -144,9 +153,9 @@ class Session:
 
     def tensors_in(self, place: Node) -> list[Tensor]:
         """The settled tensors whose value is in the BUFFER node `place`."""
-        tensors = self._tensors_in.find(place) or TensorsById()
+        handles = self._tensors_in.find(place)
         return [
-            tensor for tensor in list(tensors.values())
+            tensor for tensor in (handles.alive() if handles else ())
             if not tensor.assigned and self.stored(tensor.node) is place
         ]  # fmt: skip
 
@@ -167,24 +176,26 @@ class Session:
             if tensor is None:
                 continue
             if tensor._requires_grad:
-                self._leaves.find_or(tensor.node, TensorsById)[id(tensor)] = tensor
+                self._leaves.find_or(tensor.node, Handles).file(handle)
             place = None if tensor.assigned else self.stored(tensor.node)
             if place is None:
                 self.unsettled.add(handle)
                 others.append(tensor)
             else:
-                self._tensors_in.find_or(place, TensorsById)[id(tensor)] = tensor
+                self._tensors_in.find_or(place, Handles).file(handle)
         return sorted(others, key=_AGE)
 
     def leaves_of(self, nodes: Iterable[Node]) -> list[Tensor]:
         """The tensors that collect the derivatives of `nodes`, the oldest first."""
         self.unfinished()
-        tensors = [
-            tensor
-            for node in nodes
-            for tensor in list((self._leaves.find(node) or TensorsById()).values())
-            if tensor._requires_grad and tensor.node is node
-        ]
+        tensors: list[Tensor] = []
+        for node in nodes:
+            handles = self._leaves.find(node)
+            if handles is not None:
+                tensors += [
+                    tensor for tensor in handles.alive()
+                    if tensor._requires_grad and tensor.node is node
+                ]  # fmt: skip
         return sorted(tensors, key=_AGE)
 
     def assigned(self) -> list[Tensor]:
@@ -198,7 +209,7 @@ class Session:
         """Every tensor that exists, the oldest first; takes time in proportion to their number."""
         tensors = {id(tensor): tensor for tensor in self.unfinished()}
         for settled in list(self._tensors_in.values()):
-            tensors |= {id(tensor): tensor for tensor in list(settled.values())}
+            tensors |= {id(tensor): tensor for tensor in settled.alive()}
         return sorted(tensors.values(), key=_AGE)
 
     def change(self, tensor: Tensor, forgets: bool = False) -> None:
