@@ -247,7 +247,7 @@ class Stage(Move):
         is_reduced = self._checked(nest, value, loop)
         scratch = Parameter(value.dtype, points(axes), memory="scratch")
         parameters = (*kernel.parameters, scratch)
-        used = sum(one.nbytes for one in parameters if one.memory == "scratch")
+        used = sum(array.nbytes for array in parameters if array.memory == "scratch")
         self.require(used <= MAX_SCRATCH, f"{used} bytes of scratch, and {MAX_SCRATCH} are there")
         at = None if is_reduced else loop
         fill = Store(len(kernel.parameters), ix.row_major(axes), value, axes, at=at)

@@ -153,6 +153,7 @@ def _is_dot(node: Node) -> bool:
     product, innermost = node.src[0], node.src[-1]
     if node.op is not Op.LOOP_REDUCE or node.arg.monoid is not ADD or product.op is not Op.MUL:
         return False
-    factors = [one for one in product.src if one.op is Op.CAST and innermost in free_axes(one)]
-    narrow = [one.dtype is int32 and one.src[0].dtype in (int8, uint8) for one in factors]
+    casts = [factor for factor in product.src if factor.op is Op.CAST]
+    casts = [cast for cast in casts if innermost in free_axes(cast)]
+    narrow = [cast.dtype is int32 and cast.src[0].dtype in (int8, uint8) for cast in casts]
     return innermost.arg.size == 4 and narrow == [True, True]
