@@ -23,6 +23,7 @@ from lamina.errors import (
     DeviceError,
     DTypeError,
     GradientError,
+    JitError,
     LaminaError,
     MissingNameError,
     ShapeError,
@@ -33,7 +34,7 @@ from lamina.frontend.arguments import as_dtype, broadcast_shapes, find_dtype, fi
 from lamina.frontend.foreign import renamed, spelling
 from lamina.frontend.mistakes import misfit, shown, through_users_code
 from lamina.frontend.origins import ORIGINS
-from lamina.frontend.session import SESSION, tracers
+from lamina.frontend.session import SESSION, changed, tracers
 from lamina.graph.lift_numbers import hole
 from lamina.ir import build
 from lamina.ir.node import Node, const
@@ -267,10 +268,16 @@ class Tensor(Methods):
         return self
 
     def rebind(self, other: Tensor) -> None:
-        """Make this handle name the value of `other`."""
+        """Make this handle name the value of `other`, on the device of that. Raises JitError where
+        a traced function would move a tensor to another device."""
+        if other.device != self.device and changed.get() is not None:
+            raise JitError(
+                f"rebind: a traced function cannot move a tensor from {self.device} to "
+                f"{other.device}; do that outside"
+            )
         SESSION.change(self)
         new = other.contiguous() if other.node is self.node else other  # or no trace could tell
-        self.node, self.assigned, self.target = new.node, 0, None
+        self.node, self.device, self.assigned, self.target = new.node, other.device, 0, None
         SESSION.unsettle(self)
 
     __hash__ = object.__hash__

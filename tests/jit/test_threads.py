@@ -325,3 +325,12 @@ def test_a_child_may_compute_whatever_other_threads_did(
             signal.alarm(20)  # ends it
             os._exit((one + other).tolist() != [[2.0, 2.0], [2.0, 2.0]])
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_traced_function_moves_no_tensor_to_another_device() -> None:
+    x, weight = lm.ones((2,), device="cpu"), lm.full((2,), 3.0, device="cpu")
+    step = lm.jit(lambda x: weight.rebind(lm.ones((2,), device="interp")) or x * weight)
+    with pytest.raises(lm.errors.JitError, match=r"rebind: .* from cpu to interp"):
+        step(x)
+    assert (x * weight).tolist() == [3.0, 3.0]

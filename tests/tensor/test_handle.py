@@ -203,6 +203,14 @@ def test_assignment_is_like_rebinding(steps: list[str]) -> None:
         assert tensor.tolist() == value.tolist()
 
 
+def test_rebinding_takes_the_device_of_the_value() -> None:
+    x = Tensor([1.0, 2.0], device="cpu", requires_grad=True)
+    x.rebind(x.detach().to("interp"))
+    assert x.device == "interp"
+    assert (x * Tensor([3.0, 4.0], device="interp")).tolist() == [3, 8]
+    assert x.to("cpu").device == "cpu"
+
+
 def test_gradient_after_realising() -> None:
     x = Tensor([1.0, 2.0])
     y = (x * x).realize()
