@@ -27,14 +27,14 @@ from typing import Any
 from weakref import ref
 
 from lamina.core.options import Options, current
-from lamina.errors import CompilerNotFoundError, JitError
+from lamina.errors import CompilerNotFoundError, DeviceError, JitError
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import Lowered, TensorSpec, lower_graph
 from lamina.frontend.origins import ORIGINS
 from lamina.frontend.program import Program, kind_of
 from lamina.frontend.session import tracers
-from lamina.frontend.tensor import Tensor
+from lamina.frontend.tensor import Tensor, check_device
 from lamina.frontend.trace import placeholder, trace
 from lamina.runtime.profile import runs
 
@@ -109,7 +109,7 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             for old in {*filter(_is_lost, held), *held[:-_MAX_PROGRAMS]}:
                 del self._programs[old]
             # The trace holds nodes of tensors, and so has to be gone before the call.
-            program = Program(trace(self.function, arguments, tensors, options), options)
+            program = Program(trace(self.function, arguments, tensors, options.device), options)
             self._programs[key] = program
         return program
 
@@ -118,16 +118,18 @@ class jit:  # noqa: N801  a decorator, written as a function's name
     ) -> Lowered:
         """The function at every stage of the compiler; nothing is loaded or run.
 
-        Arguments are as in a call, or a TensorSpec in place of a tensor. device: "cpu", "cuda:0" or
-        "metal", which need not be there. arch: the architecture that CUDA's `compile` is for.
+        Arguments are as in a call, or a TensorSpec in place of a tensor on the default device.
+        device: "cpu", "cuda:0" or "metal", which need not be there, nor be where the tensors are.
+        arch: the architecture that CUDA's `compile` is for.
         Raises UnknownDeviceError for a kind of device that lamina lacks, ArgumentError for the
         interpreter, and what a call would raise."""
         options = replace(current(), device=device or current().device)
-        arguments = map_tree(placeholder, (args, kwargs), TensorSpec)
+        traced_on = _tracing_device()
+        arguments = map_tree(lambda spec: placeholder(spec, traced_on), (args, kwargs), TensorSpec)
         tensors: dict[int, Tensor] = {}
         _signature(arguments, tensors)
         with ORIGINS.noted():
-            traced = trace(self.function, arguments, tensors, options)
+            traced = trace(self.function, arguments, tensors, traced_on)
         sinks = list(dict.fromkeys(traced.sinks))
         moved = memory.moved([*sinks, *traced.lines], options.device)
         lines = dict(zip(moved[len(sinks) :], traced.lines.values(), strict=True))
@@ -147,6 +149,15 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         reason = "; ".join(changes) or "another captured tensor, or one argument given twice"
         name = getattr(self.function, "__name__", "function")
         print(f"jit {name}: compiling: {reason if before else 'first call'}", file=sys.stderr)
+
+
+def _tracing_device() -> str:
+    """Where a function is traced that is only lowered: on the default device, as what it captures
+    and makes lives there; on the CPU where that device is not there, so that no tensor can be."""
+    try:
+        return check_device(None)
+    except DeviceError:
+        return "cpu"
 
 
 def _signature(value: Any, tensors: dict[int, Tensor]) -> Hashable:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lamina import random
-from lamina.core.options import Options
 from lamina.core.shape import prod
 from lamina.errors import JitError
 from lamina.frontend import realize as memory
@@ -47,10 +46,10 @@ def tracer_like(tensor: Tensor) -> Tensor:
     return tracer
 
 
-def placeholder(spec: TensorSpec) -> Tensor:
-    """A tensor of the shape and dtype of `spec`, without memory."""
-    storage = NoMemory(prod(spec.shape) * spec.dtype.itemsize, "cpu")
-    return Tensor.of(memory.buffer_node(storage, spec.shape, spec.dtype), "cpu")
+def placeholder(spec: TensorSpec, device: str) -> Tensor:
+    """A tensor of the shape and dtype of `spec` on `device`, without memory."""
+    storage = NoMemory(prod(spec.shape) * spec.dtype.itemsize, device)
+    return Tensor.of(memory.buffer_node(storage, spec.shape, spec.dtype), device)
 
 
 class Place(int):
@@ -184,12 +183,12 @@ def _home(node: Node | None) -> Node:
 
 
 def trace(
-    function: Callable[..., Any], arguments: Any, tensors: dict[int, Tensor], options: Options
+    function: Callable[..., Any], arguments: Any, tensors: dict[int, Tensor], default_device: str
 ) -> Trace:
-    """Trace until everything that `function` captures or assigns has memory of its own. `tensors`:
-    those of the arguments, by id."""
+    """Trace until everything that `function` captures or assigns has memory of its own, on
+    `default_device` where no argument has one. `tensors`: those of the arguments, by id."""
     memory.realize(*tensors.values(), *SESSION.assigned())
-    device = next((tensor.device for tensor in tensors.values()), options.device)
+    device = next((tensor.device for tensor in tensors.values()), default_device)
     for _ in range(_ROUNDS):
         by_id = {number: tracer_like(tensor) for number, tensor in tensors.items()}
         for number, tensor in tensors.items():

@@ -74,8 +74,26 @@ def test_assignments_and_captured_parameters() -> None:
     np.testing.assert_array_equal(layer.weight.numpy(), before)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_specs_are_where_new_tensors_are(device: str) -> None:
+    with using(device="interp"):
+        layer = nn.Linear(8, 4)
+        lowered = lm.jit(layer).lower(lm.TensorSpec((5, 8)), device=device)
+    assert layer.weight.device == "interp"
+    inputs = [line for line in lowered.stages["graph"].splitlines() if " = buffer " in line]
+    assert len(inputs) == 3
+    assert all(f"device={device} " in line for line in inputs)
+
+
+def test_nothing_need_be_where_a_function_is_lowered_for() -> None:
+    def draws() -> lm.Tensor:
+        return lm.zeros((3,)) + lm.random.normal((3,))
+
+    assert "device=cuda:7" in lm.jit(draws).lower(device="cuda:7").stages["graph"]
+
+
 def test_the_cpu_compiles() -> None:
-    (library,) = lm.jit(classify).lower(*SPECS).compile().values()
+    (library,) = lm.jit(classify).lower(*SPECS, device="cpu").compile().values()
     assert len(library) > 1000
 
 
