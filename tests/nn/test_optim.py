@@ -365,8 +365,11 @@ def test_groups_have_rates_and_decays_of_their_own(name: str) -> None:
         grouped.step(slopes)
         for one, slope in zip(single, slopes, strict=True):
             one.step([slope])
+    # A GPU may fuse other multiplications with additions where groups share a kernel: parameters of
+    # about 1 may then differ by some units of 2**-23.
+    tolerance = 8 * 2.0**-23
     for one, other in zip(mine, apart, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", ["Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta"])
