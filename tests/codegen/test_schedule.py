@@ -17,7 +17,7 @@ from lamina.errors import FormatError
 from lamina.fuse.program import Launch
 from lamina.graph import index as ix
 from lamina.ir import build
-from lamina.ir.kernel import Kernel, Parameter, Store
+from lamina.ir.kernel import Kernel, Parameter, Store, free_axes
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Load, LoopReduce, Op, Scatter
@@ -247,6 +247,38 @@ def test_the_heuristic_tiles_a_matmul(width: int) -> None:
         64: [("unroll", 13), ("unroll", 2), ("vector", lanes)],
     }
     assert bound == wanted[width]
+
+
+def batched_product(left: str, right: str) -> Kernel:
+    """32 products of (24, 64) by (64, 16); of each factor the letters of its axes in memory."""
+    sizes = {"b": 32, "m": 24, "k": 64, "n": 16}
+    factors = []
+    for number, letters in enumerate((left, right)):
+        x = leaf(number, tuple(sizes[letter] for letter in letters), float32)
+        x = build.permute(x, [letters.index(letter) for letter in sizes if letter in letters])
+        shape = tuple(size if letter in letters else 1 for letter, size in sizes.items())
+        factors.append(build.expand(build.reshape(x, shape), tuple(sizes.values())))
+    (launch,) = pipeline.compile_source(
+        [build.reduce(ADD, [2], factors[0] * factors[1])], current()
+    ).program.launches
+    return launch.kernel
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize(
+    ("left", "right"), [("bmk", "bkn"), ("bmk", "bnk"), ("bkm", "bkn"), ("bkm", "bnk")]
+)
+def test_the_heuristic_tiles_products_of_a_batch(left: str, right: str, width: int) -> None:
+    """Vectors load neighbours, and each of a register tile's axes reuses a factor."""
+    kernel = batched_product(left, right)
+    nest = apply(kernel, schedule_for_cpu(kernel, cpu_target(width, cores=2), CpuKnobs()))
+    bound = nest.binding
+    assert "vector" in bound.values()
+    unrolled = [axis for axis, to in bound.items() if to == "unroll"]
+    loads = nest.kernel.of(Op.LOAD)
+    assert len(unrolled) >= 1
+    for axis in unrolled:
+        assert any(axis not in free_axes(load) for load in loads)
 
 
 def test_the_reference_of_the_program_is_exact() -> None:

@@ -62,6 +62,8 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
     row = _vector_row(plan, reduction)
     if reduction is not None and (row is None or _is_ragged(plan, row)):
         row = packed_row(plan, reduction) or row
+    if reduction is not None and row is None:
+        row = _read_row(plan)
     if row is None:
         is_tiled = tile_dot_products(plan, reduction)
         vectorize_inner(plan, is_tiled=is_tiled)
@@ -96,6 +98,16 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     if best is not None and plan.benefit(best) >= max(gain, 1):
         return best
     return stored if reduction is None and not inner else None
+
+
+def _read_row(plan: CpuPlanner) -> Node | None:
+    """The longest row axis along which a product reads neighbours, though its results lie apart
+    along it; None where vectors along a reduction gain something."""
+    if any(plan.benefit(axis) > 0 for axes in plan.inner() for axis in axes):
+        return None
+    loads = plan.kernel.of(Op.LOAD)
+    contiguous = [row for row in plan.rows if sum(ix.suits(row, *load.src) for load in loads) > 0]
+    return max(contiguous, key=lambda row: row.arg.size, default=None)
 
 
 def _interleaved_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:

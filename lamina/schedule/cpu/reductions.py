@@ -1,7 +1,9 @@
 """Reductions along a row of vectors, along the reduced axis itself, and blocks of dot products."""
 
+from collections.abc import Iterable
+
 from lamina.ir.kernel import bound_axes, free_axes
-from lamina.ir.node import Node
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
 from lamina.loops.nest import serial_axes
@@ -52,10 +54,12 @@ def tile_dot_products(plan: CpuPlanner, reduction: Node | None) -> bool:
     """Unroll a block of rows for vectors along reductions: of dot products where operands are used
     again (`reduction`), of rows where nothing is. The larger operand is read once, in the outer
     loop. False where rows do not fit, and sums are unrolled instead."""
-    rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)[:2]
+    rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)
     height, width = DOT_TILES[plan.target.vector_bytes]
     heights = [plan.knobs.height or height, width]
-    if reduction is None:
+    if reduction is not None:
+        rows = _longest_by_factor(reduction, rows)
+    else:
         reductions = plan.kernel.of(Op.LOOP_REDUCE)
         has_columns = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
         if len(plan.inner()) != 1 or has_columns:
@@ -66,6 +70,19 @@ def tile_dot_products(plan: CpuPlanner, reduction: Node | None) -> bool:
     pairs = zip(rows, heights, strict=False)
     plan.reorder([plan.tile(row, size, "unroll") for row, size in pairs])
     return True
+
+
+def _longest_by_factor(reduction: Node, rows: Iterable[Node]) -> list[Node]:
+    """Of each factor the first of `rows` along which it varies and others are reused, where rows
+    come in the order of their length: of 64 products of 32 rows and 48 columns each the columns,
+    then the rows."""
+    loads = [node for node in toposort(reduction.src) if node.op is Op.LOAD]
+    longest: dict[frozenset[Node], Node] = {}
+    for axis in rows:
+        varying = frozenset(load for load in loads if axis in free_axes(load))
+        if 0 < len(varying) < len(loads):
+            longest.setdefault(varying, axis)
+    return list(longest.values())
 
 
 def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
