@@ -34,6 +34,7 @@ from lamina.fuse.target import FusionTarget
 from lamina.graph.algebra import ALGEBRA
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import Rule, rewrite
+from lamina.graph.split_products import cached_products_in_parts
 from lamina.graph.split_reductions import (
     SPLIT_REDUCTIONS,
     columns_in_parts,
@@ -65,6 +66,7 @@ from lamina.runtime.source import Source
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.gpu.attention import nested
 from lamina.schedule.gpu.loops import schedule_for_gpu
+from lamina.schedule.gpu.parts import tiled_products_in_parts
 from lamina.schedule.gpu.products import LARGE_TILE
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
@@ -120,7 +122,7 @@ class Backend:
     """
 
     memory: Callable[[Options], FusionTarget]
-    split: Sequence[Rule]
+    split: Callable[[Options], Sequence[Rule]]
     knobs: CpuKnobs | GpuKnobs
     schedule: Callable[[Kernel, Options, Any], Schedule]
     print: Callable[[Program, Mapping[AnyKernel, Plan], Options], Printed]
@@ -173,7 +175,7 @@ def _simplify(sinks: list[Node], options: Options) -> list[Node]:
 
 
 def _split_reductions(sinks: list[Node], options: Options) -> list[Node]:
-    rules = (*SPLIT_REDUCTIONS, *backend(options).split)
+    rules = (*SPLIT_REDUCTIONS, *backend(options).split(options))
     if rewrite(sinks, rules) == sinks:
         return sinks
     return rewrite(sinks, (*ALGEBRA, *MOVEMENT, *rules))  # as what parts are made of simplifies
@@ -302,7 +304,6 @@ def kernel_name(kernel: AnyKernel, number: int) -> str:
 
 
 OF_GPUS = FusionTarget(row_blocks=False, min_shared_cost=32, sort_run=gpu.RUN, row_pitch=128)
-_SPLIT_FOR_GPUS = (columns_in_parts, long_products_in_parts)
 
 
 def _cuda_memory(options: Options) -> FusionTarget:
@@ -313,9 +314,17 @@ def _cuda_memory(options: Options) -> FusionTarget:
     )
 
 
+def _split_for_cuda(options: Options) -> Sequence[Rule]:
+    """Products of rounded factors take a fraction of the time, so their parts stay long."""
+    if options.tf32:
+        return columns_in_parts, long_products_in_parts
+    short_parts = tiled_products_in_parts(target_of(options).multiprocessors)
+    return columns_in_parts, short_parts, long_products_in_parts
+
+
 CPU = Backend(
     lambda options: FusionTarget(),
-    (long_columns_in_parts,),
+    lambda options: (cached_products_in_parts, long_columns_in_parts),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
     lambda program, plans, options: (c.print_program(program, plans), ()),
@@ -324,7 +333,7 @@ CPU = Backend(
 )
 CUDA = Backend(
     _cuda_memory,
-    _SPLIT_FOR_GPUS,
+    _split_for_cuda,
     GpuKnobs(),
     lambda kernel, options, knobs:
         schedule_for_gpu(kernel, target_of(options), "tf32" if options.tf32 else "f32", knobs),
@@ -335,7 +344,7 @@ CUDA = Backend(
 )  # fmt: skip
 METAL = Backend(
     lambda options: OF_GPUS,
-    _SPLIT_FOR_GPUS,
+    lambda options: (columns_in_parts, long_products_in_parts),
     GpuKnobs(),
     lambda kernel, options, knobs: schedule_for_gpu(kernel, target_of(options), "", knobs),
     lambda program, plans, options:

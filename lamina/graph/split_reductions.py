@@ -7,6 +7,7 @@ other three rules here are for CPUs or GPUs alone: `lamina/pipeline.py` says whi
 
 from itertools import repeat
 from math import gcd
+from typing import NamedTuple
 
 from lamina.core.dtypes import Scalar, float32
 from lamina.core.shape import prod
@@ -98,20 +99,50 @@ def long_products_in_parts(node: Node) -> Node | None:
 
 
 def _in_parts_of(node: Node, size: int) -> Node | None:
-    """A float32 sum in equal parts of up to `size` elements, if there are at least four. A sum over
-    another reduction stays whole, as kernels may never hold more than a block of that."""
-    if node.arg.monoid is not ADD or node.dtype is not float32:
+    """A float32 sum in equal parts of up to `size` elements, if there are at least four."""
+    needed = lengths(node).elements // size
+    if needed < MIN_PARTS:
         return None
-    node = _over_one_axis(node)
-    axes, shape = node.arg.axes, node.src[0].shape
-    needed = prod([shape[axis] for axis in axes]) // size
-    over_reduction = any(beneath.op in Group.REDUCTION for beneath in toposort(node.src))
-    if needed < MIN_PARTS or over_reduction:
+    whole = divisible(node)
+    if whole is None:
         return None
-    extent = shape[axes[0]]
+    extent = lengths(whole).first
     equal = (parts for parts in range(needed, MAX_UNEVEN * needed) if extent % parts == 0)
     parts = next(equal, extent)
-    return _in_parts(node, parts) if parts < extent else None
+    return in_equal_parts(whole, parts) if parts < extent else None
+
+
+def divisible(node: Node) -> Node | None:
+    """A float32 sum, over neighbouring axes as over a single one; None for any other reduction. A
+    sum over another reduction stays whole, as kernels may never hold more than a block of that."""
+    if node.arg.monoid is not ADD or node.dtype is not float32:
+        return None
+    over_reduction = any(beneath.op in Group.REDUCTION for beneath in toposort(node.src))
+    return None if over_reduction else _over_one_axis(node)
+
+
+class Lengths(NamedTuple):
+    """Of a reduction: the extent of the first axis that it reduces, and elements of a result."""
+
+    first: int
+    elements: int
+
+
+def lengths(node: Node) -> Lengths:
+    """The lengths of a reduction: (4, 4096, 1024) over the axes 0 and 1 is 4 and 16384."""
+    axes, shape = node.arg.axes, node.src[0].shape
+    return Lengths(shape[axes[0]], prod([shape[axis] for axis in axes]))
+
+
+def in_equal_parts(node: Node, parts: int) -> Node:
+    """A sum of as many sums over parts of its first axis, which are equal. The parts are an axis
+    before all others, so that results of one lie side by side as those of the whole do."""
+    axes, shape, first = node.arg.axes, node.src[0].shape, node.arg.axes[0]
+    split = (*shape[:first], parts, shape[first] // parts, *shape[first + 1 :])
+    others = (axis for axis in range(len(split)) if axis != first)
+    src = build.permute(build.reshape(node.src[0], split), (first, *others))
+    inner = build.reduce(ADD, tuple(axis + 1 for axis in axes), src)
+    return build.reduce(ADD, (0,), inner)
 
 
 def _over_one_axis(node: Node) -> Node:

@@ -104,6 +104,21 @@ def test_long_skinny_products(rows: int, columns: int, value: float) -> None:
     assert error(left @ Tensor(right.T.copy()).T, exact) <= BOUND
 
 
+@pytest.mark.parametrize(("rows", "columns", "uses"), [(32, 32, 16), (64, 64, 32), (40, 96, 29)])
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+def test_long_products_of_few_rows_and_columns(
+    rows: int, columns: int, uses: int, turned: str
+) -> None:
+    """Of chains of 16 times as many products as uses of each number; constants err by half as much
+    as such chains may."""
+    length, value = 3 << 14, 1.3
+    left = np.full((length, rows) if "a" in turned else (rows, length), value, np.float32)
+    right = np.full((columns, length) if "b" in turned else (length, columns), 0.7, np.float32)
+    a, b = Tensor(left), Tensor(right)
+    product = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+    assert error(product, length * rounded(value) * rounded(0.7)) <= uses * 2.0**-22
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_that_reuse_factors_add_up_a_thousand_at_once(turned: bool) -> None:
     left, right = (np.full(shape, 1.3, np.float32) for shape in ((64, 1 << 15), (1 << 15, 64)))

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+import lamina as lm
 from lamina import Tensor, pipeline
 from lamina.core import options
-from lamina.core.dtypes import float32
+from lamina.core.dtypes import DType, bfloat16, float32
 from lamina.ir import build
-from lamina.ir.kernel import points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.runtime import cuda
 from lamina.runtime.cuda import compile_source
 from lamina.schedule.gpu.products import PRODUCTS
 from tests.generators import leaf
-from tests.sums import BOUND, CONSTANTS, SUMS, Sum, error
+from tests.sums import BOUND, CONSTANTS, SUMS, Sum, error, rounded
 
 GPU = "cuda:0"
 
@@ -59,15 +59,44 @@ def test_long_sums_compile(
     assert compile_source(text, "sm_90a")[:4] == b"\x7fELF"
 
 
-@pytest.mark.parametrize(("steps", "parts"), [(1 << 17, 1), (1 << 19, 8)])
-def test_tiles_add_up_few_enough_products(steps: int, parts: int) -> None:
-    """Their registers add up one step after the other."""
-    shape = (1024, 1024, steps)
-    left = build.expand(leaf(0, (1024, 1, steps), float32), shape)
-    right = build.expand(leaf(1, (1, 1024, steps), float32), shape)
-    plans = compiled([build.reduce(ADD, (2,), left * right)]).plans.values()
+# Rows and as many columns, products of each result, and those of a part, which are a chain at most.
+PRODUCTS_IN_PARTS = [(16, 1 << 19, 64), (64, 1 << 19, 512), (512, 1 << 18, 2048)]
+
+
+def products_of_parts(size: int, length: int, dtype: DType = float32, tf32: bool = False) -> int:
+    """How many products each part of a product of two matrices has."""
+    shape = (size, size, length)
+    factors = (build.expand(leaf(0, (size, 1, length), dtype), shape),
+               build.expand(leaf(1, (1, size, length), dtype), shape))  # fmt: skip
+    left, right = (build.cast(one, float32) for one in factors)
+    with options.using(tf32=tf32):
+        plans = compiled([build.reduce(ADD, (2,), left * right)]).plans.values()
     (product,) = (plan.nest.kernel for plan in plans if plan.nest.product in PRODUCTS)
-    assert points(product.row_axes) == parts * 1024 * 1024
+    (store,) = product.stores
+    return length * size * size // product.parameters[store.parameter].size
+
+
+@pytest.mark.parametrize(
+    ("size", "length", "products"),
+    [
+        *PRODUCTS_IN_PARTS,
+        (1024, 1 << 17, 1 << 12),
+        (384, 1 << 16, 1 << 13),  # more parts would have 1.1 or 2.2 tiles a block
+        (1024, 1 << 14, 1 << 14),  # short
+        (4096, 1 << 17, 1 << 14),
+        (1 << 14, 1 << 15, 1 << 15),  # many results
+        (64, 50_001, 50_001),  # no whole steps
+    ],
+)
+def test_tiles_add_up_few_products(size: int, length: int, products: int) -> None:
+    """Their registers add up one step after the other."""
+    assert products_of_parts(size, length) == products
+
+
+def test_products_of_fewer_bits_have_long_parts() -> None:
+    assert products_of_parts(64, 1 << 17, bfloat16) == 1 << 17
+    assert products_of_parts(64, 1 << 17, tf32=True) == 1 << 17
+    assert products_of_parts(64, 1 << 19, bfloat16) == 1 << 16
 
 
 @pytest.fixture
@@ -75,6 +104,16 @@ def on_gpu(device: cuda.Device) -> Iterator[cuda.Device]:
     """New tensors live on the GPU."""
     with options.using(device=GPU):
         yield device
+
+
+@pytest.mark.parametrize(("size", "length", "products"), PRODUCTS_IN_PARTS)
+@pytest.mark.usefixtures("on_gpu")
+def test_long_products(size: int, length: int, products: int) -> None:
+    for value in (0.1, 1.3):
+        left, right = lm.full((size, length), value), lm.full((length, size), 0.7)
+        product = left.contiguous() @ right.contiguous()
+        exact = length * rounded(value) * rounded(0.7)
+        assert error(product, exact) <= products * 2.0**-25, value
 
 
 @pytest.mark.parametrize("count", [1 << 26, 1 << 28, 1 << 32])

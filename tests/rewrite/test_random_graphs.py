@@ -10,20 +10,24 @@ import numpy as np
 import pytest
 
 from lamina.core.dtypes import float32, int32, int64
+from lamina.graph import split_products, split_reductions
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import Rule, on, rewrite
-from lamina.graph.split_reductions import columns_in_parts
+from lamina.graph.split_products import cached_products_in_parts
+from lamina.graph.split_reductions import columns_in_parts, long_products_in_parts
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
 from lamina.ir.verify import verify
+from lamina.schedule.gpu.parts import tiled_products_in_parts
 from tests.generators import Style, leaf, random_graph
 from tests.rewrite.agreement import same_values
 
 GRAPHS = 500
 EXACT_BELOW = 2.0**50
+TILED_IN_PARTS = tiled_products_in_parts(multiprocessors=132)
 
 
 def recorded(rules: Iterable[Rule], trace: list[str]) -> list[Rule]:
@@ -191,6 +195,41 @@ def test_parts_need_not_be_even(shape: tuple[int, ...]) -> None:
     assert sum(one.op is Op.REDUCE for one in toposort(after)) == 5
     values = {x: np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)}
     assert all(map(same_values, evaluate(before, values), evaluate(after, values)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape", "axes", "partial"),
+    [
+        (cached_products_in_parts, (32, 2048, 32), (1,), (8, 32, 32)),
+        (cached_products_in_parts, (32, 4, 512, 32), (1, 2), (8, 32, 32)),
+        (cached_products_in_parts, (4, 32, 512, 32), (0, 2), (4, 32, 32)),
+        (cached_products_in_parts, (16, 2048, 16), (1,), None),  # which wait for memory
+        (cached_products_in_parts, (32, 2040, 32), (1,), None),  # no parts are even
+        (cached_products_in_parts, (32, 512, 32), (1,), None),  # short
+        (TILED_IN_PARTS, (16, 2048, 24), (1,), (16, 16, 24)),
+        (TILED_IN_PARTS, (16, 8, 256, 24), (1, 2), (16, 16, 24)),
+        (TILED_IN_PARTS, (2, 16, 1024, 24), (2,), (8, 2, 16, 24)),
+        (TILED_IN_PARTS, (7, 2048, 24), (1,), None),  # no tile
+        (long_products_in_parts, (8, 8, 16, 8), (0, 2), (4, 8, 8)),
+        (long_products_in_parts, (8, 512, 8), (1,), (16, 8, 8)),
+    ],
+)
+def test_parts_of_long_products_come_to_what_these_do(
+    rule: Rule, shape: tuple[int, ...], axes: tuple[int, ...],
+    partial: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(split_products, "LONG_PRODUCT", 1 << 10)
+    monkeypatch.setattr(split_reductions, "PRODUCT_PART", 1 << 5)
+    *_, rows, columns = (axis for axis in range(len(shape)) if axis not in axes)
+    left = leaf(0, (*shape[:columns], 1, *shape[columns + 1 :]), float32)
+    right = leaf(1, (*shape[:rows], 1, *shape[rows + 1 :]), float32)
+    before = build.reduce(ADD, axes, build.expand(left, shape) * build.expand(right, shape))
+    (after,) = rewrite([before], (*SIMPLIFY, rule))
+    sums = [node.shape for node in toposort([after]) if node.op is Op.REDUCE]
+    assert sums == [one for one in (partial, before.shape) if one is not None]
+    rng = np.random.default_rng(0)
+    values = {one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (left, right)}
+    assert same_values(*evaluate([before, after], values))
 
 
 def test_products_that_reuse_both_factors_are_not_taken_in_parts() -> None:

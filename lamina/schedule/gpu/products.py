@@ -205,6 +205,27 @@ def share(
     return min(found)
 
 
+class Timed(NamedTuple):
+    """About how long a product takes in tiles of an atom, and how many of these it has."""
+
+    time: float
+    tiles: int
+    name: str
+
+
+def times_of(
+    kind: str, rows: int, columns: int, others: int, steps: int, multiprocessors: int
+) -> list[Timed]:
+    """For each atom of a kind, the first the fastest, the time of `others` products of so many rows
+    and columns, each of so many steps."""
+    times: list[Timed] = []
+    for name, atom in PRODUCTS.items():
+        if f"_{kind}_" in name and atom.m <= GROUP:
+            tiles = -(-rows // atom.m) * -(-columns // atom.n) * others
+            times.append(Timed(share(atom, tiles, steps, multiprocessors)[0], tiles, name))
+    return sorted(times)
+
+
 def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: int) -> str:
     """The atom whose last block ends first, or next, of `factor_kind` for factors of float32; ""
     where none is worth its while."""
@@ -220,11 +241,7 @@ def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: i
     others = points(kernel.row_axes) // points(row + column)
     (inner,) = (points(axes) // points(step) for node in kernel.nodes if (axes := bound_axes(node)))
     steps = -(-points(step) * first.dtype.itemsize // LINE) * inner
-    times = list[tuple[float, int, str]]()
-    for name, atom in PRODUCTS.items():
-        if f"_{kind}_" in name and atom.m <= GROUP:
-            tiles = -(-points(row) // atom.m) * -(-points(column) // atom.n) * others
-            times.append((share(atom, tiles, steps, multiprocessors)[0], tiles, name))
+    times = times_of(kind, points(row), points(column), others, steps, multiprocessors)
     min_tiles = FEW_TILES if kind == "f32" else 1
-    return next((name for _, tiles, name in sorted(times)[rank:]
+    return next((name for _, tiles, name in times[rank:]
                  if tiles >= min_tiles or tiles * steps >= min_tiles**2), "")  # fmt: skip
