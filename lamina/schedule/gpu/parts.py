@@ -15,7 +15,7 @@ from lamina.graph.split_products import Reuse, reuse_of
 from lamina.graph.split_reductions import PRODUCT_PART, divisible, in_equal_parts, lengths
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
-from lamina.schedule.gpu.attention import LEAST
+from lamina.schedule.gpu.attention import MIN_SIDE
 from lamina.schedule.gpu.products import LINE, PART, times_of
 
 STEP = LINE // 4  # products of float32 in a step of a tile
@@ -40,7 +40,7 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
     if reuse is None:
         return None
     fewer, more = reuse.uses
-    tile = (LEAST // 2, LEAST)
+    tile = (MIN_SIDE // 2, MIN_SIDE)
     if reuse.results < prod(tile) or fewer < tile[0] or more < tile[1]:
         return None
     whole = divisible(node)
