@@ -12,7 +12,7 @@ import lamina as lm
 from lamina import Tensor
 from lamina.targets import blocks
 
-BOUND = 1e-6  # the relative error that docs/design.md promises
+BOUND = 1e-6  # the relative error that docs/design/9-accuracy.md promises
 CONSTANTS = (1.0, 0.1, 1 / 3, 0.7, 1.9)
 
 Sum = tuple[Tensor, float]  # a tensor, and what each of its elements is
