@@ -26,15 +26,15 @@ import pytest
 
 import lamina as lm
 from lamina import pipeline
+from lamina.core.target import CUDA, cpu_target
 from lamina.frontend.lowered import Lowered
-from lamina.runtime.compiler import Compiler
+from tests import page_examples
 
 MARK = r"<!-- printed: (\w+) (\w+) (\w+)(?: (\w+)\.\.(\w+))? -->\n"
 BLOCK = re.compile(MARK + r".*?<!-- printed: end -->\n", re.DOTALL)
 ARCH = "sm_90a"
-VECTOR_BYTES = 64
-THREADS = 2
 DEVICES = {"cpu": "cpu", "cuda": "cuda:0"}
+TARGETS = {"cpu": cpu_target(vector_bytes=64, cores=2), "cuda": CUDA[ARCH]}
 LANGUAGES = {"cpu": "c", "cuda": "cpp"}
 COLUMNS = 100  # longer lines are cut
 MAX_PERIOD = 16  # lines of the longest group that is looked for in unrolled text
@@ -51,15 +51,9 @@ class Example:
 
 _HEADS = lm.TensorSpec((2, 8, 1024, 64), lm.bfloat16)
 EXAMPLES = {
-    "softmax": Example(
-        lambda x, w: lm.softmax(x @ w, axis=-1),
-        (lm.TensorSpec((64, 128)), lm.TensorSpec((128, 32))),
-    ),
-    "rules": Example(
-        lambda x: lm.negative(-x).T.T * (lm.full(x.shape, 2.0) / 2.0) + x * 0.0,
-        (lm.TensorSpec((64, 128)),),
-    ),
-    "attention": Example(lm.scaled_dot_product_attention, (_HEADS, _HEADS, _HEADS)),
+    "softmax": Example(page_examples.softmax, (lm.TensorSpec((64, 128)), lm.TensorSpec((128, 32)))),
+    "rules": Example(page_examples.rules, (lm.TensorSpec((64, 128)),)),
+    "attention": Example(page_examples.attention, (_HEADS, _HEADS, _HEADS)),
 }
 
 
@@ -104,11 +98,12 @@ def part_of(lines: list[str], first: str, last: str) -> list[str]:
 
 @cache
 def lower(name: str, device: str) -> Lowered:
-    """An example at every stage, for a CPU with vectors of 64 bytes whatever this machine has."""
+    """An example at every stage, for one of TARGETS whatever this machine has."""
     example = EXAMPLES[name]
-    with pytest.MonkeyPatch.context() as patch, lm.using(threads=THREADS):
-        patch.setattr(Compiler, "vector_bytes", VECTOR_BYTES)
-        return lm.jit(example.function).lower(*example.arguments, device=DEVICES[device], arch=ARCH)
+    settings = lm.using(device=DEVICES[device], schedule="", search=0, tf32=False)
+    with pytest.MonkeyPatch.context() as patch, settings:
+        patch.setattr(pipeline, "target_of", lambda options: TARGETS[options.kind])
+        return lm.jit(example.function).lower(*example.arguments, arch=ARCH)
 
 
 def passes_text() -> str:
