@@ -26,7 +26,7 @@ import numpy as np
 
 from lamina.core.options import Options, current
 from lamina.core.recent import kept
-from lamina.errors import CompilerNotFoundError
+from lamina.errors import CompilerNotFoundError, FormatError
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
@@ -201,8 +201,7 @@ def _schedule(program: Program, options: Options) -> Planned:
             continue
         moves = asked.get(name, asked.get(""))
         if moves is not None:
-            nest = apply(kernel, moves)
-            verify_nest(nest)  # it must keep what the heuristic's keep
+            nest = _scheduled_by_hand(kernel, name, moves)
         else:
             if options.search and not kernel.blocks:
                 moves = searched_schedule(kernel, options, target, _from_kernels_to_source)
@@ -211,6 +210,17 @@ def _schedule(program: Program, options: Options) -> Planned:
             nest = apply(kernel, moves)
         plans[kernel] = Plan(name, moves, nest)
     return Planned(program, plans)
+
+
+def _scheduled_by_hand(kernel: Kernel, name: str, moves: Schedule) -> Nest:
+    """The nest of moves that the user wrote, which must keep what the heuristic's keep. Raises
+    FormatError, naming the kernel."""
+    try:
+        nest = apply(kernel, moves)
+        verify_nest(nest)
+    except FormatError as error:
+        raise FormatError(f"kernel {name}: {str(error).splitlines()[0]}") from None
+    return nest
 
 
 def _from_kernels_to_source(program: Program, options: Options) -> Planned:

@@ -549,11 +549,11 @@ def test_a_schedule_is_text_and_is_kept_to() -> None:
     assert any(isinstance(one, Tensorize) for one in moves)
 
 
-@pytest.mark.parametrize("change", ["mma_bf16_256", "mma_f16_64", "mma_f16_1"])
+@pytest.mark.parametrize("change", ["bf16_256x64", "bf16_256", "f16_64x64", "f16_1"])
 def test_a_product_that_does_not_fit_is_refused(change: str) -> None:
     (plan,) = planned(256, 512, 1024, lm.bfloat16).plans.values()
-    text = to_text(plan.moves).replace("mma_bf16_64x64", change)
-    with pytest.raises(FormatError, match="tensorize"):
+    text = to_text(plan.moves).replace("bf16_64x64", change)
+    with pytest.raises(FormatError, match="kernel reduce0_256x1024: tensorize"):
         planned(256, 512, 1024, lm.bfloat16, text)
 
 

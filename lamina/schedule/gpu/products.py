@@ -92,6 +92,11 @@ class Tensorize(Move):
         known = {value.dtype for value, *_ in arrays} == {atom.dtype}
         fits = not inside or inside.most >= atom.m >= GROUP >= atom.n >= points(inside.column)
         self.require(known and fits, f"that is no sum of products of {atom.dtype.name}")
+        if not inside:  # a block has no threads for more rows: its barriers would wait for ever
+            beside = (one for one, other in PRODUCTS.items() if other.m <= GROUP)
+            allowed = ", ".join(one for one in beside if f"_{kind}_" in one)
+            why = f"{atom.m} rows are for nested reductions; for a product there are {allowed}"
+            self.require(atom.m <= GROUP, why)
         transposed = [
             is_transposed(*array) and (kind != "tf32" or array is arrays[0]) for array in arrays
         ]
