@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -73,6 +74,17 @@ def test_small_arguments_stay_accurate(name: str) -> None:
     x = np.geomspace(1e-12, 0.9, 300)
     x = np.concatenate([x, -x])
     agree(getattr(lm, name)(lm.asarray(x)), UNARY[name](x), units=6)
+
+
+@pytest.mark.parametrize(("name", "calls"), [
+    ("acos", ["atan", "sqrt"]), ("asin", ["atan", "sqrt"]), ("atanh", ["log"]),
+])  # fmt: skip
+def test_inverse_functions_call_few_others(name: str, calls: list[str]) -> None:
+    """A root, an arctangent or a logarithm is most of the time that such a function takes."""
+    lowered = lm.jit(getattr(lm, name)).lower(lm.TensorSpec((64,)), device="cpu")
+    (kernel,) = lowered.kernels
+    formula = kernel.source.partition("KERNEL")[0]
+    assert sorted(re.findall(r"\b(atan|log|sqrt)\(", formula)) == calls
 
 
 @pytest.mark.parametrize("name", [

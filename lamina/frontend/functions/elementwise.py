@@ -307,10 +307,8 @@ sin = FLOATS.unary("sin", "The sine of an angle in radians.", Op.SIN, cx.sin)
 cos = FLOATS.unary("cos", "The cosine of an angle in radians.", Op.COS, cx.cos)
 tan = WIDE.unary("tan", "The tangent of an angle in radians.", rm.tan, cx.tan)
 # Two roots, as that of a product has no slope where it is 0.
-asin = WIDE.unary("asin", "The inverse sine, in radians.", lambda a: unary(
-    Op.ATAN, a / (unary(Op.SQRT, 1 - a) * unary(Op.SQRT, a + 1) + 1)) * 2, cx.asin)  # fmt: skip
-acos = WIDE.unary("acos", "The inverse cosine, in radians.", lambda a: rm.atan2(
-    unary(Op.SQRT, 1 - a), unary(Op.SQRT, a + 1)) * 2, cx.acos)  # fmt: skip
+asin = WIDE.unary("asin", "The inverse sine, in radians.", rm.asin, cx.asin)
+acos = WIDE.unary("acos", "The inverse cosine, in radians.", rm.acos, cx.acos)
 atan = FLOATS.unary("atan", "The inverse tangent, in radians.", Op.ATAN, cx.atan)
 atan2 = WIDE.binary("atan2", "The angle of the point (x2, x1), in radians.", rm.atan2)
 sinh = WIDE.unary("sinh", "The hyperbolic sine.", rm.sinh, cx.sinh)

@@ -162,7 +162,25 @@ def acosh(x: Node) -> Node:
 
 @_odd
 def atanh(size: Node) -> Node:
-    return (log1p(size) - log1p(-size)) * 0.5
+    """Half of ``log((1 + x) / (1 - x))``, as one log1p; the slope, ``1 / (1 - x**2)``, is that of a
+    difference of logarithms, which is infinite at 1, where a ratio would have NaN."""
+    value = log1p(size * 2 / (1 - size)) * 0.5
+    difference = (unary(Op.LOG, size + 1) - unary(Op.LOG, 1 - size)) * 0.5
+    return Node(Op.CUSTOM_DERIVATIVE, (value, difference))
+
+
+def asin(x: Node) -> Node:
+    """Twice the arctangent of ``x / (sqrt(1 - x**2) + 1)``; in ``(1 - x) * (1 + x)`` nothing
+    cancels."""
+    height = unary(Op.SQRT, (1 - x) * (x + 1))
+    return unary(Op.ATAN, x / (height + 1)) * 2
+
+
+def acos(x: Node) -> Node:
+    """Twice the arctangent of ``sqrt((1 - x) / (1 + x))``, which is infinite at -1, where the angle
+    is pi; so the slope is that of the arcsine, whose ratio is never infinite."""
+    angle = unary(Op.ATAN, unary(Op.SQRT, (1 - x) / (x + 1))) * 2
+    return Node(Op.CUSTOM_DERIVATIVE, (angle, -asin(x)))
 
 
 def tan(x: Node) -> Node:
