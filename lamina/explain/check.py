@@ -4,8 +4,9 @@ alone and is compared with the reference of kernels, `run_kernel`: NumPy, slow a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,33 +128,45 @@ def run_kernel(kernel: AnyKernel, arrays: Arrays, at: Mapping[Node, int] | None 
 def _elements(store: Store, arrays: Arrays, at: Mapping[Node, int]) -> tuple[Array, Array]:
     """Where a store writes, and what, in the order of its axes. Every axis is a dimension, the
     store's own first: an AXIS varies along its own and broadcasts along the others."""
-    axes = [one for one in toposort((*store.axes, *roots_of(store))) if one.op is Op.AXIS]
+    nodes = toposort((*store.axes, *roots_of(store)))
+    axes = [node for node in nodes if node.op is Op.AXIS]
     ranges = ([at[axis]] if axis in at else range(axis.arg.size) for axis in axes)
     grids = dict(zip(axes, np.ix_(*ranges), strict=True))
-
-    def inside(places: Array, number: int, what: str) -> Array:
-        size = arrays[number].size
-        if (outside := places[(places < 0) | (places >= size)]).size:
-            where = f"a {what} parameter {number} at {outside[0]}"
-            raise VerifyError(f"{where}: it has {size} elements")
-        return places
-
-    def load(node: Node, index: Array, holds: Any = True) -> Array:
-        index, holds = np.broadcast_arrays(index, holds)
-        found, number = np.zeros(index.shape, node.dtype.numpy), node.arg.parameter
-        found[holds] = arrays[number][inside(index[holds], number, "load from")]
-        return found
-
-    def reduction(node: Node, *operands: Array) -> Array:
-        dims = tuple(map(axes.index, bound_axes(node)))
-        arg = Reduce(node.arg.monoid, dims, node.arg.part)
-        parts = np.broadcast_arrays(*operands)[: arg.monoid.arity]
-        fold = node.op is Op.LOOP_REDUCE
-        return np.expand_dims(reduce(arg, parts), dims) if fold else scan(arg, parts)
-
-    rows = {**EVALUATE, Op.LOAD: load, Op.LOOP_REDUCE: reduction, Op.LOOP_SCAN: reduction}
+    reduction = partial(_reduced, axes)
+    rules: dict[Op, Callable[..., Any]] = {
+        **EVALUATE, Op.LOAD: partial(_loaded, arrays), Op.LOOP_REDUCE: reduction,
+        Op.LOOP_SCAN: reduction,
+    }  # fmt: skip
     shape = [grids[axis].size if axis in store.axes else 1 for axis in axes]
     elements, places, kept = (
-        np.broadcast_to(one, shape).reshape(-1) for one in evaluate(roots_of(store), grids, rows)
+        np.broadcast_to(values, shape).reshape(-1)
+        for values in evaluate(roots_of(store), grids, rules)
     )
-    return inside(places[kept], store.parameter, "store to"), elements[kept]
+    return _inside(arrays, places[kept], store.parameter, "store to"), elements[kept]
+
+
+def _inside(arrays: Arrays, places: Array, number: int, what: str) -> Array:
+    """`places`; raises VerifyError for those that parameter `number` does not have."""
+    size = arrays[number].size
+    if (outside := places[(places < 0) | (places >= size)]).size:
+        where = f"a {what} parameter {number} at {outside[0]}"
+        raise VerifyError(f"{where}: it has {size} elements")
+    return places
+
+
+def _loaded(arrays: Arrays, node: Node, index: Array, holds: Any = True) -> Array:
+    """The elements that a LOAD reads; 0 where its condition does not hold."""
+    index, holds = np.broadcast_arrays(index, holds)
+    elements, number = np.zeros(index.shape, node.dtype.numpy), node.arg.parameter
+    elements[holds] = arrays[number][_inside(arrays, index[holds], number, "load from")]
+    return elements
+
+
+def _reduced(axes: Sequence[Node], node: Node, *operands: Array) -> Array:
+    """A LOOP_REDUCE, or a LOOP_SCAN, where each of `axes` is a dimension."""
+    dims = tuple(map(axes.index, bound_axes(node)))
+    arg = Reduce(node.arg.monoid, dims, node.arg.part)
+    parts = np.broadcast_arrays(*operands)[: arg.monoid.arity]
+    if node.op is Op.LOOP_REDUCE:
+        return np.expand_dims(reduce(arg, parts), dims)
+    return scan(arg, parts)

@@ -88,39 +88,50 @@ def value_and_grad(
     positions = sizes_of("grad: argnums", argnums, signed=True)
 
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        contents: dict[Node, Node] = {}  # of the arguments, by leaves that are only theirs
-        wrt: list[Tensor] = []
-
-        def own_leaf(one: Any) -> Any:
-            x = as_tensor(one) if isinstance(one, float) or hasattr(one, "__array__") else None
-            if x is None or not x.dtype.is_float:
-                return one
-            wrt.append(Tensor.of(memory.leaf(x.node, x.device), x.device))
-            contents[wrt[-1].node] = x.node
-            return wrt[-1]
-
-        inner = list(args)
         if not all(-len(args) <= place < len(args) for place in positions):
             raise GradientError(f"grad: argnums {argnums} of {len(args)} positional arguments")
+        leaves = _Leaves()
+        inner = list(args)
         for place in positions:
-            inner[place] = map_tree(own_leaf, args[place], object)
+            inner[place] = map_tree(leaves.replace, args[place], object)
         with during(tracers, tracers.get() or frozenset()):
             result = f(*inner, **kwargs)
         y = result[0] if has_aux else result
         if not isinstance(y, Tensor):
             raise GradientError(f"grad: the function returned {type(y).__name__}, not a tensor")
-        slopes = dict(zip(map(id, wrt), gradient(y, wrt), strict=True))
-        grads = [map_tree(lambda one: slopes.get(id(one)), inner[at], object) for at in positions]
+        slopes = dict(zip(map(id, leaves.wrt), gradient(y, leaves.wrt), strict=True))
+        grads = [
+            map_tree(lambda value: slopes.get(id(value)), inner[place], object)
+            for place in positions
+        ]
         parts = grads[0] if isinstance(argnums, int) else tuple(grads)
-
-        def opened(one: Tensor) -> Tensor:
-            """`one` without those leaves, so that an enclosing derivative sees through them."""
-            (node,) = memory.replaced([one.node], contents)
-            return one if node is one.node else Tensor.of(node, one.device)
-
-        return map_tree(opened, result), map_tree(opened, parts)
+        return map_tree(leaves.opened, result), map_tree(leaves.opened, parts)
 
     return differentiated
+
+
+class _Leaves:
+    """Leaves in the place of the float arguments of a function: a derivative for one is not one for
+    what else has the same node."""
+
+    def __init__(self) -> None:
+        self.wrt: list[Tensor] = []
+        self.contents: dict[Node, Node] = {}  # of the arguments, by their leaves
+
+    def replace(self, value: Any) -> Any:
+        """A leaf of its own for floats; anything else as it is."""
+        x = as_tensor(value) if isinstance(value, float) or hasattr(value, "__array__") else None
+        if x is None or not x.dtype.is_float:
+            return value
+        leaf = Tensor.of(memory.leaf(x.node, x.device), x.device)
+        self.wrt.append(leaf)
+        self.contents[leaf.node] = x.node
+        return leaf
+
+    def opened(self, x: Tensor) -> Tensor:
+        """`x` without the leaves, so that an enclosing derivative sees through them."""
+        (node,) = memory.replaced([x.node], self.contents)
+        return x if node is x.node else Tensor.of(node, x.device)
 
 
 def grad(

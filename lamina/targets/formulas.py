@@ -86,6 +86,7 @@ class _Formulas:
         return text if tightness >= inside else f"({text})"
 
     def _expression(self, node: Node) -> tuple[str, int]:
+        """The text of a node, and how tight it holds together."""
         op, src = node.op, node.src
         if op is Op.CONST:
             text = _number(node.arg.value)
@@ -93,29 +94,38 @@ class _Formulas:
         if op in (Op.AXIS, Op.AFFINE):
             return self._index(node)
         if op is Op.LOAD:
-            text = f"p{node.arg.parameter}[{self._subscripts(src[0])}]"
-            if len(src) == 1:
-                return text, ATOM
-            return f"({text} if {self._of(src[1])} else 0)", ATOM
+            return self._load(node), ATOM
         if op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
             return self._reduction(node)
         if op is Op.WHERE:
             condition, yes, no = map(self._of, src)
             return f"({yes} if {condition} else {no})", ATOM
-        if op is Op.ADD and src[1].op is Op.NEG and src[1] not in self.shared:
-            return f"{self._of(src[0], SUM)} - {self._of(src[1].src[0], PRODUCT)}", SUM
-        if op is Op.ADD and src[1].op is Op.CONST and src[1].arg.value < 0:
-            return f"{self._of(src[0], SUM)} - {_number(-src[1].arg.value)}", SUM
         if op in _INFIX:
-            sign, tightness = _INFIX[op]
-            if node.dtype is bool_:
-                sign = _OF_BOOLS.get(op, sign)
-            right = tightness if op in _ASSOCIATIVE and src[1].op is op else tightness + 1
-            return f"{self._of(src[0], tightness)} {sign} {self._of(src[1], right)}", tightness
+            return self._infix(node)
         if op is Op.NEG:
             return f"-{self._of(src[0], SIGN)}", SIGN
         name = SHORT[node.dtype] if op is Op.CAST else op.name.lower()
         return f"{name}({', '.join(map(self._of, src))})", ATOM
+
+    def _load(self, node: Node) -> str:
+        text = f"p{node.arg.parameter}[{self._subscripts(node.src[0])}]"
+        if len(node.src) == 1:
+            return text
+        return f"({text} if {self._of(node.src[1])} else 0)"
+
+    def _infix(self, node: Node) -> tuple[str, int]:
+        """``a + b``; the sum of a and -b as ``a - b``."""
+        op, (left, right) = node.op, node.src
+        if op is Op.ADD and right.op is Op.NEG and right not in self.shared:
+            return f"{self._of(left, SUM)} - {self._of(right.src[0], PRODUCT)}", SUM
+        if op is Op.ADD and right.op is Op.CONST and right.arg.value < 0:
+            return f"{self._of(left, SUM)} - {_number(-right.arg.value)}", SUM
+        sign, tightness = _INFIX[op]
+        if node.dtype is bool_:
+            sign = _OF_BOOLS.get(op, sign)
+        regroups = op in _ASSOCIATIVE and right.op is op  # a + (b + c) is a + b + c
+        beside = self._of(right, tightness if regroups else tightness + 1)
+        return f"{self._of(left, tightness)} {sign} {beside}", tightness
 
     def _reduction(self, node: Node) -> tuple[str, int]:
         """``sum_k x``, or of several components ``argmax_k(value, index)[1]``."""

@@ -188,28 +188,45 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     plain = isinstance(key, (tuple, slice)) or key is None or key is Ellipsis or _is_int(key)
     mask = None if plain or source.size != 1 else as_index("setitem", key, x, "bool")
     if mask is not None and mask.dtype is bool_ and mask.shape == x.shape[: mask.ndim]:
-        # One mask over the first axes: nothing has to be computed now.
-        wide = build.expand(build.reshape(source.node, ()), x.shape)
-        column = build.reshape(mask.node, (*mask.shape, *(1 for _ in x.shape[mask.ndim :])))
-        new = build.select(build.expand(column, x.shape), wide, x.node)
+        new = _where_masked(x.node, mask.node, source.node)
     elif (selection := _parse(x, key)).arrays:
-        # Scatter into the places that the same key selects from the numbers of all elements, from
-        # 1 on: what is out of range selects 0.
-        chosen = _select(build.reshape(build.iota(x.size, int64) + 1, x.shape), selection) + -1
-        flat = (prod(chosen.shape),)
-        update = build.reshape(_fitted(source.node, chosen.shape), flat)
-        operands = (build.reshape(x.node, (x.size,)), build.reshape(chosen, flat), update)
-        new = build.reshape(Node(Op.SCATTER, operands, Scatter(0, None)), x.shape)
+        new = _scattered(x.node, selection, source.node)
     else:
-        # The new values spread to their places, chosen by position: no index array is needed.
-        sizes = tuple(map(len, selection.ranges))
-        update = build.reshape(_fitted(source.node, selection.shape), sizes)
-        new = x.node if 0 in sizes else build.pad_to_ranges(update, selection.ranges, x.shape)
-        if sizes != x.shape and new is not x.node:
-            everywhere = build.full(sizes, True, bool_)
-            inside = build.pad_to_ranges(everywhere, selection.ranges, x.shape)
-            new = build.select(inside, new, x.node)
+        new = _filled_box(x.node, selection, source.node)
     x.rebind(Tensor.of(new, x.device))
+
+
+def _where_masked(x: Node, mask: Node, value: Node) -> Node:
+    """`x` with a single value where a mask over its first axes holds: nothing has to be computed
+    now."""
+    everywhere = build.expand(build.reshape(value, ()), x.shape)
+    column = build.reshape(mask, (*mask.shape, *(1 for _ in x.shape[len(mask.shape) :])))
+    return build.select(build.expand(column, x.shape), everywhere, x)
+
+
+def _scattered(x: Node, selection: Selection, value: Node) -> Node:
+    """`x` with `value` scattered into the places that `selection` takes from the numbers of all
+    elements, from 1 on: what is out of range selects 0."""
+    size = prod(x.shape)
+    chosen = _select(build.reshape(build.iota(size, int64) + 1, x.shape), selection) + -1
+    flat = (prod(chosen.shape),)
+    update = build.reshape(_fitted(value, chosen.shape), flat)
+    operands = (build.reshape(x, (size,)), build.reshape(chosen, flat), update)
+    return build.reshape(Node(Op.SCATTER, operands, Scatter(0, None)), x.shape)
+
+
+def _filled_box(x: Node, selection: Selection, value: Node) -> Node:
+    """`x` with `value` spread to the ranges of `selection`, chosen by position: no index array is
+    needed."""
+    sizes = tuple(map(len, selection.ranges))
+    update = build.reshape(_fitted(value, selection.shape), sizes)
+    if 0 in sizes:
+        return x
+    spread = build.pad_to_ranges(update, selection.ranges, x.shape)
+    if sizes == x.shape:
+        return spread
+    inside = build.pad_to_ranges(build.full(sizes, True, bool_), selection.ranges, x.shape)
+    return build.select(inside, spread, x)
 
 
 def _fitted(filling: Node, shape: Shape) -> Node:

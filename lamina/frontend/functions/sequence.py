@@ -205,36 +205,51 @@ def embedding_bag(
     ArgumentError for such offsets, unless they are in tensors."""
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f"embedding_bag: mode={mode!r} is not 'sum', 'mean' or 'max'")
+    index, starts = _bags(indices, weight, offsets)
+    check_range("embedding_bag", indices, 0, len(weight), least=0)
+    rows = embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    if per_sample_weights is not None:
+        rows = _weighted(rows, per_sample_weights, mode)
+    counted = full(index.shape, True, dtype=bool_, device=index.device)
+    if padding_idx is not None:
+        counted = index != padding_row("embedding_bag", padding_idx, len(weight))
+    values = rows if mode == "max" else exact("embedding_bag", rows)
+    chosen = where(movement.expand_dims(counted, axis=-1), values, _start(mode))
+    if starts is None:
+        combined, sizes = _over_rows(chosen, counted, mode)
+    else:
+        _check_offsets(offsets, index.shape[0])
+        count = starts.shape[0] - int(include_last_offset)
+        combined, sizes = _over_runs(chosen, counted, starts, count, mode)
+    sizes = movement.expand_dims(sizes, axis=-1)
+    if mode == "mean":
+        combined = combined / maximum(sizes, 1)
+    return where(sizes == 0, 0.0, combined).cast(rows.dtype)
+
+
+def _bags(indices: Any, weight: Tensor, offsets: Any) -> tuple[Tensor, Tensor | None]:
+    """The indices and where each bag begins, if they have one axis, as int64."""
     index = as_index("embedding_bag", indices, weight).cast(int64)
     starts = None if offsets is None else as_index("embedding_bag", offsets, weight).cast(int64)
     if index.ndim not in (1, 2) or (index.ndim == 1) != (starts is not None):
         shape = None if starts is None else starts.shape
         raise ShapeError(f"embedding_bag: indices {index.shape} with offsets {shape}; (N, L) alone "
                          "or (L,) with offsets is needed")  # fmt: skip
-    check_range("embedding_bag", indices, 0, len(weight), least=0)
-    rows = embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-    if per_sample_weights is not None:
-        if mode != "sum" or per_sample_weights.shape != index.shape:
-            shapes = f"{per_sample_weights.shape} of indices {index.shape}"
-            raise ArgumentError(f"embedding_bag: per_sample_weights {shapes} with mode={mode!r}; "
-                                "it has the shape of the indices, and is for 'sum'")  # fmt: skip
-        rows = rows * movement.expand_dims(per_sample_weights.cast(rows.dtype), axis=-1)
-    counted = full(index.shape, True, dtype=bool_, device=index.device)
-    if padding_idx is not None:
-        counted = index != padding_row("embedding_bag", padding_idx, len(weight))
-    is_max = mode == "max"
-    values = rows if is_max else exact("embedding_bag", rows)
-    chosen = where(movement.expand_dims(counted, axis=-1), values, -math.inf if is_max else 0.0)
-    if starts is None:
-        combined, sizes = _over_rows(chosen, counted, is_max)
-    else:
-        _check_offsets(offsets, index.shape[0])
-        count = starts.shape[0] - int(include_last_offset)
-        combined, sizes = _over_runs(chosen, counted, starts, count, is_max)
-    sizes = movement.expand_dims(sizes, axis=-1)
-    if mode == "mean":
-        combined = combined / maximum(sizes, 1)
-    return where(sizes == 0, 0.0, combined).cast(rows.dtype)
+    return index, starts
+
+
+def _weighted(rows: Tensor, per_sample_weights: Tensor, mode: str) -> Tensor:
+    """The rows, (..., d), each times its weight."""
+    if mode != "sum" or per_sample_weights.shape != rows.shape[:-1]:
+        shapes = f"{per_sample_weights.shape} of indices {rows.shape[:-1]}"
+        raise ArgumentError(f"embedding_bag: per_sample_weights {shapes} with mode={mode!r}; "
+                            "it has the shape of the indices, and is for 'sum'")  # fmt: skip
+    return rows * movement.expand_dims(per_sample_weights.cast(rows.dtype), axis=-1)
+
+
+def _start(mode: str) -> float:
+    """What a bag of nothing combines to: the identity of maxima or sums."""
+    return -math.inf if mode == "max" else 0.0
 
 
 def _check_offsets(offsets: Any, count: int) -> None:
@@ -247,23 +262,22 @@ def _check_offsets(offsets: Any, count: int) -> None:
                             f"from 0 to {count} at most")  # fmt: skip
 
 
-def _over_rows(chosen: Tensor, counted: Tensor, is_max: bool) -> tuple[Tensor, Tensor]:
+def _over_rows(chosen: Tensor, counted: Tensor, mode: str) -> tuple[Tensor, Tensor]:
     """Maxima or sums of bags of equal length, (N, L, d) to (N, d), and how many rows of each are
     counted, (N,). There is no maximum of L = 0 elements."""
-    combine = over.max if is_max and chosen.shape[1] else over.sum
+    combine = over.max if mode == "max" and chosen.shape[1] else over.sum
     return combine(chosen, axis=1), over.sum(counted.cast(int64), axis=1)
 
 
 def _over_runs(
-    chosen: Tensor, counted: Tensor, starts: Tensor, count: int, is_max: bool
+    chosen: Tensor, counted: Tensor, starts: Tensor, count: int, mode: str
 ) -> tuple[Tensor, Tensor]:
     """As `_over_rows`, of (L, d) to (count, d), by where each bag starts."""
     device = common_device("embedding_bag", chosen, starts)
     place = arange(chosen.shape[0], device=device)
     bag = searchsorted(starts, place, side="right") - 1
     sizes = counts((count,), 0, where(counted, bag, -1).node)  # -1 is no place
-    initial = -math.inf if is_max else 0.0
-    start = full((count, chosen.shape[1]), initial, dtype=chosen.dtype, device=device)
+    start = full((count, chosen.shape[1]), _start(mode), dtype=chosen.dtype, device=device)
     places = movement.broadcast_to(movement.expand_dims(bag, axis=-1), chosen.shape)
-    combined = scatter(start, 0, places, chosen, "max" if is_max else "add")
+    combined = scatter(start, 0, places, chosen, "max" if mode == "max" else "add")
     return combined, Tensor.of(sizes, device)

@@ -10,6 +10,7 @@ once: the compiler sees a matrix product with affine indices. Halves are summed 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lamina.core.dtypes import Scalar, accumulator
@@ -84,43 +85,95 @@ def unbatched(result: Node, like: Tensor) -> Tensor:
     return Tensor.of(reshape(result, shape), like.device)
 
 
+@dataclass(frozen=True)
+class _Windows:
+    """The windows along an axis."""
+
+    size: int  # of the axis
+    kernel: int
+    stride: int
+    dilation: int
+
+    @property
+    def count(self) -> int:
+        """How many windows fit: 3 of kernel 3 and stride 2 in 8 elements."""
+        return (self.size - (self.kernel - 1) * self.dilation - 1) // self.stride + 1
+
+    @property
+    def phases(self) -> int:
+        """Into how many phases the axis is split: element ``q * phases + p`` has phase p."""
+        return self.stride if self.dilation == 1 else 1
+
+    @property
+    def parts(self) -> int:
+        """How many elements of each phase a window reads at most: 2 of kernel 3 and stride 2."""
+        return -(-self.kernel // self.phases)
+
+    @property
+    def whole(self) -> int:
+        """The elements that the windows read, in whole phases."""
+        if self.phases == 1:
+            return self.size
+        return (self.count - 1 + self.parts) * self.phases
+
+
 def views(what: str, x: Node, kernels: Shape, strides: Shape, dilations: Shape) -> Node:
     """The windows along the last axes of `x`: (..., 1..., S...) becomes (..., K..., O...); where
     steps are 1, K may be there already. Raises ShapeError when a kernel does not fit."""
-    rank, lead = len(kernels), x.shape[: len(x.shape) - 2 * len(kernels)]
-    sizes, ones = x.shape[-rank:], (1,) * rank
-    rows = list(zip(sizes, kernels, strides, dilations, strict=True))
-    counts = tuple((size - (k - 1) * gap - 1) // step + 1 for size, k, step, gap in rows)
-    if min(counts) < 1:
+    rank = len(kernels)
+    lead, sizes = x.shape[: len(x.shape) - 2 * rank], x.shape[-rank:]
+    axes = [_Windows(*row) for row in zip(sizes, kernels, strides, dilations, strict=True)]
+    if min(axis.count for axis in axes) < 1:
         raise ShapeError(f"{what}: kernel {kernels} of dilation {dilations} does not fit {sizes}")
-    phases = tuple(stride if dilation == 1 else 1 for *_, stride, dilation in rows)
-    if phases == ones:
-        x = expand(x, (*lead, *kernels, *sizes))
-        for axis, (_, kernel, _, dilation) in enumerate(rows, len(lead)):
-            x = build.shear(x, axis + rank, axis, -dilation if kernel > 1 else 0)
-        start = [(kernel - 1) * dilation for _, kernel, _, dilation in rows]
-        stop = [at + (n - 1) * by + 1 for at, n, by in zip(start, counts, strides, strict=True)]
-        outer = map(range, (*lead, *kernels))
-        return build.sliced(x, (*outer, *map(range, start, stop, strides)))
+    if all(axis.phases == 1 for axis in axes):
+        return _sheared(x, lead, axes)
     # With x[q * stride + p] as [q, p] and k = a * stride + p these are the windows [o + a, p] of
     # neighbours, and where kernels are as long as strides a reshape.
-    parts = tuple(-(-kernel // by) for kernel, by in zip(kernels, phases, strict=True))
-    whole = [
-        (n - 1 + part) * by if by > 1 else size
-        for n, part, by, size in zip(counts, parts, phases, sizes, strict=True)
-    ]
-    x = pad_spatial(x, (0,) * rank, [new - old for new, old in zip(whole, sizes, strict=True)])
-    pairs = [part for size, by in zip(whole, phases, strict=True) for part in (size // by, by)]
-    front, last = range(len(lead)), range(len(lead), len(lead) + 3 * rank)
-    split = build.permute(reshape(x, (*lead, *pairs)), [*front, *last[1:-rank:2], *last[:-rank:2]])
-    near = reshape(split, (*lead, *phases, *ones, *pairs[::2]))
-    steps = tuple(stride // by for stride, by in zip(strides, phases, strict=True))
-    order = [at for axis in last[:rank] for at in (axis + rank, axis)]
-    view = build.permute(
-        views(what, near, parts, steps, dilations), [*front, *order, *last[-rank:]]
-    )
-    flat = tuple(part * by for part, by in zip(parts, phases, strict=True))
-    view = reshape(view, (*lead, *flat, *counts))
+    apart = _phases_apart(x, lead, axes)
+    parts = tuple(axis.parts for axis in axes)
+    steps = tuple(axis.stride // axis.phases for axis in axes)
+    return _phases_joined(views(what, apart, parts, steps, dilations), lead, axes)
+
+
+def _sheared(x: Node, lead: Shape, axes: Sequence[_Windows]) -> Node:
+    """The windows by a copy of each axis for each place in the kernel, shifted by its dilation, and
+    cut to where all overlap."""
+    rank = len(axes)
+    kernels = [axis.kernel for axis in axes]
+    x = expand(x, (*lead, *kernels, *x.shape[-rank:]))
+    for number, axis in enumerate(axes, len(lead)):
+        x = build.shear(x, number + rank, number, -axis.dilation if axis.kernel > 1 else 0)
+    ranges = [range(size) for size in (*lead, *kernels)]
+    for axis in axes:
+        start = (axis.kernel - 1) * axis.dilation
+        ranges.append(range(start, start + (axis.count - 1) * axis.stride + 1, axis.stride))
+    return build.sliced(x, ranges)
+
+
+def _phases_apart(x: Node, lead: Shape, axes: Sequence[_Windows]) -> Node:
+    """(lead, 1..., S...) to (lead, phases..., 1..., S / phases...)."""
+    rank = len(axes)
+    missing = [axis.whole - axis.size for axis in axes]
+    x = pad_spatial(x, (0,) * rank, missing)
+    phases = [axis.phases for axis in axes]
+    lengths = [axis.whole // axis.phases for axis in axes]
+    pairs = [size for pair in zip(lengths, phases, strict=True) for size in pair]
+    front, last = range(len(lead)), range(len(lead), len(lead) + 2 * rank)
+    split = build.permute(reshape(x, (*lead, *pairs)), [*front, *last[1::2], *last[::2]])
+    return reshape(split, (*lead, *phases, *(1,) * rank, *lengths))
+
+
+def _phases_joined(view: Node, lead: Shape, axes: Sequence[_Windows]) -> Node:
+    """(lead, phases..., parts..., O...) to (lead, K..., O...)."""
+    rank = len(axes)
+    front, phases = range(len(lead)), range(len(lead), len(lead) + rank)
+    order = [number for phase in phases for number in (phase + rank, phase)]
+    places = range(len(lead) + 2 * rank, len(lead) + 3 * rank)
+    view = build.permute(view, [*front, *order, *places])
+    counts = [axis.count for axis in axes]
+    rounded_up = [axis.parts * axis.phases for axis in axes]
+    view = reshape(view, (*lead, *rounded_up, *counts))
+    kernels = [axis.kernel for axis in axes]
     return build.sliced(view, map(range, (*lead, *kernels, *counts)))
 
 
