@@ -1,11 +1,13 @@
-"""Budgets: the length of a file, blank lines, comments and docstrings included, and what importing
-lamina costs."""
+"""Budgets: the length of a file and of a function, with blank lines, comments and docstrings, and
+what importing lamina costs."""
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +15,18 @@ import lamina as lm
 from tests.test_layers import PACKAGE, ROOT
 
 MAX_FILE = 600
+MAX_FUNCTION = 60  # lines
+MAX_EXPRESSIONS = 250  # names, constants, calls, operators and so on of a function
+# Longer than that: products and attention on a GPU.
+LONG_FUNCTIONS = {
+    "schedule/gpu/attention.py:nested",
+    "schedule/gpu/products.py:apply",
+    "schedule/gpu/products.py:factors",
+    "targets/cuda/printer.py:_elements",
+    "targets/cuda/printer.py:_map",
+    "targets/cuda/printer.py:_nested",
+    "targets/cuda/printer.py:loop_reduce",
+}
 HEAVY = ("numpy", "ml_dtypes", "rich", "platformdirs", "safetensors", "sklearn", "torch")
 # What `import lamina` loads of the package: the options.
 AT_ONCE = {
@@ -47,6 +61,31 @@ def test_no_file_is_long() -> None:
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
     assert len(lengths) > 100
     assert not {path: length for path, length in lengths.items() if length >= MAX_FILE}
+
+
+def functions_of(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Functions and methods; those inside of a function are part of it and come too."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
+def is_long(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    assert function.end_lineno is not None
+    lines = function.end_lineno - function.lineno + 1
+    expressions = sum(isinstance(node, ast.expr) for node in ast.walk(function))
+    return lines > MAX_FUNCTION or expressions > MAX_EXPRESSIONS
+
+
+def test_no_function_is_long_but_those_listed() -> None:
+    """What is listed here must be long still."""
+    long = {
+        f"{path.relative_to(PACKAGE).as_posix()}:{function.name}"
+        for path in PACKAGE.rglob("*.py")
+        for function in functions_of(ast.parse(path.read_text(encoding="utf-8")))
+        if is_long(function)
+    }
+    assert long == LONG_FUNCTIONS
 
 
 def test_importing_lamina_loads_the_options_alone() -> None:
