@@ -27,11 +27,8 @@ def dropout(
     using convolutional networks", section 3.2)."""
     if x.ndim not in (rank + 1, rank + 2):
         raise ShapeError(f"{what}: the input has shape {x.shape}, not ([N,] C, {rank} sizes)")
-    _check(what, p)
-    if not training or p == 0.0:
-        return x
-    kept = _kept((*x.shape[: x.ndim - rank], *(1,) * rank), x, p, seed, key)
-    return where(kept, x * (1.0 / (1.0 - p or 1.0)), 0.0)
+    shape = (*x.shape[: x.ndim - rank], *(1,) * rank)
+    return zeroed(what, x, shape, p, training, seed, key)
 
 
 dropout1d, dropout2d, dropout3d = for_ranks(dropout)
@@ -72,6 +69,20 @@ def _alpha(
     scale = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * low * low))
     kept = _kept(shape, x, p, seed, key)
     return where(kept, x, low) * scale + (-scale * p * low)
+
+
+def zeroed(
+    what: str, x: Tensor, shape: Shape, p: float, training: bool, seed: int | None,
+    key: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """`x` with zeros at places drawn with probability `p`, in a `shape` that broadcasts to x's,
+    and ``1 / (1 - p)`` times the rest, which keeps the mean; what `x` has when not training."""
+    _check(what, p)
+    if not training or p == 0.0:
+        return Tensor.of(x.node, x.device)
+    kept = _kept(shape, x, p, seed, key)
+    scale = 1.0 / (1.0 - p) if p < 1.0 else 1.0  # of p = 1 nothing is left to scale
+    return where(kept, x * scale, 0.0)
 
 
 def _check(what: str, p: float) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from lamina import random
 from lamina.core.dtypes import DType, accumulator, bool_, int64
 from lamina.core.options import current, kind_of
 from lamina.errors import ArgumentError, ShapeError
@@ -17,6 +16,7 @@ from lamina.frontend import realize as memory
 from lamina.frontend.arguments import broadcast_shapes, sizes_of
 from lamina.frontend.functions import movement
 from lamina.frontend.functions import reduction as over
+from lamina.frontend.functions.dropouts import zeroed
 from lamina.frontend.functions.elementwise import (
     exp,
     isfinite,
@@ -400,12 +400,7 @@ def dropout(
 ) -> Tensor:  # fmt: skip
     """Zero each element with probability `p` and scale the others by ``1 / (1 - p)`` (Srivastava
     et al. 2014); what `x` has when not training. `seed` and `key` are as in `lamina.random`."""
-    if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"dropout: p={p} is not a probability")
-    if not training or p == 0.0:
-        return Tensor.of(x.node, x.device)
-    kept = random.bernoulli(x.shape, 1.0 - p, seed=seed, key=key, device=x.device)
-    return where(kept, x * (1.0 / (1.0 - p or 1.0)), 0.0)
+    return zeroed("dropout", x, x.shape, p, training, seed, key)
 
 
 def _check_channels(what: str, x: Tensor, *vectors: Tensor | None) -> None:

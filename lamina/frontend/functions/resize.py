@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from lamina.core.dtypes import float32, float64, int64
 from lamina.core.shape import Shape, prod
@@ -34,6 +34,9 @@ _MODES = {  # of inputs with so many spatial axes
     2: (*_NEAREST, "bilinear", "bicubic", "area"),
     3: (*_NEAREST, "trilinear", "area"),
 }
+
+
+X = TypeVar("X", Node, Tensor)
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,10 @@ def _blended(x: Node, axis: int, target: _Target, align_corners: bool, cubic: bo
     if cubic:
         first = cast(real_math.floor(source), int64)
         share = source - cast(first, x.dtype)  # of the way from the first element to the next
-        distances = ((-1, share + 1.0), (0, share), (1, 1.0 - share), (2, 2.0 - share))
-        taps = [(first + step, _cubic(distance, -0.75)) for step, distance in distances]
-        taps = [(Node(Op.MAX, (index, index.lift(0))), weight) for index, weight in taps]
+        weights = cubic_shares(share)
+        indices = [first + step for step in (-1, 0, 1, 2)]
+        bounded = [Node(Op.MAX, (index, index.lift(0))) for index in indices]
+        taps = list(zip(bounded, weights, strict=True))
     else:
         source = Node(Op.MAX, (source, source.lift(0.0)))
         first = cast(source, int64)
@@ -171,12 +175,30 @@ def _filtered(x: Node, axis: int, target: _Target, cubic: bool) -> Node:
     return reduce(ADD, (axis + 1,), terms)
 
 
+def cubic_shares(share: X) -> list[X]:
+    """The weights of the elements at -1, 0, 1 and 2 of a point at `share`, from 0 to 1, by the
+    cubic kernel whose slope at 1 is -3/4 (Keys 1981, equation 15)."""
+    slope = -0.75
+    return [
+        _far(share + 1.0, slope), _near(share, slope), _near(1.0 - share, slope),
+        _far(2.0 - share, slope),
+    ]  # fmt: skip
+
+
 def _cubic(distance: Node, slope: float) -> Node:
-    """The cubic convolution kernel at a distance of 0 to 2, which has `slope` at 1; 0 beyond."""
-    near = ((slope + 2) * distance - (slope + 3)) * distance * distance + 1
-    far = (((distance - 5) * distance + 8) * distance - 4) * slope
-    beyond = select(distance < 2, far, distance.lift(0.0))
-    return select(distance < 1, near, beyond)
+    """The cubic convolution kernel at a distance from 0 on, which has `slope` at 1."""
+    beyond = select(distance < 2, _far(distance, slope), distance.lift(0.0))
+    return select(distance < 1, _near(distance, slope), beyond)
+
+
+def _near(distance: X, slope: float) -> X:
+    """The cubic kernel at a distance of 0 to 1."""
+    return ((slope + 2) * distance - (slope + 3)) * distance * distance + 1
+
+
+def _far(distance: X, slope: float) -> X:
+    """The cubic kernel at a distance of 1 to 2."""
+    return (((distance - 5) * distance + 8) * distance - 4) * slope
 
 
 def _triangle(distance: Node) -> Node:

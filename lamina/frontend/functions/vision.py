@@ -16,6 +16,7 @@ from lamina.frontend.functions.creation import arange, ones, ones_like
 from lamina.frontend.functions.elementwise import abs, clip, floor, remainder, round, where
 from lamina.frontend.functions.indexing import take_along_axis
 from lamina.frontend.functions.linalg import matmul
+from lamina.frontend.functions.resize import cubic_shares
 from lamina.frontend.functions.spatial import exact
 from lamina.frontend.tensor import Tensor, common_device
 
@@ -169,7 +170,7 @@ def _taps(
 
     if mode == "bicubic":
         below = floor(place).detach()
-        shares = _cubic(place - below)
+        shares = cubic_shares(place - below)
         steps = (-1.0, 0.0, 1.0, 2.0)
         return [tap(bounded(below + by), share) for by, share in zip(steps, shares, strict=True)]
     place = bounded(place)
@@ -192,19 +193,3 @@ def _bounded(place: Tensor, size: int, padding_mode: str, align_corners: bool) -
         away = remainder(abs(place - low), 2.0 * span)
         place = where(away > span, 2.0 * span - away, away) + low
     return clip(place, 0.0, size - 1.0)
-
-
-_CUBIC = -0.75  # the slope that PyTorch's bicubic interpolation has at distance 1
-
-
-def _cubic(share: Tensor) -> list[Tensor]:
-    """The shares of the pixels at -1, 0, 1 and 2 of a point at `share`, from 0 to 1 (Keys 1981,
-    "Cubic convolution interpolation for digital image processing", equation 15)."""
-
-    def near(t: Tensor) -> Tensor:
-        return ((_CUBIC + 2.0) * t - (_CUBIC + 3.0)) * t * t + 1.0
-
-    def far(t: Tensor) -> Tensor:
-        return ((_CUBIC * t - 5.0 * _CUBIC) * t + 8.0 * _CUBIC) * t - 4.0 * _CUBIC
-
-    return [far(share + 1.0), near(share), near(1.0 - share), far(2.0 - share)]
