@@ -38,7 +38,8 @@ def find_epilogues(
     """The ends of all reductions and scans.
 
     No epilogue goes on beyond a node of `values`, which is stored in any case. That of the sums
-    `stored_first` is movement and casts alone. `row_blocks` is that of the target.
+    `stored_first` is movement and casts alone. `row_blocks`: kernels of the target may run in row
+    blocks (CPUs).
     """
     finder = _Finder(users, values)
     ends: set[Node] = set()
@@ -132,15 +133,26 @@ def _scan_ends(users: Users, values: Set[Node], *, row_blocks: bool) -> set[Node
 def _joins_scan(node: Node, end: Node, *, row_blocks: bool) -> bool:
     """Whether `node`, which alone uses `end`, is computed in the kernel of the scan before `end`.
 
-    A reshape may merge axes, but splits none: the loop of a scan stays one loop. Where kernels
-    have vectors and run in row blocks, only commutative arithmetic with a broadcast operand
-    joins, as the loop of a scan has no vectors.
+    A reshape may merge axes, but splits none: the loop of a scan stays one loop. A cast to a wider
+    float does not join: memory holds the narrower one. On targets with `row_blocks` (CPUs) the
+    arithmetic that would join has vectors by itself, and the loop of a scan has none. There only
+    commutative arithmetic joins, with a broadcast operand, or with one that the operation of `end`
+    makes too, as in the sum of two scans.
     """
     arithmetic = Group.COMMUTATIVE if row_blocks else Group.ELEMENTWISE
     if node.op is not Op.RESHAPE and node.op not in arithmetic:
         return False
-    splits_an_axis = not set(strides_of(node.shape)) <= set(strides_of(end.shape))
-    if splits_an_axis or widening(node) > 0:
+    if _splits_an_axis(node, end) or widening(node) > 0:
         return False
-    operations = {operand.op for operand in node.src}
-    return not row_blocks or operations <= {end.op, Op.EXPAND}
+    operand_operations = {operand.op for operand in node.src}
+    return not row_blocks or operand_operations <= {end.op, Op.EXPAND}
+
+
+def _splits_an_axis(node: Node, operand: Node) -> bool:
+    """Whether an axis of `node` is part of an axis of `operand`, which has as many elements.
+
+    Axes that merge leave some of the strides: (4, 6, 5) has the strides 30, 5 and 1, and (24, 5)
+    has 5 and 1. A part of an axis has a new stride. So does a new first axis of size 1, which
+    counts as a split too.
+    """
+    return not set(strides_of(node.shape)) <= set(strides_of(operand.shape))

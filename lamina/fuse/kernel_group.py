@@ -246,7 +246,8 @@ class KernelGroup:
 
     def _lower_anew(self, shape: KernelShape, plan: AxisPlan) -> bool:
         """Lower every member, as often as another axis has to be split. False if a member is needed
-        at an index at which the kernel does not compute it."""
+        at an index at which the kernel does not compute it: `self.lowered` is of no use then, until
+        the next call."""
         while True:
             self.lowered = LoweredMembers(self.values, shape, plan, self.block, self.accumulated)
             obstacle = self.lowered.lower(self.members)
@@ -255,7 +256,8 @@ class KernelGroup:
             plan = self.lowered.axes.split(obstacle)
 
     def _lower_last(self) -> bool:
-        """Lower the last member, and every other one anew if an axis has to be split for it."""
+        """Lower the last member, and every other one anew if an axis has to be split for it. False
+        where `_lower_anew` is."""
         obstacle = self.lowered.lower(self.members[-1:])
         if isinstance(obstacle, AxisSplit):
             return self._lower_anew(self.shape, self.lowered.axes.split(obstacle))

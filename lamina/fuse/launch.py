@@ -43,10 +43,13 @@ class Launch:
 
 
 def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
-    """`launch` with just the cache lines of each array that its kernel touches as parameters, and
-    `offsets` of whole slots in bytes. Kernels that differ in nothing else, as those of steps in
-    time do, are equal then: ``x[32:40] + 1`` and ``x[48:56] + 1`` of float32 both add 1 to the
-    first 8 elements of a slot of 16."""
+    """`launch` with just the cache lines of each array that its kernel touches as parameters.
+
+    `offsets` says where whole slots begin in their buffers, in bytes; a slot that is not in it
+    begins at 0. Kernels that differ in nothing else, as those of steps in time do, are equal then:
+    ``x[32:40] + 1`` and ``x[48:56] + 1`` of float32 both add 1 to the first 8 elements of a slot
+    of 16.
+    """
     touched = _touched_indices(launch.kernel)
     slots: list[Slot] = []
     starts: list[int] = []  # of each parameter, the first element that it keeps

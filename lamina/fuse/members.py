@@ -149,18 +149,27 @@ class LoweredMembers:
         return self._lowering.value(node, index)
 
     def _block_axes(self) -> tuple[Node, ...]:
-        """The loops that number the blocks: all of each row axis but the last, and of that the
-        piece over blocks."""
+        """The loops whose indices together number a block: every loop of the first rows, and the
+        outer loop of the last, which is split into (blocks, size).
+
+        If a sum is accumulated, the last is the axis that it reduces, which is opened right after
+        the rows: that outer loop is hoisted out of the reduction.
+        """
         if not self.block.rows:
             return ()
-        *whole, last = self.block.rows
-        axes = [axis for row in whole for axis in ix.terms_of(self.row_index[row])[0]]
+        *whole_positions, split_position = self.block.rows
+        axes = [axis for row in whole_positions for axis in ix.terms_of(self.row_index[row])[0]]
         if self.accumulated:
-            block_count = self.axes.plan[last][0]
+            # Rows are opened first, so a position among them, or right after them, is also the
+            # number of a logical axis, by which the plan is indexed.
+            split_axis = split_position
+            block_count = self.axes.plan[split_axis][0]
             axes.append(self.axes.hoist_next(block_count))
         else:
-            pieces, _ = ix.terms_of(self.row_index[last])
-            axes.append(next(axis for axis, by in pieces.items() if by == self.block.size))
+            coefficients, _ = ix.terms_of(self.row_index[split_position])
+            # The index is size * outer + inner: the outer piece is multiplied by the block's size.
+            size = self.block.size
+            axes.append(next(axis for axis, factor in coefficients.items() if factor == size))
         return tuple(axes)
 
     def _source(self, node: Node, index: Index) -> InMemory | Source:

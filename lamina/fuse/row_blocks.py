@@ -34,7 +34,7 @@ ENOUGH_ROWS = 16  # of a block, even if they take more than CACHE_BYTES
 MAX_BLOCK_BYTES = 3 << 20  # of a block, even if it has fewer rows than that
 MIN_PRODUCTS = 2  # kernels with a contraction, without which row blocks gain nothing
 MIN_PARALLEL = 4  # independent rows of blocks, where sums are added up from block to block
-MAX_REREAD = 16  # bytes that every block reads, in multiples of the bytes that it holds
+MAX_REREAD = 16  # bytes that every block reads again, in multiples of the bytes that it holds
 
 # Rows are numbered as the row axes of the kernel that comes last. This says which row axis of
 # another kernel, or which axis of an array, each of them is.
@@ -307,19 +307,33 @@ class _RowBlocks:
     def _reread_bytes(self, split: int) -> int:
         """Bytes that every block along the row `split` reads or adds to, the same ones each time,
         such as the factor that all rows of a contraction share."""
+        return sum(self._reread_bytes_of(group, split) for group in self.rows_of)
+
+    def _reread_bytes_of(self, group: KernelGroup, split: int) -> int:
+        """The same of one member. It counts an element once for each iteration that touches it:
+        ``x[i + j]`` for i < 8 and j < 3 counts as 24 elements, though x has 10."""
+        own_rows = self.rows_of[group]
+        row_loops = {row: group.block_candidates[own_rows[row]] for row in self.rows}
+        split_axes = free_axes(row_loops[split].index)
+        shared_axes = _axes_of(loop.index for loop in row_loops.values())
+        touched = group.reads
+        if own_rows[split] == len(group.rows):
+            # A sum along the blocks: every block adds to all of it. What it reads is taken to vary
+            # along the reduced axis, so that each block reads other elements.
+            last = group.members[-1]
+            touched = {last: {group.lowered.index_of[last]}}
         total = 0
-        for group, own_rows in self.rows_of.items():
-            shared = {group.block_candidates[own_rows[row]].index for row in self.rows}
-            split_index = group.block_candidates[own_rows[split]].index
-            touched = group.reads
-            if own_rows[split] == len(group.rows):  # a sum in memory
-                touched = {value: {group.lowered.index_of[value]} for value in group.members[-1:]}
-            for node in touched.keys() - self.inside.keys():
-                for index in touched[node]:
-                    free = frozenset[Node]().union(*map(free_axes, index))
-                    if split_index not in free:
-                        total += points(free - shared) * node.dtype.itemsize
+        for node in touched.keys() - self.inside.keys():
+            for index in touched[node]:
+                axes = _axes_of(index)
+                if axes.isdisjoint(split_axes):
+                    total += points(axes - shared_axes) * node.dtype.itemsize
         return total
+
+
+def _axes_of(indices: Iterable[Node]) -> frozenset[Node]:
+    """All axes that `indices` depend on."""
+    return frozenset[Node]().union(*map(free_axes, indices))
 
 
 def _nbytes(node: Node) -> int:
