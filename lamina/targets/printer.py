@@ -104,7 +104,9 @@ class ValuePrinter(Target):
 
     index = "i64"  # the type of an index
     batch_points = 1 << 16  # points of a tile whose values are computed before any is stored
-    batch: Sequence[Point] = ()  # those points, while they are computed
+    # Those points, while they are computed; () outside of stores. GPUs read it in `value`, where
+    # they print the loads of all of its points at once.
+    batch: Sequence[Point] = ()
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -291,7 +293,8 @@ class ValuePrinter(Target):
         ]
 
     def nest_parts(self, axes: Iterable[Node]) -> Iterator[NestPart]:
-        """Every combination of the main and tail parts of the axes whose sub-loops `axes` are."""
+        """Every combination of the main and tail parts of the split axes whose sub-loops are
+        `axes`; of a split axis, the first sub-loop has to be among them."""
         splits = [self.nest.sub_loops(axis) for axis in axes if self.nest.is_head(axis)]
         for combination in product(*(self.partition(*split) for split in splits)):
             yield {axis: loop_part for part in combination for axis, loop_part in part.items()}
@@ -424,9 +427,16 @@ class ValuePrinter(Target):
     # Stores.
 
     def stores(self, stores: Sequence[Store]) -> None:
-        """Print `stores` at the points of the open tile: for a batch of points every value first,
-        then every store."""
-        every = list(self.points(stores[0].axes if stores else ()))
+        """Print `stores`, which all run over the same axes, at the points of the open tile: for a
+        batch of points every value first, then every store.
+
+        A value may open a reduction whose body fills scratch memory or stores too. `batch` is that
+        of the innermost call, and afterwards that of the outer one again.
+        """
+        if not stores:
+            return
+        outer_batch = self.batch
+        every = list(self.points(stores[0].axes))
         for first in range(0, len(every), self.batch_points):
             self.batch = every[first : first + self.batch_points]
             ready = [
@@ -436,7 +446,7 @@ class ValuePrinter(Target):
             ]
             for store, value, point in ready:
                 self.store(store, value, point)
-        self.batch = ()
+        self.batch = outer_batch
 
 
 @lru_cache(maxsize=4096)
