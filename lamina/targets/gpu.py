@@ -40,7 +40,7 @@ FEW = 8  # results that are computed before they are stored: registers are full
 class GpuPrinter(CPrinter):
     """One kernel; `threads` is the size of its blocks."""
 
-    preludes: ClassVar[tuple[str, ...]]  # below targets/
+    preludes: ClassVar[tuple[str, ...]]  # below targets/, of every program
     direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
@@ -75,6 +75,10 @@ class GpuPrinter(CPrinter):
         longest = max([1, *(axis.arg.size for axis in self.shared)])
         limit = MAX_SHARED_THREADS if keeps_row else MAX_SHARED_THREADS // 2
         return _whole_warps(longest * self.width, limit)
+
+    def tile_texts(self) -> tuple[str, ...]:
+        """The texts below targets/ for tiles that this kernel has, each after what it needs."""
+        return ()
 
     # Loops.
 
@@ -281,22 +285,27 @@ def print_program(
     """The translation unit of a program in the dialect of a printer, and its launches."""
     kernels: dict[str, str] = {}
     shapes: dict[AnyKernel, Launch] = {}
+    of_tiles: dict[str, None] = {}  # names, each once
+    of_sorts: tuple[str, ...] = ()
     for kernel, (name, _, nest) in plans.items():
         if isinstance(nest, SortKernel):
             kernels[name], shapes[kernel] = _print_sort(nest, name)
+            of_sorts = ("sorts.c",)
         else:
-            kernels[name], shapes[kernel] = printer(nest, name, target).print_kernel()
+            kernel_printer = printer(nest, name, target)
+            kernels[name], shapes[kernel] = kernel_printer.print_kernel()
+            of_tiles |= dict.fromkeys(kernel_printer.tile_texts())
     launches = [
         shapes[launch.kernel]._replace(arguments=tuple(map(program.location, launch.slots)))
         for launch in program.launches
     ]
-    texts = (*printer.preludes, "c/arithmetic.c", "gpu.c")
+    texts = (*printer.preludes, *of_tiles, "c/arithmetic.c", "gpu.c", *of_sorts)
     helpers = "\n".join(map(helper_text, texts))
     return Source(helpers, kernels), tuple(launches)
 
 
 def _print_sort(sort: SortKernel, name: str) -> tuple[str, Launch]:
-    """A call of the macro of `gpu.c` that is a sort, or one of the three steps of a long one."""
+    """A call of the macro of `sorts.c` that is a sort, or one of the three steps of a long one."""
     threads = _whole_warps(-(-sort.length // KEYS), RUN // (2 * KEYS))
     keys = min(-(-sort.length // threads), 2 * KEYS)  # of a thread
     blocks = -(-sort.length // (keys * threads))  # of a row

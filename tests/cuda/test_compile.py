@@ -109,6 +109,20 @@ def test_kernels_compile(family: str) -> None:
         assert compile_source(text, arch)[:4] == b"\x7fELF"
 
 
+def test_a_program_begins_with_the_texts_that_it_needs() -> None:
+    sizes = 512, 512, 512
+    programs = {
+        "elementwise": compiled(leaf(0, (64,), dtypes.float32) * 2.0).source,
+        "product": test_tiles.planned(*sizes, dtypes.bfloat16).source,
+        "attention": test_nested.planned(test_nested.SIZES[0], dtypes.bfloat16, True).source,
+        "sort": compiled(FAMILIES["sort of long rows"]()).source,
+    }
+    marks = {"RINGS": "product attention", "NESTED_LOOP": "attention", "SORT_MOVE": "sort"}
+    for macro, users in marks.items():
+        has = [name for name, source in programs.items() if f"#define {macro}(" in source.prelude]
+        assert has == users.split()
+
+
 @pytest.mark.usefixtures("nvrtc")
 def test_each_kernel_is_compiled_and_kept_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

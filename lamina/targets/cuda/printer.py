@@ -42,7 +42,7 @@ Known = dict[Node, Node]
 class CudaPrinter(GpuPrinter):
     """One kernel."""
 
-    preludes = ("cuda/prelude.cu", "cuda/products.cu", "cuda/nested.cu")
+    preludes = ("cuda/prelude.cu",)
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         super().__init__(nest, name, target)
@@ -54,6 +54,11 @@ class CudaPrinter(GpuPrinter):
         for node in reversed(nest.kernel.nodes):  # what is not is rounded to bfloat16 in the end
             if node.dtype is not bfloat16 and (node.op not in SMOOTH or node in self.exact):
                 self.exact.update(node.src)
+
+    def tile_texts(self) -> tuple[str, ...]:
+        if self.is_back_to_back:
+            return ("cuda/products.cu", "cuda/nested.cu")
+        return ("cuda/products.cu",) if self.nest.product else ()
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
         texts = [one.text for one in operands]
