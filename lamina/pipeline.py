@@ -318,9 +318,12 @@ OF_GPUS = FusionTarget(row_blocks=False, min_shared_cost=32, sort_run=gpu.RUN, r
 
 def _cuda_memory(options: Options) -> FusionTarget:
     """Results are updated by tiles where each multiprocessor gets a large one."""
-    filled = target_of(options).multiprocessors * LARGE_TILE
+    target = target_of(options)
     return replace(
-        OF_GPUS, tiled_products=True, gains_by_recomputing=nested, min_updating_results=filled
+        OF_GPUS,
+        tiled_products=True,
+        gains_by_recomputing=nested if "tensor_cores" in target.engines else None,
+        min_updating_results=target.multiprocessors * LARGE_TILE,
     )
 
 

@@ -33,6 +33,8 @@ class Options:
     tf32: bool = False  # round factors of float32 to 11 bits where a GPU has units for these
     threads: int = 0  # workers of the CPU device; 0: one a core
     cc: str = ""  # the C compiler; empty: clang, gcc, then the ziglang package
+    # The architecture whose facts CUDA programs are made for, such as sm_80; empty: the GPU's own.
+    arch: str = ""
     cache_dir: str = ""  # where compiled kernels are kept; empty: the platform's cache folder
 
     def __post_init__(self) -> None:

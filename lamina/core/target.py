@@ -4,9 +4,11 @@
 have is made for a row of the tables here.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from lamina.core.dtypes import ALL, STORAGE_ONLY, DType, complex128, float64
+from lamina.errors import ArgumentError
 
 COMPUTED = frozenset(ALL) - frozenset(STORAGE_ONLY)
 
@@ -25,8 +27,9 @@ class Target:
     l2_bytes: the second-level cache; of a CPU, that of one core
     vector_bytes: a vector register, or the widest access of a GPU's thread to memory
     dtypes: what it computes with
-    engines: units for special work: "tensor_cores" multiply tiles, "wgmma" larger ones straight
-        from shared memory, "tma" copies tiles
+    engines: units for special work: "tensor_cores" multiply tiles of 16-bit floats and of tf32
+        (those before sm_80 lack most of this), "wgmma" larger ones straight from shared memory,
+        "tma" copies tiles
     """
 
     kind: str
@@ -47,6 +50,10 @@ CUDA = {
     row.arch: row
     for row in (
         Target(
+            "cuda", "sm_75", multiprocessors=40, warp=32, max_threads=1024, registers=65536,
+            shared_bytes=64 << 10, l2_bytes=4 << 20, vector_bytes=16,
+        ),
+        Target(
             "cuda", "sm_80", multiprocessors=108, warp=32, max_threads=1024, registers=65536,
             shared_bytes=163 << 10, l2_bytes=40 << 20, vector_bytes=16,
             engines=frozenset({"tensor_cores"}),
@@ -59,6 +66,37 @@ CUDA = {
     )
 }  # fmt: skip
 DEFAULT_CUDA = CUDA["sm_90a"]  # an H100 SXM or H200
+
+
+def cuda_engines(generation: int) -> frozenset[str]:
+    """The units of a GPU of this major compute capability."""
+    first_with = {"tensor_cores": 8, "tma": 9}
+    engines = {name for name, first in first_with.items() if generation >= first}
+    if generation == 9:
+        engines.add("wgmma")
+    return frozenset(engines)
+
+
+def cuda_target(arch: str) -> Target:
+    """The facts of a GPU of an architecture: for one without a row in the table, those of the
+    newest row that is no newer, or of the first one, with its own engines. Raises ArgumentError for
+    what is no architecture."""
+    if arch in CUDA:
+        return CUDA[arch]
+    number = _arch_number(arch)
+    first, *later = sorted(CUDA.values(), key=lambda row: _arch_number(row.arch))
+    older = [row for row in later if _arch_number(row.arch) <= number]
+    nearest = older[-1] if older else first
+    return replace(nearest, arch=arch, engines=cuda_engines(number // 10))
+
+
+def _arch_number(arch: str) -> int:
+    """90 for "sm_90a"."""
+    digits = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
+    if digits is None:
+        raise ArgumentError(f"arch {arch!r}: an architecture of CUDA is named like sm_80 or sm_90a")
+    return int(digits[1])
+
 
 # Metal tells neither cores nor registers, and no Mac has measured these: they are the numbers of
 # DEFAULT_CUDA where a heuristic reads them.

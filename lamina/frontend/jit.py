@@ -120,10 +120,10 @@ class jit:  # noqa: N801  a decorator, written as a function's name
 
         Arguments are as in a call, or a TensorSpec in place of a tensor on the default device.
         device: "cpu", "cuda:0" or "metal", which need not be there, nor be where the tensors are.
-        arch: the architecture that CUDA's `compile` is for.
+        arch: the architecture of the GPU that CUDA's programs are for.
         Raises UnknownDeviceError for a kind of device that lamina lacks, ArgumentError for the
-        interpreter, and what a call would raise."""
-        options = replace(current(), device=device or current().device)
+        interpreter and for what is no architecture, and what a call would raise."""
+        options = replace(current(), device=device or current().device, arch=arch)
         traced_on = _tracing_device()
         arguments = map_tree(lambda spec: placeholder(spec, traced_on), (args, kwargs), TensorSpec)
         tensors: dict[int, Tensor] = {}

@@ -19,7 +19,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from lamina.core.options import Options
-from lamina.core.target import DEFAULT_CUDA, Target
+from lamina.core.target import DEFAULT_CUDA, Target, cuda_engines
 from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
 from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
 from lamina.runtime.cache import digest
@@ -80,8 +80,6 @@ def _ask(number: int) -> Target:
         return int(value)
 
     major, minor = fact("COMPUTE_CAPABILITY_MAJOR"), fact("COMPUTE_CAPABILITY_MINOR")
-    engines = {"tensor_cores": 7, "tma": 9}  # by the first major version that has them
-    has_wgmma = {"wgmma"} if major == 9 else set[str]()
     return replace(
         DEFAULT_CUDA,
         arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
@@ -91,7 +89,7 @@ def _ask(number: int) -> Target:
         shared_bytes=fact("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         registers=fact("MAX_REGISTERS_PER_MULTIPROCESSOR"),
         l2_bytes=fact("L2_CACHE_SIZE"),
-        engines=frozenset(has_wgmma | {name for name, first in engines.items() if major >= first}),
+        engines=cuda_engines(major),
     )
 
 
@@ -338,5 +336,9 @@ def compile_source(source: str, arch: str) -> bytes:
     nvrtc.nvrtcDestroyProgram(program)
     if code:
         reason = complaint(result.decode(errors="replace")) or code.name
+        supported = nvrtc.nvrtcGetSupportedArchs()[-1]
+        if int("".join(filter(str.isdecimal, arch)) or 0) < min(supported):
+            names = ", ".join(f"sm_{number}" for number in supported)
+            reason = f"this NVRTC compiles for {names}; install nvidia-cuda-nvrtc of an older CUDA"
         raise CompileError(f"NVRTC, for {arch}: {reason}")
     return result

@@ -1,7 +1,7 @@
 """The facts of a device, asked of its driver or compiler."""
 
 from lamina.core.options import Options
-from lamina.core.target import METAL, Target, cpu_target
+from lamina.core.target import METAL, Target, cpu_target, cuda_target
 from lamina.runtime import compiler, cuda
 from lamina.runtime.cpu import usable_cores
 
@@ -13,7 +13,7 @@ def target_of(options: Options) -> Target:
     programs are the CPU's. Raises CompilerNotFoundError for a CPU without a C compiler.
     """
     if options.kind == "cuda":
-        return cuda.target_of(options.device)
+        return cuda_target(options.arch) if options.arch else cuda.target_of(options.device)
     if options.kind == "metal":
         return METAL
     vector_bytes = compiler.find(options).vector_bytes

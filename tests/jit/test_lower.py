@@ -10,7 +10,13 @@ import pytest
 import lamina as lm
 from lamina import nn
 from lamina.core.options import using
-from lamina.errors import ArgumentError, CompilerNotFoundError, ShapeError, UnknownDeviceError
+from lamina.errors import (
+    ArgumentError,
+    CompileError,
+    CompilerNotFoundError,
+    ShapeError,
+    UnknownDeviceError,
+)
 from lamina.ir.parse import parse
 from lamina.ir.text import to_text
 
@@ -103,6 +109,26 @@ def test_cuda_compiles_without_a_gpu() -> None:
     cubins = lowered.compile()
     assert set(cubins) == {kernel.name for kernel in lowered.kernels}
     assert all(cubin[:4] == b"\x7fELF" for cubin in cubins.values())
+
+
+@pytest.mark.parametrize("dtype", [lm.bfloat16, lm.float16], ids=str)
+@pytest.mark.parametrize("steps", ["attention", "product"])
+def test_cuda_compiles_for_gpus_before_sm_80(dtype: lm.DType, steps: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
+    specs = [lm.TensorSpec((1, 4, 256, 64), dtype)] * 3
+    function = lm.jit(lm.scaled_dot_product_attention)
+    if steps == "product":
+        specs, function = [lm.TensorSpec((256, 256), dtype)] * 2, lm.jit(lm.matmul)
+    lowered = function.lower(*specs, device="cuda:0", arch="sm_75")
+    assert "256x64" not in "".join(kernel.schedule for kernel in lowered.kernels)
+    assert all(cubin[:4] == b"\x7fELF" for cubin in lowered.compile().values())
+    with pytest.raises(CompileError, match=r"for sm_10: .* sm_80, .*install nvidia-cuda-nvrtc"):
+        function.lower(*specs, device="cuda:0", arch="sm_10").compile()
+
+
+def test_an_architecture_has_a_name_of_nvidias() -> None:
+    with pytest.raises(ArgumentError, match=r"arch 'turing': .* named like sm_80"):
+        lm.jit(classify).lower(*SPECS, device="cuda:0", arch="turing")
 
 
 def test_metal_needs_a_mac() -> None:

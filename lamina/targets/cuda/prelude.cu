@@ -60,11 +60,19 @@ INLINE f32 widened(u16 x) {
 /* A float that is rounded to be stored, where the compiler rounds two at once, and to be computed
    with, where rounding it into the upper half of a word is all. */
 struct Rounded { u16 stored; f32 read; __device__ operator u16() const { return stored; } };
+#if __CUDA_ARCH__ >= 800
 INLINE Rounded f32_to_bf16(f32 x) {
     u16 half; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(x));
     u32 word; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(x), "f"(0.0f));
     return {half, bits<f32>(word)};
 }
+#else
+INLINE Rounded f32_to_bf16(f32 x) { /* to nearest, ties to even; a NaN stays one */
+    const u32 word = bits<u32>(x), half = (word + 0x7FFF + (word >> 16 & 1)) >> 16;
+    const u16 stored = x == x ? half : 0x7FFF;
+    return {stored, widened(stored)};
+}
+#endif
 
 /* One that is computed with, and the sum of two, which GPUs can round as they add, two at once. Rounding
    the sum of float32 is no other: of two with 8 bits it is exact, or the smaller one decides nothing. */
