@@ -24,8 +24,8 @@ class CpuKnobs:
     # more is read in blocks, or its loop is the outer one.
     cached: int = 1 << 17
     # Rows that are computed together where no register tile says how many: 8 rows are reduced at
-    # once; a product reads 8 to 32 steps at a time. A tile of fewer than 8 rows reads too much for
-    # each multiply-add, so heights that divide the rows are looked for from 8 up.
+    # once. A tile of fewer than 8 rows reads too much for each multiply-add, so heights that divide
+    # the rows are looked for from 8 up.
     rows: int = 8
     # Independent sums of one reduction: an addition takes 4 cycles, so 4 sums hide its latency.
     # Also the largest body that is worth copying, in iterations or operations.
@@ -35,6 +35,7 @@ class CpuKnobs:
     strip: int = 8
     # Steps of a block of a product's reduction, each of which reads a cache line far from the one
     # before; a reduction of 4096 such steps is 64 blocks of 64, and the result accumulates them.
+    # Blocks that have `accumulated` columns, too, have 1/8 to 1/2 as many steps: 8 to 32.
     lines: int = 64
     # Columns of a panel, or half as many, for which the result accumulates blocks of a reduction;
     # an even number of panels, so that two cores share them. 1 x 4096 times 4096 x 4096 took 1.2 ms
@@ -72,7 +73,7 @@ class GpuKnobs:
     # Columns of a thread's register tile, and steps of its reduction that are read at once.
     unroll: int = 4
     # Threads side by side where memory continues with the next row: 8 of 16 bytes are a line of 128
-    # bytes. With as many rows above each other a warp of 32 has a block of 8 x 4 tiles.
+    # bytes. A warp of 32 then has 4 rows of them. In a transpose, 4 are side by side in 8 rows.
     strip: int = 8
     # Tiles along each side of a block of a transpose, so that whole lines are read and written.
     transposed: int = 16

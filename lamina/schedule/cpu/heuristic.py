@@ -122,20 +122,28 @@ def _interleaved_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     for short, axis in permutations(plan.rows, 2):
         size = short.arg.size
         is_pair = strides.get(short) == 1 and strides.get(axis) == size
-        if is_pair and size <= plan.knobs.unroll and _gains(plan, reduction, axis, short):
+        is_short = size <= plan.knobs.unroll
+        if is_pair and is_short and _interleaving_pays(plan, reduction, axis, short):
             plan.bind(short, "unroll")
             return axis
     return None
 
 
-def _gains(plan: CpuPlanner, reduction: Node | None, axis: Node, short: Node) -> bool:
+def _interleaving_pays(plan: CpuPlanner, reduction: Node | None, axis: Node, short: Node) -> bool:
     """Do vectors along `axis` gain where the result is contiguous along `short`?"""
     if reduction is not None:
         reused = plan.reused_rows(reduction, axis)
         if not reused or reused[-1] is short:
             return False  # no rows are left for the height of a register tile
+    # Stores, which are a stride apart along `axis`, count -1 each, as if lanes were not stored in
+    # turns. From 0 on, loads that are contiguous make up for them.
+    if plan.benefit(axis) < 0:
+        return False
+    # Without loops inside there is little to compute: collecting the lanes of a load that lies
+    # apart costs as much as vectors save.
+    has_loops_inside = bool(plan.inner())
     is_apart = any(ix.suits(axis, *load.src) < 0 for load in plan.kernel.of(Op.LOAD))
-    return plan.benefit(axis) >= 0 and (bool(plan.inner()) or not is_apart)
+    return has_loops_inside or not is_apart
 
 
 def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) -> None:

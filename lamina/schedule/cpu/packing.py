@@ -15,6 +15,10 @@ from lamina.loops.nest import can_accumulate
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.planner import loads_along, store_score
 
+# Steps of the outermost of several reduced axes that one panel holds, at most; each has all steps
+# of the axes beneath.
+MAX_OUTER_STEPS = 8
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -35,8 +39,14 @@ class Packed:
 
 
 def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
-    """The row axis that gains most by vectors, whose operand is then packed. Where a single axis is
-    reduced, results must be contiguous along it: dot products, the other way, need no packing."""
+    """The row axis for vectors whose operands, the loads that vary along it, are packed: the axis
+    for which a packed element is read most often, and of these the one along which results are
+    contiguous. None where packing pays for no axis.
+
+    Where a single axis is reduced, results must be contiguous along the row: otherwise vectors run
+    along the reduced axis, as dot products, which need no packing. Of several reduced axes the
+    innermost alone would have the vectors, and may be as short as a window.
+    """
     has_one_axis = len(bound_axes(reduction)) == 1
     rows = []
     for axis in plan.rows:
@@ -44,10 +54,11 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
         if (is_stored_along or not has_one_axis) and panel_of(plan, reduction, axis):
             rows.append(axis)
 
-    def worth(axis: Node) -> tuple[int, int]:
-        return points(plan.reused_rows(reduction, axis)), store_score(plan.kernel, axis)
+    def reads_and_stores(axis: Node) -> tuple[int, int]:
+        reads_of_element = points(plan.reused_rows(reduction, axis))
+        return reads_of_element, store_score(plan.kernel, axis)
 
-    return max(rows, key=worth, default=None)
+    return max(rows, key=reads_and_stores, default=None)
 
 
 def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
@@ -114,10 +125,11 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
 
 def _block_steps(plan: CpuPlanner, size: int, steps_beneath: int, *, several: bool) -> int:
     """The largest divisor of `size`, the outermost reduced axis, whose steps with those beneath are
-    1/8 to all of a k-block; 0 if there is none. Of `several` reduced axes, up to 8 steps."""
+    1/8 to all of a k-block; 0 if there is none. Of `several` reduced axes, up to MAX_OUTER_STEPS
+    steps."""
     deep = plan.knobs.deep
     step = 1 if several else deep // 8 or 1
-    for steps in range(plan.knobs.rows if several else deep, 0, -step):
+    for steps in range(MAX_OUTER_STEPS if several else deep, 0, -step):
         is_fitting = deep <= 8 * steps * steps_beneath <= 8 * deep
         if size % steps == 0 and is_fitting:
             return steps

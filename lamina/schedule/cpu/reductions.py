@@ -38,16 +38,22 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
 
 
 def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) -> Block | None:
-    """A block whose sums the result accumulates, where each step of a reduction goes to a distant
-    cache line of a large operand: longer pieces of some lines are read at once. Of an element that
-    is used `reuse` times, blocks read more lines, 8 to 32. None where no such block fits."""
-    power_of_two = 1 << reuse.bit_length() >> 1
-    steps = max(plan.knobs.rows, min(4 * plan.knobs.rows, power_of_two))
-    for columns in (plan.knobs.accumulated, plan.knobs.accumulated // 2 or 1):
-        if row.arg.size % (2 * columns) == 0:
-            fits = plan.reads_distant_lines(reduction, row, steps)
-            return Block(columns, steps) if fits else None
-    return None
+    """The block, columns of `row` and steps of `reduction`, after which partial sums go to the
+    result: for reductions whose next step is a distant cache line of a large operand, of which a
+    block reads a longer piece.
+
+    It has 8 to 32 steps: the more, the more often (`reuse`) a loaded element is used. None if `row`
+    is no even number of panels, if blocks do not divide the steps, or if these are not distant.
+    """
+    knobs = plan.knobs
+    panels = (knobs.accumulated, knobs.accumulated // 2 or 1)
+    columns = next((columns for columns in panels if row.arg.size % (2 * columns) == 0), 0)
+    power_of_two = 1 << reuse.bit_length() >> 1  # the largest that is not above `reuse`
+    min_steps, max_steps = max(knobs.lines // 8, 1), max(knobs.lines // 2, 1)
+    steps = min(max(power_of_two, min_steps), max_steps)
+    if not columns or not plan.reads_distant_lines(reduction, row, steps):
+        return None
+    return Block(columns, steps)
 
 
 def tile_dot_products(plan: CpuPlanner, reduction: Node | None) -> bool:

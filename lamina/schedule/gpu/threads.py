@@ -38,8 +38,9 @@ def _lanes(plan: GpuPlanner, best: Node) -> int:
 
 
 def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> tuple[Axes, Axes]:
-    """The order of rows and the unrolled axes of a tile whose operands are used again: 8 rows by 4
-    columns, or lower where threads would be too few. A warp has a block of 4 x 8 tiles."""
+    """The order of rows and the unrolled axes of a tile whose operands are used again: 8 x 4
+    elements, rows x columns, or lower where threads would be too few. A warp has a block of 4 x 8
+    tiles, rows x columns."""
     knobs, warp, rows = plan.knobs, plan.target.warp, plan.kernel.row_axes
     lanes, height = max(_lanes(plan, best), knobs.unroll), knobs.rows
     while height > 1 and points(rows) < knobs.enough * height * lanes:
@@ -78,21 +79,28 @@ def _map_tile(plan: GpuPlanner, best: Node) -> tuple[Axes, Axes]:
 
 
 def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> tuple[Axes, Axes]:
-    """Square register tiles, in blocks that are whole lines of memory in both directions. A warp
-    has 8 x 4 tiles; where there are enough, 16 x 16 tiles are neighbours in the grid."""
+    """Square register tiles, of which a warp has 8 x 4, rows x columns.
+
+    The side of a tile is one access of 16 bytes. Reads are contiguous along the rows (`across`):
+    the 8 tiles below each other are a line of 128 bytes. Writes are contiguous along the columns
+    (`best`): the 4 tiles side by side are half a line. Where both directions have
+    `knobs.transposed` tiles or more, blocks of 16 x 16 tiles are neighbours in the grid, which are
+    whole lines both ways.
+    """
     knobs, warp = plan.knobs, plan.target.warp
-    side = max(1, knobs.strip // 2)
+    # With `strip` = 8 side by side a warp would write whole lines, but read half lines.
+    side_by_side = max(1, knobs.strip // 2)
     tile_rows, upper = plan.split(across, plan.width)
     tile_columns, lower = plan.split(best, plan.width)
-    sizes = [(warp // side, side)]
+    sizes = [(warp // side_by_side, side_by_side)]
     if min(tile_rows.arg.size, tile_columns.arg.size) >= knobs.transposed:
         sizes = [(knobs.transposed, knobs.transposed), *sizes]
     return _in_blocks(plan, tile_rows, tile_columns, sizes), [upper, lower]
 
 
 def _in_blocks(plan: GpuPlanner, rows: Node, columns: Node, sizes: list[tuple[int, int]]) -> Axes:
-    """The order of `rows` x `columns` in blocks of the first of `sizes`, rows and columns, these in
-    blocks of the next one, ..."""
+    """The order of `rows` x `columns` in blocks of the first of `sizes`, these in blocks of the
+    next one, ... Each size is (rows, columns)."""
     order = list[Node]()
     for height, width in sizes:
         row_blocks, rows = plan.split(rows, height)
