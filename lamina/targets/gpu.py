@@ -67,7 +67,8 @@ class GpuPrinter(CPrinter):
         self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
         # Results so far, of each store that is done by whole rows.
         self.results: dict[Store, list[str]] = {}
-        self.asked: Node | None = None  # the open loop in which lanes ask where they add
+        # The loop whose iterations lanes vote on, while stores inside it are printed: `_loops`.
+        self.hit_loop: Node | None = None
 
     def _block_threads(self, keeps_row: bool) -> int:
         """Threads of a block that share rows: as many as the longest shared loop has iterations,
@@ -83,7 +84,10 @@ class GpuPrinter(CPrinter):
     # Loops.
 
     def loop(self, axis: Node, name: str, start: int | str, stop: int | str) -> str:
-        if axis is self.asked:
+        """The head of a loop; one that threads of a row share goes in steps of these threads."""
+        if axis is self.hit_loop:
+            # EACH_HIT counts from 0. Other starts are those of loops in blocks, which have sums or
+            # scans, and of a last iteration that threads share.
             assert start == 0
             return f"EACH_HIT({self.index}, {name}, {stop}) {{"
         if axis not in self.shared:
@@ -92,28 +96,31 @@ class GpuPrinter(CPrinter):
         return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
 
     def _loops(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
-        outside = self.asked
-        self.asked = None if sums else self._asked_loop(axes)
+        """Loops without sums may be one of few hits (EACH_HIT in `gpu.c`): lanes vote on which
+        iterations store. Loops with sums run every iteration: each adds."""
+        outside = self.hit_loop
+        self.hit_loop = None if sums else self._find_hit_loop(axes)
         super()._loops(axes, sums, stores)
-        self.asked = outside
+        self.hit_loop = outside
 
-    def _asked_loop(self, axes: Axes) -> Node | None:
-        """The longest of the loops over `axes` on which it depends where, or whether, a scatter
-        adds; None if the lanes of a warp, which are neighbours along the last axis of the grid,
-        add in different iterations, or do not run all loops together."""
+    def _find_hit_loop(self, axes: Axes) -> Node | None:
+        """The longest of the loops over `axes` on which it depends whether a scatter adds, by the
+        condition of its store, the kernel's only one. None if the lanes of a warp, which are
+        neighbours along the last axis of the grid, add in different iterations, or do not run all
+        loops together."""
         kernel, last = self.nest.kernel, self.grid[-1:]
         if self.cooperates or points(last) % WARP or not scatter_indices(kernel):
             return None
-        asked = free_axes(kernel.stores[0].condition)
+        deciding = free_axes(kernel.stores[0].condition)
         splits = [self.nest.sub_loops(axis) for axis in last]
         is_even = all(split.extent == points(split.axes) for split in splits)
-        if not (is_even and asked.isdisjoint(last)):
+        if not (is_even and deciding.isdisjoint(last)):
             return None
-        loops = [axis for axis in axes if axis in asked]
+        loops = [axis for axis in axes if axis in deciding]
         return max(loops, key=lambda axis: axis.arg.size, default=None)
 
     def where(self, condition: str) -> str:
-        return f"HIT({condition})" if self.asked is not None else super().where(condition)
+        return f"HIT({condition})" if self.hit_loop is not None else super().where(condition)
 
     def stride(self, axis: Node) -> int:
         return self.threads // self.width if axis in self.shared else 1

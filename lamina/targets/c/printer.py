@@ -45,6 +45,7 @@ Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
 
 
 def _infix(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
+    """Two operands with a sign between them; masks as operands become as wide as the result."""
     left, right = operands[0].text, operands[1].text
     if out.mask and operands[0].dtype is bool_:
         left, right = (printer.widened(operand, out) for operand in operands)
@@ -324,8 +325,8 @@ class CPrinter(NestPrinter):
         self.line(line)
 
     def _streams(self, store: Store) -> bool:
-        """May `store` go past the caches? Nothing here reads what it writes, it is alone, and its
-        array is too large to be in a cache when somebody else does."""
+        """May `store` go past the caches? If no load of this kernel reads what it writes, it is the
+        only store, and its array is too large to be in a cache when another kernel reads it."""
         kernel = self.nest.kernel
         is_read = store.monoid is not None or store.parameter in self.read
         is_alone = not kernel.blocks and len(kernel.stores) == 1
