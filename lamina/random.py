@@ -83,9 +83,9 @@ def split(key: Tensor, n: int = 2) -> Tensor:
     return stack([Tensor.of(word, key.device) for word in words], axis=1)
 
 
-def _choose_key(seed: int | None, given: Tensor | None, device: str | None) -> Tensor:
-    if given is not None:
-        return given
+def _choose_key(seed: int | None, chosen: Tensor | None, device: str | None) -> Tensor:
+    if chosen is not None:
+        return chosen
     return next_key(device) if seed is None else key(seed, device)
 
 
@@ -188,7 +188,7 @@ def uniform(
     """Numbers from [low, high), evenly distributed (rounding may reach `high` when low != 0)."""
     _refuse_sizes_apart("uniform", shape, low)
     dtype, exact = _float("uniform", dtype)
-    if not all(abs(math.ldexp(one, dtype.least - 2)) < 1.0 for one in (low, high, high - low)):
+    if not all(abs(math.ldexp(bound, dtype.least - 2)) < 1.0 for bound in (low, high, high - low)):
         raise ArgumentError(f"uniform: [{low}, {high}) is wider than {dtype.name}")
     key = _choose_key(seed, key, device)
     value = build.cast(_fraction(_words(key, _sizes("uniform", shape)), dtype), exact)

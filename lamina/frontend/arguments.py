@@ -13,15 +13,15 @@ from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 Axis = int | Sequence[int] | None
 
 
-def integer(what: str, value: SupportsIndex, least: float = float("-inf")) -> int:
+def integer(what: str, value: SupportsIndex, minimum: float = float("-inf")) -> int:
     """`value` as an int; raises DTypeError, naming the operation `what`, when it is none, and
-    ArgumentError when it is below `least`."""
+    ArgumentError when it is below `minimum`."""
     try:
         number = operator.index(value)
     except TypeError:
         raise DTypeError(f"{what}: {value!r} is no integer") from None
-    if number < least:
-        raise ArgumentError(f"{what}: {number} is less than {least}")
+    if number < minimum:
+        raise ArgumentError(f"{what}: {number} is less than {minimum}")
     return number
 
 
@@ -34,8 +34,8 @@ def is_integer(value: Any) -> bool:
 def sizes_of(what: str, *shape: Any, signed: bool = False) -> Shape:
     """Sizes, one by one or as one sequence, as a shape; raises DTypeError, and ShapeError for a
     negative size unless they are `signed`."""
-    given = shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape
-    sizes = tuple(integer(what, size) for size in given)
+    items = shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape
+    sizes = tuple(integer(what, size) for size in items)
     if not signed and any(size < 0 for size in sizes):
         raise ShapeError(f"{what}: {sizes} has a negative size")
     return sizes
@@ -77,10 +77,10 @@ def normalize_axes(what: str, axis: int | Iterable[int] | None, rank: int) -> tu
     """`axis` (an int, several, or None for all) as different axes counted from the front."""
     if axis is None:
         return tuple(range(rank))
-    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
-    axes = tuple(normalize_axis(what, one, rank) for one in given)
+    numbers = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    axes = tuple(normalize_axis(what, number, rank) for number in numbers)
     if len(set(axes)) != len(axes):
-        raise AxisError(f"{what}: axes {given} name one axis twice")
+        raise AxisError(f"{what}: axes {numbers} name one axis twice")
     return axes
 
 
@@ -124,7 +124,7 @@ def promote(what: str, a: DType, b: DType) -> DType:
         return dtypes.complex_of(low) if high is dtypes.complex64 else high
     if low.kind == high.kind:
         return high if low.bits < high.bits else dtypes.float32  # float16 and bfloat16
-    bits = max(one.bits if one.kind == "int" else 2 * one.bits for one in (a, b))
+    bits = max(dtype.bits if dtype.kind == "int" else 2 * dtype.bits for dtype in (a, b))
     if bits > 64:
         raise DTypeError(f"{what}: {a.name} and {b.name} have no common integer dtype; cast one")
     return dtypes.BY_NAME[f"int{bits}"]
@@ -141,6 +141,6 @@ def fitting(what: str, scalar: Scalar, dtype: DType) -> Scalar:
 def weak(scalar: Scalar, dtype: DType) -> DType:
     """The dtype of an array of `dtype` with a Python scalar: the array's, unless the scalar is of
     a higher kind."""
-    default = next(own for python, own in _PYTHON.items() if isinstance(scalar, python))
+    default = next(kind for python, kind in _PYTHON.items() if isinstance(scalar, python))
     default = dtypes.complex_of(dtype) if default.is_complex else default
     return dtype if _RANK[default.kind] <= _RANK[dtype.kind] else default

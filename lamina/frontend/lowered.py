@@ -133,7 +133,7 @@ def _kernels(planned: Planned, lines: Mapping[Node, str]) -> tuple[LoweredKernel
         values.setdefault(launch.kernel, []).extend(launch.values)
     kernels = []
     for kernel, plan in planned.plans.items():
-        own = lines_of(values[kernel], lines)
-        source = f"{comment(kernel, own)}\n{planned.source.kernels[plan.name]}"
-        kernels.append(LoweredKernel(plan.name, str(plan), source, tuple(own)))
+        user_lines = lines_of(values[kernel], lines)
+        source = f"{comment(kernel, user_lines)}\n{planned.source.kernels[plan.name]}"
+        kernels.append(LoweredKernel(plan.name, str(plan), source, tuple(user_lines)))
     return tuple(kernels)

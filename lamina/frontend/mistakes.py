@@ -79,10 +79,10 @@ def _accepts(kind: Any, value: Any) -> bool:
 
 
 def _accepts_elements(kind: Any, values: Iterable[Any]) -> bool:
-    wanted = [one for one in get_args(kind) if one is not Ellipsis]
+    wanted = [element_kind for element_kind in get_args(kind) if element_kind is not Ellipsis]
     if not isinstance(values, (list, tuple)) or not wanted:
         return True
-    return all(any(_accepts(one, value) for one in wanted) for value in values)
+    return all(any(_accepts(element_kind, value) for element_kind in wanted) for value in values)
 
 
 def _needed(kind: Any) -> str:

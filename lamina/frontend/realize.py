@@ -97,7 +97,9 @@ def is_everywhere(node: Node) -> bool:
     first = node
     while first.src:
         first = first.src[0]
-    return first.op is not Op.BUFFER and all(one.op is not Op.BUFFER for one in toposort([node]))
+    if first.op is Op.BUFFER:
+        return False
+    return all(operand.op is not Op.BUFFER for operand in toposort([node]))
 
 
 # Graphs over holes, which stand for any memory.
@@ -277,11 +279,11 @@ def realize(*tensors: Tensor) -> None:
         numbers = list(SESSION.first)
         parameters = [SESSION.first.pop(number, None) for number in numbers]
         realize(*[tensor for tensor in parameters if tensor is not None])
-    own = get_ident()
+    thread = get_ident()
     with SESSION.turn:
         batch = {
             tensor: None for tensor in tensors
-            if tensor.assigned == own or stored(tensor.node) is None
+            if tensor.assigned == thread or stored(tensor.node) is None
         }  # fmt: skip
         traced = tracers.get()
         if batch and traced:
@@ -296,17 +298,21 @@ def _untraced(batch: dict[Tensor, None], traced: Set[Node]) -> dict[Tensor, None
     assigned = [tensor for tensor in SESSION.unfinished() if tensor.assigned]
     written = {tensor.target for tensor in assigned if tensor.target is not None}
     readers = _readers(batch, written.union(traced))
-    return {one: None for one in batch if not (one.assigned or one.node in readers)}
+    return {tensor: None for tensor in batch if not (tensor.assigned or tensor.node in readers)}
 
 
 def _protect(batch: dict[Tensor, None]) -> None:
     """Extend `batch` by every tensor whose value the batch's assignments would change."""
-    own = get_ident()
+    thread = get_ident()
     wanted = [place for tensor in batch if (place := _target(tensor))]
     if not wanted:
         return
     unfinished = SESSION.unfinished()
-    held = {one.target or stored(one.node) for one in unfinished if one.assigned != own}
+    held = {
+        tensor.target or stored(tensor.node)
+        for tensor in unfinished
+        if tensor.assigned != thread
+    }
     held |= {place for place in wanted if SESSION.tensors_in(place)}
     handled: set[Node] = set()
     while targets := _claim_targets(batch, held) - handled:
@@ -373,14 +379,14 @@ def _run(batch: list[Tensor], device: str) -> None:
 def _sinks(batch: list[Tensor], values: Sequence[Node], targets: dict[Node, Node]) -> Nodes:
     """What to compute for each tensor of `batch`, whose values over numbered memory are `values`:
     None for a value that is in memory as it is."""
-    own = get_ident()
+    thread = get_ident()
     holes = set(targets.values())
     sinks: list[Node | None] = []
     for tensor, value in zip(batch, values, strict=True):
         place = _target(tensor)
         if place is not None:
             sinks.append(Node(Op.ASSIGN, (targets[place], value)))
-        elif value.op is Op.BUFFER and value not in holes and tensor.assigned != own:
+        elif value.op is Op.BUFFER and value not in holes and tensor.assigned != thread:
             sinks.append(None)
         else:
             sinks.append(value)

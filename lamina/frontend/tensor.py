@@ -391,15 +391,17 @@ def _beyond(array: Any, dtype: DType | None) -> DTypeError:
     """The error of an array of Python numbers that `dtype`, by default every integer dtype, is too
     narrow for."""
     kinds = (dtypes.int64, dtypes.uint64) if dtype is None else (dtype,)
-    least, most = min(one.min for one in kinds), max(one.max for one in kinds)  # type: ignore[type-var]
-    beyond = next((one for one in array.flat if not least <= one <= most), array.flat[0])
-    names = " and ".join(one.name for one in kinds)
+    lowest = min(kind.min for kind in kinds)  # type: ignore[type-var]
+    highest = max(kind.max for kind in kinds)  # type: ignore[type-var]
+    outside = (number for number in array.flat if not lowest <= number <= highest)
+    beyond = next(outside, array.flat[0])
+    names = " and ".join(kind.name for kind in kinds)
     return DTypeError(f"asarray: {shown(beyond)} is beyond {names}; give a wider dtype, or a float")
 
 
 def _python_dtype(array: Any, data: Any) -> DType:
     """The dtype of nested sequences: of the arrays in them, or the default of their kind."""
-    if array.dtype.kind == "O" and all(isinstance(one, (int, float)) for one in array.flat):
+    if array.dtype.kind == "O" and all(isinstance(element, (int, float)) for element in array.flat):
         raise _beyond(array, None)
     if array.dtype.kind not in "biufc":
         raise DTypeError(f"asarray: {type(data).__name__} is not made of numbers")
@@ -452,7 +454,7 @@ def checked(function: F, name: str = "", is_method: bool = False) -> F:
                 if isinstance(error, _OF_ARGUMENTS) and not through_users_code(error):
                     error.rename(name)
                 raise
-        like = next((one for one in args if isinstance(one, Tensor)), None)
+        like = next((argument for argument in args if isinstance(argument, Tensor)), None)
         try:
             arguments |= {key: as_tensor(arguments[key], like) for key in odd}
         except _OF_ARGUMENTS as error:
@@ -472,8 +474,8 @@ def _explained(
         if fault := misfit(takes, args, options):
             return DTypeError(f"{name}: {fault}")
     except TypeError as wrong:  # Python itself counts what no user gave
-        own = [*takes.parameters][is_method:]
-        advice = [f"{wrong}", f"it takes {', '.join(own)}", *renamed(options, own)]
+        names = [*takes.parameters][is_method:]
+        advice = [f"{wrong}", f"it takes {', '.join(names)}", *renamed(options, names)]
         error = TypeError("; ".join(advice))
     texts = [*map(shown, args[is_method:])]
     texts += [f"{key}={shown(value)}" for key, value in options.items()]
@@ -489,7 +491,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[Signature, set[int | str]
     takes = signature(function)
     rows = enumerate(takes.parameters.items())
     kinds = (Data, Tensor, Tensor | None)
-    return takes, {key for at, (name, one) in rows if one.annotation in kinds for key in (at, name)}
+    operands = [(at, name) for at, (name, parameter) in rows if parameter.annotation in kinds]
+    return takes, {key for pair in operands for key in pair}
 
 
 def once(function: F) -> F:
@@ -498,18 +501,18 @@ def once(function: F) -> F:
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:
-        given: dict[Any, Any] = dict(enumerate(args)) | options
-        own = {at: one for at, one in given.items() if isinstance(one, Tensor)}
+        arguments: dict[Any, Any] = dict(enumerate(args)) | options
+        operands = {key: value for key, value in arguments.items() if isinstance(value, Tensor)}
 
         def make() -> list[Node]:
-            for number, (at, one) in enumerate(own.items()):
-                given[at] = Tensor.of(hole(number, one.node), one.device)
-            return [function(*[given.pop(at) for at in range(len(args))], **given).node]
+            for number, (key, operand) in enumerate(operands.items()):
+                arguments[key] = Tensor.of(hole(number, operand.node), operand.device)
+            return [function(*[arguments.pop(at) for at in range(len(args))], **arguments).node]
 
         with suppress(LaminaError, TypeError, ValueError):  # it says itself what is wrong
-            first, *_ = own.values()
-            key = function, *given, *map(_kind, given.values())
-            nodes: Any = memory.called(key, [one.node for one in own.values()], make)
+            first, *_ = operands.values()
+            key = function, *arguments, *map(_kind, arguments.values())
+            nodes: Any = memory.called(key, [operand.node for operand in operands.values()], make)
             return Tensor.of(nodes[0], first.device)
         return function(*args, **options)
 
@@ -521,14 +524,14 @@ def _kind(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.node.shape, value.node.dtype, value.device
     parts = value if isinstance(value, (list, tuple)) else (value,)
-    if not all(isinstance(one, _SETTINGS) for one in parts):
+    if not all(isinstance(part, _SETTINGS) for part in parts):
         raise TypeError(value)
     return repr(value)
 
 
 def common_device(what: str, *tensors: Tensor) -> str:
     """The device of all `tensors`; raises DeviceError when they are two."""
-    devices = list(dict.fromkeys(one.device for one in tensors))
+    devices = list(dict.fromkeys(tensor.device for tensor in tensors))
     if len(devices) > 1:
         raise DeviceError(f"{what}: operands on {' and '.join(devices)}; move one by to()")
     return devices[0]
@@ -536,6 +539,7 @@ def common_device(what: str, *tensors: Tensor) -> str:
 
 def common_dtype(what: str, *values: Any) -> DType:
     """The promoted dtype of tensors, dtypes and weak Python scalars."""
-    typed: list[DType] = [getattr(one, "dtype", one) for one in values if not is_scalar(one)]
+    arrays = [value for value in values if not is_scalar(value)]
+    typed: list[DType] = [getattr(value, "dtype", value) for value in arrays]
     dtype = reduce(partial(promote, what), typed) if typed else dtypes.bool_
     return reduce(lambda kind, value: weak(value, kind), filter(is_scalar, values), dtype)

@@ -75,9 +75,9 @@ class MultiheadAttention:
             raise ShapeError("MultiheadAttention: is_causal is a hint; give attn_mask as well")
         inputs, batched = [query, key, value], query.ndim == 3
         if not batched:
-            inputs = [one.unsqueeze(0) for one in inputs]
+            inputs = [x.unsqueeze(0) for x in inputs]
         elif not self.batch_first:
-            inputs = [one.transpose(0, 1) for one in inputs]
+            inputs = [x.transpose(0, 1) for x in inputs]
         self._check_padding_mask(key_padding_mask, inputs[1], batched)
         queries, keys, values = self._project(inputs)
         mask = self._mask(queries, keys, attn_mask, key_padding_mask)

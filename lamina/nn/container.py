@@ -18,8 +18,8 @@ class Sequential(list[Any]):
         super().__init__(layers)
 
     def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        return Sequential(*found) if isinstance(at, slice) else found
+        layers = super().__getitem__(at)
+        return Sequential(*layers) if isinstance(at, slice) else layers
 
     def __call__(self, x: Any) -> Any:
         for layer in self:
@@ -58,8 +58,8 @@ class ParameterDict(dict[str, Tensor]):
     """Parameters by name. Values without `requires_grad` become parameters of their own."""
 
     def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
-        given = dict(parameters)
-        super().__init__((name, _as_parameter(value)) for name, value in given.items())
+        values = dict(parameters)
+        super().__init__((name, _as_parameter(value)) for name, value in values.items())
 
 
 def _as_parameter(value: Any) -> Tensor:

@@ -134,8 +134,8 @@ class BatchNorm:
         )  # fmt: skip
         if count is not None:
             held: list[Any] = [self.running_mean, self.running_var, count]
-            for one, new in zip(held, [*moved, count + 1], strict=True):
-                one.assign(new)
+            for statistic, new in zip(held, [*moved, count + 1], strict=True):
+                statistic.assign(new)
         return output
 
 

@@ -60,9 +60,9 @@ class _Recurrent:
         """The outputs, and the final states, zeros at first by default: h, or (h, c) of an LSTM."""
         time = 1 if self.batch_first else 0
         if x.ndim == 2:
-            batched_initial = map_tree(lambda one: one.unsqueeze(1), initial)
+            batched_initial = map_tree(lambda state: state.unsqueeze(1), initial)
             result, states = self(x.unsqueeze(1 - time), batched_initial)
-            return result.squeeze(1 - time), map_tree(lambda one: one.squeeze(1), states)
+            return result.squeeze(1 - time), map_tree(lambda state: state.squeeze(1), states)
         if x.ndim != 3 or not x.shape[time]:
             raise ShapeError(f"{type(self).__name__}: x of shape {x.shape} has no time steps, or "
                              "not 2 or 3 axes")  # fmt: skip
@@ -91,11 +91,11 @@ class _Recurrent:
             nothing = zeros((batch, self.hidden_size), dtype=x.dtype, device=x.device)
             return [(nothing,) * self._states] * count
         wanted = (count, batch, self.hidden_size)
-        shapes = [one.shape for one in tensors]
+        shapes = [tensor.shape for tensor in tensors]
         if shapes != [wanted] * self._states:
             raise ShapeError(f"{type(self).__name__}: initial states {shapes}, not {self._states} "
                              f"of {wanted}")  # fmt: skip
-        return [tuple(one[row] for one in tensors) for row in range(count)]
+        return [tuple(tensor[row] for tensor in tensors) for row in range(count)]
 
     def _direction(self, x: Tensor, suffix: str, order: int, state: State) -> tuple[Tensor, State]:
         """The outputs of all steps, (L, N, hidden), and the state after the last one taken.
@@ -112,7 +112,7 @@ class _Recurrent:
         # Stored, or each step of what reads it would join all of them again.
         return stack(outputs[::order]).contiguous(), state
 
-    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
+    def _step(self, from_input: Tensor, recurrent: Tensor, state: State) -> State:
         """The next state from the gates' inputs, (N, gates * hidden) each."""
         raise NotImplementedError
 
@@ -120,15 +120,15 @@ class _Recurrent:
 # One step of each kind: from the products of the gates, (N, gates * hidden) each, and the state.
 
 
-def _lstm_step(given: Tensor, recurrent: Tensor, state: State) -> State:
-    gates = (given + recurrent).chunk(4, axis=-1)
+def _lstm_step(from_input: Tensor, recurrent: Tensor, state: State) -> State:
+    gates = (from_input + recurrent).chunk(4, axis=-1)
     into, forget, out = (gates[at].sigmoid() for at in (0, 1, 3))
     cell = forget * state[1] + into * gates[2].tanh()
     return out * cell.tanh(), cell
 
 
-def _gru_step(given: Tensor, recurrent: Tensor, state: State) -> State:
-    a, b = given.chunk(3, axis=-1), recurrent.chunk(3, axis=-1)
+def _gru_step(from_input: Tensor, recurrent: Tensor, state: State) -> State:
+    a, b = from_input.chunk(3, axis=-1), recurrent.chunk(3, axis=-1)
     reset, update = (a[0] + b[0]).sigmoid(), (a[1] + b[1]).sigmoid()
     new = (a[2] + reset * b[2]).tanh()
     return ((1.0 - update) * new + update * state[0],)
@@ -177,8 +177,8 @@ class RNN(_Recurrent):
                          bidirectional, dtype, device)  # fmt: skip
         self.nonlinearity = nonlinearity
 
-    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
-        return (_nonlinearity("RNN", self.nonlinearity)(given + recurrent),)
+    def _step(self, from_input: Tensor, recurrent: Tensor, state: State) -> State:
+        return (_nonlinearity("RNN", self.nonlinearity)(from_input + recurrent),)
 
 
 class _Cell:
@@ -215,14 +215,14 @@ class _Cell:
         if state is None:
             nothing = zeros(wanted, dtype=x.dtype, device=x.device)
             state = (nothing,) * self._states
-        shapes = [one.shape for one in state]
+        shapes = [part.shape for part in state]
         if shapes != [wanted] * self._states:
             raise ShapeError(f"{what}: states {shapes}, not {self._states} of {wanted}")
-        given = linear(x, self.weight_ih, self.bias_ih)
+        from_input = linear(x, self.weight_ih, self.bias_ih)
         recurrent = linear(state[0], self.weight_hh, self.bias_hh)
-        return self._step(given, recurrent, state)
+        return self._step(from_input, recurrent, state)
 
-    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
+    def _step(self, from_input: Tensor, recurrent: Tensor, state: State) -> State:
         """The next state from the gates' inputs, (N, gates * hidden) each."""
         raise NotImplementedError
 
@@ -235,8 +235,8 @@ class LSTMCell(_Cell):
 
     def __call__(self, x: Tensor, state: State | None = None) -> tuple[Tensor, Tensor]:
         """The next h and c, from those before."""
-        given = None if state is None else tuple(as_tensor(one, x) for one in state)
-        h, c = self._next(x, given)
+        states = None if state is None else tuple(as_tensor(part, x) for part in state)
+        h, c = self._next(x, states)
         return h, c
 
 
@@ -266,5 +266,5 @@ class RNNCell(_Cell):
     def __call__(self, x: Tensor, h: Tensor | None = None) -> Tensor:
         return self._next(x, None if h is None else (h,))[0]
 
-    def _step(self, given: Tensor, recurrent: Tensor, state: State) -> State:
-        return (_nonlinearity("RNNCell", self.nonlinearity)(given + recurrent),)
+    def _step(self, from_input: Tensor, recurrent: Tensor, state: State) -> State:
+        return (_nonlinearity("RNNCell", self.nonlinearity)(from_input + recurrent),)

@@ -56,24 +56,24 @@ def constant(rate: float, steps: int = 0, factor: float = 1.0 / 3.0) -> Schedule
     return lambda count: rate * factor if count < steps else rate
 
 
-def cosine(rate: float, steps: int, warmup: int = 0, least: float = 0.0) -> Schedule:
-    """A straight rise to `rate` over `warmup` steps, then half a cosine down to `least`
+def cosine(rate: float, steps: int, warmup: int = 0, min_rate: float = 0.0) -> Schedule:
+    """A straight rise to `rate` over `warmup` steps, then half a cosine down to `min_rate`
     (CosineAnnealingLR).
 
-    `steps` includes the warmup; afterwards the rate stays at `least`, where that of PyTorch rises
-    again along the cosine.
+    `steps` includes the warmup; afterwards the rate stays at `min_rate`, where that of PyTorch
+    rises again along the cosine.
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts."""
     integer("cosine: steps - warmup", steps - warmup, 1)
     return lambda count: (
         rate * (count + 1) / warmup if count < warmup
-        else _cosine(rate, least, (count - warmup) / (steps - warmup))
+        else _cosine(rate, min_rate, (count - warmup) / (steps - warmup))
     )  # fmt: skip
 
 
 def cosine_restarts(
-    rate: float, steps: int, factor: int = 1, least: float = 0.0
+    rate: float, steps: int, factor: int = 1, min_rate: float = 0.0
 ) -> Schedule:
-    """Half a cosine from `rate` down to `least` in `steps` steps, again and again, each `factor`
+    """Half a cosine from `rate` down to `min_rate` in `steps` steps, again and again, each `factor`
     times as long as the one before (CosineAnnealingWarmRestarts).
 
     Source: Loshchilov and Hutter 2017, "SGDR", equation 5."""
@@ -87,7 +87,7 @@ def cosine_restarts(
             length *= factor
             if factor == 1:
                 count %= length
-        return _cosine(rate, least, count / length)
+        return _cosine(rate, min_rate, count / length)
 
     return schedule
 
@@ -174,7 +174,7 @@ def sequential(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Sche
 
 def chained(rate: float, schedules: Sequence[Schedule]) -> Schedule:
     """`rate` times the factor by which each of `schedules` differs from it (ChainedScheduler)."""
-    return lambda count: rate * math.prod(one(count) / rate for one in schedules)
+    return lambda count: rate * math.prod(schedule(count) / rate for schedule in schedules)
 
 
 class ReduceOnPlateau:

@@ -27,7 +27,8 @@ def state_dict(obj: Any) -> dict[str, Tensor]:
 
 def parameters(obj: Any) -> list[Tensor]:
     """The tensors of `obj` that require derivatives, each once."""
-    return list(dict.fromkeys(one for one in state_dict(obj).values() if one.requires_grad))
+    tensors = state_dict(obj).values()
+    return list(dict.fromkeys(tensor for tensor in tensors if tensor.requires_grad))
 
 
 def load_state_dict(obj: Any, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -36,17 +37,17 @@ def load_state_dict(obj: Any, state: Mapping[str, Any], strict: bool = True) -> 
     Values are cast to the dtype and moved to the device of the tensor they replace. Raises
     FormatError, before anything has changed, for names of `state` that `obj` lacks, for names
     that `state` lacks, and for shapes that differ; ``strict=False`` forgives the first two."""
-    own, state = state_dict(obj), {name: as_tensor(one) for name, one in state.items()}
-    problems = [f"missing {name}" for name in own if strict and name not in state]
-    problems += [f"unexpected {name}" for name in state if strict and name not in own]
+    tensors, state = state_dict(obj), {name: as_tensor(value) for name, value in state.items()}
+    problems = [f"missing {name}" for name in tensors if strict and name not in state]
+    problems += [f"unexpected {name}" for name in state if strict and name not in tensors]
     problems += [
-        f"{name} has shape {state[name].shape}, {own[name].shape} is needed"
-        for name in own
-        if name in state and state[name].shape != own[name].shape
+        f"{name} has shape {state[name].shape}, {tensors[name].shape} is needed"
+        for name in tensors
+        if name in state and state[name].shape != tensors[name].shape
     ]
     if problems:
         raise FormatError(f"load_state_dict: {type(obj).__name__}: {'; '.join(problems)}")
-    for name, tensor in own.items():
+    for name, tensor in tensors.items():
         if name in state:  # it gets memory of its own; its old value is never computed
             value, wanted = state[name], tensor.requires_grad
             source = value.detach().to(tensor.device).cast(tensor.dtype)
@@ -80,13 +81,14 @@ def _walk(
     elif isinstance(value, (list, tuple)):
         children = enumerate(value)
     elif hasattr(value, "__dict__") and not isinstance(value, _NOT_LAYERS):
-        children = [one for one in vars(value).items() if not one[0].startswith("_")]
+        attributes = vars(value).items()
+        children = [(key, child) for key, child in attributes if not key.startswith("_")]
     elif not isinstance(value, Tensor):
         return
     if id(value) not in outside:
         yield name, value
-        for own, child in children:
-            full = f"{name}.{own}" if name else str(own)
+        for key, child in children:
+            full = f"{name}.{key}" if name else str(key)
             yield from _walk(child, full, outside | {id(value)})
 
 

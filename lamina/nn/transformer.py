@@ -45,8 +45,8 @@ def _activation(what: str, activation: Activation) -> Callable[[Tensor], Tensor]
 def _copies(layer: Layer, count: int) -> list[Layer]:
     """`count` layers with parameters of their own, which begin as those of `layer` are."""
     copies = [deepcopy(layer) for _ in range(count)]
-    for one in parameters(copies):
-        parameter(one)  # computed once, with all others, and by no forward pass
+    for weight in parameters(copies):
+        parameter(weight)  # computed once, with all others, and by no forward pass
     return copies
 
 
@@ -137,13 +137,13 @@ class TransformerDecoderLayer(_Layer):
         memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
         x = tgt
-        own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
+        target_masks = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         other = memory, memory_mask, memory_key_padding_mask, memory_is_causal
         if self.norm_first:
-            x = x + self._attend_self(self.norm1(x), *own)
+            x = x + self._attend_self(self.norm1(x), *target_masks)
             x = x + self._attend_memory(self.norm2(x), *other)
             return x + self._feed_forward(self.norm3(x), self.dropout3)
-        x = self.norm1(x + self._attend_self(x, *own))
+        x = self.norm1(x + self._attend_self(x, *target_masks))
         x = self.norm2(x + self._attend_memory(x, *other))
         return self.norm3(x + self._feed_forward(x, self.dropout3))
 
@@ -223,11 +223,13 @@ class Transformer:
             TransformerDecoderLayer(*sizes, *rest), num_decoder_layers, norm()
         )
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
-        for one in parameters(self):
-            if one.ndim > 1:
-                drawn = random.glorot_uniform(one.shape, dtype=one.dtype, device=one.device)
-                one.rebind(drawn)
-                parameter(one)
+        for weight in parameters(self):
+            if weight.ndim > 1:
+                drawn = random.glorot_uniform(
+                    weight.shape, dtype=weight.dtype, device=weight.device
+                )
+                weight.rebind(drawn)
+                parameter(weight)
 
     def __call__(
         self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None,

@@ -17,7 +17,7 @@ from lamina.nn import optim, schedules
     [
         (schedules.step(0.5, 3, 0.2), ("StepLR", {"step_size": 3, "gamma": 0.2})),
         (schedules.exponential(0.5, 0.9), ("ExponentialLR", {"gamma": 0.9})),
-        (schedules.cosine(0.5, 20, least=0.1),
+        (schedules.cosine(0.5, 20, min_rate=0.1),
          ("CosineAnnealingLR", {"T_max": 20, "eta_min": 0.1})),
         (schedules.one_cycle(0.5, 20), ("OneCycleLR", {"max_lr": 0.5, "total_steps": 20})),
         (schedules.one_cycle(0.5, 20, rise=0.25, start=10.0, end=100.0, anneal="linear"),
@@ -32,7 +32,7 @@ from lamina.nn import optim, schedules
         (schedules.linear(0.5, 7, 0.2, 0.9),
          ("LinearLR", {"total_iters": 7, "start_factor": 0.2, "end_factor": 0.9})),
         (schedules.constant(0.5, 5, 0.2), ("ConstantLR", {"total_iters": 5, "factor": 0.2})),
-        (schedules.cosine_restarts(0.5, 4, least=0.1),
+        (schedules.cosine_restarts(0.5, 4, min_rate=0.1),
          ("CosineAnnealingWarmRestarts", {"T_0": 4, "eta_min": 0.1})),
         (schedules.cosine_restarts(0.5, 3, 2), ("CosineAnnealingWarmRestarts", {"T_0": 3,
                                                                                "T_mult": 2})),
@@ -69,7 +69,7 @@ def test_a_cosine_is_pytorchs_up_to_its_end_alone() -> None:
 
 
 def test_a_cosine_warms_up_first_and_stays_at_its_end() -> None:
-    rate = schedules.cosine(1.0, 10, warmup=4, least=0.1)
+    rate = schedules.cosine(1.0, 10, warmup=4, min_rate=0.1)
     assert [rate(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert rate(7) == pytest.approx(0.55)
     assert rate(10) == rate(50) == pytest.approx(0.1)

@@ -60,13 +60,13 @@ def known_elements(indices: Any) -> Any:
     return np.asarray(indices)
 
 
-def check_range(what: str, indices: Any, axis: int, size: int, least: int | None = None) -> None:
-    """Raises AxisError for an index that is known and not in ``least : size``; by default negative
-    ones count from the end."""
+def check_range(what: str, indices: Any, axis: int, size: int, minimum: int | None = None) -> None:
+    """Raises AxisError for an index that is known and not in ``minimum : size``; by default
+    negative ones count from the end."""
     elements = known_elements(indices)
     if elements is None or elements.dtype.kind not in "iu":
         return
-    first = -size if least is None else least
+    first = -size if minimum is None else minimum
     outside = elements[(elements < first) | (elements >= size)]
     if outside.size:
         where = f"axis {axis} of size {size}"

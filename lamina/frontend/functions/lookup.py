@@ -31,7 +31,7 @@ def one_hot(indices: Any, num_classes: int = -1) -> Tensor:
         if not index.size:
             raise ShapeError(f"one_hot: num_classes is needed for indices of shape {index.shape}")
         count = over.max(index).item() + 1
-    check_range("one_hot", indices, index.ndim, count, least=0)
+    check_range("one_hot", indices, index.ndim, count, minimum=0)
     classes = arange(count, device=index.device)
     return (movement.expand_dims(index, axis=-1) == classes).cast(int64)
 
@@ -52,7 +52,7 @@ def embedding(
         raise ShapeError(f"embedding: the weight has shape {weight.shape}; (n, d) is needed")
     rows_of_weight, width = weight.shape
     index = as_index("embedding", indices, weight)
-    check_range("embedding", indices, 0, rows_of_weight, least=0)
+    check_range("embedding", indices, 0, rows_of_weight, minimum=0)
     flat = Node(Op.GATHER, (weight.node, broadcast_in_dim(index.node, 0, (index.size, width))), 0)
     rows = movement.reshape(Tensor.of(flat, weight.device), (*index.shape, width))
     value, slope = rows, rows

@@ -68,9 +68,9 @@ def expand(x: Data, *shape: Any) -> Tensor:
 
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
     """All `arrays` in their common shape."""
-    tensors = [as_tensor(one) for one in arrays]
-    shape = broadcast_shapes("broadcast_arrays", *(one.shape for one in tensors))
-    return [broadcast_to(one, shape) for one in tensors]
+    tensors = [as_tensor(array) for array in arrays]
+    shape = broadcast_shapes("broadcast_arrays", *(tensor.shape for tensor in tensors))
+    return [broadcast_to(tensor, shape) for tensor in tensors]
 
 
 def permute_dims(x: Data, /, axes: Sequence[int]) -> Tensor:
@@ -133,22 +133,23 @@ unsqueeze = expand_dims
 def squeeze(x: Data, /, axis: Axis = None) -> Tensor:
     """Without the axes `axis`, which must have size 1; all such axes by default."""
     if axis is None:
-        axis = [one for one, size in enumerate(x.shape) if size == 1]
+        axis = [number for number, size in enumerate(x.shape) if size == 1]
     axes = normalize_axes("squeeze", axis, x.ndim)
-    for one in axes:
-        if x.shape[one] != 1:
-            raise ShapeError(f"squeeze: axis {one} of {x.shape} has size {x.shape[one]}, not 1")
-    kept = tuple(size for one, size in enumerate(x.shape) if one not in axes)
+    for number in axes:
+        if x.shape[number] != 1:
+            size = x.shape[number]
+            raise ShapeError(f"squeeze: axis {number} of {x.shape} has size {size}, not 1")
+    kept = tuple(size for number, size in enumerate(x.shape) if number not in axes)
     return Tensor.of(build.reshape(x.node, kept), x.device)
 
 
 def concat(arrays: Iterable[Any], /, axis: int | None = 0) -> Tensor:
     """The arrays one after the other along `axis`; flattened first when it is None."""
-    tensors = [as_tensor(one) for one in arrays]
+    tensors = [as_tensor(array) for array in arrays]
     if not tensors:
         raise ShapeError("concat: there is nothing to join")
     if axis is None:
-        tensors, axis = [flatten(one) for one in tensors], 0
+        tensors, axis = [flatten(tensor) for tensor in tensors], 0
     device = common_device("concat", *tensors)
     dtype = common_dtype("concat", *tensors)
     first = tensors[0].shape
@@ -156,7 +157,7 @@ def concat(arrays: Iterable[Any], /, axis: int | None = 0) -> Tensor:
     for other in tensors[1:]:
         if other.ndim != len(first) or resized(other.shape, along, first[along]) != first:
             raise ShapeError(f"concat: {first} and {other.shape} differ beside axis {along}")
-    return Tensor.of(_join([build.cast(one.node, dtype) for one in tensors], along), device)
+    return Tensor.of(_join([build.cast(tensor.node, dtype) for tensor in tensors], along), device)
 
 
 def _join(nodes: list[Node], axis: int, few: int = 8) -> Node:
@@ -165,8 +166,8 @@ def _join(nodes: list[Node], axis: int, few: int = 8) -> Node:
     one kernel does for all, where choosing takes one for each."""
     nodes = [node for node in nodes if node.shape[axis]] or nodes[:1]
     if len(nodes) > 32:  # as each place is compared with all of their ends
-        some = (nodes[at : at + 32] for at in range(0, len(nodes), 32))
-        return _join([Node(Op.CONTIGUOUS, (_join(one, axis, 1),)) for one in some], axis, 1)
+        groups = (nodes[at : at + 32] for at in range(0, len(nodes), 32))
+        return _join([Node(Op.CONTIGUOUS, (_join(group, axis, 1),)) for group in groups], axis, 1)
     ends = list(itertools.accumulate((node.shape[axis] for node in nodes), initial=0))
     none = (0,) * len(nodes[0].shape)
     result, *others = padded = [
@@ -181,17 +182,17 @@ def _join(nodes: list[Node], axis: int, few: int = 8) -> Node:
 
 def stack(arrays: Iterable[Any], /, axis: int = 0) -> Tensor:
     """The arrays, which have one shape, along a new axis."""
-    tensors = [as_tensor(one) for one in arrays]
+    tensors = [as_tensor(array) for array in arrays]
     for other in tensors[1:]:
         if other.shape != tensors[0].shape:
             raise ShapeError(f"stack: {tensors[0].shape} and {other.shape} differ")
-    return concat([expand_dims(one, axis=axis) for one in tensors], axis=axis)
+    return concat([expand_dims(tensor, axis=axis) for tensor in tensors], axis=axis)
 
 
 def unstack(x: Data, /, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along `axis`, which vanishes."""
     along = normalize_axis("unstack", axis, x.ndim)
-    return tuple(squeeze(one, along) for one in split(x, [1] * x.shape[along], axis=along))
+    return tuple(squeeze(part, along) for part in split(x, [1] * x.shape[along], axis=along))
 
 
 def split(x: Data, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
@@ -226,8 +227,8 @@ def roll(x: Data, /, shift: int | Sequence[int], *, axis: Axis = None) -> Tensor
     if len(shifts) != len(axes):
         raise AxisError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     rolled = x.node
-    for by, one in zip(shifts, axes, strict=True):
-        along = normalize_axis("roll", one, x.ndim)
+    for by, number in zip(shifts, axes, strict=True):
+        along = normalize_axis("roll", number, x.ndim)
         if size := x.shape[along]:
             # A part of two copies: shapes depend on no shift, so one program serves all.
             first = -by % size
@@ -247,8 +248,8 @@ def repeat(x: Data, repeats: Any, /, *, axis: int | None = None) -> Tensor:
         if len(times) != size:
             raise ShapeError(f"repeat: {len(times)} repeats for {size} elements")
         return take(x, [i for i, n in enumerate(times) for _ in range(n)], axis=along)
-    wide = build.insert_axes(x.node, (along + 1,))
-    copies = build.expand(wide, resized(x.shape, along, size, *times))
+    repeated = build.insert_axes(x.node, (along + 1,))
+    copies = build.expand(repeated, resized(x.shape, along, size, *times))
     return Tensor.of(build.reshape(copies, resized(x.shape, along, size * times[0])), x.device)
 
 
@@ -258,10 +259,10 @@ def tile(x: Data, repetitions: Sequence[int], /) -> Tensor:
     rank = max(x.ndim, len(repetitions))
     shape = (1,) * (rank - x.ndim) + x.shape
     times = (1,) * (rank - len(repetitions)) + tuple(repetitions)
-    wide = build.reshape(x.node, tuple(size for one in shape for size in (1, one)))
+    apart = build.reshape(x.node, tuple(size for n in shape for size in (1, n)))
     full = tuple(size for pair in zip(times, shape, strict=True) for size in pair)
     merged = tuple(a * b for a, b in zip(times, shape, strict=True))
-    return Tensor.of(build.reshape(build.expand(wide, full), merged), x.device)
+    return Tensor.of(build.reshape(build.expand(apart, full), merged), x.device)
 
 
 def diagonal(x: Data, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
@@ -285,8 +286,8 @@ def diag(x: Data, /, offset: int = 0) -> Tensor:
         return diagonal(x, offset=offset)
     if x.ndim != 1:
         raise ShapeError(f"diag: {x.shape} is neither a vector nor a matrix")
-    wide = build.pad(x.node, (max(0, offset),), (max(0, -offset),))
-    shape = wide.shape * 2
+    padded = build.pad(x.node, (max(0, offset),), (max(0, -offset),))
+    shape = padded.shape * 2
     on_diagonal = (build.broadcasted_iota(shape, 0) + offset).eq(build.broadcasted_iota(shape, 1))
-    wide = build.expand(wide, shape)
-    return Tensor.of(build.select(on_diagonal, wide, wide.lift(0)), x.device)
+    padded = build.expand(padded, shape)
+    return Tensor.of(build.select(on_diagonal, padded, padded.lift(0)), x.device)

@@ -198,7 +198,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, axis: int = 1, eps: float = 1e-8) 
     a, b = (exact("cosine_similarity", x.cast(dtype)) for x in movement.broadcast_arrays(x1, x2))
     product = over.sum(a * b, axis=axis)
     # The bound lies inside the root, whose derivative at 0 is infinite.
-    norms = [sqrt(maximum(over.sum(one * one, axis=axis), eps * eps)) for one in (a, b)]
+    norms = [sqrt(maximum(over.sum(x * x, axis=axis), eps * eps)) for x in (a, b)]
     return (product / norms[0] / norms[1]).cast(dtype)
 
 
@@ -251,7 +251,7 @@ def _checked_target(what: str, x: Tensor, target: Any, ignore_index: int) -> Ten
     if classes is not None and x.ndim and goal.dtype.is_int:
         counted = classes[classes != ignore_index]
         axis = min(1, x.ndim - 1)
-        check_range(what, counted, axis, x.shape[axis], least=0)
+        check_range(what, counted, axis, x.shape[axis], minimum=0)
     return goal
 
 
@@ -309,8 +309,8 @@ def rms_norm(
     axes = _last_axes("rms_norm", x, normalized_shape, weight)
     values = exact("rms_norm", x)
     square = over.mean(values * values, axis=axes, keepdims=True)
-    least = finfo(x.dtype).eps if eps is None else eps
-    return _scaled(values * rsqrt(square + least), weight, None, x, 0)
+    epsilon = finfo(x.dtype).eps if eps is None else eps
+    return _scaled(values * rsqrt(square + epsilon), weight, None, x, 0)
 
 
 def group_norm(
@@ -351,7 +351,8 @@ def instance_norm(
                                 "running_mean and running_var are needed")  # fmt: skip
         return _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, trailing)
     if not use_input_stats:
-        known, spread = (_column(one, values, trailing) for one in (running_mean, running_var))
+        known = _column(running_mean, values, trailing)
+        spread = _column(running_var, values, trailing)
         output = _scaled((values - known) * rsqrt(spread + eps), weight, bias, x, trailing)
         return BatchNorm(output, running_mean, running_var)
     output = _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, trailing)
@@ -360,7 +361,7 @@ def instance_norm(
         raise ShapeError(f"{what}: running statistics need two values a channel of a sample, not "
                          f"those of {x.shape}")  # fmt: skip
     unbiased = variance * (count / (count - 1))
-    average, deviation = (over.mean(one, axis=0) for one in (mean, unbiased))
+    average, deviation = (over.mean(statistic, axis=0) for statistic in (mean, unbiased))
     return BatchNorm(
         output, _moved(running_mean, average, momentum), _moved(running_var, deviation, momentum)
     )
@@ -381,7 +382,8 @@ def batch_norm(
     if training or running_mean is None or running_var is None:
         mean, variance = _moments(values, (0, *range(2, x.ndim)))
     else:
-        mean, variance = (_column(one, values, rest) for one in (running_mean, running_var))
+        mean = _column(running_mean, values, rest)
+        variance = _column(running_var, values, rest)
     output = _scaled((values - mean) * rsqrt(variance + eps), weight, bias, x, rest)
     if not training:
         return BatchNorm(output, running_mean, running_var)
@@ -478,8 +480,8 @@ def scaled_dot_product_attention(
     (the axis before the last two) of key and value serves a group of the query's. A row without
     any key is zeros, and so is its derivative. Scores and sums are float32 for halves."""
     dtype = common_dtype(_WHAT, query, key, value)
-    wide = accumulator(dtype)
-    query, key, value = (exact(_WHAT, one).cast(wide) for one in (query, key, value))
+    sum_dtype = accumulator(dtype)
+    query, key, value = (exact(_WHAT, x).cast(sum_dtype) for x in (query, key, value))
     common_device(_WHAT, query, key, value)
     shapes = f"{_WHAT}: query {query.shape}, key {key.shape} and value {value.shape}"
     if min(query.ndim, key.ndim, value.ndim) < 2:
@@ -509,9 +511,9 @@ def _attend(
 ) -> Tensor:  # fmt: skip
     """Attention of rows that are `first` and those after it, which see no later keys; or, without
     a first one, that see all keys."""
-    wide = query.dtype
+    sum_dtype = query.dtype
     scores = matmul(query, movement.matrix_transpose(key))
-    scores = _rounded(scores, wide, dtype) * factor
+    scores = _rounded(scores, sum_dtype, dtype) * factor
     if first is not None:
         box = scores.shape[-2:]
         rows, columns = (Tensor.of(broadcasted_iota(box, axis), scores.device) for axis in (0, 1))
@@ -520,22 +522,26 @@ def _attend(
         if broadcast_shapes(_WHAT, attn_mask.shape, scores.shape) != scores.shape:
             raise ShapeError(f"{_WHAT}: mask {attn_mask.shape} does not fit scores {scores.shape}")
         allows = attn_mask.dtype is bool_
-        scores = where(attn_mask, scores, -math.inf) if allows else scores + attn_mask.cast(wide)
+        if allows:
+            scores = where(attn_mask, scores, -math.inf)
+        else:
+            scores = scores + attn_mask.cast(sum_dtype)
     top = over.max(scores, axis=-1, keepdims=True).detach()
     # A finite reference keeps rows of -inf, which have no key, away from NaN.
     top = where(top == -math.inf, 0.0, top)
-    if dtype.least > wide.least:  # neither weights nor what is divided by their sum gets too small
+    # Neither weights nor what is divided by their sum gets too small.
+    if dtype.least > sum_dtype.least:
         top = top + round(math.log2(scores.shape[-1]) / 2) * math.log(2.0)
     weights = exp(scores - top)
     total = over.sum(weights, axis=-1, keepdims=True)
-    weights = _rounded(dropout(weights, dropout_p, training=dropout_p > 0.0), dtype, wide)
-    mixed = _rounded(matmul(weights, value), wide, dtype)
+    weights = _rounded(dropout(weights, dropout_p, training=dropout_p > 0.0), dtype, sum_dtype)
+    mixed = _rounded(matmul(weights, value), sum_dtype, dtype)
     return (mixed / where(total == 0.0, 1.0, total)).cast(dtype)
 
 
 def _rounded(x: Tensor, to: DType, back: DType) -> Tensor:
     """`x` rounded to one dtype, and its derivative to another, as factors of products are."""
-    value, slope = (x.cast(one).cast(x.dtype).node for one in (to, back))
+    value, slope = (x.cast(dtype).cast(x.dtype).node for dtype in (to, back))
     return Tensor.of(Node(Op.CUSTOM_DERIVATIVE, (value, slope)), x.device)
 
 

@@ -92,7 +92,7 @@ class _Windows(NamedTuple):
         rank = len(sizes)
         kernels = per_axis(what, "kernel_size", kernel, rank)
         steps = per_axis(what, "stride", kernel if stride is None else stride, rank)
-        margins = per_axis(what, "padding", padding, rank, least=0)
+        margins = per_axis(what, "padding", padding, rank, minimum=0)
         gaps = per_axis(what, "dilation", dilation, rank)
         rows = zip(sizes, kernels, steps, margins, gaps, strict=True)
         axes = [_Axis(*row, ceil_mode) for row in rows]
@@ -196,7 +196,7 @@ def max_unpool(
     batch, channels, *sizes = images.shape
     kernels = per_axis(what, "kernel_size", kernel_size, rank)
     steps = per_axis(what, "stride", kernel_size if stride is None else stride, rank)
-    margins = per_axis(what, "padding", padding, rank, least=0)
+    margins = per_axis(what, "padding", padding, rank, minimum=0)
     rows = zip(sizes, steps, margins, kernels, strict=True)
     wanted = tuple((n - 1) * s - 2 * p + k for n, s, p, k in rows)
     if output_size is not None:

@@ -60,7 +60,7 @@ def _of_rank(rank: int, x: Tensor) -> Tensor:
 
 
 def _each_of_rank(rank: int, arrays: Sequence[Any]) -> Any:
-    tensors = [_of_rank(rank, as_tensor(one)) for one in arrays]
+    tensors = [_of_rank(rank, as_tensor(array)) for array in arrays]
     return tensors[0] if len(tensors) == 1 else tensors
 
 
@@ -83,7 +83,7 @@ def atleast_3d(*arrays: Any) -> Any:
 def _listed(what: str, arrays: Sequence[Any], rank: int) -> list[Tensor]:
     if not len(arrays):
         raise ShapeError(f"{what}: there is nothing to join")
-    return [_of_rank(rank, as_tensor(one)) for one in arrays]
+    return [_of_rank(rank, as_tensor(array)) for array in arrays]
 
 
 def hstack(arrays: Sequence[Any]) -> Tensor:
@@ -105,30 +105,30 @@ def dstack(arrays: Sequence[Any]) -> Tensor:
 def column_stack(arrays: Sequence[Any]) -> Tensor:
     """The arrays side by side; vectors and numbers are columns."""
     tensors = _listed("column_stack", arrays, 1)
-    columns = (expand_dims(one, 1) if one.ndim == 1 else one for one in tensors)
+    columns = (expand_dims(tensor, 1) if tensor.ndim == 1 else tensor for tensor in tensors)
     return concat(columns, axis=1)
 
 
 def block_diag(*arrays: Any) -> Tensor:
     """A matrix with the given matrices on its diagonal; vectors are rows."""
     blocks = _listed("block_diag", arrays, 2)
-    for one in blocks:
-        if one.ndim != 2:
-            raise ShapeError(f"block_diag: {one.shape} is no matrix")
-    width = builtins.sum(one.shape[1] for one in blocks)
+    for block in blocks:
+        if block.ndim != 2:
+            raise ShapeError(f"block_diag: {block.shape} is no matrix")
+    width = builtins.sum(block.shape[1] for block in blocks)
     rows, before = [], 0
-    for one in blocks:
-        rows.append(pad(one, [(0, 0), (before, width - before - one.shape[1])]))
-        before += one.shape[1]
+    for block in blocks:
+        rows.append(pad(block, [(0, 0), (before, width - before - block.shape[1])]))
+        before += block.shape[1]
     return concat(rows, axis=0)
 
 
 def cartesian_prod(*arrays: Any) -> Tensor:
     """All tuples of an element of each vector, (n, number of vectors); of one vector, itself."""
-    vectors = [as_tensor(one) for one in arrays]
+    vectors = [as_tensor(array) for array in arrays]
     if len(vectors) == 1:
         return vectors[0]
-    return stack([flatten(one) for one in meshgrid(*vectors, indexing="ij")], axis=1)
+    return stack([flatten(grid) for grid in meshgrid(*vectors, indexing="ij")], axis=1)
 
 
 def combinations(x: Data, r: int = 2, with_replacement: bool = False) -> Tensor:
@@ -251,17 +251,17 @@ def diagonal_scatter(
 def masked_select(x: Data, mask: Any) -> Tensor:
     """The elements where the mask, which broadcasts with x, is true, one after the other: their
     number needs the values of the mask."""
-    wide, inside = broadcast_arrays(x, as_tensor(mask, x))
-    return getitem(wide, inside)
+    elements, inside = broadcast_arrays(x, as_tensor(mask, x))
+    return getitem(elements, inside)
 
 
 def masked_scatter(x: Data, mask: Any, source: Data) -> Tensor:
     """x with the elements of `source`, one after the other, where the mask is true."""
-    wide, inside = broadcast_arrays(x, as_tensor(mask, x))
+    elements, inside = broadcast_arrays(x, as_tensor(mask, x))
     order = cumulative_sum(flatten(inside).cast(int64), axis=0) - 1
     # At the places before the first true one, the order is -1, which nobody reads.
-    values = reshape(take(flatten(source), order, axis=0), wide.shape)
-    return where(inside, values.cast(x.dtype), wide)
+    values = reshape(take(flatten(source), order, axis=0), elements.shape)
+    return where(inside, values.cast(x.dtype), elements)
 
 
 # Order of elements and axes.
@@ -309,15 +309,15 @@ def sum_to_size(x: Data, *shape: Any) -> Tensor:
     if arguments.broadcast_shapes("sum_to_size", sizes, x.shape) != x.shape:
         raise ShapeError(f"sum_to_size: {sizes} does not broadcast to {x.shape}")
     lead = x.ndim - len(sizes)
-    wide = (1,) * lead + sizes
-    axes = [axis for axis, size in enumerate(wide) if size != x.shape[axis]]
+    aligned = (1,) * lead + sizes
+    axes = [axis for axis, size in enumerate(aligned) if size != x.shape[axis]]
     return reshape(sum(x, axis=axes, keepdims=True, dtype=x.dtype), sizes)
 
 
 def broadcast_shapes(*shapes: Any) -> Shape:
     """The common shape of shapes under NumPy's rule."""
     return arguments.broadcast_shapes(
-        "broadcast_shapes", *(sizes_of("broadcast_shapes", one) for one in shapes)
+        "broadcast_shapes", *(sizes_of("broadcast_shapes", shape) for shape in shapes)
     )
 
 
@@ -337,9 +337,9 @@ def diag_embed(x: Data, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Te
     padded = pad(x, [(max(0, -offset), max(0, offset))])
     shape = (*x.shape[:-1], size, size)
     rows, columns = (build.broadcasted_iota(shape, len(shape) - back) for back in (2, 1))
-    wide = broadcast_to(expand_dims(padded, -1), shape)
+    repeated = broadcast_to(expand_dims(padded, -1), shape)
     inside = Tensor.of((rows + offset).eq(columns), x.device)
-    return moveaxis(where(inside, wide, 0), (-2, -1), (axis1, axis2))
+    return moveaxis(where(inside, repeated, 0), (-2, -1), (axis1, axis2))
 
 
 def _triangle(rows: int, columns: int, offset: int, upper: bool, device: str | None) -> Tensor:
@@ -384,16 +384,16 @@ def isin(x: Any, test: Any, *, assume_unique: bool = False, invert: bool = False
     """Whether each element of x is one of `test`, or none with `invert`; NaN never is.
     `assume_unique` changes nothing."""
     like = x if isinstance(x, Tensor) else as_tensor(test)
-    elements, wanted = (as_tensor(one, like) for one in (x, test))
+    elements, wanted = (as_tensor(values, like) for values in (x, test))
     dtype = common_dtype("isin", elements, wanted)
     values, line = elements.cast(dtype), sort(flatten(wanted.cast(dtype)))
     if not line.size:
-        found = values != values
+        is_in = values != values
     else:
         place = searchsorted(line, values)
         last = line.shape[0] - 1
-        found = take(line, where(place > last, last, place), axis=0) == values
-    return ~found if invert else found
+        is_in = take(line, where(place > last, last, place), axis=0) == values
+    return ~is_in if invert else is_in
 
 
 def bucketize(x: Data, boundaries: Data, *, right: bool = False) -> Tensor:

@@ -159,8 +159,8 @@ def _deviation(
         total = build.reduce(ADD, axes, _inside(weight, distance * distance))
         freedom = _number(axes, node, weight) - correction
         if isinstance(freedom, Node):
-            least = build.select(freedom < 0.0, freedom.lift(0.0), freedom)
-            value = total / least
+            divisor = build.select(freedom < 0.0, freedom.lift(0.0), freedom)
+            value = total / divisor
         else:
             value = total / builtins.max(freedom, 0.0)
         return real_math.root(value) if root else value
@@ -179,9 +179,9 @@ def _softmax(axes: Axes, node: Node, log: bool) -> Node:
     shifted = node - build.expand(_greatest(axes, node), node.shape)
     powers = Node(Op.EXP, (shifted,))
     total = build.reduce(ADD, axes, powers)
-    one = Node(Op.LOG, (total,)) if log else total.lift(1.0) / total
-    wide = build.broadcast_over(one, axes, node.shape)
-    return shifted - wide if log else powers * wide
+    normalizer = Node(Op.LOG, (total,)) if log else total.lift(1.0) / total
+    repeated = build.broadcast_over(normalizer, axes, node.shape)
+    return shifted - repeated if log else powers * repeated
 
 
 def _shares(
@@ -253,7 +253,7 @@ def diff(
     along, times = normalize_axis("diff", axis, x.ndim), integer("diff", n, 0)
     if not times:
         return Tensor.of(x.node, x.device)
-    whole = concat([one for one in (prepend, x, append) if one is not None], axis=along)
+    whole = concat([part for part in (prepend, x, append) if part is not None], axis=along)
     node = whole.node
     for _ in range(times):
         size = node.shape[along]

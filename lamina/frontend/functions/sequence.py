@@ -117,7 +117,7 @@ def _check_known(
         ends = lengths.reshape(*labels.shape[:-1], 1)
         classes = classes[np.arange(labels.shape[-1]) < ends]
     axis = log_probs.ndim - 1
-    check_range("ctc_loss", classes, axis, log_probs.shape[axis], least=0)
+    check_range("ctc_loss", classes, axis, log_probs.shape[axis], minimum=0)
 
 
 def _check_lengths(name: str, lengths: Any, longest: int) -> None:
@@ -206,7 +206,7 @@ def embedding_bag(
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f"embedding_bag: mode={mode!r} is not 'sum', 'mean' or 'max'")
     index, starts = _bags(indices, weight, offsets)
-    check_range("embedding_bag", indices, 0, len(weight), least=0)
+    check_range("embedding_bag", indices, 0, len(weight), minimum=0)
     rows = embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
     if per_sample_weights is not None:
         rows = _weighted(rows, per_sample_weights, mode)

@@ -57,18 +57,22 @@ def exact(what: str, x: Tensor) -> Tensor:
 
 def check_shapes(what: str, shape: Shape, *weights: Tensor | None) -> None:
     """Raises ShapeError unless the weights or biases that are given have `shape`."""
-    for one in weights:
-        if one is not None and one.shape != shape:
-            raise ShapeError(f"{what}: a weight or bias vector has shape {one.shape}, not {shape}")
+    for weight in weights:
+        if weight is not None and weight.shape != shape:
+            raise ShapeError(
+                f"{what}: a weight or bias vector has shape {weight.shape}, not {shape}"
+            )
 
 
-def per_axis(what: str, name: str, value: Sizes, rank: int, least: int = 1) -> Shape:
+def per_axis(what: str, name: str, value: Sizes, rank: int, minimum: int = 1) -> Shape:
     """`value` once for each of `rank` spatial axes; raises ShapeError for other counts."""
     sizes = sizes_of(f"{what}: {name}", value, signed=True)
     if len(sizes) == 1:
         sizes *= rank
-    if len(sizes) != rank or min(sizes) < least:
-        raise ShapeError(f"{what}: {name} is {value}; one or {rank} integers >= {least} are needed")
+    if len(sizes) != rank or min(sizes) < minimum:
+        raise ShapeError(
+            f"{what}: {name} is {value}; one or {rank} integers >= {minimum} are needed"
+        )
     return sizes
 
 
@@ -211,7 +215,7 @@ def conv(
                          "'same' for stride 1, or integers")  # fmt: skip
     else:
         zeros = 0 if isinstance(padding, str) else padding
-        before = after = list(per_axis(what, "padding", zeros, rank, least=0))
+        before = after = list(per_axis(what, "padding", zeros, rank, minimum=0))
     result = _correlated(what, images, (before, after), weight.node, steps, gaps, groups)
     return _biased(unbatched(result, x), bias, rank)
 
@@ -229,8 +233,8 @@ def conv_transpose(
     images = _images(what, rank, x, weight, bias, groups, transposed=True)
     steps = per_axis(what, "stride", stride, rank)
     gaps = per_axis(what, "dilation", dilation, rank)
-    margins = per_axis(what, "padding", padding, rank, least=0)
-    extra = per_axis(what, "output_padding", output_padding, rank, least=0)
+    margins = per_axis(what, "padding", padding, rank, minimum=0)
+    extra = per_axis(what, "output_padding", output_padding, rank, minimum=0)
     if any(more >= max(s, d) for more, s, d in zip(extra, steps, gaps, strict=True)):
         raise ShapeError(f"{what}: output_padding {extra} reaches stride {steps}, dilation {gaps}")
     batch, _, *sizes = images.shape

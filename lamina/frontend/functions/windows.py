@@ -68,7 +68,7 @@ def _columns(
 ) -> Node:
     """(N, C, H, W) to (N, C KH KW, windows)."""
     gaps = per_axis(what, "dilation", dilation, 2)
-    margins = per_axis(what, "padding", padding, 2, least=0)
+    margins = per_axis(what, "padding", padding, 2, minimum=0)
     steps = per_axis(what, "stride", stride, 2)
     padded = pad_spatial(images, margins, margins)
     batch, channels, *sizes = padded.shape

@@ -16,7 +16,7 @@ __all__ = ["Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lamb", "NAdam", "R
 
 def check_betas(what: str, betas: tuple[float, float]) -> None:
     """Raises ArgumentError unless `betas`, the shares that two averages keep, are in [0, 1)."""
-    if [0.0 <= one < 1.0 for one in betas] != [True, True]:
+    if [0.0 <= beta < 1.0 for beta in betas] != [True, True]:
         raise ArgumentError(f"{what}: betas are {betas}, not two in [0, 1)")
 
 
@@ -72,7 +72,7 @@ class Lamb(Adam):
 
     def _update(self, index: int, parameter: Tensor, gradient: Tensor, rate: Tensor) -> Tensor:
         update = self._direction(index, gradient) + parameter * self._decays[index]
-        size, length = (norm(one) for one in (parameter, update))
+        size, length = (norm(x) for x in (parameter, update))
         useful = (size > 0.0) & (length > 0.0)
         ratio = where(useful, size / where(useful, length, 1.0), 1.0)
         return parameter - update * (ratio * rate)

@@ -57,13 +57,13 @@ class AveragedModel:
 
     def update_parameters(self, model: Any) -> None:
         """Average the present values of `model` in; the first ones are copied."""
-        own, other = state_dict(self.module), state_dict(model)
-        if own.keys() != other.keys():
+        average, other = state_dict(self.module), state_dict(model)
+        if average.keys() != other.keys():
             raise ShapeError("AveragedModel: the model holds other tensors than its average")
-        learned = {id(one) for one in parameters(self.module)}
-        distinct = {id(one): name for name, one in own.items()}
+        learned = {id(parameter) for parameter in parameters(self.module)}
+        distinct = {id(tensor): name for name, tensor in average.items()}
         for name in distinct.values():
-            averaged = own[name]
+            averaged = average[name]
             current = other[name].detach().to(averaged.device)
             averages = id(averaged) in learned or (self._use_buffers and averaged.dtype.is_float)
             if averages:
@@ -73,4 +73,4 @@ class AveragedModel:
             else:
                 averaged.assign(current)
         self.n_averaged.assign(self.n_averaged + 1)
-        realize(*own.values(), self.n_averaged)
+        realize(*average.values(), self.n_averaged)

@@ -57,9 +57,9 @@ class Optimizer:
         self._read_groups()
         if not self.parameters:
             raise GradientError(f"{what}: no parameters; nn.parameters(model) lists them")
-        for one in self.parameters:
-            if not isinstance(one, Tensor) or not one.requires_grad:
-                raise GradientError(f"{what}: {one!r} was not made with requires_grad=True")
+        for parameter in self.parameters:
+            if not isinstance(parameter, Tensor) or not parameter.requires_grad:
+                raise GradientError(f"{what}: {parameter!r} was not made with requires_grad=True")
         for setting in fields(self):
             value = getattr(self, setting.name)
             if setting.type in (float, int) and not value >= 0.0:
@@ -67,25 +67,26 @@ class Optimizer:
         realize()  # now parameters have the memory that steps write to
         self.count = 0  # steps taken
         self.state = {name: self._filled(slot) for name, slot in self._slots().items()}
-        devices = dict.fromkeys(one.device for one in self.parameters)
+        devices = dict.fromkeys(parameter.device for parameter in self.parameters)
         count = len(self.parameters)
-        self._counters = {one: filled(count, 0.0, dtypes.float32, one) for one in devices}
+        self._counters = {device: filled(count, 0.0, dtypes.float32, device) for device in devices}
         self.state["step"] = [*self._counters.values()]  # that each parameter took, from 1
         places = dict.fromkeys(
-            (one.device, group) for one, group in zip(self.parameters, self._group_of, strict=True)
+            (parameter.device, group)
+            for parameter, group in zip(self.parameters, self._group_of, strict=True)
         )
         self._rates = {place: filled((), 0.0, dtypes.float32, place[0]) for place in places}
         self._set_rates(self.lr)
 
     def _read_groups(self) -> None:
         """Note for each parameter the number of its group, its rate and its weight decay."""
-        given: Any = self.parameters
-        entries = list(given) if isinstance(given, Iterable) else []
+        parameters: Any = self.parameters
+        entries = list(parameters) if isinstance(parameters, Iterable) else []
         self.parameters: list[Tensor] = []
         self._group_of: list[int] = []
         self._group_lr: list[float | Schedule | None] = []  # of each group
         self._decays: list[float] = []  # of each parameter
-        grouped = bool(entries) and all(isinstance(one, Mapping) for one in entries)
+        grouped = bool(entries) and all(isinstance(entry, Mapping) for entry in entries)
         groups: list[Any] = entries if grouped else [{"params": entries}]
         for group in groups:
             unknown = [key for key in group if key not in _GROUP_SETTINGS]
@@ -93,8 +94,8 @@ class Optimizer:
                 raise ArgumentError(f"{type(self).__name__}: a group has {', '.join(group)}; it "
                                     "needs params, and may have lr and weight_decay; take one "
                                     "optimiser for each group otherwise")  # fmt: skip
-            own = group["params"]
-            members = [own] if isinstance(own, Tensor) else list(own)
+            tensors = group["params"]
+            members = [tensors] if isinstance(tensors, Tensor) else list(tensors)
             decay = group.get("weight_decay", self.weight_decay)
             if not decay >= 0.0:
                 raise ArgumentError(f"{type(self).__name__}: weight_decay is {decay}; it cannot "
@@ -106,9 +107,9 @@ class Optimizer:
 
     def _filled(self, slot: Slot) -> list[Tensor]:
         made = []
-        for one in self.parameters:
-            shape = () if slot.scalar else one.shape
-            made.append(filled(shape, slot.initial, accumulator(one.dtype), one.device))
+        for parameter in self.parameters:
+            shape = () if slot.scalar else parameter.shape
+            made.append(filled(shape, slot.initial, accumulator(parameter.dtype), parameter.device))
         return made
 
     def _slots(self) -> Mapping[str, Slot]:
@@ -135,8 +136,8 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for one in self.parameters:
-            one.grad = None
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def step(
         self, gradients: Sequence[Tensor | None] | None = None, when: Tensor | None = None
@@ -146,90 +147,97 @@ class Optimizer:
         gradients: one for each of `parameters`, in this order; `grad` of each by default. A
         parameter whose gradient is None stays where it is. when: a bool of shape (); where it is
         false, which nobody on the host needs to know, parameters and state stay as they are."""
-        own, what = self.parameters, type(self).__name__
+        parameters, what = self.parameters, type(self).__name__
         if not isinstance(gradients, Iterable):
-            gradients = [one.grad for one in own] if gradients is None else [gradients]
-        given = [one if one is None else as_tensor(one) for one in gradients]
-        if len(given) != len(own):
-            raise GradientError(f"{what}: {len(given)} gradients for {len(own)} parameters")
-        if all(one is None for one in given):
+            if gradients is None:
+                gradients = [parameter.grad for parameter in parameters]
+            else:
+                gradients = [gradients]
+        checked = [gradient if gradient is None else as_tensor(gradient) for gradient in gradients]
+        if len(checked) != len(parameters):
+            counts = f"{len(checked)} gradients for {len(parameters)} parameters"
+            raise GradientError(f"{what}: {counts}")
+        if all(gradient is None for gradient in checked):
             raise GradientError(f"{what}: no parameter has a gradient; call loss.backward() first")
-        for one, gradient in zip(own, given, strict=True):
-            if gradient is not None and gradient.shape != one.shape:
-                raise ShapeError(f"{what}: gradient {gradient.shape} of parameter {one.shape}")
+        for parameter, gradient in zip(parameters, checked, strict=True):
+            if gradient is not None and gradient.shape != parameter.shape:
+                shapes = f"gradient {gradient.shape} of parameter {parameter.shape}"
+                raise ShapeError(f"{what}: {shapes}")
         if any(map(callable, (self.lr, *self._group_lr))):
             if tracers.get():
                 raise JitError("step: a schedule runs in Python, not in jit; set lr between calls")
             self._set_rates(self.lr)
         self._advance(
-            [None if one is None else leaf(one.node, one.device) for one in given],
+            [None if gradient is None else leaf(gradient.node, gradient.device)
+             for gradient in checked],
             None if when is None else leaf(when.node, when.device),
         )
         # The run would store whatever is still held.
-        given, gradients, gradient, when = [], None, None, None
+        checked, gradients, gradient, when = [], None, None, None
         # Whatever layers assigned on the way, such as running statistics, belongs to this step.
         realize(*SESSION.assigned())
         self.count += 1
 
-    def _advance(self, given: Sequence[Tensor | None], when: Tensor | None) -> None:
+    def _advance(self, gradients: Sequence[Tensor | None], when: Tensor | None) -> None:
         """Assign the new parameters and state, which this step does not compute yet."""
-        changing = [*self.parameters, *(one for slot in self.state.values() for one in slot)]
-        known = [one for one in given if one is not None]
+        changing = [*self.parameters, *(tensor for slot in self.state.values() for tensor in slot)]
+        known = [gradient for gradient in gradients if gradient is not None]
         operands = [*changing, *self._rates.values(), *known]
         if when is not None:
             operands.append(when)
-        nodes = [one.node for one in operands]
-        leaves = {one for one in nodes if one.op is Op.BUFFER and stored(one) in (None, one)}
-        all_leaves = len(leaves) == len(nodes) and len(known) == len(given)
+        nodes = [operand.node for operand in operands]
+        leaves = {node for node in nodes if node.op is Op.BUFFER and stored(node) in (None, node)}
+        all_leaves = len(leaves) == len(nodes) and len(known) == len(gradients)
         of_this_package = type(self).__module__.rpartition(".")[0] == __package__
         # Settings and types tell what the classes of this package assign to leaves; classes from
         # elsewhere may look at anything.
         if all_leaves and of_this_package:
-            self._advance_once_built(changing, nodes, given, when)
+            self._advance_once_built(changing, nodes, gradients, when)
         else:
-            self._assign_all(changing, given, when)
+            self._assign_all(changing, gradients, when)
 
     def _advance_once_built(
         self, changing: Sequence[Tensor], nodes: list[Node],
-        given: Sequence[Tensor | None], when: Tensor | None,
+        gradients: Sequence[Tensor | None], when: Tensor | None,
     ) -> None:  # fmt: skip
         """`_assign_all`, whose graph is built at the first step and called with the leaves `nodes`
         at later ones."""
 
         def build() -> list[Node]:
-            self._assign_all(changing, given, when)
-            return over([one.node for one in changing], nodes)
+            self._assign_all(changing, gradients, when)
+            return over([tensor.node for tensor in changing], nodes)
 
-        names = [one.name for one in fields(self) if one.name not in ("parameters", "lr")]
+        names = [field.name for field in fields(self) if field.name not in ("parameters", "lr")]
         values = [getattr(self, name) for name in names]
         settings = repr((values, self._decays, self._group_of))
-        key = type(self), settings, when is None, *(one.arg[1:] for one in nodes)
-        for one, node in zip(changing, called(key, nodes, build), strict=True):
-            one.assign(Tensor.of(node or one.node, one.device))
+        key = type(self), settings, when is None, *(node.arg[1:] for node in nodes)
+        for tensor, node in zip(changing, called(key, nodes, build), strict=True):
+            tensor.assign(Tensor.of(node or tensor.node, tensor.device))
 
     def _assign_all(
-        self, changing: Sequence[Tensor], given: Sequence[Tensor | None], when: Tensor | None
+        self, changing: Sequence[Tensor], gradients: Sequence[Tensor | None], when: Tensor | None
     ) -> None:
         """Assign all of `changing`, which stay as they are where `when` is false."""
-        before = [one.node for one in changing]
-        self._assign_moved(given)
+        before = [tensor.node for tensor in changing]
+        self._assign_moved(gradients)
         if when is None:
             return
-        for one, old in zip(changing, before, strict=True):
-            moved = Tensor.of(one.node, one.device)
-            kept = Tensor.of(old, one.device)
-            one.assign(where(when.to(one.device), moved, kept))
+        for tensor, old in zip(changing, before, strict=True):
+            moved = Tensor.of(tensor.node, tensor.device)
+            kept = Tensor.of(old, tensor.device)
+            tensor.assign(where(when.to(tensor.device), moved, kept))
 
-    def _assign_moved(self, given: Sequence[Tensor | None]) -> None:
-        steps = [float(one is not None) for one in given]
+    def _assign_moved(self, gradients: Sequence[Tensor | None]) -> None:
+        steps = [float(gradient is not None) for gradient in gradients]
         for counter in self._counters.values():
             counter.assign(counter + (1.0 if all(steps) else Tensor(steps).to(counter.device)))
-        for index, (one, gradient) in enumerate(zip(self.parameters, given, strict=True)):
+        for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             if gradient is None:
                 continue
-            kind, rate = accumulator(one.dtype), self._rates[one.device, self._group_of[index]]
-            value, slope, factor = (x.detach().cast(kind) for x in (one, gradient, rate))
-            one.assign(self._update(index, value, -slope if self.maximize else slope, factor))
+            kind = accumulator(parameter.dtype)
+            rate = self._rates[parameter.device, self._group_of[index]]
+            value, slope, factor = (x.detach().cast(kind) for x in (parameter, gradient, rate))
+            parameter.assign(self._update(index, value, -slope if self.maximize else slope, factor))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "lr" and hasattr(self, "_rates"):
@@ -239,8 +247,8 @@ class Optimizer:
     def _set_rates(self, lr: float | Schedule) -> None:
         """Set the rate of each group: its own, or `lr`."""
         for (device, group), held in self._rates.items():
-            own = self._group_lr[group]
-            chosen = lr if own is None else own
+            rate_of_group = self._group_lr[group]
+            chosen = lr if rate_of_group is None else rate_of_group
             value = chosen(self.count) if callable(chosen) else chosen
             if not value >= 0.0:
                 raise ArgumentError(f"{type(self).__name__}: lr is {value}; it cannot be negative")
@@ -251,7 +259,7 @@ class Optimizer:
         """Replace each rate, `lr` and those that groups have of their own, by ``change(rate)``.
 
         Raises ArgumentError where one of them is a schedule."""
-        rate, *of_groups = [self._changed(one, change) for one in (self.lr, *self._group_lr)]
+        rate, *of_groups = [self._changed(old, change) for old in (self.lr, *self._group_lr)]
         self._group_lr = of_groups
         self.lr = rate
 

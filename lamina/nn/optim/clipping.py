@@ -18,19 +18,21 @@ def clip_grad_norm(
 
     Returns the norm before, float32 of shape (). Parameters without a gradient are ignored."""
     parameters = [parameters] if isinstance(parameters, Tensor) else parameters
-    given = [(one, one.grad) for one in parameters if one.grad is not None]
-    if not given:
+    with_gradients = [
+        (parameter, parameter.grad) for parameter in parameters if parameter.grad is not None
+    ]
+    if not with_gradients:
         return Tensor(0.0)
-    exact = (gradient.cast(accumulator(gradient.dtype)) for _, gradient in given)
-    total = norm(stack([norm(x, ord).to(given[0][1].device) for x in exact]), ord)
+    exact = (gradient.cast(accumulator(gradient.dtype)) for _, gradient in with_gradients)
+    total = norm(stack([norm(x, ord).to(with_gradients[0][1].device) for x in exact]), ord)
     factor = minimum(max_norm / (total + 1e-6), 1.0)  # the term keeps a norm of 0 finite
-    for one, gradient in given:
-        one.grad = (gradient * factor.to(gradient.device)).cast(gradient.dtype)
+    for parameter, gradient in with_gradients:
+        parameter.grad = (gradient * factor.to(gradient.device)).cast(gradient.dtype)
     return total
 
 
 def clip_grad_value(parameters: Iterable[Tensor] | Tensor, limit: float) -> None:
     """Bring every element of the gradients into [-limit, limit]."""
-    for one in [parameters] if isinstance(parameters, Tensor) else parameters:
-        if one.grad is not None:
-            one.grad = clip(one.grad, -limit, limit)
+    for parameter in [parameters] if isinstance(parameters, Tensor) else parameters:
+        if parameter.grad is not None:
+            parameter.grad = clip(parameter.grad, -limit, limit)

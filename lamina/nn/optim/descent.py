@@ -53,9 +53,9 @@ class Muon(Optimizer):
         return True
 
     def _slots(self) -> Mapping[str, Slot]:
-        for one in self.parameters:
-            if one.ndim != 2:
-                raise ShapeError(f"Muon: a parameter of shape {one.shape} is not a matrix")
+        for parameter in self.parameters:
+            if parameter.ndim != 2:
+                raise ShapeError(f"Muon: a parameter of shape {parameter.shape} is not a matrix")
         return {"momentum": Slot()}
 
     def _direction(self, index: int, gradient: Tensor) -> Tensor:
@@ -67,10 +67,10 @@ class Muon(Optimizer):
 
     def _orthogonal(self, x: Tensor) -> Tensor:
         a, b, c = 3.4445, -4.7750, 2.0315  # Jordan 2024, for singular values near 1
-        wide = x.shape[0] <= x.shape[1]
-        x = x if wide else x.T
+        is_wide = x.shape[0] <= x.shape[1]
+        x = x if is_wide else x.T
         x = x / maximum(norm(x), 1e-7)
         for _ in range(self.ns_steps):
             square = (x @ x.T).contiguous()
             x = (x * a + (square * b + square @ square * c) @ x).contiguous()
-        return x if wide else x.T
+        return x if is_wide else x.T

@@ -63,7 +63,7 @@ class LBFGS:
         history_size: int = 100, line_search_fn: str | None = None,
     ) -> None:  # fmt: skip
         self.parameters = list(parameters)
-        if not self.parameters or not all(one.requires_grad for one in self.parameters):
+        if not self.parameters or not all(parameter.requires_grad for parameter in self.parameters):
             raise GradientError("LBFGS: parameters made with requires_grad=True are needed")
         if line_search_fn not in (None, "strong_wolfe"):
             raise ArgumentError(f"LBFGS: line_search_fn {line_search_fn!r} is not 'strong_wolfe'")
@@ -89,8 +89,8 @@ class LBFGS:
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for one in self.parameters:
-            one.grad = None
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def step(self, closure: Callable[[], Any]) -> Any:
         """Minimise the loss that `closure` returns after its `backward`; returns the first one."""
@@ -120,8 +120,8 @@ class LBFGS:
                 start = Point(0.0, loss, gradient, slope)
                 search = _LineSearch(self._evaluator(closure, direction), start,
                                      _largest(direction), self.tolerance_change)  # fmt: skip
-                found = search.run(length)
-                loss, gradient, self._length = found.value, found.gradient, found.step
+                point = search.run(length)
+                loss, gradient, self._length = point.value, point.gradient, point.step
                 evaluations += search.evaluations
                 self._move(direction, self._length)
             if last or evaluations >= self.max_eval or _largest(gradient) <= self.tolerance_grad:
@@ -134,29 +134,30 @@ class LBFGS:
 
     def _flat_gradient(self) -> Tensor:
         parts = [
-            zeros((one.size,), dtype=one.dtype, device=one.device) if one.grad is None
-            else reshape(one.grad, (-1,)) for one in self.parameters
+            zeros((parameter.size,), dtype=parameter.dtype, device=parameter.device)
+            if parameter.grad is None else reshape(parameter.grad, (-1,))
+            for parameter in self.parameters
         ]  # fmt: skip
         return _now(concat(parts).detach())
 
     def _move(self, direction: Tensor, length: float) -> None:
-        sizes = [one.size for one in self.parameters]
-        for one, part in zip(self.parameters, split(direction, sizes), strict=True):
-            one.assign(one.detach() + reshape(part, one.shape) * length)
+        sizes = [parameter.size for parameter in self.parameters]
+        for parameter, part in zip(self.parameters, split(direction, sizes), strict=True):
+            parameter.assign(parameter.detach() + reshape(part, parameter.shape) * length)
         realize(*self.parameters)
 
     def _evaluator(
         self, closure: Callable[[], Any], direction: Tensor
     ) -> Callable[[float], Point]:
         """The objective as a function of the step along `direction` from here."""
-        start = [one.detach().clone() for one in self.parameters]
+        start = [parameter.detach().clone() for parameter in self.parameters]
         realize(*start)
 
         def evaluate(step: float) -> Point:
             self._move(direction, step)
             value, gradient = float(closure()), self._flat_gradient()
-            for one, old in zip(self.parameters, start, strict=True):
-                one.assign(old)
+            for parameter, old in zip(self.parameters, start, strict=True):
+                parameter.assign(old)
             realize(*self.parameters)
             return Point(step, value, gradient, _product(gradient, direction))
 

@@ -55,7 +55,7 @@ class GradScaler:
         if not self.enabled:
             return outputs
         if isinstance(outputs, (list, tuple)):
-            return type(outputs)(self.scale(one) for one in outputs)
+            return type(outputs)(self.scale(output) for output in outputs)
         return outputs * self.state["scale"].to(outputs.device)
 
     def unscale_(self, optimizer: Optimizer) -> None:
@@ -67,16 +67,16 @@ class GradScaler:
             raise ArgumentError("unscale_: these gradients are unscaled already; call update() "
                                 "once after each step")  # fmt: skip
         finite = []
-        for one in optimizer.parameters:
-            if one.grad is None:
+        for parameter in optimizer.parameters:
+            if parameter.grad is None:
                 continue
-            wide = one.grad.cast(dtypes.accumulator(one.grad.dtype))
-            finite.append(all(isfinite(wide)).to(self.state["scale"].device))
-            one.grad = wide / self.state["scale"].to(one.device)
+            gradient = parameter.grad.cast(dtypes.accumulator(parameter.grad.dtype))
+            finite.append(all(isfinite(gradient)).to(self.state["scale"].device))
+            parameter.grad = gradient / self.state["scale"].to(parameter.device)
         if finite:
             good = all(stack(finite))
-            found = self.state["found_inf"]
-            found.assign(found | logical_not(good))
+            overflowed = self.state["found_inf"]
+            overflowed.assign(overflowed | logical_not(good))
             self._unscaled[id(optimizer)] = good
 
     def step(self, optimizer: Optimizer) -> None:
@@ -98,15 +98,15 @@ class GradScaler:
         """Choose the next scale. It is computed with the next step, or when it is asked for."""
         if not self.enabled:
             return
-        scale, tracker, found = self.state.values()
+        scale, tracker, overflowed = self.state.values()
         grows = tracker + 1 == self.growth_interval
         good = where(grows, scale * self.growth_factor, scale)
         # As PyTorch: a scale beyond float32 does not become infinite.
         good = where(isfinite(good), good, scale)
-        bad = Tensor.of(found.node, found.device)
+        bad = Tensor.of(overflowed.node, overflowed.device)
         scale.assign(where(bad, scale * self.backoff_factor, good))
         tracker.assign(where(bad | grows, 0, tracker + 1))
-        found.assign(False)
+        overflowed.assign(False)
         self._unscaled.clear()
         self._stepped.clear()
 
