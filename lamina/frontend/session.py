@@ -170,19 +170,23 @@ class Session:
         assigned, the oldest first."""
         others: list[Tensor] = []
         for handle in list(self.unsettled):
-            # Before the tensor is looked at: another thread that changes it adds it afterwards.
-            self.unsettled.discard(handle)
             tensor = handle()
             if tensor is None:
                 continue
-            if tensor._requires_grad:
-                self._leaves.find_or(tensor.node, Handles).file(handle)
-            place = None if tensor.assigned else self.stored(tensor.node)
+            node, requires_grad = tensor.node, tensor._requires_grad
+            if requires_grad:
+                self._leaves.find_or(node, Handles).file(handle)
+            place = None if tensor.assigned else self.stored(node)
             if place is None:
-                self.unsettled.add(handle)
                 others.append(tensor)
-            else:
-                self._tensors_in.find_or(place, Handles).file(handle)
+                continue
+            # It is filed before it leaves: other threads, and who catches an interrupt, find it in
+            # one of the tables at every moment.
+            self._tensors_in.find_or(place, Handles).file(handle)
+            self.unsettled.discard(handle)
+            is_same = tensor.node is node and tensor._requires_grad == requires_grad
+            if tensor.assigned or not is_same:  # another thread changed it meanwhile
+                self.unsettled.add(handle)
         return sorted(others, key=_AGE)
 
     def leaves_of(self, nodes: Iterable[Node]) -> list[Tensor]:

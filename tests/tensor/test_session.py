@@ -161,3 +161,58 @@ def test_an_interrupt_never_makes_an_update_run_twice(device: str) -> None:
             sys.settrace(None)
         assert [state.tolist() for state in states] == [[11.0] * 2, [12.0] * 2, [13.0] * 2], number
     assert 0 < interrupts < 40
+
+
+def test_a_tensor_is_found_while_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another thread asks that runs in between, which the call inside stands for."""
+    y = lm.asarray([1.0, 2.0]).realize() + 1.0
+    stored = Session.stored
+    unfinished: list[set[int]] = []
+
+    def asking(self: Session, node: Node) -> Node | None:
+        if node is y.node:
+            monkeypatch.setattr(Session, "stored", stored)
+            unfinished.append({id(tensor) for tensor in self.unfinished()})
+        return stored(self, node)
+
+    monkeypatch.setattr(Session, "stored", asking)
+    SESSION.unfinished()
+    assert len(unfinished) == 1
+    assert id(y) in unfinished[0]
+
+
+def test_an_interrupt_forgets_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = lm.asarray([1.0, 2.0]).realize()
+    y = x + 1.0
+
+    def interrupted(self: Session, node: Node) -> Node | None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "stored", interrupted)
+        for _ in list(SESSION.unsettled):  # whichever comes first
+            with pytest.raises(KeyboardInterrupt):
+                SESSION.unfinished()
+    x.assign(0.0).realize()
+    assert y.tolist() == [2.0, 3.0]
+
+
+def test_a_tensor_that_changes_while_it_is_settled_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = lm.asarray([1.0, 2.0]).realize()
+    node = x.node
+    SESSION.unsettle(x)
+    stored = Session.stored
+
+    def changing(self: Session, asked: Node) -> Node | None:
+        place = stored(self, asked)
+        if asked is node:
+            monkeypatch.setattr(Session, "stored", stored)
+            x.assign(x + 1.0)
+        return place
+
+    monkeypatch.setattr(Session, "stored", changing)
+    SESSION.unfinished()
+    assert id(x) in {id(tensor) for tensor in SESSION.unfinished()}
+    assert x.tolist() == [2.0, 3.0]
