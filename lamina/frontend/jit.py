@@ -42,6 +42,7 @@ __all__ = ["jit"]
 
 _MAX_PROGRAMS = 256  # of one function; each number that is passed makes another
 
+# What a quick call depends on; the gradient is None in every key that is kept.
 _kind_and_grad = attrgetter("node.shape", "node.dtype", "device", "_requires_grad", "_grad")
 
 
@@ -86,7 +87,9 @@ class jit:  # noqa: N801  a decorator, written as a function's name
         tensors = list(by_id.values())
         program = None if is_traced else self._programs.get(key)
         if program is not None and program.is_pure:
-            if not kwargs and [*map(id, args)] == [*map(id, tensors)]:  # each passed once
+            is_each_once = not kwargs and [*map(id, args)] == [*map(id, tensors)]
+            # A key with a gradient would keep that alive.
+            if is_each_once and all(tensor._grad is None for tensor in tensors):
                 call = program.quick or program.call
                 self._quick[len(args), *map(_kind_and_grad, args)] = options, call
             return program.call(tensors)
@@ -106,8 +109,11 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             args, kwargs = arguments
             self._explain(args, kwargs, options)
             held = list(self._programs)
-            for old in {*filter(_is_lost, held), *held[:-_MAX_PROGRAMS]}:
+            dropped = {*filter(_is_lost, held), *held[:-_MAX_PROGRAMS]}
+            for old in dropped:
                 del self._programs[old]
+            if dropped:
+                self._quick.clear()  # it holds programs; the next calls fill it again
             # The trace holds nodes of tensors, and so has to be gone before the call.
             program = Program(trace(self.function, arguments, tensors, options.device), options)
             self._programs[key] = program
