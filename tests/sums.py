@@ -93,6 +93,6 @@ def error(found: Tensor, exact: np.ndarray | float) -> float:
 def shorten_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """Let short sums, products and running sums run in blocks."""
     limits = blocks.Limits(plain_up_to=block, block=block, short_beyond=block)
-    monkeypatch.setattr(blocks, "BLOCK", block)
+    monkeypatch.setattr(blocks, "SHORT_BLOCK", block)
     for name in ("READING", "SHARING", "COMPUTING", "SCANNING"):
         monkeypatch.setattr(blocks, name, limits)

@@ -12,7 +12,7 @@ from lamina import pipeline
 from lamina.core.dtypes import DType, float32, int32
 from lamina.core.options import current
 from lamina.core.target import cpu_target
-from lamina.fuse import groups as group
+from lamina.fuse import kernel_group
 from lamina.graph import index as ix
 from lamina.ir import build
 from lamina.ir.kernel import Kernel, Parameter, Store
@@ -53,7 +53,7 @@ def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Small thresholds let small arrays run in parallel and in kernels of their own.
     rng = random.Random(number)
     knobs = CpuKnobs(chunk=rng.choice([1, 8, 64, 1 << 15]))
-    monkeypatch.setattr(group, "SMALL", rng.choice([64, 1 << 16]))
+    monkeypatch.setattr(kernel_group, "SMALL_KERNEL", rng.choice([64, 1 << 16]))
     if rng.random() < 0.5:  # and be staged
         knobs = replace(knobs, tall=2, far=2, panel=16, transposed=4, strip=2)
     target = cpu_target(rng.choice([16, 32, 64]), cores=2)
@@ -78,7 +78,7 @@ def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: CPrinter) -> tuple[str, int]:
         text, chunks = original(self)
-        return text.replace(" + t", " - t"), chunks
+        return text.replace(" + load", " - load"), chunks
 
     monkeypatch.setattr(CPrinter, "print", wrong)
     x = leaf(0, (40,), float32)

@@ -57,7 +57,7 @@ def test_a_launch_that_is_refused_ends_the_recording(monkeypatch: pytest.MonkeyP
     program.device = SimpleNamespace(
         driver=driver, recorder=1, call=lambda name, *_: calls.append(name)
     )
-    program._graphs = {(4096,): None}
+    program._graphs, program._modules = {(4096,): None}, {}
     monkeypatch.setattr(cuda.CudaProgram, "_launched", refused)
     with pytest.raises(DeviceError, match="refused"):
         program._graph((4096,))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
-from lamina.core.dtypes import DType
+from lamina.core.dtypes import DType, real_of
 from lamina.errors import DTypeError
 from tests.functions.sampling import ALL, FLOATS
 
@@ -41,7 +41,7 @@ def extremes(dtype: DType) -> Array:
             limits.max, limits.smallest_normal, limits.smallest_normal / 2,
             np.inf, -np.inf, np.nan]  # fmt: skip
     with np.errstate(all="ignore"):
-        real = np.array(some).astype(lm.dtypes.real_of(dtype).numpy)
+        real = np.array(some).astype(real_of(dtype).numpy)
         return (real + 1j * np.roll(real, 1)).astype(dtype.numpy) if dtype.is_complex else real
 
 

@@ -107,7 +107,7 @@ def test_too_much_threadgroup_memory(rows: Prepared) -> None:
         ("EACH_BLOCK(u32", "const i64 more = 1LL; EACH_BLOCK(u32", "no such suffix"),
         ("EACH_BLOCK(u32", "static int kept; EACH_BLOCK(u32", "static"),
         ("#include <metal_stdlib>", "#include <cmath>", "metal_stdlib alone"),
-        ("EACH_BLOCK(u32", "EACH_BLOCC(u32", "program_source:\\d+:\\d+: error"),
+        ("EACH_BLOCK(u32", "EACH_BLOCC(u32", r"kernel \w+:\d+:\d+: error"),
     ],
 )  # fmt: skip
 def test_what_metal_does_not_have(

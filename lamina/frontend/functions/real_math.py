@@ -171,16 +171,22 @@ def atanh(size: Node) -> Node:
 
 def asin(x: Node) -> Node:
     """Twice the arctangent of ``x / (sqrt(1 - x**2) + 1)``; in ``(1 - x) * (1 + x)`` nothing
-    cancels."""
+    cancels. The slope is that of two roots, as the root of a product has none where it is 0."""
     height = unary(Op.SQRT, (1 - x) * (x + 1))
-    return unary(Op.ATAN, x / (height + 1)) * 2
+    angle = unary(Op.ATAN, x / (height + 1)) * 2
+    return Node(Op.CUSTOM_DERIVATIVE, (angle, _asin_by_two_roots(x)))
 
 
 def acos(x: Node) -> Node:
     """Twice the arctangent of ``sqrt((1 - x) / (1 + x))``, which is infinite at -1, where the angle
     is pi; so the slope is that of the arcsine, whose ratio is never infinite."""
     angle = unary(Op.ATAN, unary(Op.SQRT, (1 - x) / (x + 1))) * 2
-    return Node(Op.CUSTOM_DERIVATIVE, (angle, -asin(x)))
+    return Node(Op.CUSTOM_DERIVATIVE, (angle, -_asin_by_two_roots(x)))
+
+
+def _asin_by_two_roots(x: Node) -> Node:
+    height = unary(Op.SQRT, 1 - x) * unary(Op.SQRT, x + 1)
+    return unary(Op.ATAN, x / (height + 1)) * 2
 
 
 def tan(x: Node) -> Node:
