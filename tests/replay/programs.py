@@ -25,13 +25,13 @@ Program = Callable[[], Source]
 
 def programs() -> Iterator[tuple[str, Program]]:
     """Every program, by name."""
-    yield from _random_programs()
-    yield from _benchmark_cases()
-    yield from _gpu_cases()
-    yield from _networks()
+    yield from random_programs()
+    yield from benchmark_cases()
+    yield from gpu_cases()
+    yield from networks()
 
 
-def _random_programs() -> Iterator[tuple[str, Program]]:
+def random_programs() -> Iterator[tuple[str, Program]]:
     for seed in range(RANDOM_PROGRAMS):
         for device in DEVICES:
             yield f"random {seed} on {device}", lambda seed=seed, device=device: _random(
@@ -60,7 +60,7 @@ def _program(
     return lambda: _lowered(function, arguments, device, tf32)
 
 
-def _benchmark_cases() -> Iterator[tuple[str, Program]]:
+def benchmark_cases() -> Iterator[tuple[str, Program]]:
     for group in map(load, CPU_GROUPS):
         for case in group.cases:
             if case.makes_step or callable(case.inputs):
@@ -74,7 +74,7 @@ def _benchmark_cases() -> Iterator[tuple[str, Program]]:
                 )
 
 
-def _gpu_cases() -> Iterator[tuple[str, Program]]:
+def gpu_cases() -> Iterator[tuple[str, Program]]:
     for case in (case for group in gpu.GROUPS.values() for case in group.cases):
         if case.makes_step or callable(case.inputs):
             continue
@@ -146,7 +146,7 @@ NETWORKS: dict[str, Callable[[], tuple[Any, list[TensorSpec]]]] = {
 }
 
 
-def _networks() -> Iterator[tuple[str, Program]]:
+def networks() -> Iterator[tuple[str, Program]]:
     for name, make in NETWORKS.items():
         for device in DEVICES:
             for kind in ("float32", "bfloat16"):

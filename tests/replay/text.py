@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Any
 
 from lamina.runtime.source import Source
@@ -14,6 +15,8 @@ _IDENTIFIER = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _NUMBERED = re.compile(r"(?:[a-z]{1,4}\d+|[a-z_]+\d+(?:_\w+)?)\Z")
 _AXIS = re.compile(r"(?:batch|row|column|k|i)\d*(?:_\w+)?\Z")
 
+_TYPE = re.compile(r"(?:[iuf]|bf|m|f8e\dm\d)\d+(?:x\d+)?r?\Z")
+
 
 def normalised(text: str) -> str:
     """`text` with numbered names in the order of their first use and single spaces."""
@@ -21,20 +24,26 @@ def normalised(text: str) -> str:
 
     def renamed(match: re.Match[str]) -> str:
         name = match[0]
-        is_array = match.string[match.end() :].startswith("[")
-        is_axis = _AXIS.match(name) and not is_array
-        if _is_type(name) or not (_NUMBERED.match(name) or is_axis):
-            return name
-        return names.setdefault(name, f"n{len(names)}")
+        is_array = match.string.startswith("[", match.end())
+        if _is_temporary(name) or (_is_axis(name) and not is_array):
+            return names.setdefault(name, f"n{len(names)}")
+        return name
 
     plain = _IDENTIFIER.sub(renamed, _COMMENT.sub("", text))
     lines = (" ".join(line.split()) for line in plain.splitlines())
     return "\n".join(line for line in lines if line)
 
 
-def _is_type(name: str) -> bool:
-    """Whether a name is a scalar or vector type, such as f32, or f32x8."""
-    return re.match(r"(?:[iuf]|bf|m|f8e\dm\d)\d+(?:x\d+)?r?\Z", name) is not None
+@lru_cache(maxsize=1 << 14)
+def _is_temporary(name: str) -> bool:
+    """Whether the printers number a name, and it is no scalar or vector type, such as f32x8."""
+    return _NUMBERED.match(name) is not None and _TYPE.match(name) is None
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_axis(name: str) -> bool:
+    """Whether a name is that of a loop, such as row or k_outer, and no type, such as i32."""
+    return _AXIS.match(name) is not None and _TYPE.match(name) is None
 
 
 def record(source: Source) -> dict[str, Any]:

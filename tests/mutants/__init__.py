@@ -1,0 +1,1 @@
+"""Small changes of the compiler, each of which a test has to notice."""
