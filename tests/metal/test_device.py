@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -317,7 +318,7 @@ def test_indices_are_as_wide_as_they_must_be() -> None:
         settings = replace(options.current(), device="metal")
         text = pipeline.compile_source([x + 1.0], settings).text
         kernel = text[text.index("/* The kernels. */") :]
-        assert f"const {word} a" in kernel, kernel
+        assert re.search(rf"const {word} \w+ = worker", kernel), kernel
 
 
 def test_indices_as_data_have_64_bits() -> None:
