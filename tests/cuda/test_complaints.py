@@ -20,10 +20,11 @@ def test_a_refused_kernel_is_named_with_the_users_line(monkeypatch: pytest.Monke
         return operands[0]._replace(text="(1.0f +)")
 
     monkeypatch.setattr(CudaPrinter, "operation", wrong)
-    program = lm.jit(lm.atan).lower(TensorSpec((3,)), device="cuda:0")
+    with lm.using(device="cpu"):  # tracing draws a key, and a GPU's kernels are wrong here
+        program = lm.jit(lm.atan).lower(TensorSpec((3,)), device="cuda:0")
     with pytest.raises(CompileError) as caught:
         program.compile()
     message = str(caught.value)
-    assert re.search(r"kernel \w+\(\d+\): error", message)
+    assert re.search(r"kernel map0_3\(\d+\): error", message)
     assert "test_complaints.py" in message
     assert "thread.py" not in message
