@@ -18,7 +18,7 @@ from lamina.fuse.members import NO_BLOCK, Block, KernelShape, LoweredMembers, co
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, bound_axes, contraction, points
 from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, full, toposort
+from lamina.ir.node import Node, full, peel, toposort
 from lamina.ir.ops import Op
 
 # A scan, scatter or sort runs in order along an axis: no other value joins its kernel.
@@ -48,8 +48,18 @@ class _SumAndRest:
 
 
 @dataclass(frozen=True)
+class _Accumulation(_SumAndRest):
+    """A member as `total`, which a kernel adds up along the one loop `axis`, and `rest`."""
+
+    axis: Node
+
+
+@dataclass(frozen=True)
 class _State:
-    """What `try_add` goes back to when a value does not fit."""
+    """How a kernel is lowered: what `try_add` goes to, and back from when a value does not fit.
+
+    `shape` and `plan` are those of `LoweredMembers`, `contraction` that of the kernel.
+    """
 
     shape: KernelShape
     plan: AxisPlan
@@ -84,6 +94,7 @@ class KernelGroup:
         shape = KernelShape.starting_with(first)
         if first.op is Op.REDUCE and _passes_over_rows_pay(first):
             shape = shape.with_columns(first.src[0].shape, first.arg.axes)
+        # This succeeds: a value by itself needs no other member, and so none at another index.
         self._lower_anew(shape, {})
         # The reduction, if any, whose operands are reused across rows: a product of matrices.
         self.contraction = contraction([self.stores[first].value], self.row_axes)
@@ -127,7 +138,9 @@ class KernelGroup:
         """Values of other kernels, and the storage of inputs, that it reads in memory."""
         arrays = {node.arg.storage if node.op is Op.BUFFER else node for node in self.reads}
         arrays.difference_update(self.block.inside)
-        return arrays | self.initial.arrays_read if self.initial else arrays
+        if self.initial:
+            arrays |= self.initial.arrays_read
+        return arrays
 
     @property
     def operands(self) -> list[Node]:
@@ -142,44 +155,48 @@ class KernelGroup:
         if self.is_serial:
             return False
         before = _State(self.shape, self.lowered.axes.plan, self.contraction)
-        same_products = self.recomputed & recomputed
-        if not self._make_room_for(node) and not (same_products and self._adopt_rows_of(node)):
+        same_products = bool(self.recomputed & recomputed)
+        after = self._state_for(node, before)
+        if after is None and same_products:
+            after = self._state_with_rows_of(node, before)
+        if after is None:
             return False
         self.members.append(node)
-        if self._lower_last() and self._keeps_one_contraction(node, bool(same_products)):
+        self.contraction = after.contraction
+        if self._lower_added(before, after) and self._keeps_one_contraction(node, same_products):
             return True
-        self.members.remove(node)
+        self.members.pop()
         self.contraction = before.contraction
         self._lower_anew(before.shape, before.plan)
         return False
 
-    def _make_room_for(self, node: Node) -> bool:
-        """Let members have the shape of `node`, as far as shapes alone tell; False, with nothing
-        changed, if they cannot."""
+    def _state_for(self, node: Node, before: _State) -> _State | None:
+        """The state in which members may have the shape of `node`, as far as shapes alone tell;
+        None if there is none."""
         if node.op is Op.REDUCE:
-            return not self.contraction and self._make_room_for_reduction(node)
+            return None if self.contraction else self._state_for_reduction(node, before)
         # A product of matrices has one element for each row, or one that several rows share: no
         # member has columns.
         shapes = self.shape.shared if self.contraction else self.shape.columns
         node_shape = squeezed(node.shape)
-        return node_shape == self.rows or node_shape in shapes
+        return before if node_shape == self.rows or node_shape in shapes else None
 
-    def _make_room_for_reduction(self, node: Node) -> bool:
-        """The same for a reduction, whose operands may become members with columns. Arithmetic on
-        (64, 100) numbers, with 64 x 100 rows, gets the 64 rows of a sum over the 100."""
+    def _state_for_reduction(self, node: Node, before: _State) -> _State | None:
+        """The same for a reduction, whose operands may become members with columns if passes over
+        rows pay. Arithmetic on (64, 100) numbers, with 64 x 100 rows, gets the 64 rows of a sum
+        over the 100."""
         operand = node.src[0]
         axes = node.arg.axes
         rows = squeezed(node.shape)
         if rows == self.rows:
-            if _passes_over_rows_pay(node):
-                self.lowered.shape = self.shape.with_columns(operand.shape, axes)
-            return True
+            if not _passes_over_rows_pay(node):
+                return before  # one more reduction over each row, whose operands are no members
+            return replace(before, shape=self.shape.with_columns(operand.shape, axes))
         if not _passes_over_rows_pay(node) or not self._is_arithmetic_on(squeezed(operand.shape)):
-            return False
+            return None
         columns = {squeezed(operand.shape): columns_of(operand.shape, axes), rows: frozenset[int]()}
         # The plan splits logical axes by number; with other rows, the numbers mean other axes.
-        self._lower_anew(replace(self.shape, rows=rows, columns=columns), {})
-        return True
+        return replace(before, shape=replace(self.shape, rows=rows, columns=columns), plan={})
 
     def _is_arithmetic_on(self, shape: Shape) -> bool:
         """Whether all members have `shape`, without axes of size 1, and none has a reduction."""
@@ -188,30 +205,33 @@ class KernelGroup:
         nodes = toposort(store.value for store in self.stores.values())
         return all(node.op is not Op.LOOP_REDUCE for node in nodes)
 
-    def _adopt_rows_of(self, node: Node) -> bool:
-        """Give this kernel the rows of `node`, if each of its own serves several of these; True if
-        it has them already.
+    def _state_with_rows_of(self, node: Node, before: _State) -> _State | None:
+        """The state in which this kernel has the rows of `node`, if each of its rows serves several
+        of these; None if they do not.
 
         The kernel of the row maxima of ``q @ k.T``, with 64 rows, becomes that of
         ``softmax(q @ k.T) @ v`` with 64 x 32 results, 32 of which share each maximum.
         """
         node_shape = squeezed(node.shape)
-        if self.shape.shared or node_shape == self.rows:
-            return node_shape == self.rows or node_shape in self.shape.shared
+        if node_shape == self.rows or node_shape in self.shape.shared:
+            return before
+        if self.shape.shared:
+            return None  # a third kind of rows; `KernelShape` has places for two
         finer = KernelGroup(node, self.values)
+        # Where `finer` reads members: the index along their axes, but for those of size 1.
         indices = {
             tuple(part for part in index if part is not ix.ZERO)
             for member in self.members
             for index in finer.reads.get(member, ())
         }
         if not indices or not self._share_rows(indices, finer):
-            return False
-        shape = replace(finer.shape, shared={self.rows: Loops(indices.pop(), ())})
-        self.contraction = None
+            return None
+        # With several indices, lowering fails for all but this one.
+        shared = Loops(indices.pop(), ())
         # Rows have the first numbers. What the plan says of later ones is about other axes.
-        finer_plan = finer.lowered.axes.plan
-        self._lower_anew(shape, {row: finer_plan[row] for row in _split_rows(finer)})
-        return True
+        plan = {row: finer.lowered.axes.plan[row] for row in _split_rows(finer)}
+        shape = replace(finer.shape, shared={self.rows: shared})
+        return _State(shape, plan, contraction=None)
 
     def _share_rows(self, indices: Set[Index], finer: "KernelGroup") -> bool:
         """Whether `indices`, at which `finer` reads members, are all rows of this kernel, along
@@ -245,9 +265,9 @@ class KernelGroup:
     # Lowering.
 
     def _lower_anew(self, shape: KernelShape, plan: AxisPlan) -> bool:
-        """Lower every member, as often as another axis has to be split. False if a member is needed
-        at an index at which the kernel does not compute it: `self.lowered` is of no use then, until
-        the next call."""
+        """Lower every member, as often as another axis has to be split, for which `plan` is the
+        start. False if a member is needed at an index at which the kernel does not compute it:
+        `self.lowered` is of no use then, until the next call."""
         while True:
             self.lowered = LoweredMembers(self.values, shape, plan, self.block, self.accumulated)
             obstacle = self.lowered.lower(self.members)
@@ -255,9 +275,14 @@ class KernelGroup:
                 return obstacle is None
             plan = self.lowered.axes.split(obstacle)
 
-    def _lower_last(self) -> bool:
-        """Lower the last member, and every other one anew if an axis has to be split for it. False
-        where `_lower_anew` is."""
+    def _lower_added(self, before: _State, after: _State) -> bool:
+        """Lower the last member, which was just added, and every other one anew if their rows
+        change or an axis has to be split. False where `_lower_anew` is."""
+        if after.shape.rows != before.shape.rows:
+            return self._lower_anew(after.shape, after.plan)
+        # With the same rows, `after` allows at most one more shape of members, which the members
+        # so far do not have: they stay as they are lowered.
+        self.lowered.shape = after.shape
         obstacle = self.lowered.lower(self.members[-1:])
         if isinstance(obstacle, AxisSplit):
             return self._lower_anew(self.shape, self.lowered.axes.split(obstacle))
@@ -267,23 +292,40 @@ class KernelGroup:
 
     @cached_property
     def block_candidates(self) -> list[RowLoop]:
-        """The loops that blocks may be numbered along: each row; after them the axis, if it is one
-        alone, that a kernel of one sum adds up along, as memory can hold the sum so far. To be
-        asked when all members are known."""
+        """The loops that blocks may be numbered along: each row; after them the axis that the last
+        member adds up along, if memory can hold the sum so far. To be asked when all members are
+        known."""
         rows = [
             RowLoop(index, size)
             for index, size in zip(self.lowered.row_index, self.rows, strict=True)
         ]
-        last = self.members[-1]
-        parts = None
-        if all(member.op is Op.REDUCE for member in self.members[:-1]):
-            parts = self._sum_and_rest(last)
-        if parts is None:
-            return rows
-        axes = bound_axes(self.lowered.value(parts.total, self.lowered.index_of[last]))
-        if len(axes) == 1:
-            rows.append(RowLoop(axes[0], axes[0].arg.size))
+        if self._accumulation:
+            axis = self._accumulation.axis
+            rows.append(RowLoop(axis, axis.arg.size))
         return rows
+
+    @cached_property
+    def _accumulation(self) -> _Accumulation | None:
+        """How memory can add up the last member, one part of an axis after the other; None if it
+        cannot.
+
+        There may be no other members, as the kernel stores nothing but the parts then; and no
+        other reduction along the axis: ``sum(exp(x - max(x)))`` needs the maximum of all parts
+        before it can add up the first.
+        """
+        last = self.members[-1]
+        parts = self._sum_and_rest(last)
+        if parts is None or not {last, peel(parts.total, BIJECTIVE)}.issuperset(self.members):
+            return None
+        total = self.lowered.value(parts.total, self.lowered.index_of[last])
+        axes = bound_axes(total)
+        if len(axes) != 1:
+            return None
+        (axis,) = axes
+        nodes = toposort([self.stores[last].value])
+        if any(axis in bound_axes(node) for node in nodes if node is not total):
+            return None
+        return _Accumulation(parts.total, parts.rest, axis)
 
     def loops_along(self, value: Node) -> list[RowLoop | None]:
         """Where the kernel makes or reads each axis of `value`: the index, and the axis's size.
@@ -296,40 +338,43 @@ class KernelGroup:
         return loops
 
     def run_in_blocks(self, block: Block) -> None:
-        """Number the blocks by the first row axes; a sum over them is added up in memory, one
-        block after the other, to what else the member adds."""
+        """Number the blocks by the row axes, or the axis after them, that `block` names. A sum over
+        them is added up in memory, one block after the other, to what else the member adds."""
         last = block.rows[-1]
         size = self.block_candidates[last].size
+        accumulation = self._accumulation
         self.block = block
-        if last == len(self.rows):
-            self._accumulate(self.members[-1])
+        if accumulation and last == len(self.rows):
+            self._accumulate(accumulation)
+        # Members are at the same indices as before, so this succeeds; it splits again what else
+        # has to be in pieces.
         self._lower_anew(self.shape, {last: (size // block.size, block.size)})
 
-    def _accumulate(self, member: Node) -> None:
-        """Leave the sum of `member` to the blocks, and what it is added to to a kernel before."""
-        parts = self._sum_and_rest(member)
-        if parts is None:
-            return
+    def _accumulate(self, accumulation: _Accumulation) -> None:
+        """Leave the sum of the last member to the blocks, and what it is added to to a kernel
+        before, which may read from memory just what this one reads there."""
+        member = self.members[-1]
         self.first = member
         self.members = [member]
-        self.accumulated = parts.total
-        start = parts.rest or full(member.shape, 0, member.dtype)
+        self.accumulated = accumulation.total
+        start = accumulation.rest or full(member.shape, 0, member.dtype)
         operands = {operand: self.values[operand] for operand in self.operands}
         self.initial = KernelGroup(Node(Op.CONTIGUOUS, (start,)), operands)
 
     def _sum_and_rest(self, node: Node) -> _SumAndRest | None:
-        """A member as a sum over an axis, and what is added to it: for ``x @ w + b`` the product
-        of matrices and b. None for anything else."""
+        """A member as a sum, and what is added to it: for ``x @ w + b`` the product of matrices
+        and b. None for anything else, and for what memory holds: the values of other kernels."""
         if node in self.values and node not in self.members:
             return None
         if node.op is Op.REDUCE and node.arg.monoid is ADD:
             return _SumAndRest(node, None)
         if node.op in BIJECTIVE:
             parts = self._sum_and_rest(node.src[0])
-            return parts and _SumAndRest(
-                Node(node.op, (parts.total,), node.arg),
-                parts.rest and Node(node.op, (parts.rest,), node.arg),
-            )
+            if parts is None:
+                return None
+            total = Node(node.op, (parts.total,), node.arg)
+            rest = Node(node.op, (parts.rest,), node.arg) if parts.rest else None
+            return _SumAndRest(total, rest)
         if node.op is Op.ADD:
             left, right = node.src
             for addend, other in ((left, right), (right, left)):
@@ -347,8 +392,9 @@ def _split_rows(group: KernelGroup) -> Set[int]:
 def _passes_over_rows_pay(reduction: Node) -> bool:
     """Whether a kernel may pass over the operand of `reduction` a row at a time, several times.
 
-    The elements of a row must lie together in memory, so that the second pass finds them in the
-    cache. See `MIN_ROWS`.
+    It must reduce the innermost axis: its neighbours in memory are in one cache line, which the
+    second pass then finds in the cache. Other axes may be reduced with it, as (0, 2) of
+    (8, 64, 100). See `MIN_ROWS` for the rest.
     """
     shape = reduction.src[0].shape
     long_axes = [axis for axis, size in enumerate(shape) if size != 1]

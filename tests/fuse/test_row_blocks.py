@@ -134,6 +134,30 @@ def test_a_sum_over_blocks_adds_to_what_was_added_before(
     np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["the maximum first", "both at once", "both turned"])
+def test_no_sum_over_blocks_is_added_up_where_the_maximum_of_all_is_needed(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, small in {**SMALL, "CACHE_BYTES": 1 << 10}.items():
+        monkeypatch.setattr(row_blocks, name, small)
+    x, w, v = tensor(3, 24, 8), tensor(8, 17), tensor(17, 4)
+    rows = x @ w
+    expected_rows = x.numpy() @ w.numpy()
+    if kind == "the maximum first":
+        total = lm.exp(rows - rows.max(axis=1, keepdims=True)).sum(axis=1)
+        expected = np.exp(expected_rows - expected_rows.max(1, keepdims=True)).sum(1)
+    elif kind == "both at once":
+        total = rows.sum(axis=1) + rows.max(axis=1)
+        expected = expected_rows.sum(1) + expected_rows.max(1)
+    else:
+        total = lm.matrix_transpose(rows.sum(axis=1)) + lm.matrix_transpose(rows.max(axis=1))
+        expected = (expected_rows.sum(1) + expected_rows.max(1)).T
+    product = rows @ v
+    lm.realize(product, total)
+    np.testing.assert_allclose(total.numpy(), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(product.numpy(), expected_rows @ v.numpy(), rtol=1e-4, atol=1e-4)
+
+
 def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
