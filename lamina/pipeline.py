@@ -64,10 +64,10 @@ from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
-from lamina.schedule.gpu.attention import nested
+from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.gpu.parts import tiled_products_in_parts
-from lamina.schedule.gpu.products import LARGE_TILE
+from lamina.schedule.gpu.products import MAX_TILE_RESULTS
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
 from lamina.targets.c import printer as c
@@ -322,8 +322,8 @@ def _cuda_memory(options: Options) -> FusionTarget:
     return replace(
         OF_GPUS,
         tiled_products=True,
-        gains_by_recomputing=nested if "tensor_cores" in target.engines else None,
-        min_updating_results=target.multiprocessors * LARGE_TILE,
+        gains_by_recomputing=back_to_back if "tensor_cores" in target.engines else None,
+        min_updating_results=target.multiprocessors * MAX_TILE_RESULTS,
     )
 
 

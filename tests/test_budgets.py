@@ -19,9 +19,6 @@ MAX_FUNCTION = 60  # lines
 MAX_EXPRESSIONS = 250  # names, constants, calls, operators and so on of a function
 # Longer than that: products and attention on a GPU.
 LONG_FUNCTIONS = {
-    "schedule/gpu/attention.py:nested",
-    "schedule/gpu/products.py:apply",
-    "schedule/gpu/products.py:factors",
     "targets/cuda/printer.py:_elements",
     "targets/cuda/printer.py:_map",
     "targets/cuda/printer.py:_nested",

@@ -23,8 +23,8 @@ from lamina.loops.moves import apply
 from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.runtime import cuda
-from lamina.schedule.gpu.attention import nested
-from lamina.schedule.gpu.products import PRODUCTS, Tensorize
+from lamina.schedule.gpu.attention import back_to_back
+from lamina.schedule.gpu.products import ATOMS, Tensorize
 from lamina.targets.cuda import printer
 from lamina.targets.cuda.printer import CudaPrinter
 from tests.generators import leaf
@@ -80,7 +80,7 @@ def planned(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> pipeline.Pl
 def kernels(causal: bool, size: tuple[int, ...] = SIZES[0]) -> list[Kernel]:
     """Those of which all or some folds are nested."""
     plans = planned(size, lm.bfloat16, causal).plans
-    return [one for one in plans if isinstance(one, Kernel) and nested(one)]
+    return [one for one in plans if isinstance(one, Kernel) and back_to_back(one)]
 
 
 def check(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> None:
@@ -136,7 +136,7 @@ def test_many_rows_go_256_at_a_time() -> None:
     """Where they leave no multiprocessor without work, and registers suffice for the sums."""
     for size, most in (SIZES[0], 128), (SIZES[3], 256):
         moves = [plan.moves[-1] for plan in planned(size, lm.bfloat16, True).plans.values()]
-        rows = {PRODUCTS[one.atom].m for one in moves if isinstance(one, Tensorize)}
+        rows = {ATOMS[one.atom].m for one in moves if isinstance(one, Tensorize)}
         assert max(rows) == most
 
 
@@ -173,9 +173,9 @@ def arrays_of(kernel: Kernel) -> list[Any]:
 def test_a_nest_without_its_tiles_computes_the_same(number: int, causal: bool) -> None:
     """By the reference of kernels: what the move has made of one, beyond its ends too."""
     kernel = kernels(causal, (1, 20, 150, 16, 16))[number]
-    found = nested(kernel)
+    found = back_to_back(kernel)
     assert found
-    nest = apply(kernel, [Tensorize(f"mma_bf16_{found.most}x64")])
+    nest = apply(kernel, [Tensorize(f"mma_bf16_{found.max_rows}x64")])
     verify_nest(nest)
     want, got = arrays_of(kernel), arrays_of(kernel)
     run_kernel(kernel, want)
@@ -210,10 +210,10 @@ def test_what_does_not_fit_goes_through_memory(form: Form, shapes: list[tuple[in
     given = [Tensor.of(leaf(at, one, lm.bfloat16), "cpu") for at, one in enumerate(shapes)]
     sinks = rebuilt([one.node for one in form(*given)], {})
     plans = pipeline.compile_source(sinks, replace(options.current(), device=GPU)).plans
-    assert not any(nested(one) for one in plans if isinstance(one, Kernel))
+    assert not any(back_to_back(one) for one in plans if isinstance(one, Kernel))
 
 
 @pytest.mark.parametrize("dtype", [lm.float32, lm.float64])
 def test_wider_numbers_go_through_memory(dtype: lm.DType) -> None:
     plans = planned(SIZES[0], dtype, causal=True).plans
-    assert not any(isinstance(one, Kernel) and nested(one) for one in plans)
+    assert not any(isinstance(one, Kernel) and back_to_back(one) for one in plans)

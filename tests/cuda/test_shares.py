@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lamina.core.target import DEFAULT_CUDA
-from lamina.schedule.gpu.products import PRODUCTS, share
+from lamina.schedule.gpu.products import ATOMS, stream_k
 from lamina.targets.cuda import printer
 
 # What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which
@@ -83,18 +83,21 @@ def test_every_step_has_one_block_and_every_sum_a_slot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tiles", "steps"), [(1, 1), (1536, 12), (18, 256), (72, 256), (133, 40)])
 def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
-    for atom in PRODUCTS.values():
-        _, each, blocks = share(atom, tiles, steps, UNITS)
-        assert blocks <= UNITS
-        assert tiles * steps <= blocks * each
-        assert each % steps == 0 if tiles >= UNITS else each <= steps
+    for atom in ATOMS.values():
+        division = stream_k(atom, tiles, steps, UNITS)
+        assert division.blocks <= UNITS
+        assert tiles * steps <= division.blocks * division.steps
+        if tiles >= UNITS:
+            assert division.steps % steps == 0
+        else:
+            assert division.steps <= steps
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", ATOMS)
 def test_every_element_of_an_atom_is_in_one_register(name: str) -> None:
-    atom = PRODUCTS[name]
-    for rows, columns in product(atom.rows, atom.columns):
+    atom = ATOMS[name]
+    for rows, columns in product(atom.row_splits, atom.column_splits):
         pieces = (*rows, *columns)
         assert (np.prod(rows), np.prod(columns)) == (atom.m, atom.n)
-        assert sorted((*atom.lanes, *atom.registers)) == list(range(len(pieces)))
-        assert np.prod([pieces[one] for one in atom.lanes]) == 2 * atom.m
+        assert sorted((*atom.thread_loops, *atom.register_loops)) == list(range(len(pieces)))
+        assert np.prod([pieces[one] for one in atom.thread_loops]) == 2 * atom.m

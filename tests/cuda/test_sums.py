@@ -19,7 +19,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.runtime import cuda
 from lamina.runtime.cuda import compile_source
-from lamina.schedule.gpu.products import PRODUCTS
+from lamina.schedule.gpu.products import ATOMS
 from tests.generators import leaf
 from tests.sums import BOUND, CONSTANTS, SUMS, Sum, error, rounded
 
@@ -71,7 +71,7 @@ def products_of_parts(size: int, length: int, dtype: DType = float32, tf32: bool
     left, right = (build.cast(one, float32) for one in factors)
     with options.using(tf32=tf32):
         plans = compiled([build.reduce(ADD, (2,), left * right)]).plans.values()
-    (product,) = (plan.nest.kernel for plan in plans if plan.nest.product in PRODUCTS)
+    (product,) = (plan.nest.kernel for plan in plans if plan.nest.product in ATOMS)
     (store,) = product.stores
     return length * size * size // product.parameters[store.parameter].size
 

@@ -31,7 +31,7 @@ from lamina.loops.text import parse, to_text
 from lamina.runtime import cuda
 from lamina.runtime.buffer import Map
 from lamina.runtime.source import KERNELS
-from lamina.schedule.gpu.products import PRODUCTS, Tensorize
+from lamina.schedule.gpu.products import ATOMS, Tensorize
 from lamina.targets.cuda import printer
 from lamina.targets.cuda.printer import CudaPrinter
 from tests.generators import leaf
@@ -436,7 +436,7 @@ def test_what_rows_share_is_read_before_products_end() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("name", [name for name in PRODUCTS if name.startswith("mma_bf16")])
+@pytest.mark.parametrize("name", [name for name in ATOMS if name.startswith("mma_bf16")])
 def test_lines_of_results(name: str, size: int) -> None:
     """Where `store_results` writes and reads the lines of a warp: every element once, in the order
     of rows, and no two lanes in one bank."""
@@ -444,13 +444,13 @@ def test_lines_of_results(name: str, size: int) -> None:
     found = re.search(r"int in_lines\(int row, int place\) {\s*return (.*);", text)
     assert found
     place_of = found[1].replace("(int)sizeof(T)", str(size)).replace("/", "//")
-    atom, width = PRODUCTS[name], 128 // size
-    pieces, split = (*atom.rows[0], *atom.columns[0]), len(atom.rows[0])
-    sums = [pieces[one] for one in atom.registers]
+    atom, width = ATOMS[name], 128 // size
+    pieces, split = (*atom.row_splits[0], *atom.column_splits[0]), len(atom.row_splits[0])
+    sums = [pieces[one] for one in atom.register_loops]
     held = {}  # of a lane of the first warp and the number of a sum, its row and its column
     for lane, number in product(range(WARP), range(int(np.prod(sums)))):
-        at = dict(zip(atom.lanes, (0, 0, lane // 4, lane % 4), strict=True))
-        at |= dict(zip(atom.registers, np.unravel_index(number, sums), strict=True))
+        at = dict(zip(atom.thread_loops, (0, 0, lane // 4, lane % 4), strict=True))
+        at |= dict(zip(atom.register_loops, np.unravel_index(number, sums), strict=True))
         where = [at[one] for one in range(len(pieces))]
         row, column = (
             int(np.ravel_multi_index(where[part], pieces[part]))
@@ -493,7 +493,7 @@ def test_lines_of_results(name: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("turned", [0, 1])
-@pytest.mark.parametrize("name", [name for name in PRODUCTS if name.startswith("fma_f32")])
+@pytest.mark.parametrize("name", [name for name in ATOMS if name.startswith("fma_f32")])
 def test_what_threads_read_of_float32(name: str, turned: int) -> None:
     """That chunks of a tile have, at each step, the rows or columns of a thread's sums, and that
     the lanes that memory serves at once meet in no bank."""
@@ -508,11 +508,12 @@ def test_what_threads_read_of_float32(name: str, turned: int) -> None:
     begin = formulas(r"return tile \+ \(turned \? (.*) : (.*)\) \+ (.*);")
     place_of = formulas(r"const u32 from = turned \? (.*) : (.*);")
     own_of = [formulas(rf"own_steps<turned_{x}>\({x}, (.*)\);") for x in "ab"]
-    atom = PRODUCTS[name]
-    pieces, split = (*atom.rows[turned], *atom.columns[turned]), len(atom.rows[turned])
+    atom = ATOMS[name]
+    rows, columns = atom.row_splits[turned], atom.column_splits[turned]
+    pieces, split = (*rows, *columns), len(rows)
     parts = slice(split), slice(split, None)
-    held = np.indices([pieces[one] for one in (*atom.lanes, *atom.registers)])
-    where = dict(zip((*atom.lanes, *atom.registers), held, strict=True))
+    held = np.indices([pieces[one] for one in (*atom.thread_loops, *atom.register_loops)])
+    where = dict(zip((*atom.thread_loops, *atom.register_loops), held, strict=True))
     sums, thread = atom.n // 2, np.arange(4 * WARP)  # those of 64 rows
     for side, (part, blocks) in enumerate(zip(parts, (8, 16), strict=True)):
         size, own = (64, atom.n)[side], {"lane": thread % WARP, "warp": thread // WARP}
@@ -571,7 +572,7 @@ def test_nothing_but_fuse_goes_with_a_product(move: str) -> None:
 def test_a_nest_without_its_tiles_computes_the_same(
     size: tuple[int, int, int], dtype: lm.DType
 ) -> None:
-    name = next(name for name, atom in PRODUCTS.items() if (atom.dtype, atom.n) == (dtype, 64))
+    name = next(name for name, atom in ATOMS.items() if (atom.dtype, atom.n) == (dtype, 64))
     m, k, n = size
     with options.using(schedule=f"tensorize({name})"):
         run(lambda a, b: a @ b, [(m, k), (k, n)], dtype, "cpu")

@@ -1,13 +1,20 @@
-"""Sums of products whose left factors are computed from other sums of products.
+"""Products back to back, such as those of attention: which kernels have them.
 
-All that is summed up are products with one exponential, of values less their maximum as a rule:
-where that is not known before, the sums so far are scaled when it rises.
+The left factor of an outer product is computed from the sums of inner products, tile by tile, and
+never stored. Forward attention has one inner product, the scores, and one outer product::
+
+    scores = q @ k.T          rows by steps; reduced over the elements of a row of q
+    out = f(scores) @ v       rows by columns; reduced over the steps
+
+All that is summed up over the steps has one factor ``exp(exponent - shift)``. The shift of a row is
+the maximum of its exponents as a rule. It need not be known in advance: when the maximum of the
+steps so far rises, sums so far are rescaled (online softmax; Milakov and Gimelshein 2018, Dao et
+al. 2022).
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
 
 from lamina.core.dtypes import bfloat16, float16, float32, int64
 from lamina.graph import index as ix
@@ -17,140 +24,366 @@ from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, operands_of
 
-MIN_SIDE = 16  # rows, columns and steps that are worth a tile
-MAX_ROW_ELEMENTS = 128  # row of a tile
-PASSING = 4  # products at most, whose tiles pass by: a block has barriers for so many
-SUMS = range(97, 161)  # of a thread, beside which tiles of 128 fit; beside fewer, twice the rows
-Array = tuple[Node, Axes, Axes]  # a value, the axes along which tiles are apart, and within them
+# Rows, columns or steps below which most of a tile would be empty: tensor cores multiply 16 steps.
+MIN_SIDE = 16
+# Elements of a row of a tile: two swizzle atoms of 64 elements. Longer rows would take the
+# registers of the sums, or the shared memory of the multistage buffer.
+MAX_ROW_ELEMENTS = 128
+MAX_PRODUCTS = 4  # a block has barriers for the tiles of so many
+# Accumulators of a thread, float32 registers of 255, where its inner products have 128 steps.
+# Forward attention has 64 + 32 with columns of 64 elements, 64 + 64 with columns of 128; its
+# gradients have up to 2 * 64 + 2 * 64. Up to FEW, registers suffice for 256 rows a block, of twice
+# the threads; up to MANY, for 128 steps a tile. Beyond, a tile has 64 steps.
+FEW_ACCUMULATORS = 96
+MANY_ACCUMULATORS = 160
 
 
-class Weight(NamedTuple):
-    """The factor ``exp(value - less)`` of everything that is summed up. `less` is computed from the
-    maximum of the values, `top`, if there is one."""
+@dataclass(frozen=True)
+class Factor:
+    """A factor of a product, which a block reads in tiles.
+
+    value      an element, as an expression over the axes
+    row_axes   number the rows of a tile; there may be several tiles along them
+    step_axes  number the elements of a row
+    """
+
+    value: Node
+    row_axes: Axes
+    step_axes: Axes
+
+
+@dataclass(frozen=True)
+class ExpFactor:
+    """The factor ``exp(exponent - shift)`` of everything that is summed up over the steps.
+
+    exp       this node
+    exponent  computed from inner products
+    shift     of a row: computed from `row_max`, or loaded, as in gradients
+    row_max   the reduction to the maximum of the exponents; None if the shift needs none
+    """
 
     exp: Node
-    value: Node
-    less: Node
-    top: Node | None
+    exponent: Node
+    shift: Node
+    row_max: Node | None
 
 
-class Nested(NamedTuple):
-    """Columns of the results; what is folded over, in tiles of `size` for `most` rows; and arrays:
-    both factors of the inner products, that of the rows first, and the right ones of the outer."""
+@dataclass(frozen=True)
+class BackToBack:
+    """What tiles need to know of a kernel of products back to back.
 
-    column: Axes
-    step: Axes
-    size: int
-    most: int
-    arrays: tuple[Array, ...]
-    weight: Weight
+    column_axes  number the columns of the results
+    step_axes    are reduced by the outer products
+    step_tile    steps of a tile
+    max_rows     the rows of the largest block whose threads have registers for the sums
+    factors      both of each inner product, that of the rows first, then the right ones of the
+                 outer products
+    """
 
-    def guarded(self, kernel: Kernel) -> Kernel:
-        """`kernel` where beyond the end of what is folded over is -inf."""
-        (step,), value, dead = self.step, self.weight.value, const(-inf, float32)
-        end = Node(Op.LT, (step, const(step.arg.size, int64)))
-        some = {value: Node(Op.WHERE, (end, value, dead))} if step.arg.size % self.size else {}
-        stores = (replace(one, value=ix.replaced(one.value, some)) for one in kernel.stores)
+    column_axes: Axes
+    step_axes: Axes
+    step_tile: int
+    max_rows: int
+    factors: tuple[Factor, ...]
+    exp_factor: ExpFactor
+
+    def with_masked_ends(self, kernel: Kernel) -> Kernel:
+        """`kernel` with exponents of -inf beyond the last step, where a tile has more: 300 steps
+        take five tiles of 64, and 20 steps of the last one add exp(-inf), which is 0."""
+        (step,) = self.step_axes
+        if step.arg.size % self.step_tile == 0:
+            return kernel
+        exponent = self.exp_factor.exponent
+        in_range = Node(Op.LT, (step, const(step.arg.size, int64)))
+        masked = Node(Op.WHERE, (in_range, exponent, const(-inf, float32)))
+        stores = [
+            replace(store, value=ix.replaced(store.value, {exponent: masked}))
+            for store in kernel.stores
+        ]
         return replace(kernel, stores=tuple(stores))
 
 
-def nested(kernel: Kernel) -> Nested | None:
-    """What is known of a kernel of nested reductions; None if it is none, or no tiles hold it."""
-    reductions = [one for one in kernel.nodes if bound_axes(one)]
-    inner = [one for one in reductions if {*reductions}.isdisjoint(toposort(operands_of(one)))]
-    over = [one for one in reductions if one not in inner]
-    near = frozenset[Node]().union(*map(free_axes, inner))
-    beyond = frozenset[Node]().union(*map(free_axes, over)) - near
-    axes = {axis for one in over for axis in bound_axes(one)}
-    weight = weight_of(over)
-    single = all(len(one.axes) == kernel.rows and one.monoid is None for one in kernel.stores)
-    single &= all(one.dtype is float32 for one in reductions)
-    if not (single and len(beyond) == len(axes) == 1 and axes < near and weight):
+@dataclass(frozen=True)
+class _Reductions:
+    """The reductions of a kernel by what they are for.
+
+    inner       need no other reduction: inner products
+    over_steps  all others, each over the axis `step`: outer products, sums and the maximum of rows
+    outer       those of them that have the axis `column` of the results: outer products
+    """
+
+    inner: list[Node]
+    over_steps: list[Node]
+    outer: list[Node]
+    step: Node
+    column: Node
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A sum of products ``left * right``; `row_elements` is the axis along the rows of its tiles:
+    the reduced axis of an inner product, the column of an outer one."""
+
+    left: Node
+    right: Node
+    row_elements: Node
+
+
+def back_to_back(kernel: Kernel) -> BackToBack | None:
+    """What is known of a kernel of products back to back; None if its reductions are others, or
+    if tiles do not hold them."""
+    reductions = [node for node in kernel.nodes if bound_axes(node)]
+    if not stores_elements(kernel) or any(node.dtype is not float32 for node in reductions):
         return None
-    (step,), (column,), tiles = axes, beyond, list[tuple[Node, Node]]()
-    outer = [one for one in over if column in free_axes(one)]
-    rows = frozenset(kernel.row_axes) - {column}
-    for one in (*inner, *outer):
-        passing, (last, *others) = (column, (column,)) if one in outer else (step, bound_axes(one))
-        pair = sorted(factors_of(one.src[0]), key=lambda part: passing in free_axes(part))
-        if len(pair) < 2 or others or not MIN_SIDE <= last.arg.size <= MAX_ROW_ELEMENTS:
-            return None
-        left, right = pair
-        rows &= free_axes(left) - free_axes(right)
-        cast = one in inner or (left.op is Op.CAST and left.src[0].dtype is float32)
-        if not (cast and step in free_axes(right) and passing not in free_axes(left)):
-            return None
-        tiles += [(left, last), (right, last)] if one in inner else [(right, last)]
-    (kind, *more), every = {one.dtype for one, _ in tiles}, toposort(one for one, _ in tiles)
-    if not rows or more or kind is float32 or len(inner + outer) > PASSING:
+    roles = _roles(kernel, reductions)
+    if roles is None:
         return None
-    if {*reductions} & {*every}:
+    exp_factor = exp_factor_of(roles.over_steps)
+    inner = [_inner_product(node, roles) for node in roles.inner]
+    outer = [_outer_product(node, roles) for node in roles.outer]
+    inner_products = [product for product in inner if product is not None]
+    outer_products = [product for product in outer if product is not None]
+    products = inner_products + outer_products
+    if exp_factor is None or len(products) < len(inner) + len(outer):
         return None
-    row = max(rows, key=lambda axis: (axis.arg.size, axis.arg.number))
-    size = column.arg.size  # of what may be one array with another one
-    shared = {column: next(last for _, last in tiles if last.arg.size == size)}
-    sums = 64 * len(inner) + -(-size // 64) * 32 * len(outer)
-    sizes = 128 if sums in SUMS else 64, 256 if sums < SUMS.start else 128
-    return Nested((column,), (step,), *sizes, tuple(
-        (ix.replaced(value, shared), (row if row in free_axes(value) else step,),
-         (shared.get(last, last),)) for value, last in tiles
-    ), weight)  # fmt: skip
+    row = _row_of(kernel, products, roles)
+    if row is None or len(products) > MAX_PRODUCTS:
+        return None
+    factors = _factors(inner_products, outer_products, row, roles)
+    if not _are_of_16_bits(factors) or _depend_on(factors, reductions):
+        return None
+    columns = roles.column.arg.size
+    step_tile, max_rows = _tile_sizes(len(inner), len(outer), columns)
+    return BackToBack((roles.column,), (roles.step,), step_tile, max_rows, factors, exp_factor)
+
+
+def stores_elements(kernel: Kernel) -> bool:
+    """Whether each store of a kernel writes an element for each point of the rows, and adds to
+    none."""
+    return all(len(store.axes) == kernel.rows and store.monoid is None for store in kernel.stores)
+
+
+def _roles(kernel: Kernel, reductions: list[Node]) -> _Reductions | None:
+    """The reductions of `kernel` by what they are for; None unless all but the inner ones reduce
+    one axis and give results along one more axis."""
+    inner = [node for node in reductions if {*reductions}.isdisjoint(toposort(operands_of(node)))]
+    over_steps = [node for node in reductions if node not in inner]
+    inner_axes = frozenset[Node]().union(*map(free_axes, inner))
+    columns = frozenset[Node]().union(*map(free_axes, over_steps)) - inner_axes
+    steps = {axis for node in over_steps for axis in bound_axes(node)}
+    if len(columns) != 1 or len(steps) != 1 or not steps < inner_axes:
+        return None
+    (column,), (step,) = columns, steps
+    outer = [node for node in over_steps if column in free_axes(node)]
+    return _Reductions(inner, over_steps, outer, step, column)
+
+
+def _inner_product(reduction: Node, roles: _Reductions) -> _Product | None:
+    """An inner product, whose right factor alone has steps; None if the reduction is none."""
+    reduced = bound_axes(reduction)
+    sides = _sides(reduction, roles.step)
+    if sides is None or len(reduced) > 1 or not _fits_row(reduced[0]):
+        return None
+    left, right = sides
+    return _Product(left, right, reduced[0]) if roles.step in free_axes(right) else None
+
+
+def _outer_product(reduction: Node, roles: _Reductions) -> _Product | None:
+    """An outer product, whose left factor is computed in float32, then rounded, and whose right
+    one alone has columns; None if the reduction is none."""
+    sides = _sides(reduction, roles.column)
+    if sides is None or not _fits_row(roles.column):
+        return None
+    left, right = sides
+    is_rounded = left.op is Op.CAST and left.src[0].dtype is float32
+    if not is_rounded or roles.step not in free_axes(right):
+        return None
+    return _Product(left, right, roles.column)
+
+
+def _sides(reduction: Node, right_axis: Node) -> tuple[Node, Node] | None:
+    """The left and the right factor of a sum of products, of which only the right one may have
+    `right_axis`; None for anything else."""
+    factors = sorted(
+        factors_of(reduction.src[0]), key=lambda factor: right_axis in free_axes(factor)
+    )
+    if not factors or right_axis in free_axes(factors[0]):
+        return None
+    left, right = factors
+    return left, right
+
+
+def _fits_row(axis: Node) -> bool:
+    size: int = axis.arg.size
+    return MIN_SIDE <= size <= MAX_ROW_ELEMENTS
+
+
+def _row_of(kernel: Kernel, products: Iterable[_Product], roles: _Reductions) -> Node | None:
+    """The longest axis that the left factors of all products have and no right one has: its rows
+    share what is read of the right factors. None if there is none."""
+    rows = frozenset(kernel.row_axes) - {roles.column}
+    for product in products:
+        rows &= free_axes(product.left) - free_axes(product.right)
+    return max(rows, key=lambda axis: (axis.arg.size, axis.arg.number), default=None)
+
+
+def _factors(
+    inner: Iterable[_Product], outer: Iterable[_Product], row: Node, roles: _Reductions
+) -> tuple[Factor, ...]:
+    """What is read in tiles. Keys of ``q @ k.T`` and ``ds @ k`` are one array, with the same number
+    of elements a row: one axis stands for both, so that both products share tiles."""
+    tiles = [
+        (value, product.row_elements)
+        for product in inner
+        for value in (product.left, product.right)
+    ]
+    tiles += [(product.right, product.row_elements) for product in outer]
+    column = roles.column
+    # The column itself is among them.
+    equally_long = next(axis for _, axis in tiles if axis.arg.size == column.arg.size)
+    factors = []
+    for value, row_elements in tiles:
+        row_axis = row if row in free_axes(value) else roles.step
+        step_axis = equally_long if row_elements is column else row_elements
+        renamed = ix.replaced(value, {column: equally_long})
+        factors.append(Factor(renamed, (row_axis,), (step_axis,)))
+    return tuple(factors)
+
+
+def _are_of_16_bits(factors: Sequence[Factor]) -> bool:
+    dtypes = {factor.value.dtype for factor in factors}
+    return len(dtypes) == 1 and float32 not in dtypes
+
+
+def _depend_on(factors: Iterable[Factor], reductions: Iterable[Node]) -> bool:
+    nodes = toposort(factor.value for factor in factors)
+    return not {*reductions}.isdisjoint(nodes)
+
+
+def _tile_sizes(inner: int, outer: int, columns: int) -> tuple[int, int]:
+    """The steps of a tile, and the rows of the largest block, for so many inner and outer products.
+
+    64 rows by 128 steps are 64 accumulators of each of 128 threads, and 64 rows by 64 columns are
+    32: an inner product and an outer one of 128 columns have 64 + 2 * 32 = 128."""
+    accumulators = 64 * inner + 32 * -(-columns // 64) * outer
+    if accumulators <= FEW_ACCUMULATORS:
+        return 64, 256
+    if accumulators <= MANY_ACCUMULATORS:
+        return 128, 128
+    return 64, 128
 
 
 def factors_of(product: Node) -> Axes:
-    """The factors of a product, of one dtype that tiles have, without casts of 16 bits; nothing if
-    it is none of these."""
-    parts = product.src if product.op is Op.MUL else ()
-    casts = all(one.op is Op.CAST and one.dtype is float32 for one in parts)
-    if casts and all(one.src[0].dtype.bits == 16 for one in parts):
-        parts = tuple(one.src[0] for one in parts)
-    return parts if {one.dtype for one in parts} in ({bfloat16}, {float16}, {float32}) else ()
+    """The two factors of a product, of one dtype that tiles have, without casts of 16 bits: their
+    product is exact in float32. () for anything else."""
+    if product.op is not Op.MUL:
+        return ()
+    factors = product.src
+    if all(_is_exact_cast(factor) for factor in factors):
+        factors = tuple(factor.src[0] for factor in factors)
+    dtypes = {factor.dtype for factor in factors}
+    return factors if dtypes in ({bfloat16}, {float16}, {float32}) else ()
 
 
-def weight_of(reductions: Sequence[Node]) -> Weight | None:
-    """That of reductions over one axis, none of which needs another one but for the maximum."""
-    tops = [one for one in reductions if one.arg.monoid is MAX]
-    terms = [one.src[0] for one in reductions if one.arg.monoid is ADD]
-    exp, *others = {exponential(term) for term in terms} or {None}
-    parts = exp.src[0].src if exp and exp.src[0].op is Op.ADD else ()
-    less = [one.src[0] for one in parts if one.op is Op.NEG]
-    if not exp or others or len(less) != 1 or len(tops) > 1 or len(tops + terms) < len(reductions):
+def _is_exact_cast(node: Node) -> bool:
+    return node.op is Op.CAST and node.dtype is float32 and node.src[0].dtype.bits == 16
+
+
+def exp_factor_of(reductions: Sequence[Node]) -> ExpFactor | None:
+    """The factor that all sums among `reductions` over one axis share; None unless it has a shift,
+    and no reduction needs another one of them but the maximum."""
+    maxima = [node for node in reductions if node.arg.monoid is MAX]
+    terms = [node.src[0] for node in reductions if node.arg.monoid is ADD]
+    exponentials = {_exponential(term) for term in terms}
+    if len(maxima) > 1 or len(maxima + terms) < len(reductions) or len(exponentials) != 1:
         return None
-    (value,) = (one for one in parts if one.op is not Op.NEG)
-    free = toposort([value, *(ix.replaced(term, {exp: const(0.0, exp.dtype)}) for term in terms)])
-    alone = {*reductions}.isdisjoint(free) and {*reductions} & {*toposort(less + terms)} == {*tops}
-    alone &= {one.src[0] for one in tops} <= {value}
-    return Weight(exp, value, less[0], tops[0] if tops else None) if alone else None
+    (exp,) = exponentials
+    if exp is None or exp.src[0].op is not Op.ADD:
+        return None
+    operands = exp.src[0].src  # of exponent + -shift
+    shifts = [operand.src[0] for operand in operands if operand.op is Op.NEG]
+    if len(shifts) != 1:
+        return None
+    (shift,) = shifts
+    (exponent,) = (operand for operand in operands if operand.op is not Op.NEG)
+    zero = const(0.0, exp.dtype)
+    other_factors = [ix.replaced(term, {exp: zero}) for term in terms]
+    reads_no_other = {*reductions}.isdisjoint(toposort([exponent, *other_factors]))
+    needed = {*reductions} & {*toposort([shift, *terms])}
+    if not reads_no_other or needed != {*maxima}:
+        return None
+    if any(node.src[0] is not exponent for node in maxima):
+        return None
+    return ExpFactor(exp, exponent, shift, maxima[0] if maxima else None)
 
 
-def masks_of(value: Node) -> dict[Node, tuple[bool, Node]]:
-    """The conditions on axes that make a value -inf; of each whether it does so where it holds, not
-    where it does not, and an index that is positive there."""
-    condition, *values = value.src if value.op is Op.WHERE else (value,)
-    dead = [one.op is Op.CONST and one.arg.value == -inf for one in values]
-    if sum(dead) != 1 or condition.op is not Op.LT or condition.src[0].dtype is not int64:
+def _exponential(term: Node) -> Node | None:
+    """The EXP that is a factor of `term`, which may be cast or, where a condition says so, 0; None
+    if there is none."""
+    if term.op is Op.EXP:
+        return term
+    is_product = term.op in (Op.CAST, Op.MUL)
+    if not is_product and not (term.op is Op.WHERE and any(map(_is_zero, term.src[1:]))):
+        return None
+    factors = (_exponential(operand) for operand in term.src)
+    return next((factor for factor in factors if factor is not None), None)
+
+
+def _is_zero(node: Node) -> bool:
+    return node.op is Op.CONST and node.arg.value == 0
+
+
+def _is_minus_infinity(node: Node) -> bool:
+    return node.op is Op.CONST and node.arg.value == -inf
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What a condition on axes says of an exponent that it can make -inf.
+
+    masks_where  the value of the condition for which it does
+    index        is positive where it does: ``column - row`` of a causal mask
+    """
+
+    masks_where: bool
+    index: Node
+
+
+def masks_of(exponent: Node) -> dict[Node, Mask]:
+    """The conditions on axes that make an exponent -inf, outermost first."""
+    if exponent.op is not Op.WHERE:
         return {}
-    sides = [ix.add(*(one.src if one.op is Op.ADD else (one,))) for one in condition.src]
-    low, high = sides if dead[0] else sides[::-1]
-    index, rest = ix.add(high, ix.scale(low, -1, 1 - dead[0])), masks_of(values[dead[0]])
-    known = all(one.op is Op.AXIS for one in ix.terms_of(index)[0])
-    return {condition: (dead[0], index)} | rest if known else rest
+    condition, if_true, if_false = exponent.src
+    masks_where = _is_minus_infinity(if_true)
+    is_comparison = condition.op is Op.LT and condition.src[0].dtype is int64
+    if masks_where == _is_minus_infinity(if_false) or not is_comparison:
+        return {}
+    left, right = map(_affine, condition.src)
+    if masks_where:  # left < right
+        index = ix.add(right, ix.scale(left, -1))
+    else:  # left >= right, or 0 < left - right + 1
+        index = ix.add(left, ix.scale(right, -1, 1))
+    others = masks_of(if_false if masks_where else if_true)
+    if any(term.op is not Op.AXIS for term in ix.terms_of(index)[0]):
+        return others
+    return {condition: Mask(masks_where, index)} | others
 
 
-def exponential(term: Node) -> Node | None:
-    """The EXP that a term is a product with; None if there is none."""
-    zeros = (one.op is Op.CONST and one.arg.value == 0 for one in term.src[1:])
-    through = term.op in (Op.CAST, Op.MUL) or (term.op is Op.WHERE and any(zeros))
-    inner = filter(None, map(exponential, term.src if through else ()))
-    return term if term.op is Op.EXP else next(inner, None)
+def _affine(value: Node) -> Node:
+    """An integer value as an index: a sum becomes its terms."""
+    return ix.add(*value.src) if value.op is Op.ADD else ix.add(value)
 
 
 def scaled(term: Node) -> tuple[float, Node]:
-    """A positive constant factor of a term, and the rest; what is -inf instead stays that."""
+    """A positive constant factor of a term, and the term without it; -inf of masked elements stays
+    what it is. ``where(c, x * 0.125, -inf)`` is 0.125 and ``where(c, x, -inf)``."""
     if term.op is Op.MUL and term.src[1].op is Op.CONST and term.src[1].arg.value > 0:
         return term.src[1].arg.value, term.src[0]
-    kept = [one for one in term.src[1:] if one.op is not Op.CONST or one.arg.value != -inf]
-    if term.op is not Op.WHERE or len(kept) > 1:
+    if term.op is not Op.WHERE:
         return 1.0, term
-    by, rest = scaled(kept[0])
-    return by, Node(Op.WHERE, tuple(rest if one is kept[0] else one for one in term.src))
+    unmasked = [operand for operand in term.src[1:] if not _is_minus_infinity(operand)]
+    if len(unmasked) != 1:
+        return 1.0, term
+    factor, rest = scaled(unmasked[0])
+    operands = tuple(rest if operand is unmasked[0] else operand for operand in term.src)
+    return factor, Node(Op.WHERE, operands)

@@ -1,28 +1,32 @@
 """Long float32 products on a GPU, in parts that are added up afterwards.
 
 A block adds up the products of a tile in registers, one step after the other, and the rounding
-errors of such a chain grow with its length. Parts make chains shorter. As many are taken as cost
-next to nothing by the estimate that also chooses the tiles: partial results are written and read
-again, and where 144 parts have a tile each, 12 of 132 blocks have two and the others wait.
+errors of such a chain grow with its length. Parts make chains shorter. The rule takes as many as
+cost next to nothing by the estimate that also chooses the tiles. Parts cost time because partial
+results are written and read again, and because blocks wait: where 144 parts have a tile each, 12 of
+132 multiprocessors have two tiles.
 """
 
 from collections.abc import Iterator
 from math import ceil, isqrt
 
-from lamina.core.shape import prod
 from lamina.graph.rewrite import Rule
 from lamina.graph.split_products import Reuse, reuse_of
 from lamina.graph.split_reductions import PRODUCT_PART, divisible, in_equal_parts, lengths
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.schedule.gpu.attention import MIN_SIDE
-from lamina.schedule.gpu.products import LINE, PART, times_of
+from lamina.schedule.gpu.products import LINE_BYTES, PARTIAL_SUMS_STEPS, times_of
 
-STEP = LINE // 4  # products of float32 in a step of a tile
-SHORTEST = 2 * STEP  # products of a part; tiles of fewer would take longer to store than to compute
-SLACK = 33 / 32  # times as long as the best number of parts may take
-READ = 8  # numbers that are read for each partial result, at least
-FEWEST = 4  # parts that are worth a kernel that adds them up
+STEP_PRODUCTS = LINE_BYTES // 4  # of float32, that a result adds up in a step of a tile
+# The products of the shortest part, for each result: tiles of fewer would take longer to store than
+# to compute.
+MIN_PART_PRODUCTS = 2 * STEP_PRODUCTS
+# How long parts may take, as a multiple of the time of the best number of parts: 3 % buy shorter
+# chains of additions.
+MAX_SLOWDOWN = 33 / 32
+MIN_READS = 8  # numbers that are read for each partial result that is written
+MIN_PARTS = 4  # that are worth a kernel that adds them up
 
 
 def tiled_products_in_parts(multiprocessors: int) -> Rule:
@@ -40,8 +44,8 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
     if reuse is None:
         return None
     fewer, more = reuse.uses
-    tile = (MIN_SIDE // 2, MIN_SIDE)
-    if reuse.results < prod(tile) or fewer < tile[0] or more < tile[1]:
+    min_fewer, min_more = MIN_SIDE // 2, MIN_SIDE
+    if reuse.results < min_fewer * min_more or fewer < min_fewer or more < min_more:
         return None
     whole = divisible(node)
     if whole is None:
@@ -51,9 +55,9 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
         parts: _time(reuse, parts, columns, multiprocessors)
         for parts in _counts(reuse, lengths(whole).first)
     }
-    limit = SLACK * min(times.values())
+    limit = MAX_SLOWDOWN * min(times.values())
     parts = max(parts for parts, time in times.items() if time <= limit)
-    if parts < FEWEST or reuse.products // parts > PRODUCT_PART:
+    if parts < MIN_PARTS or reuse.products // parts > PRODUCT_PART:
         return None
     return in_equal_parts(whole, parts)
 
@@ -61,23 +65,26 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
 def _counts(reuse: Reuse, extent: int) -> Iterator[int]:
     """Numbers of equal parts of whole steps, of an axis of so many products, whose partial results
     are few beside what is read; 1 is always among them."""
-    shortest = max(SHORTEST, READ * reuse.of_both)
-    for divisor in range(1, isqrt(extent) + 1):
-        for parts in {divisor, extent // divisor} if extent % divisor == 0 else ():
-            size = reuse.products // parts
-            if parts == 1 or (size >= shortest and size % STEP == 0):
+    shortest = max(MIN_PART_PRODUCTS, MIN_READS * reuse.of_both)
+    divisors = [number for number in range(1, isqrt(extent) + 1) if extent % number == 0]
+    for divisor in divisors:
+        for parts in {divisor, extent // divisor}:
+            products = reuse.products // parts
+            if parts == 1 or (products >= shortest and products % STEP_PRODUCTS == 0):
                 yield parts
 
 
 def _time(reuse: Reuse, parts: int, columns: int, multiprocessors: int) -> float:
-    """About how long so many parts take, in the unit of `share`, whose results have rows of so many
-    columns: tiles, and writing and reading partial results."""
+    """About how long so many parts take, in the unit of `StreamK.time`: tiles of results, whose
+    rows have so many columns, and writing and reading partial results."""
+    # A row of results uses each number of the right factor once, and a column each of the left one.
+    # So the two uses are the rows and the columns, in some order: of 64 by 512, 64 and 512.
     fewer, more = reuse.uses
-    sides = ceil(fewer), ceil(more)
+    rows, tile_columns = ceil(fewer), ceil(more)
     if columns == fewer:
-        sides = sides[::-1]
-    others = ceil(reuse.results / (fewer * more)) * parts
-    steps = ceil(reuse.products / parts / STEP)
-    fastest, *_ = times_of("f32", *sides, others, steps, multiprocessors)
-    partial = reuse.results * parts if parts > 1 else 0
-    return fastest.time + 2 * PART * partial / multiprocessors
+        rows, tile_columns = tile_columns, rows
+    products = ceil(reuse.results / (fewer * more)) * parts
+    steps = ceil(reuse.products / parts / STEP_PRODUCTS)
+    fastest, *_ = times_of("f32", rows, tile_columns, products, steps, multiprocessors)
+    partial_results = reuse.results * parts if parts > 1 else 0
+    return fastest.time + 2 * PARTIAL_SUMS_STEPS * partial_results / multiprocessors

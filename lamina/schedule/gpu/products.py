@@ -2,15 +2,14 @@
 
 A tile lies in lines of 128 bytes, along its steps or, where that is how its factor lies in memory,
 transposed: along its rows or columns. The 16-byte chunks of a line are permuted by its number, so
-that neither lines nor columns of chunks meet in one bank. What is longer makes panels of such
-lines. The tensor cores and the copy engine of a GPU (TMA) know this layout as the swizzle of 128
-bytes.
+that neither lines nor columns of chunks meet in one bank of shared memory. A tile with more than a
+line of steps consists of panels of such lines, one behind the other. Tensor cores and the copy
+engine of a GPU (TMA) know this layout as the swizzle of 128 bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
-from typing import NamedTuple
+from itertools import count
 
 from lamina.core.dtypes import SHORT, DType, bfloat16, float16, float32
 from lamina.core.shape import Shape
@@ -21,232 +20,500 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Move
 from lamina.loops.nest import Axes, Nest
-from lamina.schedule.gpu.attention import MIN_SIDE, Array, factors_of, nested
+from lamina.schedule.gpu.attention import (
+    MAX_ROW_ELEMENTS,
+    MIN_SIDE,
+    BackToBack,
+    Factor,
+    back_to_back,
+    factors_of,
+    stores_elements,
+)
 from lamina.schedule.planner import store_score
 
-LINE = 128  # bytes
-RING = 1536  # lines of all tiles that a block has at a time, if there is room
-PART = 4  # a block writes, or reads, the partial sums of a tile in the time of so many steps
-JOIN = 1 << 17  # and finds those of other blocks in the time of a step of so many products
-LARGE_TILE = 128 * 256  # results of the largest tile
-GROUP = 128  # the fewest rows that a block of nested reductions has, and the most columns
-# Tiles worth it in float32, without tensor cores; fewer are with FEW_TILES**2 steps in all.
-FEW_TILES = 24
-BAND = 8  # rows of blocks that run side by side, so that they find each other's operands cached
+LINE_BYTES = 128  # of a tile: the width of a swizzle atom, and all banks of shared memory once
+# Lines of all tiles of the multistage buffer, 192 KiB of the 227 KiB of a block of an H100; the
+# other ones are for results on their way to memory. A block of a GPU with less has fewer stages.
+BUFFER_LINES = 1536
+# How long it takes to write, or to read, the partial sums of a tile: as long as so many of its
+# steps at full rate. The mean of 5 to write and 3 to read, by which `products.cu` shortens parts.
+PARTIAL_SUMS_STEPS = 4
+# How long it takes to wait for another block and to find its sums, in multiplications and additions
+# at full rate: as long as 4 steps of a tile of 128 rows and 256 columns.
+JOIN_COST = 1 << 17
+MAX_TILE_RESULTS = 128 * 256  # results of the largest tile
+# Rows of the largest block of a product: a block of more has no threads that fill tiles, and its
+# barriers would wait for these. Products back to back have blocks of so many rows or twice as many.
+MAX_PRODUCT_ROWS = 128
+# Tiles from which float32 without tensor cores is worth the fill of shared memory. Fewer tiles are
+# if they have MIN_FMA_TILES**2 steps in all, for several blocks to share.
+MIN_FMA_TILES = 24
+# Rows of blocks that run side by side, so that they find each other's operands in the cache: 132
+# blocks in 8 rows read 8 + 17 tiles a step, in one row 1 + 132.
+BAND = 8
 
 
-class Product(NamedTuple):
-    """What the threads of a block multiply at once, `m` rows and `n` columns over a line of steps,
-    64 rows by 128 threads; they hold the sums in float32. Rows and columns are split in one of two
-    ways, the second for a tile that is transposed, and the sub-loops, rows first, number the
-    threads and the registers of each, the last the fastest. The multistage buffer has `depth`
-    tiles, if they fit."""
+@dataclass(frozen=True)
+class Atom:
+    """What the threads of a block multiply at once: `m` rows by `n` columns over a line of steps,
+    64 rows by 128 threads, which hold the sums in float32.
 
+    Rows and columns are each split into sub-loops, in one of two ways: the first for a tile whose
+    lines run along its steps, the second for a transposed tile. All sub-loops, rows first, are
+    numbered from 0.
+
+    instruction     "mma" with tensor cores, "fma" without
+    kind            of the factors: "bf16", "f16", "tf32" or "f32"
+    dtype           of the factors
+    stages          tiles of either factor that the multistage buffer has, if they fit
+    rate            the part of its instruction's peak that a long product comes to, as measured;
+                    of "fma" as a part of the peak of tensor cores
+    row_splits      extents of the sub-loops of rows, outermost first
+    column_splits   the same of columns
+    thread_loops    numbers of the sub-loops that number the threads, the fastest one last
+    register_loops  numbers of the sub-loops that number the sums of a thread
+    """
+
+    instruction: str
+    kind: str
     m: int
     n: int
     dtype: DType
-    depth: int
-    rate: float  # how near to that of the units it comes
-    rows: tuple[Shape, Shape]
-    columns: tuple[Shape, Shape]
-    lanes: Shape
-    registers: Shape
+    stages: int
+    rate: float
+    row_splits: tuple[Shape, Shape]
+    column_splits: tuple[Shape, Shape]
+    thread_loops: Shape
+    register_loops: Shape
+
+    @property
+    def function(self) -> str:
+        """The function that multiplies, of `products.cu`."""
+        return f"{self.instruction}_{self.kind}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.function}_{self.m}x{self.n}"
 
 
-# With tensor cores, each of four warps has 16 rows: lane 4 * i + j has two neighbours from column
-# 2 * j on, in rows i and i + 8, and that every 8 columns. In float32 threads read chunks of four
-# neighbours, or of four rows or columns that lie in different lines. 256 rows are for nested
-# reductions.
-TILES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
-PRODUCTS = {
-    f"mma_{kind}_{m}x{n}": Product(
-        m, n, dtype, RING // (m + n), rate, ((m // 64, 4, 2, 8),) * 2, ((n // 8, 4, 2),) * 2,
-        (0, 1, 3, 5), (4, 2, 6),
-    )
-    for kind, dtype in {"bf16": bfloat16, "f16": float16, "tf32": float32}.items()
-    for (m, n), rate in {**TILES, (256, 64): 0.1}.items()
-} | {
-    f"fma_f32_{m}x{n}": Product(
-        m, n, float32, RING // (m + n), rate / 8,
-        ((m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)), ((n // 16, 2, 8, 1), (n // 64, 2, 8, 4)),
-        (0, 2, 6, 3, 7), (1, 4, 5, 8),
-    )
-    for (m, n), rate in TILES.items()
-}  # fmt: skip
+# By rows and columns of a tile, the rate of its atom: a smaller tile reads more of memory for each
+# multiplication.
+RATES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
+# Of products back to back alone, which never compare rates.
+ATTENTION_RATES = {(256, 64): 0.1}
+FMA_SLOWDOWN = 8  # about the peak of tf32 over that of float32: 495 and 67 TFLOP/s of an H100
+
+
+def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:
+    """Each of four warps has 16 of 64 rows. Lane 4 * i + j of a warp has rows i and i + 8, and of
+    every 8 columns the neighbours 2 * j and 2 * j + 1."""
+    rows = (m // 64, 4, 2, 8)  # groups of four warps, warps, rows i and i + 8, i
+    columns = (n // 8, 4, 2)  # groups of 8 columns, j, neighbours
+    stages = BUFFER_LINES // (m + n)
+    return Atom(
+        "mma", kind, m, n, dtype, stages, rate, (rows, rows), (columns, columns),
+        thread_loops=(0, 1, 3, 5), register_loops=(4, 2, 6),
+    )  # fmt: skip
+
+
+def _fma_atom(m: int, n: int, rate: float) -> Atom:
+    """A thread reads chunks of four rows, or four columns, at one step. In a transposed tile these
+    are neighbours. In another one they are 8 lines apart, or 16 of columns, and threads transpose
+    squares of four such lines by four steps first."""
+    rows = (m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)
+    columns = (n // 16, 2, 8, 1), (n // 64, 2, 8, 4)
+    stages = BUFFER_LINES // (m + n)
+    return Atom(
+        "fma", "f32", m, n, float32, stages, rate / FMA_SLOWDOWN, rows, columns,
+        thread_loops=(0, 2, 6, 3, 7), register_loops=(1, 4, 5, 8),
+    )  # fmt: skip
+
+
+def _atoms() -> Iterator[Atom]:
+    for kind, dtype in (("bf16", bfloat16), ("f16", float16), ("tf32", float32)):
+        for (m, n), rate in (RATES | ATTENTION_RATES).items():
+            yield _tensor_core_atom(kind, dtype, m, n, rate)
+    for (m, n), rate in RATES.items():
+        yield _fma_atom(m, n, rate)
+
+
+ATOMS = {atom.name: atom for atom in _atoms()}
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Axes that tiles walk as one, and how: in tiles of `tile` indices, each of which is split into
+    sub-loops of the extents `split`. `band` rows of tiles run side by side if that divides their
+    number."""
+
+    axes: Axes
+    tile: int
+    split: Shape
+    band: int = 1
+
+
+@dataclass(frozen=True)
+class _TiledSide:
+    """A side after it was tiled.
+
+    blocks  axes that number the tiles: of reduced axes one, of others the bands and the tiles of a
+            band
+    within  the sub-loops of a tile
+    index   over all of these, the index along the axes as one
+    """
+
+    blocks: Axes
+    within: Axes
+    index: Node
 
 
 @dataclass(frozen=True)
 class Tensorize(Move):
-    """Compute a kernel's only reduction, a sum of products, or nested ones with an atom of the
-    table, in blocks of rows and columns beyond whose ends nothing is read or stored. What nested
-    ones are folded over passes by in tiles. Only fuse comes before."""
+    """Compute a kernel's only reduction, a sum of products, or products back to back with an atom
+    of the table, in blocks of rows and columns beyond whose ends nothing is read or stored. The
+    steps of products back to back pass by in tiles. Only `fuse` comes before."""
 
     atom: str
     text = "tensorize({atom})"
 
     def apply(self, nest: Nest) -> Nest:
-        self.require(self.atom in PRODUCTS, f"an atom is one of {', '.join(PRODUCTS)}")
+        self.require(self.atom in ATOMS, f"an atom is one of {', '.join(ATOMS)}")
         self.require(not (nest.splits or nest.binding), "an axis is split or bound already")
-        atom, inside, kind = PRODUCTS[self.atom], nested(nest.kernel), self.atom.split("_")[1]
-        arrays = inside.arrays if inside else factors(nest.kernel, kind)
-        known = {value.dtype for value, *_ in arrays} == {atom.dtype}
-        fits = not inside or inside.most >= atom.m >= GROUP >= atom.n >= points(inside.column)
-        self.require(known and fits, f"that is no sum of products of {atom.dtype.name}")
-        if not inside:  # a block has no threads for more rows: its barriers would wait for ever
-            beside = (one for one, other in PRODUCTS.items() if other.m <= GROUP)
-            allowed = ", ".join(one for one in beside if f"_{kind}_" in one)
-            why = f"{atom.m} rows are for nested reductions; for a product there are {allowed}"
-            self.require(atom.m <= GROUP, why)
+        atom, both = ATOMS[self.atom], back_to_back(nest.kernel)
+        factors = both.factors if both else product_factors(nest.kernel, atom.kind)
+        self._require_fit(atom, factors, both)
+        # Tensor cores read tf32 along the steps; only the left factor goes through registers.
         transposed = [
-            is_transposed(*array) and (kind != "tf32" or array is arrays[0]) for array in arrays
+            is_transposed(factor.value, factor.row_axes, factor.step_axes)
+            and (atom.kind != "tf32" or factor is factors[0])
+            for factor in factors
         ]
-        splits = zip(arrays, transposed, atom[:2], (atom.rows, atom.columns), strict=False)
-        sides = [(axes, size, split[turn]) for (_, axes, _), turn, size, split in splits]
-        number, fresh = count(1 + max(one.arg.number for one in nest.order)), dict[Node, Node]()
-        if inside:
-            nest, split = replace(nest, kernel=inside.guarded(nest.kernel)), atom.columns[0]
-            passing = (inside.size // 8, *split[1:])
-            sides[1:] = (inside.column, atom.n, split), (inside.step, inside.size, passing)
-            for (axis,), reduce in ((inside.column, True), (inside.step, False)):
-                fresh[axis] = ix.axis(next(number), axis.arg.size, reduce=reduce)  # of tiles
-        walks, parts = dict[Axes, Node](), list[Axes]()
-        for axes, size, split in sides:
-            blocks, reduce = -(-points(axes) // size), axes[0].arg.reduce
-            band = BAND if not parts and blocks % BAND == 0 else 1
-            lengths = (*((blocks,) if reduce else (blocks // band, band)), *split)
-            new = tuple(ix.axis(next(number), one, reduce=reduce) for one in lengths)
-            rest = whole = ix.axis(next(number), points(axes), reduce=reduce)
-            places = dict.fromkeys(axes, rest)
-            for axis in reversed(axes):
-                rest, places[axis] = ix.divided(rest, axis.arg.size)
-            nest, walks[axes] = self.reindexed(nest, places, (whole,)), ix.row_major(new)
-            end = ix.inside(walks[axes], points(axes))
-            nest = self.reindexed(nest, {whole: walks[axes]}, new, end)
-            parts.append(new)
-        (outer, inner, *rows), (far, near, *columns), *more = parts
-        others = [axis for axis in nest.kernel.row_axes if axis not in chain(*parts)]
-        grid, pieces = (*others, outer, far, near, inner), (*rows, *columns)
-        lanes, registers = ([pieces[i] for i in some] for some in (atom.lanes, atom.registers))
-        registers += [one for *_, group, _, pair in more for one in (group, pair)]
-        bound = dict.fromkeys(grid, "grid") | dict.fromkeys(lanes, "thread")
-        bound |= dict.fromkeys(registers, "unroll")
-        tiles = list[Store]()
-        for (value, axes, steps), turn in zip(arrays, transposed, strict=True):
-            order = (*steps, *axes) if turn else (*axes, *steps)
-            within = tuple(fresh.get(axis, axis) for axis in order)
-            tiles.append(Store(-1, walks[axes], ix.replaced(value, fresh), within))
-        serial = (axis for axis in nest.order if axis not in bound)
-        return replace(
-            nest, order=(*grid, *serial, *lanes, *registers), tiles=tuple(tiles),
-            product=self.atom, binding=bound,
-        )  # fmt: skip
+        numbers = count(1 + max(axis.arg.number for axis in nest.order))
+        of_tiles: dict[Node, Node] = {}  # axes that tiles have in place of those of results
+        if both:
+            nest = replace(nest, kernel=both.with_masked_ends(nest.kernel))
+            sides = _back_to_back_sides(atom, both, transposed[0])
+            # Tiles of v have the columns of the results, and tiles of k the steps, as axes that
+            # nothing else numbers: a tile is read as a whole.
+            for axes, reduce in ((both.column_axes, True), (both.step_axes, False)):
+                size = axes[0].arg.size
+                of_tiles[axes[0]] = ix.axis(next(numbers), size, reduce=reduce)
+        else:
+            sides = _product_sides(atom, factors, transposed)
+        tiled: dict[Axes, _TiledSide] = {}
+        for side in sides:
+            nest, tiled[side.axes] = self._tile(nest, side, numbers)
+        tiles = []
+        for factor, is_turned in zip(factors, transposed, strict=True):
+            order = (*factor.row_axes, *factor.step_axes)
+            if is_turned:
+                order = (*factor.step_axes, *factor.row_axes)
+            value = ix.replaced(factor.value, of_tiles)
+            axes = tuple(of_tiles.get(axis, axis) for axis in order)
+            tiles.append(Store(-1, tiled[factor.row_axes].index, value, axes))
+        return self._bound(replace(nest, tiles=tuple(tiles)), atom, list(tiled.values()))
+
+    def _require_fit(self, atom: Atom, factors: Sequence[Factor], both: BackToBack | None) -> None:
+        """The atom multiplies factors of their dtype, and its rows and columns are as many as the
+        kernel allows."""
+        are_products = {factor.value.dtype for factor in factors} == {atom.dtype}
+        self.require(are_products, f"that is no sum of products of {atom.dtype.name}")
+        if both:
+            fits = both.max_rows >= atom.m >= MAX_PRODUCT_ROWS
+            fits &= MAX_ROW_ELEMENTS >= atom.n >= points(both.column_axes)
+            self.require(
+                fits,
+                f"products back to back need {MAX_PRODUCT_ROWS} to {both.max_rows} rows and "
+                f"{points(both.column_axes)} to {MAX_ROW_ELEMENTS} columns",
+            )
+            return
+        allowed = ", ".join(other.name for other in product_atoms(atom.kind))
+        self.require(
+            atom.m <= MAX_PRODUCT_ROWS,
+            f"{atom.m} rows are for products back to back; for one product there are {allowed}",
+        )
+
+    def _tile(self, nest: Nest, side: _Side, numbers: Iterator[int]) -> tuple[Nest, _TiledSide]:
+        """`nest` with the axes of a side as one, tiled: 300 rows in tiles of 128 are 3 tiles, and
+        nothing is read or stored in rows from 300 on."""
+        extent, reduce = points(side.axes), side.axes[0].arg.reduce
+        tiles = -(-extent // side.tile)
+        blocks: Shape = (tiles,)
+        if not reduce:
+            band = side.band if tiles % side.band == 0 else 1
+            blocks = (tiles // band, band)
+        loops = tuple(
+            ix.axis(next(numbers), size, reduce=reduce) for size in (*blocks, *side.split)
+        )
+        as_one = rest = ix.axis(next(numbers), extent, reduce=reduce)
+        index_of = dict.fromkeys(side.axes, rest)
+        for axis in reversed(side.axes):
+            rest, index_of[axis] = ix.divided(rest, axis.arg.size)
+        nest = self.reindexed(nest, index_of, (as_one,))
+        index = ix.row_major(loops)
+        nest = self.reindexed(nest, {as_one: index}, loops, ix.inside(index, extent))
+        return nest, _TiledSide(loops[: len(blocks)], loops[len(blocks) :], index)
+
+    def _bound(self, nest: Nest, atom: Atom, tiled: Sequence[_TiledSide]) -> Nest:
+        """`nest` with its sub-loops in order and bound to the grid, to threads and to registers."""
+        rows, columns, *steps = tiled
+        sub_loops = {axis for side in tiled for axis in (*side.blocks, *side.within)}
+        others = [axis for axis in nest.kernel.row_axes if axis not in sub_loops]
+        band, row_tile = rows.blocks
+        grid = (*others, band, *columns.blocks, row_tile)  # the tiles of a band run side by side
+        pieces = (*rows.within, *columns.within)
+        threads = [pieces[number] for number in atom.thread_loops]
+        registers = [pieces[number] for number in atom.register_loops]
+        for side in steps:  # scores lie in registers as columns do
+            group, _, neighbour = side.within
+            registers += [group, neighbour]
+        binding = (
+            dict.fromkeys(grid, "grid")
+            | dict.fromkeys(threads, "thread")
+            | dict.fromkeys(registers, "unroll")
+        )
+        serial = [axis for axis in nest.order if axis not in binding]
+        order = (*grid, *serial, *threads, *registers)
+        return replace(nest, order=order, product=self.atom, binding=binding)
 
 
-def factors(kernel: Kernel, kind: str) -> tuple[Array, ...]:
+def _product_sides(
+    atom: Atom, factors: Sequence[Factor], transposed: Sequence[bool]
+) -> tuple[_Side, ...]:
+    """The rows and the columns of a product, each split as its tile lies."""
+    left, right = factors
+    row_split = atom.row_splits[transposed[0]]
+    column_split = atom.column_splits[transposed[1]]
+    return (
+        _Side(left.row_axes, atom.m, row_split, BAND),
+        _Side(right.row_axes, atom.n, column_split),
+    )
+
+
+def _back_to_back_sides(
+    atom: Atom, both: BackToBack, is_left_transposed: bool
+) -> tuple[_Side, ...]:
+    """The rows, columns and steps of products back to back. The steps are the columns of inner
+    products, and split as these are."""
+    _, *in_a_group = columns = atom.column_splits[0]
+    row_split = atom.row_splits[is_left_transposed]
+    step_split = (both.step_tile // 8, *in_a_group)
+    return (
+        _Side(both.factors[0].row_axes, atom.m, row_split, BAND),
+        _Side(both.column_axes, atom.n, columns),
+        _Side(both.step_axes, both.step_tile, step_split),
+    )
+
+
+@dataclass(frozen=True)
+class _Walks:
+    """The axes that tiles of a product of two factors may walk as one."""
+
+    kernel: Kernel
+    factors: Axes
+
+    def priority(self, axes: Axes) -> Shape:
+        """Neighbours in results count most, then those in factors, then the number of points."""
+        contiguous = sum(is_minor(factor, axes[-1]) for factor in self.factors)
+        is_stored_along = store_score(self.kernel, axes[-1])
+        return is_stored_along, contiguous, points(axes), axes[-1].arg.number
+
+    def best(self, candidates: Iterable[Axes], min_points: int = MIN_SIDE) -> Axes:
+        """Those of the highest priority; () if none have `min_points`."""
+        long = (axes for axes in candidates if points(axes) >= min_points)
+        return max(long, key=self.priority, default=())
+
+    def steps(self, shared: Axes) -> Axes:
+        """The reduced axes that both factors have, as one if no factor has neighbours along any of
+        them; otherwise one of them."""
+        is_any_contiguous = any(
+            is_minor(factor, axis) for factor in self.factors for axis in shared
+        )
+        return self.best([(axis,) for axis in shared] if is_any_contiguous else [shared])
+
+    def rows(self, factor: Node, axes: Sequence[Node], steps: Axes, min_single: int) -> Axes:
+        """The row axes of a factor, among `axes`: several as one where the results walk them as one
+        and the steps are the factor's fastest axis. An only candidate may have as few points as
+        `min_single`."""
+        may_join = bool(steps) and is_minor(factor, steps[-1])
+        strides = [ix.terms_of(store.index)[0] for store in self.kernel.stores]
+        runs: list[Axes] = []
+        for axis in axes:
+            continues = bool(runs) and all(
+                stride.get(runs[-1][-1], 0) == stride.get(axis, 0) * axis.arg.size
+                for stride in strides
+            )
+            if may_join and continues:
+                runs[-1] = (*runs[-1], axis)
+            else:
+                runs.append((axis,))
+        rows = self.best(runs)
+        if not rows and len(runs) == 1:
+            rows = self.best(runs, min_single)
+        return rows
+
+
+def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
     """The two factors, of a dtype in the table, whose products a kernel's only reduction adds up
-    for single elements, with the axes of rows, or of columns for the second, and of steps; nothing
-    if it does not. Factors of 16 bits may be cast: their product is exact. Tiles walk several axes
-    as one: of steps if these are nowhere neighbours; of rows if results do so and steps are. Tensor
-    cores read steps of tf32 that lie apart through registers, which have rows: these come first."""
-    reductions = [one for one in kernel.nodes if bound_axes(one)]
-    single = all(len(one.axes) == kernel.rows and one.monoid is None for one in kernel.stores)
-    if not single or [(one.op, one.arg.monoid) for one in reductions] != [(Op.LOOP_REDUCE, ADD)]:
+    for single elements; () if it does not, or if tiles would be mostly empty.
+
+    kind: of factors of float32, "f32" or "tf32". Tensor cores read transposed tiles of tf32 through
+        registers, which hold rows: such a factor comes first.
+    """
+    reductions = [node for node in kernel.nodes if bound_axes(node)]
+    if not stores_elements(kernel) or len(reductions) != 1:
         return ()
-    if not (parts := factors_of(reductions[0].src[0])):
+    (reduction,) = reductions
+    if reduction.op is not Op.LOOP_REDUCE or reduction.arg.monoid is not ADD:
         return ()
+    operands = factors_of(reduction.src[0])
+    if not operands:
+        return ()
+    walks = _Walks(kernel, operands)
+    left_axes, right_axes = map(free_axes, operands)
+    both_axes = left_axes & right_axes
+    steps = walks.steps(tuple(axis for axis in bound_axes(reduction) if axis in both_axes))
+    has_float32 = operands[0].dtype is float32
+    # Of few rows or columns a tile of float32 is mostly empty; tensor cores wait for memory anyway.
+    min_single = MIN_SIDE // 2 if kind == "f32" and has_float32 else 2
+    sides = []
+    for operand in operands:
+        candidates = free_axes(operand) - both_axes
+        axes = [axis for axis in kernel.row_axes if axis in candidates]
+        sides.append(walks.rows(operand, axes, steps, min_single))
+    if not (steps and all(sides)) or _is_mostly_empty(sides, steps):
+        return ()
+    factors = [Factor(operand, rows, steps) for operand, rows in zip(operands, sides, strict=True)]
+    is_rounded = kind == "tf32" and has_float32
 
-    def worth(axes: Axes) -> Shape:  # results lie along columns
-        minor = sum(is_minor(one, axes[-1]) for one in parts)
-        return store_score(kernel, axes[-1]), minor, points(axes), axes[-1].arg.number
+    def order(factor: Factor) -> tuple[bool, Shape]:
+        along_steps = not is_transposed(factor.value, factor.row_axes, steps)
+        return is_rounded and along_steps, walks.priority(factor.row_axes)
 
-    def best(found: Iterable[Axes], min_points: int = MIN_SIDE) -> Axes:
-        return max((axes for axes in found if points(axes) >= min_points), key=worth, default=())
-
-    left, right = map(free_axes, parts)
-    strides = [ix.terms_of(store.index)[0] for store in kernel.stores]
-    shared = tuple(one for one in bound_axes(reductions[0]) if one in left & right)
-    apart = any(is_minor(value, axis) for value in parts for axis in shared)
-    step, sides = best([(one,) for one in shared] if apart else [shared]), list[Axes]()
-    few = MIN_SIDE // 2 if kind == "f32" and parts[0].dtype is float32 else 2
-    for value, axes in (parts[0], left - right), (parts[1], right - left):
-        runs, joint = list[Axes](), step and is_minor(value, step[-1])
-        for one in (one for one in kernel.row_axes if one in axes):
-            before = runs.pop() if runs and joint and all(
-                by.get(runs[-1][-1], 0) == by.get(one, 0) * one.arg.size for by in strides
-            ) else ()  # fmt: skip
-            runs.append((*before, one))
-        sides.append(best(runs) or (best(runs, few) if len(runs) == 1 else ()))
-    if not (step and all(sides)) or sorted((*map(points, sides), points(step) // 4))[1] < MIN_SIDE:
-        return ()  # one of these may be short: a tile that is mostly empty waits for memory
-    rounds = kind == "tf32" and parts[0].dtype is float32
-    arrays = [(value, axes, step) for value, axes in zip(parts, sides, strict=True)]
-    return tuple(sorted(arrays, key=lambda one: (rounds > is_transposed(*one), worth(one[1]))))
+    return tuple(sorted(factors, key=order))
 
 
-def is_transposed(value: Node, axes: Sequence[Node], steps: Sequence[Node]) -> bool:
-    """Are neighbours in memory rows or columns, and not steps?"""
-    return is_minor(value, axes[-1]) and not is_minor(value, steps[-1])
+def _is_mostly_empty(sides: Iterable[Axes], steps: Axes) -> bool:
+    """Whether a second one of rows, columns and fourths of the steps is short. One may be: a tile
+    that is mostly empty waits for memory, as the product does."""
+    extents = sorted((*map(points, sides), points(steps) // 4))
+    return extents[1] < MIN_SIDE
+
+
+def is_transposed(value: Node, rows: Sequence[Node], steps: Sequence[Node]) -> bool:
+    """Are neighbours in the memory that a factor comes from rows or columns, and not steps?"""
+    return is_minor(value, rows[-1]) and not is_minor(value, steps[-1])
 
 
 def is_minor(value: Node, axis: Node) -> bool:
     """Are neighbours along `axis` neighbours in the memory that `value` comes from?"""
-    loads = (one for one in toposort([value]) if one.op is Op.LOAD)
-    return any(ix.terms_of(one.src[0])[0].get(axis) == 1 for one in loads)
+    loads = (node for node in toposort([value]) if node.op is Op.LOAD)
+    return any(ix.terms_of(load.src[0])[0].get(axis) == 1 for load in loads)
 
 
-def share(
-    atom: Product, tiles: int, steps: int, multiprocessors: int
-) -> tuple[float, int, int]:
-    """About how long `tiles` take that need `steps` each, the steps of a block, and how many blocks
-    there are: each has tiles as a whole or, where these are few, a part of one."""
-    size, whole = atom.m * atom.n, -(-tiles // multiprocessors)
-    found = [(whole * steps * size / atom.rate, whole * steps, -(-tiles // whole))]
-    parts_of = {multiprocessors // tiles * tiles, multiprocessors}
-    for blocks in parts_of if tiles < multiprocessors else ():
-        each = -(-tiles * steps // blocks)
-        parts, rest = divmod(steps, each)
-        sums = blocks // tiles - 1 if blocks % tiles == 0 else parts + 2 + each // max(rest, 1)
-        found.append((each * size / atom.rate + JOIN + PART * size * sums, each, blocks))
-    return min(found)
+@dataclass(frozen=True, order=True)
+class StreamK:
+    """How blocks divide the steps of tiles among them.
+
+    time    an estimate, in multiplications and additions of one block at full rate
+    steps   of a block
+    blocks  each has tiles as a whole or, where there are fewer tiles than multiprocessors, a part
+            of the steps of one
+    """
+
+    time: float
+    steps: int
+    blocks: int
 
 
-class Timed(NamedTuple):
-    """About how long a product takes in tiles of an atom, and how many of these it has."""
+def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> StreamK:
+    """The fastest division of `tiles`, each of so many `steps`: 18 tiles of 256 steps on 132
+    multiprocessors are taken by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35."""
+    results = atom.m * atom.n
+    tiles_each = -(-tiles // multiprocessors)
+    steps_each = tiles_each * steps
+    divisions = [StreamK(steps_each * results / atom.rate, steps_each, -(-tiles // tiles_each))]
+    if tiles < multiprocessors:
+        blocks_of_equal_parts = multiprocessors // tiles * tiles
+        for blocks in {blocks_of_equal_parts, multiprocessors}:
+            steps_each = -(-tiles * steps // blocks)
+            partial_sums = _partial_sums(tiles, steps, blocks, steps_each)
+            time = steps_each * results / atom.rate
+            time += JOIN_COST + PARTIAL_SUMS_STEPS * results * partial_sums
+            divisions.append(StreamK(time, steps_each, blocks))
+    return min(divisions)
+
+
+def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:
+    """The tiles of partial sums that a block writes or reads one after the other, at most."""
+    if blocks % tiles == 0:
+        return blocks // tiles - 1
+    whole_parts, rest = divmod(steps, steps_each)
+    parts_of_rests = steps_each // max(rest, 1)
+    return whole_parts + 2 + parts_of_rests
+
+
+@dataclass(frozen=True, order=True)
+class AtomTime:
+    """About how long a product takes in tiles of an atom (see `StreamK`), and how many tiles."""
 
     time: float
     tiles: int
-    name: str
+    atom: str
+
+
+def product_atoms(kind: str) -> list[Atom]:
+    """The atoms of a kind of factors that blocks of one product have."""
+    return [atom for atom in ATOMS.values() if atom.kind == kind and atom.m <= MAX_PRODUCT_ROWS]
 
 
 def times_of(
     kind: str, rows: int, columns: int, others: int, steps: int, multiprocessors: int
-) -> list[Timed]:
+) -> list[AtomTime]:
     """For each atom of a kind, the first the fastest, the time of `others` products of so many rows
-    and columns, each of so many steps."""
-    times: list[Timed] = []
-    for name, atom in PRODUCTS.items():
-        if f"_{kind}_" in name and atom.m <= GROUP:
-            tiles = -(-rows // atom.m) * -(-columns // atom.n) * others
-            times.append(Timed(share(atom, tiles, steps, multiprocessors)[0], tiles, name))
+    and columns, each of so many steps (a line of a tile each)."""
+    times = []
+    for atom in product_atoms(kind):
+        tiles = -(-rows // atom.m) * -(-columns // atom.n) * others
+        division = stream_k(atom, tiles, steps, multiprocessors)
+        times.append(AtomTime(division.time, tiles, atom.name))
     return sorted(times)
 
 
 def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: int) -> str:
-    """The atom whose last block ends first, or next, of `factor_kind` for factors of float32; ""
-    where none is worth its while."""
-    if inside := nested(kernel):
-        columns = GROUP if points(inside.column) > GROUP // 2 else GROUP // 2
-        many = points(kernel.row_axes) // points(inside.column) >= inside.most * multiprocessors
-        rows = inside.most if many else GROUP
-        return f"mma_{SHORT[inside.arrays[0][0].dtype]}_{rows}x{columns}"
-    if not (arrays := factors(kernel, factor_kind)):
+    """The atom with which a kernel's products take the least time, or of the next `rank`; "" where
+    the kernel has no products, or none is worth tiles.
+
+    factor_kind: of factors of float32, "f32" or "tf32"
+    """
+    both = back_to_back(kernel)
+    if both:
+        return _back_to_back_atom(kernel, both, multiprocessors)
+    factors = product_factors(kernel, factor_kind)
+    if not factors:
         return ""
-    (first, row, _), (_, column, step) = arrays
-    kind = factor_kind if first.dtype is float32 else SHORT[first.dtype]
-    others = points(kernel.row_axes) // points(row + column)
-    (inner,) = (points(axes) // points(step) for node in kernel.nodes if (axes := bound_axes(node)))
-    steps = -(-points(step) * first.dtype.itemsize // LINE) * inner
-    times = times_of(kind, points(row), points(column), others, steps, multiprocessors)
-    min_tiles = FEW_TILES if kind == "f32" else 1
-    return next((name for _, tiles, name in times[rank:]
-                 if tiles >= min_tiles or tiles * steps >= min_tiles**2), "")  # fmt: skip
+    left, right = factors
+    dtype = left.value.dtype
+    kind = factor_kind if dtype is float32 else SHORT[dtype]
+    others = points(kernel.row_axes) // points(left.row_axes + right.row_axes)
+    (reduced,) = filter(None, map(bound_axes, kernel.nodes))
+    other_steps = points(reduced) // points(left.step_axes)
+    lines = -(-points(left.step_axes) * dtype.itemsize // LINE_BYTES)
+    steps = lines * other_steps
+    rows, columns = points(left.row_axes), points(right.row_axes)
+    min_tiles = MIN_FMA_TILES if kind == "f32" else 1
+    for candidate in times_of(kind, rows, columns, others, steps, multiprocessors)[rank:]:
+        if candidate.tiles >= min_tiles or candidate.tiles * steps >= min_tiles**2:
+            return candidate.atom
+    return ""
+
+
+def _back_to_back_atom(kernel: Kernel, both: BackToBack, multiprocessors: int) -> str:
+    """The fewest columns that hold a row of the results, and the most rows that leave no
+    multiprocessor without a block."""
+    columns = points(both.column_axes)
+    n = MAX_ROW_ELEMENTS if columns > MAX_ROW_ELEMENTS // 2 else MAX_ROW_ELEMENTS // 2
+    rows = points(kernel.row_axes) // columns
+    m = both.max_rows if rows >= both.max_rows * multiprocessors else MAX_PRODUCT_ROWS
+    kind = SHORT[both.factors[0].value.dtype]
+    return f"mma_{kind}_{m}x{n}"

@@ -22,8 +22,8 @@ from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Group, Kinds, LoopReduce, Op
 from lamina.loops.nest import WARP, Nest
 from lamina.runtime.buffer import Map
-from lamina.schedule.gpu.attention import Weight, factors_of, masks_of, scaled, weight_of
-from lamina.schedule.gpu.products import LINE, PRODUCTS, Product, is_transposed, share
+from lamina.schedule.gpu.attention import ExpFactor, exp_factor_of, factors_of, masks_of, scaled
+from lamina.schedule.gpu.products import ATOMS, LINE_BYTES, Atom, is_transposed, stream_k
 from lamina.targets.c.printer import ELEMENTS
 from lamina.targets.gpu import FEW, GpuPrinter
 from lamina.targets.printer import Key, LoopPart, Point, Scope, Value, Values
@@ -91,18 +91,19 @@ class CudaPrinter(GpuPrinter):
         if not self.nest.product or self.is_back_to_back:
             (self._nested if self.is_back_to_back else super().loop_reduce)(node)
             return
-        atom, mine = PRODUCTS[self.nest.product], list(self.points(free_axes(node)))
-        width, tiles = LINE // atom.dtype.itemsize, self.nest.tiles
+        atom, mine = ATOMS[self.nest.product], list(self.points(free_axes(node)))
+        width, tiles = LINE_BYTES // atom.dtype.itemsize, self.nest.tiles
         steps = [axis for axis in tiles[0].axes if axis.arg.reduce]
         others = [axis for axis in bound_axes(node) if axis not in steps]
         blocks = -(-points(steps) // width)
         sizes = points(self.grid), blocks * points(others)
-        _, part, self.blocks = share(atom, *sizes, self.target.multiprocessors)
-        beside = min(len(self.nest.kernel.stores), 2) * LINE * atom.m
-        self.room = atom.depth * LINE * (atom.m + atom.n) + beside
+        division = stream_k(atom, *sizes, self.target.multiprocessors)
+        part, self.blocks = division.steps, division.blocks
+        beside = min(len(self.nest.kernel.stores), 2) * LINE_BYTES * atom.m
+        self.room = atom.stages * LINE_BYTES * (atom.m + atom.n) + beside
         self.share, sums = (", 1", "loose") if "fma" in self.nest.product else ("", "sums")
         corner = dict.fromkeys((*self.rows_inside, *self.unrolled), 0)  # of the block
-        self.line(_call("RINGS", self.nest.product.split("_")[1], atom.depth, *atom[:2], beside))
+        self.line(_call("RINGS", atom.kind, atom.stages, atom.m, atom.n, beside))
         with self._function("FILL(tile, number, slot, full) {", [*self.grid, *others], "};"):
             self.scopes[-1].lines += self.indices(self.grid, "tile")
             self.scopes[-1].lines += self.indices(others, f"number / {blocks}")
@@ -151,14 +152,14 @@ class CudaPrinter(GpuPrinter):
 
     def _nested(self, node: Node) -> None:
         """Print the loop over tiles of nested reductions, and keep what these add up to."""
-        nest, stores, atom = self.nest, self.nest.kernel.stores, PRODUCTS[self.nest.product]
+        nest, stores, atom = self.nest, self.nest.kernel.stores, ATOMS[self.nest.product]
         reductions = [one for one in nest.kernel.nodes if one.op is Op.LOOP_REDUCE]
         over = [one for one in reductions if bound_axes(one) == bound_axes(node)]
         inner = [one for one in reductions if one not in over]
         outer = [one for one in over if self.unrolled.keys() <= free_axes(one)]
-        weight, (block, far, lane, near) = weight_of(over), bound_axes(node)
+        weight, (block, far, lane, near) = exp_factor_of(over), bound_axes(node)
         assert weight
-        rows = [one for one in over if one not in (*outer, weight.top)]
+        rows = [one for one in over if one not in (*outer, weight.row_max)]
         (major, half, minor), size = self.unrolled, 8 * far.arg.size
         tiles = sorted(dict.fromkeys(nest.tiles), key=lambda one: block in free_axes(one.index))
         own = sum(block not in free_axes(one.index) for one in tiles)
@@ -185,22 +186,23 @@ class CudaPrinter(GpuPrinter):
         self.line(_call("WITHIN", *map("tile{}".format, within)))
         self.line(_call("BEYOND", *map("tile{}".format, beyond)))
         with self._function(f"ELEMENTS({number}) {{", (), "};"):
-            for head, known in self._masked(weight.value, inner, block):
+            for head, known in self._masked(weight.exponent, inner, block):
                 with self._function(head, (block, lane), "}", (far, near)):
                     self._elements((inner, rows, outer), weight, known)
         early, late = (sum(1 << at - own for at in {*one} if at >= own) for one in (within, beyond))
-        self.line(_call("NESTED_LOOP", own, len(tiles) - own, early, late, int(bool(weight.top))))
+        has_maximum = int(weight.row_max is not None)
+        self.line(_call("NESTED_LOOP", own, len(tiles) - own, early, late, has_maximum))
         engine, passing = len(self.maps) == len(tiles), sum(2 * m * n for m, n in shapes[own:])
         sizes = points([self.grid[-4], self.grid[-1]]), block.arg.size * passing, self.down
         turns = _call("TAKE_TURNS", int(engine), atom.m // 64, own, workers, *sizes)
         self.around, self.blocks = ("TURN", f"; {turns}"), min(workers, self.target.multiprocessors)
-        if weight.top:
-            by = self.literal(const(scaled(weight.value)[0], float32)).text  # of what was compared
+        if weight.row_max:
+            by = self.literal(const(scaled(weight.exponent)[0], float32)).text
             for at, point in enumerate(self.points((half,))):
                 top = self.declare(Value(f"top[{at}] * {by}", float32), "max")
-                self._keep(weight.top, point, (top,))
-                self.line(_call("finish", at, self.result(weight.less, point).text))
-        self.line(_call("FINISH", int(weight.top is not None)))
+                self._keep(weight.row_max, point, (top,))
+                self.line(_call("finish", at, self.result(weight.shift, point).text))
+        self.line(_call("FINISH", int(weight.row_max is not None)))
         for name, some in (("row", rows), ("totals", outer)):
             for which, reduction in enumerate(some):
                 for at, point in enumerate(self.points(free_axes(reduction))):
@@ -215,8 +217,8 @@ class CudaPrinter(GpuPrinter):
         any other one, and which conditions are known there."""
         some, known, lines = list[str](), {one: one for one in inner}, self.scopes[0].lines
         lines.append(_call("BOUNDS", self.index, block.arg.size))
-        for condition, (holds, index) in masks_of(value).items():
-            terms, least = ix.terms_of(index)
+        for condition, mask in masks_of(value).items():
+            terms, least = ix.terms_of(mask.index)
             if step := terms.pop(block, 0):
                 self.down = int(step > 0)
                 outside = self.text_of.keys() - {*self.rows_inside}
@@ -226,13 +228,15 @@ class CudaPrinter(GpuPrinter):
                 ends = *bounds(ix.affine(inside, least)), step, inside.get(self.rows_inside[0], 0)
                 lines.append(_call("MASK", len(some), place, *ends))
                 some.append(f"MASKED({len(some)}, {self.axis_name(block)})")
-                known[condition] = const(not holds, bool_)
+                known[condition] = const(not mask.masks_where, bool_)
         lines.append("COUNT;")
         if some:
             yield f"if ({' || '.join(some)}) {{", {}
         yield "else {" if some else "{", known
 
-    def _elements(self, reductions: tuple[list[Node], ...], weight: Weight, known: Known) -> None:
+    def _elements(
+        self, reductions: tuple[list[Node], ...], weight: ExpFactor, known: Known
+    ) -> None:
         """Print what is computed from the sums within for a tile of what is folded over."""
         inner, rows, outer = reductions
         (block, far, _, near), (_, half, _, *_) = bound_axes(outer[0]), self.unrolled
@@ -241,15 +245,16 @@ class CudaPrinter(GpuPrinter):
             for place, point in own.items():
                 self._keep(reduction, point, (Value(f"sums[{number}][{place}]", float32),))
         self.line("ready();")
-        (by, rest), less = scaled(ix.replaced(weight.value, known)), weight.less
-        if weight.top:  # both so far
+        (by, rest), less = scaled(ix.replaced(weight.exponent, known)), weight.shift
+        if weight.row_max:  # both so far
             largest = LoopReduce(MAX)
-            top, less = (Node(Op.LOOP_SCAN, (one, block), largest) for one in (weight.top, less))
+            both = weight.row_max, less
+            top, less = (Node(Op.LOOP_SCAN, (one, block), largest) for one in both)
             for at, row in enumerate(self.points((half,))):
                 self.line(_call("rise", f"top[{at}]", self._joined(MAX, rest, row)))
                 text = f"top[{at}] * {self.literal(const(by, float32)).text}"
                 self._keep(top, row, (self.declare(Value(text, float32), "max"),))
-                wanted = self.result(ix.replaced(weight.less, {weight.top: top}), row).text
+                wanted = self.result(ix.replaced(weight.shift, {weight.row_max: top}), row).text
                 text = f"follow(less[{at}], factor[{at}], top[{at}], {wanted})"
                 self._keep(less, row, (self.declare(Value(text, float32), "shift"),))
         exp = Node(Op.EXP2, (rest * (by * log2(e)) + -(less * log2(e)),))
@@ -269,7 +274,7 @@ class CudaPrinter(GpuPrinter):
         values: list[Values] = [(self.result(term, row | one),) for one in self.points((far, near))]
         return self._tree(monoid, values)[0].text
 
-    def _store_rows(self, atom: Product, corner: Point, sides: Sequence[tuple[Node, int]]) -> None:
+    def _store_rows(self, atom: Atom, corner: Point, sides: Sequence[tuple[Node, int]]) -> None:
         """Print functions that store results of tensor cores by whole rows: of stores whose rows
         begin with a 16-byte chunk and end as the factors do, as many as a step's tiles have lines
         for. The last chunk of a row may have what pads it: nothing else begins within a chunk."""
@@ -291,7 +296,7 @@ class CudaPrinter(GpuPrinter):
             ):  # fmt: skip
                 self.results[store] = []
                 place = f"p{store.parameter} + {self.index_text(store.index, corner)}, {pitch}"
-                self.line(f"ROWS(store{number}, {LINE * used}, {place}, {left});")
+                self.line(f"ROWS(store{number}, {LINE_BYTES * used}, {place}, {left});")
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         if (ready := self.results.get(store)) is None:
@@ -317,7 +322,7 @@ class CudaPrinter(GpuPrinter):
         ends = [points(one) % part and points(one) for one, part in zip(sides, box, strict=True)]
         flags = ", ".join(map(str, (int(turned) or 2 * across, self.threads, *ends)))
         head = f"FILL_TILE({side}, {row}, {step}, {flags}) {{"
-        if found := self._map(store, box[turned], LINE // store.value.dtype.itemsize):
+        if found := self._map(store, box[turned], LINE_BYTES // store.value.dtype.itemsize):
             self.maps[f"{side}_map"], places = found
             self.text_of.update((axis, self.axis_name(axis)) for axis in store.axes)
             texts = ", ".join(f"(int)({self.index_text(one, {})})" for one in places)
