@@ -83,11 +83,16 @@ def _form_row_blocks(groups: Sequence[KernelGroup], context: _Groups) -> None:
     candidates = [_grown(group, context) for group in groups if _reads_large(group)]
     candidates.sort(key=lambda candidate: -candidate.nbytes)
     # In the second round, values have lost readers to row blocks that compute them again.
+    refused: dict[KernelGroup, int] = {}  # how many groups ran in row blocks when it was
     for candidate in candidates * 2:
-        if candidate.last not in context.step_of:
-            row_blocks = _grown(candidate.last, context)
-            if row_blocks.settle():
-                _add_step(row_blocks, groups, context)
+        last, settled = candidate.last, len(context.step_of)
+        if last in context.step_of or refused.get(last) == settled:
+            continue
+        row_blocks = _grown(last, context) if settled else candidate
+        if row_blocks.settle():
+            _add_step(row_blocks, groups, context)
+        else:
+            refused[last] = settled
 
 
 def _reads_large(group: KernelGroup) -> bool:
@@ -155,38 +160,37 @@ class _RowBlocks:
             for value in reader.operands:
                 if value in self.inside:
                     continue
-                axes = self._axes(reader, value)
-                joining = self._joining(value, axes, early)
+                joining = self._joining(reader, value, early)
                 if joining:
                     queue += [group for group in joining if group not in self.rows_of]
                     self.rows_of |= joining
-                    self.inside[value] = axes
+                    self.inside[value] = self._axes(reader, value)
 
-    def _joining(self, value: Node, axes: Rows, early: Set[KernelGroup]) -> dict[KernelGroup, Rows]:
-        """The groups, with their rows, that have to be members so that only blocks of `value`
-        exist; none if that cannot be. `axes` says which axes of the value are rows."""
+    def _joining(
+        self, reader: KernelGroup, value: Node, early: Set[KernelGroup]
+    ) -> dict[KernelGroup, Rows]:
+        """The groups, with their rows, that have to be members so that only blocks of `value`,
+        which the member `reader` reads, exist; none if that cannot be."""
         original = self.context.home_of[value]
         readers = set(self.context.readers.get(value, ())) - self.copies.keys()
         again = not early.isdisjoint({self._home(value), *readers})
         if _nbytes(value) < MIN_BYTES and (again or not readers <= self.rows_of.keys()):
             return {}  # a small value draws nobody in
         home = copy(original) if again else self._home(value)
-        later = sorted(readers - early, key=lambda group: group.number)
-        joining = {group: self._rows_at(group, value, axes) for group in (home, *later)}
-        if not self._fit(joining, home):
-            return {}
+        axes = self._axes(reader, value)
+        rows = self._rows_at(home, value, axes)
+        if not rows or (self.inside and not rows.keys() >= self.rows):
+            return {}  # it has no rows, or not all that the members share
+        joining = {home: rows}
+        for group in sorted(readers - early, key=lambda group: group.number):
+            joining[group] = self._rows_at(group, value, axes)
+            if not joining[group].keys() >= rows.keys():
+                return {}
         if again:
             self.copies[original] = home
         elif self._is_read_elsewhere(home, value, joining.keys()):
             return {}
         return joining
-
-    def _fit(self, joining: dict[KernelGroup, Rows], home: KernelGroup) -> bool:
-        """Whether `joining` have the rows of `home`, and these all rows of the members so far."""
-        rows = joining[home].keys()
-        needed = self.rows if self.inside else set[int]()
-        aligned = all(rows_of.keys() >= rows for rows_of in joining.values())
-        return bool(rows) and aligned and rows >= needed
 
     def _is_read_elsewhere(self, home: KernelGroup, value: Node, joining: Set[KernelGroup]) -> bool:
         """Whether other groups read `value` or another large value of `home`, or it is a result:
@@ -218,8 +222,7 @@ class _RowBlocks:
         if group.is_serial or group.block_axes:
             return {}
         candidates, loops = group.block_candidates, group.loops_along(value)
-        needed = self.context.readers.keys() | self.context.results
-        if not needed.isdisjoint(group.members[:-1]):
+        if any(map(self._is_needed, group.members[:-1])):
             # Others need the sum before something is added to it: it has to exist in memory.
             candidates = candidates[: len(group.rows)]
         known = self.rows_of.get(group)
@@ -231,6 +234,10 @@ class _RowBlocks:
                 if known is None or known.get(row) == own_axis:
                     rows[row] = own_axis
         return rows
+
+    def _is_needed(self, value: Node) -> bool:
+        """Whether another group reads `value`, or it is a result."""
+        return value in self.context.readers or value in self.context.results
 
     # Whether row blocks pay, and of how many rows.
 
