@@ -11,6 +11,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -102,10 +103,27 @@ _heaps = {name: Heap(_limit, name) for name in HOST_DEVICES}  # by the full name
 _opening = threading.Lock()
 
 
-# How a GPU's copy engine reads an array: the number of its argument, the kind of elements, the
-# offset in bytes, the sizes, fastest axis first, the strides of the other axes in bytes, and the
-# box of a copy; of windows of an image, for each axis also both corners of their places and a step.
-Map = tuple[int, str, int, Shape, Shape, Shape, tuple[Shape, ...]]
+@dataclass(frozen=True)
+class TensorMap:
+    """How a GPU's copy engine (TMA) reads an array.
+
+    parameter     the number of its argument
+    element_kind  as the driver calls it, such as UINT16
+    offset        of the first element, in bytes
+    sizes         in elements, fastest axis first
+    strides       of all axes but the fastest, in bytes
+    box           elements that one copy has along each axis
+    corners       in im2col mode, for each axis of an image: the first place of its first window,
+                  that of its last one less the last element, and the elements from one to the next
+    """
+
+    parameter: int
+    element_kind: str
+    offset: int
+    sizes: Shape
+    strides: Shape
+    box: Shape
+    corners: tuple[Shape, ...]
 
 
 class Launch(NamedTuple):
@@ -117,7 +135,7 @@ class Launch(NamedTuple):
     threads: int
     arguments: tuple[tuple[int, int], ...]
     shared: int = 0
-    maps: tuple[Map, ...] = ()
+    maps: tuple[TensorMap, ...] = ()
 
     def __str__(self) -> str:
         return f"kernel {self.name}, {self.blocks} blocks of {self.threads} threads"

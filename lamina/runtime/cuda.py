@@ -21,7 +21,7 @@ from typing import Any
 from lamina.core.options import Options
 from lamina.core.target import DEFAULT_CUDA, Target, cuda_engines
 from lamina.errors import CompileError, DeviceError, OutOfMemoryError, UnknownDeviceError
-from lamina.runtime.buffer import Buffer, Heap, Launch, Map, heap_of
+from lamina.runtime.buffer import Buffer, Heap, Launch, TensorMap, heap_of
 from lamina.runtime.cache import digest
 from lamina.runtime.compiler import complaint
 from lamina.runtime.cpu import disk_cache
@@ -235,7 +235,10 @@ class CudaProgram:
         """Launch the kernels, each when it is asked for: it may begin while the one before ends."""
         for function, one in zip(self._functions, self.launches, strict=True):
             values = array("Q", [places[number] + offset for number, offset in one.arguments])
-            maps = [_tensor_map(self.device, values[it[0]], it) for it in one.maps]
+            maps = [
+                _tensor_map(self.device, values[tensor_map.parameter], tensor_map)
+                for tensor_map in one.maps
+            ]
             start, count = values.buffer_info()
             table = array("Q", range(start, start + 8 * count, 8))
             table.extend(it.getPtr() for it in maps)
@@ -279,19 +282,20 @@ class CudaProgram:
 
 
 @functools.lru_cache(maxsize=4096)
-def _tensor_map(device: Device, pointer: int, array: Map) -> Any:
+def _tensor_map(device: Device, pointer: int, array: TensorMap) -> Any:
     """The driver's description of an array of the argument at `pointer`."""
-    driver, (_, kind, offset, sizes, steps, box, corners) = device.driver, array
+    driver, corners = device.driver, array.corners
     longs, words = driver.cuuint64_t, driver.cuuint32_t
     if not device.engine:
         return driver.CUtensorMap()  # nothing reads it
     low, high, far = map(list, zip(*corners, strict=True)) if corners else ([], [], [])
     return device.call(
         f"cuTensorMapEncode{'Im2col' if corners else 'Tiled'}",
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"),
-        len(sizes), pointer + offset, [*map(longs, sizes)], [*map(longs, steps)],
-        *((low, high, *map(words, box[:2])) if corners else [[*map(words, box)]]),
-        [*map(words, (1, *(far or box[2:]), 1))],
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{array.element_kind}"),
+        len(array.sizes), pointer + array.offset,
+        [*map(longs, array.sizes)], [*map(longs, array.strides)],
+        *((low, high, *map(words, array.box[:2])) if corners else [[*map(words, array.box)]]),
+        [*map(words, (1, *(far or array.box[2:]), 1))],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

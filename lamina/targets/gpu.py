@@ -22,7 +22,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Plan
 from lamina.loops.nest import WARP, Axes, Nest, operands_of, scatter_indices
-from lamina.runtime.buffer import Launch, Map
+from lamina.runtime.buffer import Launch, TensorMap
 from lamina.runtime.source import Source
 from lamina.targets.blocks import Cut
 from lamina.targets.c.printer import CPrinter
@@ -64,7 +64,7 @@ class GpuPrinter(CPrinter):
         self.share = ""  # an argument of KERNEL: how many blocks share registers
         self.around = "", ""  # before and after the body: the loop over what a block does
         self.blocks = 0  # of the launch, if each does several in that loop
-        self.maps: dict[str, Map] = {}  # by name, what the copy engine reads
+        self.maps: dict[str, TensorMap] = {}  # by name, what the copy engine reads
         # Results so far, of each store that is done by whole rows.
         self.results: dict[Store, list[str]] = {}
         # The loop whose iterations lanes vote on, while stores inside it are printed: `_loops`.

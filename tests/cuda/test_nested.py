@@ -104,7 +104,7 @@ def test_results(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> None:
 
 @pytest.mark.usefixtures("device")
 def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CudaPrinter, "_map", lambda *_: None)
+    monkeypatch.setattr(CudaPrinter, "_engine_copy", lambda *_: None)
     pipeline.compile_sinks.cache_clear()
     check(SIZES[1], lm.bfloat16, True)
     pipeline.compile_sinks.cache_clear()

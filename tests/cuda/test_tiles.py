@@ -29,7 +29,7 @@ from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.loops.text import parse, to_text
 from lamina.runtime import cuda
-from lamina.runtime.buffer import Map
+from lamina.runtime.buffer import TensorMap
 from lamina.runtime.source import KERNELS
 from lamina.schedule.gpu.products import ATOMS, Tensorize
 from lamina.targets.cuda import printer
@@ -146,7 +146,7 @@ def test_convolutions(
     torch = pytest.importorskip("torch")
     (n, *sides), (channels, filters), window, how = case
     if not engine:
-        monkeypatch.setattr(CudaPrinter, "_map", lambda *_: None)
+        monkeypatch.setattr(CudaPrinter, "_engine_copy", lambda *_: None)
     pipeline.compile_sinks.cache_clear()
     rng = np.random.default_rng(0)
     shapes = (n, *sides, channels), (filters, *window, channels // how.get("groups", 1))
@@ -175,10 +175,11 @@ def elements(index: Node, at: Mapping[Node, Any]) -> Any:
     return sum((by * at[axis] for axis, by in terms.items()), constant)
 
 
-def copied(array: Map, start: Sequence[int], lines: int) -> Any:
+def copied(array: TensorMap, start: Sequence[int], lines: int) -> Any:
     """Which element of an array the engine copies to each place of each line; -1 for zeros."""
-    _, kind, offset, extents, steps, box, corners = array
-    size = int(kind[-2:]) // 8
+    offset, extents, steps = array.offset, array.sizes, array.strides
+    box, corners = array.box, array.corners
+    size = int(array.element_kind[-2:]) // 8
     flat, where = np.arange(lines)[:, None], [start[0] + np.arange(box[0])]
     if not corners:
         where += [start[1] + flat, *start[2:]]
@@ -205,13 +206,13 @@ def copied(array: Map, start: Sequence[int], lines: int) -> Any:
 def test_what_the_engine_copies(case: Convolution, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of images, of filters, and of their derivatives, element by element."""
     (n, *sides), (channels, filters), window, how = case
-    calls, ours, rng = list[Any](), CudaPrinter._map, np.random.default_rng(0)
+    calls, ours, rng = list[Any](), CudaPrinter._engine_copy, np.random.default_rng(0)
 
     def spied(self: CudaPrinter, *given: Any) -> Any:
         calls.append((*given, found := ours(self, *given)))
         return found
 
-    monkeypatch.setattr(CudaPrinter, "_map", spied)
+    monkeypatch.setattr(CudaPrinter, "_engine_copy", spied)
     given = (n, *sides, channels), (filters, *window, channels)
     x, w = (Tensor.of(leaf(at, one, lm.bfloat16), "cpu") for at, one in enumerate(given))
     y = channels_last(lm.conv2d, x, w, **how)
@@ -221,7 +222,6 @@ def test_what_the_engine_copies(case: Convolution, monkeypatch: pytest.MonkeyPat
         pipeline.compile_source(rebuilt([one.node], {}), replace(options.current(), device=GPU))
     assert len(calls) == 2 * len(wanted)
     for store, lines, width, found in calls:
-        array, places = found
         index, *guard = store.value.src
         *outer, inner = store.axes
         shape, end = [axis.arg.size for axis in outer], inner.arg.size
@@ -230,7 +230,7 @@ def test_what_the_engine_copies(case: Convolution, monkeypatch: pytest.MonkeyPat
             first = lines * int(rng.integers(-(-points(outer) // lines)))
             at[inner] = width * int(rng.integers(-(-end // width)))
             at |= zip(outer, map(int, np.unravel_index(first, shape)), strict=True)
-            got = copied(array, [elements(one, at) for one in places], lines)
+            got = copied(found.array, [elements(one, at) for one in found.coordinates], lines)
             number, along = first + np.arange(lines)[:, None], at[inner] + np.arange(width)
             line = np.unravel_index(np.minimum(number, points(outer) - 1), shape)
             every = {**at, inner: np.minimum(along, end - 1), **dict(zip(outer, line, strict=True))}
@@ -260,7 +260,7 @@ def test_blocks_share_tiles(size: tuple[int, int, int], dtype: lm.DType) -> None
 
 @pytest.mark.usefixtures("device")
 def test_threads_fill_what_the_engine_could(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CudaPrinter, "_map", lambda *_: None)
+    monkeypatch.setattr(CudaPrinter, "_engine_copy", lambda *_: None)
     pipeline.compile_sinks.cache_clear()
     for dtype, size in product(TOLERANCE, SIZES):
         run(lambda a, b: a @ b, [size[:2], size[1:]], dtype)

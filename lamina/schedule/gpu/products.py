@@ -7,7 +7,7 @@ line of steps consists of panels of such lines, one behind the other. Tensor cor
 engine of a GPU (TMA) know this layout as the swizzle of 128 bytes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -203,15 +203,11 @@ class Tensorize(Move):
         tiled: dict[Axes, _TiledSide] = {}
         for side in sides:
             nest, tiled[side.axes] = self._tile(nest, side, numbers)
-        tiles = []
-        for factor, is_turned in zip(factors, transposed, strict=True):
-            order = (*factor.row_axes, *factor.step_axes)
-            if is_turned:
-                order = (*factor.step_axes, *factor.row_axes)
-            value = ix.replaced(factor.value, of_tiles)
-            axes = tuple(of_tiles.get(axis, axis) for axis in order)
-            tiles.append(Store(-1, tiled[factor.row_axes].index, value, axes))
-        return self._bound(replace(nest, tiles=tuple(tiles)), atom, list(tiled.values()))
+        tiles = tuple(
+            _tile_of(factor, is_turned, tiled[factor.row_axes].index, of_tiles)
+            for factor, is_turned in zip(factors, transposed, strict=True)
+        )
+        return self._bound(replace(nest, tiles=tiles), atom, list(tiled.values()))
 
     def _require_fit(self, atom: Atom, factors: Sequence[Factor], both: BackToBack | None) -> None:
         """The atom multiplies factors of their dtype, and its rows and columns are as many as the
@@ -275,6 +271,15 @@ class Tensorize(Move):
         serial = [axis for axis in nest.order if axis not in binding]
         order = (*grid, *serial, *threads, *registers)
         return replace(nest, order=order, product=self.atom, binding=binding)
+
+
+def _tile_of(factor: Factor, is_turned: bool, row: Node, of_tiles: Mapping[Node, Node]) -> Store:
+    """The fill of a tile, the fastest axis last, whose rows begin at the index `row`."""
+    order = (*factor.row_axes, *factor.step_axes)
+    if is_turned:
+        order = (*factor.step_axes, *factor.row_axes)
+    axes = tuple(of_tiles.get(axis, axis) for axis in order)
+    return Store(-1, row, ix.replaced(factor.value, of_tiles), axes)
 
 
 def _product_sides(

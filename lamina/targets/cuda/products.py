@@ -1,0 +1,190 @@
+"""CUDA C++ of a product of two factors: a pipeline over the steps of tiles.
+
+The pipeline is a text, `products.cu`. It has all but what is special to a product: what fills the
+tiles, and what becomes of the sums.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lamina.core.dtypes import bfloat16, float16, float32
+from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
+from lamina.loops.nest import WARP
+from lamina.schedule.gpu.products import LINE_BYTES, StreamK, stream_k
+from lamina.targets.cuda.tiles import MAX_ROW_STORES, ResultSide, TilePrinter, call
+from lamina.targets.printer import Point, Value
+
+# Sums of a thread that become results at a time in an overlapped epilogue. Long arithmetic takes
+# half as many: the steps of the next tile beside it must last as long.
+SLICE_SUMS = 16
+LONG_SLICE_SUMS = 8
+PRODUCER_THREADS = 4 * WARP  # which ask the copy engine for tiles
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of a product.
+
+    axes   along which tiles lie, a line of a tile at a time
+    outer  other reduced axes: all steps pass by for each of their points
+    tiles  lines along `axes`: 300 steps of bfloat16 are 5 lines of 64
+    """
+
+    axes: list[Node]
+    outer: list[Node]
+    tiles: int
+
+    @property
+    def total(self) -> int:
+        return self.tiles * points(self.outer)
+
+
+@dataclass(frozen=True)
+class _Overlap:
+    """The epilogue of a tile beside the steps of the next one.
+
+    value       of 16 bits, which threads keep until then
+    slice_sums  of a thread, which become results at a time
+    """
+
+    value: Node
+    slice_sums: int
+
+
+class ProductPrinter(TilePrinter):
+    """One kernel, which may have a product of two factors."""
+
+    def _print_product(self, reduction: Node) -> None:
+        """Print the pipeline of a sum of products, and keep the sums."""
+        steps = self._steps(reduction)
+        division = stream_k(self.atom, points(self.grid), steps.total, self.target.multiprocessors)
+        self.blocks = division.blocks
+        corner = self.corner()
+        self._print_buffers()
+        self._print_fill(steps, corner)
+        sum_points = self._keep_sums(reduction)
+        lines = self.scopes[-1].lines
+        self.known_before_slices = dict(self.scopes[-1].cache)
+        start = len(lines)
+        self._print_row_stores(corner)
+        overlap = self._overlap(reduction)
+        slice_sums = overlap.slice_sums if overlap else 0
+        transposed = [int(tile.axes[0] in steps.axes) for tile in self.nest.tiles]
+        arguments = (slice_sums, self.threads, len(self.maps), self.atom.function, *transposed)
+        # Slices of the tile before come first: of the rest of the text they need the functions that
+        # store rows alone.
+        lines.insert(start, call("BEGIN", *arguments))
+        if overlap:
+            lines.append("KEEPS {")
+        self._print_early_loads(reduction)
+        self.line(call("PIPELINE", *arguments))
+        self._set_launch(division, steps, slice_sums)
+        if overlap:
+            self._print_kept(overlap, sum_points)
+
+    def _print_buffers(self) -> None:
+        """Print the multistage buffers of both factors, beside lines for results."""
+        atom = self.atom
+        row_stores = min(len(self.nest.kernel.stores), MAX_ROW_STORES)
+        result_bytes = row_stores * LINE_BYTES * atom.m
+        self.room = atom.stages * LINE_BYTES * (atom.m + atom.n) + result_bytes
+        self.share = ", 1" if atom.instruction == "fma" else ""  # it needs all registers
+        self.line(call("RINGS", atom.kind, atom.stages, atom.m, atom.n, result_bytes))
+
+    def _keep_sums(self, reduction: Node) -> list[Point]:
+        """Keep the names of a thread's sums; the points of these, in order. `loose` ones pass an
+        optimisation barrier: see `products.cu`."""
+        array = "loose" if self.atom.instruction == "fma" else "sums"
+        sum_points = list(self.points(free_axes(reduction)))
+        for number, point in enumerate(sum_points):
+            self._keep(reduction, point, (Value(f"{array}[{number}]", float32),))
+        return sum_points
+
+    def _print_row_stores(self, corner: Point) -> None:
+        """Print the functions that store results by whole rows."""
+        rows, columns = (
+            ResultSide(tile.index, points(axis for axis in tile.axes if not axis.arg.reduce))
+            for tile in self.nest.tiles
+        )
+        self._store_rows(rows, columns, corner)
+
+    def _steps(self, reduction: Node) -> _Steps:
+        axes = [axis for axis in self.nest.tiles[0].axes if axis.arg.reduce]
+        outer = [axis for axis in bound_axes(reduction) if axis not in axes]
+        return _Steps(axes, outer, -(-points(axes) // self._line_elements))
+
+    @property
+    def _line_elements(self) -> int:
+        """The steps in a line of a tile."""
+        return LINE_BYTES // self.atom.dtype.itemsize
+
+    def _print_fill(self, steps: _Steps, corner: Point) -> None:
+        """Print the function that fills both tiles of a step of a tile of results."""
+        left, right = self.nest.tiles
+        atom, width = self.atom, self._line_elements
+        head = "FILL(tile, number, slot, full) {"
+        with self._function(head, [*self.grid, *steps.outer], "};"):
+            self.scopes[-1].lines += self.indices(self.grid, "tile")
+            self.scopes[-1].lines += self.indices(steps.outer, f"number / {steps.tiles}")
+            first = self._walk(steps.axes, f"{width} * (number % {steps.tiles})")
+            self._fill_tile("left", left, first, (atom.m, width), corner)
+            self._fill_tile("right", right, first, (atom.n, width), corner)
+
+    def _print_early_loads(self, reduction: Node) -> None:
+        """Print the loads of 16 bits that several rows of a thread share, such as a bias: they are
+        read while products run. Others would take too many registers."""
+        _, row_half, *_ = self.unrolled
+        shared = free_axes(reduction) - {row_half}
+        for node in self.nest.kernel.nodes:
+            if node.op is Op.LOAD and node.dtype.itemsize == 2 and free_axes(node) <= shared:
+                self.value(node, dict.fromkeys(self.unrolled, 0))
+
+    def _set_launch(self, division: StreamK, steps: _Steps, slice_sums: int) -> None:
+        """Set what is around the body: the loop over the tiles of a block, and its threads."""
+        has_producers = len(self.maps) == len(self.nest.tiles) and not self.share
+        around = call(
+            f"{self.atom.instruction}_SHARE", int(has_producers), slice_sums, self.threads,
+            points(self.grid), steps.total, division.steps, division.blocks,
+        )  # fmt: skip
+        self.around = "PART", f"; {around}"
+        if has_producers:
+            self.threads += PRODUCER_THREADS
+        self.width = self.threads
+
+    def _print_kept(self, overlap: _Overlap, sum_points: Sequence[Point]) -> None:
+        """Print what threads keep of the sums. What follows the closing brace knows nothing of what
+        is inside but these values."""
+        for number, point in enumerate(sum_points):
+            value = self.result(overlap.value, point)
+            self.line(call("kept.put", number, value.text))
+            kept = Value(f"kept[{number}]", overlap.value.dtype)
+            self.known_before_slices[self.key(overlap.value, point)] = kept
+        self.line("}")
+        self.filled |= {overlap.value}
+        scope = self.scopes[-1]
+        scope.cache = dict(self.known_before_slices)
+        self.slice_start = len(scope.lines)
+
+    def _overlap(self, reduction: Node) -> _Overlap | None:
+        """The overlapped epilogue, if all results are stored by rows and depend on the reduction
+        through one value of 16 bits alone: the last such value before long arithmetic."""
+        stores = self.nest.kernel.stores
+        values = [store.value for store in stores]
+
+        def nodes_without(node: Node, roots: Sequence[Node]) -> list[Node]:
+            return toposort(roots, lambda other: other is not node)
+
+        nodes = nodes_without(reduction, values)
+        long = {node for node in nodes if node.op in Group.TRANSCENDENTAL}
+        cuts = [
+            node
+            for node in nodes
+            if node.dtype in (bfloat16, float16)
+            and long.isdisjoint(nodes_without(reduction, [node]))
+            and reduction not in nodes_without(node, values)
+        ]
+        if not cuts or len(self.results) < len(stores):
+            return None
+        return _Overlap(cuts[-1], LONG_SLICE_SUMS if long else SLICE_SUMS)

@@ -1,0 +1,174 @@
+"""CUDA C++: what fills the tiles of products, and the stores of their results by whole rows."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lamina.core.shape import Shape
+from lamina.core.target import Target
+from lamina.graph import index as ix
+from lamina.ir.kernel import Store, free_axes, points
+from lamina.ir.node import Node
+from lamina.loops.nest import Nest
+from lamina.schedule.gpu.products import ATOMS, LINE_BYTES, Atom, is_transposed
+from lamina.targets.c.printer import ELEMENTS
+from lamina.targets.cuda.copies import CHUNK_BYTES, EngineCopy, engine_copy
+from lamina.targets.gpu import FEW, GpuPrinter
+from lamina.targets.printer import Key, LoopPart, Point, Scope, Value
+
+# Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
+MAX_ROW_STORES = 2
+
+
+@dataclass(frozen=True)
+class ResultSide:
+    """The rows or the columns of results: their index, and how many there are."""
+
+    index: Node
+    extent: int
+
+
+class TilePrinter(GpuPrinter):
+    """One kernel, if it has products in tiles; a subclass prints what these add up to."""
+
+    def __init__(self, nest: Nest, name: str, target: Target) -> None:
+        super().__init__(nest, name, target)
+        # Where the text of the next slice of an overlapped epilogue begins in the scope's lines; 0
+        # without one. And what is known before all slices: each is a function of its own.
+        self.slice_start = 0
+        self.known_before_slices: dict[Key, Value] = {}
+
+    @property
+    def atom(self) -> Atom:
+        return ATOMS[self.nest.product]
+
+    def corner(self, *more: Node) -> Point:
+        """The point at which rows and columns of a block begin: sub-loops of tiles, and `more`
+        axes, at 0."""
+        return dict.fromkeys((*self.rows_inside, *self.unrolled, *more), 0)
+
+    def _fill_tile(self, name: str, tile: Store, step: str, box: Shape, corner: Point) -> None:
+        """Print what fills a tile, from a step on: the copy engine, if the GPU has one and it can,
+        or threads.
+
+        box: how many rows, or columns, and steps the tile has"""
+        rows = [axis for axis in tile.axes if not axis.arg.reduce]
+        steps = [axis for axis in tile.axes if axis.arg.reduce]
+        row = self._walk(rows, self.index_text(tile.index, corner))
+        transposed = tile.axes[0] in steps
+        order = 0  # threads side by side fill chunks of one line
+        if transposed:
+            order = 1
+        elif is_transposed(tile.value, rows, steps):
+            order = 2  # they fill lines side by side, as memory lies
+        row_end, step_end = (
+            points(axes) if points(axes) % size else 0  # of what no tile goes beyond
+            for axes, size in zip((rows, steps), box, strict=True)
+        )
+        head = (
+            f"FILL_TILE({name}, {row}, {step}, {order}, {self.threads}, {row_end}, {step_end}) {{"
+        )
+        lines = box[1] if transposed else box[0]
+        copy = self._engine_copy(tile, lines, LINE_BYTES // tile.value.dtype.itemsize)
+        if copy:
+            self.maps[f"{name}_map"] = copy.array
+            self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
+            texts = [f"(int)({self.index_text(index, {})})" for index in copy.coordinates]
+            is_im2col = len(tile.axes) > 2
+            arguments = (name, int(transposed), int(is_im2col), *texts)
+            head = f"COPY_TILE({', '.join(map(str, arguments))}) {head}"
+        with self._function(head, tile.axes, "});"):
+            self._walk(rows)
+            self._walk(steps)
+            self.line(f"return {self.result(tile.value, {}).text};")
+
+    def _engine_copy(self, tile: Store, lines: int, line_elements: int) -> EngineCopy | None:
+        is_tf32 = self.atom.kind == "tf32"
+        return engine_copy(self.nest.kernel, tile, lines, line_elements, is_tf32)
+
+    def _walk(self, axes: Sequence[Node], start: str = "") -> str:
+        """Print the index that walks `axes` as one, if it has a `start`, and the index of each
+        axis. The result is the name of the former."""
+        name = "_".join(map(self.axis_name, axes))
+        if start:
+            self.line(f"const i64 {name} = {start};")
+        if len(axes) > 1:
+            self.scopes[-1].lines += self.indices(axes, name)
+        return name
+
+    @contextmanager
+    def _function(
+        self, head: str, axes: Sequence[Node], tail: str, unrolled: Sequence[Node] = ()
+    ) -> Iterator[None]:
+        """Print a function that knows the indices of `axes`."""
+        self.scopes.append(Scope())
+        text_outside, depth_outside = dict(self.text_of), dict(self.depth_of)
+        parts = {axis: LoopPart("fixed", index=self.axis_name(axis)) for axis in axes}
+        parts |= {axis: LoopPart("unroll", axis.arg.size) for axis in unrolled}
+        with self.opened(parts, (*axes, *unrolled)):
+            yield
+        self.text_of, self.depth_of = text_outside, depth_outside
+        lines = self.scopes.pop().lines
+        self.scopes[-1].lines += [head, *("    " + text for text in lines), tail]
+
+    # Results.
+
+    def _store_rows(self, rows: ResultSide, columns: ResultSide, corner: Point) -> None:
+        """Print the functions that store results of tensor cores by whole rows (`ROWS`), of as many
+        stores as a block has lines for."""
+        if self.atom.instruction == "fma":
+            return
+        sides = rows, columns
+        in_range = ix.both(*(ix.inside(side.index, side.extent) for side in sides))
+        left = [f"{side.extent} - ({self.index_text(side.index, corner)})" for side in sides]
+        for number, store in enumerate(self.nest.kernel.stores):
+            pitch = self._row_pitch(store, rows.index, columns.index, corner)
+            is_in_range = ix.both(store.condition) is in_range
+            if pitch is None or not is_in_range or len(self.results) == MAX_ROW_STORES:
+                continue
+            offset = LINE_BYTES * self.atom.m * len(self.results)
+            self.results[store] = []
+            place = f"p{store.parameter} + {self.index_text(store.index, corner)}"
+            self.line(call("ROWS", f"store{number}", offset, place, pitch, *left))
+
+    def _row_pitch(self, store: Store, row: Node, column: Node, corner: Point) -> int | None:
+        """The elements from row to row of what `store` writes; None if rows do not consist of whole
+        16-byte chunks. The last chunk of a row may have what pads it: nothing else begins within a
+        chunk."""
+        *_, fastest_row = ix.terms_of(row)[0]
+        pitch = ix.terms_of(store.index)[0].get(fastest_row, 0)
+        start_of_tile = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
+        strides, offset = ix.terms_of(start_of_tile)
+        size = self.nest.kernel.parameters[store.parameter].size
+        itemsize = store.value.dtype.itemsize
+        if itemsize not in (2, 4) or not free_axes(start_of_tile).isdisjoint(corner):
+            return None
+        is_split = any(
+            elements * itemsize % CHUNK_BYTES
+            for elements in (offset, pitch, size, *strides.values())
+        )
+        return None if is_split else pitch
+
+    def store(self, store: Store, value: Value, point: Point) -> None:
+        """A store by elements, or of FEW results at a time to the function that stores rows."""
+        ready = self.results.get(store)
+        if ready is None:
+            super().store(store, value, point)
+            return
+        ready.append(f"({ELEMENTS[value.dtype]}){value.text}")
+        if len(ready) % FEW:
+            return
+        stores = self.nest.kernel.stores
+        first = len(ready) - FEW
+        self.line(call(f"store{stores.index(store)}", first, *ready[first:]))
+        if self.slice_start and store is stores[-1]:
+            scope = self.scopes[-1]
+            scope.lines.insert(self.slice_start, f"DUE({first}) {{")
+            self.line("}")
+            scope.cache = dict(self.known_before_slices)
+            self.slice_start = len(scope.lines)
+
+
+def call(name: str, *arguments: object) -> str:
+    """The text of a call of a function or a macro."""
+    return f"{name}({', '.join(map(str, arguments))});"
