@@ -381,15 +381,20 @@ def test_longer_rows_are_read_again() -> None:
     assert compiled(rows).text.count("UNROLL for (i64") == 3
 
 
-def looked_up(rows: int) -> Node:
+def looked_up(rows: int, columns: int) -> Node:
     """Rows of a table that an array tells."""
-    table, places = leaf(0, (50_000, 768), dtypes.float32), leaf(1, (rows, 1), dtypes.int64)
-    return Node(Op.GATHER, (table, build.expand(places, (rows, 768))), 0)
+    table, places = leaf(0, (50_000, columns), dtypes.float32), leaf(1, (rows, 1), dtypes.int64)
+    return Node(Op.GATHER, (table, build.expand(places, (rows, columns))), 0)
 
 
-@pytest.mark.parametrize(("rows", "factors"), [(1000, [4, 2]), (1001, [4]), (200, [4])])
-def test_a_thread_reads_for_two_rows_where_data_say_which(rows: int, factors: list[int]) -> None:
-    (plan,) = compiled(looked_up(rows)).plans.values()
+@pytest.mark.parametrize(("rows", "columns", "factors"), [
+    (1000, 768, [4, 2]), (1001, 768, [4]), (200, 768, [4]),
+    (512, 512, [4, 2]), (510, 512, [4]),  # 2**15 threads with 2 x 4 elements each, and fewer
+])  # fmt: skip
+def test_a_thread_reads_for_two_rows_where_data_say_which(
+    rows: int, columns: int, factors: list[int]
+) -> None:
+    (plan,) = compiled(looked_up(rows, columns)).plans.values()
     assert [move.factor for move in plan.moves if isinstance(move, Split)] == factors
 
 

@@ -85,6 +85,22 @@ def test_quotient_and_remainder(index: Node, divisor: int) -> None:
     assert values(ix.add(ix.scale(quotient, divisor), rest)) == values(index)
 
 
+def test_every_quotient_and_remainder_of_short_axes() -> None:
+    """Also of an axis as long as the divisor, and one longer, where random indices are rarely; and
+    a quotient is a constant wherever it is the same all along the axis."""
+    for size, factor, constant in product(range(2, 8), range(-4, 5), range(-5, 6)):
+        axis = ix.axis(0, size)
+        index = ix.scale(axis, factor, constant)
+        for divisor in range(1, 8):
+            quotient, rest = ix.divided(index, divisor)
+            orders = toposort([quotient]), toposort([rest])
+            found = [tuple(_at(order, {axis: at}) for order in orders) for at in range(size)]
+            wanted = [divmod(factor * at + constant, divisor) for at in range(size)]
+            assert found == wanted
+            is_same = len({whole for whole, _ in wanted}) == 1
+            assert is_same == (quotient.op is Op.CONST)
+
+
 @given(INDICES)
 def test_bounds_hold(index: Node) -> None:
     limits = ix.bounds(index)

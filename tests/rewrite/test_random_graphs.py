@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lamina.core.dtypes import float32, int32, int64
+from lamina.core.dtypes import DType, float32, float64, int32, int64
 from lamina.graph import split_products, split_reductions
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import Rule, on, rewrite
@@ -230,6 +230,20 @@ def test_parts_of_long_products_come_to_what_these_do(
     rng = np.random.default_rng(0)
     values = {one: rng.integers(-3, 4, one.shape).astype(np.float32) for one in (left, right)}
     assert same_values(*evaluate([before, after], values))
+
+
+@pytest.mark.parametrize("rule", [cached_products_in_parts, long_products_in_parts, TILED_IN_PARTS])
+@pytest.mark.parametrize(("dtype", "sums"), [(float32, 2), (float64, 1), (int64, 1)])
+def test_parts_for_accuracy_are_of_float32_alone(
+    rule: Rule, dtype: DType, sums: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Integers have no rounding errors, and those of float64 are small: parts would only cost."""
+    monkeypatch.setattr(split_products, "LONG_PRODUCT", 1 << 10)
+    monkeypatch.setattr(split_reductions, "PRODUCT_PART", 1 << 5)
+    x, y, shape = leaf(0, (32, 2048, 1), dtype), leaf(1, (1, 2048, 32), dtype), (32, 2048, 32)
+    before = build.reduce(ADD, [1], build.expand(x, shape) * build.expand(y, shape))
+    after = rewrite([before], (*SIMPLIFY, rule))
+    assert sum(node.op is Op.REDUCE for node in toposort(after)) == sums
 
 
 def test_products_that_reuse_both_factors_are_not_taken_in_parts() -> None:
