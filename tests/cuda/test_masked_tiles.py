@@ -1,0 +1,162 @@
+"""Which tiles of masked attention are left out, beside what its mask says of each score.
+
+The bounds that a kernel prints are compiled for the CPU, with the macros that compute tiles from
+them, and asked for every block of rows: no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor
+from lamina.core import options
+from lamina.frontend.lowered import TensorSpec
+from lamina.runtime import cpu
+from lamina.targets.cuda import printer
+
+# Of the scores. Tiles of 64 or 128 rows are 5 or 3, and of as many columns 8 or 4: the number of a
+# kernel's tiles tells what it adds up over. The last tile of each is ragged.
+ROWS, COLUMNS = 300, 500
+GROUP = 64  # rows of four warps
+Mask = Callable[[Any, Any], Any]
+
+# Which column each row sees, and whether a causal mask is beside that.
+MASKS: dict[str, tuple[Mask | None, bool]] = {
+    "causal": (None, True),
+    "causal, counted from one": (lambda row, column: column < row + 1, False),
+    "later": (lambda row, column: row < column + 1, False),
+    "no further than 70": (lambda row, column: column < row + 70, False),
+    "window": (lambda row, column: row < column + 100, True),
+}
+
+HEAD = """
+typedef int i32;
+typedef long long i64;
+#define constexpr const
+#define min(a, b) ((a) < (b) ? (a) : (b))
+#define max(a, b) ((a) > (b) ? (a) : (b))
+#define own_group() asked_group
+"""
+# The first row of a block, the tiles that are brought to it, those of them that a group of four
+# warps computes, and which tiles have scores of -inf for it.
+FUNCTION = """
+void tiles(int worker, int asked_group, int *about, char *is_masked) {{
+    const struct {{ int groups; }} walk = {{ {groups} }};
+    {lines}
+    COUNT;
+    const int values[] = {{ {row}, first, first + count, first + from, first + to }};
+    for (int i = 0; i < 5; i++) about[i] = values[i];
+    for (Index {number} = 0; {number} < steps; {number}++) is_masked[{number}] = {masked};
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Of a group of rows: the first row of its block, numbers of tiles, and of each tile whether
+    the group asks which of its scores are -inf."""
+
+    row: int
+    brought: range
+    computed: range
+    masked: list[bool]
+
+
+class Bounds:
+    """What a kernel says of its tiles."""
+
+    def __init__(self, kernel: str) -> None:
+        self.groups = int(one(r"KERNEL\((\d+)", kernel)) // 128 - 1  # four warps bring tiles
+        self.size = int(one(r"NESTED\((?:\d+, ){5}(\d+)", kernel))
+        self.steps = int(one(r"BOUNDS\(\w+, (\d+)\)", kernel))
+        places = re.findall(r"\(worker / (\d+)\) % (\d+)", kernel)
+        self.workers = max(int(by) * int(size) for by, size in places)
+        source = Path(printer.__file__).with_name("nested.cu").read_text(encoding="utf-8")
+        macros = source[source.index("#define BOUNDS(") : source.index("/* The products within")]
+        lines = re.findall(r"const i32 \w+ = .*worker.*;|BOUNDS\(.*\);|\bMASK\(.*\);", kernel)
+        masked = re.search(r"if \((MASKED\(.*\))\) \{", kernel)
+        function = FUNCTION.format(
+            groups=self.groups, lines="\n    ".join(lines),
+            row=one(r"const i64 \w+ = (.*a\d.*);", kernel),
+            number=one(r"ELEMENTS\(\w+, (\w+)\)", kernel), masked=masked[1] if masked else 0,
+        )  # fmt: skip
+        self._call = cpu.build(HEAD + macros + function, options.current()).tiles
+
+    def of(self, worker: int, group: int) -> Tiles:
+        about, is_masked = (ctypes.c_int * 5)(), (ctypes.c_char * self.steps)()
+        self._call(worker, group, about, is_masked)
+        row, first, stop, begin, end = about
+        masked = [each != b"\0" for each in is_masked]
+        return Tiles(row, range(first, stop), range(begin, end), masked)
+
+
+def one(pattern: str, text: str) -> str:
+    """The first match of the group of `pattern`."""
+    match = re.search(pattern, text)
+    assert match, pattern
+    return match[1]
+
+
+def kernels(mask: Mask | None, is_causal: bool) -> Iterator[str]:
+    """The text of each kernel of attention and its gradients that has tiles."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, dy: Tensor) -> tuple[Tensor, ...]:
+        allowed = mask and mask(lm.arange(ROWS)[:, None], lm.arange(COLUMNS))
+        y = lm.scaled_dot_product_attention(query, key, value, allowed, is_causal=is_causal)
+        return y, *lm.gradient(y, [query, key, value], dy)
+
+    arrays = [TensorSpec((2, rows, 64), lm.bfloat16) for rows in (ROWS, COLUMNS, COLUMNS, ROWS)]
+    lowered = lm.jit(attention).lower(*arrays, device="cuda:0")
+    _, *texts = re.split(r"^(?=KERNEL\()", lowered.planned.text, flags=re.MULTILINE)
+    return (text for text in texts if "NESTED(" in text)
+
+
+def seen(mask: Mask | None, is_causal: bool, sides: tuple[int, int]) -> np.ndarray:
+    """Of so many rows and columns, which column each row sees."""
+    rows, columns = np.indices(sides)
+    sees = columns <= rows if is_causal else np.full(sides, True)
+    return sees & mask(rows, columns) if mask else sees
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_no_tile_that_has_a_score_is_left_out(name: str) -> None:
+    """Of what is left out, all is masked; what is computed without asking, is not; and tiles at
+    both ends that are masked throughout are left out."""
+    bounds = [Bounds(kernel) for kernel in kernels(*MASKS[name])]
+    over_columns = [each.steps == -(-COLUMNS // each.size) for each in bounds]
+    assert over_columns == [True, True, False]  # the result, and the gradients of two factors
+    scores = seen(*MASKS[name], (2 * ROWS, 2 * COLUMNS))  # blocks go beyond the ends
+    for each, is_over_columns in zip(bounds, over_columns, strict=True):
+        rows = scores if is_over_columns else scores.T
+        rows = rows[:, : each.steps * each.size].copy()
+        rows[:, COLUMNS if is_over_columns else ROWS :] = False
+        for worker in range(each.workers):
+            for group in range(each.groups):
+                check(each, each.of(worker, group), group, rows)
+
+
+def check(bounds: Bounds, tiles: Tiles, group: int, scores: np.ndarray) -> None:
+    """Compare tiles with scores, (rows, steps), of which those that are True count."""
+    in_tiles = scores.reshape(len(scores), bounds.steps, bounds.size)
+    of_block = in_tiles[tiles.row : tiles.row + GROUP * bounds.groups].any(axis=(0, 2))
+    of_group = in_tiles[tiles.row + GROUP * group :][:GROUP]
+    assert ends(of_block) in (None, (tiles.brought[0], tiles.brought[-1]))
+    some = of_group.any(axis=(0, 2))
+    assert ends(some) in (None, (tiles.computed[0], tiles.computed[-1]))
+    assert {*tiles.computed} <= {*tiles.brought} <= {*range(bounds.steps)}
+    assert tiles.masked == [not tile.all() for tile in of_group.swapaxes(0, 1)]
+
+
+def ends(flags: np.ndarray) -> tuple[int, int] | None:
+    """The first and the last place of what is True; None if nothing is."""
+    places = np.flatnonzero(flags)
+    return (int(places[0]), int(places[-1])) if len(places) else None
