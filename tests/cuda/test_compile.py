@@ -398,6 +398,17 @@ def test_a_thread_reads_for_two_rows_where_data_say_which(
     assert [move.factor for move in plan.moves if isinstance(move, Split)] == factors
 
 
+@pytest.mark.parametrize(("steps", "factors"), [(4, [8]), (5, [8, 512, 256])])
+def test_a_thread_with_much_to_compute_reads_two_accesses(steps: int, factors: list[int]) -> None:
+    """As many values as an access has elements, 8 of bfloat16, are much: with the load and both
+    casts, from 5 steps on."""
+    x = build.cast(leaf(0, (1 << 22,), dtypes.bfloat16), dtypes.float32)
+    for step in range(steps):
+        x = x * 1.5 if step % 2 else x + 1.25
+    (plan,) = compiled(build.cast(x, dtypes.bfloat16)).plans.values()
+    assert [move.factor for move in plan.moves if isinstance(move, Split)] == factors
+
+
 def assembly(text: str) -> str:
     """NVRTC's PTX of a program, for GPUs whose kernels may begin before others have ended."""
     from cuda.bindings import nvrtc

@@ -34,7 +34,8 @@ MASKS: dict[str, tuple[Mask | None, bool]] = {
     "causal": (None, True),
     "causal, counted from one": (lambda row, column: column < row + 1, False),
     "later": (lambda row, column: row < column + 1, False),
-    "no further than 70": (lambda row, column: column < row + 70, False),
+    "as far as a whole tile": (lambda row, column: column < row + 64, False),
+    "as far as the first of a tile": (lambda row, column: column < row + 66, False),
     "window": (lambda row, column: row < column + 100, True),
 }
 
@@ -84,6 +85,8 @@ class Bounds:
         macros = source[source.index("#define BOUNDS(") : source.index("/* The products within")]
         lines = re.findall(r"const i32 \w+ = .*worker.*;|BOUNDS\(.*\);|\bMASK\(.*\);", kernel)
         masked = re.search(r"if \((MASKED\(.*\))\) \{", kernel)
+        without_asking = kernel[kernel.index("            else {\n") :]
+        self.choices = re.findall(r"\(_Bool\)([01]) \? (\S+) : (\S+?)\)", without_asking)
         function = FUNCTION.format(
             groups=self.groups, lines="\n    ".join(lines),
             row=one(r"const i64 \w+ = (.*a\d.*);", kernel),
@@ -136,6 +139,9 @@ def test_no_tile_that_has_a_score_is_left_out(name: str) -> None:
     assert over_columns == [True, True, False]  # the result, and the gradients of two factors
     scores = seen(*MASKS[name], (2 * ROWS, 2 * COLUMNS))  # blocks go beyond the ends
     for each, is_over_columns in zip(bounds, over_columns, strict=True):
+        chosen = {yes if condition == "1" else no for condition, yes, no in each.choices}
+        assert chosen  # where no score is masked
+        assert "-inf_f32" not in chosen
         rows = scores if is_over_columns else scores.T
         rows = rows[:, : each.steps * each.size].copy()
         rows[:, COLUMNS if is_over_columns else ROWS :] = False
