@@ -44,7 +44,7 @@ SUITES = {
 }  # fmt: skip
 
 
-def tests_for(path: Path) -> tuple[str, ...]:
+def suites_of(path: Path) -> tuple[str, ...]:
     """The tests of a mutant of the file at `path`, in the order that they run."""
     inside = path.relative_to(ROOT / "lamina").as_posix()
     return (*TEXTS, *next(tests for start, tests in SUITES.items() if inside.startswith(start)))
@@ -117,7 +117,7 @@ def main() -> int:
     verdicts = []
     with ThreadPoolExecutor(options.jobs) as pool:
         jobs = [
-            pool.submit(verdict, mutant, options.tests or tests_for(mutant.path), options.limit)
+            pool.submit(verdict, mutant, options.tests or suites_of(mutant.path), options.limit)
             for mutant in chosen
         ]
         for mutant, job in zip(chosen, jobs, strict=True):
