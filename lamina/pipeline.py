@@ -59,10 +59,11 @@ from lamina.runtime.buffer import Launch as GpuLaunch
 from lamina.runtime.cpu import CpuProgram, library_of
 from lamina.runtime.cuda import CudaProgram
 from lamina.runtime.cuda import build as cubins
-from lamina.runtime.devices import target_of
+from lamina.runtime.devices import rates_of, target_of
 from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
+from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.loops import schedule_for_gpu
@@ -403,6 +404,15 @@ def _run_pass(step: Pass, before: Any, options: Options) -> Any:
     return after
 
 
+def cost_of(planned: Planned, options: Options) -> ProgramCost | None:
+    """What a program is predicted to take on the device of `options`; None where nobody has
+    measured how fast that is. The first call on a CPU measures for about two seconds."""
+    rates = rates_of(options)
+    if rates is None:
+        return None
+    return program_cost(planned.program, planned.plans, target_of(options), rates)
+
+
 def text_of(value: Any) -> str:
     """What a pass returned, to read."""
     if isinstance(value, list):
@@ -479,7 +489,8 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     seconds = _checked(planned, table, options) if options.check else code.run(table, timed)
     if timed:
         runs.publish((planned, seconds, options))
-        print_run(planned, seconds, options)
+        if options.debug:
+            print_run(planned, seconds, cost_of(planned, options), options)
     return results
 
 

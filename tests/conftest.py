@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from lamina import pipeline
 from lamina.core import options
 from lamina.runtime.profile import passes
+from tests.schedule.machines import RATES
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
@@ -42,6 +43,14 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("LAMINA_CACHE_DIR", str(folder))
         options.set_options(cache_dir=str(folder))  # of all threads
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rates() -> Iterator[None]:
+    """Predictions are made for one machine; measuring this one takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "rates_of", lambda options: RATES)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,9 +9,9 @@ A page holds a block between two marks, with the program, the device and what of
     <!-- printed: end -->
 
 What is printed is the name of a stage of `Lowered.stages`; ``kernel0``, ``kernel1``, ... for the
-source of one kernel, abridged; ``launches`` for how they are run; or ``passes`` for the compiler's
-table of contents. ``kernel0 ELEMENTS..FINISH`` is the part of a kernel from the first line with the
-one word to the next line with the other.
+source of one kernel, abridged; ``launches`` for how they are run; ``cost`` for what a run is
+predicted to take; or ``passes`` for the compiler's table of contents. ``kernel0 ELEMENTS..FINISH``
+is the part of a kernel from the first line with the one word to the next line with the other.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from lamina import pipeline
 from lamina.core.target import CUDA, cpu_target
 from lamina.frontend.lowered import Lowered
 from tests import page_examples
+from tests.schedule.machines import RATES
 
 MARK = r"<!-- printed: (\w+) (\w+) (\w+)(?: (\w+)\.\.(\w+))? -->\n"
 BLOCK = re.compile(MARK + r".*?<!-- printed: end -->\n", re.DOTALL)
@@ -83,6 +84,8 @@ def text_of(name: str, device: str, what: str) -> str:
     lowered = lower(name, device)
     if what == "launches":
         return launches_text(lowered)
+    if what == "cost":
+        return cost_text(lowered)
     if what.startswith("kernel"):
         return lowered.kernels[int(what.removeprefix("kernel"))].source
     return lowered.stages[what]
@@ -109,6 +112,14 @@ def lower(name: str, device: str) -> Lowered:
 def passes_text() -> str:
     """The rows of `pipeline.PASSES`: the dialect that a pass writes, its name and what it does."""
     return "\n".join(f"{step.writes:8} {step.name:17} {step.does}" for step in pipeline.PASSES)
+
+
+def cost_text(lowered: Lowered) -> str:
+    """What a program is predicted to take on a CPU of fixed rates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "target_of", lambda options: TARGETS[options.kind])
+        patch.setattr(pipeline, "rates_of", lambda options: RATES)
+        return str(lowered.cost)
 
 
 def launches_text(lowered: Lowered) -> str:

@@ -14,6 +14,7 @@ from lamina.runtime.profile import runs
 if TYPE_CHECKING:
     from lamina.ir.kernel import AnyKernel
     from lamina.pipeline import PassRecord, Planned
+    from lamina.schedule.cost import ProgramCost
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,18 @@ def pass_lines(
         yield text_of(record.after)
 
 
-def print_run(planned: Planned, seconds: list[float], options: Options) -> None:
-    """With ``LAMINA_DEBUG=1`` a line for each step of a run, on standard error; with 2 the
-    schedules as well."""
-    for record, plans in _records(planned, seconds) if options.debug else ():
-        print(record, file=sys.stderr)
+def print_run(
+    planned: Planned, seconds: list[float], cost: ProgramCost | None, options: Options
+) -> None:
+    """With ``LAMINA_DEBUG=1`` a line for each step of a run, on standard error, with the time that
+    `cost` predicts, which demand takes longest, and the bound; with 2 the schedules as well."""
+    for number, (record, plans) in enumerate(_records(planned, seconds)):
+        line = str(record)
+        if cost is not None:
+            step = cost.steps[number]
+            predicted, bound = step.seconds * 1e6, step.bound * 1e6
+            line += f" predicted {predicted:.1f} us by {step.dominant}, bound {bound:.1f} us"
+        print(line, file=sys.stderr)
         for plan in plans if options.debug >= 2 else ():
             if len(plans) > 1:  # the record is of all of them
                 print(f"  {plan.name}", file=sys.stderr)

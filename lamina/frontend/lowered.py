@@ -9,8 +9,9 @@ The function is traced and every pass of `lamina.pipeline` runs, but nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lamina.core import dtypes
@@ -25,6 +26,7 @@ from lamina.ir.node import Node
 if TYPE_CHECKING:
     from lamina.ir.kernel import AnyKernel
     from lamina.pipeline import Planned
+    from lamina.schedule.cost import KernelCost, ProgramCost
 
 __all__ = ["Lowered", "TensorSpec"]
 
@@ -47,12 +49,20 @@ class TensorSpec:
 class LoweredKernel:
     """One kernel: its name, its schedule as text that LAMINA_SCHEDULE replays, and its source,
     below a comment with what it computes. lines: those of the user's program that it is of, such as
-    ``train.py:12: logits = a @ b``, as far as they can be told."""
+    ``train.py:12: logits = a @ b``, as far as they can be told. program_cost: says what its program
+    is predicted to take."""
 
     name: str
     schedule: str
     source: str
     lines: tuple[str, ...] = ()
+    program_cost: Callable[[], ProgramCost] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def cost(self) -> KernelCost:
+        """What one run of it is predicted to take, in seconds; as `Lowered.cost`."""
+        assert self.program_cost is not None
+        return self.program_cost().kernels[self.name]
 
 
 @dataclass(frozen=True)
@@ -69,11 +79,19 @@ class Lowered:
     kernels: tuple[LoweredKernel, ...] = field(repr=False)
     scratch_bytes: int
     planned: Planned = field(repr=False)
+    program_cost: Callable[[], ProgramCost] = field(repr=False, compare=False)
 
     @property
     def source(self) -> str:
         """The whole translation unit."""
         return self.planned.text
+
+    @property
+    def cost(self) -> ProgramCost:
+        """What a run is predicted to take, and a bound that none goes below, in seconds. On a CPU
+        the first use on a machine measures how fast that is, for about two seconds. Raises
+        ArgumentError for a device of which nobody has measured that."""
+        return self.program_cost()
 
     def compile(self) -> dict[str, bytes]:
         """What the compiler of the device makes of the source, by name: a library for the CPU, a
@@ -82,9 +100,7 @@ class Lowered:
         from lamina import pipeline
 
         assert self.planned.source is not None
-        return pipeline.backend(self.options).compile(
-            self.planned.source, self.arch, self.options
-        )
+        return pipeline.backend(self.options).compile(self.planned.source, self.arch, self.options)
 
 
 def lower_graph(
@@ -105,8 +121,17 @@ def lower_graph(
 
     planned = pipeline.compile_source(graph, options, observe)
     assert planned.source is not None
-    kernels = _kernels(planned, _lines_of_graph(traced, lines, options))
-    return Lowered(options, arch, stages, kernels, planned.program.arena, planned)
+
+    @cache
+    def program_cost() -> ProgramCost:
+        cost = pipeline.cost_of(planned, options)
+        if cost is None:
+            raise ArgumentError(f"cost: nobody has measured how fast {options.device} is")
+        return cost
+
+    kernels = _kernels(planned, _lines_of_graph(traced, lines, options), program_cost)
+    arena = planned.program.arena
+    return Lowered(options, arch, stages, kernels, arena, planned, program_cost)
 
 
 def _lines_of_graph(
@@ -124,7 +149,9 @@ def _lines_of_graph(
     return spread(graph[: len(sinks)], last)
 
 
-def _kernels(planned: Planned, lines: Mapping[Node, str]) -> tuple[LoweredKernel, ...]:
+def _kernels(
+    planned: Planned, lines: Mapping[Node, str], program_cost: Callable[[], ProgramCost]
+) -> tuple[LoweredKernel, ...]:
     from lamina.targets.formulas import comment
 
     assert planned.source is not None
@@ -135,5 +162,5 @@ def _kernels(planned: Planned, lines: Mapping[Node, str]) -> tuple[LoweredKernel
     for kernel, plan in planned.plans.items():
         user_lines = lines_of(values[kernel], lines)
         source = f"{comment(kernel, user_lines)}\n{planned.source.kernels[plan.name]}"
-        kernels.append(LoweredKernel(plan.name, str(plan), source, tuple(user_lines)))
+        kernels.append(LoweredKernel(plan.name, str(plan), source, tuple(user_lines), program_cost))
     return tuple(kernels)

@@ -1,8 +1,10 @@
 """The facts of a device, asked of its driver or compiler."""
 
-from lamina.core.options import Options
+from lamina.core.options import GPU_KINDS, Options
+from lamina.core.rates import Rates
 from lamina.core.target import METAL, Target, cpu_target, cuda_target
 from lamina.runtime import compiler, cuda
+from lamina.runtime.calibrate import cpu_rates
 from lamina.runtime.cpu import usable_cores
 
 
@@ -18,3 +20,10 @@ def target_of(options: Options) -> Target:
         return METAL
     vector_bytes = compiler.find(options).vector_bytes
     return cpu_target(vector_bytes, options.threads or usable_cores())
+
+
+def rates_of(options: Options) -> Rates | None:
+    """How fast the device of `options` is: of a CPU, what was measured, once on each machine; None
+    of a device whose rates nobody has measured. Raises CompilerNotFoundError for a CPU without a C
+    compiler."""
+    return None if options.kind in GPU_KINDS else cpu_rates(options)

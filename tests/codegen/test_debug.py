@@ -33,6 +33,16 @@ def test_the_fourth_level_prints_kernels_alone(capfd: pytest.CaptureFixture[str]
 
 
 @pytest.mark.usefixtures("on_cpu")
+def test_the_first_level_prints_a_prediction_and_a_bound(capfd: pytest.CaptureFixture[str]) -> None:
+    x = lm.ones((64, 80)).realize()
+    with lm.using(debug=1):
+        lm.softmax(x, axis=1).realize()
+    (line,) = capfd.readouterr().err.splitlines()
+    number = r"\d+\.\d"
+    assert re.search(rf" predicted {number} us by [\w ]+, bound {number} us$", line), line
+
+
+@pytest.mark.usefixtures("on_cpu")
 def test_the_second_level_names_each_kernel_of_row_blocks(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,155 @@
+/* Micro-kernels that measure what a CPU does in a second: see calibrate.py. Each function returns the
+   seconds of its work, which it repeats. Results go to `kept`, so that none is left out. */
+
+#include <stdint.h>
+#include <time.h>
+
+#ifndef LANES
+#define LANES 16
+#endif
+typedef float vector __attribute__((vector_size(4 * LANES), aligned(4 * LANES)));
+typedef int32_t bits __attribute__((vector_size(4 * LANES)));
+
+#define UNROLL _Pragma("GCC unroll 16")
+
+volatile float kept;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+static void keep(vector x) { kept = x[0]; }
+
+/* Reads `bytes` of memory from end to end, 8 vectors at a time. */
+double read_memory(const vector *p, long bytes, long repeats) {
+    const long count = bytes / (long)sizeof(vector);
+    vector sum[8] = {{0}};
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        for (long i = 0; i + 8 <= count; i += 8)
+            UNROLL for (int j = 0; j < 8; j++) sum[j] += p[i + j];
+        __asm__ volatile("" ::: "memory");
+    }
+    const double seconds = now() - started;
+    UNROLL for (int j = 0; j < 8; j++) keep(sum[j]);
+    return seconds;
+}
+
+double write_memory(vector *p, long bytes, long repeats) {
+    const long count = bytes / (long)sizeof(vector);
+    vector value = {0};
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        for (long i = 0; i < count; i++) {
+            p[i] = value;
+            __asm__ volatile("" ::: "memory");
+        }
+    }
+    return now() - started;
+}
+
+/* Reads a vector of each line, `step` lines after the one before, all lines of `bytes` in the end:
+   `step` has no divisor in common with their number. */
+double read_scattered(const vector *p, long bytes, long step, long repeats) {
+    const long lines = bytes / 64, vectors = 64 / (long)sizeof(vector);
+    vector sum[4] = {{0}};
+    long at = 0;
+    const double started = now();
+    for (long i = 0; i + 4 <= lines * repeats; i += 4) {
+        UNROLL for (int j = 0; j < 4; j++) {
+            sum[j] += p[at * vectors];
+            at += step;
+            at = at < lines ? at : at - lines;
+        }
+    }
+    const double seconds = now() - started;
+    UNROLL for (int j = 0; j < 4; j++) keep(sum[j]);
+    return seconds;
+}
+
+/* 16 independent multiply-adds a turn. */
+double multiply_adds(long repeats) {
+    vector x[16], a, b;
+    for (int j = 0; j < LANES; j++) a[j] = 0.5f + (float)repeats * 1e-20f, b[j] = 1.0f;
+    UNROLL for (int j = 0; j < 16; j++) x[j] = b * (float)j;
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        UNROLL for (int j = 0; j < 16; j++) x[j] = x[j] * a + b;
+        UNROLL for (int j = 0; j < 16; j++) __asm__ volatile("" : "+" REGISTER(x[j]));
+    }
+    const double seconds = now() - started;
+    UNROLL for (int j = 0; j < 16; j++) keep(x[j]);
+    return seconds;
+}
+
+/* A chain of dependent additions. */
+double chained_additions(long repeats) {
+    vector x = {0}, b = {1};
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        x += b;
+        __asm__ volatile("" : "+" REGISTER(x));
+    }
+    const double seconds = now() - started;
+    keep(x);
+    return seconds;
+}
+
+double divisions(long repeats) {
+    vector x[4], b;
+    for (int j = 0; j < LANES; j++) b[j] = 1.0f + 1e-6f * (float)repeats;
+    UNROLL for (int j = 0; j < 4; j++) x[j] = b * (float)j;
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        UNROLL for (int j = 0; j < 4; j++) x[j] = b / x[j];
+        UNROLL for (int j = 0; j < 4; j++) __asm__ volatile("" : "+" REGISTER(x[j]));
+    }
+    const double seconds = now() - started;
+    UNROLL for (int j = 0; j < 4; j++) keep(x[j]);
+    return seconds;
+}
+
+double integer_divisions(long repeats) {
+    int64_t x[4] = {1000003, 1000033, 1000037, 1000039}, b = 3 + repeats % 2;
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        UNROLL for (int j = 0; j < 4; j++) x[j] = (x[j] | 0x7000000) / b;
+        __asm__ volatile("" : "+r"(b));
+    }
+    const double seconds = now() - started;
+    kept = (float)(x[0] + x[1] + x[2] + x[3]);
+    return seconds;
+}
+
+double functions(long repeats) {
+    double sum = 0, x = 0.1;
+    const double started = now();
+    for (long r = 0; r < repeats; r++) {
+        __asm__ volatile("" : "+m"(x));
+        sum += __builtin_exp(x);
+    }
+    const double seconds = now() - started;
+    kept = (float)sum;
+    return seconds;
+}
+
+typedef void (*parallel_fn)(long n, void (*body)(void **, long), void **arg);
+#define TASK 5e-6 /* seconds, so that another thread has time to come */
+static void task(void **arg, long i) {
+    const double started = now();
+    while (now() - started < TASK) {}
+}
+
+/* A program of the pool: what a parallel loop of a short task for each thread takes beside the task. */
+void forks(void **buffers, parallel_fn parallel, double *seconds) {
+    double best = 1;
+    for (int r = 0; r < 200; r++) {
+        const double started = now();
+        parallel((long)buffers[0], task, buffers);
+        const double taken = now() - started - TASK;
+        best = taken < best ? taken : best;
+    }
+    *seconds = best;
+}

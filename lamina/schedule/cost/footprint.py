@@ -1,0 +1,202 @@
+"""Which elements and which lines of memory an access touches, counted from its index.
+
+An index that walks axes is a sum of *walks*: one of stride 100 and 8 steps for a row axis, one of
+stride 1 and 32 steps for the lanes of a vector. A set of walks becomes runs of neighbours that lie
+apart, and lines are counted per run. All is exact but for indices that data decide.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, gcd, prod
+from typing import NamedTuple
+
+from lamina.graph import index as ix
+from lamina.ir.kernel import bounds, divisor_of, free_axes, points
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Op
+from lamina.loops.nest import Axes, Nest, SubLoops
+
+MAX_MARKED = 1 << 18  # elements of the longest bit mask that overlapping walks are counted with
+
+
+class Walk(NamedTuple):
+    """``stride * i`` for every i below `size`, in elements; the stride is positive."""
+
+    stride: int
+    size: int
+
+    @property
+    def span(self) -> int:
+        """How far the last element is from the first."""
+        return self.stride * (self.size - 1)
+
+
+@dataclass(frozen=True)
+class Region:
+    """The elements ``offset + one step of each of walks``, of `itemsize` bytes each."""
+
+    offset: int
+    walks: tuple[Walk, ...]
+    itemsize: int
+
+    def elements(self) -> int:
+        """How many distinct elements these are."""
+        walks = _merged(self.walks)
+        count, span = prod(walk.size for walk in walks), sum(walk.span for walk in walks) + 1
+        if _are_apart(walks):
+            return count
+        return _mask(walks).bit_count() if span <= MAX_MARKED else min(count, span)
+
+    def lines(self, line: int) -> int:
+        """How many lines of so many bytes hold these elements."""
+        walks = _merged(self.walks)
+        if not _are_apart(walks) and sum(walk.span for walk in walks) < MAX_MARKED:
+            return self._marked_lines(walks, line)
+        run, between = self._runs(line)
+        residues = {self.offset * self.itemsize % line: 1}  # of the first bytes of runs: how many
+        for walk in between:
+            residues = _walked(residues, walk, line)
+        return sum(count * ((first + run - 1) // line + 1) for first, count in residues.items())
+
+    def _marked_lines(self, walks: list[Walk], line: int) -> int:
+        """The lines with elements, found one by one."""
+        each = line // self.itemsize  # elements
+        marks = bin(_mask(walks) << self.offset % each)[:1:-1]  # the first element first
+        return sum("1" in marks[first : first + each] for first in range(0, len(marks), each))
+
+    def run_bytes(self, line: int) -> int:
+        """The length of a run in bytes: what is between two elements of it is less than a line."""
+        return self._runs(line)[0]
+
+    def _runs(self, line: int) -> tuple[int, list[Walk]]:
+        """The bytes of a run, and the walks in bytes from one run to the next. Elements whose gap
+        is shorter than a line leave no line between them out; those of a larger gap share none."""
+        run, between = self.itemsize, list[Walk]()
+        for stride, size in _merged(self.walks):
+            walk = Walk(stride * self.itemsize, size)
+            if not between and walk.stride - run < line:
+                run += walk.span
+            else:
+                between.append(walk)
+        return run, between
+
+
+def region(nest: Nest, index: Node, itemsize: int, axes: frozenset[Node], limit: int) -> Region:
+    """What an access at `index` touches while `axes` walk, from where all other axes are 0. limit:
+    the elements of the array, for rows that data say."""
+    terms, offset = ix.terms_of(index)
+    walks, joined = list[Walk](), set[Node]()
+    for split in nest.splits:
+        if inner := _walked_as_one(split, terms, axes):
+            joined.update(inner)
+            extent = min(split.extent, points(inner))
+            offset += _add(walks, terms.get(inner[-1], 0), extent)
+    for term, factor in terms.items():
+        if term.op is Op.AXIS:
+            if term in axes and term not in joined:
+                offset += _add(walks, factor, _extent(nest, term))
+        elif not axes.isdisjoint(free_axes(term)):
+            # An axis that walks by itself too, as one that another is rotated by, gives no more.
+            deciding = axes.difference(terms)
+            offset += _add(walks, factor, _values_of(term, deciding, max(limit // abs(factor), 1)))
+    return Region(offset, tuple(sorted(walks)), itemsize)
+
+
+def _walked_as_one(split: SubLoops, terms: Mapping[Node, int], axes: frozenset[Node]) -> Axes:
+    """Those sub-loops, the innermost among them, that walk and that the index takes as one."""
+    inner: list[Node] = []
+    for axis in reversed(split.axes):
+        as_one = not inner or terms.get(axis, 0) == terms.get(inner[0], 0) * inner[0].arg.size
+        if axis not in axes or not as_one:
+            break
+        inner.insert(0, axis)
+    return tuple(inner)
+
+
+def _extent(nest: Nest, axis: Node) -> int:
+    """How many iterations of a loop run where all others stand at 0: of sub-loops of 3 and 4 with
+    an extent of 2, the outer one runs once."""
+    axes, extent = nest.sub_loops(axis)
+    size: int = axis.arg.size
+    return min(size, -(-extent // points(axes[axes.index(axis) + 1 :])))
+
+
+def _add(walks: list[Walk], factor: int, size: int) -> int:
+    """Add a walk; by how much its smallest element is below that of step 0."""
+    if factor and size > 1:
+        walks.append(Walk(abs(factor), size))
+    return min(factor * (size - 1), 0)
+
+
+def _values_of(term: Node, axes: frozenset[Node], limit: int) -> int:
+    """About how many values a term has that is no axis, while `axes` walk: of data, the distinct
+    ones of so many draws from `limit`."""
+    draws = points(free_axes(term) & axes)
+    if any(node.op is Op.LOAD for node in toposort([term])):
+        return max(round(limit * (1 - exp(-draws / limit))), 1)
+    low, high = bounds(term)
+    step = _step_of(term) if divisor_of(term) else 1
+    return max(min(draws, (high - low) // step + 1), 1)
+
+
+def _step_of(term: Node) -> int:
+    """What all values of a modulus are multiples of: 4 for ``4*i % 8``."""
+    if term.op is not Op.MOD:
+        return 1
+    factors, constant = ix.terms_of(term.src[0])
+    return gcd(divisor_of(term), constant, *factors.values()) or 1
+
+
+def _merged(walks: Iterable[Walk]) -> list[Walk]:
+    """The same elements as walks of growing strides: two become one where together they leave out
+    nothing, as 3 steps of 1 and 5 of 2 do, which are 11 of 1."""
+    merged = list[Walk]()
+    for walk in sorted(walks):
+        if walk.size < 2:
+            continue
+        if merged:
+            stride, size = merged[-1]
+            ratio, rest = divmod(walk.stride, stride)
+            if rest == 0 and ratio <= size:
+                merged[-1] = Walk(stride, size + ratio * (walk.size - 1))
+                continue
+        merged.append(walk)
+    return merged
+
+
+def _are_apart(walks: Sequence[Walk]) -> bool:
+    """Does each sum of steps give another element? It does if each stride is larger than all that
+    is before it."""
+    span = 0
+    for walk in walks:
+        if walk.stride <= span:
+            return False
+        span += walk.span
+    return True
+
+
+def _mask(walks: Iterable[Walk]) -> int:
+    """An integer whose bits are the elements."""
+    mask = 1
+    for stride, size in walks:
+        done = 1
+        while done < size:  # doubling
+            step = min(done, size - done)
+            mask |= mask << (stride * step)
+            done += step
+    return mask
+
+
+def _walked(residues: dict[int, int], walk: Walk, line: int) -> dict[int, int]:
+    """Where in a line runs begin after a walk in bytes, and how many of them do."""
+    period = line // gcd(walk.stride, line)
+    whole, rest = divmod(walk.size, period)
+    steps: list[tuple[int, int]] = []
+    for step in range(min(period, walk.size)):
+        steps.append((walk.stride * step, whole + 1 if step < rest else whole))
+    after = dict[int, int]()
+    for residue, count in residues.items():
+        for distance, times in steps:
+            place = (residue + distance) % line
+            after[place] = after.get(place, 0) + count * times
+    return after

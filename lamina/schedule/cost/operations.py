@@ -1,0 +1,112 @@
+"""Operations by the unit that does them, in instructions on a whole vector or a warp."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from lamina.core.dtypes import DType, float32
+from lamina.core.rates import Rates
+from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes
+from lamina.ir.ops import Group, Op
+from lamina.loops.nest import Axes
+from lamina.schedule.cost.walk import Work, is_fused, sums_products
+
+# Vector instructions of an operation on float32, counted in `lamina/targets/c/math.c`; all others
+# take one.
+INSTRUCTIONS: dict[Op | None, float] = {
+    Op.EXP: 30, Op.EXP2: 24, Op.LOG: 30, Op.LOG2: 28, Op.SIN: 90, Op.COS: 90, Op.ATAN: 30,
+    Op.ERF: 24, Op.LOGISTIC: 36, Op.POW: 90, Op.MAX: 4, Op.MIN: 4, Op.TRUNC: 2, Op.SHL: 2,
+    Op.SHR: 2, Op.MOD: 8, None: 12,
+}  # fmt: skip
+# Of these, each also divides once.
+DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.ATAN, Op.MOD})
+OF_LIBRARY = Group.TRANSCENDENTAL - {Op.SQRT} | {Op.POW}  # in other dtypes than float32
+SMALL_CAST = 6  # instructions that round a float32 to 16 bits
+BY_CONSTANT = 5  # instructions of an integer division by a constant: a product and shifts
+# How many times the latency of an addition the steps of a chain take.
+LATENCY = {Op.MAX: 2.5, Op.MIN: 2.5, None: 5.0}
+
+
+class Demand(NamedTuple):
+    """Instructions of vectors, divisions of vectors, divisions of integers, and calls of scalar
+    functions of the C library."""
+
+    issue: float = 0.0
+    divide: float = 0.0
+    integer_division: float = 0.0
+    function: float = 0.0
+
+    def plus(self, other: "Demand") -> "Demand":
+        return Demand(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def seconds(self, rates: Rates) -> dict[str, float]:
+        """The seconds of one worker, by unit."""
+        return {
+            "instructions": self.issue / rates.issue,
+            "division": self.divide / rates.divide,
+            "integer division": self.integer_division / rates.integer_division,
+            "functions": self.function / rates.function,
+        }
+
+
+def demand_of(work: Work, vector_bytes: int) -> Demand:
+    """The instructions of one operation in all of its iterations. A vector that is longer than a
+    register takes several."""
+    values = work.times * work.copies
+    vectors = values * registers_of(work.lanes, work.dtype, vector_bytes)
+    is_float = work.dtype.is_float
+    if work.op in (Op.IDIV, Op.MOD) and not is_float:
+        if work.by_constant:
+            return Demand(issue=vectors * BY_CONSTANT)
+        return Demand(integer_division=values * work.lanes)
+    if work.op in OF_LIBRARY and is_float and work.dtype is not float32:
+        return Demand(function=values * work.lanes)
+    each = INSTRUCTIONS.get(work.op, 1.0)
+    if work.op in (Op.MAX, Op.MIN) and not is_float:
+        each = 1.0
+    if work.op is Op.CAST and work.dtype.is_small:
+        each = SMALL_CAST
+    divides = vectors if work.op in DIVIDING else 0.0
+    return Demand(issue=each * vectors, divide=divides)
+
+
+def registers_of(lanes: int, dtype: DType, vector_bytes: int) -> int:
+    """The vector registers of so many lanes."""
+    return max(-(-lanes * dtype.itemsize // vector_bytes), 1)
+
+
+def total(every: Iterable[Work], vector_bytes: int) -> Demand:
+    """The demand of all; a product that is added takes no instruction of its own."""
+    demand = Demand()
+    fused = 0.0
+    for work in every:
+        demand = demand.plus(demand_of(work, vector_bytes))
+        if work.fused:
+            registers = registers_of(work.lanes, work.dtype, vector_bytes)
+            fused += work.times * work.copies * registers
+    return demand._replace(issue=max(demand.issue - fused, 0.0))
+
+
+def irreducible(kernel: Kernel, iterations: Callable[[Axes], float], vector_bytes: int) -> Demand:
+    """What the kernel computes, however it is scheduled: each value once, on full vectors.
+    iterations: how often loops over so many axes run."""
+    every: list[Work] = []
+    for node in kernel.nodes:
+        if divisor_of(node):  # it is part of an index
+            continue
+        if node.op in Group.ELEMENTWISE:
+            op, axes, fused = node.op, free_axes(node), is_fused(node)
+        elif bound_axes(node):
+            op, axes = node.arg.monoid.op, free_axes(node).union(bound_axes(node))
+            fused = sums_products(node)
+        else:
+            continue
+        lanes = max(vector_bytes // node.dtype.itemsize, 1)
+        times = iterations(tuple(axes)) / lanes
+        constant = node.src[-1].op is Op.CONST
+        every.append(Work(op, node.dtype, times, lanes, 1, fused, by_constant=constant))
+    return total(every, vector_bytes)
+
+
+def latency_of(op: Op | None, dtype: DType) -> float:
+    """The latency of a step of a chain, in that of an addition."""
+    return LATENCY.get(op, 1.0) if dtype.is_float or op is None else 0.5

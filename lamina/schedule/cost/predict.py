@@ -1,0 +1,152 @@
+"""The time of a scheduled kernel, and a bound that no schedule of it goes below.
+
+Demands over rates: bytes of each level of memory, instructions by unit, chains of dependent steps.
+What a worker does takes as long as the largest of them, and a tenth of the others, as not all of
+these overlap. The bound counts each byte once and lets all overlap, on all workers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from lamina.core.rates import Memory, Rates
+from lamina.core.target import Target
+from lamina.ir.kernel import points
+from lamina.ir.ops import Op
+from lamina.loops.nest import UNCACHED, Nest
+from lamina.schedule.cost.bound import STREAMED, Need, need_of
+from lamina.schedule.cost.operations import latency_of, registers_of, total
+from lamina.schedule.cost.traffic import Lines, Traffic
+from lamina.schedule.cost.walk import Walker
+
+SHOWN = 5  # demands of a kernel that are printed
+WINDOW = 400  # instructions under way at a time: rows whose chains are shorter overlap
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """What a kernel is predicted to take.
+
+    seconds: of one run. bound: seconds with perfect reuse, where everything overlaps
+    demands: seconds of each resource alone, by name
+    need: what the bound is made of
+    lines: the traffic of each reference to an array, for reports
+    """
+
+    seconds: float
+    bound: float
+    demands: Mapping[str, float]
+    need: Need
+    lines: tuple[Lines, ...] = field(default=(), repr=False)
+
+    @property
+    def dominant(self) -> str:
+        """The resource that takes longest."""
+        return max(self.demands, key=self.demands.__getitem__, default="")
+
+    def __str__(self) -> str:
+        ordered = sorted(self.demands.items(), key=lambda item: -item[1])
+        parts = [f"{name} {in_us(seconds)}" for name, seconds in ordered[:SHOWN] if seconds]
+        return f"{in_us(self.seconds)}, bound {in_us(self.bound)}: {', '.join(parts)}"
+
+
+def in_us(seconds: float) -> str:
+    """Microseconds to read."""
+    return f"{seconds * 1e6:.3g} us"
+
+
+def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> KernelCost:
+    """The cost of a nest on a device of those facts and rates. around: bytes that the program of
+    the kernel touches from one run of it to the next, if these are more than its own."""
+    return _CpuCost(nest, target, rates, around).cost()
+
+
+class _CpuCost:
+    def __init__(self, nest: Nest, target: Target, rates: Rates, around: float) -> None:
+        self.nest, self.kernel, self.target, self.rates = nest, nest.kernel, target, rates
+        parallel = [axis for axis in nest.order if nest.bound(axis) in ("parallel", "grid")]
+        self.chunks = points(parallel)
+        self.workers = max(min(self.chunks, target.multiprocessors), 1)
+        self.root = Walker(nest).root
+        axes = frozenset(parallel)
+        self.traffic = Traffic(nest, self.root, rates, self.workers, axes, around)
+
+    def cost(self) -> KernelCost:
+        work = [work for loop in self.root.every() for work in loop.work]
+        demand = total(work, self.target.vector_bytes)
+        busiest = ceil(self.chunks / self.workers) / max(self.chunks, 1)  # of all the work
+        memory = {name: part * busiest * self.workers for name, part in self._memory().items()}
+        alone = {**demand.seconds(self.rates), "L1": self._accesses(), "chain": self._chain()}
+        units = {name: seconds * busiest for name, seconds in alone.items()}
+        fork = self.rates.fork if self.workers > 1 else 0.0
+        seconds = overlapped(memory, units, self.rates.hidden) + fork + self.rates.launch
+        demands = {**memory, **units, "fork": fork, "launch": self.rates.launch}
+        need = need_of(self.nest, self.traffic.lines, self.target)
+        bound = need.seconds(self.rates, self.target)
+        return KernelCost(seconds, bound, demands, need, tuple(self.traffic.lines))
+
+    def _accesses(self) -> float:
+        """The seconds of one worker in instructions that load and store."""
+        nearest, vector = self.rates.levels[0], self.target.vector_bytes
+        seconds = 0.0
+        for loop in self.root.every():
+            for access in loop.accesses:
+                dtype = self.kernel.parameters[access.parameter].dtype
+                registers = registers_of(access.lanes, dtype, vector)
+                nbytes = access.lanes * dtype.itemsize / registers
+                rate = nearest.write if access.is_store else nearest.read
+                each = max(nbytes / rate, 1 / self.rates.issue)
+                seconds += access.times * access.copies * registers * each
+        return seconds
+
+    def _memory(self) -> dict[str, float]:
+        """The seconds of lines that each level but the nearest gives or takes, by level, if all
+        workers share them evenly."""
+        line, levels = self.rates.line, self.rates.levels[1:]
+        seconds = dict.fromkeys((level.name for level in levels), 0.0)
+        for part in self.traffic.lines:
+            moved = (*part.moved, 0.0)
+            for number, level in enumerate(levels):
+                nbytes = max(moved[number] - moved[number + 1], 0.0) * line
+                seconds[level.name] += nbytes / self._rate(part, level)
+        return seconds
+
+    def _rate(self, part: Lines, level: Memory) -> float:
+        """Bytes a second at which all workers move the lines of `part`."""
+        if part.reference.is_store:
+            rate = min(level.write * self.workers, level.all_write)
+            return rate * STREAMED if self._streams(part) else rate
+        streamed, scattered = 1 / level.read, 1 / min(level.scattered, level.read)
+        jumps = min(self.rates.line / part.run, 1.0)
+        rate = 1 / (streamed + (scattered - streamed) * jumps)
+        return min(rate * self.workers, level.all_read)
+
+    def _streams(self, part: Lines) -> bool:
+        """Do stores go past the caches? The printer asks the same."""
+        number, kernel = part.reference.parameter, self.kernel
+        is_read = any(load.arg.parameter == number for load in kernel.of(Op.LOAD))
+        is_alone = not kernel.blocks and len(kernel.stores) == 1
+        combines = kernel.stores[0].monoid is not None
+        large = kernel.parameters[number].nbytes >= UNCACHED
+        return large and is_alone and not is_read and not combines
+
+    def _chain(self) -> float:
+        """The seconds of one worker in chains of dependent steps."""
+        seconds = 0.0
+        for loop in self.root.every():
+            latency = max(
+                (work.chained * latency_of(work.op, work.dtype) for work in loop.work), default=0.0
+            )
+            if latency:
+                instructions = loop.trips * sum(work.copies for work in loop.work)
+                side_by_side = max(WINDOW / max(instructions, 1.0), 1.0)
+                seconds += loop.times * latency * self.rates.latency / side_by_side
+        return seconds
+
+
+def overlapped(memory: Mapping[str, float], units: Mapping[str, float], hidden: float) -> float:
+    """The largest demand, and of the others what does not overlap with it. Levels of memory take
+    turns: their times add up."""
+    together = [sum(memory.values()), *units.values()]
+    longest = max(together)
+    return longest + (1 - hidden) * (sum(together) - longest)

@@ -1,0 +1,108 @@
+"""The cost of a whole program: that of its launches, and a bound of what comes in and goes out."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lamina.core.rates import Rates
+from lamina.core.target import Target
+from lamina.fuse.launch import Launch, Slot
+from lamina.fuse.program import Program
+from lamina.ir.kernel import AnyKernel, SortKernel
+from lamina.loops.moves import Plan
+from lamina.loops.nest import Nest
+from lamina.schedule.cost.bound import Need
+from lamina.schedule.cost.operations import Demand
+from lamina.schedule.cost.predict import KernelCost, in_us, predict
+
+SORTING = 20  # instructions for each byte of a key, which is counted and then moved
+
+
+@dataclass(frozen=True)
+class ProgramCost:
+    """What a program is predicted to take.
+
+    seconds: of one run. bound: seconds with perfect reuse: each byte of its inputs is read once,
+    each of its results written once, and everything overlaps
+    kernels: the cost of each kernel, by its function's name
+    steps: the cost of each step; of several kernels that run together, the sum
+    """
+
+    seconds: float
+    bound: float
+    kernels: Mapping[str, KernelCost]
+    steps: tuple[KernelCost, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{in_us(self.seconds)}, bound {in_us(self.bound)}"]
+        for name, cost in self.kernels.items():
+            times, demands = str(cost).split(": ")
+            lines += [f"{name}: {times}", f"  {demands}"]
+        return "\n".join(lines)
+
+
+def program_cost(
+    program: Program, plans: Mapping[AnyKernel, Plan], target: Target, rates: Rates
+) -> ProgramCost:
+    """The cost of a program whose kernels have these plans."""
+    slots = {slot for launch in program.launches for slot in launch.slots}
+    around = sum(slot.nbytes for slot in slots if slot.kind != "block")
+    costs: dict[AnyKernel, KernelCost] = {}
+    for kernel, plan in plans.items():
+        if isinstance(plan.nest, Nest):
+            costs[kernel] = predict(plan.nest, target, rates, around)
+        else:
+            costs[kernel] = _sort_cost(plan.nest, target, rates)
+    steps = tuple(
+        _joined([costs[launch.kernel] for launch in step], rates) for step in program.steps
+    )
+    named = {plan.name: costs[kernel] for kernel, plan in plans.items()}
+    need = _need(program.launches, costs)
+    seconds = sum(step.seconds for step in steps)
+    return ProgramCost(seconds, need.seconds(rates, target), named, steps)
+
+
+def _joined(costs: list[KernelCost], rates: Rates) -> KernelCost:
+    """The cost of kernels that run together: work is handed out once."""
+    if len(costs) == 1:
+        return costs[0]
+    demands = dict[str, float]()
+    for cost in costs:
+        for name, seconds in cost.demands.items():
+            demands[name] = demands.get(name, 0.0) + seconds
+    once = [min(cost.demands["fork"] + cost.demands["launch"], cost.seconds) for cost in costs]
+    seconds = sum(cost.seconds for cost in costs) - sum(once) + max(once)
+    bound = max(cost.bound for cost in costs)
+    lines = tuple(line for cost in costs for line in cost.lines)
+    return KernelCost(seconds, bound, demands, costs[0].need, lines)
+
+
+def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
+    """The cost of sorting rows, byte by byte of each key."""
+    keys = kernel.parameters[0]
+    instructions = SORTING * keys.dtype.itemsize * kernel.rows * kernel.length
+    workers = min(kernel.rows, target.multiprocessors)
+    demands = {"sort": instructions / rates.issue / workers, "fork": 0.0, "launch": rates.launch}
+    need = Need({0: keys.nbytes}, {1: kernel.parameters[1].nbytes}, Demand())
+    return KernelCost(sum(demands.values()), need.seconds(rates, target), demands, need)
+
+
+def _need(launches: Iterable[Launch], costs: Mapping[AnyKernel, KernelCost]) -> Need:
+    """What comes into a program, goes out, and is computed on the way. A part of an input that
+    several kernels read is read once; what the program itself has written is not read."""
+    read, written = dict[object, float](), dict[object, float]()
+    operations = Demand()
+    for launch in launches:
+        need = costs[launch.kernel].need
+        operations = operations.plus(need.operations)
+        for all_bytes, ours in ((read, need.read), (written, need.written)):
+            for number, nbytes in ours.items():
+                assert isinstance(number, int)
+                slot = launch.slots[number]
+                if slot.kind in ("input", "output") and not _is_read_back(slot, all_bytes, written):
+                    all_bytes[slot] = max(all_bytes.get(slot, 0.0), nbytes)
+    return Need(read, written, operations)
+
+
+def _is_read_back(slot: Slot, all_bytes: object, written: Mapping[object, float]) -> bool:
+    """Is this a read of what the program has written?"""
+    return all_bytes is not written and slot in written

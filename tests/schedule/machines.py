@@ -1,0 +1,27 @@
+"""A device of fixed rates, so that predictions are the same on every machine."""
+
+from __future__ import annotations
+
+from math import inf
+
+from lamina.core.rates import Memory, Rates
+from lamina.core.target import cpu_target
+
+TARGET = cpu_target(vector_bytes=64, cores=2)
+RATES = Rates(
+    device="a CPU with two cores",
+    line=64,
+    levels=(
+        Memory("L1", 48 << 10, False, 300e9, 100e9, 600e9, 200e9, 50e9),
+        Memory("L2", 2 << 20, False, 120e9, 45e9, 240e9, 90e9, 48e9),
+        Memory("L3", 32 << 20, True, 30e9, 25e9, 60e9, 50e9, 18e9),
+        Memory("DRAM", inf, True, 10e9, 6e9, 15e9, 9e9, 4e9),
+    ),
+    issue=5.5e9,
+    latency=1.4e-9,
+    divide=3e8,
+    function=1.5e8,
+    integer_division=3e8,
+    fork=1e-6,
+    launch=1e-7,
+)

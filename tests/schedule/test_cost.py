@@ -1,0 +1,210 @@
+"""What the cost model counts, and what predictions keep, on random kernels and schedules."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import lamina as lm
+from lamina import pipeline
+from lamina.core.options import current
+from lamina.ir.kernel import Kernel, free_axes
+from lamina.ir.ops import Op
+from lamina.loops.moves import apply
+from lamina.loops.nest import Nest
+from lamina.schedule.cost import KernelCost, predict
+from lamina.schedule.cost.footprint import Region, Walk, region
+from lamina.schedule.cost.walk import Walker
+from lamina.targets.c.printer import CPrinter
+from tests.generators import random_graph
+from tests.schedule.machines import RATES, TARGET
+from tests.schedule.touched import is_affine, lines_of, touched
+from tests.schedules import random_schedule
+
+LINES = (64, 32)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same device on every machine."""
+    monkeypatch.setattr(pipeline, "target_of", lambda options: TARGET)
+    monkeypatch.setattr(pipeline, "rates_of", lambda options: RATES)
+
+
+def random_nests(first: int, last: int) -> Iterator[Nest]:
+    """Nests of random kernels under the heuristic's schedule, and under random ones."""
+    for seed in range(first, last):
+        rng = random.Random(seed)
+        sinks, _ = random_graph(rng)
+        planned = pipeline.compile_source(sinks, current())
+        for kernel, plan in planned.plans.items():
+            if isinstance(plan.nest, Nest):
+                yield plan.nest
+                assert isinstance(kernel, Kernel)
+                if not kernel.blocks:
+                    yield apply(kernel, random_schedule(rng, kernel))
+
+
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_elements_and_lines_are_those_that_the_loops_touch(first: int) -> None:
+    compared = 0
+    for nest in random_nests(first, first + 20):
+        walks = [axis for axis in nest.order if axis.arg.size > 0]
+        if len(walks) < len(nest.order):
+            continue
+        indices = [load.src[0] for load in nest.kernel.of(Op.LOAD)]
+        indices += [store.index for store in nest.kernel.stores]
+        for index in filter(is_affine, indices):
+            for count in range(len(walks) + 1):
+                walking = frozenset(walks[len(walks) - count :]) & free_axes(index)
+                elements = touched(nest, index, walking)
+                for itemsize in (1, 4, 8):
+                    area = region(nest, index, itemsize, walking, 1 << 30)
+                    assert area.elements() == len(elements)
+                    for line in LINES:
+                        assert area.lines(line) == lines_of(elements, itemsize, line)
+                compared += 1
+    assert compared > 50
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_sums_of_walks_are_counted_exactly(seed: int) -> None:
+    rng = random.Random(seed)
+    walks = []
+    for _ in range(rng.randint(0, 4)):
+        walks.append(Walk(rng.choice([1, 1, 2, 3, 5, 16, 17, 100, 1000]), rng.randint(1, 20)))
+    offset, itemsize = rng.randint(0, 40), rng.choice([1, 2, 4, 8])
+    elements = {offset}
+    for stride, size in walks:
+        elements = {element + stride * step for element in elements for step in range(size)}
+    area = Region(offset, tuple(walks), itemsize)
+    assert area.elements() == len(elements)
+    for line in LINES:
+        assert area.lines(line) == lines_of(elements, itemsize, line)
+
+
+def test_an_index_from_data_touches_no_more_than_the_array_has() -> None:
+    specs = lm.TensorSpec((50, 8)), lm.TensorSpec((400,), lm.int64)
+    cost = lm.jit(lambda x, i: x[i]).lower(*specs).kernels[-1].cost
+    (part,) = [line for line in cost.lines if line.reference.parameter == 1]
+    assert 40 * 8 * 4 < part.used <= 50 * 8 * 4
+    assert part.distinct <= 25
+
+
+# Predictions.
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_no_prediction_is_below_the_bound(first: int) -> None:
+    for nest in random_nests(first, first + 20):
+        cost = predict(nest, TARGET, RATES)
+        assert 0 <= cost.bound <= cost.seconds * (1 + 1e-9)
+        assert all(seconds >= 0 for seconds in cost.demands.values())
+
+
+def lowered(function: Callable[..., lm.Tensor], *specs: lm.TensorSpec) -> KernelCost:
+    """The cost of a function of one kernel."""
+    with lm.using(device="cpu", schedule="", search=0):
+        (kernel,) = lm.jit(function).lower(*specs).kernels
+    return kernel.cost
+
+
+def never_faster(costs: list[KernelCost]) -> bool:
+    seconds = [cost.seconds for cost in costs]
+    return seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("dtype", [lm.float32, lm.float64])
+def test_more_bytes_are_never_faster(dtype: lm.DType) -> None:
+    sizes = [1 << k for k in range(4, 27)]
+    assert never_faster([lowered(lambda x: x + 1, lm.TensorSpec((n,), dtype)) for n in sizes])
+    assert never_faster([lowered(lambda x: lm.sum(x), lm.TensorSpec((n,))) for n in sizes[:10]])
+    narrow, wide = (
+        lowered(lambda x: x * 2, lm.TensorSpec((1 << 22,), dtype))
+        for dtype in (lm.float32, lm.float64)
+    )
+    assert narrow.seconds < wide.seconds
+    assert narrow.bound < wide.bound
+
+
+def test_longer_strides_are_never_faster() -> None:
+    costs = []
+    for stride in (1, 2, 4, 8, 16, 32, 64):
+        spec = lm.TensorSpec((1000, 64 * stride))
+        costs.append(lowered(lambda x, step=stride: x[:, ::step] + 1, spec))
+    assert never_faster(costs)
+    assert costs[-1].seconds > 4 * costs[0].seconds
+
+
+def test_fewer_lanes_are_never_faster() -> None:
+    lanes_and_moves = {
+        16: "split(a0, 16) -> a1, a2; bind(a2, vector)",
+        8: "split(a0, 8) -> a1, a2; bind(a2, vector)",
+        4: "split(a0, 4) -> a1, a2; bind(a2, vector)",
+        2: "split(a0, 2) -> a1, a2; bind(a2, vector)",
+        1: "bind(a0, serial)",
+    }
+    costs = []
+    for moves in lanes_and_moves.values():
+        with lm.using(device="cpu", schedule=moves):
+            (kernel,) = lm.jit(lambda x: lm.exp(x) * 2).lower(lm.TensorSpec((4096,))).kernels
+        costs.append(kernel.cost)
+    assert never_faster(costs)
+    assert costs[-1].demands["instructions"] == 16 * costs[0].demands["instructions"]
+
+
+def test_what_is_shared_by_no_loop_is_read_again_where_no_cache_holds_it() -> None:
+    """Every row of a product reads all of a factor: from memory if it is larger than the caches."""
+    kernel = "bind(a0, serial); reorder(a0, r2, a1)".replace("r2", "a2")
+    moved = []
+    for size in (64, 512, 4096):
+        with lm.using(device="cpu", schedule=kernel):
+            spec = lm.TensorSpec((size, size))
+            cost = lm.jit(lambda a, b: a @ b).lower(spec, spec).kernels[0].cost
+        (factor,) = [part for part in cost.lines if part.reference.parameter == 1]
+        moved.append([lines / factor.distinct for lines in factor.moved])
+    small, middle, large = moved
+    assert max(small) <= 1  # found in the first cache
+    assert middle[0] > 500  # once for each row, from the second one
+    assert middle[2] == 0
+    assert large[2] > 4000  # once for each row, from memory
+
+
+def test_the_dominant_demand_has_a_name() -> None:
+    spec = lm.TensorSpec((1 << 24,))
+    assert lowered(lambda x: x + 1, spec).dominant == "DRAM"
+    assert lowered(lambda x: lm.sin(x), lm.TensorSpec((1 << 12,))).dominant == "instructions"
+    text = str(lowered(lambda x: x + 1, spec))
+    assert text.startswith(tuple("123456789"))
+    assert ": DRAM " in text
+
+
+# The walk.
+
+PLAIN = {
+    "map": (lambda x, y: lm.exp(x) * y, (32, 64), (32, 64)),
+    "rows": (lambda x: lm.sum(x * x, axis=1), (64, 256)),
+    "columns": (lambda x: lm.max(x, axis=0), (64, 256)),
+    "softmax": (lambda x: lm.softmax(x, axis=1), (64, 128)),
+    "product": (lambda x, y: x @ y, (64, 64), (64, 64)),
+    "scan": (lambda x: lm.cumsum(x, axis=1), (64, 128)),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_loads_are_as_many_as_the_kernel_has(name: str) -> None:
+    """Each copy of a load that the walk counts is one definition in the text."""
+    function, *shapes = PLAIN[name]
+    with lm.using(device="cpu", schedule="", search=0):
+        planned = lm.jit(function).lower(*map(lm.TensorSpec, shapes)).planned
+    for plan in planned.plans.values():
+        assert isinstance(plan.nest, Nest)
+        text, _ = CPrinter(plan.nest, "kernel", set()).print()
+        loops = list(Walker(plan.nest).root.every())
+        loads = [one for loop in loops for one in loop.accesses if not one.is_store]
+        stores = [one for loop in loops for one in loop.accesses if one.is_store]
+        assert sum(load.copies for load in loads) == len(re.findall(r" load_\d+ = ", text))
+        assert sum(store.copies for store in stores) == len(re.findall(r"\bp\d+\b.* = .*;", text))
