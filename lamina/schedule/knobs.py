@@ -41,10 +41,12 @@ class CpuKnobs:
     # an even number of panels, so that two cores share them. 1 x 4096 times 4096 x 4096 took 1.2 ms
     # with 8 panels of 512, 1.6 ms with others (measured).
     accumulated: int = 512
-    # Columns of a panel of a packed operand, halved while it does not fit: 64 for 100 columns.
+    # Columns of a panel of a packed operand that holds all steps of a reduction, halved while there
+    # are not two of them: 64 for 200 columns. That of a block of steps has up to 4 times as many.
     panel: int = 128
-    # Largest k-block of a packed product, in steps; a longer reduction is cut into its largest
-    # divisor among deep, 7/8 deep, ..., 1/8 deep: 2304 steps into 3 blocks of 768.
+    # Largest k-block of a packed product, that is a block of the steps of its reduction. A longer
+    # reduction is cut into its largest divisor among deep, 7/8 deep, ..., 1/8 deep: 2304 steps into
+    # 3 blocks of 768.
     deep: int = 1024
     # Rows that are enough to share one packed panel. Row axes from the tile's on outwards are in
     # its loop until they have 512 points; axes outside of these pack it again.

@@ -2,8 +2,12 @@
 
 A panel has the columns of the vector axis side by side for all steps of the reduction, or for a
 block of them, so that the register tile reads it from end to end. It pays where many rows read it.
+
+In ``y[i, j] = sum_k a[i, k] * b[j, k]`` with vectors along j, neighbours of a vector lie a row of b
+apart. A panel of 32 columns holds ``b[j, k]`` at ``32 * k + j``, and every i reads it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from lamina.graph import index as ix
@@ -22,11 +26,15 @@ MAX_OUTER_STEPS = 8
 
 @dataclass(frozen=True)
 class Panel:
-    """A packed panel: its columns, the steps of the reduction in it, 0 for all of them, and the row
-    axes beside the register tile's that run inside the loop that fills it."""
+    """A packed panel: its columns along the vector axis, and the row axes that run inside the loop
+    that fills it, beside the axis of the register tile's rows.
+
+    block_steps: how many steps of the outermost reduced axis it holds, all of the reduction's other
+        axes each; 0 if it holds the whole reduction
+    """
 
     columns: int
-    steps: int
+    block_steps: int
     rows_inside: list[Node]
 
 
@@ -55,6 +63,7 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
             rows.append(axis)
 
     def reads_and_stores(axis: Node) -> tuple[int, int]:
+        # Each point of the rows along which a packed element is used again reads it once.
         reads_of_element = points(plan.reused_rows(reduction, axis))
         return reads_of_element, store_score(plan.kernel, axis)
 
@@ -66,38 +75,47 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     rows, knobs = plan.reused_rows(reduction, vector), plan.knobs
     if not rows:
         return None
-    packed, others = loads_along(reduction, vector), loads_along(reduction, rows[-1])
-    arrays = {load.arg.parameter for load in packed}
-    if not arrays.isdisjoint(load.arg.parameter for load in others):
-        return None  # the array would be staged as a whole
-    while points(rows[1:]) >= knobs.packed:
+    tile_row = rows[-1]  # the axis of the register tile's rows; it comes last
+    packed, others = loads_along(reduction, vector), loads_along(reduction, tile_row)
+    packed_arrays = {load.arg.parameter for load in packed}
+    other_arrays = {load.arg.parameter for load in others}
+    if not packed_arrays.isdisjoint(other_arrays):
+        # In x times its transpose, both factors load x. `computed_from` stages every load of x.
+        return None
+    while points(rows[1:]) >= knobs.packed:  # the others are enough to share a panel
         rows = rows[1:]
+    # With far rows in the other operand, 512 x 1024 times 1024 x 512 took 4.0 ms with panels, and
+    # 7.9 ms without (measured), though vectors read neighbours.
+    has_far_rows = bool(plan.distant(others, tile_row))
+    lies_badly = has_far_rows or any(ix.suits(vector, *load.src) < 1 for load in packed)
+    if points(rows) < knobs.tall or not lies_badly:
+        return None
     block = _block_of(plan, reduction, vector)
     columns = block.columns if block else _whole_columns(plan, reduction, vector)
     if columns < 2 * plan.width or vector.arg.size < plan.width:
-        return None
-    lies_badly = any(ix.suits(vector, *load.src) < 1 for load in packed)
-    lies_badly = lies_badly or bool(plan.distant(others, rows[-1]))
-    if points(rows) < knobs.tall or not lies_badly:
-        return None
-    return Panel(columns, block.steps if block else 0, rows[:-1])
+        return None  # narrower than a register tile, or than one vector
+    return Panel(columns, block.steps if block else 0, rows_inside=rows[:-1])
 
 
 def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
-    """Columns of a panel with all steps of a reduction: as many as the knobs say, halved until they
-    fit in half of the scratch memory, which the other operand may need too, and a row has two
-    panels. May be too few for a panel."""
-    column_bytes = reduction.dtype.itemsize * max(points(bound_axes(reduction)), 1)
+    """Columns of a panel with all steps of a reduction: `knobs.panel`, halved until they fit in
+    half of the scratch memory, which the other operand may need too, and until a row has two
+    panels at least, which threads share: 64 for 200 columns. A register tile's columns stay whole.
+    May be too few for a panel: `panel_of` tests that."""
+    column_bytes = reduction.dtype.itemsize * points(bound_axes(reduction))
     max_columns = MAX_SCRATCH // (2 * column_bytes)
-    columns, min_columns = plan.knobs.panel, 2 * plan.width
-    while columns > max_columns or (columns > min_columns and 2 * columns > vector.arg.size):
+    columns, tile_columns = plan.knobs.panel, 2 * plan.width
+    while columns > max_columns or (columns > tile_columns and 2 * columns > vector.arg.size):
         columns //= 2
     return columns
 
 
 def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
-    """The block of a long reduction that one panel holds; None for a reduction that is not long, or
-    whose sums cannot be accumulated over even blocks, or lie far apart.
+    """The block of a long reduction that one panel holds: steps that divide the reduction, and as
+    many columns as stay in the second-level cache with them.
+
+    None where a panel has all steps: for a reduction that is not long, whose sums cannot be
+    accumulated, or lie far apart, or for which no even block is found.
 
     For 2304 steps and 320 columns of float32: the largest divisor of 2304 among 1024, 896, 768, ...
     is 768; 2**17 // 768 = 170 columns fit, and the largest multiple of 32 among these that divides
@@ -105,9 +123,8 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
     """
     first, *others = bound_axes(reduction)
     steps_beneath = points(others)  # of one step of the outermost reduced axis
-    length = first.arg.size * steps_beneath
-    shortest = 2 * plan.knobs.deep if others else plan.knobs.deep
-    if length <= shortest or not can_accumulate(plan.kernel):
+    is_long = first.arg.size * steps_beneath > plan.knobs.deep
+    if not is_long or not can_accumulate(plan.kernel):
         return None
     strides, _ = ix.terms_of(plan.kernel.stores[0].index)
     if abs(strides.get(vector, 0)) >= plan.knobs.far:
@@ -115,40 +132,67 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
     steps = _block_steps(plan, first.arg.size, steps_beneath, several=bool(others))
     if not steps:
         return None
-    unit = 2 * plan.width
-    max_columns = min(4 * plan.knobs.panel, plan.knobs.cached // (steps * steps_beneath or 1))
-    for columns in range(max_columns // unit * unit, unit, -unit):
-        if vector.arg.size % columns == 0 and columns < vector.arg.size:
-            return Block(columns, steps)
-    return None
+    columns = _block_columns(plan, steps * steps_beneath, vector.arg.size)
+    return Block(columns, steps) if columns else None
+
+
+def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
+    """The most columns of a panel of `steps` steps that divide an axis of `size`, and are whole
+    register tiles; 0 if there are none.
+
+    Steps times columns fill the second-level cache at most: 2**17 elements are 128 columns of 1024
+    steps. Few steps leave space for many columns: 4 panels' width, 512, is the limit.
+
+    There are two panels at least, as threads share the loop over panels: the loop over blocks of
+    steps inside it adds to memory, and no other loop is outside. Blocks of a single tile's columns
+    were as fast as panels of all steps, which need no sums in memory, so they are left out.
+    """
+    tile_columns = 2 * plan.width  # two vectors side by side: see REGISTER_TILES in products.py
+    max_columns = min(4 * plan.knobs.panel, plan.knobs.cached // steps)
+    widest = max_columns // tile_columns * tile_columns
+    for columns in range(widest, tile_columns, -tile_columns):
+        if columns < size and size % columns == 0:
+            return columns
+    return 0
 
 
 def _block_steps(plan: CpuPlanner, size: int, steps_beneath: int, *, several: bool) -> int:
-    """The largest divisor of `size`, the outermost reduced axis, whose steps with those beneath are
-    1/8 to all of a k-block; 0 if there is none. Of `several` reduced axes, up to MAX_OUTER_STEPS
-    steps."""
+    """How many steps of the outermost reduced axis, of `size`, one block has: the largest divisor
+    of `size` for which a block has `knobs.deep` steps at most, and no fewer than an eighth of that.
+    Each step of the outermost axis counts as the `steps_beneath` of the axes inside it. 0 if there
+    is no such divisor.
+
+    One axis of 2304 steps is cut into blocks of 768: 1024 and 896 do not divide it. Of `several`
+    axes, such as 8 images of 28 x 28 elements, a block has 1 image, which has 784 steps.
+    """
     deep = plan.knobs.deep
-    step = 1 if several else deep // 8 or 1
-    for steps in range(MAX_OUTER_STEPS if several else deep, 0, -step):
-        is_fitting = deep <= 8 * steps * steps_beneath <= 8 * deep
-        if size % steps == 0 and is_fitting:
+    most_steps = MAX_OUTER_STEPS if several else deep
+    decrement = 1 if several else max(deep // 8, 1)
+    for steps in range(most_steps, 0, -decrement):
+        block_steps = steps * steps_beneath
+        if size % steps == 0 and deep <= 8 * block_steps <= 8 * deep:
             return steps
     return 0
 
 
 def computed_from(kernel: Kernel, parameter: int) -> list[Node]:
     """The largest expressions that vary just as a load of `parameter` beneath them does, so that
-    what is decoded or scaled is decoded or scaled once."""
-    free_of: dict[Node, frozenset[Node]] = {}
+    what is decoded or scaled is decoded or scaled once.
+
+    In ``sum_k a[i, k] * (cast(b[j, k]) * scale[k])`` for the parameter b: the product with the
+    scale, which varies along j and k as b does; not the product with a, which varies along i too.
+    """
+    computed = dict[Node, None]()  # loads of the parameter and what is computed from them, in order
     for node in kernel.nodes:
         is_load = node.op is Op.LOAD and node.arg.parameter == parameter
-        if is_load or (node.op in Group.ELEMENTWISE and _varies_alike(node, free_of)):
-            free_of[node] = free_axes(node)
-    used = {operand for node in kernel.nodes if node not in free_of for operand in node.src}
-    return [node for node in free_of if node in used]
+        if is_load or (node.op in Group.ELEMENTWISE and _varies_alike(node, computed)):
+            computed[node] = None
+    # The largest ones are what something else uses.
+    used = {operand for node in kernel.nodes if node not in computed for operand in node.src}
+    return [node for node in computed if node in used]
 
 
-def _varies_alike(node: Node, free_of: dict[Node, frozenset[Node]]) -> bool:
-    """Does `node` depend on the same axes as one of its operands in `free_of`?"""
+def _varies_alike(node: Node, computed: Collection[Node]) -> bool:
+    """Does `node` depend on the same axes as one of its operands that are `computed`?"""
     free = free_axes(node)
-    return any(free_of.get(operand) == free for operand in node.src)
+    return any(operand in computed and free_axes(operand) == free for operand in node.src)

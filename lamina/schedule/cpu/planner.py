@@ -25,10 +25,13 @@ class CpuPlanner(Planner):
     """A planner with the facts of a CPU and the knobs of its heuristics."""
 
     def __init__(self, kernel: Kernel, target: Target, knobs: CpuKnobs) -> None:
+        # All vectors of a kernel have as many lanes as the widest element allows. What memory holds
+        # counts whatever its dtype; what is computed counts if it is a float, as every kernel
+        # computes indices, and their int64 would halve the lanes of all of them.
         computed = [node.dtype.itemsize for node in kernel.nodes if node.dtype.is_float]
-        stored = [parameter.dtype.itemsize for parameter in kernel.parameters]
-        widest = max([MIN_ELEMENT_BYTES, *computed, *stored])
-        super().__init__(kernel, target.vector_bytes // widest)
+        in_memory = [parameter.dtype.itemsize for parameter in kernel.parameters]
+        widest = max([MIN_ELEMENT_BYTES, *computed, *in_memory])
+        super().__init__(kernel, width=target.vector_bytes // widest)
         self.target, self.knobs = target, knobs
 
     def reused_rows(self, reduction: Node, vector: Node) -> list[Node]:

@@ -70,7 +70,7 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
         reduction, vector, column, loads_along(reduction, vector), loads_along(reduction, column)
     )
     panel = panel_of(plan, reduction, vector)
-    block = Block(panel.columns, panel.steps) if panel else _unpacked_block(plan, product)
+    block = Block(panel.columns, panel.block_steps) if panel else _unpacked_block(plan, product)
     outside, vector = _split_blocks(plan, product, block, is_packed=panel is not None)
     interleaved = [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
     tile = _split_tile(plan, product, vector, points(interleaved))
