@@ -293,8 +293,12 @@ class ValuePrinter(Target):
         ]
 
     def nest_parts(self, axes: Iterable[Node]) -> Iterator[NestPart]:
-        """Every combination of the main and tail parts of the split axes whose sub-loops are
-        `axes`; of a split axis, the first sub-loop has to be among them."""
+        """Every combination of the main and tail parts of the axes whose sub-loops are `axes`.
+
+        An axis counts by its outermost sub-loop, and then with all of its sub-loops: inner ones
+        among `axes` add nothing, and are left out where the outermost one is not among `axes`.
+        Two axes with a tail each have four combinations; no axes have one, which is empty.
+        """
         splits = [self.nest.sub_loops(axis) for axis in axes if self.nest.is_head(axis)]
         for combination in product(*(self.partition(*split) for split in splits)):
             yield {axis: loop_part for part in combination for axis, loop_part in part.items()}

@@ -104,10 +104,8 @@ class NestPrinter(ValuePrinter):
         """Print loops over `axes` that add to `sums` and do `stores`, which wait no longer.
 
         The main and tail parts whose vectors have as many lanes share accumulators, which are
-        joined when those parts are done. The widest vectors come first.
-
-        A loop runs in blocks for its sums or for its scans. One that has both has no blocks: in
-        those of a sum, a scan would begin anew with each block.
+        joined when those parts are done. The widest vectors come first: 22 iterations are vectors
+        of 16, 4 and 2 lanes, one part each.
         """
         self.waiting = [store for store in self.waiting if store not in stores]
         below = toposort(store.value for store in stores)
@@ -116,7 +114,9 @@ class NestPrinter(ValuePrinter):
             for part in parts:
                 self._part(axes, part, sums, stores, scans)
             self._join([each for each in sums if each.accumulators])
-        # What was stored in all of the loops over its axes is in scratch memory.
+        # `_compute` stores a staged value that depends on reductions point by point, inside of the
+        # loops over its columns. Once these have been closed, scratch memory has every point, and
+        # later passes read it.
         open_columns = self.depth_of.keys() - set(self.nest.kernel.row_axes)
         for value in self.stored_late:
             if open_columns.isdisjoint(free_axes(value)):
@@ -126,7 +126,11 @@ class NestPrinter(ValuePrinter):
         self, axes: Axes, part: NestPart, sums: Sequence[Accumulation], stores: Sequence[Store],
         scans: Sequence[Node],
     ) -> None:  # fmt: skip
-        """Print one part of the loops over `axes`, in blocks or not."""
+        """Print one part of the loops over `axes`, in blocks or not.
+
+        A loop runs in blocks for its sums or for its scans. One that has both has no blocks: in
+        those of a sum, a scan would begin anew with each block.
+        """
         if not scans and (cut := self._cut_of_sums(part, sums)):
             self._sum_in_blocks(cut, axes, part, sums, stores)
         elif not sums and (cut := self._cut_of_scans(part, scans)):

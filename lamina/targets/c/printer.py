@@ -240,13 +240,20 @@ class CPrinter(NestPrinter):
         return self._loaded(text, dtype, lanes)
 
     def _transposing_axis(self, index: Node, condition: Node, access: "Access") -> Node | None:
-        """The unrolled axis along which the elements of a strided vector are neighbours, if as many
-        vectors along it as they have lanes are a square block of an array."""
+        """The unrolled axis whose vectors together are a square block of an array, with rows that
+        lie along this axis in memory; None if there is no such axis.
+
+        ``x[100 * i + j]`` with 16 lanes along i, and j unrolled 16 times: the 16 vectors
+        that the points need are the columns of a block, whose rows are neighbours along j.
+        """
         if access.stride in (1, None):
             return None
-        for axis, size in self.unrolled.items():
-            is_square = size == access.lanes and axis not in free_axes(condition)
-            if is_square and ix.suits(axis, index) == 1:
+        for axis, points_along in self.unrolled.items():
+            is_square = points_along == access.lanes
+            is_along_memory = ix.suits(axis, index) == 1
+            # The block is read as a whole, under one condition.
+            is_same_condition = axis not in free_axes(condition)
+            if is_square and is_along_memory and is_same_condition:
                 return axis
         return None
 
