@@ -1,6 +1,6 @@
 """``python -m bench cpu [--quick] [--only gemm,rows] [--threads 2,1] [--rounds 3] [--seed 7]
 [--output FOLDER]``, or ``python -m bench cuda [--only memory,training] [--seed 7]
-[--output FOLDER]``."""
+[--output FOLDER]``, or ``python -m bench cliffs``, which has options of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import sys
 from pathlib import Path
 
 from bench import cpu, cuda
+from bench.cliffs import command
 
 
 def main() -> None:
     """Parse the command line and measure."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # stopped programs are not to be left behind
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    if sys.argv[1:2] == ["cliffs"]:
+        command.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("device", choices=["cpu", "cuda"], help="what to measure")
     parser.add_argument("--quick", action="store_true", help="less of it, in under two minutes")
@@ -36,8 +42,6 @@ def main() -> None:
     threads = [int(count) for count in arguments.threads.split(",") if count]
     complete = not (only or threads or arguments.quick or arguments.rounds)
     output = arguments.output or (results if complete else None)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # stopped programs are not to be left behind
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
     if arguments.device == "cuda":
         print(cuda.run(output, only, arguments.seed))
     else:

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 
 from bench.cases import REFERENCE, Array, Case, load, module_of
 from bench.process import Bench, take_turns
 from bench.report import LAMINA, Row, Section
-from bench.worker import ProgramError, Worker
+from bench.worker import LIMIT_SECONDS, ProgramError, Worker
 
 TURN_SECONDS = 0.05  # what one turn is meant to take
 _FAR_BEHIND = 8.0  # times slower than the best of the others: takes part in the trials only
@@ -25,10 +26,11 @@ LIMIT, AGAIN = "limit", "again"  # turns of the machine's limit, and of the best
 
 class Fleet:
     """The programs of all frameworks, started when they are first needed. Each runs only while it
-    is asked; see `bench.worker`."""
+    is asked; see `bench.worker`. limit: seconds until an answer."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, limit: float = LIMIT_SECONDS) -> None:
         self.bench = bench
+        self.limit = limit
         self.workers: dict[tuple[str, int], Worker] = {}
         self.caches: dict[str, Path] = {}
 
@@ -48,18 +50,19 @@ class Fleet:
             worker.close()
         cache = self.caches.setdefault(name, self.bench.new_cache())
         environment = self.bench.environment(cache, threads)
-        folder = str(self.folder(threads))
-        if name == LIMIT:
-            command = ["bench.programs.limits", str(threads), folder]
-        else:
-            seed = str(self.bench.seed)
-            command = ["bench.programs.cases", name, seed, str(threads), folder]
-        worker = Worker(*command, environment=environment)
+        worker = Worker(*self.command(name, threads), environment=environment, limit=self.limit)
         self.workers[name, threads] = worker
         if name == "jax":  # which takes a thread for every core that it may use
             worker.pin(threads)
         worker.read()
         return worker
+
+    def command(self, name: str, threads: int) -> list[str]:
+        """The module that runs a framework, and its arguments."""
+        folder = str(self.folder(threads))
+        if name == LIMIT:
+            return ["bench.programs.limits", str(threads), folder]
+        return ["bench.programs.cases", name, str(self.bench.seed), str(threads), folder]
 
     def drop(self) -> None:
         """Let the programs forget their arrays."""
@@ -82,7 +85,7 @@ class Fleet:
         for worker in self.workers.values():
             worker.kill()
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

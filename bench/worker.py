@@ -8,7 +8,6 @@ whose turn is next.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -31,17 +30,25 @@ class ProgramError(Exception):
     """A measured program ended without an answer."""
 
 
+class ProgramTimeoutError(ProgramError):
+    """A measured program was killed because it said nothing for too long."""
+
+
 class Worker:
     """A running program, such as ``bench.programs.cases``.
 
     Its process leads a group of its own within this session. Signals to the group reach whatever
     the program started. When this process dies without closing it, a stopped group is orphaned:
     the system sends it SIGHUP and SIGCONT (POSIX, `_exit`), which end it. Ctrl-C on the terminal
-    reaches this process only, which kills the worker.
+    reaches this process only, which kills the worker. limit: seconds until an answer.
     """
 
-    def __init__(self, module: str, *arguments: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, module: str, *arguments: str, environment: Mapping[str, str],
+        limit: float = LIMIT_SECONDS,
+    ) -> None:  # fmt: skip
         self.name = module.rpartition(".")[2]
+        self.limit = limit
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self.started = time.time()
         self.process = subprocess.Popen(
@@ -52,10 +59,16 @@ class Worker:
         self._stopped = False
 
     def read(self) -> dict[str, Any]:
-        """Let it run until its next answer, and stop it again. Raises ProgramError when it ended
-        or takes too long."""
+        """Let it run until its next answer, and stop it again. Raises ProgramError when it ended,
+        and ProgramTimeoutError when it takes too long."""
         assert self.process.stdout is not None
-        guard = threading.Timer(LIMIT_SECONDS, functools.partial(self._signal, signal.SIGKILL))
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            self._signal(signal.SIGKILL)
+
+        guard = threading.Timer(self.limit, end)
         guard.start()
         try:
             self._continue()
@@ -66,6 +79,8 @@ class Worker:
                 self.process.wait()
         finally:
             guard.cancel()
+        if not line and late.is_set():
+            raise ProgramTimeoutError(f"{self.name} said nothing for {self.limit:.0f} s")
         if not line:
             self.errors.seek(0)
             last = (self.errors.read().strip() or "it said nothing").splitlines()[-1]

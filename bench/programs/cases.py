@@ -18,12 +18,10 @@ import numpy as np
 
 from bench.cases import REFERENCE, Array, load
 from bench.programs.frameworks import framework
-from bench.programs.protocol import clock, emit
+from bench.programs.protocol import clock, emit, fastest, repeated
 
 _SAMPLE = 1 << 20  # elements of a result that are compared
-_BLOCK_SECONDS = 2e-4  # shorter calls are measured several at a time
 _FIRST_CALLS = 3  # before the result that is compared
-_WARM = 0.15  # of a turn goes before its measurement
 
 own = framework(sys.argv[1], int(sys.argv[3]))
 seed, folder = int(sys.argv[2]), Path(sys.argv[4])
@@ -65,26 +63,6 @@ def sampled(values: Array) -> Array:
     return flat[np.random.default_rng([seed, flat.size]).integers(0, flat.size, _SAMPLE)]
 
 
-def measure(program: Callable[[], Any], seconds: float) -> float:
-    """The time of the fastest call in about `seconds`, or of a single longer one."""
-    calls, started = 0, now()
-    while not calls or now() - started < _WARM * seconds:
-        program()
-        calls += 1
-    once = (now() - started) / calls
-    if once > seconds:
-        return once
-    block = max(1, int(_BLOCK_SECONDS / once))
-    samples: list[float] = []
-    ends = now() + seconds
-    while not samples or now() < ends:
-        started = now()
-        for _ in range(block):
-            program()
-        samples.append((now() - started) / block)
-    return min(samples)
-
-
 emit(ready=True)
 for line in sys.stdin:
     command, *words = json.loads(line)
@@ -92,7 +70,8 @@ for line in sys.stdin:
         emit(**prepare(*words))
     elif command == "time":
         column, seconds, turns = words
-        emit(seconds=[measure(programs[column], seconds) for _ in range(turns)])
+        run = repeated(programs[column])
+        emit(seconds=[fastest(run, now, seconds) for _ in range(turns)])
     else:
         programs.clear()
         gc.collect()

@@ -16,7 +16,7 @@ import pytest
 from bench.kernels import Fleet
 from bench.machine import ROOT
 from bench.process import Bench, take_turns
-from bench.worker import ProgramError, Worker
+from bench.worker import ProgramError, ProgramTimeoutError, Worker
 from tests.bench.spinning import CHILD, PARENT, PROCESSES, counter
 
 SPINNING = "tests.bench.spinning"
@@ -91,6 +91,15 @@ def test_a_stopped_program_ends_when_it_is_closed(bench: Bench, spinner: Worker)
     spinner.close()
     assert spinner.process.returncode == 0
     assert _all_have_ended(bench.folder)
+
+
+def test_a_program_that_says_nothing_is_killed(bench: Bench) -> None:
+    environment = bench.environment(bench.new_cache())
+    worker = Worker(SPINNING, str(bench.folder), CHILD, environment=environment, limit=0.5)
+    with pytest.raises(ProgramTimeoutError, match="spinning said nothing for 0 s"):
+        worker.read()
+    assert worker.process.returncode == -signal.SIGKILL
+    worker.close()
 
 
 def test_an_error_kills_a_stopped_program_and_what_it_started(bench: Bench) -> None:

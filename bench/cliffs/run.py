@@ -1,0 +1,201 @@
+"""Draws programs, compares their results and measures them beside the peers, in turns."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.cases import REFERENCE, Array, module_of
+from bench.cliffs.draw import draw, limits_of
+from bench.cliffs.outcome import Failure, KernelTime, Outcome, distance, is_right
+from bench.cliffs.program import MissingOperationError, Program
+from bench.kernels import AGAIN, Fleet, hopeless
+from bench.process import Bench, take_turns
+from bench.report import LAMINA
+from bench.worker import ProgramError, ProgramTimeoutError
+
+PEERS = ("torch", "torch.compile", "jax")
+ROUNDS = 5
+_TURN_SECONDS = 0.04
+_MORE_DATA = (1, 2)  # other values, on which a wrong result is wrong as well
+_BEHIND = 0.9  # lamina's kernels are listed where the best peer takes less of its time
+MISSING = MissingOperationError.__name__
+
+
+class Crew(Fleet):
+    """The programs that run drawn programs, one for each column."""
+
+    def __init__(self, bench: Bench, device: str, limit: float) -> None:
+        super().__init__(bench, limit)
+        self.device = device
+        self.threads = bench.threads[0]
+
+    def command(self, name: str, threads: int) -> list[str]:
+        folder = str(self.folder(threads))
+        return ["bench.programs.drawn", name, str(self.bench.seed), str(threads), folder,
+                self.device]  # fmt: skip
+
+    def tell(self, column: str, *message: object) -> dict[str, Any]:
+        """The answer of a column's program. Raises ProgramError."""
+        return self.worker(column, self.threads).tell(message)
+
+    def end(self, column: str) -> None:
+        """End the program of a column; a new one starts when it is needed."""
+        worker = self.workers.pop((column, self.threads), None)
+        if worker is not None:
+            worker.kill()
+
+    def results(self, column: str) -> list[Array]:
+        """What a column's program has written last."""
+        with np.load(self.folder(self.threads) / f"{column}.npz") as arrays:
+            return [arrays[name] for name in arrays.files]
+
+
+@dataclass
+class Examination:
+    """One program in the hands of a crew."""
+
+    bench: Bench
+    crew: Crew
+    outcome: Outcome
+
+    @property
+    def program(self) -> Program:
+        return self.outcome.program
+
+    def prepare(self, column: str, data: int = 0) -> bool:
+        """Compile and run the program for a column; where that fails it is noted. After an error
+        on a GPU nothing that its process computes can be trusted, so that it ends."""
+        try:
+            answer = self.crew.tell(column, "case", self.program.index, data)
+        except ProgramTimeoutError as error:
+            self.outcome.failures[column] = Failure("timeout", str(error))
+        except ProgramError as error:
+            self.outcome.failures[column] = Failure("crash", str(error))
+        else:
+            if "error" not in answer:
+                self.outcome.first.setdefault(column, answer["first"])
+                self.outcome.kernels = max(self.outcome.kernels, answer["kernels"])
+                return True
+            failure = self.outcome.failures[column] = Failure(**answer["error"])
+            if self.crew.device == "cpu" or failure.kind == MISSING:
+                return False
+        self.crew.end(column)
+        return False
+
+    def is_wrong(self, columns: Sequence[str], data: int) -> bool:
+        """Whether lamina's result for the values `data` is wrong; distances are noted of the first
+        ones. PyTorch's own result is the reference where it cannot compute in float64."""
+        reference = REFERENCE
+        if not self.prepare(REFERENCE, data):
+            del self.outcome.failures[REFERENCE]
+            reference = "torch"
+        self.outcome.first.pop(REFERENCE, None)
+        if reference not in (REFERENCE, *columns):
+            return False
+        want = self.crew.results(reference)
+        if not all(np.isfinite(one).all() for one in want):
+            return False
+        self.outcome.compared = True
+        found = {column: distance(self.crew.results(column), want) for column in columns}
+        if not data:
+            self.outcome.distances = found
+        return not is_right(self.program, found[LAMINA], found.get("torch", 0.0))
+
+    def is_always_wrong(self, columns: Sequence[str]) -> bool:
+        """Whether lamina is wrong on all data. A rounding that decides which way a step function
+        goes is no mistake; it is on few of them."""
+        if not self.is_wrong(columns, 0):
+            return False
+        for data in _MORE_DATA:
+            ready = [column for column in columns if self.prepare(column, data)]
+            if LAMINA in ready and not self.is_wrong(ready, data):
+                return False
+        return True
+
+    def measure(self, columns: Sequence[str]) -> None:
+        """Turns of all who have the program ready."""
+        turns = {column: functools.partial(self._turn, column) for column in columns}
+        name = self.program.name
+        trials = take_turns(self.bench, name, turns, 1)
+        left_out = hopeless(trials)
+        peers = [one for one in trials if one != LAMINA and one not in left_out]
+        best = min(peers, key=lambda column: trials[column][0], default=None)
+        turns = {column: turns[column] for column in trials if column not in left_out}
+        if best:
+            turns[AGAIN] = turns[best]
+        samples = take_turns(self.bench, name, turns, self.bench.rounds(ROUNDS, 2))
+        again = samples.pop(AGAIN, None)
+        if best in samples and again:
+            self.outcome.itself = samples[best], again
+        self.outcome.samples = {one: samples.get(one, trials[one]) for one in trials}
+        for column in columns:
+            if column not in self.outcome.samples:
+                text = f"it ended in its turns: {self.bench.failures[-1]}"
+                self.outcome.failures[column] = Failure("crash", text)
+
+    def _turn(self, column: str) -> float:
+        seconds: float = self.crew.tell(column, "time", _TURN_SECONDS)["seconds"]
+        return seconds
+
+    def look(self) -> None:
+        """List lamina's kernels where it is behind, the slowest first."""
+        ratio = self.outcome.ratio
+        if ratio is None or ratio >= _BEHIND:
+            return
+        with self.bench.noting(f"{self.program.name}, kernels"):
+            kernels = [KernelTime(**one) for one in self.crew.tell(LAMINA, "kernels")["kernels"]]
+            self.outcome.slow = sorted(kernels, key=lambda one: -one.seconds)
+
+
+def examine(bench: Bench, crew: Crew, index: int, peers: Sequence[str]) -> Outcome:
+    """Everything about the program with that index."""
+    outcome = Outcome(draw(bench.seed, index, limits_of(crew.device)))
+    examination = Examination(bench, crew, outcome)
+    ready = [column for column in (LAMINA, *peers) if examination.prepare(column)]
+    if LAMINA in ready:
+        outcome.wrong = examination.is_always_wrong(ready)
+    ready = [column for column in ready if column not in outcome.failures]
+    if LAMINA in ready and not outcome.wrong:
+        examination.measure(ready)
+        examination.look()
+    return outcome
+
+
+def examine_all(
+    bench: Bench, crew: Crew, indices: Sequence[int], peers: Sequence[str],
+    seconds: float, done: Callable[[Outcome], None],
+) -> None:  # fmt: skip
+    """Examine programs one after the other for so long; `done` gets each outcome at once."""
+    ends = time.monotonic() + seconds
+    for index in indices:
+        if time.monotonic() > ends:
+            print(f"stopped before {index}: the time is over", file=sys.stderr)
+            return
+        started = time.monotonic()
+        outcome = examine(bench, crew, index, peers)
+        print(f"{_told(outcome)} ({time.monotonic() - started:.1f} s)", file=sys.stderr, flush=True)
+        done(outcome)
+
+
+def _told(outcome: Outcome) -> str:
+    """One line while programs are drawn."""
+    name, ratio = outcome.program.name, outcome.ratio
+    if outcome.wrong:
+        return f"{name}: WRONG by {outcome.distances[LAMINA]:.1g}"
+    if LAMINA in outcome.failures:
+        failure = outcome.failures[LAMINA]
+        return f"{name}: FAILED: {failure.kind}: {failure.text}"
+    return f"{name}: no peer" if ratio is None else f"{name}: {ratio:.2f} of {outcome.peer}"
+
+
+def installed_peers(bench: Bench, device: str, wanted: Sequence[str]) -> list[str]:
+    """Those of the peers that are here and run on the device."""
+    columns = bench.installed(*(wanted or PEERS))
+    return [one for one in columns if device == "cpu" or module_of(one) != "jax"]

@@ -1,0 +1,260 @@
+"""Programs that are drawn: the same ones each time, and the same mathematics in every framework."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.cliffs.command import main
+from bench.cliffs.draw import draw, family_of, indices
+from bench.cliffs.families import FAMILIES
+from bench.cliffs.outcome import distance
+from bench.cliffs.program import SEED, MissingOperationError, Program, function_of
+from bench.cliffs.run import Crew, examine, examine_all
+from bench.cliffs.sketch import CPU, GPU, TINY, Sketch
+from bench.process import Bench
+from bench.programs.drawn import Lamina, made
+from bench.worker import ProgramError, ProgramTimeoutError
+from lamina.core.options import current
+from lamina.errors import CompilerNotFoundError
+from lamina.runtime import compiler
+from tests.bench.made_up import rising
+
+Answer = Callable[[str, Sequence[Any]], dict[str, Any]]
+INDICES = range(3 * len(FAMILIES))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, seed=1, quick=True, clang=None)
+
+
+def _results(column: str, program: Program) -> list[np.ndarray[Any, Any]]:
+    device = "interp" if column == "lamina" else "cpu"
+    own = made(column, device, 1)
+    arrays = [
+        own.array(values, program.dtype if one.is_float else "")
+        for one, values in zip(program.inputs, program.arrays(0), strict=True)
+    ]
+    return [own.numpy(one) for one in own.step(program, arrays)()]
+
+
+def _drawn(family: str, count: int) -> list[Program]:
+    """Small programs of a family, the last one with derivatives if the family has them."""
+    many = (draw(1, index, TINY) for index in indices(0, 40, [family]))
+    plain = list(itertools.islice(many, count))
+    return plain + list(itertools.islice((one for one in many if one.gradients), 1))
+
+
+def test_a_program_follows_from_its_seed_and_its_index() -> None:
+    first, again = ([draw(7, index, CPU) for index in INDICES] for _ in range(2))
+    assert first == again
+    np.testing.assert_array_equal(first[0].arrays(3)[0], again[0].arrays(3)[0])
+    assert not np.array_equal(first[0].arrays(3)[0], first[0].arrays(4)[0])
+    texts = {one.text() for one in first} | {draw(8, index, CPU).text() for index in INDICES}
+    assert len(texts) == 2 * len(INDICES)
+
+
+def test_a_draw_is_the_same_one_on_every_machine() -> None:
+    assert draw(1, 4, CPU).text() == (
+        "def program(lm, x0):\n"
+        "    # x0: float32 (16,)\n"
+        "    v0 = lm.softplus(x0)\n"
+        "    v1 = lm.min(v0, axis=(0,), keepdims=True)\n"
+        "    v2 = lm.minimum(v0, v1)\n"
+        "    return v2\n"
+    )
+
+
+def test_families_take_turns() -> None:
+    assert [family_of(index) for index in range(len(FAMILIES))] == list(FAMILIES)
+    assert list(indices(0, 3, [])) == [0, 1, 2]
+    assert {family_of(index) for index in indices(5, 4, ["norm", "scan"])} == {"norm", "scan"}
+
+
+@pytest.mark.parametrize("limits", [CPU, GPU])
+def test_no_input_is_larger_than_the_limit(limits: Any) -> None:
+    for index in INDICES:
+        program = draw(2, index, limits)
+        sizes = [int(np.prod(one.shape)) for one in program.inputs]
+        assert max(sizes) <= 8 * limits.elements, program.text()
+
+
+def test_sizes_are_multiples_primes_and_odd_ones() -> None:
+    sketch = Sketch(random.Random(1), CPU)
+    sizes = [sketch.size(1, 4096) for _ in range(1000)]
+    assert min(sizes) == 1
+    assert max(sizes) > 2048
+    assert sum(size % 64 == 0 for size in sizes) > 100
+    assert sum(size % 2 for size in sizes) > 200
+
+
+def test_inputs_that_nothing_needs_are_left_out() -> None:
+    for index in INDICES:
+        program = draw(3, index, TINY)
+        used = {name for line in program.lines for name in line.arguments} | {SEED}
+        assert {one.name for one in program.inputs} <= used
+        assert {line.result for line in program.lines} <= used | {program.result}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lamina_and_torch_compute_the_same(family: str) -> None:
+    pytest.importorskip("torch")
+    programs = _drawn(family, 2)
+    assert len(programs) == (3 if FAMILIES[family].gradients else 2)
+    for program in programs:
+        theirs, ours = (_results(column, program) for column in ("reference", "lamina"))
+        assert distance(ours, theirs) < 1e-4, program.text()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_jax_computes_the_same_where_it_has_the_operations(family: str) -> None:
+    pytest.importorskip("jax")
+    for program in _drawn(family, 2):
+        try:
+            theirs = _results("jax", program)
+        except MissingOperationError:
+            continue
+        assert distance(theirs, _results("lamina", program)) < 1e-4, program.text()
+
+
+def test_a_framework_that_lacks_an_operation_says_so() -> None:
+    program = _drawn("convolution", 1)[0]
+    assert program.forward("jax") == ""
+    with pytest.raises(MissingOperationError, match="jax lacks an operation"):
+        function_of(program, "jax", None)
+
+
+def test_the_framework_of_lamina_jits_on_its_device() -> None:
+    own = made("lamina", "interp", 1)
+    assert isinstance(own, Lamina)
+    assert own.array(np.ones(2, np.float32), "bfloat16").device == "interp"
+
+
+class MadeUpCrew(Crew):
+    """Its programs answer as the test says; results are the same everywhere."""
+
+    def __init__(self, bench: Bench, answer: Answer) -> None:
+        super().__init__(bench, "cpu", 1.0)
+        self.answer = answer
+        self.ended: list[str] = []
+        self.values = {"lamina": 1.0}
+
+    def tell(self, column: str, *message: object) -> dict[str, Any]:
+        return self.answer(column, message)
+
+    def end(self, column: str) -> None:
+        self.ended.append(column)
+
+    def results(self, column: str) -> list[np.ndarray[Any, Any]]:
+        return [np.full(3, self.values.get(column, 1.0))]
+
+
+def _answers(column: str, message: Sequence[Any]) -> dict[str, Any]:
+    if message[0] == "case":
+        return {"first": 0.5, "kernels": 2 if column == "lamina" else 0}
+    if message[0] == "time":
+        return {"seconds": {"lamina": 4.0, "torch": 2.0}.get(column, 3.0)}
+    return {"kernels": [rising(1), rising(2)]}
+
+
+def test_an_outcome_says_who_is_ahead_and_where_the_time_goes(bench: Bench) -> None:
+    outcome = examine(bench, MadeUpCrew(bench, _answers), 0, ["torch", "torch.compile"])
+    seconds = {"lamina": [4.0] * 2, "torch": [2.0] * 2, "torch.compile": [3.0] * 2}
+    assert outcome.samples == seconds
+    assert outcome.itself == ([2.0] * 2, [2.0] * 2)
+    assert (outcome.ratio, outcome.peer, outcome.kernels) == (0.5, "torch", 2)
+    assert outcome.first == {"lamina": 0.5, "torch": 0.5, "torch.compile": 0.5}
+    assert [one.seconds for one in outcome.slow] == [2.0, 1.0]
+    assert outcome.compared
+    assert not outcome.failed
+
+
+def test_a_wrong_result_is_wrong_and_not_measured(bench: Bench) -> None:
+    crew = MadeUpCrew(bench, _answers)
+    crew.values["lamina"] = 1.01
+    outcome = examine(bench, crew, 0, ["torch"])
+    assert outcome.wrong
+    assert outcome.failed
+    assert outcome.distances == {"lamina": pytest.approx(0.01), "torch": 0.0}
+    assert outcome.samples == {}
+    assert outcome.ratio is None
+
+
+def test_a_result_that_is_wrong_on_few_data_is_right(bench: Bench) -> None:
+    """Such as a derivative of relu where a rounding decides."""
+    crew = MadeUpCrew(bench, _answers)
+
+    def results_of(column: str, message: Sequence[Any]) -> dict[str, Any]:
+        if message[0] == "case":
+            crew.values["lamina"] = 1.5 if message[2] == 0 else 1.0
+        return _answers(column, message)
+
+    crew.answer = results_of
+    assert not examine(bench, crew, 0, ["torch"]).failed
+
+
+def test_what_is_not_finite_is_not_compared(bench: Bench) -> None:
+    crew = MadeUpCrew(bench, _answers)
+    crew.values = {"lamina": 1.0, "reference": np.nan}
+    outcome = examine(bench, crew, 0, ["torch"])
+    assert not outcome.compared
+    assert not outcome.wrong
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(ProgramTimeoutError("late"), "timeout"), (ProgramError("died"), "crash"), (None, "OddError")],
+)
+def test_failures_are_told_by_their_kind(
+    bench: Bench, error: ProgramError | None, kind: str
+) -> None:
+    def failing(column: str, message: Sequence[Any]) -> dict[str, Any]:
+        if column == "lamina" and error is not None:
+            raise error
+        if column == "lamina":
+            return {"error": {"kind": kind, "text": "why"}}
+        return _answers(column, message)
+
+    crew = MadeUpCrew(bench, failing)
+    outcome = examine(bench, crew, 0, ["torch"])
+    assert outcome.failures["lamina"].kind == kind
+    assert outcome.failed
+    assert outcome.ratio is None
+    assert crew.ended == ([] if error is None else ["lamina"])
+
+
+def test_nothing_begins_after_the_time_is_over(bench: Bench) -> None:
+    done: list[Any] = []
+    examine_all(bench, MadeUpCrew(bench, _answers), [0, 1], [], -1.0, done.append)
+    assert done == []
+    examine_all(bench, MadeUpCrew(bench, _answers), [0, 1], [], 100.0, done.append)
+    assert [one.program.index for one in done] == [0, 1]
+
+
+def test_the_command_measures_a_program_and_writes_its_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    try:
+        compiler.find(current())
+    except CompilerNotFoundError as error:
+        pytest.skip(str(error))
+    main(["--seed", "1", "--case", "4", "--peers", "torch", "--threads", "1",
+          "--output", str(tmp_path)])  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "v0 = F.softplus(x0)" in printed
+    assert (tmp_path / "cliffs_cpu.md").read_text() in printed
+    assert "| **all** | 1 | - | - |" in printed
+
+
+def test_families_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "norm,nothing"])
+    assert "--only: nothing: not among product" in capsys.readouterr().err
