@@ -72,7 +72,10 @@ class LoopAxes:
         return Loops(tuple(index), tuple(opened))
 
     def _open_axis(self, size: int, reduce: bool) -> tuple[Node, list[Node]]:
-        """The index along one new logical axis, and its loops."""
+        """The index along one new logical axis, and its loops, the outermost first.
+
+        For an axis of 12 in the pieces (3, 4) that is ``4 * i + j``, and the loops i and j.
+        """
         logical = self._logical_count
         self._logical_count += 1
         opened: list[Node] = []
@@ -103,17 +106,19 @@ class LoopAxes:
 
         The index that comes back has an entry for every axis. Reductions and columns of the same
         sizes share their loops, so that a value which two passes over a row compute is one node:
-        for max(x[i, j]) and sum(exp(x[i, j])) over j < 100 it is one loop over j. Only an `index`
-        that itself depends on a reduction, as that of a sum inside a sum, has loops of its own.
+        for max(x[i, j]) and sum(exp(x[i, j])) over j < 100 it is one loop over j. A reduction
+        inside another one, whose `index` depends on the loop of the outer one, shares no loop with
+        that: both run at once.
         """
         sizes = tuple(size for axis, size in enumerate(shape) if axis in axes)
-        key = sizes, tuple(position for position in index if _is_reduced(position))
+        reduced_positions = tuple(position for position in index if _is_reduced(position))
+        key = sizes, reduced_positions
         loops = self._shared.get(key)
         if loops is None:
             loops = self._shared[key] = self.open(sizes, reduce=True)
-        kept = iter(index)
-        new = iter(loops.index)
-        whole = [next(new if axis in axes else kept) for axis in range(len(shape))]
+        reduced = iter(loops.index)
+        others = iter(index)
+        whole = [next(reduced if axis in axes else others) for axis in range(len(shape))]
         return Loops(tuple(whole), loops.axes)
 
     def split(self, request: AxisSplit) -> AxisPlan:
@@ -123,6 +128,7 @@ class LoopAxes:
         """
         origin = self._origins[request.axis]
         size = request.axis.arg.size
+        # Without a plan the one loop is the whole logical axis.
         pieces = list(self.plan.get(origin.logical, (size,)))
         pieces[origin.piece : origin.piece + 1] = [size // request.factor, request.factor]
         return {**self.plan, origin.logical: tuple(pieces)}

@@ -28,9 +28,12 @@ def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
 
     `order` has operands first; `values` are in memory. Each operation and each value that is read
     counts once, however many paths lead to it: ``y * y`` for ``y = exp(x)`` costs 10 + 1, and 1 for
-    reading x if that is a value. A region too large for a kernel counts as its largest part.
+    reading x if that is a value. Reading an input of the program, a BUFFER, costs nothing.
     """
-    regions: dict[Node, frozenset[Node]] = {}  # a node, and all that it takes to compute it
+    # A node, and all that it takes to compute it. A region too large for a kernel, which
+    # `lamina.fuse.values` cuts later, goes on as its largest part: so a chain of n operations takes
+    # memory in proportion to n, and not to its square.
+    regions: dict[Node, frozenset[Node]] = {}
     for node in order:
         parts = [
             frozenset((operand,)) if operand in values else regions[operand] for operand in node.src
@@ -42,10 +45,9 @@ def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
     }
     costs: dict[Node, int] = {}
     for node, region in regions.items():
-        cost = sum(map(cost_in_region.__getitem__, region))
-        if node in region:  # it is computed, even if it is a value that others read
-            cost -= cost_in_region[node]
-        costs[node] = cost + WEIGHT.get(node.op, 0)
+        operands = region - {node}
+        # The node itself is computed, even if it is a value, which others read.
+        costs[node] = sum(cost_in_region[inner] for inner in operands) + WEIGHT.get(node.op, 0)
     return costs
 
 

@@ -77,7 +77,7 @@ class _Finder:
                 break
             is_moved = is_moved or _moves_elements(last)
             if last.op in Group.MOVEMENT:
-                is_as_narrow = last.dtype is end.dtype
+                is_as_narrow = last.dtype is end.dtype  # unless it moves what was widened before
             else:
                 is_as_narrow = widening(last) <= 0
             if is_as_narrow and (last.op is not Op.RESHAPE or is_moved):
@@ -86,19 +86,27 @@ class _Finder:
         return end, is_moved
 
     def _next(self, node: Node) -> Node | None:
-        """The next node of an epilogue after `node`: through it passes every use of `node`."""
+        """The next node of an epilogue after `node`: through it passes every use of `node`.
+
+        A movement is in an epilogue if it is a result or if more of the epilogue may follow. One
+        that only reductions, products or other movement read stays out: it costs these nothing,
+        and the kernel keeps the axes of its reduction. For ``x @ w`` cut into 12 heads of 64
+        columns that is tiles of 768 columns, not of 64.
+        """
         users = self.users[node]
         if len(users) == 1 and users[0].op in BIJECTIVE:
-            after = self.users[users[0]]
+            movement = users[0]
+            after = self.users[movement]
             goes_on = not after or any(user.op in AFTER_MOVEMENT for user in after)
-            return users[0] if goes_on else None
+            return movement if goes_on else None
         return self._where_uses_meet(node)
 
     def _where_uses_meet(self, node: Node) -> Node | None:
         """The elementwise node through which every use of `node` passes, if there is one.
 
         For ``y = x * x + sin(x)`` it is the addition: x has the uses ``x * x`` and ``sin(x)``, and
-        the first in order gives way to its own uses until one node is left.
+        the first in order gives way to its own uses until one node is left. The first of several
+        cannot be where they meet, as the others come after it.
         """
         frontier = set(self.users[node])
         while frontier and all(user.op in Group.ELEMENTWISE for user in frontier):
@@ -106,7 +114,7 @@ class _Finder:
                 return frontier.pop()
             first = min(frontier, key=self.position.__getitem__)
             if not self.users[first]:
-                return None
+                return None  # it is a result, which meets nothing
             frontier.remove(first)
             frontier.update(self.users[first])
         return None
@@ -119,14 +127,19 @@ def _moves_elements(node: Node) -> bool:
 
 
 def _scan_ends(users: Users, values: Set[Node], *, row_blocks: bool) -> set[Node]:
-    """The ends of scans: each moves on to the one node that uses it, as long as that may join."""
+    """The ends of scans: each moves on to the one node that uses it, as long as that may join.
+
+    The end of another scan may not: ``a + b`` for two scans is the end of the first, and the second
+    keeps its own.
+    """
     ends = {node for node in users if node.op is Op.SCAN}
-    for node, after in users.items():
-        if node not in ends or node in values or len(after) != 1 or after[0] in ends:
+    for node, after in users.items():  # operands first, so an end that moves on is met again
+        if node not in ends or node in values or len(after) != 1:
             continue
-        if _joins_scan(after[0], node, row_blocks=row_blocks):
+        (user,) = after
+        if user not in ends and _joins_scan(user, node, row_blocks=row_blocks):
             ends.remove(node)
-            ends.add(after[0])
+            ends.add(user)
     return ends
 
 

@@ -101,7 +101,8 @@ class _Grouper:
         self.related: defaultdict[Relation | Node, set[KernelGroup]] = defaultdict(set)
 
     def add(self, node: Node, region: Region) -> None:
-        """Let a value join a kernel, or begin one."""
+        """Let a value join a kernel, or begin one; that kernel then runs after all that `region`
+        reads from."""
         candidate = self._candidate(node, region)
         relations = candidate.relations()
         needed = {self.group_of[array] for array in candidate.arrays if array in self.shapes}
@@ -135,7 +136,9 @@ class _Grouper:
         if candidate.is_serial:
             return []
         possible = set(needed).union(*(self.related[relation] for relation in relations))
-        if len(possible) > 1:  # what runs before a kernel that is needed cannot wait for the value
+        # What runs before a kernel that is needed cannot wait for the value. With one possible
+        # kernel there is nothing to find, as no kernel runs before itself.
+        if len(possible) > 1:
             possible -= set(toposort(before for group in needed for before in group.src))
         return sorted(possible, key=_number, reverse=True)
 
@@ -204,16 +207,20 @@ def _shapes_in_memory(
 
 
 def _padded(node: Node, pitch: int) -> Shape:
-    """The shape of `node` with its rows padded to a multiple of `pitch` bytes, where they are long
-    and begin within a word, which GPUs would read slowly.
+    """The shape of `node` with its rows padded to a multiple of `pitch` bytes, where they are long,
+    at least `pitch` bytes, and begin within a word, which GPUs would read slowly. A single row
+    begins at the start of its array.
 
     Rows of 50,257 float16 have 100,514 bytes, 2 more than 6,282 words; with a pitch of 128 they get
     50,304 elements.
     """
-    *outer, row = node.shape or (1,)
-    item = node.dtype.itemsize
-    is_ragged = row * item % GPU_WORD != 0
-    if not pitch or not is_ragged or row * item < pitch or prod(outer) == 1:
+    if not pitch or not node.shape:
         return node.shape
-    pitches = -(-row * item // pitch)
-    return (*outer, pitches * pitch // item)
+    *outer, row = node.shape
+    item_bytes = node.dtype.itemsize
+    row_bytes = row * item_bytes
+    is_ragged = row_bytes % GPU_WORD != 0
+    if not is_ragged or row_bytes < pitch or prod(outer) == 1:
+        return node.shape
+    pitches = -(-row_bytes // pitch)
+    return (*outer, pitches * pitch // item_bytes)

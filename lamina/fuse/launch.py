@@ -58,7 +58,7 @@ def on_touched_lines(launch: Launch, offsets: dict[Slot, int]) -> Launch:
         offset = offsets.get(slot, 0) + elements.start * slot.dtype.itemsize
         slots.append(replace(slot, size=len(elements), offset=offset))
         starts.append(elements.start)
-    if isinstance(launch.kernel, SortKernel):
+    if isinstance(launch.kernel, SortKernel):  # it has no indices, so it keeps whole arrays
         return replace(launch, slots=tuple(slots))
     kernel = _moved(launch.kernel, slots, starts)
     return replace(launch, kernel=kernel, slots=tuple(slots))
@@ -76,22 +76,26 @@ def _touched_indices(kernel: AnyKernel) -> dict[int, list[Node]]:
 
 
 def _line_elements(slot: Slot, indices: list[Node]) -> range:
-    """The elements of the cache lines of `slot` that `indices` reach; all if there are none. Of
-    padding, nothing beyond the array is read."""
+    """The elements of the cache lines of `slot` that `indices` reach; all if there are none.
+
+    An index may leave the array where a condition keeps the kernel from reading: ``i - 1`` for
+    i < 8 over padding. Of it counts what is inside.
+    """
     if not indices:
         return range(slot.size)
     line = ALIGNMENT // slot.dtype.itemsize  # elements
-    lows, highs = zip(*map(bounds, indices), strict=True)
+    all_bounds = [bounds(index) for index in indices]
     last = max(slot.size - 1, 0)
-    low = max(min(*lows, last), 0)
-    high = max(min(max(highs), last), 0)
+    low = min(max(min(low for low, _ in all_bounds), 0), last)
+    high = min(max(max(high for _, high in all_bounds), 0), last)
     start = low // line * line
     stop = min((high // line + 1) * line, slot.size)
     return range(start, stop)
 
 
 def _moved(kernel: Kernel, slots: list[Slot], starts: list[int]) -> Kernel:
-    """`kernel` over `slots`, parts of its parameters that begin at the elements `starts`."""
+    """`kernel` over `slots`, parts of its parameters that begin at the elements `starts`: with
+    start 16, what it read at ``i + 20`` is at ``i + 4``."""
 
     def moved(node: Node, src: tuple[Node, ...]) -> Node:
         if node.op is Op.LOAD:
@@ -99,11 +103,14 @@ def _moved(kernel: Kernel, slots: list[Slot], starts: list[int]) -> Kernel:
         return ix.rebuild(node, src)
 
     done = rebuilt(kernel.nodes, {}, moved)
-    parameters = (replace(parameter, size=slot.size)
-                  for parameter, slot in zip(kernel.parameters, slots, strict=True))  # fmt: skip
-    stores = (_moved_store(store.rebuilt(done), starts) for store in kernel.stores)
-    return replace(kernel, parameters=tuple(parameters), stores=tuple(stores))
+    parameters = tuple(
+        replace(parameter, size=slot.size)
+        for parameter, slot in zip(kernel.parameters, slots, strict=True)
+    )
+    stores = tuple(_moved_store(store.rebuilt(done), starts) for store in kernel.stores)
+    return replace(kernel, parameters=parameters, stores=stores)
 
 
 def _moved_store(store: Store, starts: list[int]) -> Store:
+    """`store` over the part of its parameter that begins at one of the elements `starts`."""
     return replace(store, index=ix.scale(store.index, 1, -starts[store.parameter]))

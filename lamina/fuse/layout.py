@@ -62,7 +62,7 @@ def _find_factors(users: Users) -> LastAxis:
     sums = [node for node in users if node.op is Op.REDUCE and node.arg.monoid is ADD]
     shapes = _shapes_in_memory(users, sums)
     factors: LastAxis = {}
-    for total in reversed(sums):
+    for total in reversed(sums):  # the first sum last, so that its axes replace those of others
         factors.update(_factors_of(total, shapes))
     return factors
 
@@ -114,7 +114,11 @@ def _window_axes(indices: Iterable[Index]) -> set[Node]:
 
 
 def _axis_to_be_last(array: Node, index: Index, window_axes: set[Node]) -> int | None:
-    """The last axis of an array, after its first, that is long and along which no window moves."""
+    """The last axis of an array that is long and along which no window moves.
+
+    The first one, which numbers images or filters, is not considered: the filters of a first layer,
+    (16, 3, 3, 3), whose other axes are short, stay as they are.
+    """
     for axis in reversed(range(1, len(array.shape))):
         is_long = array.shape[axis] >= MIN_CONTIGUOUS
         if is_long and window_axes.isdisjoint(free_axes(index[axis])):
@@ -131,8 +135,15 @@ def _gains(array: Node, axis: int, window_axes: set[Node]) -> bool:
 
 
 def _spread(factors: LastAxis, users: Users) -> LastAxis:
-    """`factors`, and the elementwise values that they are computed from and that read them, each
-    with the axis of its neighbour. What a factor is computed from comes first: it decides."""
+    """`factors`, and the elementwise values around them, each with the axis of its neighbour.
+
+    A factor hands its axis down first, to what it is computed from, and then up, to what reads it
+    or any of those. So a value between two factors, computed from one and an operand of the other,
+    has the axis of the other. Of several users that hand down different axes, the last one decides.
+
+    Only elementwise values pass an axis on. A factor that is an input or a reduction does not: a
+    copy of it is stored in the other order, and values that are computed from it keep theirs.
+    """
     last_axis = dict(factors)
     edges = [
         (node, operand)

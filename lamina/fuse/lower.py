@@ -100,8 +100,10 @@ class Lowering:
             is_reshape = op is Op.RESHAPE
             moved = self._reshaped(node, index) if is_reshape else operand_index(node, index)
             return self.value(node.src[0], moved, condition)
-        if op in Group.EFFECT or op is Op.ARGSORT:  # a sort has a kernel that reads its keys
+        if op in Group.EFFECT:  # of an ASSIGN the new content, its last operand
             return self.value(node.src[-1], index, condition)
+        if op is Op.ARGSORT:  # lowered only so that the reads of its kernel are known: the keys
+            return self.value(node.src[0], index, condition)
         if op is Op.IOTA:
             return cast(index[0], node.dtype)
         if op is Op.GATHER:
@@ -131,8 +133,10 @@ class Lowering:
     def _reduced(self, node: Node, index: Index) -> Node:
         """One part of a LOOP_REDUCE over loops along the reduced axes.
 
-        Of the conditions around it only those matter that keep `index` inside the bounds: the
-        result does not vary along the axes of others.
+        Its loads happen where `index` is inside the bounds of the result, which padding around it
+        may leave. Other conditions around it are not passed on, as the result would depend on their
+        axes: where ``x - max(x, axis=1)`` is padded to 128 columns and summed up, the condition of
+        a column holds or not, and the maximum would be computed for each of the 128.
         """
         arg: Reduce = node.arg
         loops = self.axes.reduce_loops(index, node.src[0].shape, arg.axes)
@@ -142,7 +146,8 @@ class Lowering:
         return Node(Op.LOOP_REDUCE, parts + loops.axes, LoopReduce(arg.monoid, arg.part))
 
     def _scanned(self, node: Node, index: Index) -> Node:
-        """One part of a LOOP_SCAN along the loops that its store runs over the scanned axis."""
+        """One part of a LOOP_SCAN along the loops that its store runs over the scanned axis: one,
+        or several where that axis is in pieces. Conditions are those of `_reduced`."""
         arg: Reduce = node.arg
         (axis,) = arg.axes
         loops = tuple(ix.terms_of(index[axis])[0])
@@ -163,16 +168,19 @@ class Lowering:
         (3 * i + j, k); the other way, result (p, k) is operand (p // 3, p % 3, k).
         """
         source = node.src[0].shape
-        source_ends = list(accumulate(source, mul))  # elements up to the end of each axis
+        # The products of sizes up to each axis, itself included: 6 and 24 for (6, 4), and 2, 6 and
+        # 24 for (2, 3, 4). Boundaries are 1, 6 and 24.
+        source_ends = list(accumulate(source, mul))
         target_ends = list(accumulate(node.shape, mul))
         boundaries = sorted({1, *source_ends} & {1, *target_ends})
         result = [ix.ZERO] * len(source)
         for start, end in pairwise(boundaries):
-            flat = ix.add(*(
-                ix.scale(position, end // axis_end)
-                for position, axis_end, size in zip(index, target_ends, node.shape, strict=True)
-                if start < axis_end <= end and size != 1
-            ))  # fmt: skip
+            # The place among the elements of the axes between two boundaries: 3 * i + j.
+            # An axis of size 1 adds nothing, even where padding leaves its index outside of it.
+            flat = ix.ZERO
+            for position, axis_end, size in zip(index, target_ends, node.shape, strict=True):
+                if start < axis_end <= end and size != 1:
+                    flat = ix.add(flat, ix.scale(position, end // axis_end))
             for axis, axis_end in enumerate(source_ends):
                 if start < axis_end <= end and source[axis] != 1:
                     result[axis], flat = self._divided(flat, end // axis_end)
@@ -181,9 +189,10 @@ class Lowering:
     def _divided(self, index: Node, divisor: int) -> tuple[Node, Node]:
         """Quotient and remainder; an axis whose split makes the division exact is an obstacle.
 
-        (4 * i + j) // 8 for i < 6 and j < 4 asks for i in the pieces (3, 2).
+        (4 * i + j) // 8 for i < 6 and j < 4 asks for i in the pieces (3, 2). With i = 2 * k + l
+        the quotient is k and the remainder 4 * l + j.
         """
-        if self.obstacle:
+        if self.obstacle:  # of another axis of the same reshape
             return ix.ZERO, ix.ZERO
         for axis, stride in ix.terms_of(index)[0].items():
             if axis.op is not Op.AXIS or stride <= 0 or divisor % stride != 0:
@@ -217,10 +226,11 @@ def _is_zero_outside(value: Node, is_inside: Node, fill: Node) -> bool:
     A LOAD is 0 where its condition does not hold, and so is a cast of it.
     """
     load = value.src[0] if value.op is Op.CAST else value
-    if load.op is not Op.LOAD or len(load.src) == 1 or fill is not const(0, fill.dtype):
+    is_guarded = load.op is Op.LOAD and len(load.src) == 2
+    if not is_guarded or fill is not const(0, fill.dtype):
         return False
     guard = load.src[1]
-    return ix.both(guard, is_inside) is guard
+    return ix.both(guard, is_inside) is guard  # the guard has all parts of `is_inside`
 
 
 def operand_index(node: Node, index: Index) -> Index:

@@ -66,7 +66,8 @@ class KernelShape:
 
     @classmethod
     def starting_with(cls, node: Node) -> "KernelShape":
-        """The rows of `node` by itself: all of its axes, but for that of a scatter's places."""
+        """The rows of `node` by itself: all of its axes. Those of a scatter are the axes of its
+        updates but for that of their places, along which updates run in order."""
         if node.op is not Op.SCATTER:
             rows = squeezed(node.shape)
             return cls(rows, {rows: frozenset()})
@@ -182,16 +183,17 @@ class LoweredMembers:
             if read is None:
                 read = self.parameters[array] = ReadArray(len(self.parameters), node)
             return InMemory(read.parameter, self._memory_index(node, index))
-        if index == self.index_of.get(node, index):
+        member_index = self.index_of.get(node)
+        if member_index is None or member_index == index or self._is_at_own_row(node, index):
             return Source.COMPUTED
-        return Source.COMPUTED if self._is_at_own_row(node, index) else Source.OTHER_INDEX
+        return Source.OTHER_INDEX
 
     def _is_at_own_row(self, node: Node, index: Index) -> bool:
         """Whether `index`, but for the columns of a member, is that of the kernel's row."""
         positions = [part for part, size in zip(index, node.shape, strict=True) if size != 1]
         columns = self.shape.columns.get(squeezed(node.shape))
         if columns is None:
-            return self.row_index == ()
+            return False  # a member of which several rows share an element
         row = tuple(part for axis, part in enumerate(positions) if axis not in columns)
         return row == self.row_index
 
@@ -202,8 +204,9 @@ class LoweredMembers:
             return ix.row_major(index, self.values.get(node, node.shape))
         rows = self.block.inside[node]
         others = [part for axis, part in enumerate(index) if axis not in rows]
-        first_row = ix.scale(self.block_axes[-1], -self.block.size)
-        row_in_block = ix.add(index[rows[-1]], first_row)
+        # In blocks of 16 rows, row 16 * block + i of the array is row i of the block.
+        minus_first_row = ix.scale(self.block_axes[-1], -self.block.size)
+        row_in_block = ix.add(index[rows[-1]], minus_first_row)
         return ix.row_major((*others, row_in_block), shape)
 
     def _member_loops(self, shape: Shape) -> Loops:
@@ -222,7 +225,7 @@ class LoweredMembers:
         computed = self.accumulated or node
         loops = self._member_loops(node.shape)
         self.index_of[node] = loops.index
-        self.index_of[computed] = loops.index
+        self.index_of[computed] = loops.index  # computed here, even if it is a value of its own
         value = self._lowering.value(computed, loops.index)
         axes = self._scan_axes_last(value, loops.axes)
         return Store(
@@ -265,4 +268,11 @@ class LoweredMembers:
         memory_index = ix.row_major((*index[:axis], place, *index[axis + 1 :]), node.shape)
         is_inside = ix.inside(place, node.shape[axis])
         value = self._lowering.value(updates, index, is_inside)
-        return Store(0, memory_index, value, loops.axes, is_inside, monoid)
+        return Store(
+            parameter=0,
+            index=memory_index,
+            value=value,
+            axes=loops.axes,
+            condition=is_inside,
+            monoid=monoid,
+        )

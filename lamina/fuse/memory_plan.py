@@ -59,7 +59,11 @@ def plan_memory(lifetimes: Mapping[Array, Lifetime], alignment: int) -> MemoryPl
 
 
 def _first_fit(placed: list[_Extent], lifetime: Lifetime, nbytes: int) -> int:
-    """The lowest offset with `nbytes` bytes that no array of the same time has."""
+    """The lowest offset with `nbytes` bytes that no array of the same time has.
+
+    One pass is enough: the extents come by their start, so one that begins behind the bytes at
+    `offset` is in the way only if `offset` moves on, which a later extent cannot cause.
+    """
     offset = 0
     for extent in placed:
         in_the_way = extent.start < offset + nbytes and offset < extent.end

@@ -66,6 +66,7 @@ def narrowing_of(stores: Sequence[Store]) -> Narrowing | None:
     if len(conditions) != 1:
         return None
     (condition,) = conditions
+    # All stores have one condition, so each axis that it bounds is a loop of every store.
     narrowing = _bounded_loops(stores[0].axes, condition)
     if narrowing is None or not _reduced_axes(stores).isdisjoint(narrowing.indices):
         return None
@@ -90,7 +91,8 @@ def _change_condition(store: Store) -> Node:
 
 
 def _bounded_loops(axes: tuple[Node, ...], condition: Node) -> Narrowing | None:
-    """The loops over what `condition` bounds; None unless each part of it is about one axis."""
+    """The loops over what `condition` bounds; None unless each part of it is about one axis: an
+    equation, as ``i == place``, or a bound of a range, as ``i - start < rows``."""
     narrowing = Narrowing([*ix.conjuncts(condition)])
     ranges: list[Node] = []
     for part in narrowing.known:
@@ -116,9 +118,12 @@ def _is_acyclic(narrowing: Narrowing) -> bool:
 
 
 def _fix_axis(equation: Node, axes: tuple[Node, ...], narrowing: Narrowing) -> bool:
-    """Whether `equation` says that one of `axes` equals an int64 value. The axis needs no loop
-    then. Stores are guarded by the value being inside; loads that no condition guards read at the
-    value limited to the axis: ``min(max(value, 0), 9)`` for 10 rows."""
+    """Replace the axis that `equation` says equals an int64 value; False if it says no such thing.
+
+    The axis, one of `axes`, needs no loop then. Stores are guarded by the value being inside; loads
+    that no condition guards read at the value limited to the axis: ``min(max(value, 0), 9)`` for 10
+    rows.
+    """
     for axis, value in (equation.src, equation.src[::-1]):
         if axis in axes and value.dtype is int64:
             size = axis.arg.size
@@ -129,10 +134,13 @@ def _fix_axis(equation: Node, axes: tuple[Node, ...], narrowing: Narrowing) -> b
 
 
 def _shorten_axis(index: Node, size: int, axes: tuple[Node, ...], narrowing: Narrowing) -> bool:
-    """Whether ``0 <= index < size`` shortens one of `axes`: `index` is that axis plus something
-    else. A loop of `size` steps over `index` replaces that over the axis, which is `index` minus
-    the rest. That must be within the extent of the axis: ``0 <= i - 3 < 4`` for i < 10 becomes
-    i = k + 3 for k < 4."""
+    """Shorten the loop over the one of `axes` for which ``0 <= index < size`` holds in some steps
+    only; False if it is of no such form.
+
+    `index` is that axis plus something else. A loop of `size` steps over `index` replaces that over
+    the axis, which is `index` minus the rest: ``0 <= i - 3 < 4`` for i < 10 becomes i = k + 3 for
+    k < 4. That must be within the extent of the axis for all k.
+    """
     varied = [axis for axis in axes if axis in free_axes(index)]
     if len(varied) != 1:
         return False
@@ -141,7 +149,8 @@ def _shorten_axis(index: Node, size: int, axes: tuple[Node, ...], narrowing: Nar
     if terms.get(axis) != 1:
         return False
     loop = ix.axis(axis.arg.number, size) if size > 1 else None
-    new_index = ix.add(loop or ix.ZERO, axis, ix.scale(index, -1))
+    minus_rest = ix.add(axis, ix.scale(index, -1))
+    new_index = ix.add(loop or ix.ZERO, minus_rest)
     if ix.inside(new_index, axis.arg.size) is not ix.TRUE:
         return False
     return narrowing.replace_axis(axis, new_index, loop)
@@ -153,7 +162,7 @@ def _simplified(node: Node, src: tuple[Node, ...]) -> Node:
         return src[1]
     if node.op is Op.AND and ix.TRUE in src:
         return src[0] if src[1] is ix.TRUE else src[1]
-    if node.op is Op.LOAD and src[-1] is ix.TRUE:
+    if node.op is Op.LOAD and src[-1] is ix.TRUE:  # the condition of the load, after its index
         src = src[:1]
     return ix.rebuild(node, src)
 

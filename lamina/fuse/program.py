@@ -1,7 +1,7 @@
 """From grouped values to a program: kernels in order, the buffers they use, a memory plan."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -58,10 +58,11 @@ def build_program(sinks: Sequence[Node], target: FusionTarget) -> Program:
     it is complete: what does not is then stored, and the program is built anew."""
     stored = set[Node]()
     while True:
-        before = len(stored)
-        program = _Builder(sinks, target, stored).build()
-        if len(stored) == before:
+        builder = _Builder(sinks, target, frozenset(stored))
+        program = builder.build()
+        if not builder.without_gain:
             return program
+        stored |= builder.without_gain
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,11 @@ class _Result:
 
 
 def _result_of(sink: Node) -> _Result:
-    assigned, value = sink.src if sink.op is Op.ASSIGN else (None, sink)
+    """The value of a sink, and the buffer that an ASSIGN names."""
+    assigned: Node | None = None
+    value = sink
+    if sink.op is Op.ASSIGN:
+        assigned, value = sink.src
     if value.op is Op.BUFFER:
         value = Node(Op.CONTIGUOUS, (value,))  # a kernel copies it
     return _Result(value, assigned)
@@ -83,9 +88,11 @@ class _Builder:
     """Collects slots and launches. Every array has one home slot; an array of which only blocks
     exist has a slot in each step that makes one."""
 
-    def __init__(self, sinks: Sequence[Node], target: FusionTarget, stored: set[Node]) -> None:
+    def __init__(self, sinks: Sequence[Node], target: FusionTarget, stored: Set[Node]) -> None:
+        """`stored` are sums of products that no kernel computes inside its own sums."""
         self.target = target
-        self.stored = stored  # products that kernels gain nothing by computing inside their sums
+        # More of these, by which some kernel of this program gains nothing.
+        self.without_gain: set[Node] = set()
         self.results = [_result_of(sink) for sink in sinks]
         values = [result.value for result in self.results]
         groups = group_values(values, target, stored)
@@ -114,11 +121,15 @@ class _Builder:
 
     def _planned(self, outputs: Sequence[Slot]) -> Program:
         """The program, with a place for everything that is scratch or belongs to a block."""
-        scratch, block = self._memory_plan("scratch"), self._memory_plan("block")
+        scratch = self._memory_plan("scratch")
+        block = self._memory_plan("block")
         offsets = scratch.offsets | block.offsets
-        steps = [tuple(on_touched_lines(launch, offsets) for launch in step)
-                 for step in self.steps if step]  # fmt: skip
-        return Program(tuple(steps), tuple(outputs), scratch.nbytes, block.nbytes)
+        steps = tuple(
+            tuple(on_touched_lines(launch, offsets) for launch in step)
+            for step in self.steps
+            if step  # one whose arrays have no elements launches nothing
+        )
+        return Program(steps, tuple(outputs), arena=scratch.nbytes, block=block.nbytes)
 
     # Slots.
 
@@ -147,7 +158,8 @@ class _Builder:
 
     def _assign_slots(self) -> tuple[list[Slot], list[tuple[Node, Slot]]]:
         """A slot for each result, where its kernel stores it; and the copies into slots, to be made
-        once everything has been read, of results that are stored elsewhere first."""
+        once everything has been read, of results that are stored elsewhere first: those that have
+        a slot already, as another result too, and those that may not overwrite their buffer."""
         outputs: list[Slot] = []
         copies: list[tuple[Node, Slot]] = []
         for number, result in enumerate(self.results):
@@ -174,10 +186,11 @@ class _Builder:
         readers = self.readers.get(assigned.arg.storage, [])
         others = [reader for reader in readers if reader is not group]
         if group.block_axes:
-            return False
+            return False  # what the step of several kernels runs after does not change any more
         if group in readers and not self._reads_where_it_writes(value, assigned):
             return False
-        if self.step_of[group] in toposort(self.step_of[reader] for reader in others):
+        run_before_others = toposort(self.step_of[reader] for reader in others)
+        if self.step_of[group] in run_before_others:
             return False
         group.src = (*group.src, *others)
         return True
@@ -190,10 +203,10 @@ class _Builder:
             return False
         group = self.group_of[value]
         replacements: dict[Node, Node] = {}
-        if group.members == [value]:
-            array = group.lowered.parameters.get(array_of(assigned))
-            number = array.parameter if array else -1  # as another dtype: no loop can be narrowed
-            narrowing = self._narrowing((replace(group.stores[value], parameter=number),))
+        array = group.lowered.parameters.get(array_of(assigned))
+        # Loops are narrowed where the kernel reads the buffer as what it writes: with its dtype.
+        if array and group.members == [value]:
+            narrowing = self._narrowing((replace(group.stores[value], parameter=array.parameter),))
             replacements = narrowing.indices if narrowing else {}
         written = ix.replaced(group.stores[value].index, replacements)
         for node, indices in group.reads.items():
@@ -238,6 +251,8 @@ class _Builder:
     def _launch_kernel(
         self, group: KernelGroup, stored: list[Node], read: list[Slot], written: list[Slot]
     ) -> None:
+        """Launch a kernel that reads the slots `read` and stores `stored` in those of `written`.
+        Loops that number blocks are not narrowed: all kernels of a step run the same blocks."""
         slots, parameters = _parameters(read, written)
         stores = tuple(
             replace(group.stores[node], parameter=slots.index(slot))
@@ -248,28 +263,38 @@ class _Builder:
         self.steps[-1].append(Launch(narrowed(kernel, narrowing), slots, tuple(group.members)))
         gains = self.target.gains_by_recomputing
         if group.recomputed and gains and not gains(kernel):
-            self.stored |= group.recomputed
+            self.without_gain |= group.recomputed
 
     def _launch_sort(self, order: Node, read: list[Slot], written: list[Slot]) -> None:
         """Launch the kernels that sort the rows of the ARGSORT `order`. A GPU sorts rows that are
         longer than a block can hold byte by byte: each byte of a key takes three kernels, which
-        count the keys of each block by that byte, add up the counts, and move the keys."""
+        count the keys of each block by that byte, add up the counts, and move the keys.
+
+        Scratch memory has an int64 for each key: the order so far, or on a GPU a word of the key
+        and its place. There, the counts come after those of all rows.
+        """
         *outer, length = order.shape
-        blocks = -(-length // (self.target.sort_run or length or 1))
-        launches, counts = 1, 0
+        rows = prod(outer)
+        blocks = 1
+        if self.target.sort_run:
+            blocks = -(-length // self.target.sort_run)
+        launches = 1
+        count_elements = 0
         if blocks > 1:
             launches = 3 * read[0].dtype.itemsize
-            counts = 128 * (blocks + 1)  # int64 elements: 256 of 32 bits for each block, and sums
-        size = prod(outer) * (length + counts)
+            # Of int64: 256 counts of 32 bits for each block, and as many for their sums.
+            count_elements = 128 * (blocks + 1)
+        size = rows * (length + count_elements)
         scratch = Slot("scratch", next(self.numbers), order.dtype, size)
         slots, parameters = _parameters(read, [*written, scratch])
         for left in reversed(range(launches)):
-            sort = SortKernel(parameters, prod(outer), length, left)
+            sort = SortKernel(parameters, rows, length, left)
             self.steps.append([Launch(sort, slots, (order,))])
 
     def _memory_plan(self, kind: str) -> MemoryPlan[Slot]:
         """Where slots of `kind` lie. All kernels of a step use scratch at one time, as their blocks
-        run in parallel; each thread runs the kernels of a block one after the other."""
+        run in parallel; each thread runs the kernels of a block one after the other. Slots of one
+        size are placed by their numbers."""
         lifetimes: dict[Slot, Lifetime] = {}
         for number, step in enumerate(self.steps):
             for position, launch in enumerate(step):

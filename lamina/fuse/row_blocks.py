@@ -37,7 +37,8 @@ MIN_PARALLEL = 4  # independent rows of blocks, where sums are added up from blo
 MAX_REREAD = 16  # bytes that every block reads again, in multiples of the bytes that it holds
 
 # Rows are numbered as the row axes of the kernel that comes last. This says which row axis of
-# another kernel, or which axis of an array, each of them is.
+# another kernel, or which axis of an array, each of them is: {0: 1} for row 0 of the last kernel
+# that is axis 1 of the array.
 Rows = dict[int, int]
 
 
@@ -50,7 +51,8 @@ class Step:
 
     @property
     def src(self) -> tuple["Step", ...]:
-        """The steps that must run before."""
+        """The steps that must run before. What one group of several needs, all of them need: see
+        `_add_step`."""
         return tuple(dict.fromkeys(self.step_of[group] for group in self.groups[0].src))
 
 
@@ -82,12 +84,13 @@ def _form_row_blocks(groups: Sequence[KernelGroup], context: _Groups) -> None:
     """Put groups into row blocks, those first that keep most bytes out of memory."""
     candidates = [_grown(group, context) for group in groups if _reads_large(group)]
     candidates.sort(key=lambda candidate: -candidate.nbytes)
-    # In the second round, values have lost readers to row blocks that compute them again.
+    # Twice, as values lose readers to row blocks that compute them again: what was refused may fit.
     refused: dict[KernelGroup, int] = {}  # how many groups ran in row blocks when it was
     for candidate in candidates * 2:
-        last, settled = candidate.last, len(context.step_of)
+        last = candidate.last
+        settled = len(context.step_of)
         if last in context.step_of or refused.get(last) == settled:
-            continue
+            continue  # it runs in row blocks, or nothing has changed since it was refused
         row_blocks = _grown(last, context) if settled else candidate
         if row_blocks.settle():
             _add_step(row_blocks, groups, context)
@@ -96,6 +99,7 @@ def _form_row_blocks(groups: Sequence[KernelGroup], context: _Groups) -> None:
 
 
 def _reads_large(group: KernelGroup) -> bool:
+    """Whether row blocks may end with `group`: it reads a large array of another kernel."""
     return not group.is_serial and any(_nbytes(value) >= MIN_BYTES for value in group.operands)
 
 
@@ -106,10 +110,11 @@ def _grown(last: KernelGroup, context: _Groups) -> "_RowBlocks":
     while True:
         row_blocks = _RowBlocks(last, context)
         row_blocks.grow(early)
-        late = row_blocks.before() & row_blocks.rows_of.keys()
-        if not late or last in late:
+        needed_outside = row_blocks.needed_before() & row_blocks.rows_of.keys()
+        # With `last` among these no copy of another group helps: `settle` will refuse.
+        if not needed_outside or last in needed_outside:
             return row_blocks
-        early |= late
+        early |= needed_outside
 
 
 def _add_step(row_blocks: "_RowBlocks", groups: Sequence[KernelGroup], context: _Groups) -> None:
@@ -144,10 +149,12 @@ class _RowBlocks:
         """The bytes of all arrays that need not exist."""
         return sum(map(_nbytes, self.inside))
 
-    def before(self) -> set[KernelGroup]:
-        """All groups that must run before some member, even by way of others."""
+    def needed_before(self) -> set[KernelGroup]:
+        """The other groups that members need, and all that must run before these. A member among
+        them would have to run before the row blocks do."""
         members = self.rows_of.keys()
-        return set(toposort({needed for group in members for needed in group.src} - members))
+        needed = {before for group in members for before in group.src}
+        return set(toposort(needed - members))
 
     # Which groups join.
 
@@ -172,13 +179,18 @@ class _RowBlocks:
         """The groups, with their rows, that have to be members so that only blocks of `value`,
         which the member `reader` reads, exist; none if that cannot be."""
         original = self.context.home_of[value]
+        # A copy among the members stands for its original.
         readers = set(self.context.readers.get(value, ())) - self.copies.keys()
-        again = not early.isdisjoint({self._home(value), *readers})
-        if _nbytes(value) < MIN_BYTES and (again or not readers <= self.rows_of.keys()):
+        is_computed_again = not early.isdisjoint({self._home(value), *readers})
+        is_small = _nbytes(value) < MIN_BYTES
+        if is_small and (is_computed_again or not readers <= self.rows_of.keys()):
             return {}  # a small value draws nobody in
-        home = copy(original) if again else self._home(value)
+        # A copy shares the lowered members until `run_in_blocks` lowers its own.
+        home = copy(original) if is_computed_again else self._home(value)
         axes = self._axes(reader, value)
         rows = self._rows_at(home, value, axes)
+        # The first value may have fewer rows than `last`, whose others are then no rows of blocks:
+        # ``weights @ v`` has the axes of queries and of columns, weights those of queries alone.
         if not rows or (self.inside and not rows.keys() >= self.rows):
             return {}  # it has no rows, or not all that the members share
         joining = {home: rows}
@@ -186,7 +198,7 @@ class _RowBlocks:
             joining[group] = self._rows_at(group, value, axes)
             if not joining[group].keys() >= rows.keys():
                 return {}
-        if again:
+        if is_computed_again:
             self.copies[original] = home
         elif self._is_read_elsewhere(home, value, joining.keys()):
             return {}
@@ -210,8 +222,8 @@ class _RowBlocks:
         rows: for ``y[i, j] = x[j, i]`` and rows i, j they are 1 and 0."""
         loops = group.loops_along(value)
         axes: Rows = {}
-        for row, own_axis in self.rows_of[group].items():
-            loop = group.block_candidates[own_axis]
+        for row, group_axis in self.rows_of[group].items():
+            loop = group.block_candidates[group_axis]
             if loop in loops:
                 axes[row] = loops.index(loop)
         return axes
@@ -225,14 +237,14 @@ class _RowBlocks:
         if any(map(self._is_needed, group.members[:-1])):
             # Others need the sum before something is added to it: it has to exist in memory.
             candidates = candidates[: len(group.rows)]
-        known = self.rows_of.get(group)
+        known = self.rows_of.get(group)  # if it is a member, by way of another value
         rows: Rows = {}
         for row, axis in axes.items():
             loop = loops[axis]
             if loop is not None and loop in candidates:
-                own_axis = candidates.index(loop)
-                if known is None or known.get(row) == own_axis:
-                    rows[row] = own_axis
+                group_axis = candidates.index(loop)
+                if known is None or known.get(row) == group_axis:
+                    rows[row] = group_axis
         return rows
 
     def _is_needed(self, value: Node) -> bool:
@@ -242,7 +254,8 @@ class _RowBlocks:
     # Whether row blocks pay, and of how many rows.
 
     def settle(self) -> bool:
-        """Make every member run in row blocks, if that is possible and pays."""
+        """Make every member run in row blocks, if that is possible and pays; False, with nothing
+        changed, if not."""
         products = sum(group.contraction is not None for group in self.rows_of)
         if products < MIN_PRODUCTS or not (self.inside and self.rows and self._is_closed()):
             return False
@@ -254,16 +267,18 @@ class _RowBlocks:
         if self._reread_bytes(rows[-1]) > MAX_REREAD * held:
             return False
         inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
-        for group, own_rows in self.rows_of.items():
-            group.run_in_blocks(Block(tuple(own_rows[row] for row in rows), size, inside))
+        for group, group_rows in self.rows_of.items():
+            group.run_in_blocks(Block(tuple(group_rows[row] for row in rows), size, inside))
+        # A copy stores what the row blocks read; the original stores all that others read.
         for group in self.copies.values():
             group.members = [value for value in group.members if value in inside]
         return True
 
     def _is_closed(self) -> bool:
         """Whether no other group must run between two members, and no member reads other rows of
-        another one."""
-        if not self.before().isdisjoint(self.rows_of.keys()):
+        another one than its own, not even of a value that memory holds whole: those may be rows of
+        a block that runs later, or at the same time."""
+        if not self.needed_before().isdisjoint(self.rows_of.keys()):
             return False
         for group in self.rows_of:
             for value in group.operands:
@@ -279,8 +294,10 @@ class _RowBlocks:
         other if a member sums along it, so that all others must be parallel enough. Empty if
         members sum along others, or if these are too few."""
         shared = self.rows
-        summed = {row for group, own_rows in self.rows_of.items() for row in shared
-                  if own_rows[row] == len(group.rows)}  # fmt: skip
+        summed: set[int] = set()
+        for group, group_rows in self.rows_of.items():
+            # The axis that a group sums along has the number after those of its rows.
+            summed |= {row for row in shared if group_rows[row] == len(group.rows)}
         rows = sorted(shared, key=lambda row: (row in summed, row))
         parallel = prod(self.last.rows[row] for row in rows[:-1])
         if summed and (summed != {rows[-1]} or parallel < MIN_PARALLEL):
@@ -288,25 +305,32 @@ class _RowBlocks:
         return rows
 
     def _row_bytes(self, rows: Sequence[int]) -> int:
-        """Bytes of one row of all values inside."""
+        """Bytes of one row of all values inside: what a block of one row holds."""
         return self.nbytes // prod(self.last.rows[row] for row in rows)
 
     def _block_size(self, rows: Sequence[int]) -> int:
-        """Rows of a block, which divide the extent of the last of `rows`; 0 if blocks do not pay.
-        For 1000 rows of 16 KiB: 25, the largest divisor up to the 32 that fill the cache."""
-        extent, row_bytes = self.last.rows[rows[-1]], self._row_bytes(rows)
+        """Rows of a block, which divide the extent of the last of `rows`; 0 if blocks do not pay:
+        if they keep little out of memory, or have less than half of ENOUGH_ROWS.
+
+        For 1000 rows of 16 KiB: 25, the largest divisor up to the 32 that fill the cache. For 1000
+        of 64 KiB: 10, up to 16, though they take more than the cache.
+        """
+        extent = self.last.rows[rows[-1]]
+        row_bytes = self._row_bytes(rows)
         wanted = max(CACHE_BYTES // row_bytes, ENOUGH_ROWS)
         limit = min(wanted, MAX_BLOCK_BYTES // row_bytes, extent)
         divisors = (size for size in range(limit, 0, -1) if extent % size == 0)
-        size = next(divisors, 0)
-        pays = self.nbytes >= MIN_BYTES and size >= min(ENOUGH_ROWS // 2, extent)
-        return size if pays else 0
+        size = next(divisors, 0)  # 0 if one row takes more than MAX_BLOCK_BYTES
+        if self.nbytes < MIN_BYTES or size < min(ENOUGH_ROWS // 2, extent):
+            return 0
+        return size
 
     def _can_split(self, row: int, size: int) -> bool:
         """Whether blocks of `size` along `row` can be numbered by one axis in each group: not if
-        the row is split in pieces of another size already."""
-        for group, own_rows in self.rows_of.items():
-            terms, _ = terms_of(group.block_candidates[own_rows[row]].index)
+        the row is split in pieces of another size already. The index of a whole row is one axis,
+        with the factor 1; in the pieces (n, size) it is ``size * outer + inner``."""
+        for group, group_rows in self.rows_of.items():
+            terms, _ = terms_of(group.block_candidates[group_rows[row]].index)
             if any(factor not in (1, size) for factor in terms.values()):
                 return False
         return True
@@ -318,13 +342,14 @@ class _RowBlocks:
 
     def _reread_bytes_of(self, group: KernelGroup, split: int) -> int:
         """The same of one member. It counts an element once for each iteration that touches it:
-        ``x[i + j]`` for i < 8 and j < 3 counts as 24 elements, though x has 10."""
-        own_rows = self.rows_of[group]
-        row_loops = {row: group.block_candidates[own_rows[row]] for row in self.rows}
+        ``x[i + j]`` for i < 8 and j < 3 counts as 24 elements, though x has 10. Along the other
+        rows, as that of heads, blocks read other elements: those axes do not count."""
+        group_rows = self.rows_of[group]
+        row_loops = {row: group.block_candidates[group_rows[row]] for row in self.rows}
         split_axes = free_axes(row_loops[split].index)
         shared_axes = _axes_of(loop.index for loop in row_loops.values())
         touched = group.reads
-        if own_rows[split] == len(group.rows):
+        if group_rows[split] == len(group.rows):
             # A sum along the blocks: every block adds to all of it. What it reads is taken to vary
             # along the reduced axis, so that each block reads other elements.
             last = group.members[-1]
@@ -333,7 +358,7 @@ class _RowBlocks:
         for node in touched.keys() - self.inside.keys():
             for index in touched[node]:
                 axes = _axes_of(index)
-                if axes.isdisjoint(split_axes):
+                if axes.isdisjoint(split_axes):  # the same elements in every block
                     total += points(axes - shared_axes) * node.dtype.itemsize
         return total
 
@@ -344,4 +369,5 @@ def _axes_of(indices: Iterable[Node]) -> frozenset[Node]:
 
 
 def _nbytes(node: Node) -> int:
+    """The bytes of a whole array."""
     return prod(node.shape) * node.dtype.itemsize

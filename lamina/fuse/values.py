@@ -83,9 +83,13 @@ def choose_values(
     if target.gains_by_recomputing:
         recomputed = _recomputed(set(sinks), users, never_recomputed)
     stored_first = _updating_sums(users, target.min_updating_results)
+    # Every step stores what the values so far leave too costly to compute again, so what is stored
+    # whatever it costs comes first.
     values = _always_stored(sinks, users)
     epilogues = find_epilogues(users, values, stored_first, row_blocks=target.row_blocks)
-    values = (values | epilogues.ends) - (epilogues.absorbed - set(sinks))
+    values |= epilogues.ends
+    # An absorbed reduction is computed where its end is and has no buffer, unless it is a result.
+    values -= epilogues.absorbed - set(sinks)
     values |= _repeated(users, values, target)
     values |= _shared(users, values, target)
     regions = _regions(users, values - recomputed)
@@ -97,15 +101,18 @@ def _always_stored(sinks: Iterable[Node], users: Users) -> set[Node]:
     values = {node for node in users if node.op in ALWAYS_STORED}.union(sinks)
     for node in users:
         if node.op in (Op.ARGSORT, Op.COPY):
-            values.add(node.src[0])
+            values.add(node.src[0])  # a sort, or a copy between devices, reads an array
     return values
 
 
 def _regions(users: Users, values: set[Node]) -> dict[Node, Region]:
-    """The region of each of `values`, and of the values that cut regions too large for a kernel."""
+    """The region of each of `values`, and of the values that cut regions too large for a kernel.
+
+    A BUFFER among them, as one that is sorted, is in memory already: no kernel computes it.
+    """
     values = set(values)
     chosen: dict[Node, Region] = {}
-    regions: dict[Node, Region] = {}
+    regions: dict[Node, Region] = {}  # of every node, as if it were a value
     for node in users:
         parts = [regions[operand] for operand in node.src if operand not in values]
         region = regions[node] = frozenset((node,)).union(*parts)
@@ -117,6 +124,7 @@ def _regions(users: Users, values: set[Node]) -> dict[Node, Region]:
 
 
 def _is_too_long(region: Region) -> bool:
+    """Whether `region` has more statements than a kernel may; the first test is a quick one."""
     return len(region) > MAX_STATEMENTS and len(with_statements(region)) > MAX_STATEMENTS
 
 
@@ -142,7 +150,7 @@ def _recomputed(sinks: Set[Node], users: Users, never_recomputed: Set[Node]) -> 
 def _needed_by_reductions_alone(sinks: Set[Node], users: Users) -> set[Node]:
     """The nodes that nothing but reductions use, through pointwise operations."""
     needed: set[Node] = set()
-    for node in reversed(users):
+    for node in reversed(users):  # users first
         if not users[node] or node in sinks:
             continue
         if all(
@@ -154,7 +162,11 @@ def _needed_by_reductions_alone(sinks: Set[Node], users: Users) -> set[Node]:
 
 
 def _is_larger_than_its_factors(node: Node) -> bool:
-    """Whether a reduction sums up few products each of two arrays that are smaller than it is."""
+    """Whether a reduction sums up few products each of two arrays that are smaller than it is.
+
+    Scores of 1024 queries and keys of 64 columns: 1,048,576 sums of 64 products, from two arrays of
+    65,536 elements.
+    """
     product = node.src[0]
     if node.arg.monoid is not ADD or product.op is not Op.MUL:
         return False
@@ -184,7 +196,7 @@ def _arrays_updated_by(total: Node, users: Users) -> int:
     """How many other arrays of the size of `total` arithmetic on `total` has as operands."""
     reached = dict.fromkeys([total])  # by arithmetic alone, in order
     queue = [total]
-    for node in queue:
+    for node in queue:  # which grows as nodes are reached
         for user in users[node]:
             if user.op in POINTWISE and user.op is not Op.EXPAND and user not in reached:
                 reached[user] = None
@@ -197,7 +209,8 @@ def _arrays_updated_by(total: Node, users: Users) -> int:
 
 
 def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """Values that an EXPAND would have computed once for each copy."""
+    """Values that an EXPAND would have computed once for each copy. A single element depends on no
+    axis: a kernel computes it outside of its loops, however many copies there are."""
     costs = element_costs(users, values)
     repeated: set[Node] = set()
     for node in users:
@@ -229,7 +242,10 @@ def _computed_source(expand: Node, values: Set[Node], target: FusionTarget) -> N
 
 
 def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """Expensive nodes with users in more than one other value, nearest to the users first."""
+    """Expensive nodes with users in more than one other value.
+
+    Users come first: once ``exp(x)`` is stored for its two users, x is computed for it alone.
+    """
     costs = element_costs(users, values)
     ends = set(values)
     owners: dict[Node, frozenset[Node]] = {}  # the values that a node is computed for

@@ -183,6 +183,17 @@ def test_no_buffer_is_overwritten_before_what_row_blocks_read_of_it() -> None:
     np.testing.assert_allclose(mixed.numpy(), e / e.sum(-1, keepdims=True) @ want, atol=1e-4)
 
 
+def test_a_buffer_that_row_blocks_assign_is_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, small in {**SMALL, "CACHE_BYTES": 1 << 10}.items():
+        monkeypatch.setattr(row_blocks, name, small)
+    x, w, v, buffer = tensor(3, 24, 8), tensor(8, 17), tensor(17, 4), tensor(3, 24, 4)
+    before = buffer.numpy().copy()
+    total = buffer.sum(axis=(0, 1))
+    buffer.assign(lm.softmax(x @ w, axis=-1) @ v)
+    lm.realize(buffer, total)
+    np.testing.assert_allclose(total.numpy(), before.sum((0, 1)), rtol=1e-4, atol=1e-4)
+
+
 def test_rows_in_pieces_are_numbered_by_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in {**SMALL, "CACHE_BYTES": 1}.items():
         monkeypatch.setattr(row_blocks, name, small)
