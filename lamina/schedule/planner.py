@@ -38,14 +38,15 @@ class Planner:
         return self.kernel.row_axes[self.kernel.blocks :]
 
     def inner(self) -> list[Axes]:
-        """The axes of each column loop, then of each reduction."""
+        """The axes of each column loop, then of each reduction; equal lists of axes once."""
         columns = [store.axes[self.kernel.rows :] for store in self.kernel.stores]
         bound = [bound_axes(node) for node in self.kernel.nodes]
         return [axes for axes in dict.fromkeys(columns + bound) if axes]
 
     def lanes(self, size: int) -> int:
         """The widest vector that fits `size`, as a power of two: 8 for 13 if 8 fill a register."""
-        return max(1, min(self.width, 1 << size.bit_length() >> 1))
+        power_of_two = 1 << size.bit_length() >> 1  # the largest that is not above `size`
+        return max(1, min(self.width, power_of_two))
 
     def benefit(self, axis: Node) -> int:
         """The score of vectors along `axis`, by how many lanes it fills."""
@@ -76,7 +77,8 @@ class Planner:
         return self.nest.axis(outer), self.nest.axis(outer + 1)
 
     def tile(self, axis: Node, size: int, to: str) -> Node:
-        """Bind blocks of `size` iterations of `axis`, if more than one; the axis around them."""
+        """Bind the iterations within each block of `size` of `axis`; gives the axis of blocks, or
+        `axis` itself where a block has one iteration."""
         if size == 1:
             return axis
         outer, inner = self.split(axis, size)
@@ -95,7 +97,7 @@ class Planner:
         """Stage each of `values` that fits in `loop`; one that is staged with another, or is too
         large, stays where it is."""
         for value in values:
-            with contextlib.suppress(FormatError, ValueError):
+            with contextlib.suppress(FormatError):
                 self.do(moves.Stage(self.kernel.values.index(value), loop.arg.number))
 
     def fuse_all(self) -> None:
@@ -104,6 +106,8 @@ class Planner:
             pass
 
     def _fuse_pair(self) -> bool:
+        """Fuse the first two neighbours that fit; False if no two do. Rows come before the loops
+        inside them."""
         for axes in (self.rows, *self.inner()):
             for first, second in pairwise(axes):
                 with contextlib.suppress(FormatError):
@@ -158,9 +162,13 @@ def loads_along(reduction: Node, axis: Node) -> list[Node]:
 
 def reused_rows(plan: Planner, reduction: Node, vector: Node, height: int) -> list[Node]:
     """The row axes along which all that varies along `vector` is used again, while another load
-    varies; the one that suits a register tile of `height` rows best comes last: the longest, where
-    all of `height` - 1 rows or more count alike, and the innermost of these."""
-    loads = loads_along(reduction, vector)
-    varying = frozenset((vector,)).union(*map(free_axes, loads))
+    varies. The one that suits a register tile of `height` rows best comes last: the longest, and
+    among those of `height` - 1 rows or more the innermost, as these fill the tile, or nearly so.
+
+    In ``y[i, j] = sum_k a[i, k] * b[k, j]`` i for vectors along j: b is used again for each i.
+    """
+    vector_loads = loads_along(reduction, vector)
+    varying = frozenset((vector,)).union(*map(free_axes, vector_loads))
     rows = [row for row in plan.rows if row not in varying and loads_along(reduction, row)]
+    # Rows come outermost first, and equal keys stay in that order.
     return sorted(rows, key=lambda row: min(row.arg.size, height - 1))

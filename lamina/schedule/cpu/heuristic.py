@@ -38,6 +38,7 @@ MIN_VECTORS = 4
 def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedule:
     """The heuristic's schedule."""
     plan = CpuPlanner(kernel, target, knobs)
+    # Row blocks are the parallel loops of the kernels that share them: no other rows are.
     for axis in kernel.block_axes:
         plan.bind(axis, "parallel")
     plan.fuse_all()
@@ -45,26 +46,31 @@ def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedul
     packed = _schedule_vectors(plan, reduction)
     if not kernel.blocks:
         _parallelize(plan, _operations(kernel), [operand.loop for operand in packed])
+    for axis in dot_axes(plan.kernel):
+        plan.bind(axis, "dot")
+    # Only other stages may follow a stage: see `moves.apply`.
     for operand in packed:
         plan.stage(computed_from(plan.kernel, operand.parameter), operand.loop)
     if plan.nest.row_loops:
         # Exponentials and the like that several passes over a row need are computed once.
         values = needed_again(plan.kernel, Group.TRANSCENDENTAL)
         plan.stage(values, plan.nest.row_loops[-1])
-    for axis in dot_axes(plan.kernel):
-        plan.bind(axis, "dot")
     return tuple(plan.moves)
 
 
 def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
-    """Everything but threads and scratch memory: the operands to pack. `reduction` is the one, if
-    any, whose operands are used again."""
+    """Choose the vector axis and tile the loops around it: everything but threads and scratch
+    memory. Gives the operands to pack. `reduction` is the one, if any, whose operands are used
+    again."""
     row = _vector_row(plan, reduction)
-    if reduction is not None and (row is None or _is_ragged(plan, row)):
-        row = packed_row(plan, reduction) or row
-    if reduction is not None and row is None:
-        row = _read_row(plan)
-    if row is None:
+    if reduction is not None:
+        # No row suits as operands lie: one that they are packed for may, or one that is only read
+        # along.
+        if row is None or _is_ragged(plan, row):
+            row = packed_row(plan, reduction) or row
+        if row is None:
+            row = _read_row(plan)
+    if row is None:  # vectors run along reductions and columns, inside the rows
         is_tiled = tile_dot_products(plan, reduction)
         vectorize_inner(plan, is_tiled=is_tiled)
         return []
@@ -90,13 +96,16 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     if interleaved is not None:
         return interleaved
     rows, inner = plan.rows, plan.inner()
+    # The first row axis along which results are neighbours in memory.
     stored = next((axis for axis in rows if store_score(plan.kernel, axis) > 0), None)
     if reduction is not None and points(bound_axes(reduction)) < MIN_VECTORS * plan.width:
-        return stored
+        return stored  # too short for vectors along the reduction
     best = max(rows, key=plan.benefit, default=None)
-    gain = sum(max(map(plan.benefit, axes)) for axes in inner)
-    if best is not None and plan.benefit(best) >= max(gain, 1):
+    # Vectors inside the rows run along the best axis of each reduction and column loop.
+    inner_gain = sum(max(map(plan.benefit, axes)) for axes in inner)
+    if best is not None and plan.benefit(best) >= max(inner_gain, 1):
         return best
+    # With no loops inside, nothing else can have vectors.
     return stored if reduction is None and not inner else None
 
 
@@ -148,9 +157,14 @@ def _interleaving_pays(plan: CpuPlanner, reduction: Node | None, axis: Node, sho
 
 def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) -> None:
     """Bind row axes to threads from the outside in until there are chunks enough. A loop in which
-    an operand is packed is the last one, and whole: what is inside shares the panel."""
+    an operand is packed is the last one, and whole: what is inside shares the panel.
+
+    64 chunks are wanted of rows of 16 and 100: the 16 rows become parallel, and the 100 are split
+    into 4 parallel blocks of 25, as 64 // 16 = 4.
+    """
     wanted = min(operations // plan.knobs.chunk, plan.knobs.chunks)
     chunks, nest = 1, plan.nest
+    # Only the outermost part of a split axis: its parts inside are tiles of fixed size.
     heads = [axis for axis in nest.row_loops if axis in plan.rows and nest.is_head(axis)]
     for axis in heads:
         loop = axis

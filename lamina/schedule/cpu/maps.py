@@ -10,14 +10,17 @@ from lamina.schedule.cpu.planner import CpuPlanner
 
 def schedule_map(plan: CpuPlanner, row: Node) -> None:
     """Vectors along `row`. Where one large array is read and results are written past the caches,
-    loops are in the order of that array: reads wait for memory, and writes do not."""
+    loops are in the order of that array: reads wait for memory, and writes do not.
+
+    For ``y[4096 * i + j] = x[i + 4096 * j]`` the loop over j becomes the outer one.
+    """
     plan.vectorize(row)
-    reads = [ix.terms_of(load.src[0])[0] for load in plan.kernel.of(Op.LOAD)]
+    loads = plan.kernel.of(Op.LOAD)
     result = plan.kernel.parameters[plan.kernel.stores[0].parameter]
-    if result.nbytes < UNCACHED or len(reads) != 1:
+    if result.nbytes < UNCACHED or len(loads) != 1:
         return
-    (strides,) = reads
-    if set(plan.rows) <= set(strides):
+    strides, _ = ix.terms_of(loads[0].src[0])
+    if set(plan.rows) <= set(strides):  # the array has an order for all loops
         plan.reorder(sorted(plan.rows, key=lambda axis: -abs(strides[axis])))
 
 
@@ -29,16 +32,18 @@ def schedule_transpose(plan: CpuPlanner, row: Node, across: Node) -> None:
     array of 4096 columns has rows 16 KiB apart: lines below each other compete for few places in
     the caches, so strips must not be at the same column.
     """
+    # Elements of a line that is written: with vectors of 64 bytes a cache line, 16 of float32.
     line = plan.target.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize
     is_even = row.arg.size % (plan.knobs.strip * line) == 0 and across.arg.size % plan.width == 0
     outer_row, inner_row = plan.split(row, line)
     outer, inner = plan.split(across, plan.width)
     strip = outer
-    if is_even:
+    if is_even:  # Rotate goes round whole loops alone
         outer_row, strip = plan.split(outer_row, plan.knobs.strip)
         plan.do(Rotate(outer.arg.number, strip.arg.number, plan.knobs.ahead))
     plan.reorder([outer_row, outer, strip, inner, inner_row])
     plan.vectorize(inner_row)
     operations = sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes)
     if operations <= plan.knobs.unroll:
+        # A whole block is in the text once, and there the printer transposes it in registers.
         plan.bind(inner, "unroll")

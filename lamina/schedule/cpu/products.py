@@ -11,6 +11,7 @@ vectors and m scalars for m * n fused multiply-adds of a vector and a scalar, ou
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 from lamina.core.dtypes import float32, float64
 from lamina.ir.kernel import bound_axes, free_axes, points
@@ -72,6 +73,8 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     panel = panel_of(plan, reduction, vector)
     block = Block(panel.columns, panel.block_steps) if panel else _unpacked_block(plan, product)
     outside, vector = _split_blocks(plan, product, block, is_packed=panel is not None)
+    # The short axis, if any, whose results lie in turns with those of neighbouring lanes: the
+    # heuristic has unrolled it when it chose `vector`.
     interleaved = [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
     tile = _split_tile(plan, product, vector, points(interleaved))
     packed = _packed_operands(plan, product, outside[-1], tile.outer_rows) if panel else []
@@ -134,11 +137,11 @@ def _split_tile(plan: CpuPlanner, product: Product, vector: Node, interleaved: i
     several rows lie in turns: a tile of 14 x 2 has 28 sums, for two rows 14 x 1 of them."""
     lanes = plan.target.vector_bytes // product.reduction.dtype.itemsize
     rows, vectors = REGISTER_TILES[plan.target.vector_bytes]
-    sums, vectors = rows * vectors // interleaved, vectors // interleaved or 1
-    vectors = min(vectors, vector.arg.size // lanes)
+    max_height = min(rows, rows * vectors // interleaved)
+    vectors = min(max(vectors // interleaved, 1), vector.arg.size // lanes)
     outer_columns, strip = plan.split(vector, vectors * lanes)
     repeat, lane = plan.split(strip, lanes)
-    height = _height(plan, product, plan.knobs.height or min(rows, sums))
+    height = _height(plan, product, plan.knobs.height or max_height)
     outer_rows, inner_rows = plan.split(product.column, height)
     return Tile(outer_rows, inner_rows, outer_columns, repeat, lane)
 
@@ -158,8 +161,8 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
     for height in range(max_height, min_height - 1, -1):
         if size % height == 0:
             return height
-    tiles = -(-size // max_height)
-    return -(-size // tiles)
+    tiles = ceil(size / max_height)
+    return ceil(size / tiles)
 
 
 def _packed_operands(plan: CpuPlanner, product: Product, loop: Node, rows: Node) -> list[Packed]:
@@ -179,7 +182,8 @@ def _loops_around(
     """The loops between blocks and the reduction, outermost first. Tiles of columns are the outer
     loop where the second-level cache keeps the scalars' operand meanwhile."""
     shared = panel.rows_inside if panel else []
-    largest = max(points(free_axes(load)) for load in product.column_loads)
+    largest = max(points(free_axes(load)) for load in product.column_loads)  # in elements
+    # Where there are blocks of `columns`, each tile of rows walks a whole block.
     if largest <= plan.knobs.cached and not columns:
         return [*shared, tile.outer_columns, tile.outer_rows]
     return [*shared, tile.outer_rows, tile.outer_columns]

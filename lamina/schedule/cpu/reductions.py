@@ -30,8 +30,8 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
         plan.do(Accumulate(loop.arg.number))
         return True
     if row.arg.size < 2 * plan.knobs.strip * plan.width:
-        return False
-    vectors = max(1, plan.knobs.strip // len(reductions))
+        return False  # fewer than two strips
+    vectors = max(1, plan.knobs.strip // len(reductions))  # each reduction has sums in registers
     _, strip = plan.split(row, vectors * plan.width)
     plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     return True
@@ -44,9 +44,12 @@ def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) 
 
     It has 8 to 32 steps: the more, the more often (`reuse`) a loaded element is used. None if `row`
     is no even number of panels, if blocks do not divide the steps, or if these are not distant.
+
+    For the sums down the columns of an array of 4096 x 4096, with `reuse` 1: 512 columns, as 4096
+    is 4 times 2 * 512, and 8 steps.
     """
     knobs = plan.knobs
-    panels = (knobs.accumulated, knobs.accumulated // 2 or 1)
+    panels = (knobs.accumulated, max(knobs.accumulated // 2, 1))
     columns = next((columns for columns in panels if row.arg.size % (2 * columns) == 0), 0)
     power_of_two = 1 << reuse.bit_length() >> 1  # the largest that is not above `reuse`
     min_steps, max_steps = max(knobs.lines // 8, 1), max(knobs.lines // 2, 1)
@@ -60,30 +63,41 @@ def tile_dot_products(plan: CpuPlanner, reduction: Node | None) -> bool:
     """Unroll a block of rows for vectors along reductions: of dot products where operands are used
     again (`reduction`), of rows where nothing is. The larger operand is read once, in the outer
     loop. False where rows do not fit, and sums are unrolled instead."""
-    rows = sorted(plan.rows, key=lambda axis: -axis.arg.size)
+    if reduction is None:
+        row = _row_of_reductions(plan)
+        if row is None:
+            return False
+        # Registers hold the sums of all reductions over a row.
+        height = max(1, plan.knobs.rows // len(plan.kernel.of(Op.LOOP_REDUCE)))
+        plan.reorder([plan.tile(row, height, "unroll")])
+        return True
+    longest_first = sorted(plan.rows, key=lambda axis: -axis.arg.size)
+    rows = _longest_by_factor(reduction, longest_first)
     height, width = DOT_TILES[plan.target.vector_bytes]
-    heights = [plan.knobs.height or height, width]
-    if reduction is not None:
-        rows = _longest_by_factor(reduction, rows)
-    else:
-        reductions = plan.kernel.of(Op.LOOP_REDUCE)
-        has_columns = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
-        if len(plan.inner()) != 1 or has_columns:
-            return False
-        if not rows or rows[0].arg.size < plan.knobs.rows**2:
-            return False
-        rows, heights = rows[:1], [max(1, plan.knobs.rows // len(reductions))]
-    pairs = zip(rows, heights, strict=False)
+    # Two axes are tiled, or one where the other factor has no axis for itself alone.
+    pairs = zip(rows, (plan.knobs.height or height, width), strict=False)
     plan.reorder([plan.tile(row, size, "unroll") for row, size in pairs])
     return True
+
+
+def _row_of_reductions(plan: CpuPlanner) -> Node | None:
+    """The longest row axis, if it has 8 blocks of 8 rows (`knobs.rows`) or more, and all loops
+    inside the rows are reductions over the same axes, none of them a column loop."""
+    has_columns = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
+    if len(plan.inner()) != 1 or has_columns:
+        return None
+    longest = max(plan.rows, key=lambda axis: axis.arg.size, default=None)
+    if longest is None or longest.arg.size < plan.knobs.rows**2:
+        return None
+    return longest
 
 
 def _longest_by_factor(reduction: Node, rows: Iterable[Node]) -> list[Node]:
     """Of each factor the first of `rows` along which it varies and others are reused, where rows
     come in the order of their length: of 64 products of 32 rows and 48 columns each the columns,
-    then the rows."""
+    then the rows. The 64 are left out, as both factors vary along them."""
     loads = [node for node in toposort(reduction.src) if node.op is Op.LOAD]
-    longest: dict[frozenset[Node], Node] = {}
+    longest: dict[frozenset[Node], Node] = {}  # by the loads of a factor
     for axis in rows:
         varying = frozenset(load for load in loads if axis in free_axes(load))
         if 0 < len(varying) < len(loads):
@@ -94,7 +108,11 @@ def _longest_by_factor(reduction: Node, rows: Iterable[Node]) -> list[Node]:
 def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
     """Vectors along the best axis of each reduction and column loop, with independent sums unless a
     tile of rows (`is_tiled`) has some. Each step of a scan waits for the one before, so several
-    rows of scans are computed together."""
+    rows of scans are computed together.
+
+    A sum of 1000 elements with vectors of 16 lanes: 15 steps of 4 vectors, each vector with sums
+    of its own, and a tail of 40.
+    """
     if plan.kernel.of(Op.LOOP_SCAN) and plan.rows:
         plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
     serial = serial_axes(plan.kernel)
@@ -111,12 +129,13 @@ def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
 
 
 def _best_axis(plan: CpuPlanner, axes: tuple[Node, ...], serial: frozenset[Node]) -> Node | None:
-    """The axis that gains most by vectors and that no value has beside the axis of other vectors: a
-    reduction may stand inside another loop."""
+    """The axis of `axes` that gains most by vectors, if any may have them: not a serial one, and
+    none that some value depends on together with an axis that has vectors already, as a reduction
+    inside another loop may. The lanes of a value lie along one axis."""
     vectors = {axis for axis, to in plan.nest.binding.items() if to == "vector"}
-    taken = set(serial)
+    excluded = set(serial)
     for free in map(free_axes, plan.kernel.nodes):
         if not vectors.isdisjoint(free):
-            taken |= free
-    free_of_vectors = (axis for axis in axes if axis not in taken)
-    return max(free_of_vectors, key=plan.benefit, default=None)
+            excluded |= free
+    candidates = (axis for axis in axes if axis not in excluded)
+    return max(candidates, key=plan.benefit, default=None)

@@ -1,7 +1,7 @@
 """A block of threads for each row, or for a few: threads share the loops inside the rows."""
 
 from dataclasses import dataclass
-from math import gcd
+from math import ceil, gcd
 
 from lamina.ir.kernel import bound_axes, free_axes, needed_again, points
 from lamina.ir.node import Node
@@ -36,7 +36,7 @@ class Sharing:
 
     rows: those of the block
     is_across: neighbours in memory lie along the rows, not along the loops
-    min_lanes: threads to leave for a loop when each takes several neighbours
+    threads_left: threads that a loop must still fill when each takes several neighbours
     min_threads: the smallest block
     is_scan: is a loop a scan, whose threads exchange sums at each step
     accesses: reads under way of a thread, in accesses
@@ -46,7 +46,7 @@ class Sharing:
 
     rows: Rows
     is_across: bool
-    min_lanes: int
+    threads_left: int
     min_threads: int
     is_scan: bool
     accesses: int
@@ -55,20 +55,26 @@ class Sharing:
 
 
 def shared_axes(plan: GpuPlanner) -> list[Node]:
-    """For each loop inside the rows that threads may share, its best axis; nothing if that would
-    leave other loops to one thread, or if no loop is as long as a warp."""
+    """For each loop inside the rows that threads may share, its best axis; nothing if a loop must
+    run in order, which would leave it to one thread, or if no loop is as long as a warp.
+
+    Threads cannot share a reduction inside another loop of the row: each has iterations of that
+    loop to itself. They can share a scan if it is the only loop.
+    """
     kernel, warp = plan.kernel, plan.target.warp
     inner, rows = plan.inner(), set(plan.kernel.row_axes)
     is_one_scan = bool(kernel.of(Op.LOOP_SCAN)) and [len(axes) for axes in inner] == [1]
     serial = frozenset[Node]() if is_one_scan else serial_axes(kernel)
     if any(not serial.isdisjoint(axes) for axes in inner):
         return []
-    free_of = {bound_axes(one): free_axes(one) for one in kernel.of(Op.LOOP_REDUCE)}
+    # What the reductions over each loop vary along; nothing for the loop of columns.
+    free_of = {bound_axes(node): free_axes(node) for node in kernel.of(Op.LOOP_REDUCE)}
     loops = [axes for axes in inner if free_of.get(axes, frozenset()) <= rows]
     if max(map(points, loops), default=0) < warp:
         return []
 
     def worth(axis: Node) -> tuple[int, int, int]:
+        """Whether it fills a warp comes first, then how well accesses suit it."""
         return min(axis.arg.size, warp), score(kernel, axis), axis.arg.size
 
     return list(dict.fromkeys(max(axes, key=worth) for axes in loops))
@@ -89,7 +95,7 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
     sharing = Sharing(
         rows,
         is_across=across is not None,
-        min_lanes=warp if across is not None or rows.side == 1 else 1,
+        threads_left=warp if across is not None or rows.side == 1 else 1,
         min_threads=SHORT_BLOCK if rows.side > 1 or is_few else 2 * warp,
         is_scan=is_scan,
         accesses=ACCESSES * reductions,
@@ -101,37 +107,47 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
 
 
 def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) -> Rows:
-    """The rows of one block."""
+    """The rows of one block: neighbours in memory, of which each thread takes several; or else so
+    many short rows that a block reads all of them at once; or else one.
+
+    Rows of 64 elements of float32, whose accesses have 4: 256 * 4 // 64 = 16 rows a block, if that
+    leaves 1024 blocks.
+    """
     knobs, all_rows = plan.knobs, plan.kernel.row_axes
-    lanes = plan.aligned_lanes(across, knobs.strip) if across is not None else 1
-    if across is not None and across.arg.size >= knobs.strip * lanes:
+    if across is not None:
+        lanes = plan.aligned_lanes(across, knobs.strip)
+        if across.arg.size < knobs.strip * lanes:
+            return Rows(None, 1, 1, knobs.registers)
         side = knobs.strip
         # Fewer rows in a block are more blocks: two for each multiprocessor, if there are.
         while side > 2 and 2 * points(all_rows) <= plan.target.multiprocessors * side * lanes:
             side //= 2
         return Rows(across, side, lanes, knobs.registers // lanes)
-    if across is None and all_rows:
-        longest, row = max(axis.arg.size for axis in shared), all_rows[-1]
-        one_access = SHORT_BLOCK * plan.width // longest  # rows that a short block reads at once
-        side = min(2 * knobs.strip, one_access, points(all_rows) // BUSY_BLOCKS)
-        power_of_two = 1 << max(side, 1).bit_length() >> 1
-        return Rows(row, gcd(power_of_two, row.arg.size), 1, knobs.registers)
-    return Rows(None, 1, lanes, knobs.registers)
+    if not all_rows:
+        return Rows(None, 1, 1, knobs.registers)
+    longest, row = max(axis.arg.size for axis in shared), all_rows[-1]
+    one_access = SHORT_BLOCK * plan.width // longest  # rows that a short block reads at once
+    side = max(min(2 * knobs.strip, one_access, points(all_rows) // BUSY_BLOCKS), 1)
+    power_of_two = 1 << side.bit_length() >> 1  # the largest that is not above `side`
+    return Rows(row, gcd(power_of_two, row.arg.size), 1, knobs.registers)
 
 
 def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
     """Bind `axis` to threads, in unrolled steps of the block where registers hold the row."""
     size, side = axis.arg.size, sharing.rows.side
-    lanes = plan.aligned_lanes(axis, sharing.min_lanes)
+    lanes = plan.aligned_lanes(axis, sharing.threads_left)
     if sharing.is_scan:
-        lanes = gcd(lanes, size)
+        lanes = gcd(lanes, size)  # a thread's neighbours are not divided between two steps
     # Registers for each element: an element of 8 bytes takes two.
-    kept = sum(max(one.dtype.itemsize // 4, 1) for one in sharing.kept if axis in free_axes(one))
+    kept_loads = [load for load in sharing.kept if axis in free_axes(load)]
+    kept = sum(max(load.dtype.itemsize // 4, 1) for load in kept_loads)
     threads, max_elements = _threads(size, lanes, kept, sharing)
     threads //= side
     if kept and 0 < threads * lanes < size:
+        # The block needs several steps for a row. They are unrolled where registers hold the whole
+        # row, and are a loop where not.
         steps, axis = plan.split(axis, threads * lanes)
-        if size <= threads * max_elements:  # otherwise it takes one step after the other
+        if size <= threads * max_elements:
             plan.bind(steps, "unroll")
     elif sharing.is_across and not threads:
         lanes = gcd(size, 2)  # two rows at once, so that enough reads are under way
@@ -148,16 +164,20 @@ def _threads(size: int, lanes: int, kept: int, sharing: Sharing) -> tuple[int, i
     side, registers = sharing.rows.side, sharing.rows.registers
     max_elements = max(registers // max(kept, MIN_KEPT), 1)
     elements = min(sharing.accesses * lanes, max_elements)
-    wanted = 1 << (-(-size // elements) * side - 1).bit_length()
+    threads_of_row = ceil(size / elements)
+    wanted = 1 << (threads_of_row * side - 1).bit_length()  # the next power of two
     threads = max(wanted, sharing.min_threads)
-    if threads <= min(MAX_ELEMENTS // elements, 2 * LONG_BLOCK // min(side, 2)):
+    largest = 2 * LONG_BLOCK if side == 1 else LONG_BLOCK
+    if threads <= min(MAX_ELEMENTS // elements, largest):
         return threads, max_elements
-    blocks = [(LONG_BLOCK, max_elements)]
-    if sharing.is_read_again and kept and side == 1 and not sharing.is_scan:
+    if sharing.is_scan:  # the loop over steps needs no whole row in registers
+        return LONG_BLOCK, max_elements
+    blocks = [(LONG_BLOCK, max_elements)]  # threads, and elements of each
+    if sharing.is_read_again and kept and side == 1:
         # A block that is alone on its multiprocessor has more registers for each thread, but for an
         # eighth of them in the largest one.
         blocks = [(LONG_BLOCK, registers // kept), (2 * LONG_BLOCK, 7 * registers // (8 * kept))]
-    for count, elements in blocks:
-        if sharing.is_scan or size <= count // side * elements:
-            return count, elements
+    for threads, elements in blocks:
+        if size <= threads // side * elements:
+            return threads, elements
     return 0, max_elements

@@ -39,7 +39,8 @@ def schedule_for_gpu(
     plan.fuse_all()
     owners = SCATTER_THREADS * knobs.enough // max(points(plan.rows), 1)
     if owners > 1 and len(scatter_indices(plan.kernel)) == 1:
-        plan.do(Partition(1 << owners.bit_length(), plan.next_axis()))
+        power_of_two = 1 << owners.bit_length()  # above `owners`
+        plan.do(Partition(power_of_two, plan.next_axis()))
     if factor_kind:
         atom = best_product(plan.kernel, factor_kind, knobs.atom, target.multiprocessors)
         if atom:
@@ -52,7 +53,9 @@ def schedule_for_gpu(
 
 
 def _schedule_loops(plan: GpuPlanner) -> None:
-    """A block for each row or a thread for each row."""
+    """A block for each row or a thread for each row: blocks where threads can share the loops
+    inside rows, unless there are rows enough to keep all threads busy, and those either are
+    neighbours in memory or make up a product, whose register tiles are better."""
     kernel, rows = plan.kernel, plan.kernel.row_axes
     shared = shared_axes(plan)
     reduction = contraction((store.value for store in kernel.stores), rows)
@@ -62,7 +65,7 @@ def _schedule_loops(plan: GpuPlanner) -> None:
 
     best = max(rows, key=worth, default=None)
     inner_score = max((score(kernel, axis) for axis in shared), default=-1)
-    across = None
+    across = None  # the row axis along which accesses are neighbours, if more are than inside rows
     if best is not None and score(kernel, best) >= max(inner_score, 1):
         across = best
     has_enough_rows = points(rows) >= plan.knobs.enough

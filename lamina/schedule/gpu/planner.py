@@ -19,9 +19,10 @@ class GpuPlanner(Planner):
 
     def __init__(self, kernel: Kernel, target: Target, knobs: GpuKnobs) -> None:
         largest = max(parameter.size for parameter in kernel.parameters)
-        arrays = [one for one in kernel.parameters if one.size >= largest // RARE]
+        # Arrays that are small beside the largest, such as one number a row, are read rarely.
+        arrays = [array for array in kernel.parameters if array.size >= largest // RARE]
         widest = max(MIN_ELEMENT_BYTES, *(array.dtype.itemsize for array in arrays))
-        super().__init__(kernel, target.vector_bytes // widest)
+        super().__init__(kernel, width=target.vector_bytes // widest)
         self.target, self.knobs = target, knobs
 
     def aligned_lanes(self, axis: Node, threads: int) -> int:
@@ -35,6 +36,8 @@ class GpuPlanner(Planner):
         stores = [store.index for store in self.kernel.stores]
         for index in loads + stores:
             if axis in free_axes(index):
+                # An access is aligned if its first element is a multiple of `lanes`, so whatever is
+                # added to the index along `axis` has to be one.
                 terms, constant = ix.terms_of(index)
                 strides = [stride for term, stride in terms.items() if term is not axis]
                 lanes = gcd(lanes, constant, *strides)

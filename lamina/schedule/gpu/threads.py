@@ -33,8 +33,9 @@ Axes = list[Node]
 
 def _lanes(plan: GpuPlanner, best: Node) -> int:
     """Neighbours along `best` of one thread, where enough threads are left."""
-    others = max(points(plan.kernel.row_axes) // best.arg.size, 1)
-    return plan.aligned_lanes(best, max(plan.knobs.enough // others, 1))
+    other_rows = max(points(plan.kernel.row_axes) // best.arg.size, 1)
+    threads_along_best = max(plan.knobs.enough // other_rows, 1)
+    return plan.aligned_lanes(best, threads_along_best)
 
 
 def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> tuple[Axes, Axes]:
@@ -47,7 +48,7 @@ def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> tuple[Axes, 
         height //= 2
     reused = reused_rows(plan, reduction, best, knobs.rows)
     if not reused or min(reused[-1].arg.size, best.arg.size) < warp:
-        return [best], []
+        return [best], []  # no tile: too few rows or columns for the tiles of a warp
     tile_rows, upper = plan.split(reused[-1], height)
     tile_columns, lower = plan.split(best, lanes)
     order = _in_blocks(plan, tile_rows, tile_columns, [(warp // knobs.strip, knobs.strip)])
@@ -70,8 +71,10 @@ def _map_tile(plan: GpuPlanner, best: Node) -> tuple[Axes, Axes]:
         others, pair = plan.split(gathered, GATHERED_ROWS)
         return [others, outer], [pair, inner]
     # A thread with much to compute, as of 8 lanes, reads two accesses a block apart at once.
+    # More lanes than a float32 has in 16 bytes are 8 of an element of 16 bits.
     is_long = len(plan.kernel.values) >= lanes > plan.target.vector_bytes // 4
     if is_long and outer.arg.size % (2 * SHORT_BLOCK) == 0:
+        # Thread t of a block has the accesses t and t + 256 of the block's 512.
         blocks, threads = plan.split(outer, 2 * SHORT_BLOCK)
         pair, threads = plan.split(threads, SHORT_BLOCK)
         return [blocks, threads], [pair, inner]
@@ -100,7 +103,10 @@ def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> tuple[Axes, A
 
 def _in_blocks(plan: GpuPlanner, rows: Node, columns: Node, sizes: list[tuple[int, int]]) -> Axes:
     """The order of `rows` x `columns` in blocks of the first of `sizes`, these in blocks of the
-    next one, ... Each size is (rows, columns)."""
+    next one, ... Each size is (rows, columns).
+
+    For a size of (4, 8): row blocks, column blocks, 4 rows, 8 columns, outermost first.
+    """
     order = list[Node]()
     for height, width in sizes:
         row_blocks, rows = plan.split(rows, height)
