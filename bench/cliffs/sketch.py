@@ -23,18 +23,20 @@ _KINDS = {"plain": 30, "8": 15, "16": 10, "64": 15, "prime": 15, "power": 10, "o
 class Limits:
     """How large programs for a device are.
 
-    elements: of one array, at most. flops: of one product or convolution, at most. dtypes: of
-    floats, with the weights by which they are drawn.
+    elements: of one array, at most. flops: of one product or convolution, at most. shortest,
+    longest: axes of most products. dtypes: of floats, with the weights by which they are drawn.
     """
 
     elements: int
     flops: float
+    shortest: int
+    longest: int
     dtypes: tuple[tuple[str, int], ...]
 
 
-CPU = Limits(1 << 21, 1e9, (("float32", 95), ("float64", 5)))
-GPU = Limits(1 << 25, 3e11, (("float32", 40), ("bfloat16", 40), ("float16", 20)))
-TINY = Limits(1 << 10, 1e5, (("float32", 1),))  # for tests
+CPU = Limits(1 << 21, 1e9, 16, 4096, (("float32", 95), ("float64", 5)))
+GPU = Limits(1 << 25, 3e11, 64, 16384, (("float32", 40), ("bfloat16", 40), ("float16", 20)))
+TINY = Limits(1 << 10, 1e5, 1, 512, (("float32", 1),))  # for tests
 
 
 @dataclass(frozen=True)
@@ -84,22 +86,32 @@ class Sketch:
         return min(max(size, low), high)
 
     def shape(self, rank: int, elements: int = 0, low: int = 1) -> Shape:
-        """Sizes of `low` or more, whose product is `elements` at most (by default the limit)."""
+        """Sizes of `low` or more, whose product is `elements` at most (by default the limit), and
+        seldom less than a thousandth of that."""
         most = elements or self.limits.elements
-        total = math.exp(self.random.uniform(math.log(min(64, most)), math.log(most)))
+        total = math.exp(self.random.uniform(math.log(max(1, most // 1024)), math.log(most)))
         cuts = sorted(self.random.random() for _ in range(rank - 1))
         shares = [b - a for a, b in zip([0.0, *cuts], [*cuts, 1.0], strict=True)]
         sizes: list[int] = []
         for share in shares:
             left = most // math.prod(sizes) // low ** (rank - 1 - len(sizes))
-            sizes.append(max(low, min(self.size(low, max(low, round(total**share))), left)))
+            near = max(low, round(total**share))
+            one = low == 1 and self.chance(0.05)
+            size = 1 if one else self.size(max(low, near // 2), 2 * near)
+            sizes.append(max(low, min(size, left)))
         return tuple(sizes)
 
-    def product(self, count: int, high: int = 4096, others: int = 1) -> list[int]:
-        """Sizes of a product, such as m, k and n: with `others` before them, twice their product
-        is no more than the limit of operations, and that of two no more than that of elements."""
+    def axis(self, part: int = 1) -> int:
+        """The size of an axis of a product, up to that part of the longest one."""
+        low = 1 if self.chance(0.2) else self.limits.shortest
+        return self.size(low, self.limits.longest // part)
+
+    def product(self, count: int, part: int = 1, others: int = 1) -> list[int]:
+        """Sizes of a product, such as m, k and n, up to that part of the longest axis: with
+        `others` before them, twice their product is no more than the limit of operations, and
+        that of two no more than that of elements."""
         most = self.limits.flops / 2 / others
-        sizes = [self.size(1, high) for _ in range(count)]
+        sizes = [self.axis(part) for _ in range(count)]
         while math.prod(sizes) > most or self._largest(sizes) * others > self.limits.elements:
             sizes[sizes.index(max(sizes))] = self.size(1, max(sizes) // 2)
         return sizes

@@ -214,7 +214,7 @@ def lookup(draw: Sketch) -> Value:
         return draw.matmul(draw.put("turned", hot, shape=(classes, rows)), table)
     axis = draw.choose(0, 0, 1)
     if kind in ("take", "index_add"):
-        count = min(count, 4096)
+        count = min(count, max(1, draw.limits.elements // (width if axis == 0 else rows)))
         index = draw.input(count, kind="index", limit=table.shape[axis])
         shape = (count, width) if axis == 0 else (rows, count)
         if kind == "take":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from bench.cliffs.sketch import Sketch, Value
 
 
@@ -76,13 +78,21 @@ _EQUATIONS = (
 )  # fmt: skip
 
 
+def _points(letters: str, sizes: dict[str, int]) -> int:
+    """The number of elements of an array with these axes."""
+    return math.prod(sizes[letter] for letter in letters)
+
+
 def einsum(draw: Sketch) -> Value:
     """A contraction by its equation."""
     equation = draw.choose(*_EQUATIONS)
     operands, result = equation.split("->")
     left, right = operands.split(",")
     letters = sorted({*left, *right})
-    sizes = dict(zip(letters, draw.product(len(letters), 512), strict=True))
+    sizes = dict(zip(letters, draw.product(len(letters), 8), strict=True))
+    while max(_points(part, sizes) for part in (left, right, result)) > draw.limits.elements:
+        longest = max(letters, key=lambda letter: sizes[letter])
+        sizes[longest] //= 2
     summed = 1
     for letter in set(letters) - set(result):
         summed *= sizes[letter]
@@ -96,7 +106,9 @@ def einsum(draw: Sketch) -> Value:
 def sum_of_products(draw: Sketch) -> Value:
     """Two to four products, whose factors are computed, added up."""
     count = draw.choose(2, 2, 3, 4)
-    m, n, *inner = draw.product(2 + count, 1024)
+    m, n, *inner = (draw.axis(2) for _ in range(2 + count))
+    while 2.0 * m * n * sum(inner) > draw.limits.flops:
+        m, n, inner = -(-m // 2), -(-n // 2), [-(-k // 2) for k in inner]
     total: Value | None = None
     shared = draw.input(m, inner[0]) if draw.chance(0.4) else None
     for k in inner:
@@ -115,7 +127,7 @@ def sum_of_products(draw: Sketch) -> Value:
 
 def gated_mlp(draw: Sketch) -> Value:
     """``(f(x @ a) * (x @ b)) @ c``, also with one weight for both, a norm before and x added."""
-    rows, width, hidden = draw.product(3, 2048)
+    rows, width, hidden = draw.product(3, 2)
     x = draw.input(rows, width)
     given = x
     if draw.chance(0.4) and width > 7:
@@ -154,8 +166,8 @@ def attention(draw: Sketch) -> Value:
     with a cap or a bias on the scores."""
     width = draw.choose(16, 32, 40, 64, 64, 80, 96, 128)
     heads, batch = draw.choose(1, 2, 4, 8, 12), draw.choose(1, 1, 2, 3)
-    length = draw.size(1, 1024)
-    keys = length if draw.chance(0.6) else draw.size(1, 1024)
+    length = draw.axis(4)
+    keys = length if draw.chance(0.6) else draw.axis(4)
     while 4.0 * batch * heads * length * keys * width > draw.limits.flops:
         length, keys = -(-length // 2), -(-keys // 2)
     kind = draw.choose("plain", "causal", "bool", "bias", "grouped", "cap", "window", "projected")

@@ -13,7 +13,7 @@ _WIDTHS = (8, 16, 24, 32, 64)  # channels of the first convolution
 def recurrent(draw: Sketch) -> Value:
     """One to eight steps in time of a cell: plain, GRU or LSTM."""
     kind, steps = draw.choose("plain", "gru", "lstm"), draw.choose(1, 1, 2, 4, 8)
-    batch, inputs, hidden = draw.size(1, 256), draw.size(1, 512), draw.size(1, 512)
+    batch, inputs, hidden = draw.axis(16), draw.axis(8), draw.axis(8)
     parts = {"plain": 1, "gru": 3, "lstm": 4}[kind]
     while 2.0 * steps * parts * batch * hidden * (inputs + hidden) > draw.limits.flops:
         batch, hidden = -(-batch // 2), -(-hidden // 2)
@@ -69,7 +69,7 @@ def _most(draw: Sketch) -> int:
 
 def perceptron(draw: Sketch) -> Value:
     """Two to five layers and a loss."""
-    rows, width, hidden = draw.product(3, 1024)
+    rows, width, hidden = draw.product(3, 4)
     x = draw.input(rows, width)
     for _ in range(draw.random.randint(1, 4)):
         x = draw.activation(_linear(draw, x, hidden))

@@ -51,7 +51,7 @@ def convolution(draw: Sketch) -> Value:
     stride, dilation = draw.choose(1, 1, 1, 2, 4), draw.choose(1, 1, 1, 1, 2)
     padding = draw.choose(0, window // 2 * dilation, window // 2 * dilation, 1)
     reach = dilation * (window - 1) + 1
-    batch = draw.size(1, 32)
+    batch = draw.size(1, max(1, draw.limits.longest // 128))
     sizes = [max(reach, draw.size(4, 2048 if rank == 1 else 128 // rank)) for _ in range(rank)]
     each = window**rank * inputs // groups * outputs / stride**rank
     while max(2 * each, inputs, outputs * 50) * batch * math.prod(sizes) > draw.limits.flops:
@@ -77,7 +77,8 @@ def transposed_convolution(draw: Sketch) -> Value:
     inputs, outputs = draw.size(1, 256), draw.size(1, 256)
     window, stride = draw.choose(2, 3, 4), draw.choose(1, 2, 2)
     padding = draw.choose(0, 1)
-    batch, height, width = draw.size(1, 8), draw.size(2, 64), draw.size(2, 64)
+    most = max(2, draw.limits.longest // 64)
+    batch, height, width = draw.size(1, 8), draw.size(2, most), draw.size(2, most)
     flops = 2.0 * batch * height * width * inputs * outputs * window * window
     batch = max(1, int(batch / max(1.0, flops / draw.limits.flops)))
     x = _images(draw, batch, inputs, height, width)
@@ -90,7 +91,10 @@ def transposed_convolution(draw: Sketch) -> Value:
 
 def _drawn_images(draw: Sketch) -> Value:
     batch, channels, height, width = draw.shape(4, draw.limits.elements // 2)
-    return _images(draw, batch, channels, max(height, 7), max(width, 7))
+    height, width = max(height, 7), max(width, 7)
+    while batch * channels * height * width > draw.limits.elements and batch * channels > 1:
+        batch, channels = -(-batch // 2), -(-channels // 2)
+    return _images(draw, batch, channels, height, width)
 
 
 def pooling(draw: Sketch) -> Value:
