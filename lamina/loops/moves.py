@@ -61,19 +61,17 @@ class Move:
     ) -> Nest:
         """`nest` with adjacent axes replaced by the axes `new`: `index_of` has each of the old ones
         as an index over these. Nothing is read or stored where `guard` does not hold."""
-        old, kernel = tuple(index_of), nest.kernel
-        kept_numbers = {axis.arg.number for axis in nest.order if axis not in old}
-        new_numbers = {axis.arg.number for axis in new} - kept_numbers
-        self.require(len(new_numbers) == len(new), "the new axes are new")
-        is_bound = not nest.binding.keys().isdisjoint(old)
-        self.require(not is_bound, "the axis is bound; bind its sub-loops")
+        kernel = nest.kernel
+        old = tuple(index_of)
+        self._require_new(nest, old, new)
         rebuilt = dict(index_of)
         for node in kernel.nodes:
             if node in index_of:
                 continue
             operands = tuple(rebuilt[operand] for operand in operands_of(node))
             if node.op is Op.LOAD and guard is not ix.TRUE and not free_axes(node).isdisjoint(old):
-                operands = (operands[0], ix.both(*operands[1:], guard))
+                index, *conditions = operands
+                operands = (index, ix.both(*conditions, guard))
             bound = _substituted(bound_axes(node), old, new)
             rebuilt[node] = ix.rebuild(node, operands + bound)
         is_row = old[0] in kernel.row_axes
@@ -83,9 +81,20 @@ class Move:
             if is_row and guard is not ix.TRUE:
                 moved = replace(moved, condition=ix.both(moved.condition, guard))
             stores.append(moved)
-        rows = kernel.rows + (len(new) - len(old) if is_row else 0)
+        rows = kernel.rows
+        if is_row:
+            rows += len(new) - len(old)
         kernel = replace(kernel, stores=tuple(stores), rows=rows)
         return replace(nest, kernel=kernel, order=_substituted(nest.order, old, new))
+
+    def _require_new(self, nest: Nest, old: Axes, new: Axes) -> None:
+        """The axes `new` have numbers that no axis but the `old` ones has, and no old one is bound:
+        a binding would name an axis that the nest no longer has."""
+        kept_numbers = {axis.arg.number for axis in nest.order if axis not in old}
+        new_numbers = {axis.arg.number for axis in new} - kept_numbers
+        self.require(len(new_numbers) == len(new), "the new axes are new")
+        is_bound = not nest.binding.keys().isdisjoint(old)
+        self.require(not is_bound, "the axis is bound; bind its sub-loops")
 
 
 Schedule = tuple[Move, ...]
@@ -108,17 +117,22 @@ class Split(Move):
     text = "split(a{axis}, {factor:d}) -> a{outer}, a{inner}"
 
     def apply(self, nest: Nest) -> Nest:
-        axis, factor = nest.axis(self.axis), self.factor
+        axis = nest.axis(self.axis)
+        factor = self.factor
         self.require(factor > 0, "the factor is positive")
-        size, split = axis.arg.size, nest.sub_loops(axis)
+        size = axis.arg.size
+        split = nest.sub_loops(axis)
+        # Only the outermost of several sub-loops may end before its last point: `SubLoops` has one
+        # extent for all of them.
         fits = split.axes[0] is axis or size % factor == 0
         self.require(fits, f"a sub-loop of {size} is not split evenly")
         outer = ix.axis(self.outer, -(-size // factor), reduce=axis.arg.reduce)
         inner = ix.axis(self.inner, factor, reduce=axis.arg.reduce)
-        more = split._replace(axes=_substituted(split.axes, (axis,), (outer, inner)))
-        others = tuple(other for other in nest.splits if other != split)
         new = (outer, inner)
-        return replace(self.reindexed(nest, {axis: ix.row_major(new)}, new), splits=(*others, more))
+        more = split._replace(axes=_substituted(split.axes, (axis,), new))
+        others = tuple(other for other in nest.splits if other != split)
+        nest = self.reindexed(nest, {axis: ix.row_major(new)}, new)
+        return replace(nest, splits=(*others, more))
 
 
 @dataclass(frozen=True)
@@ -142,9 +156,10 @@ class Fuse(Move):
         whole = all(nest.sub_loops(axis).axes == (axis,) for axis in pair)
         self.require(whole, "an axis is split already")
         into = ix.axis(self.into, points(pair), reduce=first.arg.reduce)
-        size = max(second.arg.size, 1)  # an axis of size 0 divides nothing
+        size = max(second.arg.size, 1)  # sums over (3, 0) elements have an axis of size 0
         index_of = dict(zip(pair, ix.divided(into, size), strict=True))
         fused = self.reindexed(nest, index_of, (into,))
+        # An index that walks the two as one is ``8 * (a2 // 8) + a2 % 8``, which is a2.
         divisions = {index for index in index_of.values() if index.op in (Op.IDIV, Op.MOD)}
         as_one = divisions.isdisjoint(fused.kernel.nodes)
         self.require(as_one, "some index does not walk the two as one")
@@ -170,9 +185,10 @@ class Rotate(Move):
         axis, by = nest.axis(self.axis), nest.axis(self.by)
         split = nest.sub_loops(axis)
         are_rows = axis is not by and {axis, by} <= set(nest.kernel.row_axes)
-        even = points(split.axes) == split.extent
-        self.require(are_rows and even, "these are not two rows, split evenly")
-        _, rotated = ix.divided(ix.add(axis, ix.scale(by, self.steps)), axis.arg.size)
+        is_even = points(split.axes) == split.extent
+        self.require(are_rows and is_even, "these are not two rows, split evenly")
+        later = ix.add(axis, ix.scale(by, self.steps))
+        _, rotated = ix.divided(later, axis.arg.size)
         others = tuple(other for other in nest.splits if other != split)
         return replace(self.reindexed(nest, {axis: rotated}, (axis,)), splits=others)
 
@@ -238,11 +254,12 @@ class Stage(Move):
     text = "stage(%{value}, a{axis})"
 
     def apply(self, nest: Nest) -> Nest:
-        loop, kernel = nest.axis(self.axis), nest.kernel
+        loop = nest.axis(self.axis)
+        kernel = nest.kernel
         self.require(loop in nest.row_loops, f"a{self.axis} is no loop over rows")
         self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
-        value, inside = kernel.values[self.value], nest.inside(loop)
-        axes = tuple(axis for axis in inside if axis in free_axes(value))
+        value = kernel.values[self.value]
+        axes = tuple(axis for axis in nest.inside(loop) if axis in free_axes(value))
         self.require(bool(axes), f"no loop inside a{self.axis} walks it")
         is_reduced = self._checked(nest, value, loop)
         scratch = Parameter(value.dtype, points(axes), memory="scratch")
@@ -263,6 +280,8 @@ class Stage(Move):
         self.require(not (is_staged or is_scanned), "it is in scratch already, or of a scan")
         fits = not is_reduced or loop is nest.row_loops[-1]
         self.require(fits, f"a{self.axis} is not the last loop over rows, as reductions need")
+        # A reduction that depends on no axis from `loop` on runs before that loop, and so before
+        # the value is in scratch memory.
         inside = (loop, *nest.inside(loop))
         for node in nest.kernel.nodes:
             if bound_axes(node) and free_axes(node).isdisjoint(inside):
@@ -290,7 +309,9 @@ class Accumulate(Move):
     text = "accumulate(a{axis})"
 
     def apply(self, nest: Nest) -> Nest:
-        axis, reduction = nest.axis(self.axis), nest.kernel.stores[0].value
+        axis = nest.axis(self.axis)
+        reduction = nest.kernel.stores[0].value
+        # It runs over `axis` and at least one more, which the partial sums are over.
         fits = can_accumulate(nest.kernel) and {axis} < set(bound_axes(reduction))
         self.require(fits, "the kernel is no plain reduction over it and other axes")
         loop = ix.axis(self.axis, axis.arg.size)  # no longer a reduced axis
@@ -300,17 +321,18 @@ class Accumulate(Move):
         # The sub-loops of an axis that was split evenly are loops like all others from here on.
         uneven = tuple(split for split in nest.splits if split.extent != points(split.axes))
         for split in uneven:
-            sides = {sub_loop in before for sub_loop in split.axes}
-            whole = axis not in split.axes and len(sides) == 1
+            are_before = [sub_loop in before for sub_loop in split.axes]
+            is_between = any(are_before) and not all(are_before)
             why = "it goes between the sub-loops of an uneven split, or is one of them"
-            self.require(whole, why)
+            self.require(not is_between and axis not in split.axes, why)
         kernel = replace(nest.kernel, stores=stores, rows=outer_rows)
         return replace(nest, kernel=kernel, splits=uneven)
 
     def _stores(
         self, kernel: Kernel, loop: Node, before: Axes, monoid: Monoid
     ) -> tuple[tuple[Store, ...], int]:
-        """The store of the identity and that of partial sums, with the rows outside of `loop`."""
+        """The store of the identity and that of partial sums, and the number of rows outside of
+        `loop`: the axes `before` it in the order."""
         (store,) = kernel.stores
         outer = [row for row in kernel.row_axes if row in before]
         inner = [row for row in kernel.row_axes if row not in before]
@@ -338,8 +360,10 @@ class Partition(Move):
     text = "partition({workers:d}) -> a{into}"
 
     def apply(self, nest: Nest) -> Nest:
-        store, worker = nest.kernel.stores[0], ix.axis(self.into, self.workers)
-        indices, value = scatter_indices(nest.kernel), store.value
+        store = nest.kernel.stores[0]
+        value = store.value
+        worker = ix.axis(self.into, self.workers)
+        indices = scatter_indices(nest.kernel)
         self.require(len(indices) == 1, "no store adds at one index that data say")
         last_bits = Node(Op.AND, (indices[0], const(self.workers - 1, int64)))
         is_owner = Node(Op.EQ, (last_bits, worker))
@@ -365,8 +389,9 @@ class Plan(NamedTuple):
 
 def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
     """The loop nest of `kernel` under `schedule`; raises FormatError if a move does not fit."""
+    # At first axes come as stores and then reductions list them, each once.
     order = dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes)
-    nest = Nest(kernel, tuple(order), {})
+    nest = Nest(kernel, tuple(order), binding={})
     for move in schedule:
         move.require(not nest.product, "tensorize comes last")
         move.require(not nest.fills or isinstance(move, Stage), "stage comes last")
@@ -375,7 +400,8 @@ def apply(kernel: Kernel, schedule: Iterable[Move]) -> Nest:
 
 
 def _substituted(axes: Axes, old: Axes, new: Axes) -> Axes:
-    """`axes` with `new` in place of the first of `old`, and without the others."""
+    """`axes` with `new` in place of the first of `old`, and without the others: a0, a3, a4, a2 for
+    (a0, a1, a2) with (a3, a4) in place of (a1,)."""
     if set(old).isdisjoint(axes):
         return axes
     result: list[Node] = []

@@ -47,7 +47,9 @@ class Nest:
     splits: the sub-loops of every axis that was split
     fills: the stores that fill scratch memory, which the last parameters of the kernel are
     product: the atom of a product of tiles that a block shares; "" for any other nest
-    tiles: what these tiles hold, as stores along whole axes, indexed by the row or the column
+    tiles: how these tiles are filled, a store for each factor of a product. `value` is an element
+        of the factor, `axes` are those of the tile, the fastest last, and `index` is the row or the
+        column of the result that a line of the tile belongs to. They belong to no parameter.
     """
 
     kernel: Kernel
@@ -79,28 +81,36 @@ class Nest:
         accumulates partial sums, the loop around their rows is one of them."""
         last = self.kernel.stores[-1]
         accumulates = last.monoid is not None and last.value.op is Op.LOOP_REDUCE
+        # Then the kernel's row axes are only those outside of that loop: see `Accumulate`.
         rows = last.axes if accumulates else self.kernel.row_axes
         loops = [axis for axis in self.order if self.bound(axis) not in IN_REGISTERS]
         return [axis for axis in loops if axis in rows]
 
     def inside(self, row: Node) -> list[Node]:
         """The axes that open in the body of the loop over `row`, one of the row loops: later rows,
-        and register tiles, columns and reductions wherever they stand in the order."""
-        outside = self.order[: self.order.index(row) + 1]
-        return [axis for axis in self.order if axis not in outside or axis not in self.row_loops]
+        and register tiles, columns and reductions wherever they stand in the order.
+
+        For the order a0, r2, a1, all serial, with the rows a0 and a1: r2 and a1 are inside a0, and
+        r2 is inside a1, as a reduction runs where its row is computed.
+        """
+        through_row = self.order[: self.order.index(row) + 1]
+        outside = [axis for axis in through_row if axis in self.row_loops]
+        return [axis for axis in self.order if axis not in outside]
 
     def axis(self, number: int) -> Node:
         """The axis of that number. Raises FormatError when there is none."""
         axes = {axis.arg.number: axis for axis in self.order}
         if number not in axes:
-            known = ", ".join(map("a{}".format, axes))
+            known = ", ".join(f"a{known_number}" for known_number in axes)
             raise FormatError(f"the kernel has no axis a{number}; it has {known}")
         return axes[number]
 
 
 def axis_lists(kernel: Kernel) -> list[Axes]:
     """The axes of every store, LOOP_REDUCE and LOOP_SCAN."""
-    return [*(store.axes for store in kernel.stores), *filter(None, map(bound_axes, kernel.nodes))]
+    of_stores = [store.axes for store in kernel.stores]
+    of_nodes = [bound_axes(node) for node in kernel.nodes]
+    return of_stores + [axes for axes in of_nodes if axes]
 
 
 def operands_of(node: Node) -> Axes:
@@ -110,12 +120,15 @@ def operands_of(node: Node) -> Axes:
 
 def serial_axes(kernel: Kernel) -> frozenset[Node]:
     """Axes whose iterations must run one after another: those of a LOOP_SCAN, and the columns of a
-    store that may write an element twice."""
+    store that may write an element twice: all, if its index is more than a sum of axes, as a
+    scatter's, which data say; else those that it does not depend on."""
     serial = {axis for node in kernel.of(Op.LOOP_SCAN) for axis in bound_axes(node)}
     for store in kernel.stores:
-        from_data = any(term.op is not Op.AXIS for term in ix.terms_of(store.index)[0])
-        distinct = frozenset[Node]() if from_data else free_axes(store.index)
-        serial.update(set(store.axes[kernel.rows :]) - distinct)
+        columns = set(store.axes[kernel.rows :])
+        terms, _ = ix.terms_of(store.index)
+        if all(term.op is Op.AXIS for term in terms):
+            columns -= terms.keys()
+        serial |= columns
     return frozenset(serial)
 
 
@@ -142,10 +155,18 @@ def can_accumulate(kernel: Kernel) -> bool:
 
 
 def dot_axes(kernel: Kernel) -> list[Node]:
-    """The axes of four over which every reduction adds up int32 products of 8-bit integers."""
-    reduced = [(axis, node) for node in kernel.nodes for axis in bound_axes(node)]
-    others = {axis for axis, node in reduced if axis is not node.src[-1] or not _is_dot(node)}
-    return list(dict.fromkeys(axis for axis, _ in reduced if axis not in others))
+    """The axes of four over which every reduction adds up int32 products of 8-bit integers.
+
+    Such an axis is the innermost of each reduction that runs over it, so the last of its operands.
+    """
+    reduced: dict[Node, None] = {}  # in order
+    others: set[Node] = set()
+    for node in kernel.nodes:
+        for axis in bound_axes(node):
+            reduced[axis] = None
+            if axis is not node.src[-1] or not _is_dot(node):
+                others.add(axis)
+    return [axis for axis in reduced if axis not in others]
 
 
 def _is_dot(node: Node) -> bool:
@@ -153,7 +174,11 @@ def _is_dot(node: Node) -> bool:
     product, innermost = node.src[0], node.src[-1]
     if node.op is not Op.LOOP_REDUCE or node.arg.monoid is not ADD or product.op is not Op.MUL:
         return False
-    casts = [factor for factor in product.src if factor.op is Op.CAST]
-    casts = [cast for cast in casts if innermost in free_axes(cast)]
-    narrow = [cast.dtype is int32 and cast.src[0].dtype in (int8, uint8) for cast in casts]
-    return innermost.arg.size == 4 and narrow == [True, True]
+    return innermost.arg.size == 4 and all(_varies_as_int8(x, innermost) for x in product.src)
+
+
+def _varies_as_int8(factor: Node, axis: Node) -> bool:
+    """Is `factor` an 8-bit integer cast to int32, another one in each step of `axis`?"""
+    if factor.op is not Op.CAST or axis not in free_axes(factor):
+        return False
+    return factor.dtype is int32 and factor.src[0].dtype in (int8, uint8)

@@ -35,11 +35,12 @@ def parse(text: str) -> dict[str, Schedule]:
 
 def _parse_move(number: int, line: str) -> Move:
     """The move that prints as `line`, up to spaces."""
-    name, *arguments = re.findall(r"\w+", line) or [""]
+    name, *arguments = re.findall(r"\w+", line) or [""]  # "bind(a0, vector)": bind, a0, vector
     words = [_parse_word(argument) for argument in arguments]
     kind = Move.kinds.get(name)
     try:
         move = kind.of_words(words) if kind and words else None
+        # The words alone would also be those of "bind a0 -> vector".
         if move and "".join(str(move).split()) == "".join(line.split()):
             return move
     except (TypeError, ValueError):  # too few words, or no number where one is needed

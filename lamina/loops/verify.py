@@ -47,17 +47,21 @@ def verify_nest(nest: Nest) -> None:
 
 
 def _bindings(nest: Nest) -> Checks:
-    rows, blocks = nest.kernel.row_axes, nest.kernel.block_axes
+    """1. Who may run which axis."""
+    rows = nest.kernel.row_axes
+    blocks = nest.kernel.block_axes
     parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
     alone = not blocks or parallel == set(blocks)
     yield alone, f"only {names_of(blocks)}, the row blocks, are parallel there"
     for axis, to in nest.binding.items():
-        name, lanes, innermost = names_of([axis]), axis.arg.size, nest.sub_loops(axis).axes[-1]
+        name = names_of([axis])
         if to in ("parallel", "grid"):
             yield axis in rows, f"the {to} axis {name} is no row axis"
         if to == "parallel":
             yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its sub-loops"
         if to == "vector":
+            lanes = axis.arg.size
+            innermost = nest.sub_loops(axis).axes[-1]
             yield innermost is axis, f"the vector axis {name} is not the innermost of its sub-loops"
             fits = lanes.bit_count() == 1 and lanes > 1
             yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
@@ -66,6 +70,7 @@ def _bindings(nest: Nest) -> Checks:
 
 
 def _vectors(nest: Nest) -> Checks:
+    """2. No value has lanes along two axes."""
     vectors = {axis for axis in nest.order if nest.bound(axis) == "vector"}
     loops = (frozenset(store.axes) for store in nest.kernel.stores)
     walked = (free_axes(node).union(bound_axes(node)) for node in nest.kernel.nodes)
@@ -75,14 +80,17 @@ def _vectors(nest: Nest) -> Checks:
 
 
 def _serial(nest: Nest) -> Checks:
-    serial, has_scan = serial_axes(nest.kernel), bool(nest.kernel.of(Op.LOOP_SCAN))
+    """3. What runs in order, does."""
+    serial = serial_axes(nest.kernel)
+    has_scan = bool(nest.kernel.of(Op.LOOP_SCAN))
     threads = points(axis for axis in nest.order if nest.bound(axis) == "thread")
     for axis in serial:
         axes, extent = nest.sub_loops(axis)
         bindings = [nest.bound(sub_loop) for sub_loop in axes]
         fits = bindings == ["serial"]
         if has_scan and "thread" in bindings and threads <= SCANNING_THREADS:
-            inner = bindings.index("thread") + 1  # neighbours of one thread
+            # The sub-loops inside that over threads are the neighbours that one thread has.
+            inner = bindings.index("thread") + 1
             is_unrolled = set(bindings[inner:]) <= {"unroll"}
             fits = is_unrolled and extent % points(axes[inner:]) == 0
         yield fits, f"{names_of(axes)} run in order, and are bound to {', '.join(bindings)}"
@@ -93,11 +101,15 @@ def _serial(nest: Nest) -> Checks:
 
 
 def _threads(nest: Nest) -> Checks:
+    """The thread axes of 1., and 4."""
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
     thread_rows = threads & rows
     for axes, extent in map(nest.sub_loops, thread_rows):
-        is_even = extent == points(axes) if nest.product else WARP % points(thread_rows) == 0
+        # Those of shared tiles fill them; all others together divide a warp.
+        is_even = WARP % points(thread_rows) == 0
+        if nest.product:
+            is_even = extent == points(axes)
         yield is_even, f"the rows of {names_of(thread_rows)} divide no warp, or no tile"
     for axes in axis_lists(nest.kernel):
         both = (threads - rows).intersection(axes)
@@ -115,6 +127,7 @@ def check_nest(nest: Nest) -> None:
 
 
 def _order(nest: Nest) -> None:
+    """1. The order holds every axis once."""
     order = set(nest.order)
     axes = {axis for loop in axis_lists(nest.kernel) for axis in loop}
     require(len(order) == len(nest.order), "an axis is twice in the order")
@@ -123,6 +136,7 @@ def _order(nest: Nest) -> None:
 
 
 def _splits(nest: Nest) -> None:
+    """2. Sub-loops count the points of one axis: 10 by 3 blocks of 4."""
     sub_loops = [axis for split in nest.splits for axis in split.axes]
     once = len(set(sub_loops)) == len(sub_loops) and set(sub_loops) <= set(nest.order)
     require(once, "a sub-loop is in two splits, or in no loop")
@@ -133,23 +147,28 @@ def _splits(nest: Nest) -> None:
         require(blocks == -(-extent // block), text)
         for outer, inside in pairwise((head, *inner)):
             size, both = inside.arg.size, names_of((outer, inside))
-            as_one = all(by.get(outer, 0) == by.get(inside, 0) * size for by in strides)
+            as_one = all(
+                stride_of.get(outer, 0) == stride_of.get(inside, 0) * size for stride_of in strides
+            )
             require(as_one, f"a store's index does not walk {both} as one")
 
 
 def _places(nest: Nest) -> None:
+    """3. Sub-loops stand together."""
     for axes in axis_lists(nest.kernel):
         for split in nest.splits:
+            if set(split.axes).isdisjoint(axes):
+                continue
             head = split.axes[0]
             start = axes.index(head) if head in axes else 0
-            adjacent = axes[start : start + len(split.axes)] == split.axes
-            together = adjacent or set(split.axes).isdisjoint(axes)
-            require(together, f"the sub-loops of {names_of([head])} do not stand together")
+            are_together = axes[start : start + len(split.axes)] == split.axes
+            require(are_together, f"the sub-loops of {names_of([head])} do not stand together")
 
 
 def _fills(nest: Nest) -> None:
+    """4. Scratch memory is filled outside all loops that it is laid out along."""
     for fill in nest.fills:
-        reduced = any(node.op is Op.LOOP_REDUCE for node in toposort([fill.value]))
-        require(reduced is (fill.at is None), f"parameter {fill.parameter} is filled elsewhere")
+        is_reduced = any(node.op is Op.LOOP_REDUCE for node in toposort([fill.value]))
+        require(is_reduced is (fill.at is None), f"parameter {fill.parameter} is filled elsewhere")
         outside = set(fill.axes).difference(nest.inside(fill.at or nest.row_loops[-1]))
         require(not outside, f"parameter {fill.parameter} is filled inside {names_of(outside)}")
