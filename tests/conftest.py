@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from lamina import pipeline
 from lamina.core import options
 from lamina.runtime.profile import passes
-from tests.schedule.machines import RATES
+from tests.schedule.machines import rates_of
 
 _SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
@@ -49,7 +49,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def rates() -> Iterator[None]:
     """Predictions are made for one machine; measuring this one takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "rates_of", lambda options: RATES)
+        patch.setattr(pipeline, "rates_of", rates_of)
         yield
 
 

@@ -1,10 +1,11 @@
 """How fast a device is, as data: what the cost model divides its counts by.
 
 A worker is what runs by itself: a thread of a CPU, a multiprocessor of a GPU. Those of a CPU are
-measured once (`lamina/runtime/calibrate.py`), those of a GPU that is not there are a table.
+measured once (`lamina/runtime/calibrate.py`), those of GPUs are a table.
 """
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Rates:
     launch: seconds of a kernel that does nothing
     hidden: of what is not the largest demand, the share that overlaps with that
     tensor: products of 16-bit floats a second of one worker's tensor cores; 0 without any
+    elementary: instructions of an exponential, and the like, as a part of those of `c/math.c`
+    rounding: instructions that round a float32 to 16 bits
     """
 
     device: str
@@ -59,3 +62,34 @@ class Rates:
     launch: float
     hidden: float = 0.9
     tensor: float = 0.0
+    elementary: float = 1.0
+    rounding: float = 6.0
+
+
+# By the architecture of CUDA. The clock is 1.7 GHz, as under sustained load.
+GPUS = {
+    # An H200. L1: 128 bytes a clock for each of 132 multiprocessors, and half of its 256 KiB where
+    # blocks share the rest (NVIDIA's white paper). L2: 6.65 TB/s, and 64 bytes a clock for one
+    # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
+    # clock for one (XLA). Products at 800 TFLOP/s, 1 us for a launch behind another (measured).
+    "sm_90a": Rates(
+        device="an H200, of a table",
+        line=32,
+        levels=(
+            Memory("L1", 128 << 10, False, 218e9, 218e9, 28.8e12, 28.8e12, 218e9),
+            Memory("L2", 50 << 20, True, 109e9, 109e9, 6.65e12, 6.65e12, 109e9),
+            Memory("DRAM", inf, True, 54e9, 54e9, 4.48e12, 4.0e12, 27e9),
+        ),
+        issue=6.8e9,  # warps of multiply-adds of float32: 4 a clock
+        latency=2.4e-9,  # 4 clocks
+        divide=0.7e9,
+        function=2.7e9,
+        integer_division=3e9,
+        fork=0.0,
+        launch=1e-6,
+        hidden=0.95,
+        tensor=3.03e12,
+        elementary=0.4,
+        rounding=1.0,
+    ),
+}

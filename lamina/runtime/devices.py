@@ -1,7 +1,7 @@
 """The facts of a device, asked of its driver or compiler."""
 
 from lamina.core.options import GPU_KINDS, Options
-from lamina.core.rates import Rates
+from lamina.core.rates import GPUS, Rates
 from lamina.core.target import METAL, Target, cpu_target, cuda_target
 from lamina.runtime import compiler, cuda
 from lamina.runtime.calibrate import cpu_rates
@@ -23,7 +23,9 @@ def target_of(options: Options) -> Target:
 
 
 def rates_of(options: Options) -> Rates | None:
-    """How fast the device of `options` is: of a CPU, what was measured, once on each machine; None
-    of a device whose rates nobody has measured. Raises CompilerNotFoundError for a CPU without a C
-    compiler."""
-    return None if options.kind in GPU_KINDS else cpu_rates(options)
+    """How fast the device of `options` is: a CPU as measured, once on each machine, a GPU as a row
+    of `lamina/core/rates.py` says; None where nobody has measured that. Raises
+    CompilerNotFoundError for a CPU without a C compiler."""
+    if options.kind in GPU_KINDS:
+        return GPUS.get(target_of(options).arch)
+    return cpu_rates(options)

@@ -1,11 +1,13 @@
-"""A device of fixed rates, so that predictions are the same on every machine."""
+"""A CPU of fixed rates, so that predictions are the same on every machine; GPUs have a table."""
 
 from __future__ import annotations
 
 from math import inf
 
+from lamina.core.options import GPU_KINDS, Options
 from lamina.core.rates import Memory, Rates
-from lamina.core.target import cpu_target
+from lamina.core.target import Target, cpu_target
+from lamina.runtime import devices
 
 TARGET = cpu_target(vector_bytes=64, cores=2)
 RATES = Rates(
@@ -25,3 +27,13 @@ RATES = Rates(
     fork=1e-6,
     launch=1e-7,
 )
+
+
+def rates_of(options: Options) -> Rates | None:
+    """As `devices.rates_of`, but for CPUs."""
+    return devices.rates_of(options) if options.kind in GPU_KINDS else RATES
+
+
+def target_of(options: Options) -> Target:
+    """As `devices.target_of`, but for CPUs."""
+    return devices.target_of(options) if options.kind in GPU_KINDS else TARGET

@@ -20,7 +20,7 @@ from lamina.schedule.cost.footprint import Region, Walk, region
 from lamina.schedule.cost.walk import Walker
 from lamina.targets.c.printer import CPrinter
 from tests.generators import random_graph
-from tests.schedule.machines import RATES, TARGET
+from tests.schedule.machines import RATES, TARGET, target_of
 from tests.schedule.touched import is_affine, lines_of, touched
 from tests.schedules import random_schedule
 
@@ -30,8 +30,7 @@ LINES = (64, 32)
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same device on every machine."""
-    monkeypatch.setattr(pipeline, "target_of", lambda options: TARGET)
-    monkeypatch.setattr(pipeline, "rates_of", lambda options: RATES)
+    monkeypatch.setattr(pipeline, "target_of", target_of)
 
 
 def random_nests(first: int, last: int) -> Iterator[Nest]:

@@ -1,11 +1,13 @@
 """What a scheduled kernel takes: counted from its nest, divided by the rates of a device.
 
 `walk` finds what each loop does, `footprint` counts elements and lines of an access, `traffic` what
-each level of memory moves, `operations` instructions by unit, `predict` puts them together, and
-`bound` says what no schedule can undercut.
+each level of memory moves, `operations` instructions by unit, and `bound` what no schedule can
+undercut. `predict` puts them together; on a GPU, `blocks` makes threads lanes, and `products` are
+for tiles. `program` adds up kernels, and `report` is the result.
 """
 
-from lamina.schedule.cost.predict import KernelCost, predict
+from lamina.schedule.cost.predict import predict
 from lamina.schedule.cost.program import ProgramCost, program_cost
+from lamina.schedule.cost.report import KernelCost
 
 __all__ = ["KernelCost", "ProgramCost", "predict", "program_cost"]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from lamina.core.dtypes import DType, float32
 from lamina.core.rates import Rates
 from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
-from lamina.loops.nest import Axes
 from lamina.schedule.cost.walk import Work, is_fused, sums_products
 
 # Vector instructions of an operation on float32, counted in `lamina/targets/c/math.c`; all others
@@ -20,7 +20,6 @@ INSTRUCTIONS: dict[Op | None, float] = {
 # Of these, each also divides once.
 DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.ATAN, Op.MOD})
 OF_LIBRARY = Group.TRANSCENDENTAL - {Op.SQRT} | {Op.POW}  # in other dtypes than float32
-SMALL_CAST = 6  # instructions that round a float32 to 16 bits
 BY_CONSTANT = 5  # instructions of an integer division by a constant: a product and shifts
 # How many times the latency of an addition the steps of a chain take.
 LATENCY = {Op.MAX: 2.5, Op.MIN: 2.5, None: 5.0}
@@ -28,19 +27,22 @@ LATENCY = {Op.MAX: 2.5, Op.MIN: 2.5, None: 5.0}
 
 class Demand(NamedTuple):
     """Instructions of vectors, divisions of vectors, divisions of integers, and calls of scalar
-    functions of the C library."""
+    functions of the C library; products of 16-bit floats on tensor cores."""
 
     issue: float = 0.0
     divide: float = 0.0
     integer_division: float = 0.0
     function: float = 0.0
+    tensor: float = 0.0
 
     def plus(self, other: "Demand") -> "Demand":
         return Demand(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def seconds(self, rates: Rates) -> dict[str, float]:
         """The seconds of one worker, by unit."""
+        tensor = {"tensor cores": self.tensor / rates.tensor} if self.tensor else {}
         return {
+            **tensor,
             "instructions": self.issue / rates.issue,
             "division": self.divide / rates.divide,
             "integer division": self.integer_division / rates.integer_division,
@@ -48,7 +50,7 @@ class Demand(NamedTuple):
         }
 
 
-def demand_of(work: Work, vector_bytes: int) -> Demand:
+def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
     """The instructions of one operation in all of its iterations. A vector that is longer than a
     register takes several."""
     values = work.times * work.copies
@@ -61,10 +63,12 @@ def demand_of(work: Work, vector_bytes: int) -> Demand:
     if work.op in OF_LIBRARY and is_float and work.dtype is not float32:
         return Demand(function=values * work.lanes)
     each = INSTRUCTIONS.get(work.op, 1.0)
+    if each > 1:
+        each = max(each * rates.elementary, 1.0)
     if work.op in (Op.MAX, Op.MIN) and not is_float:
         each = 1.0
     if work.op is Op.CAST and work.dtype.is_small:
-        each = SMALL_CAST
+        each = rates.rounding
     divides = vectors if work.op in DIVIDING else 0.0
     return Demand(issue=each * vectors, divide=divides)
 
@@ -74,24 +78,38 @@ def registers_of(lanes: int, dtype: DType, vector_bytes: int) -> int:
     return max(-(-lanes * dtype.itemsize // vector_bytes), 1)
 
 
-def total(every: Iterable[Work], vector_bytes: int) -> Demand:
+def total(every: Iterable[Work], vector_bytes: int, rates: Rates) -> Demand:
     """The demand of all; a product that is added takes no instruction of its own."""
     demand = Demand()
     fused = 0.0
     for work in every:
-        demand = demand.plus(demand_of(work, vector_bytes))
+        demand = demand.plus(demand_of(work, vector_bytes, rates))
         if work.fused:
             registers = registers_of(work.lanes, work.dtype, vector_bytes)
             fused += work.times * work.copies * registers
     return demand._replace(issue=max(demand.issue - fused, 0.0))
 
 
-def irreducible(kernel: Kernel, iterations: Callable[[Axes], float], vector_bytes: int) -> Demand:
+Iterations = Callable[[Iterable[Node]], float]  # how often loops over axes run
+
+
+def irreducible(
+    kernel: Kernel, iterations: Iterations, vector_bytes: int, rates: Rates, each_product: float
+) -> Demand:
     """What the kernel computes, however it is scheduled: each value once, on full vectors.
-    iterations: how often loops over so many axes run."""
+    each_product: what a product that a sum adds costs tensor cores, in products of 16 bits; 0 if
+    they do not compute these sums."""
     every: list[Work] = []
+    tensor, on_tensor_cores = 0.0, set[Node]()
+    for node in kernel.of(Op.LOOP_REDUCE) if each_product else ():
+        if sums_products(node):
+            axes = free_axes(node).union(bound_axes(node))
+            tensor += each_product * iterations(axes)
+            inside = (one for one in toposort(node.src) if not bound_axes(one))
+            on_tensor_cores.update([node], inside)
     for node in kernel.nodes:
-        if divisor_of(node):  # it is part of an index
+        is_index = bool(divisor_of(node))
+        if is_index or node in on_tensor_cores:
             continue
         if node.op in Group.ELEMENTWISE:
             op, axes, fused = node.op, free_axes(node), is_fused(node)
@@ -101,10 +119,10 @@ def irreducible(kernel: Kernel, iterations: Callable[[Axes], float], vector_byte
         else:
             continue
         lanes = max(vector_bytes // node.dtype.itemsize, 1)
-        times = iterations(tuple(axes)) / lanes
         constant = node.src[-1].op is Op.CONST
+        times = iterations(axes) / lanes
         every.append(Work(op, node.dtype, times, lanes, 1, fused, by_constant=constant))
-    return total(every, vector_bytes)
+    return total(every, vector_bytes, rates)._replace(tensor=tensor)
 
 
 def latency_of(op: Op | None, dtype: DType) -> float:

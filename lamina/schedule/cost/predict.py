@@ -5,8 +5,6 @@ What a worker does takes as long as the largest of them, and a tenth of the othe
 these overlap. The bound counts each byte once and lets all overlap, on all workers.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import ceil
 
 from lamina.core.rates import Memory, Rates
@@ -14,66 +12,46 @@ from lamina.core.target import Target
 from lamina.ir.kernel import points
 from lamina.ir.ops import Op
 from lamina.loops.nest import UNCACHED, Nest
-from lamina.schedule.cost.bound import STREAMED, Need, need_of
+from lamina.schedule.cost.blocks import in_blocks
+from lamina.schedule.cost.bound import STREAMED, instruction_bytes, need_of
 from lamina.schedule.cost.operations import latency_of, registers_of, total
+from lamina.schedule.cost.products import product_cost
+from lamina.schedule.cost.report import KernelCost, overlapped
 from lamina.schedule.cost.traffic import Lines, Traffic
 from lamina.schedule.cost.walk import Walker
 
-SHOWN = 5  # demands of a kernel that are printed
+RESIDENT = 8  # blocks of a few warps that a multiprocessor of a GPU has at a time
 WINDOW = 400  # instructions under way at a time: rows whose chains are shorter overlap
-
-
-@dataclass(frozen=True)
-class KernelCost:
-    """What a kernel is predicted to take.
-
-    seconds: of one run. bound: seconds with perfect reuse, where everything overlaps
-    demands: seconds of each resource alone, by name
-    need: what the bound is made of
-    lines: the traffic of each reference to an array, for reports
-    """
-
-    seconds: float
-    bound: float
-    demands: Mapping[str, float]
-    need: Need
-    lines: tuple[Lines, ...] = field(default=(), repr=False)
-
-    @property
-    def dominant(self) -> str:
-        """The resource that takes longest."""
-        return max(self.demands, key=self.demands.__getitem__, default="")
-
-    def __str__(self) -> str:
-        ordered = sorted(self.demands.items(), key=lambda item: -item[1])
-        parts = [f"{name} {in_us(seconds)}" for name, seconds in ordered[:SHOWN] if seconds]
-        return f"{in_us(self.seconds)}, bound {in_us(self.bound)}: {', '.join(parts)}"
-
-
-def in_us(seconds: float) -> str:
-    """Microseconds to read."""
-    return f"{seconds * 1e6:.3g} us"
 
 
 def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> KernelCost:
     """The cost of a nest on a device of those facts and rates. around: bytes that the program of
     the kernel touches from one run of it to the next, if these are more than its own."""
-    return _CpuCost(nest, target, rates, around).cost()
+    if nest.product:
+        return product_cost(nest, target, rates)
+    if target.warp > 1:
+        return _GpuCost(in_blocks(nest), target, rates, around).cost()
+    return _NestCost(nest, target, rates, around).cost()
 
 
-class _CpuCost:
+class _NestCost:
+    """The cost of a nest on a CPU."""
+
+    each_lane = True  # is a vector whose lanes lie apart read lane by lane?
+
     def __init__(self, nest: Nest, target: Target, rates: Rates, around: float) -> None:
         self.nest, self.kernel, self.target, self.rates = nest, nest.kernel, target, rates
+        self.vector_bytes = instruction_bytes(target)
         parallel = [axis for axis in nest.order if nest.bound(axis) in ("parallel", "grid")]
         self.chunks = points(parallel)
         self.workers = max(min(self.chunks, target.multiprocessors), 1)
-        self.root = Walker(nest).root
+        self.root = Walker(nest, self.each_lane).root
         axes = frozenset(parallel)
         self.traffic = Traffic(nest, self.root, rates, self.workers, axes, around)
 
     def cost(self) -> KernelCost:
         work = [work for loop in self.root.every() for work in loop.work]
-        demand = total(work, self.target.vector_bytes)
+        demand = total(work, self.vector_bytes, self.rates)
         busiest = ceil(self.chunks / self.workers) / max(self.chunks, 1)  # of all the work
         memory = {name: part * busiest * self.workers for name, part in self._memory().items()}
         alone = {**demand.seconds(self.rates), "L1": self._accesses(), "chain": self._chain()}
@@ -81,13 +59,13 @@ class _CpuCost:
         fork = self.rates.fork if self.workers > 1 else 0.0
         seconds = overlapped(memory, units, self.rates.hidden) + fork + self.rates.launch
         demands = {**memory, **units, "fork": fork, "launch": self.rates.launch}
-        need = need_of(self.nest, self.traffic.lines, self.target)
+        need = need_of(self.nest, self.traffic.lines, self.target, self.rates)
         bound = need.seconds(self.rates, self.target)
         return KernelCost(seconds, bound, demands, need, tuple(self.traffic.lines))
 
     def _accesses(self) -> float:
         """The seconds of one worker in instructions that load and store."""
-        nearest, vector = self.rates.levels[0], self.target.vector_bytes
+        nearest, vector = self.rates.levels[0], self.vector_bytes
         seconds = 0.0
         for loop in self.root.every():
             for access in loop.accesses:
@@ -144,9 +122,25 @@ class _CpuCost:
         return seconds
 
 
-def overlapped(memory: Mapping[str, float], units: Mapping[str, float], hidden: float) -> float:
-    """The largest demand, and of the others what does not overlap with it. Levels of memory take
-    turns: their times add up."""
-    together = [sum(memory.values()), *units.values()]
-    longest = max(together)
-    return longest + (1 - hidden) * (sum(together) - longest)
+class _GpuCost(_NestCost):
+    """The cost of a nest on a GPU, whose blocks are the workers' chunks and whose threads are the
+    lanes of vectors."""
+
+    each_lane = False
+
+    def _accesses(self) -> float:
+        """The seconds of one multiprocessor in the sectors that each access of a block touches."""
+        nearest, line = self.rates.levels[0], self.rates.line
+        sectors = 0.0
+        for loop in self.root.every():
+            for access in loop.accesses:
+                reference = self.traffic.reference(access)
+                sectors += access.times * self.traffic.region(reference, access.axes).lines(line)
+        return sectors * line / nearest.read
+
+    def _streams(self, part: Lines) -> bool:
+        return False  # no store of a GPU reads a line first
+
+    def _chain(self) -> float:
+        """Chains of the blocks that share a multiprocessor run side by side."""
+        return super()._chain() / RESIDENT

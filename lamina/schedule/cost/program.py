@@ -12,7 +12,8 @@ from lamina.loops.moves import Plan
 from lamina.loops.nest import Nest
 from lamina.schedule.cost.bound import Need
 from lamina.schedule.cost.operations import Demand
-from lamina.schedule.cost.predict import KernelCost, in_us, predict
+from lamina.schedule.cost.predict import predict
+from lamina.schedule.cost.report import KernelCost, in_us
 
 SORTING = 20  # instructions for each byte of a key, which is counted and then moved
 

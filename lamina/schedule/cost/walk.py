@@ -92,11 +92,12 @@ class Loop:
 
 
 class Walker:
-    """Walks one nest; `root` then holds what it does. chunks: axes that threads of a CPU, or blocks
-    of a GPU, share; their loops are the outermost."""
+    """Walks one nest; `root` then holds what it does. Loops that threads of a CPU, or blocks of a
+    GPU, share are the outermost. each_lane: does a lane that lies apart take an access of its own,
+    as on a CPU?"""
 
-    def __init__(self, nest: Nest) -> None:
-        self.nest, self.kernel = nest, nest.kernel
+    def __init__(self, nest: Nest, each_lane: bool = True) -> None:
+        self.nest, self.kernel, self.each_lane = nest, nest.kernel, each_lane
         self.root = Loop(None, 1.0)
         self.registers = frozenset(axis for axis in nest.order if nest.bound(axis) in SIMULTANEOUS)
         self.vectors = {axis for axis in nest.order if nest.bound(axis) == "vector"}
@@ -172,11 +173,12 @@ class Walker:
         inside = axes & self.registers
         lanes = self._lanes(inside)
         copies = self._copies(inside)
-        if lanes > 1 and not is_store and self._is_transposed(index, lanes):  # in registers
+        is_apart = self.each_lane and lanes > 1
+        if is_apart and not is_store and self._is_transposed(index, lanes):  # in registers
             shuffles = copies * (lanes.bit_length() - 1)
             dtype = self.kernel.parameters[parameter].dtype
             loop.work.append(Work(Op.BITCAST, dtype, loop.times, lanes, shuffles))
-        elif lanes > 1 and not self._is_vector(index):  # lane by lane
+        elif is_apart and not self._is_vector(index):  # lane by lane
             copies, lanes = copies * lanes, 1
         access = Access(parameter, index, is_store, inside, loop.times, lanes, copies)
         loop.accesses.append(access)

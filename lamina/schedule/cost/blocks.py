@@ -1,0 +1,31 @@
+"""A nest of a GPU as one whose vectors are the threads of a block."""
+
+from dataclasses import replace
+
+from lamina.errors import FormatError
+from lamina.loops.moves import Split
+from lamina.loops.nest import Nest
+
+BLOCK = 256  # threads of a block in which each thread has a row
+
+
+def in_blocks(nest: Nest) -> Nest:
+    """The nest with threads as lanes, and what is unrolled, or a vector of one thread, as copies.
+    Where no loop is bound to threads, those of a block are neighbours along the grid's last axis.
+    """
+    lanes = {"vector": "unroll", "dot": "unroll", "thread": "vector"}
+    binding = {axis: lanes.get(bound, bound) for axis, bound in nest.binding.items()}
+    grid = [axis for axis in nest.order if nest.bound(axis) == "grid"]
+    if "thread" in nest.binding.values() or not grid:
+        return replace(nest, binding=binding)
+    last = grid[-1]
+    del binding[last]
+    if last.arg.size <= BLOCK:
+        return replace(nest, binding={**binding, last: "vector"})
+    first = 1 + max(axis.arg.number for axis in nest.order)
+    try:
+        nest = Split(last.arg.number, BLOCK, first, first + 1).apply(replace(nest, binding=binding))
+    except FormatError:  # some index does not walk it as one: a block is then a thread
+        return replace(nest, binding={**binding, last: "grid"})
+    bound = {nest.axis(first): "grid", nest.axis(first + 1): "vector"}
+    return replace(nest, binding={**nest.binding, **bound})

@@ -1,0 +1,76 @@
+"""The time of products in tiles that the threads of a GPU's block share."""
+
+from lamina.core.rates import Rates
+from lamina.core.target import Target
+from lamina.ir.kernel import bound_axes, free_axes, points
+from lamina.ir.ops import Op
+from lamina.loops.nest import Nest
+from lamina.schedule.cost.bound import Need, extent_of, operations_of
+from lamina.schedule.cost.report import KernelCost, overlapped
+from lamina.schedule.cost.walk import sums_products
+from lamina.schedule.gpu.products import ATOMS, LINE_BYTES, stream_k
+
+LATENCY = 2e-6  # seconds until the first tiles are there, and from the last step to the last store
+# Fitted to the H200's times in `bench/results/h200.md`. Multiprocessors that ask for one tile at a
+# time, as neighbours do, get it at once: 4096 x 4096 in bfloat16 is bound by tensor cores.
+SHARED_TILES = 2
+NESTED = 0.8  # how near to the rate of the units nested products come, with a softmax between them
+
+
+def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
+    """The cost of a nest that `tensorize` made."""
+    kernel = nest.kernel
+    arrays = [array for array in kernel.parameters if array.memory == "device"]
+    read, written = dict[object, float](), dict[object, float]()
+    for number, array in enumerate(arrays):
+        bytes_of = written if array.written else read
+        bytes_of[number] = array.nbytes
+    need = Need(read, written, operations_of(nest, target, rates))
+    units = {"tensor cores": _multiplying(nest, target, rates)}
+    if not nest.product.startswith("mma"):
+        units = {"instructions": units["tensor cores"]}
+    l2, memory = rates.levels[-2:]
+    moved = {
+        l2.name: _tile_bytes(nest) / (SHARED_TILES * l2.all_read),
+        memory.name: need.memory(rates, target),
+    }
+    latency = {"launch": rates.launch + LATENCY}
+    seconds = overlapped(moved, units, rates.hidden) + sum(latency.values())
+    bound = need.seconds(rates, target)
+    return KernelCost(seconds, bound, {**units, **moved, **latency}, need)
+
+
+def _tiles(nest: Nest) -> int:
+    return points(axis for axis in nest.order if nest.bound(axis) == "grid")
+
+
+def _steps(nest: Nest) -> int:
+    """Steps of a tile: lines of its factors."""
+    (reduction, *_) = nest.kernel.of(Op.LOOP_REDUCE)
+    itemsize = ATOMS[nest.product].dtype.itemsize
+    within = set(nest.tiles[0].axes)
+    lines = [axis for axis in bound_axes(reduction) if axis in within]
+    others = [axis for axis in bound_axes(reduction) if axis not in within]
+    return -(-points(lines) * itemsize // LINE_BYTES) * points(others)
+
+
+def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
+    """The seconds of the multiprocessor that multiplies most."""
+    atom = ATOMS[nest.product]
+    itemsize = atom.dtype.itemsize
+    rate = rates.tensor * 2 / itemsize  # of products of this dtype
+    if len(nest.tiles) > 2:
+        sums = [node for node in nest.kernel.of(Op.LOOP_REDUCE) if sums_products(node)]
+        products = sum(extent_of(nest, free_axes(node).union(bound_axes(node))) for node in sums)
+        blocks = _tiles(nest)
+        workers = min(blocks, target.multiprocessors)
+        waves = -(-blocks // workers) * workers / blocks
+        return products * waves / (NESTED * rate * workers)
+    division = stream_k(atom, _tiles(nest), _steps(nest), target.multiprocessors)
+    return division.time * (LINE_BYTES // itemsize) / rate
+
+
+def _tile_bytes(nest: Nest) -> float:
+    """The bytes of all tiles of factors that blocks read."""
+    atom = ATOMS[nest.product]
+    return float(_tiles(nest) * _steps(nest) * (atom.m + atom.n) * LINE_BYTES)

@@ -1,0 +1,49 @@
+"""What a prediction says: seconds, a bound, and what they are made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lamina.schedule.cost.bound import Need
+from lamina.schedule.cost.traffic import Lines
+
+SHOWN = 5  # demands of a kernel that are printed
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """What a kernel is predicted to take.
+
+    seconds: of one run. bound: seconds with perfect reuse, where everything overlaps
+    demands: seconds of each resource alone, by name
+    need: what the bound is made of
+    lines: the traffic of each reference to an array, for reports
+    """
+
+    seconds: float
+    bound: float
+    demands: Mapping[str, float]
+    need: Need
+    lines: tuple[Lines, ...] = field(default=(), repr=False)
+
+    @property
+    def dominant(self) -> str:
+        """The resource that takes longest."""
+        return max(self.demands, key=self.demands.__getitem__, default="")
+
+    def __str__(self) -> str:
+        ordered = sorted(self.demands.items(), key=lambda item: -item[1])
+        parts = [f"{name} {in_us(seconds)}" for name, seconds in ordered[:SHOWN] if seconds]
+        return f"{in_us(self.seconds)}, bound {in_us(self.bound)}: {', '.join(parts)}"
+
+
+def in_us(seconds: float) -> str:
+    """Microseconds to read."""
+    return f"{seconds * 1e6:.3g} us"
+
+
+def overlapped(memory: Mapping[str, float], units: Mapping[str, float], hidden: float) -> float:
+    """The largest demand, and of the others what does not overlap with it. Levels of memory take
+    turns: their times add up."""
+    together = [sum(memory.values()), *units.values()]
+    longest = max(together)
+    return longest + (1 - hidden) * (sum(together) - longest)

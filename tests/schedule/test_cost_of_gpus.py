@@ -1,0 +1,98 @@
+"""Predictions for GPUs that are not there: beside recorded times, and what all of them keep."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+import lamina as lm
+from lamina import pipeline
+from lamina.core.options import Options
+from lamina.core.rates import GPUS
+from lamina.core.target import CUDA
+from lamina.errors import ArgumentError
+from lamina.loops.nest import Nest
+from lamina.schedule.cost import ProgramCost, predict
+from tests.generators import random_graph
+
+ARCH = "sm_90a"
+LARGE = (16384, 8192)
+HEADS = (4, 16, 4096, 128)
+ATTENTION = lm.scaled_dot_product_attention
+# Microseconds of an H200, by name: `bench/results/h200.md`, where the host does not decide.
+RECORDED = {
+    "softmax f32": (255, lambda x: lm.softmax(x, axis=-1), lm.float32, LARGE),
+    "softmax bf16": (131, lambda x: lm.softmax(x, axis=-1), lm.bfloat16, LARGE),
+    "gelu f32": (250, lambda x: lm.gelu(x * 1.25 + 0.125), lm.float32, LARGE),
+    "gelu bf16": (130, lambda x: lm.gelu(x * 1.25 + 0.125), lm.bfloat16, LARGE),
+    "sum f32": (121, lambda x: lm.sum(x), lm.float32, LARGE),
+    "sum of rows bf16": (61.2, lambda x: lm.sum(x, axis=1), lm.bfloat16, LARGE),
+    "sum of columns f32": (126, lambda x: lm.sum(x, axis=0), lm.float32, LARGE),
+    "sum of columns bf16": (73.3, lambda x: lm.sum(x, axis=0), lm.bfloat16, LARGE),
+    "transpose f32": (263, lambda x: x.T.contiguous(), lm.float32, LARGE),
+    "2048 bf16": (25.5, lambda x, y: x @ y, lm.bfloat16, (2048, 2048), (2048, 2048)),
+    "4096 bf16": (196, lambda x, y: x @ y, lm.bfloat16, (4096, 4096), (4096, 4096)),
+    "8192 bf16": (1551, lambda x, y: x @ y, lm.bfloat16, (8192, 8192), (8192, 8192)),
+    "16 x 4096 x 4096 bf16": (13.6, lambda x, y: x @ y, lm.bfloat16, (16, 4096), (4096, 4096)),
+    "1024 f32": (56.2, lambda x, y: x @ y, lm.float32, (1024, 1024), (1024, 1024)),
+    "4096 f32": (2693, lambda x, y: x @ y, lm.float32, (4096, 4096), (4096, 4096)),
+    "attention": (923, lambda *qkv: ATTENTION(*qkv), lm.bfloat16, HEADS, HEADS, HEADS),
+}
+
+
+def cost_of(
+    function: Callable[..., lm.Tensor], *specs: lm.TensorSpec, schedule: str = ""
+) -> ProgramCost:
+    with lm.using(schedule=schedule, search=0, tf32=False):
+        return lm.jit(function).lower(*specs, device="cuda:0", arch=ARCH).cost
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_predictions_are_near_recorded_times(name: str) -> None:
+    microseconds, function, dtype, *shapes = RECORDED[name]
+    cost = cost_of(function, *(lm.TensorSpec(shape, dtype) for shape in shapes))
+    ratio = cost.seconds * 1e6 / microseconds
+    assert 1 / 1.5 < ratio < 1.5
+    assert cost.bound * 1e6 < microseconds
+
+
+@pytest.mark.parametrize("first", range(0, 40, 20))
+def test_no_prediction_is_below_the_bound(first: int) -> None:
+    options = Options(device="cuda:0", arch=ARCH)
+    for seed in range(first, first + 20):
+        sinks, _ = random_graph(random.Random(seed))
+        planned = pipeline.compile_source(sinks, options)
+        for plan in planned.plans.values():
+            if isinstance(plan.nest, Nest):
+                cost = predict(plan.nest, CUDA[ARCH], GPUS[ARCH])
+                assert 0 <= cost.bound <= cost.seconds
+
+
+def test_more_bytes_and_longer_strides_are_never_faster() -> None:
+    sizes = [1 << k for k in range(8, 30, 3)]
+    times = [cost_of(lambda x: x + 1, lm.TensorSpec((size,))).seconds for size in sizes]
+    assert times == sorted(times)
+    strided = []
+    for stride in (1, 2, 4, 8):
+        spec = lm.TensorSpec((4096, 4096 * stride))
+        strided.append(cost_of(lambda x, step=stride: x[:, ::step] + 1, spec).seconds)
+    assert strided == sorted(strided)
+    assert strided[-1] > 3 * strided[0]  # 8 of 9 bytes that are moved are not used
+
+
+def test_a_small_tile_takes_longer() -> None:
+    spec = lm.TensorSpec((4096, 4096), lm.bfloat16)
+    small, large = (
+        cost_of(lambda x, y: x @ y, spec, spec, schedule=f"tensorize(mma_bf16_{tile})")
+        for tile in ("64x64", "128x256")
+    )
+    assert small.seconds > 1.5 * large.seconds
+    assert small.bound == large.bound
+
+
+def test_a_device_that_nobody_has_measured_has_no_cost() -> None:
+    lowered = lm.jit(lambda x: x + 1).lower(lm.TensorSpec((8,)), device="cuda:0", arch="sm_75")
+    with pytest.raises(ArgumentError, match="nobody has measured"):
+        lowered.cost  # noqa: B018
