@@ -45,9 +45,9 @@ def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
     }
     costs: dict[Node, int] = {}
     for node, region in regions.items():
-        operands = region - {node}
+        others = region - {node}
         # The node itself is computed, even if it is a value, which others read.
-        costs[node] = sum(cost_in_region[inner] for inner in operands) + WEIGHT.get(node.op, 0)
+        costs[node] = sum(map(cost_in_region.__getitem__, others)) + WEIGHT.get(node.op, 0)
     return costs
 
 

@@ -154,8 +154,9 @@ class _Grouper:
         return group
 
     def _may_join(self, candidate: _Candidate, group: KernelGroup) -> bool:
-        """Whether a kernel with the value is small enough, and waits for no sum that is to be
-        stored whole before anything else reads it."""
+        """Whether a kernel with the value is small enough, and reads nothing beside a sum that is
+        to be stored before arrays are updated by it. What reads that sum alone, as its half does,
+        may join its kernel."""
         has_stored_first = not self.values.stored_first.isdisjoint(group.statements)
         if has_stored_first and not candidate.arrays <= set(group.members):
             return False
@@ -195,7 +196,8 @@ def _shapes_in_memory(
     sinks: Sequence[Node], values: Values, target: FusionTarget
 ) -> dict[Node, Shape]:
     """The shape of every value in memory. Results, and what serial kernels read and write, have
-    their own."""
+    their own: a sort takes rows that lie one after the other, a scatter computes places from the
+    shape of its result."""
     unpadded = set(sinks)
     for node in values.users:
         if node.op in SERIAL:
