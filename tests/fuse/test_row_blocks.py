@@ -170,6 +170,21 @@ def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_no_row_blocks_wait_for_their_own_last_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, small in {**SMALL, "CACHE_BYTES": 1 << 10}.items():
+        monkeypatch.setattr(row_blocks, name, small)
+    x, w, v = tensor(3, 24, 8), tensor(8, 17), tensor(17, 4)
+    rows = x @ w
+    first = rows @ v
+    total = lm.cumulative_sum(first, axis=1)[:, -1]  # between two readers of `rows`
+    second = rows @ (v * total.reshape((3, 1, 4)))
+    lm.realize(second, first)
+    expected_rows = x.numpy() @ w.numpy()
+    expected_total = (expected_rows @ v.numpy()).sum(1)
+    expected = expected_rows @ (v.numpy() * expected_total[:, None])
+    np.testing.assert_allclose(second.numpy(), expected, rtol=1e-3, atol=1e-2)
+
+
 def test_no_buffer_is_overwritten_before_what_row_blocks_read_of_it() -> None:
     w, k = (RNG.standard_normal((1024, 64)).astype(np.float32) / 8 for _ in range(2))
     weights, keys = lm.Tensor(w), lm.Tensor(k)
