@@ -149,13 +149,13 @@ def test_every_tile_has_one_ticket(tiles: int, rows: int, together: int, down: i
     seen = []
     for ticket in range(tiles):
         known["ticket"] = ticket
-        for names in ("start", "rest"), ("some", "row"):
+        for names in ("start", "rest"), ("arrays", "row"):
             for name in names:
                 found = re.search(rf"(?:const u32|,) {name} = (.*?)(?:, \w+ = |;)", text)
                 assert found
                 known[name] = eval(found[1].replace("/", "//"), known)
         row = rows - 1 - known["row"] if down else known["row"]
-        seen.append((known["start"] + known["rest"] % known["some"]) * rows + row)
+        seen.append((known["start"] + known["rest"] % known["arrays"]) * rows + row)
     assert sorted(seen) == list(range(tiles))
     first = seen[: min(together, tiles // rows)]
     assert {one % rows for one in first} == {rows - 1 if down else 0}

@@ -1,4 +1,4 @@
-"""How blocks share the steps of a product's tiles, `Walk` of `products.cu` on the CPU, and how the
+"""How blocks share the steps of a product: `StreamK` of `products.cu` on the CPU, and how the
 threads of each share a tile."""
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PROGRAM = """
 #include <cstdio>
 typedef int i32; typedef unsigned u32; typedef long long i64; typedef unsigned long long u64;
 struct { u32 x; } blockIdx;
-struct Kept {};
+struct KeptSums {};
 template <class A, class B> A min(A a, B b) { return b < (B)a ? (A)b : a; }
 template <class A, class B> A max(A a, B b) { return (B)a < b ? (A)b : a; }
 %s
 template <i32 give, i32 take, u32 tiles, u32 steps, u32 share, u32 blocks> void walk() {
-    typedef Walk<BOTH, give, take, tiles, steps, share, blocks> Way;
+    typedef StreamK<BOTH, give, take, tiles, steps, share, blocks> Way;
     std::printf("%%u %%u %%u %%u\\n", tiles, steps, share, blocks);
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
         Way way;
@@ -50,8 +50,8 @@ int main() { %s }
 def test_every_step_has_one_block_and_every_sum_a_slot(tmp_path: Path) -> None:
     compiler = shutil.which("c++") or pytest.skip("no compiler of C++")
     text = Path(printer.__file__).with_name("products.cu").read_text(encoding="utf-8")
-    end = text.index("/* Where the engine brings both factors")
-    walk = text[text.index("constexpr i32 least(") : end]
+    end = text.index("/* Barriers of the multistage buffer.")
+    walk = text[text.index("constexpr i32 smaller(") : end]
     rng = random.Random(0)
     sizes = [(54, 256), (36, 256), (72, 256), (18, 256), (8, 129), (6, 14), (131, 191), (1, 1)]
     sizes += [(rng.randint(1, UNITS - 1), rng.randint(1, 400)) for _ in range(40)]

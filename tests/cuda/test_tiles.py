@@ -505,12 +505,12 @@ def test_what_threads_read_of_float32(name: str, turned: int) -> None:
         return [one.replace("/", "//") for one in found.groups()]
 
     line_of, chunk_of = formulas(r"const int line = (i.*), chunk = (.*);")
-    begin = formulas(r"return tile \+ \(turned \? (.*) : (.*)\) \+ (.*);")
-    place_of = formulas(r"const u32 from = turned \? (.*) : (.*);")
-    own_of = [formulas(rf"own_steps<turned_{x}>\({x}, (.*)\);") for x in "ab"]
+    begin = formulas(r"return tile \+ \(transposed \? (.*) : (.*)\) \+ (.*);")
+    place_of = formulas(r"const u32 from = transposed \? (.*) : (.*);")
+    own_of = [formulas(rf"thread_start<transposed_{x}>\({x}, (.*)\);") for x in "ab"]
     atom = ATOMS[name]
-    rows, columns = atom.row_splits[turned], atom.column_splits[turned]
-    pieces, split = (*rows, *columns), len(rows)
+    row_split, column_split = atom.row_splits[turned], atom.column_splits[turned]
+    pieces, split = (*row_split, *column_split), len(row_split)
     parts = slice(split), slice(split, None)
     held = np.indices([pieces[one] for one in (*atom.thread_loops, *atom.register_loops)])
     where = dict(zip((*atom.thread_loops, *atom.register_loops), held, strict=True))
@@ -531,9 +531,9 @@ def test_what_threads_read_of_float32(name: str, turned: int) -> None:
             first, (a, b) = line * 32 + chunk * 4, np.indices((4, 4))[..., None]
             tile[first + a * blocks * 32 + b] = tile[first + b * blocks * 32 + a]
         block = {"block": eval(own_of[side][0], own)}
-        own = {"own": eval(begin[1 - turned], block) + eval(begin[2], block), "blocks": blocks}
+        begins = {"start": eval(begin[1 - turned], block) + eval(begin[2], block), "blocks": blocks}
         for step in range(32):
-            start = eval(place_of[1 - turned], {**own, "group": step // 8, "step": step % 8})
+            start = eval(place_of[1 - turned], {**begins, "group": step // 8, "step": step % 8})
             for i in range(wanted.shape[1]):
                 found = tile[start // 4 + i // 4 * blocks * 128 + i % 4]
                 np.testing.assert_array_equal(found, np.stack([wanted[:, i], 0 * start + step], -1))

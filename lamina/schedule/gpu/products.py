@@ -66,8 +66,7 @@ class Atom:
     kind            of the factors: "bf16", "f16", "tf32" or "f32"
     dtype           of the factors
     stages          tiles of either factor that the multistage buffer has, if they fit
-    rate            the part of its instruction's peak that a long product comes to, as measured;
-                    of "fma" as a part of the peak of tensor cores
+    rate            the part of the peak of tensor cores that a long product is taken to reach
     row_splits      extents of the sub-loops of rows, outermost first
     column_splits   the same of columns
     thread_loops    numbers of the sub-loops that number the threads, the fastest one last

@@ -1,55 +1,64 @@
-/* Sums of products whose left factors are computed from other sums of products. A block has rows,
-   64 by four warps: their own tiles stay, those of what is summed over pass by. Where tensor cores
-   read shared memory, four more warps bring what passes; barriers tell them which places are free
-   and the others which are full, so that some warps compute while others multiply.
+/* Products back to back, as in attention: the left factors of outer products are computed from the
+   sums of inner products, tile by tile of the steps that outer products reduce. A block has rows, 64
+   for each group of four warps. Tiles of its rows (q) stay, those of steps (k and v) pass by. Where
+   tensor cores read shared memory, four more warps are producers, which fill tiles; barriers tell them
+   which slots are empty, and consumers which are full, so that some warps compute while others
+   multiply.
 
-   A tile has 16-bit elements in panels of lines of 128 bytes, as in `products.cu`. Along the lines
-   is its second axis or, if it is `turned`, the first: that of rows, or of what is summed over. */
+   A tile has 16-bit elements in panels of lines of 128 bytes, as in `products.cu`. Its second axis is
+   along the lines or, if it is `transposed`, its first: that of rows, or of steps. */
 
 #if __CUDA_ARCH__ >= 800
 struct bf16; struct f16;
-template <class Kind, int turned_, int length, int width> struct Tile {
-    static constexpr int turned = turned_, rows = length, lines = turned ? width : length;
-    static constexpr int panels = (turned ? length : width) / 64;
+template <class Kind, int transposed_, int length, int width> struct Tile {
+    static constexpr int transposed = transposed_, rows = length, lines = transposed ? width : length;
+    static constexpr int panels = (transposed ? length : width) / 64;
     typedef Kind Element;
     u16 values[panels][lines][64];
 };
-/* Where tiles lie: those of rows, twice if that leaves room for rings as deep, or four deep, then rings
-   of those that pass by. Before them are lines for results, unless too little is left: then the tiles of
-   rows have them. */
-struct Room { int own, ring; };
-constexpr Room room0 = {0, 0};
+/* Where tiles lie: tiles of rows, then the multistage buffers of the tiles that pass by. Tiles of rows
+   have two slots if the buffers can then be as deep, or four deep. Lines for results come first,
+   unless too little is left: then results take the place of the tiles of rows. TileBytes count all
+   tiles before one: tiles that stay, and one stage of the tiles that pass by. */
+struct TileBytes { int staying, passing; };
+constexpr TileBytes before0 = {0, 0};
 #define TILE(at, next, passes, ...) \
     constexpr bool moves##at = passes; \
-    constexpr Room room##next = {room##at.own + (passes ? 0 : (int)sizeof(Tile<__VA_ARGS__>)), \
-                                 room##at.ring + (passes ? (int)sizeof(Tile<__VA_ARGS__>) : 0)}; \
+    constexpr TileBytes before##next = {before##at.staying + (passes ? 0 : (int)sizeof(Tile<__VA_ARGS__>)), \
+                                      before##at.passing + (passes ? (int)sizeof(Tile<__VA_ARGS__>) : 0)}; \
     typedef Tile<__VA_ARGS__> Tile##at
 #define LIES(at) Tile##at *const tile##at \
-    = (Tile##at *)(shared + start + (moves##at ? copies * whole.own + depth * room##at.ring \
-                                     : copies * room##at.own))
+    = (Tile##at *)(shared + start + (moves##at ? copies * whole.staying + depth * before##at.passing \
+                                     : copies * before##at.staying))
 
-/* Of a thread: the sums within, those of the products of what is computed from them, `parts`, as
-   far as this is 16-bit left factors already, and by what they are to be scaled; for both of its
-   rows the maximum, what is subtracted for it, and other sums. */
+/* What a thread has, with two rows and of each the columns of a lane:
+   sums     of inner products, of one tile
+   parts    what is computed from them: left factors of outer products
+   left     these, rounded to 16 bits and packed in pairs
+   totals   of outer products, over all tiles so far
+   top      the maximum of a row so far
+   less     the shift of a row: what is subtracted from its exponents
+   factor   by what sums so far are rescaled when the shift moves
+   row      other sums of a row */
 #define NESTED(tiles, stores, inner, outer, sides, size, columns) \
     f32 sums[inner][size / 2], totals[outer][columns / 2] = {}, parts[outer][size / 2]; \
     f32 top[2] = {-inff(), -inff()}, less[2] = {-inff(), -inff()}, factor[2] = {1, 1}; \
     f32 row[sides + 1][2] = {}; \
     u32 left[outer][size / 4]; \
-    constexpr Room whole = room##tiles; \
-    constexpr int most = ROOM, lines = (stores < 2 ? stores : 2) * Tile0::rows * 128; \
-    constexpr bool apart = HAS_ROLES && most - lines - whole.own >= 2 * whole.ring; \
-    constexpr int start = apart ? lines : 0, once = (most - start - whole.own) / whole.ring; \
-    constexpr int twice = (most - start - 2 * whole.own) / whole.ring; \
+    constexpr TileBytes whole = before##tiles; \
+    constexpr int available = SHARED_BYTES, lines = (stores < 2 ? stores : 2) * Tile0::rows * 128; \
+    constexpr bool apart = HAS_ROLES && available - lines - whole.staying >= 2 * whole.passing; \
+    constexpr int start = apart ? lines : 0, once = (available - start - whole.staying) / whole.passing; \
+    constexpr int twice = (available - start - 2 * whole.staying) / whole.passing; \
     constexpr int copies = apart && twice >= (once < 4 ? once : 4) ? 2 : 1; \
     constexpr int fit = copies == 2 ? twice : once; \
     constexpr int depth = fit < 4 ? fit : fit < DEEPEST ? 4 : DEEPEST; \
-    const u32 place = (walk.turn - 1) % copies; \
+    const u32 place = (work.turn - 1) % copies; \
     static_assert(fit > 0, "the tiles are too large for this GPU"); \
     extern __shared__ __align__(1024) u8 shared[]
 
-/* As in `products.cu`, but that tiles have whole rows; threads fill where there is no barrier. */
-template <int turned, int threads, i64 rows, i64 steps, class Kind, int t, int length, int width,
+/* As in `products.cu`, but rows of a tile are whole; threads fill it where there is no barrier. */
+template <int transposed, int threads, i64 rows, i64 steps, class Kind, int t, int length, int width,
           class Element>
 INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Element element) {
     for (int i = threadIdx.x; i < tile.lines * tile.panels * 8; i += threads) {
@@ -57,7 +66,7 @@ INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Ele
         union { u16 values[8]; uint4 all; } whole;
         _Pragma("unroll") for (int at = 0; at < 8; at++) {
             const int along = panel * 64 + chunk * 8 + at;
-            const i64 r = row + (turned ? along : line), s = step + (turned ? line : along);
+            const i64 r = row + (transposed ? along : line), s = step + (transposed ? line : along);
             const u16 value = element(rows ? min(r, rows - 1) : r, steps ? min(s, steps - 1) : s);
             whole.values[at] = steps && s >= steps ? 0 : value;
         }
@@ -66,12 +75,12 @@ INLINE void fill_tile(Tile<Kind, t, length, width> &tile, i64 row, i64 step, Ele
 }
 struct NoBarrier {};
 INLINE NoBarrier operator+(NoBarrier none, u32) { return none; }
-template <int turned, bool pixels, class Kind, int t, int length, int width, class... Places>
+template <int transposed, bool pixels, class Kind, int t, int length, int width, class... Places>
 INLINE bool copy_tile(Tile<Kind, t, length, width> &, const Map *, NoBarrier, Places...) {
     return false;
 }
-#if HAS_ENGINE
-template <int turned, bool pixels, class Kind, int t, int length, int width, class... Places>
+#if HAS_TMA
+template <int transposed, bool pixels, class Kind, int t, int length, int width, class... Places>
 INLINE bool copy_tile(Tile<Kind, t, length, width> &tile, const Map *map, u64 *full, int along,
                       Places... places) {
     expect_bytes(full, sizeof(tile));
@@ -81,10 +90,12 @@ INLINE bool copy_tile(Tile<Kind, t, length, width> &tile, const Map *map, u64 *f
 }
 #endif
 
-/* The number of one's four warps, which the threads of a warp know to be the same for all of them. */
-INLINE u32 own_group() { return __shfl_sync(~0u, threadIdx.x / 128, 0); }
+/* The number of a thread's group of four warps. A shuffle tells the compiler that it is equal in all
+   lanes of a warp. */
+INLINE u32 warp_group() { return __shfl_sync(~0u, threadIdx.x / 128, 0); }
 
-/* Products by four warps: of 64 rows of a tile, or of values in registers as sums lie in them. */
+/* Products by a group of four warps. The left factor is 64 rows of a tile, or values in registers, in
+   the layout of sums. */
 
 INLINE u32 pack(const bf16 *, f32 first, f32 second) {
     u32 y; asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(y) : "f"(first), "f"(second)); return y;
@@ -95,19 +106,19 @@ INLINE u32 pack(const f16 *, f32 first, f32 second) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HAS_ROLES 1
 #define ATOMS(type, n, P0, P1, P2, P3, P4, P5) \
-    template <int turned_a, int turned_b> \
+    template <int transposed_a, int transposed_b> \
     INLINE void multiply(const type *, f32 (&d)[n / 2], u64 a, u64 b, int more) { \
         asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " P2 ", 0;\n" \
                      " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
                      " {" IN_##n "}, " P0 ", " P1 ", p, 1, 1, " P3 ", " P4 ";\n}" \
-                     : OUT_##n : "l"(a), "l"(b), "r"(more), "n"(turned_a), "n"(turned_b)); \
+                     : OUT_##n : "l"(a), "l"(b), "r"(more), "n"(transposed_a), "n"(transposed_b)); \
     } \
-    template <int turned_b> \
+    template <int transposed_b> \
     INLINE void multiply(const type *, f32 (&d)[n / 2], const u32 *a, u64 b) { \
         asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 1, 0;\n" \
                      " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type \
                      " {" IN_##n "}, {" P0 ", " P1 ", " P2 ", " P3 "}, " P4 ", p, 1, 1, " P5 ";\n}" \
-                     : OUT_##n : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(turned_b)); \
+                     : OUT_##n : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(transposed_b)); \
     }
 #define ALL_ATOMS(type) \
     ATOMS(type, 64, "%32", "%33", "%34", "%35", "%36", "%37") \
@@ -120,42 +131,41 @@ INLINE u64 panels_at(const void *tile, int lines, int step) {
     asm("mov.b64 %0, {%1, %2};" : "=l"(where) : "r"(low), "n"(1024 >> 4 | 1 << 30));
     return where;
 }
-/* Where 16 elements of what is summed over begin, across lines or along them, in units of 16 bytes. */
+/* Where 16 steps begin in a tile, across its lines or along them, in units of 16 bytes. */
 INLINE constexpr int at_step(int across, int step, int lines) {
     return across ? step * 128 : step / 4 * lines * 8 + step % 4 * 2;
 }
-template <class Kind, int turned_a, int rows, int turned_b, int columns, int width, int count>
-INLINE void multiply_tiles(f32 (&sums)[count], const Tile<Kind, turned_a, rows, width> &a,
-                           const Tile<Kind, turned_b, columns, width> &b) {
-    const int group = own_group();
-    const void *rows_at = &a.values[turned_a ? group : 0][turned_a ? 0 : group * 64];
+template <class Kind, int transposed_a, int rows, int transposed_b, int columns, int width, int count>
+INLINE void multiply_tiles(f32 (&sums)[count], const Tile<Kind, transposed_a, rows, width> &a,
+                           const Tile<Kind, transposed_b, columns, width> &b) {
+    const int group = warp_group();
+    const void *rows_at = &a.values[transposed_a ? group : 0][transposed_a ? 0 : group * 64];
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     _Pragma("unroll") for (int step = 0; step < width / 16; step++)
-        multiply<turned_a, turned_b>((Kind *)0, sums,
-                                     panels_at(rows_at, a.lines, at_step(turned_a, step, a.lines)),
-                                     panels_at(&b, b.lines, at_step(turned_b, step, b.lines)), step);
+        multiply<transposed_a, transposed_b>((Kind *)0, sums,
+                                     panels_at(rows_at, a.lines, at_step(transposed_a, step, a.lines)),
+                                     panels_at(&b, b.lines, at_step(transposed_b, step, b.lines)), step);
 }
-template <class Kind, int turned, int length, int width, int size, int count>
+template <class Kind, int transposed, int length, int width, int size, int count>
 INLINE void multiply_parts(f32 (&sums)[count], const u32 (&a)[size],
-                           const Tile<Kind, turned, length, width> &b) {
+                           const Tile<Kind, transposed, length, width> &b) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     _Pragma("unroll") for (int step = 0; step < size / 4; step++)
-        multiply<!turned>((Kind *)0, sums, a + 4 * step,
-                          panels_at(&b, b.lines, at_step(!turned, step, b.lines)));
+        multiply<!transposed>((Kind *)0, sums, a + 4 * step,
+                          panels_at(&b, b.lines, at_step(!transposed, step, b.lines)));
 }
 INLINE void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int running> INLINE void await() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(running) : "memory");
 }
-/* Nothing that uses these is moved before what was waited for. */
+/* Keeps the compiler from moving what uses these above what was waited for. */
 template <int rows, int count> INLINE void hold(f32 (&d)[rows][count]) {
     _Pragma("unroll") for (int i = 0; i < rows; i++)
         _Pragma("unroll") for (int j = 0; j < count; j++) asm volatile("" : "+f"(d[i][j]) :: "memory");
 }
 #else
 #define HAS_ROLES 0
-/* Four 8 x 8 matrices: from row or column `start`, then 8 further on, where `inner` steps come
-   first, and from step 16 * `step`, then 8 further on. */
+/* Loads four 8 x 8 matrices, as `load_pieces` does. */
 template <int across, class T>
 INLINE void load_panels(u32 (&to)[4], const T &tile, int start, int step, bool inner) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
@@ -163,7 +173,7 @@ INLINE void load_panels(u32 (&to)[4], const T &tile, int start, int step, bool i
     const int at = step * 16 + (inner ? low : high) + (across ? lane % 8 : 0);
     const int line = across ? at : row, along = across ? row : at;
     const u32 from = shared_address(&tile.values[along / 64][line][(along % 64 / 8 ^ line % 8) * 8]);
-    if (across) load_4_turned(to, from); else load_4(to, from);
+    if (across) load_4_transposed(to, from); else load_4(to, from);
 }
 #define ATOM(type) \
     INLINE void multiply(const type *, f32 *to, const u32 *x, const u32 *y) { \
@@ -174,9 +184,9 @@ INLINE void load_panels(u32 (&to)[4], const T &tile, int start, int step, bool i
     }
 ATOM(bf16)
 ATOM(f16)
-template <int across, class Kind, int turned, int length, int width, int count>
+template <int across, class Kind, int transposed, int length, int width, int count>
 INLINE void multiply_columns(f32 (&sums)[count], const u32 *x,
-                             const Tile<Kind, turned, length, width> &b, int step) {
+                             const Tile<Kind, transposed, length, width> &b, int step) {
     _Pragma("unroll") for (int j = 0; j < count / 4; j += 2) {
         u32 y[4];
         load_panels<across>(y, b, j * 8, step, true);
@@ -184,38 +194,40 @@ INLINE void multiply_columns(f32 (&sums)[count], const u32 *x,
         multiply((Kind *)0, sums + j * 4 + 4, x, y + 2);
     }
 }
-template <class Kind, int turned_a, int rows, int turned_b, int columns, int width, int count>
-INLINE void multiply_tiles(f32 (&sums)[count], const Tile<Kind, turned_a, rows, width> &a,
-                           const Tile<Kind, turned_b, columns, width> &b) {
+template <class Kind, int transposed_a, int rows, int transposed_b, int columns, int width, int count>
+INLINE void multiply_tiles(f32 (&sums)[count], const Tile<Kind, transposed_a, rows, width> &a,
+                           const Tile<Kind, transposed_b, columns, width> &b) {
     _Pragma("unroll") for (int i = 0; i < count; i++) sums[i] = 0;
     _Pragma("unroll") for (int step = 0; step < width / 16; step++) {
         u32 x[4];
-        load_panels<turned_a>(x, a, threadIdx.x / 32 * 16, step, false);
-        multiply_columns<turned_b>(sums, x, b, step);
+        load_panels<transposed_a>(x, a, threadIdx.x / 32 * 16, step, false);
+        multiply_columns<transposed_b>(sums, x, b, step);
     }
 }
-template <class Kind, int turned, int length, int width, int size, int count>
+template <class Kind, int transposed, int length, int width, int size, int count>
 INLINE void multiply_parts(f32 (&sums)[count], const u32 (&a)[size],
-                           const Tile<Kind, turned, length, width> &b) {
+                           const Tile<Kind, transposed, length, width> &b) {
     _Pragma("unroll") for (int step = 0; step < size / 4; step++)
-        multiply_columns<!turned>(sums, a + 4 * step, b, step);
+        multiply_columns<!transposed>(sums, a + 4 * step, b, step);
 }
 INLINE void commit() {}
 template <int running> INLINE void await() {}
 template <int rows, int count> INLINE void hold(f32 (&)[rows][count]) {}
 #endif
 
-/* What is known of a row, two of which a thread shares with its three neighbours. */
+/* Rows: each of its two rows a thread shares with three neighbours. */
 
+/* A shift follows a maximum that rises by more than this alone. Exponentials of up to exp(6) = 403 are
+   as exact as others, and most tiles rescale nothing. */
 #define LITTLE 6.0f
-/* The maximum so far, with another `value`. */
+/* Raises the maximum so far to another `value` of any of the four threads. */
 INLINE void rise(f32 &top, f32 value) {
     _Pragma("unroll") for (int step = 1; step < 4; step *= 2)
         value = max_f32(value, __shfl_xor_sync(~0u, value, step));
     top = max_f32(top, value);
 }
-/* What is subtracted from now on, near `value` unless nothing but -inf has come, and by what sums of
-   exponentials of what was `less` before are to be scaled. It moves by more than a little alone. */
+/* The shift from now on, which is `value` or near it, and in `factor` by what sums so far are rescaled:
+   exp(old shift - new shift). A row with nothing but -inf so far has no shift: 0 is subtracted. */
 INLINE f32 follow(f32 &less, f32 &factor, f32 top, f32 value) {
     const bool near = value - less <= LITTLE && less - value <= LITTLE, none = top == -inff();
     factor = near || none ? 1 : short_exp(less - value);
@@ -227,7 +239,8 @@ INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
     _Pragma("unroll") for (int i = 0; i < outer; i++)
         _Pragma("unroll") for (int j = 0; j < count; j++) totals[i][j] *= factor[j / 2 % 2];
 }
-/* The sums of all that was folded, less what is wanted. */
+/* `add` rescales a sum of a row and adds to it. After the loop `finish` and FINISH rescale all sums to
+   the shift that is wanted, and add up sums of rows over four threads. */
 #define add(number, at, value) row[number][at] = row[number][at] * factor[at] + value
 #define finish(at, wanted) factor[at] = short_exp(less[at] - wanted)
 #define FINISH(scaled) \
@@ -239,39 +252,41 @@ INLINE void scale_totals(f32 (&totals)[outer][count], const f32 (&factor)[2]) {
                 row[i][j] += __shfl_xor_sync(~0u, row[i][j], step); \
         }
 
-/* Turns. Blocks that run throughout take tiles of results, one after the other, by tickets: tiles of
-   as many arrays at a time as a part of the cache holds what passes by for, and of these those first
-   that take longest, so that all blocks end at about the same time. Of the warps that bring tiles one
-   draws a ticket and tells it to the others. It brings tiles of rows when the place of earlier ones is
-   free, while others are not done with the turn before. A counter of all blocks begins with 0 and the
-   last one that draws from it leaves it so; a block's first ticket is its number. */
+/* Turns. Each block runs until all tiles of results are done. It takes one after the other, by tickets:
+   first the tiles of as many arrays (heads) as have their passing tiles in CACHED_BYTES together, and
+   of these the tiles first that take longest, so that all blocks end at about the same time. One of
+   the producer threads draws a ticket and tells it to the others. It fills tiles of rows as soon as
+   the slot of earlier ones is empty, while other warps have not finished the turn before. The first
+   ticket of a block is its number. Later ones are counted by `tickets`, which begins at 0; the block
+   that draws the last one sets it to 0 for the next launch. */
 
-#define DEEPEST 8
-#define CACHED (16 << 20) // bytes
-struct Barriers { u64 told[4], ready[2], free[2], full[4][DEEPEST], empty[4][DEEPEST]; u32 ticket[4]; };
+#define DEEPEST 8 // stages of a buffer, for which there are barriers
+// Of an L2 cache of 50 MB of an H100, the part for tiles that pass by.
+#define CACHED_BYTES (16 << 20)
+struct Barriers { u64 announced[4], ready[2], free[2], full[4][DEEPEST], empty[4][DEEPEST]; u32 ticket[4]; };
 INLINE Barriers &barriers() { __shared__ Barriers all; return all; }
 INLINE void start_barrier(u64 *barrier, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
                  :: "r"(shared_address(barrier)), "r"(count) : "memory");
 }
 __device__ u32 tickets;
-template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool down> struct Turns {
+template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool last_first> struct Turns {
     static constexpr Role role = role_;
     static constexpr int groups = groups_;
-    static constexpr u32 together = bytes < CACHED ? CACHED / bytes : 1;
-    u32 tile, turn = 0, done = 0; // how many turns, and tiles that have passed by
-    bool late = false; // are tiles of rows needed until results are stored?
+    static constexpr u32 together = bytes < CACHED_BYTES ? CACHED_BYTES / bytes : 1;
+    u32 tile, turn = 0, done = 0; // turns so far; tiles that have passed by
+    bool late = false; // are the slots of rows in use until results are stored?
     bool next() {
         u32 ticket = blockIdx.x + turn * gridDim.x;
         Barriers &all = barriers();
         if (role == BOTH && turn) __syncthreads();
-        if (role == BRINGS && threadIdx.x == groups * 128) {
+        if (role == PRODUCES && threadIdx.x == groups * 128) {
             if (turn) {
                 ticket = gridDim.x + atomicAdd(&tickets, 1);
                 if (ticket == tiles + gridDim.x - 1) tickets = 0;
             }
             all.ticket[turn % 4] = ticket;
-            arrive(all.told + turn % 4);
+            arrive(all.announced + turn % 4);
         }
         if (role == COMPUTES) {
             if (late) {
@@ -279,27 +294,27 @@ template <Role role_, int groups_, u32 tiles, u32 rows, u32 bytes, bool down> st
                 __syncwarp();
                 if (threadIdx.x % 32 == 0) arrive(all.free + 0);
             }
-            wait_for_engine(all.told + turn % 4, turn / 4 & 1);
+            wait_for_phase(all.announced + turn % 4, turn / 4 & 1);
             ticket = all.ticket[turn % 4];
         }
         if (role != BOTH) ticket = __shfl_sync(~0u, ticket, 0);
         turn++;
         if (ticket >= tiles) return false;
         const u32 start = ticket / (together * rows) * together, rest = ticket % (together * rows);
-        const u32 some = min(together, tiles / rows - start), row = rest / some;
-        tile = (start + rest % some) * rows + (down ? rows - 1 - row : row);
+        const u32 arrays = min(together, tiles / rows - start), row = rest / arrays;
+        tile = (start + rest % arrays) * rows + (last_first ? rows - 1 - row : row);
         return true;
     }
 };
-template <bool engine, int groups, int own, u32 tiles, u32 rows, u32 bytes, bool down, class Turn>
+template <bool has_producers, int groups, int staying, u32 tiles, u32 rows, u32 bytes, bool last_first, class Turn>
 INLINE void take_turns(Turn turn) {
 #if HAS_ROLES
-    if (engine) {
+    if (has_producers) {
         Barriers &all = barriers();
         if (threadIdx.x == 0) {
-            for (int i = 0; i < 4; i++) start_barrier(all.told + i, 1);
+            for (int i = 0; i < 4; i++) start_barrier(all.announced + i, 1);
             for (int i = 0; i < 2; i++) {
-                start_barrier(all.ready + i, own);
+                start_barrier(all.ready + i, staying);
                 start_barrier(all.free + i, groups * 4);
             }
             for (int i = 0; i < 4 * DEEPEST; i++) {
@@ -312,28 +327,29 @@ INLINE void take_turns(Turn turn) {
         if (threadIdx.x >= groups * 128) {
             give_registers();
             if (threadIdx.x >= groups * 128 + 32) return;
-            for (Turns<BRINGS, groups, tiles, rows, bytes, down> walk; walk.next();) turn(walk);
+            for (Turns<PRODUCES, groups, tiles, rows, bytes, last_first> work; work.next();) turn(work);
         } else {
             take_registers<groups == 2 ? 240 : 112>();
-            for (Turns<COMPUTES, groups, tiles, rows, bytes, down> walk; walk.next();) turn(walk);
+            for (Turns<COMPUTES, groups, tiles, rows, bytes, last_first> work; work.next();) turn(work);
         }
         return;
     }
 #endif
-    for (Turns<BOTH, groups, tiles, rows, bytes, down> walk; walk.next();) turn(walk);
+    for (Turns<BOTH, groups, tiles, rows, bytes, last_first> work; work.next();) turn(work);
 }
-#define TURN const auto turn = [&](auto &walk)
+#define TURN const auto turn = [&](auto &work)
 #define TAKE_TURNS(...) FOLLOW; take_turns<__VA_ARGS__>(turn)
 
-/* The loop. Of the tiles, `own` stay; bit i of `early` says that the products within need the ith of
-   those that pass by, of `late` that the products of parts do. True for those who have the results.
+/* The loop over tiles of steps. `staying` tiles stay, `passing` ones pass by. Bit i of `early` says that
+   inner products need passing tile i, of `late` that outer products do. The result is true for threads
+   that have sums.
 
-   Products within a tile run while those of the parts of the one before do, if registers hold all of
-   it. */
+   If registers hold a whole tile of sums (`ahead`), inner products of a tile run beside the outer
+   products of the tile before. */
 
 template <u32 which, int depth> INLINE void wait_for(u64 (&full)[4][DEEPEST], u32 number) {
     _Pragma("unroll") for (int i = 0; i < 4; i++)
-        if (which >> i & 1) wait_for_engine(full[i] + number % depth, number / depth & 1);
+        if (which >> i & 1) wait_for_phase(full[i] + number % depth, number / depth & 1);
 }
 template <u32 which, int depth> INLINE void release(u64 (&empty)[4][DEEPEST], u32 number) {
     _Pragma("unroll") for (int i = 0; i < 4; i++)
@@ -347,32 +363,32 @@ INLINE void take_parts(f32 (&totals)[outer][count], u32 (&left)[outer][quarter],
         _Pragma("unroll") for (int j = 0; j < quarter; j++)
             left[i][j] = pack((Kind *)0, parts[i][2 * j], parts[i][2 * j + 1]);
 }
-template <class Kind, bool apart, int copies, int own, int passing, int depth, u32 early, u32 late, bool scaled,
-          int inner, int outer, int columns, int size, int quarter, class Walk, class Fill,
+template <class Kind, bool apart, int copies, int staying, int passing, int depth, u32 early, u32 late,
+          bool scaled, int inner, int outer, int columns, int size, int quarter, class Work, class Fill,
           class Within, class Elements, class Beyond>
 INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 (&parts)[outer][size],
-                   u32 (&left)[outer][quarter], f32 (&factor)[2], Walk &walk, u32 first, u32 count,
+                   u32 (&left)[outer][quarter], f32 (&factor)[2], Work &work, u32 first, u32 count,
                    u32 from, u32 to, Fill fill, Within within, Elements elements, Beyond beyond) {
     constexpr bool ahead = inner * size + outer * (columns + quarter) <= 160;
-    constexpr int computing = Walk::groups * 128;
+    constexpr int computing = Work::groups * 128;
     const bool computes = threadIdx.x < computing;
-    const u32 place = (walk.turn - 1) % copies, round = (walk.turn - 1) / copies & 1;
+    const u32 place = (work.turn - 1) % copies, round = (work.turn - 1) / copies & 1;
     const auto take = [&] { take_parts<Kind, scaled>(totals, left, parts, factor); };
 #if HAS_ROLES
-    if constexpr (Walk::role != BOTH) {
+    if constexpr (Work::role != BOTH) {
         Barriers &all = barriers();
-        const u32 done = walk.done, shift = first - done;
-        walk.done += count;
-        if (Walk::role == BRINGS && threadIdx.x == computing) {
-            wait_for_engine(all.free + place, round ^ 1);
-            _Pragma("unroll") for (int i = 0; i < own; i++) fill(i, 0, place, all.ready + 0);
+        const u32 done = work.done, shift = first - done;
+        work.done += count;
+        if (Work::role == PRODUCES && threadIdx.x == computing) {
+            wait_for_phase(all.free + place, round ^ 1);
+            _Pragma("unroll") for (int i = 0; i < staying; i++) fill(i, 0, place, all.ready + 0);
             for (u32 number = done; number < done + count; number++)
                 _Pragma("unroll") for (int i = 0; i < passing; i++) {
-                    wait_for_engine(all.empty[i] + number % depth, number / depth & 1 ^ 1);
-                    fill(own + i, shift + number, number % depth, all.full[i] + 0);
+                    wait_for_phase(all.empty[i] + number % depth, number / depth & 1 ^ 1);
+                    fill(staying + i, shift + number, number % depth, all.full[i] + 0);
                 }
         }
-        if (Walk::role == BRINGS) return false;
+        if (Work::role == PRODUCES) return false;
         const auto start_within = [&](u32 number) {
             wait_for<early, depth>(all.full, number);
             within(number % depth);
@@ -402,7 +418,7 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
                 if (threadIdx.x % 32 == 0) arrive(all.free + place);
             }
         };
-        wait_for_engine(all.ready + place, round);
+        wait_for_phase(all.ready + place, round);
         from += done;
         to += done;
         for (u32 number = done; number < from; number++) skip(number);
@@ -433,14 +449,14 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
             leave();
         }
         for (u32 number = to; number < done + count; number++) skip(number);
-        walk.late = !apart;
+        work.late = !apart;
         if (!apart) asm volatile("bar.sync 1, %0;" :: "n"(computing) : "memory");
         return true;
     }
 #endif
-    for (int i = 0; i < own; i++) fill(i, 0, place, NoBarrier());
+    for (int i = 0; i < staying; i++) fill(i, 0, place, NoBarrier());
     for (u32 number = first; number < first + count; number++) {
-        for (int i = 0; i < passing; i++) fill(own + i, number, 0, NoBarrier());
+        for (int i = 0; i < passing; i++) fill(staying + i, number, 0, NoBarrier());
         publish();
         __syncthreads();
         if (computes) {
@@ -461,33 +477,34 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
     return computes;
 }
 #endif
-/* An index is `place` and `step` by tiles, `by` by 64 rows, and from `low` to `high` within a tile and
-   all rows: where it is positive are values of -inf. What is left are tiles from `first` on, at least
-   one, and for the rows of four warps those from `from` on. */
+/* Masks. The index of a mask is positive where exponents are -inf. It is `place` plus `step` for each
+   tile and `by` for each group of 64 rows, plus from `low` to `high` within a tile and a group. Tiles
+   that are masked throughout are left out: of a block, tiles from `first` on pass by, at least one; a
+   group of four warps computes those from `from` to `to`. */
 #define BOUNDS(index, tiles) \
     typedef index Index; \
-    const int group = own_group(), groups = walk.groups; \
+    const int group = warp_group(), groups = work.groups; \
     constexpr Index steps = tiles; \
     Index first = 0, stop = tiles, from = 0, to = tiles
 #define MASK(at, place, low, high, step, by) \
     constexpr Index pace##at = step; \
-    const Index edge##at = (place) + (high) + by * (by < 0 ? group : group - groups + 1); \
-    const Index least##at = (place) + (low); \
-    const Index own##at = least##at + by * (by < 0 ? group - groups + 1 : group); \
+    const Index highest##at = (place) + (high) + by * (by < 0 ? group : group - groups + 1); \
+    const Index lowest##at = (place) + (low); \
+    const Index group_lowest##at = lowest##at + by * (by < 0 ? group - groups + 1 : group); \
     if (step > 0) { \
-        stop = min(stop, (step - least##at) / (step)); \
-        to = min(to, (step - own##at) / (step)); \
+        stop = min(stop, (step - lowest##at) / (step)); \
+        to = min(to, (step - group_lowest##at) / (step)); \
     } else { \
-        first = max(first, (least##at - (step) - 1) / -(step)); \
-        from = max(from, (own##at - (step) - 1) / -(step)); \
+        first = max(first, (lowest##at - (step) - 1) / -(step)); \
+        from = max(from, (group_lowest##at - (step) - 1) / -(step)); \
     }
-#define MASKED(at, number) edge##at + pace##at * number > 0
+#define MASKED(at, number) highest##at + pace##at * number > 0
 #define COUNT \
     first = min(first, steps - 1); \
     const Index count = max((Index)1, stop - first); \
     from = min(max(from - first, (Index)0), count - 1); \
     to = max(from + 1, min(to - first, count))
-/* The products within, each of two tiles, and those of parts, each with one. */
+/* All inner products, of two tiles each, and all outer ones, of packed values and a tile each. */
 template <int at = 0, int n, int size>
 INLINE void multiply_within(f32 (&)[n][size], u32, u32) {}
 template <int at = 0, int n, int size, class A, class B, class... Others>
@@ -511,7 +528,7 @@ INLINE void multiply_beyond(f32 (&totals)[n][size], const u32 (&left)[n][part], 
 #define FILL_TILES(index, number) \
     const auto fill = [&](const int tile, const index number, const u32 slot, auto full)
 #define ELEMENTS(index, number) const auto elements = [&](const index number, auto ready)
-#define NESTED_LOOP(own, passing, ...) \
-    if (!nested<Tile0::Element, apart, copies, own, passing, depth, __VA_ARGS__>( \
-            sums, totals, parts, left, factor, walk, first, count, from, to, fill, within, elements, \
+#define NESTED_LOOP(staying, passing, ...) \
+    if (!nested<Tile0::Element, apart, copies, staying, passing, depth, __VA_ARGS__>( \
+            sums, totals, parts, left, factor, work, first, count, from, to, fill, within, elements, \
             beyond)) return
