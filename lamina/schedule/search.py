@@ -33,7 +33,8 @@ def search(knobs: K, schedule: Callable[[K], S], count: int, seconds: Callable[[
     best, fastest = knobs, schedule(knobs)
     tried = {fastest}
     for number in range(DRAWS * count):
-        candidate = _neighbour(best, 1 + number % MOST_CHANGES, draw)
+        changes = 1 + number % MOST_CHANGES
+        candidate = _neighbour(best, changes, draw)
         with contextlib.suppress(FormatError, CompileError):
             if len(tried) < count and (other := schedule(candidate)) not in tried:
                 is_faster = all(seconds(other) < FASTER * seconds(fastest) for _ in range(RUNS))

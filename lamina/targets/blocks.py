@@ -64,6 +64,8 @@ def limits_of(reduction: Node, nest: Nest) -> Limits:
     if contraction([reduction], results) is None:
         return READING
     loads = {node for node in toposort(reduction.src) if node.op is Op.LOAD}
+    # Each load reads as many numbers as its loops have iterations, or fewer where windows overlap:
+    # no more than the array has.
     arrays = {load: kernel.parameters[load.arg.parameter] for load in loads}
     numbers = sum(min(_iterations(load, nest), array.size) for load, array in arrays.items())
     products = _iterations(reduction.src[0], nest)

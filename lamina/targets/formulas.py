@@ -7,6 +7,7 @@ A value that several others use, or that is long, has a line of its own: ``v1 = 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from lamina.core.dtypes import SHORT, Scalar, bool_
 from lamina.graph import index as ix
@@ -142,7 +143,7 @@ class _Formulas:
         terms, constant = ix.terms_of(index)
         if not constant and [*terms.values()] == [1]:
             return self._term(*terms), ATOM
-        text = ""
+        text = ""  # each term with its sign before it: " + 4 * row - column + 1"
         for term, factor in terms.items():
             size = "" if abs(factor) == 1 else f"{abs(factor)} * "
             text += f" {'-' if factor < 0 else '+'} {size}{self._term(term)}"
@@ -152,6 +153,7 @@ class _Formulas:
         return text, SUM if terms else ATOM
 
     def _term(self, term: Node) -> str:
+        """An operand of an index: an axis by its name, data as an expression."""
         return self.names[term] if term.op is Op.AXIS else self._of(term, SIGN)
 
     def _subscripts(self, index: Node) -> str:
@@ -169,14 +171,16 @@ def _number(value: Scalar) -> str:
 
 
 def _walks_rows(steps: Sequence[tuple[Node, int]]) -> bool:
-    """Whether axes with these steps, the largest first, are those of an array row by row."""
+    """Whether axes with these steps, the largest first, are those of an array row by row: the last
+    one steps by 1, and each fits into a step of the one before. Steps of 100 and 1 do if the second
+    axis has at most 100 iterations."""
     if steps[-1][1] != 1 or any(axis.op is not Op.AXIS for axis, _ in steps):
         return False
-    limits = [step for _, step in steps[:-1]]
-    return all(
-        step % inner == 0 and axis.arg.size * inner <= step
-        for step, (axis, inner) in zip(limits, steps[1:], strict=True)
-    )
+    for (_, step), (inner_axis, inner_step) in pairwise(steps):
+        fits = inner_axis.arg.size * inner_step <= step
+        if step % inner_step != 0 or not fits:
+            return False
+    return True
 
 
 def comment(kernel: AnyKernel, lines: Sequence[str] = ()) -> str:

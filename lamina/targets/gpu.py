@@ -12,6 +12,7 @@ outside of all of these loops, every thread of a row computes, and its first one
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import ClassVar
 
 from lamina.core.dtypes import SHORT
@@ -33,7 +34,8 @@ from lamina.targets.texts import helper_text
 
 BLOCK = 256  # threads of a block in which each thread has a row
 MAX_SHARED_THREADS = 1024  # threads that share rows whose values they hold in registers
-KEYS, RUN = 8, 4096  # keys of a thread in a block that sorts few, and of a block at most
+KEYS = 8  # keys of a thread in a sort; up to twice as many where a block has all of its threads
+RUN = 4096  # keys that a block sorts, at most
 FEW = 8  # results that are computed before they are stored: registers are full
 
 
@@ -45,17 +47,21 @@ class GpuPrinter(CPrinter):
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         self.target = target
-        tiles = {axis: "unroll" for axis in nest.order if nest.bound(axis) in ("vector", "dot")}
-        nest = replace(nest, binding={**nest.binding, **tiles})
+        # There are no vectors and no dot products in the text: the GPU's compiler joins accesses.
+        unrolled = {axis: "unroll" for axis in nest.order if nest.bound(axis) in ("vector", "dot")}
+        nest = replace(nest, binding={**nest.binding, **unrolled})
         super().__init__(nest, name, set())
         threads = [axis for axis in nest.order if nest.bound(axis) == "thread"]
+        # Axes bound to threads are rows, of which a thread has one, or loops that threads share.
         self.rows_inside = [axis for axis in threads if axis in self.launch_axes]
         self.shared = [axis for axis in threads if axis not in self.launch_axes]
         in_grid = self.launch_axes - set(self.rows_inside)
         self.grid = [axis for axis in nest.order if axis in in_grid]
         self.width = points(self.rows_inside)  # threads side by side with a row each
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
-        keeps_row = not all(map(nest.is_head, self.shared))  # in registers, over several passes
+        # Is a shared loop the inner part of a split, whose outer part is the steps of a block along
+        # a row? The schedule splits rows that it keeps in registers, as far as they fit.
+        keeps_row = not all(map(nest.is_head, self.shared))
         self.threads = self._block_threads(keeps_row) if threads else BLOCK
         self.is_back_to_back = len(nest.tiles) > 2  # products one after the other, in registers
         if nest.product or keeps_row:
@@ -160,7 +166,8 @@ class GpuPrinter(CPrinter):
     # Values.
 
     def value(self, node: Node, point: Point) -> Value:
-        """The loads of a whole tile are printed at once, so that none waits for another."""
+        """The loads of a whole tile are printed at once, so that none waits for another: of the
+        points that are stored together, or of all points where nothing is stored yet."""
         if node.op is Op.LOAD and not self.is_back_to_back and not self._is_known(node, point):
             for other in self.batch or self.points(free_axes(node)):
                 super().value(node, point | other)
@@ -195,12 +202,14 @@ class GpuPrinter(CPrinter):
         if set(self.shared).isdisjoint(along):
             super().scan(node, point)
             return
-        inner = along[along.index(self.shared[0]) + 1 :]  # the axes of a thread's neighbours
+        # The axes inside the shared one are unrolled: a thread's neighbours. All of their points
+        # are printed when the first of them is needed, and kept for the others.
+        inner = along[along.index(self.shared[0]) + 1 :]
         near = [point | neighbour for neighbour in self.points(inner)]
         parts = [tuple(self.value(part, at) for part in operands_of(node)) for at in near]
         name = monoid_name(monoid)
         sums = tuple(self.declare(value, name, mutable=True) for value in self._tree(monoid, parts))
-        depth = max(map(self.depth_of.__getitem__, rows), default=0)
+        depth = max(map(self.depth_of.__getitem__, rows), default=0)  # inside all rows
         row = tuple(point[axis] for axis in rows if axis in point)
         ends = self.scopes[depth].scan_ends
         if row not in ends:
@@ -224,6 +233,8 @@ class GpuPrinter(CPrinter):
         if self.nest.kernel.parameters[store.parameter].memory == "scratch":
             return  # each thread has its own
         in_shared_loop = any(axis in self.depth_of for axis in self.shared)
+        # Outside of shared loops all threads of a row have the value, and the first one stores it.
+        # Those are threads 0 to `width` - 1: there are as many rows side by side.
         by_first = self.cooperates and self.threads > self.width and not in_shared_loop
         guard = self.guard
         if by_first and not guard:
@@ -282,7 +293,7 @@ class GpuPrinter(CPrinter):
 
 
 def _whole_warps(threads: int, limit: int) -> int:
-    """The next power of two that is no less than `threads`, at least a warp, at most `limit`."""
+    """The smallest power of two not below `threads`; at least a warp, at most `limit`."""
     return min(max(1 << (threads - 1).bit_length(), WARP), limit)
 
 
@@ -312,12 +323,17 @@ def print_program(
 
 
 def _print_sort(sort: SortKernel, name: str) -> tuple[str, Launch]:
-    """A call of the macro of `sorts.c` that is a sort, or one of the three steps of a long one."""
-    threads = _whole_warps(-(-sort.length // KEYS), RUN // (2 * KEYS))
-    keys = min(-(-sort.length // threads), 2 * KEYS)  # of a thread
-    blocks = -(-sort.length // (keys * threads))  # of a row
+    """A call of the macro of `sorts.c` that is a sort, or one of the three steps of a long one.
+
+    Rows of 1000 keys: 128 threads with 8 keys each. Rows of 10000: 3 blocks of 256 threads with 16.
+    """
+    threads = _whole_warps(ceil(sort.length / KEYS), RUN // (2 * KEYS))
+    keys = min(ceil(sort.length / threads), 2 * KEYS)  # of a thread
+    blocks = ceil(sort.length / (keys * threads))  # of a row
     macro = "SORT"
     if blocks > 1:
+        # The three steps for each byte are kernels in the order count, sum, move, and `left` is how
+        # many kernels come after: 2, 1, 0 for the last byte, 5, 4, 3 for the one before.
         macro += ("_MOVE", "_SUM", "_COUNT")[sort.left % 3]
     dtype = SHORT[sort.parameters[0].dtype]
     sizes = f"{sort.rows}, {sort.length}, {sort.left}, {keys}, {threads}"

@@ -23,7 +23,11 @@ EXACT = (Op.MAX, Op.MIN, Op.TRUNC, Op.NEG)  # the result is representable as the
 
 
 class Forms(NamedTuple):
-    """A value twice: as it is held, and as arithmetic takes it, a small float as float32."""
+    """A value twice: as it is held, and as arithmetic takes it, a small float as float32.
+
+    The sum of x and y of bfloat16 is held as ``cast(cast(x, f32) + cast(y, f32), bf16)``, and as a
+    number it is the cast of that to float32: rounded, as the next operation has to find it.
+    """
 
     held: Node
     number: Node
@@ -49,7 +53,7 @@ def _rebuilt(stores: Iterable[Store], held: Mapping[Node, Node]) -> tuple[Store,
 
 
 def carrier(dtype: DType) -> DType:
-    """The unsigned integer that holds the bits of a small float."""
+    """The unsigned integer that holds the bits of a small float: uint16 for bfloat16."""
     return BY_NAME[f"uint{dtype.bits}"]
 
 
@@ -83,6 +87,7 @@ def _cast(node: Node, operand: Forms) -> Forms:
         return Forms(held, _as_number(held))
     value = cast(value, float32)
     held = cast(value, dtype)
+    # A cast that rounds nothing need not be undone.
     is_exact = source.kind == "bool" or (source.is_float and source.bits < dtype.bits)
     return Forms(held, value if is_exact else _as_number(held))
 

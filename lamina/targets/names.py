@@ -21,6 +21,7 @@ def axis_names(nest: Nest) -> dict[Node, str]:
     """
     names: dict[Node, str] = {}
     reductions = [node for node in nest.kernel.nodes if bound_axes(node)]
+    # First the stores with the most axes; others share the names of the axes that they have.
     stores = sorted(nest.kernel.stores, key=lambda store: -len(store.axes))
     for store in stores:
         whole = _unsplit(nest, store.axes)

@@ -175,6 +175,7 @@ class ValuePrinter(Target):
         for axis in axes:
             loop_part = nest_part[axis]
             if loop_part.condition and axis not in self.launch_axes:
+                # Conditions on launch axes stand around the whole part instead.
                 self.guard = f"if ({loop_part.condition}) "
             if loop_part.how == "loop":
                 heads.append(self._loop_head(axis, loop_part))
@@ -219,13 +220,19 @@ class ValuePrinter(Target):
         self.depth_of[axis] = len(self.scopes) - 1
 
     def _fill_at(self, axis: Node, nest_part: NestPart) -> None:
-        """Compute the values that are staged in the body of the loop over `axis`, which is open."""
+        """Compute the values that are staged in the body of the loop over `axis`, which is open, as
+        soon as all else that they depend on is open too."""
         for fill in self.nest.fills:
             if fill.at is axis and free_axes(fill.value) - {*fill.axes} <= self.depth_of.keys():
                 self._fill(fill, nest_part)
 
     def _fill(self, fill: Store, nest_part: NestPart) -> None:
-        """Print the loops that fill scratch memory, inside those of `nest_part` that are open."""
+        """Print the loops that fill scratch memory, inside those of `nest_part` that are open.
+
+        Axes of `nest_part` that open only later, such as its vectors, run here as they do there;
+        others get main and tail parts of their own. Loops are in the order of scratch memory, or of
+        the array that is read where its elements are neighbours along a loop (`minor`).
+        """
         self.filled -= {fill.value}
         others = [axis for axis in fill.axes if axis not in nest_part]
         for rest in self.nest_parts(others):
@@ -258,6 +265,8 @@ class ValuePrinter(Target):
             return self._partition_launched(axis, rest, count, tail)
         if how == "dot":  # one instruction runs all of it
             return [{axis: LoopPart("fixed", index=0)}]
+        # A reduction whose count is no power of two has no tail of shorter vectors, each of which
+        # would need accumulators of its own: it is a loop.
         if how == "vector" and (not axis.arg.reduce or count.bit_count() == 1):
             return _vectors(axis, count)
         main = LoopPart("unroll" if how == "unroll" else "loop", count)
@@ -272,7 +281,7 @@ class ValuePrinter(Target):
         """`partition` where the launch gives the index of the outermost axis, `axis`: `count` full
         blocks, and `tail` iterations that are left for one more."""
         name, block = self.axis_name(axis), points(rest)
-        is_ragged = count + 1 == axis.arg.size
+        is_ragged = count + 1 == axis.arg.size  # the launch has an index more than full blocks
         if is_ragged and [*map(self.nest.bound, rest)] == ["serial"]:  # one loop serves both
             inner = LoopPart("loop", f"({name} < {count} ? {block} : {tail})")
             return [{axis: LoopPart("fixed", index=name), rest[0]: inner}]
@@ -284,7 +293,8 @@ class ValuePrinter(Target):
     def _joined_parts(
         self, axis: Node, rest: Sequence[Node], *cases: tuple[LoopPart, int]
     ) -> list[NestPart]:
-        """The parts of each case: how `axis` runs, and how many iterations `rest` then has."""
+        """The parts of each case: how `axis` runs, and how many iterations `rest` then has; no part
+        for a case of 0 iterations."""
         return [
             {axis: loop_part} | inner
             for loop_part, inside in cases
@@ -332,7 +342,8 @@ class ValuePrinter(Target):
         return max(map(self.depth_of.__getitem__, free_axes(node)), default=0)
 
     def key(self, node: Node, point: Point) -> Key:
-        """What tells values of one scope apart: the node, the point, and which lanes."""
+        """What tells values of one scope apart: the node, the point, and which lanes. Axes that the
+        node does not depend on are left out, so that all of their points share its value."""
         free = free_axes(node)
         at = [(axis, point[axis], 1) for axis in self.unrolled if axis in free]
         at += [(axis, self.starts[axis], n) for axis, n in self.vectors.items() if axis in free]
@@ -355,7 +366,7 @@ class ValuePrinter(Target):
         """Print `node` in the innermost scope, and remember it there as `key`."""
         cache = self.scopes[-1].cache
         fill = self.staged.get(node)
-        if fill and node in self.filled:
+        if fill and node in self.filled:  # from here on `node` is a load of scratch memory
             node = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype))
         if node.op is Op.LOOP_REDUCE:
             self.loop_reduce(node)
@@ -368,6 +379,7 @@ class ValuePrinter(Target):
         else:
             cache[key] = self.declare(self.elementwise(node, point), node.op.name.lower())
         if fill and fill.at is None and fill.value is node:
+            # It depends on reductions, and was computed here for the first time.
             self.store(fill, cache[key], point)
             self.stored_late.add(node)
 
@@ -411,7 +423,8 @@ class ValuePrinter(Target):
         return total
 
     def formula(self, results: Sequence[Node], known: dict[Node, Value]) -> Values:
-        """The values of formulas over HOLEs, which are `known`."""
+        """The values of formulas over HOLEs, which are `known`; what is computed on the way is
+        added to `known`."""
         for node in toposort(results):
             if node not in known:
                 operands = [known[operand] for operand in node.src]

@@ -77,8 +77,9 @@ class NestPrinter(ValuePrinter):
         ]
         self._loops(axes, sums, stores)
         for each in sums:
-            empty = not each.total
-            total = self.start(each.reduction, 1, depth) if empty else each.total  # the identity
+            total = each.total
+            if not total:  # there was nothing to add up: the identity
+                total = self.start(each.reduction, 1, depth)
             self._keep(each.reduction, each.point, total)
 
     def _mates(self, axes: Axes, depth: int) -> Iterator[Node]:
@@ -104,8 +105,8 @@ class NestPrinter(ValuePrinter):
         """Print loops over `axes` that add to `sums` and do `stores`, which wait no longer.
 
         The main and tail parts whose vectors have as many lanes share accumulators, which are
-        joined when those parts are done. The widest vectors come first: 22 iterations are vectors
-        of 16, 4 and 2 lanes, one part each.
+        joined when those parts are done. The widest vectors come first: of a sum of 24 elements one
+        part is a vector of 16 lanes, and the other one of 8.
         """
         self.waiting = [store for store in self.waiting if store not in stores]
         below = toposort(store.value for store in stores)
@@ -140,7 +141,8 @@ class NestPrinter(ValuePrinter):
                 self._body(axes, sums, stores)
 
     def _body(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
-        """Print the body of the innermost loop over `axes`."""
+        """Print the body of the innermost loop over `axes`. Each of few sums has an accumulator for
+        each unrolled point, so that additions do not wait for one another."""
         for inner in self.points(axes):
             for each in sums:
                 self._step(each, inner, len(sums) < MANY_SUMS)
@@ -148,7 +150,11 @@ class NestPrinter(ValuePrinter):
 
     def _step(self, each: Accumulation, inner: Point, apart: bool) -> None:
         """Add what one point of the reduction's own tile contributes to an accumulator: one of
-        this point alone, if `apart`, or one of all points."""
+        this point alone, if `apart`, or one of all points.
+
+        Vectors along the reduced axes have accumulators for each number of lanes. A part without
+        such vectors adds to the total of those before, if there are any.
+        """
         reduction, point = each.reduction, each.point | inner
         key = tuple(inner.values()) if apart else ()
         operands = tuple(self.result(part, point) for part in operands_of(reduction))
@@ -164,7 +170,7 @@ class NestPrinter(ValuePrinter):
 
     def _join(self, sums: Iterable[Accumulation]) -> None:
         """Combine the accumulators of each sum to one, and the lanes of vectors along the reduced
-        axes."""
+        axes: these have been closed, so the result has the lanes of other axes alone."""
         for reduction, group in groupby(sums, key=lambda each: each.reduction):
             monoid, ready = reduction.arg.monoid, list(group)
             totals = [self._tree(monoid, each.accumulators) for each in ready]
@@ -180,9 +186,9 @@ class NestPrinter(ValuePrinter):
     def _across(self, monoid: Monoid, values: list[Values]) -> list[Values]:
         """Combine the lanes of each of `values`, as many values at once as fill a vector.
 
-        Four vectors of 16 lanes become two, in which the halves of two vectors alternate, and
-        those become one. It has the sum of each of the four in lanes 0, 4, 8, ... and is halved
-        until four lanes are left.
+        Four vectors a, b, c, d of 16 lanes become two, the sums of halves, with lanes in turns:
+        a b a b ... and c d c d ... Those become one, a b c d a b c d ..., which is halved until
+        four lanes are left: one each for a, b, c and d.
         """
         power = 1 << len(values).bit_length() >> 1  # the largest that is not above their number
         count = min(values[0][0].lanes, power)
@@ -195,7 +201,7 @@ class NestPrinter(ValuePrinter):
 
     def _halved(self, monoid: Monoid, values: list[Values], run: int) -> list[Values]:
         """Each two of `values`, or the only one, as one vector: the combination of its halves, in
-        which `run` lanes of each of the two take turns."""
+        which `run` lanes of each of the two take turns: 1 for a and b, then 2 for ab and cd."""
         halved = []
         for first in range(0, len(values), 2):
             components = [list(pair) for pair in zip(*values[first : first + 2], strict=True)]
@@ -207,7 +213,7 @@ class NestPrinter(ValuePrinter):
         return halved
 
     def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
-        """Combine neighbours until one is left."""
+        """Combine neighbours until one is left: of five, 1 + 2, 3 + 4 and 5, then their sums."""
         name = monoid_name(monoid)
         while len(values) > 1:
             joined = [
@@ -219,7 +225,8 @@ class NestPrinter(ValuePrinter):
         return values[0]
 
     def _print_reductions(self, nodes: Iterable[Node]) -> None:
-        """Print the missing reductions beneath `nodes` that the open scopes can hold."""
+        """Print the missing reductions beneath `nodes` that the open scopes can hold: asking for
+        the value at one point prints a reduction at all points of the tile."""
         for reduction in self._missing(toposort(nodes)):
             self.value(reduction, next(self.points(free_axes(reduction))))
 
@@ -238,7 +245,8 @@ class NestPrinter(ValuePrinter):
     # Long sums and scans in blocks.
 
     def _trips(self, part: NestPart, among: Collection[Node]) -> dict[Node, int]:
-        """How often each loop of `part` over an axis `among` those runs, outermost first."""
+        """How often each loop of `part` over an axis `among` those runs in one thread, outermost
+        first. A loop of 1000 iterations that 256 threads share runs 4 times."""
         trips = {}
         for axis in self.nest.order:
             if axis in part and axis in among and part[axis].how == "loop":
@@ -250,6 +258,7 @@ class NestPrinter(ValuePrinter):
     def _cut_of_sums(self, part: NestPart, sums: Sequence[Accumulation]) -> Cut | None:
         """The loop of `part` that runs in blocks, if sums are long."""
         tile = [int(loop_part.extent) for loop_part in part.values() if loop_part.how == "unroll"]
+        # Numbers that one accumulator adds in an iteration: see `_body`.
         has_accumulator_each = len(sums) < MANY_SUMS  # each point of the tile
         points = 1 if has_accumulator_each else prod(tile)
         reductions = {each.reduction for each in sums if blocks.is_compensated(each.reduction)}
@@ -270,6 +279,7 @@ class NestPrinter(ValuePrinter):
         at 0; the total of the blocks before is added to them."""
         outside, inside = self._around(cut, part)
         with self.opened(outside), self._block(cut, part[cut.axis]) as within:
+            # `scan` finds the block's scope here, and leaves what is to be added up at its end.
             self.blocked_scans = scans = BlockedScans(len(self.scopes) - 1)
             with self.opened(inside | {cut.axis: within}):
                 self._body(axes, (), stores)
@@ -332,7 +342,7 @@ class NestPrinter(ValuePrinter):
         assert isinstance(loop_part.extent, int)
         assert isinstance(loop_part.start, int)
         name, stop = self.block_name(cut.axis), loop_part.start + loop_part.extent
-        size = cut.iterations * self.stride(cut.axis)
+        size = cut.iterations * self.stride(cut.axis)  # in indices
         end = f"{name} + {size}"
         if loop_part.extent % size:
             end = f"({end} < {stop} ? {end} : {stop})"
@@ -353,7 +363,7 @@ class NestPrinter(ValuePrinter):
         """Print the next step of a scan, whose running value is declared outside the loops of its
         axes and updated inside."""
         operands = tuple(self.value(operand, point) for operand in operands_of(node))
-        outside = min(self.depth_of[axis] for axis in bound_axes(node)) - 1
+        outside = min(self.depth_of[axis] for axis in bound_axes(node)) - 1  # the scope around all
         if self.blocked_scans:  # the loop over blocks opens between those of its axes, or around
             outside = min(outside, self.blocked_scans.depth - 1)
         lanes = max(operand.lanes for operand in operands)
@@ -389,7 +399,7 @@ class NestPrinter(ValuePrinter):
         dtypes = tuple(part.dtype for part in operands_of(node))
         started, name = [], monoid_name(node.arg.monoid)
         for identity, dtype in zip(node.arg.monoid.identity(dtypes), dtypes, strict=True):
-            mask = 8 if dtype is bool_ and lanes > 1 else 0
+            mask = 8 if dtype is bool_ and lanes > 1 else 0  # of as many bits as a bool in memory
             vector = Value("", dtype, lanes, mask)
             text = self.widened(self.literal(const(identity, dtype)), vector)
             started.append(self.declared_at(depth, vector._replace(text=text), name))
@@ -411,7 +421,8 @@ class NestPrinter(ValuePrinter):
     # Rows.
 
     def rows(self, part: NestPart) -> None:
-        """Print everything that the kernel does for the rows of one part."""
+        """Print everything that the kernel does for the rows of one part: its stores, those over
+        the same axes together, each with the reductions that it needs before it."""
         kernel = self.nest.kernel
         self.filled, self.stored_late, self.waiting = frozenset(), set(), list(kernel.stores)
         with self.opened(part):
@@ -423,7 +434,7 @@ class NestPrinter(ValuePrinter):
                 self._print_reductions(
                     kernel.nodes if overwrites else [store.value for store in batch]
                 )
-                # Some of them may have been done in the loops of a reduction.
+                # Reductions have taken some of them along in their loops: see `loop_reduce`.
                 stores = [store for store in batch if store in self.waiting]
                 self._loops(axes[kernel.rows :], (), stores)
 

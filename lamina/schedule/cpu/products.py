@@ -101,8 +101,8 @@ def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -
 
 def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
     """The columns and steps that are computed before the next ones where no operand is packed; 0
-    where all are. A step of the reduction that goes to a distant cache line of either operand is
-    one of a block, so that whole lines are read."""
+    of them stand for all. A step of the reduction that goes to a distant cache line of either
+    operand is one of a block, so that whole lines are read."""
     rows = product.column.arg.size
     block = accumulated_block(plan, product.reduction, product.vector, rows)
     if block is not None:
@@ -117,7 +117,7 @@ def _split_blocks(
 ) -> tuple[list[Node], Node]:
     """Split the reduction and the vector axis into blocks: the loops over these, and the vector
     axis within one."""
-    outside, vector = list[Node](), product.vector
+    outside, vector = list[Node](), product.vector  # outside: outermost first
     first, *rest = bound_axes(product.reduction)
     if block.steps:
         loop, first = plan.split(first, block.steps)

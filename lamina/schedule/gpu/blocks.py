@@ -84,6 +84,7 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
     """A block for each row, or for a few: neighbours in memory along `across`, or short ones."""
     rows = _rows_of_block(plan, shared, across)
     if rows.axis is not None and rows.side > 1:
+        # 32 rows of a block become 8 threads side by side, with 4 unrolled neighbours each.
         _, inner = plan.split(rows.axis, rows.side * rows.lanes)
         plan.bind(plan.tile(inner, rows.lanes, "unroll"), "thread")
     read_again = needed_again(plan.kernel, {Op.LOAD})

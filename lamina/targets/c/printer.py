@@ -75,6 +75,8 @@ def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
 
 
 def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
+    """C's choice where one condition decides for all lanes, else a function of a mask as wide as
+    the result."""
     condition, yes, no = operands
     if condition.lanes == 1 and (yes.lanes, yes.mask) == (no.lanes, no.mask):
         return f"({condition.text} ? {yes.text} : {no.text})"
@@ -84,6 +86,7 @@ def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -
 
 
 def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
+    """A cast of C, or of all lanes at once; small floats, which C lacks, have functions."""
     value, text = operands[0], operands[0].text
     if out.dtype is bool_:
         return f"({text} != 0)"
@@ -95,7 +98,7 @@ def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
     if out.lanes == 1:
         return f"({kind}){text}"
     crosses = value.dtype.is_float != out.dtype.is_float
-    if value.dtype is bool_:
+    if value.dtype is bool_:  # true is -1 in a mask, and & 1 makes it 1
         text = f"({printer.widened(value, out._replace(dtype=bool_, mask=out.dtype.bits))} & 1)"
     elif crosses and min(value.dtype.bits, out.dtype.bits) < 32:
         # Processors convert floats from and to int32; compilers go lane by lane from shorter ones.
@@ -128,7 +131,8 @@ class Access(NamedTuple):
 
     axis: Node | None  # the vector axis, if any
     lanes: int
-    stride: int | None  # elements from lane to lane; None if data or a condition decide for each
+    # Elements from lane to lane; None if data or a condition decide for each.
+    stride: int | None
 
 
 class CPrinter(NestPrinter):
@@ -150,6 +154,7 @@ class CPrinter(NestPrinter):
         return f"{name}x{lanes}"
 
     def literal(self, node: Node) -> Value:
+        """The text of a constant: ``1.5f``, ``inf_f64``, ``(i64)3``; of a small float, its bits."""
         value, dtype = node.arg
         if dtype.is_small:
             value, dtype = fold_constant(Op.BITCAST, (node,), carrier(dtype)).arg
@@ -173,15 +178,18 @@ class CPrinter(NestPrinter):
         if (value.lanes, value.mask) == (to.lanes, to.mask):
             return value.text
         kind = self.type(to)
-        if value.lanes > 1:
+        if value.lanes > 1:  # a mask, whose elements become wider or narrower
             return f"__builtin_convertvector({value.text}, {kind})"
+        # True is -1 in a mask.
         return f"splat_{kind}({'-' if to.mask else ''}{value.text})"
 
     def lane(self, value: Value, number: int) -> Value:
+        """One lane as a scalar; a scalar as it is."""
         text = f"{value.text}[{number}]" if value.lanes > 1 else value.text
         return Value(f"({text} != 0)" if value.mask else text, value.dtype)
 
     def half(self, vectors: Sequence[Value], side: int, run: int) -> Value:
+        # Of a and b of 4 lanes: side 0 and runs of 1 give a[0], b[0], a[1], b[1].
         lanes = vectors[0].lanes // 2
         starts = range(side * lanes, (side + 1) * lanes, run)
         places = [(one, at + i) for at in starts for one in vectors for i in range(run)]
@@ -198,16 +206,23 @@ class CPrinter(NestPrinter):
     # Memory.
 
     def _access(self, index: Node, condition: Node) -> "Access":
-        """How vectors read or write at `index` where `condition` holds."""
+        """How vectors read or write at `index` where `condition` holds.
+
+        With 16 lanes along j: ``x[100 * i + 2 * j]`` has stride 2; ``x[i]`` has no vector axis, one
+        lane, and stride 1; ``x[y[j]]`` has stride None.
+        """
         terms, _ = ix.terms_of(index)
         for axis, lanes in self.vectors.items():
             users = sum(axis in free_axes(node) for node in (*terms, condition))
             if users:
+                # The axis has a coefficient if it is a term by itself. If it is in another term or
+                # the condition too, lanes are no constant distance apart, or not all there.
                 return Access(axis, lanes, terms.get(axis) if users == 1 else None)
         return Access(None, 1, 1)
 
     def _each_lane(self, axis: Node, point: Point) -> Iterator[Point]:
-        """The points of the lanes along `axis`, which meanwhile is unrolled."""
+        """The points of the lanes along `axis`, which meanwhile is unrolled: what is printed for
+        each is a scalar."""
         self.unrolled[axis] = self.vectors.pop(axis)
         yield from (point | lane for lane in self.points((axis,)))
         self.vectors[axis] = self.unrolled.pop(axis)
@@ -230,7 +245,7 @@ class CPrinter(NestPrinter):
             mask = self._mask(node, access.axis, point)
             if mask:
                 return self._loaded(f"masked_{kind}({array} + {start}, {mask})", dtype, lanes)
-        if access.stride != 1:
+        if access.stride != 1:  # a load for each lane
             values = [self.value(node, lane).text for lane in self._each_lane(access.axis, point)]
             return self._loaded(f"({kind}){{{', '.join(values)}}}", dtype, lanes)
         text = f"*({kind}r *)({array} + {start})"
@@ -288,17 +303,27 @@ class CPrinter(NestPrinter):
             self.line(f"AHEAD({address}, {TWO_PAGES // dtype.itemsize}, 3);")
 
     def _mask(self, load: Node, axis: Node, point: Point) -> str:
-        """The lanes where a load along neighbours happens, as bits, if these are runs of lanes."""
+        """The lanes where a load along neighbours happens, as bits; "" if these are no runs of
+        lanes.
+
+        ``x[100 * i + j - 1] if 0 <= j - 1 < 100`` with lanes along j gives
+        ``lanes_in(j + -1, 100, 1)``, where the last argument is by how much the index grows from
+        lane to lane: 1, or 0 for a condition on i, which holds for all lanes or none.
+        """
         sizes = ix.extents(*load.src[1:])
         if not sizes:
             return ""
-        accesses = [self._access(index, ix.TRUE) for index in (load.src[0], *sizes)]
-        steps = [(access.axis, access.stride) for access in accesses]
-        if steps[0] != (axis, 1) or not {*steps} <= {(axis, 1), (None, 1)}:
+        neighbours, one_element = (axis, 1), (None, 1)
+        read = self._access(load.src[0], ix.TRUE)
+        if (read.axis, read.stride) != neighbours:
             return ""
         runs = []
-        for (index, size), (along, _) in zip(sizes.items(), steps[1:], strict=True):
-            runs.append(f"lanes_in({self.index_text(index, point)}, {size}, {int(along is axis)})")
+        for index, size in sizes.items():
+            limited = self._access(index, ix.TRUE)
+            if (limited.axis, limited.stride) not in (neighbours, one_element):
+                return ""
+            step = int(limited.axis is axis)
+            runs.append(f"lanes_in({self.index_text(index, point)}, {size}, {step})")
         return " & ".join(runs)
 
     def _loaded(self, text: str, dtype: DType, lanes: int) -> Value:
@@ -308,6 +333,7 @@ class CPrinter(NestPrinter):
         return Value(text, dtype, lanes)
 
     def store(self, store: Store, value: Value, point: Point) -> None:
+        """Print a store of a scalar or of a vector of neighbours; of other vectors, one a lane."""
         access = self._access(store.index, store.condition)
         if access.axis is not None and access.stride != 1:
             for number, lane in enumerate(self._each_lane(access.axis, point)):
@@ -321,7 +347,7 @@ class CPrinter(NestPrinter):
         if store.monoid is not None:
             (value,) = self.combined(store.monoid, (old,), (value,))
         text = self.widened(value, old)
-        if old.mask:
+        if old.mask:  # in memory true is 1
             text = f"({kind})({text}) & 1"
         line = f"{target} = {text};"
         if lanes > 1 and self._streams(store):
@@ -362,18 +388,23 @@ class CPrinter(NestPrinter):
 
     def result(self, root: Node, point: Point) -> Value:
         """`root`, or if it depends on an axis of four that one instruction adds up: their dot
-        product, of both factors as vectors of 8-bit integers with four for each lane."""
+        product, of both factors as vectors of 8-bit integers with four for each lane.
+
+        For ``cast(x[i, q]) * cast(y[q])`` with 16 lanes along i and four steps of q: x is read as a
+        vector of 64 bytes, whose byte b is ``x[b // 4, b % 4]``, and y as one of 4 bytes.
+        """
         free = free_axes(root)
         quad = next((axis for axis in free if self.nest.bound(axis) == "dot"), None)
         if quad is None:
             return super().result(root, point)
         outside = self.vectors
+        # The vector axis that the product varies along, if any.
         axis, lanes = next(((axis, outside[axis]) for axis in outside if axis in free), (quad, 1))
         both = ix.axis(-1, 4 * lanes)  # walks the lanes, and the four of each lane
         self.starts[both], self.depth_of[both] = 4 * self.starts[axis], self.depth_of[quad]
         self.needed.add(("c/dots.c", lanes))
         arguments = []
-        for factor in (cast_.src[0] for cast_ in root.src):
+        for factor in (cast_.src[0] for cast_ in root.src):  # of 8 bits, before the cast to int32
             self.vectors = {quad: 4}
             if axis in free_axes(factor):
                 index = dict(zip((axis, quad), ix.divided(both, 4), strict=True))
@@ -406,14 +437,16 @@ class CPrinter(NestPrinter):
         return pointers, scratch
 
     def indices(self, axes: Sequence[Node], chunk: str) -> Iterator[str]:
-        """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for."""
+        """Definitions of the indices of `axes`, the last the fastest, that `chunk` stands for. Axes
+        of 3 and 8: ``chunk % 8`` for the second and ``(chunk / 8) % 3`` for the first."""
         rest = chunk
         for place, axis in reversed(list(enumerate(axes))):
             yield f"const {self.index} {self.axis_name(axis)} = {rest} % {axis.arg.size};"
             rest = f"({chunk} / {points(axes[place:])})"
 
     def body(self, lines: list[str]) -> str:
-        """`lines` and every row."""
+        """The text of `lines` and of every row: each part of the rows, main and tail, is a block of
+        text of its own, under the conditions on the index of a chunk by which it runs."""
         for part in self.nest_parts(self.nest.kernel.row_axes):
             self.scopes = [Scope()]
             self.rows(part)
@@ -470,15 +503,19 @@ def _print_row_blocks(
 ) -> Function:  # fmt: skip
     """Add the function that runs every kernel of `group` on one block of rows to `kernels`, unless
     an equal one is there. Sums that blocks add up in memory are in the order of the blocks: then
-    it runs all blocks over which they are summed, one after the other."""
+    it runs all blocks over which they are summed, one after the other.
+
+    Slots of the program's memory are pointers ``b[0]``, ``b[1]``, ...; those of a block are
+    ``block`` and an offset in bytes.
+    """
     first = functions[group[0].kernel]
     accumulates = any(store.monoid for launch in group for store in launch.kernel.stores)
     steps = group[0].kernel.block_axes[-1].arg.size if accumulates else 1
     arguments = {slot: f"b[{number}]" for number, slot in enumerate(_memory_of(group))}
     calls = []
     for launch in group:
-        own = [arguments.get(slot) or f"block + {slot.offset}" for slot in launch.slots]
-        calls.append(f"    ON_BLOCK({functions[launch.kernel].name}, {', '.join(own)})\n")
+        pointers = [arguments.get(slot) or f"block + {slot.offset}" for slot in launch.slots]
+        calls.append(f"    ON_BLOCK({functions[launch.kernel].name}, {', '.join(pointers)})\n")
     rest = f"{program.block}, {steps},\n{''.join(calls)})"
     equal = (name for name, text in kernels.items() if text == f"ROW_BLOCKS({name}, {rest}")
     name = next(equal, f"rows{len(kernels)}")
