@@ -274,7 +274,9 @@ class GpuPrinter(CPrinter):
             f"FROM_TABLE({pointer}, {number});"
             for number, pointer in enumerate(pointers[self.direct :])
         ]
-        if "unroll" in self.nest.binding.values():  # several elements are read at once
+        if "unroll" in self.nest.binding.values():
+            # Several elements are read at once if the compiler knows that arrays are aligned.
+            # Sizes, in bytes, decide which stay in the cache longer: `kept` in `prelude.cu`.
             memory = [array for array in self.nest.kernel.parameters if array.memory != "scratch"]
             written = max(array.nbytes for array in self.nest.kernel.parameters if array.written)
             lines += [
@@ -282,7 +284,7 @@ class GpuPrinter(CPrinter):
                 for pointer, array in zip(pointers, memory, strict=True)
             ]
         lines += scratch
-        word = "u32" if workers < 1 << 32 else "u64"
+        word = "u32" if workers < 1 << 32 else "u64"  # the type of a worker's number
         each = "TILE" if self.nest.tiles else "BLOCK" if self.cooperates else "THREAD"
         lines.append(f"EACH_{each}({word}, {self.threads}, {workers});")
         lines += self.indices(self.grid, "worker")

@@ -78,10 +78,11 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     interleaved = [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
     tile = _split_tile(plan, product, vector, points(interleaved))
     packed = _packed_operands(plan, product, outside[-1], tile.outer_rows) if panel else []
-    plan.reorder([
+    reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
+    plan.reorder([  # as at the head of this file
         *outside,
         *_loops_around(plan, product, panel, tile, block.columns),
-        *(axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes),
+        *reduced,
         tile.height, tile.vectors, *interleaved, tile.lane,
     ])  # fmt: skip
     plan.bind(tile.height, "unroll")

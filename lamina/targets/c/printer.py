@@ -228,6 +228,9 @@ class CPrinter(NestPrinter):
         self.vectors[axis] = self.unrolled.pop(axis)
 
     def load(self, node: Node, point: Point) -> Value:
+        """The first of these that fits: a scalar; a column of a block that is transposed;
+        neighbours under a mask of lanes; lanes one by one; neighbours. Where the condition of the
+        load does not hold, it reads nothing and gives 0."""
         (index, *guard), dtype, array = node.src, node.dtype, f"p{node.arg.parameter}"
         condition = guard[0] if guard else ix.TRUE
         access = self._access(index, condition)
