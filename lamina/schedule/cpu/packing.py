@@ -141,7 +141,8 @@ def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
     register tiles; 0 if there are none.
 
     Steps times columns fill the second-level cache at most: 2**17 elements are 128 columns of 1024
-    steps. Few steps leave space for many columns: 4 panels' width, 512, is the limit.
+    steps. Few steps leave space for many columns, but threads share few wide panels less evenly
+    than many: 4 times `knobs.panel`, 512 columns, are the limit.
 
     There are two panels at least, as threads share the loop over panels: the loop over blocks of
     steps inside it adds to memory, and no other loop is outside. Blocks of a single tile's columns
