@@ -18,11 +18,32 @@ __all__ = ["grad", "gradient", "value_and_grad"]
 
 def gradient(y: Tensor, wrt: Tensor | Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
     """The derivative of y for each tensor of `wrt`, or for the only one, in its shape; zeros where
-    y ignores it. y is a single value, unless `seed` weighs its elements."""
+    y ignores it. y is a single value, unless `seed` weighs its elements.
+
+    Equal results of equal operands are one value, and so is what an operation returned unchanged:
+    the derivative for one of them is that for all. Raises GradientError where `wrt` has two of
+    them. Tensors that require their derivative, and arguments of what `grad` returns, are told
+    apart."""
     wrt = [wrt] if isinstance(wrt, Tensor) else wrt
     common_device("gradient", y, *wrt)
+    adjoints = _adjoints(y, wrt, seed)
+    _refuse_equal(wrt, adjoints)
     return [Tensor.of(full(one.shape, 0, one.dtype) if node is None else node, one.device)
-            for one, node in zip(wrt, _adjoints(y, wrt, seed), strict=True)]  # fmt: skip
+            for one, node in zip(wrt, adjoints, strict=True)]  # fmt: skip
+
+
+def _refuse_equal(wrt: Sequence[Tensor], adjoints: Sequence[Node | None]) -> None:
+    """Raise GradientError where y needs a value that two tensors of `wrt` name: nobody knows which
+    of them was used."""
+    first: dict[Node, int] = {}  # the place of the first tensor of each node
+    for place, (tensor, adjoint) in enumerate(zip(wrt, adjoints, strict=True)):
+        before = first.setdefault(tensor.node, place)
+        if adjoint is not None and wrt[before] is not tensor:
+            raise GradientError(
+                f"gradient: wrt[{before}] and wrt[{place}] are two names of one value, whose "
+                f"derivatives cannot be told apart; set requires_grad=True on both before they "
+                f"are used, or take lm.grad(f, argnums=(0, 1)) of a function of them"
+            )
 
 
 def backward(y: Tensor, seed: Tensor | None = None) -> None:

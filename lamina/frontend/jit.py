@@ -34,7 +34,7 @@ from lamina.frontend.lowered import Lowered, TensorSpec, lower_graph
 from lamina.frontend.origins import ORIGINS
 from lamina.frontend.program import Program, kind_of
 from lamina.frontend.session import tracers
-from lamina.frontend.tensor import Tensor, check_device
+from lamina.frontend.tensor import Tensor, check_device, leaf
 from lamina.frontend.trace import placeholder, trace
 from lamina.runtime.profile import runs
 
@@ -98,7 +98,12 @@ class jit:  # noqa: N801  a decorator, written as a function's name
             with suppress(CompilerNotFoundError), self._lock:  # the function itself says why
                 return self._fitting(key, (args, kwargs), by_id, options).call(tensors)
         args, kwargs = map_tree(lambda one: by_id.get(id(one), one), (args, kwargs), object)
-        return map_tree(lambda one: Tensor.of(one.node, one.device), self.function(*args, **kwargs))
+        result = self.function(*args, **kwargs)
+        # An outer trace or derivative sees through it.
+        handles: dict[Tensor, Tensor] = {}  # one for each tensor of the result
+        for x in _tensors_in(result):
+            handles[x] = Tensor.of(x.node, x.device) if is_traced else leaf(x.node, x.device)
+        return map_tree(handles.__getitem__, result)
 
     def _fitting(
         self, key: Hashable, arguments: Any, tensors: dict[int, Tensor], options: Options
@@ -164,6 +169,13 @@ def _tracing_device() -> str:
         return check_device(None)
     except DeviceError:
         return "cpu"
+
+
+def _tensors_in(tree: Any) -> list[Tensor]:
+    """The tensors in `tree`, in order."""
+    tensors: list[Tensor] = []
+    map_tree(tensors.append, tree)
+    return tensors
 
 
 def _signature(value: Any, tensors: dict[int, Tensor]) -> Hashable:

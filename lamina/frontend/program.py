@@ -97,6 +97,10 @@ class Program:
         self.inputs = [*trace.inputs, *self.numbers]
         results = [sink for sink in trace.sinks if sink.op is not Op.ASSIGN]
         self.results = [sinks.index(sink) for sink in results]
+        # The results whose value an earlier one has as well.
+        self.repeated = [
+            at for at, number in enumerate(self.results) if number in self.results[:at]
+        ]
         self.likes = [(one.shape, one.dtype, self.device) for one in dict.fromkeys(results)]
 
     def _watch(self, trace: Trace, gradient_of: dict[Tensor, Captured]) -> None:
@@ -160,6 +164,8 @@ class Program:
         # Those of ASSIGN come last, and are in the tensors' own memory.
         nodes = [Node.unique(one, *like) for one, like in zip(buffers, self.likes, strict=False)]
         values = [Tensor.of(nodes[number], self.device) for number in self.results]
+        for at in self.repeated:  # derivatives tell it from the earlier one
+            values[at].node = memory.stored_leaf(values[at].node, self.device)
         for gradient in self.gradients:
             owner = gradient.owner
             target = tensors[owner] if isinstance(owner, int) else owner

@@ -58,7 +58,21 @@ def not_yet() -> JitError:
 
 def leaf(node: Node, device: str) -> Node:
     """A leaf of its own identity with the value of `node`."""
-    return Node(Op.BUFFER, (), BufferRef(Leaf(node), node.shape, node.dtype, device))
+    return Node.unique(Leaf(node), node.shape, node.dtype, device)
+
+
+def stored_leaf(node: Node, device: str) -> Node:
+    """A `leaf`, whose value is in memory if that of `node` is."""
+    new, place = leaf(node, device), stored(node)
+    if place is not None:
+        SESSION.place(new, place)
+    return new
+
+
+def content_of(node: Node) -> Node:
+    """The expression that the leaf `node` stands for; any other node as it is."""
+    is_leaf = node.op is Op.BUFFER and isinstance(node.arg.storage, Leaf)
+    return node.arg.storage.node if is_leaf else node
 
 
 def buffer_node(buffer: Buffer, shape: Shape, dtype: DType) -> Node:

@@ -89,13 +89,12 @@ class Tensor(Methods):
         if isinstance(data, Tensor):
             source = data if device is None else data.to(device)
             node = source.node if wanted is None else source.cast(wanted).node
-            if requires_grad:  # the derivatives of `data` stay its own
-                node = memory.leaf(node, source.device)
             self = cls.of(node, source.device)
+            self.requires_grad = requires_grad
         else:
             where = check_device(device)
             self = cls.of(memory.upload(*_to_numpy(data, wanted), where), where)
-        self.requires_grad = requires_grad
+            self._collect(requires_grad)
         return self
 
     @classmethod
@@ -113,11 +112,15 @@ class Tensor(Methods):
         return self
 
     def _require(self, value: bool) -> None:
+        SESSION.change(self)
+        if value and not self._requires_grad and self.dtype.is_float:  # others may have its node
+            self.node = memory.stored_leaf(self.node, self.device)
+        self._collect(value)
+
+    def _collect(self, value: bool) -> None:
+        """Say whether this tensor, whose node no other has, requires its derivative."""
         if value and not self.dtype.is_float:
             raise DTypeError(f"requires_grad: {self.dtype.name} has no derivative; use a float")
-        if value and self.node.op is not Op.BUFFER:
-            SESSION.change(self)
-            self.node = memory.leaf(self.node, self.device)
         self._requires_grad = bool(value)
         SESSION.unsettle(self)
 
@@ -216,11 +219,11 @@ class Tensor(Methods):
         return Tensor.of(Node(Op.DETACH, (place or self.node,)), self.device)
 
     def __copy__(self) -> Tensor:
-        return Tensor(self, requires_grad=self.requires_grad)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A leaf with this value; values never change, so nothing is copied."""
         return leaf(self.detach().node, self.device, self.requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.__copy__()
 
     def __reduce__(self) -> Any:
         return Tensor, (self.numpy(), self.dtype, self.device, self.requires_grad)
@@ -260,12 +263,18 @@ class Tensor(Methods):
         new = as_tensor(value, self, "assign").to(self.device).cast(self.dtype).node
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")
+        node = build.expand(new, self.shape)
+        self.assign_node(memory.leaf(node, self.device) if self._requires_grad else node)
+        return self
+
+    def assign_node(self, node: Node) -> None:
+        """`assign`, of a node of the same shape and dtype on the same device; where this tensor
+        requires its derivative, one that no other tensor has."""
         SESSION.change(self)
         if not self.assigned:
             self.target = memory.stored(self.node)
-        self.node, self.assigned = build.expand(new, self.shape), get_ident()
+        self.node, self.assigned = node, get_ident()
         SESSION.unsettle(self)
-        return self
 
     def rebind(self, other: Tensor) -> None:
         """Make this handle name the value of `other`, on the device of that. Raises JitError where
@@ -277,7 +286,8 @@ class Tensor(Methods):
             )
         SESSION.change(self)
         new = other.contiguous() if other.node is self.node else other  # or no trace could tell
-        self.node, self.device, self.assigned, self.target = new.node, other.device, 0, None
+        node = memory.stored_leaf(new.node, new.device) if self._requires_grad else new.node
+        self.node, self.device, self.assigned, self.target = node, new.device, 0, None
         SESSION.unsettle(self)
 
     __hash__ = object.__hash__
@@ -356,7 +366,7 @@ def leaf(node: Node, device: str | None, requires_grad: bool = False) -> Tensor:
     """A tensor with the value of `node` and an identity of its own."""
     where = check_device(device)
     tensor = Tensor.of(memory.leaf(node, where), where)
-    tensor.requires_grad = requires_grad
+    tensor._collect(requires_grad)
     return tensor
 
 

@@ -42,7 +42,7 @@ def tracer_like(tensor: Tensor) -> Tensor:
     storage = NoMemory(tensor.nbytes, tensor.device)
     node = memory.buffer_node(storage, tensor.shape, tensor.dtype)
     tracer = Tensor.of(node, tensor.device)
-    tracer.requires_grad = tensor.requires_grad
+    tracer._requires_grad = tensor._requires_grad
     return tracer
 
 

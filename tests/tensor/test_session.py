@@ -69,21 +69,22 @@ def test_a_tensor_whose_value_is_in_memory_is_settled_once(monkeypatch: pytest.M
     assert not {one.node for one in others}.intersection(asked)
 
 
-def test_the_derivative_goes_to_every_tensor_of_a_leaf_and_to_no_other() -> None:
+def test_the_derivative_goes_to_the_tensor_of_a_leaf_and_to_no_other() -> None:
     w = lm.Tensor([2.0], requires_grad=True)
     same = lm.Tensor.of(w.node, w.device)
+    frozen = lm.Tensor.of(w.node, w.device)
+    assert same.node is frozen.node is w.node
     same.requires_grad = True
     other = lm.Tensor([2.0], requires_grad=True)
-    frozen = lm.Tensor.of(w.node, w.device)
-    (w * w).sum().backward()
+    (w * frozen + same * 5.0).sum().backward()
     assert w.grad is not None
     assert same.grad is not None
-    assert (w.grad.item(), same.grad.item()) == (4.0, 4.0)
+    assert (w.grad.item(), same.grad.item()) == (4.0, 5.0)
     assert other.grad is None
     assert frozen.grad is None
     w.requires_grad = False
-    (same * 3.0).sum().backward()
-    assert (w.grad.item(), same.grad.item()) == (4.0, 7.0)
+    (w + same * 3.0).sum().backward()
+    assert (w.grad.item(), same.grad.item()) == (4.0, 8.0)
 
 
 def test_what_is_gone_is_in_no_table() -> None:

@@ -9,7 +9,7 @@ from lamina.core import dtypes
 from lamina.core.dtypes import accumulator
 from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
 from lamina.frontend.functions.elementwise import exp, log, minimum, where
-from lamina.frontend.realize import called, over, realize, stored
+from lamina.frontend.realize import called, content_of, over, realize, stored
 from lamina.frontend.session import SESSION, tracers
 from lamina.frontend.tensor import Tensor, as_tensor, leaf
 from lamina.ir.node import Node
@@ -205,14 +205,14 @@ class Optimizer:
 
         def build() -> list[Node]:
             self._assign_all(changing, gradients, when)
-            return over([tensor.node for tensor in changing], nodes)
+            return over([*map(_new_value, changing)], nodes)
 
         names = [field.name for field in fields(self) if field.name not in ("parameters", "lr")]
         values = [getattr(self, name) for name in names]
         settings = repr((values, self._decays, self._group_of))
         key = type(self), settings, when is None, *(node.arg[1:] for node in nodes)
         for tensor, node in zip(changing, called(key, nodes, build), strict=True):
-            tensor.assign(Tensor.of(node or tensor.node, tensor.device))
+            tensor.assign_node(node or tensor.node)
 
     def _assign_all(
         self, changing: Sequence[Tensor], gradients: Sequence[Tensor | None], when: Tensor | None
@@ -223,7 +223,7 @@ class Optimizer:
         if when is None:
             return
         for tensor, old in zip(changing, before, strict=True):
-            moved = Tensor.of(tensor.node, tensor.device)
+            moved = Tensor.of(_new_value(tensor), tensor.device)
             kept = Tensor.of(old, tensor.device)
             tensor.assign(where(when.to(tensor.device), moved, kept))
 
@@ -289,3 +289,8 @@ class Optimizer:
         kept = minimum(exp(power), 1.0 - 0.5**power.dtype.precision)
         # What exp loses near 1, log loses as well: expm1 in a few operations (Kahan).
         return held * (where(power < -1.0, 1.0, log(kept) / power) / (1.0 - kept))[index]
+
+
+def _new_value(tensor: Tensor) -> Node:
+    """What computes the value of `tensor`: where it was assigned, no leaf but what that is."""
+    return content_of(tensor.node) if tensor.assigned else tensor.node
