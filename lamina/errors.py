@@ -5,12 +5,13 @@ user's program that asked for it.
 """
 
 import contextlib
+import copy
 import linecache
 import os
 import sys
 from types import FrameType
 
-_INNER = f"{os.path.dirname(__file__)}{os.sep}", contextlib.__file__, "<"
+_INNER = f"{os.path.dirname(__file__)}{os.sep}", contextlib.__file__, copy.__file__, "<"
 
 
 def is_inner(filename: str) -> bool:

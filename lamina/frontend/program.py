@@ -17,7 +17,7 @@ from lamina.errors import JitError
 from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.tensor import Tensor
-from lamina.frontend.trace import Place, Trace
+from lamina.frontend.trace import LeftGradient, LeftRequirement, Place, Trace
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import Buffer
@@ -67,7 +67,8 @@ class Program:
 
     def __init__(self, trace: Trace, options: Options) -> None:
         self._compile(trace, options)
-        self.result, self.gradients = trace.result, trace.gradients
+        self.result = trace.result
+        self.gradients, self.requirements = trace.gradients, trace.requirements
         # Each call may find another gradient: so the program knows whose it is.
         gradient_of = {
             gradient: Captured(tensor, is_gradient=True)
@@ -76,9 +77,8 @@ class Program:
         self.asked = [Asked(tensor, old is None) for tensor, old in trace.asked.items()]
         self._watch(trace, gradient_of)
         self._bind(trace, gradient_of)
-        self.is_pure = not (
-            self.captured or self.writes or self.gradients or self.same or self.asked
-        )
+        is_left = self.writes or self.gradients or self.requirements
+        self.is_pure = not (self.captured or is_left or self.same or self.asked)
         self.quick = _quick(self)
 
     def _compile(self, trace: Trace, options: Options) -> None:
@@ -167,12 +167,18 @@ class Program:
         for at in self.repeated:  # derivatives tell it from the earlier one
             values[at].node = memory.stored_leaf(values[at].node, self.device)
         for gradient in self.gradients:
-            owner = gradient.owner
-            target = tensors[owner] if isinstance(owner, int) else owner
-            target.grad = None if gradient.result is None else values[gradient.result]
+            owner = _owner(gradient, tensors)
+            owner.grad = None if gradient.result is None else values[gradient.result]
+        for requirement in self.requirements:
+            _owner(requirement, tensors).requires_grad = requirement.requires_grad
         if type(self.result) is Place:
             return values[self.result]
         return map_tree(values.__getitem__, self.result, Place)
+
+
+def _owner(left: LeftGradient | LeftRequirement, tensors: Sequence[Tensor]) -> Tensor:
+    """The tensor that gets what the function leaves behind; `tensors`: those of a call."""
+    return tensors[left.owner] if isinstance(left.owner, int) else left.owner
 
 
 _NOTHING = Buffer(0)  # until a call

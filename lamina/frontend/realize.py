@@ -47,6 +47,11 @@ _numbers = SESSION.recent(2048)  # what is known of the numbers of programs
 
 def not_yet() -> JitError:
     """What to raise when a traced value is asked for."""
+    if tracers.get() is None:
+        return JitError(
+            "a value was asked for that a traced function left behind, and that existed only while "
+            "it was traced: return it from the function, or make it outside"
+        )
     return JitError(
         "a traced value was asked for; it exists only when the compiled program runs: return it "
         "from the function, or choose with where() in place of if"
@@ -62,17 +67,13 @@ def leaf(node: Node, device: str) -> Node:
 
 
 def stored_leaf(node: Node, device: str) -> Node:
-    """A `leaf`, whose value is in memory if that of `node` is."""
-    new, place = leaf(node, device), stored(node)
+    """A `leaf`, whose value is in memory if that of `node` is; in a trace, which knows by `node`
+    what it reads, nothing says so."""
+    new = leaf(node, device)
+    place = None if tracers.get() else stored(node)
     if place is not None:
         SESSION.place(new, place)
     return new
-
-
-def content_of(node: Node) -> Node:
-    """The expression that the leaf `node` stands for; any other node as it is."""
-    is_leaf = node.op is Op.BUFFER and isinstance(node.arg.storage, Leaf)
-    return node.arg.storage.node if is_leaf else node
 
 
 def buffer_node(buffer: Buffer, shape: Shape, dtype: DType) -> Node:
@@ -311,7 +312,7 @@ def _untraced(batch: dict[Tensor, None], traced: Set[Node]) -> dict[Tensor, None
     """Those of `batch` that depend neither on tracers nor on what an assignment will change."""
     assigned = [tensor for tensor in SESSION.unfinished() if tensor.assigned]
     written = {tensor.target for tensor in assigned if tensor.target is not None}
-    readers = _readers(batch, written.union(traced))
+    readers = readers_of(batch, written.union(traced))
     return {tensor: None for tensor in batch if not (tensor.assigned or tensor.node in readers)}
 
 
@@ -334,9 +335,9 @@ def _protect(batch: dict[Tensor, None]) -> None:
         sharing = [tensor for place in handled for tensor in SESSION.tensors_in(place)]
         others = [tensor for tensor in unfinished + sharing if tensor not in batch]
         others.sort(key=lambda tensor: tensor.serial)
-        readers = _readers(others, targets)
+        readers = readers_of(others, targets)
         if SESSION.traced:
-            readers -= _readers(others, SESSION.traced)
+            readers -= readers_of(others, SESSION.traced)
         for tensor in others:
             if tensor.target in targets:
                 tensor.target = None
@@ -344,7 +345,7 @@ def _protect(batch: dict[Tensor, None]) -> None:
                 batch[tensor] = None
 
 
-def _readers(tensors: Iterable[Tensor], targets: Set[Any]) -> set[Node]:
+def readers_of(tensors: Iterable[Tensor], targets: Set[Any]) -> set[Node]:
     """What `tensors` are computed from that is in the BUFFER nodes `targets` or reads them."""
     readers: set[Node] = set()
     for node, place in pending(tensor.node for tensor in tensors).items():

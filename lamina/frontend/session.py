@@ -27,6 +27,7 @@ from weakref import WeakSet, WeakValueDictionary, ref
 
 from lamina.core.recent import Recent
 from lamina.core.seeds import SEEDS
+from lamina.errors import user_line
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 
@@ -46,6 +47,12 @@ class Leaf:
     cutting replaces it by the expression, and nothing is stored."""
 
     node: Node
+
+
+def content_of(node: Node) -> Node:
+    """The expression that the leaf `node` stands for; any other node as it is."""
+    is_leaf = node.op is _BUFFER and type(node.arg.storage) is Leaf
+    return node.arg.storage.node if is_leaf else node
 
 
 class WeakTable(dict[ref[Node], T]):
@@ -82,17 +89,20 @@ class Before:
     forget its gradient, whatever that was."""
 
     node: Node
+    requires_grad: bool
     grad: Tensor | None
     assigned: int
     target: Node | None
     forgets: bool
 
     def differs_from(self, tensor: Tensor) -> bool:
-        """Whether `tensor` has another value now."""
-        return tensor.node is not self.node or tensor.assigned != self.assigned
+        """Whether `tensor` has another value now, and not only a leaf of its own for it."""
+        if tensor.assigned != self.assigned:
+            return True
+        return self.node not in (tensor.node, content_of(tensor.node))
 
     def restore(self, tensor: Tensor) -> None:
-        tensor.node, tensor._grad = self.node, self.grad
+        tensor.node, tensor._requires_grad, tensor._grad = self.node, self.requires_grad, self.grad
         tensor.assigned, tensor.target = self.assigned, self.target
         SESSION.unsettle(tensor)
 
@@ -102,6 +112,8 @@ class Before:
 tracers: ContextVar[Set[Node] | None] = ContextVar("tracers", default=None)
 # The tensors that the traced function changed, with what they were before.
 changed: ContextVar[dict[Tensor, Before] | None] = ContextVar("changed", default=None)
+# The tensors that it made require their derivative, by their handles, with the user's lines.
+required: ContextVar[dict[ref[Tensor], str] | None] = ContextVar("required", default=None)
 
 
 @contextmanager
@@ -127,7 +139,7 @@ class Session:
         self._nodes_in: WeakTable[set[ref[Node]]] = WeakTable()  # by BUFFER node
         self._tensors_in: WeakTable[Handles] = WeakTable()  # by BUFFER node
         self._leaves: WeakTable[Handles] = WeakTable()
-        # What the next run computes beforehand, in a program of its own.
+        # What the next run computes beforehand, in a program of its own; see `compute_first`.
         self.first: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
         # The tracers of all threads; what a traced function left behind has no value.
         self.traced: WeakSet[Node] = WeakSet()
@@ -220,8 +232,23 @@ class Session:
         """Note what `tensor` is, before it changes, for a trace that this thread is in."""
         states = changed.get()
         if states is not None and tensor not in states:
-            grad, target = tensor._grad, tensor.target
-            states[tensor] = Before(tensor.node, grad, tensor.assigned, target, forgets)
+            states[tensor] = Before(
+                tensor.node, tensor._requires_grad, tensor._grad, tensor.assigned, tensor.target,
+                forgets,
+            )  # fmt: skip
+
+    def compute_first(self, tensor: Tensor) -> None:
+        """Have the next run compute `tensor` beforehand; what a traced function draws or loads has
+        no value that could be computed."""
+        if changed.get() is None:
+            self.first[id(tensor)] = tensor
+
+    def require(self, tensor: Tensor) -> None:
+        """Note the user's line that made `tensor` require its derivative, for a trace that this
+        thread is in."""
+        lines = required.get()
+        if lines is not None and tensor.handle not in lines:
+            lines[tensor.handle] = user_line() or "by no line"
 
     # Caches.
 

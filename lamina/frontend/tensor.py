@@ -123,6 +123,8 @@ class Tensor(Methods):
             raise DTypeError(f"requires_grad: {self.dtype.name} has no derivative; use a float")
         self._requires_grad = bool(value)
         SESSION.unsettle(self)
+        if value:
+            SESSION.require(self)
 
     @property
     def grad(self) -> Tensor | None:
@@ -141,7 +143,11 @@ class Tensor(Methods):
     # Read at the speed of C.
     shape: Shape = cast(Any, property(attrgetter("node.shape"), doc="The size of each axis."))
     dtype: DType = cast(Any, property(attrgetter("node.dtype"), doc="The element type."))
-    requires_grad = property(attrgetter("_requires_grad"), _require, doc="Is `grad` to be filled?")
+    requires_grad = property(
+        attrgetter("_requires_grad"), _require,
+        doc="Is `grad` to be filled? The tensor is a leaf from then on: it has no history, and "
+        "what was computed before does not depend on it.",
+    )  # fmt: skip
 
     def is_realized(self) -> bool:
         """Whether the value is in memory."""
@@ -259,7 +265,8 @@ class Tensor(Methods):
 
     def assign(self, value: Any) -> Tensor:
         """Give this tensor a new value, cast and broadcast to its dtype and shape; realising it
-        ends its history, and writes to its own memory if no other tensor's value is there."""
+        ends its history, and writes to its own memory if no other tensor's value is there. A tensor
+        that requires its derivative has no history from the start."""
         new = as_tensor(value, self, "assign").to(self.device).cast(self.dtype).node
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")

@@ -6,9 +6,11 @@ behind, and the new values of tensors that it assigns. Every memory that these r
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import ref
 
 from lamina import random
 from lamina.core.shape import prod
@@ -17,7 +19,7 @@ from lamina.frontend import realize as memory
 from lamina.frontend.differentiate import map_tree
 from lamina.frontend.lowered import TensorSpec
 from lamina.frontend.origins import ORIGINS
-from lamina.frontend.session import SESSION, Before, changed, during, tracers
+from lamina.frontend.session import SESSION, Before, changed, during, required, tracers
 from lamina.frontend.tensor import Tensor
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
@@ -65,6 +67,15 @@ class LeftGradient:
     result: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class LeftRequirement:
+    """That the function leaves `owner`, a tensor or the number of an argument, with another
+    `requires_grad`."""
+
+    owner: Tensor | int
+    requires_grad: bool
+
+
 class Surroundings:
     """Every tensor as a trace finds it.
 
@@ -91,17 +102,18 @@ class Trace:
     """What one run of a function on tracers computes and changes.
 
     arguments: the tracer of each tensor, by its id. key: the tracer of the random key. result: the
-    function's, with a Place for each tensor. asked: the captured tensors whose gradient it asked
-    for, with that. read: the nodes that the sinks are computed from which are in memory or those
-    of tensors. sinks: the results, the gradients, then one ASSIGN for each tensor that got a new
-    value. inputs: the memory that the sinks read, with its numbers. lines: the user's line of nodes
-    below the sinks, while ORIGINS takes notes."""
+    function's, with a Place for each tensor. gradients, requirements: what it leaves behind. asked:
+    the captured tensors whose gradient it asked for, with that. read: the nodes that the sinks are
+    computed from which are in memory or those of tensors. sinks: the results, the gradients, then
+    one ASSIGN for each tensor that got a new value. inputs: the memory that the sinks read, with
+    its numbers. lines: the user's line of nodes below the sinks, while ORIGINS takes notes."""
 
     arguments: dict[int, Tensor]
     key: Tensor
     around: Surroundings
     result: Any = None
     gradients: list[LeftGradient] = field(default_factory=list)
+    requirements: list[LeftRequirement] = field(default_factory=list)
     asked: dict[Tensor, Tensor | None] = field(default_factory=dict)
     read: set[Node] = field(default_factory=set)
     sinks: list[Node] = field(default_factory=list)
@@ -115,29 +127,64 @@ class Trace:
 
     def run(self, function: Callable[..., Any], arguments: Any) -> list[Tensor]:
         """Trace; returns the tensors that have no memory yet and need it, or nothing."""
-        args, kwargs = map_tree(lambda one: self.arguments.get(id(one), one), arguments, object)
         before: dict[Tensor, Before] = {}
+        lines: dict[ref[Tensor], str] = {}
         nodes = {tracer.node for tracer in (*self.arguments.values(), self.key)}
         SESSION.traced.update(nodes)
-        with during(changed, before):
+        with during(changed, before), during(required, lines):
             try:
                 with during(tracers, nodes), random.using(self.key):
+                    args, kwargs = map_tree(
+                        lambda one: self.arguments.get(id(one), one), arguments, object
+                    )
                     result = function(*args, **kwargs)
-                places: dict[Tensor, int] = {}
-                self.result = map_tree(
-                    lambda one: Place(places.setdefault(one, len(places))), result
-                )
-                known = {one: before[one] for one in self.around.homes if one in before}
-                self._note_gradients(known, places)
-                written = [one for one, old in known.items() if old.differs_from(one)]
-                return self._note_values(list(places), written)
+                missing = self._note(result, before)
+                del result
             finally:
-                for tensor, state in before.items():
-                    state.restore(tensor)
+                self._restore(before)
+        before.clear()  # it holds tensors
+        self._refuse_leaks(lines, nodes)
+        return missing
+
+    def _note(self, result: Any, before: dict[Tensor, Before]) -> list[Tensor]:
+        """Note what the function returned and changed; returns what `run` returns."""
+        places: dict[Tensor, int] = {}
+        self.result = map_tree(lambda one: Place(places.setdefault(one, len(places))), result)
+        known = {one: before[one] for one in self.around.homes if one in before}
+        self._note_gradients(known, places)
+        written = [one for one, old in known.items() if old.differs_from(one)]
+        return self._note_values(list(places), written)
+
+    def _restore(self, before: dict[Tensor, Before]) -> None:
+        """Make every tensor what it was; one that the function made is a parameter if it made it
+        one."""
+        for tensor, state in before.items():
+            requires_grad = tensor._requires_grad
+            state.restore(tensor)
+            if tensor not in self.around.homes:
+                tensor.requires_grad = requires_grad
+
+    def _refuse_leaks(self, lines: dict[ref[Tensor], str], nodes: set[Node]) -> None:
+        """Raise JitError where parameters outlive the function that made them, on the user's
+        `lines`, and depend on the tracers `nodes`: they have no value."""
+        if self._leaks(lines, nodes):
+            gc.collect()  # layers that nobody holds may still hold each other
+        for line in self._leaks(lines, nodes):
+            raise JitError(
+                f"jit: a parameter outlives the traced function that made it ({line}), and has no "
+                "value: make its layer outside, and pass it or capture it"
+            )
+
+    def _leaks(self, lines: dict[ref[Tensor], str], nodes: set[Node]) -> list[str]:
+        """The `lines` of the parameters that are new, live and depend on `nodes`."""
+        alive = [tensor for handle in lines if (tensor := handle()) is not None]
+        new = [tensor for tensor in alive if tensor not in self.around.homes]
+        traced = memory.readers_of(new, nodes)
+        return [lines[tensor.handle] for tensor in new if tensor.node in traced]
 
     def _note_gradients(self, before: dict[Tensor, Before], places: dict[Tensor, int]) -> None:
         """Find the gradients that were asked for, and those that were left behind, which `places`
-        number as results."""
+        number as results; and which tensors require theirs now, or no longer."""
         numbers = {tracer: number for number, tracer in enumerate(self.arguments.values())}
         for tensor, old in before.items():
             if not (old.forgets or tensor in numbers):
@@ -146,6 +193,9 @@ class Trace:
             if gradient is not old.grad or old.forgets:
                 result = None if gradient is None else places.setdefault(gradient, len(places))
                 self.gradients.append(LeftGradient(numbers.get(tensor, tensor), result))
+            if tensor._requires_grad != old.requires_grad:
+                owner = numbers.get(tensor, tensor)
+                self.requirements.append(LeftRequirement(owner, tensor._requires_grad))
 
     def _note_values(self, results: list[Tensor], written: list[Tensor]) -> list[Tensor]:
         """Cut the graphs of `results` and of what was assigned to `written`; nothing where tensors

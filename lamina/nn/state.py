@@ -54,7 +54,7 @@ def load_state_dict(obj: Any, state: Mapping[str, Any], strict: bool = True) -> 
             tensor.rebind(source.contiguous().detach())
             tensor.requires_grad = wanted
             tensor.grad = None
-            SESSION.first[id(tensor)] = tensor
+            SESSION.compute_first(tensor)
 
 
 def train(obj: Layer, mode: bool = True) -> Layer:
@@ -95,7 +95,7 @@ def _walk(
 def parameter(value: Tensor) -> Tensor:
     """`value` as a new parameter: a model's are drawn by one program, and by no forward pass."""
     value.requires_grad = True
-    SESSION.first[id(value)] = value
+    SESSION.compute_first(value)
     return value
 
 

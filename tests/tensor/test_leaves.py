@@ -238,3 +238,79 @@ def test_what_was_computed_before_does_not_depend_on_a_new_leaf() -> None:
     (before + (x * 2.0).sum()).backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x * 2.0], ids=["leaf", "expression"])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_function_that_fails_leaves_requirements_as_they_were(
+    make: Callable[[Tensor], Tensor], wanted: bool
+) -> None:
+    state = make(source())
+    state.requires_grad = not wanted
+    node = state.node
+
+    @lm.jit
+    def function(x: Tensor) -> None:
+        state.requires_grad = wanted
+        x.requires_grad = wanted
+        raise KeyError
+
+    with lm.using(device="cpu"):
+        x = source()
+        x.requires_grad = not wanted
+        with pytest.raises(KeyError):
+            function(x)
+        with pytest.raises(KeyError):
+            function.lower(x)
+    assert state.requires_grad is x.requires_grad is not wanted
+    assert state.node is node
+
+
+@pytest.mark.parametrize("device", ["cpu", "interp"])
+def test_a_program_leaves_requirements_as_its_function_does(device: str) -> None:
+    with lm.using(device=device):
+        state, frozen = source() * 2.0, Tensor(VALUES, requires_grad=True)
+        copies = Tensor(state), Tensor(frozen)
+
+        @lm.jit
+        def function(x: Tensor, w: Tensor) -> Tensor | None:
+            state.requires_grad = w.requires_grad = True
+            frozen.requires_grad = False
+            w.grad = state.grad = None
+            (state * w * x * frozen).sum().backward()
+            return w.grad
+
+        for number in range(1, 4):
+            x, w = lm.full(3, float(number)), source()
+            slope = function(x, w)
+            assert slope is not None
+            assert state.grad is not None
+            assert w.grad is not None
+            assert (state.requires_grad, w.requires_grad, frozen.requires_grad) == (
+                True, True, False,
+            )  # fmt: skip
+            assert slope.tolist() == w.grad.tolist() == [2.0 * number * v * v for v in VALUES]
+            assert state.grad.tolist() == [number * v * v for v in VALUES]
+            assert frozen.grad is None
+            function(x, w)
+        assert [second.requires_grad for second in copies] == [False, False]
+        (w * w + state).sum().backward()
+        assert w.grad.tolist() == [2.0 * 3 * v * v + 2.0 * v for v in VALUES]
+        lowered = function.lower(x, w, device="cpu")
+        assert "assign" not in lowered.stages["graph"]
+
+
+def test_a_requirement_does_not_mix_up_tensors_in_one_memory() -> None:
+    with lm.using(device="cpu"):
+        a, b = results_of_a_program()
+
+        @lm.jit
+        def function(x: Tensor) -> Tensor:
+            b.requires_grad = True
+            return x * b
+
+        for _ in range(3):
+            assert function(lm.ones(3)).tolist() == b.tolist()
+            a.assign(a + 1.0)
+            b.requires_grad = False
+            b.assign(b * 10.0)

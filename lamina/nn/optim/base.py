@@ -9,8 +9,8 @@ from lamina.core import dtypes
 from lamina.core.dtypes import accumulator
 from lamina.errors import ArgumentError, GradientError, JitError, ShapeError
 from lamina.frontend.functions.elementwise import exp, log, minimum, where
-from lamina.frontend.realize import called, content_of, over, realize, stored
-from lamina.frontend.session import SESSION, tracers
+from lamina.frontend.realize import called, over, realize, stored
+from lamina.frontend.session import SESSION, content_of, tracers
 from lamina.frontend.tensor import Tensor, as_tensor, leaf
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
