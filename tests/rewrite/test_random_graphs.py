@@ -14,7 +14,11 @@ from lamina.graph import split_products, split_reductions
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import Rule, on, rewrite
 from lamina.graph.split_products import cached_products_in_parts
-from lamina.graph.split_reductions import columns_in_parts, long_products_in_parts
+from lamina.graph.split_reductions import (
+    columns_in_parts,
+    long_columns_in_parts,
+    long_products_in_parts,
+)
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, Monoid
@@ -246,8 +250,10 @@ def test_parts_for_accuracy_are_of_float32_alone(
     assert sum(node.op is Op.REDUCE for node in toposort(after)) == sums
 
 
-def test_products_that_reuse_both_factors_are_not_taken_in_parts() -> None:
+@pytest.mark.parametrize("rule", [columns_in_parts, long_columns_in_parts])
+def test_products_that_reuse_both_factors_are_no_columns(rule: Rule) -> None:
+    """They are matrix products, which other rules take in parts, or none."""
     x, y = leaf(0, (16384, 64, 1), float32), leaf(1, (16384, 1, 96), float32)
     product = build.expand(x, (16384, 64, 96)) * build.expand(y, (16384, 64, 96))
     before = build.reduce(ADD, [0], product)
-    assert rewrite([before], (*SIMPLIFY, columns_in_parts)) == [before]
+    assert rewrite([before], (*SIMPLIFY, rule)) == [before]
