@@ -20,7 +20,7 @@ from lamina.errors import CompileError
 from lamina.graph.autodiff import gradient
 from lamina.graph.lift_numbers import numbers_of, with_inputs
 from lamina.ir import build
-from lamina.ir.kernel import points
+from lamina.ir.kernel import Kernel, points
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op, Reduce, Scatter
@@ -28,6 +28,7 @@ from lamina.loops.moves import Bind, Split
 from lamina.runtime import cuda as runtime
 from lamina.runtime.cuda import compile_source
 from lamina.runtime.source import KERNELS
+from lamina.schedule.gpu.products import product_factors
 from lamina.targets.cuda import printer as cuda
 from tests import scans, scatters
 from tests.cuda import test_nested, test_tiles
@@ -396,6 +397,16 @@ def test_a_thread_reads_for_two_rows_where_data_say_which(
 ) -> None:
     (plan,) = compiled(looked_up(rows, columns)).plans.values()
     assert [move.factor for move in plan.moves if isinstance(move, Split)] == factors
+
+
+def test_tiles_store_single_elements() -> None:
+    """They know neither a row's result nor what others add to as well, also beside elements."""
+    (kernel,) = compiled(product_of(256, 512, 1024)).plans
+    assert isinstance(kernel, Kernel)
+    assert product_factors(kernel, "f32")
+    (element,) = kernel.stores
+    for other in (replace(element, axes=element.axes[:-1]), replace(element, monoid=ADD)):
+        assert not product_factors(replace(kernel, stores=(element, other)), "f32")
 
 
 @pytest.mark.parametrize(("steps", "factors"), [(4, [8]), (5, [8, 512, 256])])
