@@ -49,7 +49,8 @@ class Outcome:
     each round. first: seconds from the function to its first result. kernels: how many lamina
     launched. failures: by column. distances: of results from the reference, by column. wrong:
     lamina's results are, on several data. compared: there was a finite reference. slow: lamina's
-    kernels, where it is behind.
+    kernels, where it is behind. bound, predicted: seconds of a call by lamina's cost model, where
+    it has not failed.
     """
 
     program: Program
@@ -62,6 +63,9 @@ class Outcome:
     wrong: bool = False
     compared: bool = False
     slow: list[KernelTime] = field(default_factory=list)
+    bound: float = math.nan
+    predicted: float = math.nan
+    cost_failure: Failure | None = None
 
     @property
     def row(self) -> Row:
@@ -97,7 +101,8 @@ class Outcome:
         numbers = asdict(self)
         del numbers["program"]
         facts = {"index": self.program.index, "family": self.program.family}
-        return facts | {"text": self.program.text(), "ratio": self.ratio} | numbers
+        known = {name: None if value is math.nan else value for name, value in numbers.items()}
+        return facts | {"text": self.program.text(), "ratio": self.ratio} | known
 
 
 def kept(raw: Mapping[str, Any], program: Program) -> Outcome | None:
@@ -115,6 +120,9 @@ def kept(raw: Mapping[str, Any], program: Program) -> Outcome | None:
         raw["wrong"],
         raw["compared"],
         [KernelTime(**one) for one in raw["slow"]],
+        math.nan if raw["bound"] is None else raw["bound"],
+        math.nan if raw["predicted"] is None else raw["predicted"],
+        Failure(**raw["cost_failure"]) if raw["cost_failure"] else None,
     )
 
 

@@ -29,6 +29,8 @@ INTRODUCTION = (
     "lamina is faster**. Programs where lamina fails or is wrong have no ratio, and count as below "
     "every share. Results are compared with PyTorch's in float64; one is wrong that is further off "
     "than the tolerance of its dtype and than 8 times PyTorch's own error, on three sets of data. "
+    "The bound is by lamina's cost model: each input read once, each result written once, at full "
+    "rate. "
     "Written by `python -m bench cliffs`; the numbers are in the JSON file beside this page."
 )
 
@@ -149,7 +151,25 @@ class Page:
         head = ["programs", "count", "failed", "no peer", "geometric mean", ">= 0.9", ">= 0.5"]
         unseen = sum(not (one.compared or one.failed) for one in self.outcomes)
         note = f"Not compared, as there is no finite reference: {unseen}."
-        return ["## Ratios", "\n".join(table(head, lines)), note]
+        return ["## Ratios", "\n".join(table(head, lines)), note, *self._model()]
+
+    def _model(self) -> list[str]:
+        """How far calls are from the bounds and the predictions of the cost model, and where it
+        fails."""
+        known = [one for one in self.outcomes if one.bound > 0 and one.seconds > 0]
+        if not known:
+            return []
+        below = ", ".join(one.program.name for one in known if one.seconds < one.bound)
+        shares = geometric_mean(one.bound / one.seconds for one in known)
+        predicted = geometric_mean(one.predicted / one.seconds for one in known)
+        lines = [
+            f"Geometric means of {len(known)} programs: the bound is {shares:.0%} of a call, the "
+            f"prediction {predicted:.0%}. Faster than their bounds: {below or 'none'}."
+        ]
+        failures = [(one, one.cost_failure) for one in self.outcomes if one.cost_failure]
+        for outcome, failure in failures:
+            lines.append(f"- {outcome.program.name}: no bound: {failure.kind}: {failure.text}")
+        return ["\n".join(lines)]
 
     def _worst(self) -> list[str]:
         worst = self.worst()
@@ -157,10 +177,10 @@ class Page:
             return []
         lines = [
             [str(place), one.program.name, f"{one.ratio:.2f} {one.peer}", _times(one),
-             _noise(one), str(one.kernels), cause(one)]
+             _bound(one), _noise(one), str(one.kernels), cause(one)]
             for place, one in enumerate(worst, 1)
         ]  # fmt: skip
-        head = ["", "program", "ratio", "ms", "noise", "kernels", "slowest kernels"]
+        head = ["", "program", "ratio", "ms", "bound", "noise", "kernels", "slowest kernels"]
         parts = [f"## The worst {len(worst)}", "\n".join(table(head, lines))]
         return [*parts, *(f"{one.program.name}: {self._text(one.program)}" for one in worst)]
 
@@ -243,6 +263,13 @@ def _times(outcome: Outcome) -> str:
     told = [digits(median(row.ours()))]
     told += [f"{digits(median(row.samples[name]))} {name}" for name in row.ratios()]
     return ", ".join(told)
+
+
+def _bound(outcome: Outcome) -> str:
+    """In milliseconds, and what is predicted."""
+    if math.isnan(outcome.bound):
+        return "-"
+    return f"{digits(1e3 * outcome.bound)}, predicted {digits(1e3 * outcome.predicted)}"
 
 
 def _noise(outcome: Outcome) -> str:

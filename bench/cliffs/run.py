@@ -144,6 +144,15 @@ class Examination:
         seconds: float = self.crew.tell(column, "time", _TURN_SECONDS)["seconds"]
         return seconds
 
+    def predict(self) -> None:
+        """Ask lamina's cost model."""
+        with self.bench.noting(f"{self.program.name}, cost"):
+            answer = self.crew.tell(LAMINA, "cost")
+            if "error" in answer:
+                self.outcome.cost_failure = Failure(**answer["error"])
+            else:
+                self.outcome.bound, self.outcome.predicted = answer["bound"], answer["predicted"]
+
     def look(self) -> None:
         """List lamina's kernels where it is behind, the slowest first."""
         ratio = self.outcome.ratio
@@ -164,7 +173,9 @@ def examine(bench: Bench, crew: Crew, index: int, peers: Sequence[str]) -> Outco
     ready = [column for column in ready if column not in outcome.failures]
     if LAMINA in ready and not outcome.wrong:
         examination.measure(ready)
-        examination.look()
+        if LAMINA not in outcome.failures:
+            examination.look()
+            examination.predict()
     return outcome
 
 

@@ -2,8 +2,8 @@
 
 Arguments: the column, the seed, the number of threads (0: all), a folder for results, the device.
 Each line that it reads is a JSON list: ["case", index, data] compiles a program, runs it and writes
-its results, ["time", seconds] measures it, ["kernels"] tells what lamina's kernels take, ["drop"]
-forgets it.
+its results, ["time", seconds] measures it, ["cost"] predicts what it takes, ["kernels"] tells what
+lamina's kernels take, ["drop"] forgets it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Lamina:
 
         self.module, self.device = lamina, device
         self.heap = heap_of(device)
+        self.lower: Callable[[], Any] | None = None  # the program at every stage
 
     def array(self, values: Array, dtype: str) -> Any:
         tensor = self.module.asarray(values, device=self.device)
@@ -54,6 +55,8 @@ class Lamina:
             return y, *lm.gradient(y, [inputs[place] for place in chosen], inputs[-1])
 
         jitted = lm.jit(whole)
+        arch = getattr(self.heap, "arch", "sm_90a")
+        self.lower = lambda: jitted.lower(*arrays, device=self.device, arch=arch)
         return lambda: jitted(*arrays)
 
     def numpy(self, value: Any) -> Array:
@@ -65,6 +68,7 @@ class Lamina:
         self.heap.synchronize()
 
     def free(self) -> None:
+        self.lower = None
         self.heap.empty()
 
     def kernels(self) -> int:
@@ -212,8 +216,7 @@ class Runner:
         try:
             return self._prepare(program, data)
         except Exception as error:
-            text = (str(error).strip() or "no message").splitlines()[0][:300]
-            return {"error": {"kind": type(error).__name__, "text": text}}
+            return _told(error)
 
     def _prepare(self, program: Program, data: int) -> dict[str, Any]:
         own = self.own
@@ -248,6 +251,17 @@ class Runner:
 
         return fastest(run, self.now, seconds, _BLOCK[self.device.partition(":")[0]])
 
+    def cost(self) -> dict[str, Any]:
+        """What lamina's cost model says: the bound of the program, and what it is predicted to
+        take, in seconds."""
+        assert isinstance(self.own, Lamina)
+        assert self.own.lower is not None
+        try:
+            cost = self.own.lower().cost
+        except Exception as error:
+            return _told(error)
+        return {"bound": cost.bound, "predicted": cost.seconds}
+
     def kernels(self) -> list[dict[str, Any]]:
         """What each of lamina's kernels took in one run."""
         from lamina.explain.report import profile
@@ -263,6 +277,12 @@ class Runner:
         self.step = None
         gc.collect()
         self.own.free()
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """An error at the border of one program."""
+    text = (str(error).strip() or "no message").splitlines()[0][:300]
+    return {"error": {"kind": type(error).__name__, "text": text}}
 
 
 def _sampled(values: Array) -> Array:
@@ -284,6 +304,8 @@ def main(column: str, seed: str, threads: str, folder: str, device: str) -> None
             emit(**runner.prepare(*words))
         elif command == "time":
             emit(seconds=runner.measure(*words))
+        elif command == "cost":
+            emit(**runner.cost())
         elif command == "kernels":
             emit(kernels=runner.kernels())
         else:

@@ -158,6 +158,8 @@ class MadeUpCrew(Crew):
 def _answers(column: str, message: Sequence[Any]) -> dict[str, Any]:
     if message[0] == "case":
         return {"first": 0.5, "kernels": 2 if column == "lamina" else 0}
+    if message[0] == "cost":
+        return {"bound": 1.0, "predicted": 3.0}
     if message[0] == "time":
         return {"seconds": {"lamina": 4.0, "torch": 2.0}.get(column, 3.0)}
     return {"kernels": [rising(1), rising(2)]}
@@ -171,6 +173,7 @@ def test_an_outcome_says_who_is_ahead_and_where_the_time_goes(bench: Bench) -> N
     assert (outcome.ratio, outcome.peer, outcome.kernels) == (0.5, "torch", 2)
     assert outcome.first == {"lamina": 0.5, "torch": 0.5, "torch.compile": 0.5}
     assert [one.seconds for one in outcome.slow] == [2.0, 1.0]
+    assert (outcome.bound, outcome.predicted) == (1.0, 3.0)
     assert outcome.compared
     assert not outcome.failed
 
@@ -248,7 +251,7 @@ def test_the_command_measures_a_program_and_writes_its_page(
     main(["--seed", "1", "--case", "4", "--peers", "torch", "--threads", "1",
           "--output", str(tmp_path)])  # fmt: skip
     printed = capsys.readouterr().out
-    assert "v0 = F.softplus(x0)" in printed
+    assert "v0 = torch.amin(x0, (0,), keepdim=True)" in printed
     assert (tmp_path / "cliffs_cpu.md").read_text() in printed
     assert "| **all** | 1 | - | - |" in printed
 
