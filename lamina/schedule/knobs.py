@@ -55,7 +55,7 @@ class CpuKnobs:
     # one vector of 8 and 5 single elements, so vectors run along another axis.
     ragged: int = 48
     # Rows from which on packing an operand pays: each packed element is used so many times.
-    tall: int = 128
+    tall: int = 64
     # Elements between neighbours from which on their cache lines compete for one place in a cache:
     # 1024 of float32 are 4 KiB, the distance at which lines of a 32 KiB cache of 8 ways meet.
     far: int = 1024

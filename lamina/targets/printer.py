@@ -163,11 +163,14 @@ class ValuePrinter(Target):
             return self.declare(value, what, mutable=True)
 
     @contextmanager
-    def opened(self, nest_part: NestPart, order: Sequence[Node] = ()) -> Iterator[None]:
+    def opened(
+        self, nest_part: NestPart, order: Sequence[Node] = (), inside: NestPart | None = None
+    ) -> Iterator[None]:
         """Open the loops of `nest_part` in the nest's order, vectors and unrolled axes innermost.
 
         A value staged in the body of a loop is computed as soon as that loop is open. `order`: of
-        the loops that themselves fill scratch memory, in which nothing is staged again.
+        the loops that themselves fill scratch memory, in which nothing is staged again. `inside`:
+        how axes run that are opened later, as far as what is staged varies along them.
         """
         axes = [axis for axis in order or self.nest.order if axis in nest_part]
         axes.sort(key=lambda axis: nest_part[axis].how in IN_REGISTERS)
@@ -182,7 +185,7 @@ class ValuePrinter(Target):
                 self.scopes.append(Scope())
             self._bind(axis, loop_part)
             if not order:
-                self._fill_at(axis, nest_part)
+                self._fill_at(axis, (inside or {}) | nest_part)
         yield
         self.guard = guard_outside
         for axis in axes:
@@ -312,6 +315,42 @@ class ValuePrinter(Target):
         splits = [self.nest.sub_loops(axis) for axis in axes if self.nest.is_head(axis)]
         for combination in product(*(self.partition(*split) for split in splits)):
             yield {axis: loop_part for part in combination for axis, loop_part in part.items()}
+
+    def sharing_fills(self, parts: Iterable[NestPart]) -> list[list[NestPart]]:
+        """Groups of `parts` that need the same values in scratch memory: parts that are alike in
+        the outermost loop that fills it, in the loops around that, and in the axes of these values.
+
+        Main and tail tiles of rows share a packed panel of columns, which is filled once for both.
+        `split_at_fills` separates the loops that a group has in common.
+        """
+        groups: dict[tuple[LoopPart, ...], list[NestPart]] = {}
+        for part in parts:
+            common = self._axes_of_fills(part) or part.keys()
+            key = tuple(part[axis] for axis in part if axis in common)
+            groups.setdefault(key, []).append(part)
+        return list(groups.values())
+
+    def split_at_fills(self, part: NestPart) -> tuple[NestPart, NestPart]:
+        """The loops of `part` down to the outermost one that fills scratch memory; the others."""
+        outer = self._loops_to_fill(part)
+        inner = {axis: loop_part for axis, loop_part in part.items() if axis not in outer}
+        return {axis: part[axis] for axis in outer}, inner
+
+    def _loops_to_fill(self, part: NestPart) -> list[Node]:
+        """The loops of `part` down to the outermost one that fills scratch memory; [] if none."""
+        loops = [axis for axis in self.nest.order if axis in part]
+        loops = [axis for axis in loops if part[axis].how not in IN_REGISTERS]
+        filling = [axis for axis in loops if any(fill.at is axis for fill in self.nest.fills)]
+        if not filling:
+            return []
+        inside = loops[loops.index(filling[0]) + 1 :]
+        return [axis for axis in loops if axis not in inside or axis in self.launch_axes]
+
+    def _axes_of_fills(self, part: NestPart) -> set[Node]:
+        """Those loops, and the axes of `part` along which what is filled there varies."""
+        outer = self._loops_to_fill(part)
+        fills = [fill for fill in self.nest.fills if fill.at in outer]
+        return {*outer, *(axis for fill in fills for axis in fill.axes if axis in part)}
 
     def points(self, axes: Collection[Node]) -> Iterator[Point]:
         """Every point of the unrolled ones among `axes`."""

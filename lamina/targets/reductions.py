@@ -5,9 +5,10 @@ ready at that place share them, and so do stores that wait for nothing else. Lon
 blocks: see `blocks.py`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from math import prod
 
@@ -111,9 +112,14 @@ class NestPrinter(ValuePrinter):
         self.waiting = [store for store in self.waiting if store not in stores]
         below = toposort(store.value for store in stores)
         scans = [node for node in below if node.op is Op.LOOP_SCAN]
-        for _, parts in groupby(sorted(self.nest_parts(axes), key=_lanes), key=_lanes):
-            for part in parts:
-                self._part(axes, part, sums, stores, scans)
+        parts = sorted(self.nest_parts(axes), key=_lanes)
+        groups = [[part] for part in parts] if sums or scans else self.sharing_fills(parts)
+        for _, alike in groupby(groups, key=lambda group: _lanes(group[0])):
+            for group in alike:
+                if len(group) == 1:
+                    self._part(axes, group[0], sums, stores, scans)
+                else:
+                    self._sharing_parts(group, partial(self._body, axes, sums, stores))
             self._join([each for each in sums if each.accumulators])
         # `_compute` stores a staged value that depends on reductions point by point, inside of the
         # loops over its columns. Once these have been closed, scratch memory has every point, and
@@ -139,6 +145,19 @@ class NestPrinter(ValuePrinter):
         else:
             with self.opened(part):
                 self._body(axes, sums, stores)
+
+    def _sharing_parts(self, group: Sequence[NestPart], body: Callable[[], None]) -> None:
+        """Print `body` in each of the parts of a `group` that shares what fills scratch memory."""
+        outer, _ = self.split_at_fills(group[0])
+        with self.opened(outer, inside=group[0]):
+            filled = self.filled
+            for part in group:
+                _, inner = self.split_at_fills(part)
+                self.scopes.append(Scope())
+                with self.opened(inner):
+                    body()
+                self._close_loop("{")
+                self.filled = filled
 
     def _body(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
         """Print the body of the innermost loop over `axes`. Each of few sums has an accumulator for
@@ -420,23 +439,32 @@ class NestPrinter(ValuePrinter):
 
     # Rows.
 
-    def rows(self, part: NestPart) -> None:
-        """Print everything that the kernel does for the rows of one part: its stores, those over
+    def rows(self, group: Sequence[NestPart]) -> None:
+        """Print everything that the kernel does for the rows of one part, or of a group of parts
+        that share what fills scratch memory."""
+        self.filled = frozenset()
+        if len(group) > 1:
+            self._sharing_parts(group, self._open_rows)
+        else:
+            with self.opened(group[0]):
+                self._open_rows()
+
+    def _open_rows(self) -> None:
+        """Print everything that the kernel does for the rows that are open: its stores, those over
         the same axes together, each with the reductions that it needs before it."""
         kernel = self.nest.kernel
-        self.filled, self.stored_late, self.waiting = frozenset(), set(), list(kernel.stores)
-        with self.opened(part):
-            while self.waiting:
-                axes = self.waiting[0].axes
-                batch = [store for store in self.waiting if store.axes == axes]
-                # Where something is overwritten that is read, every reduction comes before.
-                overwrites = any(store.parameter in self.read for store in batch)
-                self._print_reductions(
-                    kernel.nodes if overwrites else [store.value for store in batch]
-                )
-                # Reductions have taken some of them along in their loops: see `loop_reduce`.
-                stores = [store for store in batch if store in self.waiting]
-                self._loops(axes[kernel.rows :], (), stores)
+        self.stored_late, self.waiting = set(), list(kernel.stores)
+        while self.waiting:
+            axes = self.waiting[0].axes
+            batch = [store for store in self.waiting if store.axes == axes]
+            # Where something is overwritten that is read, every reduction comes before.
+            overwrites = any(store.parameter in self.read for store in batch)
+            self._print_reductions(
+                kernel.nodes if overwrites else [store.value for store in batch]
+            )
+            # Reductions have taken some of them along in their loops: see `loop_reduce`.
+            stores = [store for store in batch if store in self.waiting]
+            self._loops(axes[kernel.rows :], (), stores)
 
 
 def _lanes(part: NestPart) -> int:

@@ -103,7 +103,17 @@ def _noted(apply: Callable[[Any, Nest], Nest], seen: list[str]) -> Callable[[Any
     return noted
 
 
-@pytest.mark.parametrize(("m", "wanted"), [(64, 0), (150, 1)])
+@pytest.mark.parametrize(("k", "n"), [(96, 3072), (4096, 256)])  # whole, and in blocks of steps
+@pytest.mark.usefixtures("staged")
+def test_main_and_last_tiles_of_rows_share_a_packed_panel(k: int, n: int) -> None:
+    a, b = _array(64, k), _array(k, n)  # 10 tiles of 6 rows, and one of 4
+    product = lm.jit(lambda x, y: x @ y)
+    np.testing.assert_allclose(product(lm.asarray(a), lm.asarray(b)).numpy(), a @ b, atol=5e-3)
+    (kernel,) = product.lower(lm.TensorSpec((64, k)), lm.TensorSpec((k, n))).kernels
+    assert kernel.source.count(" *(f32x16u *)(p3 ") == 4  # stores: one for each vector of a tile
+
+
+@pytest.mark.parametrize(("m", "wanted"), [(48, 0), (150, 1)])
 def test_a_transposed_operand_is_packed_for_many_rows(
     staged: list[int], m: int, wanted: int
 ) -> None:

@@ -28,6 +28,11 @@ from lamina.schedule.planner import loads_along
 # sums do.
 REGISTER_TILES = {64: (14, 2), 32: (6, 2)}
 
+# The same for a packed panel of whole tiles: 6 x 4 sums read 4 vectors and 6 scalars for 24
+# multiply-adds of vectors, 14 x 2 sums 2 and 14 for 28. In 6 rows, cache lines that are far apart
+# leave places for those of the panel.
+PANEL_TILES = {64: (6, 4)}
+
 
 @dataclass(frozen=True)
 class Product:
@@ -76,7 +81,7 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     # The short axis, if any, whose results lie in turns with those of neighbouring lanes: the
     # heuristic has unrolled it when it chose `vector`.
     interleaved = [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
-    tile = _split_tile(plan, product, vector, points(interleaved))
+    tile = _split_tile(plan, product, vector, points(interleaved), is_packed=panel is not None)
     packed = _packed_operands(plan, product, outside[-1], tile.outer_rows) if panel else []
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     plan.reorder([  # as at the head of this file
@@ -133,11 +138,18 @@ def _split_blocks(
     return outside, vector
 
 
-def _split_tile(plan: CpuPlanner, product: Product, vector: Node, interleaved: int) -> Tile:
-    """Split rows and columns into register tiles. Each sum is `interleaved` ones where results of
-    several rows lie in turns: a tile of 14 x 2 has 28 sums, for two rows 14 x 1 of them."""
+def _split_tile(
+    plan: CpuPlanner, product: Product, vector: Node, interleaved: int, *, is_packed: bool
+) -> Tile:
+    """Split rows and columns into register tiles: PANEL_TILES where they fit a packed panel. Each
+    sum is `interleaved` ones where results of several rows lie in turns: a tile of 14 x 2 has 28
+    sums, for two rows 14 x 1 of them."""
     lanes = plan.target.vector_bytes // product.reduction.dtype.itemsize
     rows, vectors = REGISTER_TILES[plan.target.vector_bytes]
+    panel_rows, panel_vectors = PANEL_TILES.get(plan.target.vector_bytes, (rows, vectors))
+    is_even = vector.arg.size % (panel_vectors * lanes) == 0
+    if is_packed and is_even and interleaved == 1:
+        rows, vectors = panel_rows, panel_vectors
     max_height = min(rows, rows * vectors // interleaved)
     vectors = min(max(vectors // interleaved, 1), vector.arg.size // lanes)
     outer_columns, strip = plan.split(vector, vectors * lanes)

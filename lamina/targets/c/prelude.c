@@ -43,10 +43,11 @@ static double lamina_clock(void) {
     } \
     INLINE void name##_by(void **b, long chunk, _Bool lines)
 #define POINTER(kind, number) kind *restrict p##number = b[number]
-/* Prefetches by hand what the hardware prefetcher misses. It fails in three cases: the next step of
+/* Prefetches by hand what the hardware prefetcher misses. It fails in four cases: the next step of
    sums that are accumulated in memory, and the next rows of an in-register transpose, are too many
-   streams, or end before they are detected; and where much is computed from what was read, the reorder
-   buffer is full of dependent arithmetic and reaches no later load. `near`: into which caches, 3 the
+   streams, or end before they are detected; where much is computed from what was read, the reorder
+   buffer is full of dependent arithmetic and reaches no later load; and a product reads each line of
+   a packed panel once a tile, as fast as the second-level cache gives it. `near`: into which caches, 3 the
    nearest. */
 #define AHEAD(place, by, near) __builtin_prefetch(place + (by), 0, near)
 #define SCRATCH __attribute__((aligned(64)))

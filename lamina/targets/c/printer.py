@@ -38,6 +38,8 @@ TEXTS = (
 TYPES = SHORT | {bool_: "_Bool"}
 TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
+PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
+NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
 TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
@@ -300,6 +302,12 @@ class CPrinter(NestPrinter):
         steps = {*terms} & {*self.nest.row_loops} - {*store.axes}
         for axis in steps if reuses_load else ():
             self.line(f"AHEAD({address}, {terms[axis]}, 2);")
+        # The next steps of a product, in the packed panel that it reads from end to end.
+        array = kernel.parameters[load.arg.parameter]
+        is_panel = array.memory == "scratch" and array.nbytes > NEAREST_CACHE
+        reduced = [axis for axis in self.nest.order if axis.arg.reduce and axis in terms]
+        if is_panel and reuses_load and reduced:
+            self.line(f"AHEAD({address}, {PANEL_STEPS * terms[reduced[-1]]}, 3);")
         # The next pages of an array that no cache holds, where each element goes to its own place.
         in_place = load.src[0] is store.index and store.axes == kernel.row_axes
         if in_place and kernel.parameters[store.parameter].nbytes >= UNCACHED:
@@ -448,12 +456,12 @@ class CPrinter(NestPrinter):
             rest = f"({chunk} / {points(axes[place:])})"
 
     def body(self, lines: list[str]) -> str:
-        """The text of `lines` and of every row: each part of the rows, main and tail, is a block of
-        text of its own, under the conditions on the index of a chunk by which it runs."""
-        for part in self.nest_parts(self.nest.kernel.row_axes):
+        """The text of `lines` and of every row: each group of parts of the rows is a block of text
+        of its own, under the conditions on the index of a chunk by which it runs."""
+        for group in self.sharing_fills(self.nest_parts(self.nest.kernel.row_axes)):
             self.scopes = [Scope()]
-            self.rows(part)
-            conditions = [run.condition for run in part.values() if run.condition]
+            self.rows(group)
+            conditions = [run.condition for run in group[0].values() if run.condition]
             head = f"if ({' && '.join(conditions)}) {{" if conditions else "{"
             lines += [head, *("    " + text for text in self.scopes[0].lines), "}"]
         return "".join(f"    {text}\n" for text in lines)
