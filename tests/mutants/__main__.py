@@ -34,8 +34,8 @@ SUITES = {
               "tests/functions", "tests/metal"),
     "fuse": ("tests/fuse", "tests/jit", "tests/codegen", "tests/cuda", "tests/functions"),
     "loops": ("tests/kernel", "tests/codegen", "tests/cuda", "tests/metal"),
-    "schedule/cpu": ("tests/codegen", "tests/fuse"),
-    "schedule/gpu": ("tests/cuda", "tests/metal", "tests/codegen"),
+    "schedule/cpu": ("tests/codegen", "tests/schedule", "tests/fuse"),
+    "schedule/gpu": ("tests/cuda", "tests/schedule", "tests/metal", "tests/codegen"),
     "schedule": ("tests/codegen", "tests/cuda", "tests/metal"),
     "targets/c": ("tests/codegen", "tests/transcendental", "tests/functions"),
     "targets/cuda": ("tests/cuda",),
@@ -69,8 +69,8 @@ def copied(mutant: Mutant | None) -> Iterator[Path]:
 def failure(copy: Path, test: str, limit: float) -> str | None:
     """The name of the first test that fails of those at the path `test` in a copy; None if none
     does. Raises TimeoutExpired after `limit` seconds."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider",
-               test]  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "-n", "0", "-p",
+               "no:cacheprovider", test]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": str(copy), "LAMINA_CACHE_DIR": str(copy / "cache")}
     done = subprocess.run(
         command, cwd=copy, env=environment, capture_output=True, text=True, timeout=limit,
