@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from lamina.core.dtypes import DType, float32, float64, int32, int64
+from lamina.core.dtypes import DType, bfloat16, float32, float64, int32, int64
 from lamina.graph import split_products, split_reductions
 from lamina.graph.algebra import SIMPLIFY
 from lamina.graph.rewrite import Rule, on, rewrite
@@ -245,6 +245,21 @@ def test_parts_for_accuracy_are_of_float32_alone(
     monkeypatch.setattr(split_products, "LONG_PRODUCT", 1 << 10)
     monkeypatch.setattr(split_reductions, "PRODUCT_PART", 1 << 5)
     x, y, shape = leaf(0, (32, 2048, 1), dtype), leaf(1, (1, 2048, 32), dtype), (32, 2048, 32)
+    before = build.reduce(ADD, [1], build.expand(x, shape) * build.expand(y, shape))
+    after = rewrite([before], (*SIMPLIFY, rule))
+    assert sum(node.op is Op.REDUCE for node in toposort(after)) == sums
+
+
+@pytest.mark.parametrize("rule", [cached_products_in_parts, TILED_IN_PARTS])
+@pytest.mark.parametrize(("left", "sums"), [(float32, 2), (bfloat16, 1)])
+def test_parts_are_of_products_of_float32_alone(
+    rule: Rule, left: DType, sums: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A factor of 16 bits is enough to leave a product whole."""
+    monkeypatch.setattr(split_products, "LONG_PRODUCT", 1 << 10)
+    shape = (32, 2048, 32)
+    x = build.cast(leaf(0, (32, 2048, 1), left), float32)
+    y = leaf(1, (1, 2048, 32), float32)
     before = build.reduce(ADD, [1], build.expand(x, shape) * build.expand(y, shape))
     after = rewrite([before], (*SIMPLIFY, rule))
     assert sum(node.op is Op.REDUCE for node in toposort(after)) == sums
