@@ -34,7 +34,7 @@ ENOUGH_ROWS = 16  # of a block, even if they take more than CACHE_BYTES
 MAX_BLOCK_BYTES = 3 << 20  # of a block, even if it has fewer rows than that
 MIN_PRODUCTS = 2  # kernels with a contraction, without which row blocks gain nothing
 MIN_PARALLEL = 4  # independent rows of blocks, where sums are added up from block to block
-MAX_REREAD = 16  # bytes that every block reads again, in multiples of the bytes that it holds
+MAX_REREAD = 12  # bytes that every block reads again, in multiples of the bytes that it holds
 
 # Rows are numbered as the row axes of the kernel that comes last. This says which row axis of
 # another kernel, or which axis of an array, each of them is: {0: 1} for row 0 of the last kernel
@@ -259,12 +259,12 @@ class _RowBlocks:
         products = sum(group.contraction is not None for group in self.rows_of)
         if products < MIN_PRODUCTS or not (self.inside and self.rows and self._is_closed()):
             return False
-        rows = self._ordered_rows()
+        rows = self._block_rows()
         size = self._block_size(rows) if rows else 0
         if not size or not self._can_split(rows[-1], size):
             return False
         held = self._row_bytes(rows) * size
-        if self._reread_bytes(rows[-1]) > MAX_REREAD * held:
+        if self._reread_bytes(rows, rows[-1]) > MAX_REREAD * held:
             return False
         inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
         for group, group_rows in self.rows_of.items():
@@ -288,6 +288,26 @@ class _RowBlocks:
                     if not common.keys() >= self.rows:
                         return False
         return True
+
+    def _block_rows(self) -> list[int]:
+        """The rows that number the blocks: all that members share, unless blocks along another one
+        than the last would read too much again; then the others without the last.
+
+        Two products of (512, 512) by (512, 2048), multiplied by each other, share 512 rows and 2048
+        columns. With all of these, a block would be one row of 2048 numbers, and read both whole
+        factors of 4 MiB for 8 KiB that it holds. Rows alone make blocks of 64 x 2048."""
+        rows = self._ordered_rows()
+        while len(rows) > 1 and self._is_read_again(rows):
+            dropped = rows.pop()
+            if any(rows_of[dropped] == len(group.rows) for group, rows_of in self.rows_of.items()):
+                return []  # a member sums along it
+        return rows
+
+    def _is_read_again(self, rows: Sequence[int]) -> bool:
+        """Whether all blocks at one index of a row but the last read much that those at other
+        indices read as well."""
+        held = self._row_bytes(rows) * self.last.rows[rows[-1]]
+        return any(self._reread_bytes(rows, row) > MAX_REREAD * held for row in rows[:-1])
 
     def _ordered_rows(self) -> list[int]:
         """The shared rows, last the one that is split into blocks: blocks of it run one after the
@@ -335,21 +355,24 @@ class _RowBlocks:
                 return False
         return True
 
-    def _reread_bytes(self, split: int) -> int:
-        """Bytes that every block along the row `split` reads or adds to, the same ones each time,
-        such as the factor that all rows of a contraction share."""
-        return sum(self._reread_bytes_of(group, split) for group in self.rows_of)
+    def _reread_bytes(self, rows: Sequence[int], along: int) -> int:
+        """Bytes that blocks numbered by `rows` read or add to, the same ones at each index of the
+        row `along`, such as the factor that all rows of a contraction share. Of the last row that
+        is for one block, of another one for all blocks at the index."""
+        return sum(self._reread_bytes_of(group, rows, along) for group in self.rows_of)
 
-    def _reread_bytes_of(self, group: KernelGroup, split: int) -> int:
+    def _reread_bytes_of(self, group: KernelGroup, rows: Sequence[int], along: int) -> int:
         """The same of one member. It counts an element once for each iteration that touches it:
         ``x[i + j]`` for i < 8 and j < 3 counts as 24 elements, though x has 10. Along the other
         rows, as that of heads, blocks read other elements: those axes do not count."""
         group_rows = self.rows_of[group]
-        row_loops = {row: group.block_candidates[group_rows[row]] for row in self.rows}
-        split_axes = free_axes(row_loops[split].index)
-        shared_axes = _axes_of(loop.index for loop in row_loops.values())
+        loops = {row: group.block_candidates[group_rows[row]] for row in rows}
+        along_axes = free_axes(loops[along].index)
+        # All blocks at one index of an outer row have every index of the last one.
+        fixed = rows if along == rows[-1] else rows[:-1]
+        fixed_axes = _axes_of(loops[row].index for row in fixed)
         touched = group.reads
-        if group_rows[split] == len(group.rows):
+        if group_rows[along] == len(group.rows):
             # A sum along the blocks: every block adds to all of it. What it reads is taken to vary
             # along the reduced axis, so that each block reads other elements.
             last = group.members[-1]
@@ -358,8 +381,8 @@ class _RowBlocks:
         for node in touched.keys() - self.inside.keys():
             for index in touched[node]:
                 axes = _axes_of(index)
-                if axes.isdisjoint(split_axes):  # the same elements in every block
-                    total += points(axes - shared_axes) * node.dtype.itemsize
+                if axes.isdisjoint(along_axes):  # the same elements at each index
+                    total += points(axes - fixed_axes) * node.dtype.itemsize
         return total
 
 
