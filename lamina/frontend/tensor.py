@@ -271,10 +271,10 @@ class Tensor(Methods):
         if broadcast_shapes("assign", self.shape, new.shape) != self.shape:
             raise ShapeError(f"assign: {new.shape} does not broadcast to {self.shape}")
         node = build.expand(new, self.shape)
-        self.assign_node(memory.leaf(node, self.device) if self._requires_grad else node)
+        self._assign_node(memory.leaf(node, self.device) if self._requires_grad else node)
         return self
 
-    def assign_node(self, node: Node) -> None:
+    def _assign_node(self, node: Node) -> None:
         """`assign`, of a node of the same shape and dtype on the same device; where this tensor
         requires its derivative, one that no other tensor has."""
         SESSION.change(self)

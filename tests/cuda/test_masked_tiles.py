@@ -45,13 +45,13 @@ typedef long long i64;
 #define constexpr const
 #define min(a, b) ((a) < (b) ? (a) : (b))
 #define max(a, b) ((a) > (b) ? (a) : (b))
-#define own_group() asked_group
+#define warp_group() asked_group
 """
 # The first row of a block, the tiles that are brought to it, those of them that a group of four
 # warps computes, and which tiles have scores of -inf for it.
 FUNCTION = """
 void tiles(int worker, int asked_group, int *about, char *is_masked) {{
-    const struct {{ int groups; }} walk = {{ {groups} }};
+    const struct {{ int groups; }} work = {{ {groups} }};
     {lines}
     COUNT;
     const int values[] = {{ {row}, first, first + count, first + from, first + to }};
@@ -82,7 +82,7 @@ class Bounds:
         places = re.findall(r"\(worker / (\d+)\) % (\d+)", kernel)
         self.workers = max(int(by) * int(size) for by, size in places)
         source = Path(printer.__file__).with_name("nested.cu").read_text(encoding="utf-8")
-        macros = source[source.index("#define BOUNDS(") : source.index("/* The products within")]
+        macros = source[source.index("#define BOUNDS(") : source.index("/* All inner products")]
         lines = re.findall(r"const i32 \w+ = .*worker.*;|BOUNDS\(.*\);|\bMASK\(.*\);", kernel)
         masked = re.search(r"if \((MASKED\(.*\))\) \{", kernel)
         without_asking = kernel[kernel.index("            else {\n") :]

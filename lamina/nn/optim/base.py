@@ -212,7 +212,7 @@ class Optimizer:
         settings = repr((values, self._decays, self._group_of))
         key = type(self), settings, when is None, *(node.arg[1:] for node in nodes)
         for tensor, node in zip(changing, called(key, nodes, build), strict=True):
-            tensor.assign_node(node or tensor.node)
+            tensor._assign_node(node or tensor.node)
 
     def _assign_all(
         self, changing: Sequence[Tensor], gradients: Sequence[Tensor | None], when: Tensor | None
