@@ -77,7 +77,8 @@ class Bench:
         is to use so many threads (0: all)."""
         kept = {name: text for name, text in os.environ.items() if not name.startswith("LAMINA_")}
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
-        kept["PYTHONPATH"] = str(ROOT)
+        searched = (str(ROOT), kept.get("PYTHONPATH"))
+        kept["PYTHONPATH"] = os.pathsep.join(path for path in searched if path)
         kept["LAMINA_CACHE_DIR"] = str(cache / "lamina")
         kept["CACHEDB"] = str(cache / "tinygrad" / "cache.db")
         kept["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "inductor")
