@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
-import torch
 
 import lamina as lm
 from lamina import Tensor, nn
 from lamina.errors import GradientError
+
+torch = pytest.importorskip("torch")
 
 Pair = tuple[Tensor, Tensor]
 VALUES = [1.0, 2.0, 3.0]
