@@ -33,7 +33,8 @@ SMALL_KERNEL = 1 << 16
 
 @dataclass(frozen=True)
 class RowLoop:
-    """A row of a kernel: its index, and how many steps that has."""
+    """The index along one axis, of a kernel's rows or of a value that it makes or reads, and the
+    size of that axis."""
 
     index: Node
     size: int

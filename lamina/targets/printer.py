@@ -86,8 +86,9 @@ class Target(Protocol):
 
     def lane(self, value: Value, number: int) -> Value: ...
     def half(self, vectors: Sequence[Value], side: int, run: int) -> Value:
-        """The first or the second half of a vector; of two vectors, those halves in one vector in
-        which `run` lanes of each take turns."""
+        """Half of the numbers of one or two vectors: side 0 is the first half, 1 the second. Of two
+        vectors a and b, the halves are in one vector, in which `run` lanes of each take turns: of 4
+        lanes each, side 0 and run 1 are a[0], b[0], a[1], b[1]; run 2 is a[0], a[1], b[0], b[1]."""
         ...
 
     def lane_numbers(self, lanes: int) -> Value:
@@ -331,13 +332,16 @@ class ValuePrinter(Target):
         return list(groups.values())
 
     def split_at_fills(self, part: NestPart) -> tuple[NestPart, NestPart]:
-        """The loops of `part` down to the outermost one that fills scratch memory; the others."""
+        """`part` in two: the loops down to the outermost one that fills scratch memory, with those
+        over blocks and threads; and the others, which run inside. Of a0, of a1 that fills, and of
+        a2: (a0, a1) and (a2). Nothing and all of them if none fills."""
         outer = self._loops_to_fill(part)
         inner = {axis: loop_part for axis, loop_part in part.items() if axis not in outer}
         return {axis: part[axis] for axis in outer}, inner
 
     def _loops_to_fill(self, part: NestPart) -> list[Node]:
-        """The loops of `part` down to the outermost one that fills scratch memory; [] if none."""
+        """The loops of `part` down to the outermost one that fills scratch memory, and those over
+        blocks and threads wherever they are, as they print no loop; [] if none fills."""
         loops = [axis for axis in self.nest.order if axis in part]
         loops = [axis for axis in loops if part[axis].how not in IN_REGISTERS]
         filling = [axis for axis in loops if any(fill.at is axis for fill in self.nest.fills)]

@@ -232,7 +232,8 @@ class NestPrinter(ValuePrinter):
         return halved
 
     def _tree(self, monoid: Monoid, values: list[Values]) -> Values:
-        """Combine neighbours until one is left: of five, 1 + 2, 3 + 4 and 5, then their sums."""
+        """Combine neighbours until one is left: of five, 1 + 2, 3 + 4 and 5, then their sums. The
+        longest chain has three operations then, in place of four."""
         name = monoid_name(monoid)
         while len(values) > 1:
             joined = [

@@ -2,7 +2,8 @@
 
 An index that walks axes is a sum of *walks*: one of stride 100 and 8 steps for a row axis, one of
 stride 1 and 32 steps for the lanes of a vector. A set of walks becomes runs of neighbours that lie
-apart, and lines are counted per run. All is exact but for indices that data decide.
+apart, and lines are counted per run. All is exact but for indices that data decide, and for walks
+that overlap over more than MAX_MARKED elements: of these it is an upper bound.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

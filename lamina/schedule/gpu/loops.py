@@ -53,9 +53,13 @@ def schedule_for_gpu(
 
 
 def _schedule_loops(plan: GpuPlanner) -> None:
-    """A block for each row or a thread for each row: blocks where threads can share the loops
-    inside rows, unless there are rows enough to keep all threads busy, and those either are
-    neighbours in memory or make up a product, whose register tiles are better."""
+    """Schedule a block or a thread for each row; nothing where there is neither a row nor a loop
+    that threads can share.
+
+    It is a block where threads can share the loops inside a row. It is a thread all the same if
+    there are rows enough to keep all threads busy, and they are neighbours in memory or the kernel
+    is a product, whose register tiles are better. Softmax of (64, 4096) takes 64 blocks, a sum over
+    the rows of (4096, 2**20) a thread a column."""
     kernel, rows = plan.kernel, plan.kernel.row_axes
     shared = shared_axes(plan)
     reduction = contraction((store.value for store in kernel.stores), rows)
@@ -64,8 +68,8 @@ def _schedule_loops(plan: GpuPlanner) -> None:
         return score(kernel, axis), store_score(kernel, axis)
 
     best = max(rows, key=worth, default=None)
-    inner_score = max((score(kernel, axis) for axis in shared), default=-1)
-    across = None  # the row axis along which accesses are neighbours, if more are than inside rows
+    inner_score = max((score(kernel, axis) for axis in shared), default=0)
+    across = None  # the row axis along which accesses are neighbours, if as many are as inside
     if best is not None and score(kernel, best) >= max(inner_score, 1):
         across = best
     has_enough_rows = points(rows) >= plan.knobs.enough
