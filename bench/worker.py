@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +25,8 @@ from bench.machine import ROOT
 
 LIMIT_SECONDS = 400  # a program that says nothing for so long is killed
 END_SECONDS = 30  # and so is one that does not end within that time when nobody asks any more
+STOP_SECONDS = 10  # a thread in the middle of a transfer to a disk may be that late to stop
+STOPPED_STATES = frozenset("TtZX")  # stopped, traced, ended: proc(5), /proc/pid/stat
 
 
 class ProgramError(Exception):
@@ -133,13 +136,18 @@ class Worker:
             self._signal(signal.SIGCONT)
 
     def _stop(self) -> None:
-        """Stop the group, and wait until no thread of the process runs."""
+        """Stop the group, and wait until no thread of it runs. `waitpid` tells of the leader
+        alone; a process that the leader started stops a moment later, on a busy machine after
+        several milliseconds."""
         self._signal(signal.SIGSTOP)
         if self.process.poll() is not None:
             return
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             self._stopped = True
+            ends = time.monotonic() + STOP_SECONDS
+            while _runs(self.process.pid) and time.monotonic() < ends:
+                time.sleep(0.001)
         else:
             self.process.returncode = os.waitstatus_to_exitcode(status)
 
@@ -166,3 +174,24 @@ class Worker:
             self.close()
         else:
             self.kill()
+
+
+def _runs(group: int) -> bool:
+    """Whether a thread of a process group is not stopped. False where the system has no /proc."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(process.name)) != group:
+                continue
+            states = [_state(task) for task in (process / "task").iterdir()]
+        except OSError:  # it ended meanwhile
+            continue
+        if not STOPPED_STATES.issuperset(states):
+            return True
+    return False
+
+
+def _state(task: Path) -> str:
+    """The state letter of a thread: the field after its name, which stands in brackets and may
+    contain any character, as in `7 (a) b) S 1 ...`."""
+    text = (task / "stat").read_text()
+    return text[text.rindex(")") + 2]
