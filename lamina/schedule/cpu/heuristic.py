@@ -19,6 +19,7 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import Schedule
 from lamina.loops.nest import dot_axes
+from lamina.schedule.cpu.lanes import cheapest_row
 from lamina.schedule.cpu.maps import schedule_map, schedule_transpose
 from lamina.schedule.cpu.packing import Packed, computed_from, packed_row
 from lamina.schedule.cpu.planner import CpuPlanner
@@ -80,7 +81,8 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
     if across is not None and not plan.inner():
         schedule_transpose(plan, row, across)
     elif not schedule_row_vectors(plan, row):
-        schedule_map(plan, row)
+        is_map = not plan.inner() and "unroll" not in plan.nest.binding.values()
+        schedule_map(plan, cheapest_row(plan, row) if is_map else row)
     return []
 
 

@@ -1,0 +1,127 @@
+"""Maps over rows shorter than a vector: lanes run along the axis that takes fewer instructions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lamina as lm
+from lamina import pipeline
+from lamina.core.target import cpu_target
+from lamina.schedule.cpu.heuristic import schedule_for_cpu
+
+pytestmark = pytest.mark.usefixtures("on_cpu")
+TARGET = cpu_target(vector_bytes=64, cores=2)
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture
+def _vectors_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        pipeline, "schedule_for_cpu",
+        lambda kernel, _, knobs: schedule_for_cpu(kernel, TARGET, knobs),
+    )  # fmt: skip
+    pipeline.compile_sinks.cache_clear()
+
+
+def _text(function: Any, *shapes: tuple[int, ...]) -> str:
+    specs = [lm.TensorSpec(shape) for shape in shapes]
+    return lm.jit(function).lower(*specs, device="cpu").kernels[0].source
+
+
+def _chain(x: Any, y: Any) -> Any:
+    return lm.tanh(lm.sin(lm.softplus(x)) + y)
+
+
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
+@pytest.mark.parametrize("columns", [2, 3, 5, 8, 15, 31])
+@pytest.mark.parametrize("is_row", [False, True])
+def test_long_chains_fill_vectors_with_rows(columns: int, is_row: bool) -> None:
+    other = (1, columns) if is_row else (640, 1)
+    text = _text(_chain, (640, columns), other)
+    assert set(re.findall(r"\bsin_f32\w*", text)) == {"sin_f32x16"}
+
+
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
+@pytest.mark.parametrize("columns", [3, 8, 16, 31, 48])
+def test_single_operations_have_neighbours_as_lanes(columns: int) -> None:
+    text = _text(lambda x, y: x * y, (640, columns), (640, 1))
+    lanes = 1 << min(columns, 16).bit_length() >> 1
+    assert f"*(f32x{lanes}u *)(p2 " in text
+
+
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
+def test_rows_that_lie_far_apart_are_no_lanes() -> None:
+    text = _text(lambda x, y: _chain(x[:, :3], y), (640, 1024), (640, 1))
+    assert "sin_f32x16" not in text
+
+
+def _values(kind: str, *shape: int) -> np.ndarray[Any, Any]:
+    if kind == "bool":
+        return RNG.integers(0, 2, shape).astype(bool)
+    if kind in INTEGERS:
+        return RNG.integers(0, 90, shape).astype(kind)
+    return RNG.standard_normal(shape)
+
+
+@st.composite
+def _shapes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape of an array with a short last axis, and one that broadcasts to it."""
+    rows = draw(st.lists(st.integers(1, 40), min_size=1, max_size=2))
+    shape = (*rows, draw(st.integers(2, 31)))
+    other = tuple(size if draw(st.booleans()) else 1 for size in shape)
+    return shape, other
+
+
+@given(_shapes(), st.sampled_from(FLOATS))
+@settings(max_examples=12)
+def test_chains_of_floats(shapes: tuple[tuple[int, ...], tuple[int, ...]], kind: str) -> None:
+    x, y = (lm.asarray(_values(kind, *shape)).cast(getattr(lm, kind)).realize() for shape in shapes)
+    found = lm.tanh(lm.sin(lm.exp(x)) + y).cast(lm.float64).numpy()
+    a, b = (array.cast(lm.float64).numpy() for array in (x, y))
+    tolerance = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-1}[kind]
+    np.testing.assert_allclose(found, np.tanh(np.sin(np.exp(a)) + b), atol=tolerance)
+
+
+def _mixed(x: Any, y: Any) -> Any:
+    """Twelve steps of integer arithmetic; the same of tensors and of NumPy's arrays."""
+    for _ in range(12):
+        x = (x * y + x) ^ (x & y)
+    return x
+
+
+@given(_shapes(), st.sampled_from(INTEGERS))
+@settings(max_examples=12)
+def test_chains_of_integers(shapes: tuple[tuple[int, ...], tuple[int, ...]], kind: str) -> None:
+    a, b = (_values(kind, *shape) for shape in shapes)
+    found = _mixed(lm.asarray(a).realize(), lm.asarray(b).realize()).numpy()
+    np.testing.assert_array_equal(found, _mixed(a, b))
+
+
+@given(_shapes())
+@settings(max_examples=8)
+def test_chains_that_masks_decide(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    a, b = _values("float32", *shapes[0]).astype(np.float32), _values("bool", *shapes[1])
+    x, mask = lm.asarray(a).realize(), lm.asarray(b).realize()
+    is_positive = lm.where(mask, lm.exp(x), lm.sin(x)) > 0
+    np.testing.assert_array_equal(is_positive.numpy(), np.where(b, np.exp(a), np.sin(a)) > 0)
+
+
+@given(_shapes(), st.integers(0, 2), st.integers(0, 2))
+@settings(max_examples=8)
+def test_chains_of_what_is_padded_and_reversed(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], before: int, after: int
+) -> None:
+    a, b = (_values("float32", *shape).astype(np.float32) for shape in shapes)
+    widths = ((0, 0),) * (a.ndim - 1) + ((before, after),)
+    x, y = lm.asarray(a).realize(), lm.asarray(b).realize()
+    found = lm.exp(lm.sin(lm.pad(lm.flip(x, axis=-1) * y, widths)))
+    right = np.exp(np.sin(np.pad(a[..., ::-1] * b, widths)))
+    np.testing.assert_allclose(found.numpy(), right, rtol=1e-5)
