@@ -63,14 +63,16 @@ class _Finder:
         self.position = {node: position for position, node in enumerate(users)}
 
     def reduction_end(self, reduction: Node, *, no_arithmetic: bool) -> tuple[Node, bool]:
-        """The end of an epilogue, and whether a movement comes before it.
+        """The end of an epilogue, and whether a movement comes before that end.
 
-        A value does not end with a cast to a wider float, which is done where it is read: so
-        memory holds the narrower one. Nor does it end with a reshape that adds or removes axes of
-        size 1 alone, unless elements have moved before.
+        The epilogue goes on as far as `_next` does, and up to the first of `values`; with
+        `no_arithmetic` only through movement and casts. A value does not end with a cast to a wider
+        float, which is done where it is read: so memory holds the narrower one. Nor does it end
+        with a reshape that adds or removes axes of size 1 alone, unless elements have moved before.
         """
         end = reduction
-        is_moved = False
+        is_moved = False  # a movement comes before `last`, or is it
+        end_is_moved = False
         last = self._next(reduction)
         while last is not None:
             if no_arithmetic and last.op not in BIJECTIVE and last.op is not Op.CAST:
@@ -82,8 +84,9 @@ class _Finder:
                 is_as_narrow = widening(last) <= 0
             if is_as_narrow and (last.op is not Op.RESHAPE or is_moved):
                 end = last
+                end_is_moved = is_moved
             last = None if last in self.values else self._next(last)
-        return end, is_moved
+        return end, end_is_moved
 
     def _next(self, node: Node) -> Node | None:
         """The next node of an epilogue after `node`: through it passes every use of `node`.

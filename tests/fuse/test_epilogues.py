@@ -65,6 +65,18 @@ def test_memory_holds_the_narrower_of_two_floats(narrow: bool) -> None:
     assert epilogues(cast).ends == {cast if narrow else total}
 
 
+def test_a_sum_that_is_widened_and_then_moved_keeps_its_place() -> None:
+    """Only the wider float comes after the movement, so the sum itself is stored.
+    Without a place of its own, each of the two users of `moved` would compute it again."""
+    total = build.reduce(ADD, [1], leaf(3, (8, 16, 4), bfloat16))
+    moved = build.permute(build.cast(total, float32), [1, 0])
+    result = build.unary(Op.SIN, moved) * build.expand(
+        build.reshape(build.reduce(ADD, [1], moved), (4, 1)), (4, 8)
+    )
+    assert total in epilogues(result).ends
+    assert not epilogues(result).absorbed
+
+
 def test_what_is_stored_first_takes_in_casts_alone() -> None:
     cast = build.cast(SUM, bfloat16)
     assert epilogues(relu(cast), stored_first=True).ends == {cast}
