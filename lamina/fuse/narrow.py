@@ -26,14 +26,14 @@ class Narrowing:
     """What becomes of the loops of a kernel: for ``a[i, j] = new if i == place else a[i, j]``, the
     index of axis i is `place`, which needs no loop, and stores happen if `place` is inside."""
 
-    known: list[Node]  # conditions that always hold in the new loops
+    known: list[Node]  # conditions that hold wherever the new loops store something
     indices: dict[Node, Node] = field(default_factory=dict)  # what each replaced axis is there
     loops: dict[Node, Node | None] = field(default_factory=dict)  # the new axis for it, if any
-    condition: Node = ix.TRUE  # of stores
+    condition: Node = ix.TRUE  # of stores, in the new loops
 
     def replace_axis(self, axis: Node, index: Node, loop: Node | None) -> bool:
-        """Let `axis` be `index`, which may depend on the new axis `loop`; False if it cannot, as it
-        is replaced already or `index` depends on it."""
+        """Let `axis` be `index`, which may depend on the new axis `loop`; False, with nothing
+        changed, if it is replaced already or `index` depends on it."""
         if axis in self.indices or axis in free_axes(index) - {loop}:
             return False
         self.indices[axis], self.loops[axis] = index, loop
@@ -42,7 +42,11 @@ class Narrowing:
 
 def narrowed(kernel: Kernel, narrowing: Narrowing | None) -> Kernel:
     """`kernel` without the steps of its loops at which every store writes what is there already, as
-    `narrowing`, that of its stores, says."""
+    `narrowing`, that of its stores, says.
+
+    In the new loops the known conditions hold, so a store is of what its WHERE chose when they did,
+    and happens where what is left of them holds: a place that data say is inside.
+    """
     if narrowing is None:
         return kernel
     replacements = narrowing.indices | dict.fromkeys(narrowing.known, ix.TRUE)
@@ -80,7 +84,12 @@ def _reduced_axes(stores: Sequence[Store]) -> set[Node]:
 
 
 def _change_condition(store: Store) -> Node:
-    """The condition under which `store` changes what is there; TRUE if it may always do so."""
+    """The condition under which `store` changes what is there; TRUE if it may always do so.
+
+    That is the condition of a WHERE that else has the element at which the store writes. A store
+    with a condition or a monoid, as a scatter's, counts as one that may always change something:
+    `narrowed` puts a condition of its own in the place of that of the store.
+    """
     value = store.value
     if value.op is Op.WHERE and store.condition is ix.TRUE and store.monoid is None:
         condition, _, old = value.src
@@ -91,8 +100,9 @@ def _change_condition(store: Store) -> Node:
 
 
 def _bounded_loops(axes: tuple[Node, ...], condition: Node) -> Narrowing | None:
-    """The loops over what `condition` bounds; None unless each part of it is about one axis: an
-    equation, as ``i == place``, or a bound of a range, as ``i - start < rows``."""
+    """The loops over what `condition` bounds; None if it bounds nothing, or unless each part of it
+    is about one axis: an equation, as ``i == place``, or a bound of a range, as
+    ``i - start < rows``."""
     narrowing = Narrowing([*ix.conjuncts(condition)])
     ranges: list[Node] = []
     for part in narrowing.known:
@@ -118,28 +128,34 @@ def _is_acyclic(narrowing: Narrowing) -> bool:
 
 
 def _fix_axis(equation: Node, axes: tuple[Node, ...], narrowing: Narrowing) -> bool:
-    """Replace the axis that `equation` says equals an int64 value; False if it says no such thing.
+    """Replace the one of `axes` that `equation` says equals a value; False, with `narrowing` as it
+    was, if there is none, or if `Narrowing.replace_axis` cannot.
 
-    The axis, one of `axes`, needs no loop then. Stores are guarded by the value being inside; loads
-    that no condition guards read at the value limited to the axis: ``min(max(value, 0), 9)`` for 10
-    rows.
+    No loop runs over the axis then: it is the value, limited to the steps that the loop had, as
+    ``min(max(value, 0), 9)`` for 10 rows. Where the value is none of these, nothing is stored, but
+    loads still happen, as `narrowed` drops conditions that the equation is part of: limited, they
+    stay inside their arrays.
     """
     for axis, value in (equation.src, equation.src[::-1]):
-        if axis in axes and value.dtype is int64:
+        if axis in axes:
             size = axis.arg.size
             limited = Node(Op.MIN, (Node(Op.MAX, (value, ix.ZERO)), const(size - 1, int64)))
+            if not narrowing.replace_axis(axis, limited, loop=None):
+                return False
             narrowing.condition = ix.both(narrowing.condition, ix.inside(value, size))
-            return narrowing.replace_axis(axis, limited, None)
+            return True
     return False
 
 
 def _shorten_axis(index: Node, size: int, axes: tuple[Node, ...], narrowing: Narrowing) -> bool:
     """Shorten the loop over the one of `axes` for which ``0 <= index < size`` holds in some steps
-    only; False if it is of no such form.
+    only; False, with `narrowing` as it was, if there is no such axis, or if
+    `Narrowing.replace_axis` cannot.
 
-    `index` is that axis plus something else. A loop of `size` steps over `index` replaces that over
-    the axis, which is `index` minus the rest: ``0 <= i - 3 < 4`` for i < 10 becomes i = k + 3 for
-    k < 4. That must be within the extent of the axis for all k.
+    `index` must be that axis, with the factor 1, plus a rest without any of `axes`. A loop of
+    `size` steps over `index` replaces that over the axis, which is `index` minus the rest:
+    ``0 <= i - 3 < 4`` for i < 10 becomes i = k + 3 for k < 4. That must be within the extent of the
+    axis for all k, as 8 <= k + 8 < 12 is not.
     """
     varied = [axis for axis in axes if axis in free_axes(index)]
     if len(varied) != 1:
@@ -148,7 +164,7 @@ def _shorten_axis(index: Node, size: int, axes: tuple[Node, ...], narrowing: Nar
     terms, _ = ix.terms_of(index)
     if terms.get(axis) != 1:
         return False
-    loop = ix.axis(axis.arg.number, size) if size > 1 else None
+    loop = ix.axis(axis.arg.number, size) if size > 1 else None  # one step, k = 0, is no loop
     minus_rest = ix.add(axis, ix.scale(index, -1))
     new_index = ix.add(loop or ix.ZERO, minus_rest)
     if ix.inside(new_index, axis.arg.size) is not ix.TRUE:
