@@ -13,7 +13,7 @@ from lamina.fuse.target import FusionTarget
 from lamina.fuse.values import choose_values
 from lamina.ir import build
 from lamina.ir.kernel import Kernel
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, MAX
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.pipeline import compile_source
@@ -123,6 +123,16 @@ def test_no_tile_of_products_repeats_much_other_work() -> None:
     assert isinstance(first.kernel, Kernel)
     assert len(first.kernel.of(Op.EXP)) == 5
     assert others
+
+
+def test_no_reduction_runs_for_each_element_of_a_tile_of_products() -> None:
+    left = build.expand(leaf(0, (64, 96, 1), float32), (64, 96, 48))
+    right = build.expand(leaf(1, (1, 96, 48), float32), (64, 96, 48))
+    product = build.reduce(ADD, [1], left * right)
+    repeated = build.expand(build.reshape(product, (64, 48, 1)), (64, 48, 8))
+    numbers = build.expand(leaf(2, (8,), float32), (64, 48, 8))
+    result = build.reduce(MAX, [2], build.unary(Op.EXP, repeated - numbers))
+    assert len(program(result).launches) == 2
 
 
 def test_choosing_values_takes_memory_in_proportion_to_the_graph() -> None:
