@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import inf
 
 import pytest
 
 import lamina as lm
 from lamina import pipeline
 from lamina.core.options import current
-from lamina.ir.kernel import Kernel, free_axes
+from lamina.core.rates import Memory
+from lamina.ir.kernel import Kernel, free_axes, points
 from lamina.ir.ops import Op
 from lamina.loops.moves import apply
 from lamina.loops.nest import Nest
 from lamina.schedule.cost import KernelCost, predict
 from lamina.schedule.cost.footprint import Region, Walk, region
+from lamina.schedule.cost.traffic import Traffic
 from lamina.schedule.cost.walk import Walker
 from lamina.targets.c.printer import CPrinter
 from tests.generators import random_graph
@@ -170,6 +174,43 @@ def test_what_is_shared_by_no_loop_is_read_again_where_no_cache_holds_it() -> No
     assert middle[0] > 500  # once for each row, from the second one
     assert middle[2] == 0
     assert large[2] > 4000  # once for each row, from memory
+
+
+@pytest.mark.parametrize("bound", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("chunks_of_each", [1, 2])
+def test_each_worker_reads_what_its_chunks_touch(
+    bound: tuple[int, ...], chunks_of_each: int
+) -> None:
+    """Of nested parallel loops too, workers read for themselves what several of them use."""
+    schedule = "; ".join(f"bind(a{number}, parallel)" for number in bound)
+    with lm.using(device="cpu", schedule=schedule, search=0):
+        specs = lm.TensorSpec((2, 64)), lm.TensorSpec((4, 64))
+        planned = lm.jit(lambda a, b: a @ b.T).lower(*specs).planned
+    (plan,) = planned.plans.values()
+    nest = plan.nest
+    assert isinstance(nest, Nest)
+    parallel = frozenset(axis for axis in nest.order if nest.bound(axis) == "parallel")
+    assert len(parallel) == len(bound)
+    chunks = points(parallel)
+    # Caches keep all that a chunk touches, and nothing until the next run.
+    private = Memory("L1", 1 << 20, False, 1e9, 1e9, 1e9, 1e9, 1e9)
+    rates = replace(RATES, levels=(private, RATES.levels[-1]))
+    workers = chunks // chunks_of_each
+    traffic = Traffic(nest, Walker(nest).root, rates, workers, parallel, around=inf)
+    (store,) = nest.kernel.stores
+    accesses = [(load.arg.parameter, load.src[0]) for load in nest.kernel.of(Op.LOAD)]
+    for parameter, index in [*accesses, (store.parameter, store.index)]:
+        (lines,) = [part for part in traffic.lines if part.reference.parameter == parameter]
+        if lines.reference.is_store and chunks_of_each == 1:
+            continue  # two chunks write one line: it is counted as if the last one wrote it alone
+        of_chunk = touched(nest, index, set(nest.order) - parallel)
+        by_all = chunks * lines_of(of_chunk, 4, rates.line)
+        whole = lines_of(touched(nest, index, set(nest.order)), 4, rates.line)
+        assert lines.distinct == whole
+        if chunks_of_each == 1:
+            assert lines.moved == (by_all,)
+        else:  # which worker has which chunks is not known: at least one reads each line
+            assert whole <= lines.moved[0] <= by_all
 
 
 def test_the_dominant_demand_has_a_name() -> None:
