@@ -14,14 +14,17 @@ import lamina as lm
 from lamina import pipeline
 from lamina.core.options import current
 from lamina.core.rates import Memory
-from lamina.ir.kernel import Kernel, free_axes, points
-from lamina.ir.ops import Op
-from lamina.loops.moves import apply
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, Parameter, Store, free_axes, points
+from lamina.ir.node import Node
+from lamina.ir.ops import Load, Op
+from lamina.loops.moves import Bind, apply
 from lamina.loops.nest import Nest
 from lamina.schedule.cost import KernelCost, predict
 from lamina.schedule.cost.footprint import Region, Walk, region
 from lamina.schedule.cost.traffic import Traffic
-from lamina.schedule.cost.walk import Walker
+from lamina.schedule.cost.walk import MANY_SUMS, Access, Walker
+from lamina.targets import reductions
 from lamina.targets.c.printer import CPrinter
 from tests.generators import random_graph
 from tests.schedule.machines import RATES, TARGET, target_of
@@ -234,6 +237,10 @@ PLAIN = {
     "variance": (lambda x: lm.var(x, axis=1), (64, 256)),
     "normalised": (lambda x: x / lm.sqrt(lm.sum(x * x, axis=1, keepdims=True)), (64, 256)),
     "scan": (lambda x: lm.cumsum(x, axis=1), (64, 128)),
+    "padded": (lambda x: lm.pad(x, ((0, 0), (1, 1))) * 2, (32, 62)),  # loads under a mask
+    "stencil": (lambda x: lm.pad(x, ((0, 0), (1, 1)))[:, :-2] + x, (32, 64)),
+    "choice": (lambda x, y: lm.where(x > 0, y, 0), (32, 64), (32, 64)),
+    "transpose": (lambda x: x.T.contiguous(), (64, 64)),
 }
 
 
@@ -246,8 +253,55 @@ def test_loads_are_as_many_as_the_kernel_has(name: str) -> None:
     for plan in planned.plans.values():
         assert isinstance(plan.nest, Nest)
         text, _ = CPrinter(plan.nest, "kernel", set()).print()
-        loops = list(Walker(plan.nest).root.every())
-        loads = [one for loop in loops for one in loop.accesses if not one.is_store]
-        stores = [one for loop in loops for one in loop.accesses if one.is_store]
-        assert sum(load.copies for load in loads) == len(re.findall(r" load_\d+ = ", text))
+        loads, stores = accesses_of(plan.nest)
+        printed = re.findall(r" load_\d+ = (?!columns)|TRANSPOSED\(\w+, \w+, (\d+)", text)
+        assert sum(load.copies for load in loads) == sum(int(rows or 1) for rows in printed)
         assert sum(store.copies for store in stores) == len(re.findall(r"\bp\d+\b.* = .*;", text))
+
+
+def accesses_of(nest: Nest) -> tuple[list[Access], list[Access]]:
+    """The loads and the stores of the walk."""
+    accesses = [access for loop in Walker(nest).root.every() for access in loop.accesses]
+    loads = [access for access in accesses if not access.is_store]
+    return loads, [access for access in accesses if access.is_store]
+
+
+def dot_product(x: lm.Tensor, y: lm.Tensor) -> lm.Tensor:
+    return lm.sum(x.cast(lm.int32) * y.cast(lm.int32), axis=1, dtype=lm.int32)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "lanes"),
+    [("bind(a1, dot)", 4), ("split(a0, 16) -> a2, a3; bind(a3, vector); bind(a1, dot)", 64)],
+)
+def test_four_bytes_of_a_dot_product_are_lanes_of_one_load(schedule: str, lanes: int) -> None:
+    with lm.using(device="cpu", schedule=schedule, search=0):
+        specs = lm.TensorSpec((64, 4), lm.uint8), lm.TensorSpec((4,), lm.int8)
+        (plan,) = lm.jit(dot_product).lower(*specs).planned.plans.values()
+    assert isinstance(plan.nest, Nest)
+    text, _ = CPrinter(plan.nest, "kernel", set()).print()
+    loads, _ = accesses_of(plan.nest)
+    assert {load.parameter: load.lanes for load in loads} == {0: lanes, 1: 4}
+    assert sum(load.copies for load in loads) == len(re.findall(r" load_\d+ = ", text)) == 2
+    work = [work for loop in Walker(plan.nest).root.every() for work in loop.work]
+    assert [(each.op, each.lanes) for each in work] == [(Op.MUL, lanes // 4), (Op.ADD, lanes // 4)]
+    assert text.count("DOT(") == 1
+
+
+def test_a_store_under_a_condition_on_lanes_is_lane_by_lane() -> None:
+    """As the printer has it; a load under such a condition reads one vector under a mask."""
+    row = ix.axis(0, 16)
+    condition = ix.inside(ix.scale(row, 1, -1), 14)
+    load = Node(Op.LOAD, (row, condition), Load(0, lm.float32))
+    store = Store(1, row, load, (row,), condition)
+    parameters = Parameter(lm.float32, 16), Parameter(lm.float32, 16, written=True)
+    nest = apply(Kernel(parameters, (store,), rows=1), (Bind(0, "vector"),))
+    text, _ = CPrinter(nest, "kernel", set()).print()
+    loads, stores = accesses_of(nest)
+    assert [(load.lanes, load.copies) for load in loads] == [(16, 1)]
+    assert [(store.lanes, store.copies) for store in stores] == [(1, 16)]
+    assert (text.count("masked_"), len(re.findall(r"\bp1\[.*\] = ", text))) == (1, 16)
+
+
+def test_few_sums_are_as_many_as_the_printer_says() -> None:
+    assert MANY_SUMS == reductions.MANY_SUMS
