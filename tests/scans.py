@@ -9,7 +9,7 @@ import numpy as np
 from lamina.core import dtypes
 from lamina.ir import build
 from lamina.ir.interpreter import evaluate
-from lamina.ir.monoids import ADD, ARGMAX, COMPLEX_MUL, MAX, MIN, MUL
+from lamina.ir.monoids import ADD, ARGMAX, COMPLEX_MUL, LINEAR_RECURRENCE, MAX, MIN, MUL
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce
 from tests.compiled import Sample
@@ -41,6 +41,8 @@ def _pairs(number: int, shape: tuple[int, ...], axis: int) -> Iterator[Node]:
     real = x < 1.0  # a product of units, along the axis of reals or the other
     parts = build.select(real, turn, zero), build.select(real, zero, turn)
     yield Node(Op.SCAN, parts, Reduce(COMPLEX_MUL, (axis,), 1))
+    factor = build.select(x < 3.0, turn, zero)  # whole numbers stay small: a 0 begins anew
+    yield Node(Op.SCAN, (factor, x), Reduce(LINEAR_RECURRENCE, (axis,), 1))
 
 
 def sample() -> Sample:

@@ -33,7 +33,7 @@ from lamina.core.shape import Shape, prod
 from lamina.errors import GradientError
 from lamina.ir import build
 from lamina.ir.build import broadcast_over, cast, flip, permute, reshape, select
-from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, MAX, MIN, MUL, Monoid
+from lamina.ir.monoids import ADD, ARGMAX, ARGMIN, LINEAR_RECURRENCE, MAX, MIN, MUL, Monoid
 from lamina.ir.node import Node, const, constant_of, peel, toposort, type_text
 from lamina.ir.ops import Group, Op, Reduce, Scatter
 
@@ -89,17 +89,30 @@ def _product_before(x: Node, axis: int) -> Node:
 
 
 def _running_product(g: Node, z: Node, x: Node) -> Contributions:
-    """dx_i = (product of x_j, j < i) * sum over k >= i of g_k * (product of x_j, i < j <= k). The
-    inner products are prefixes of the rows of a matrix, x_j above the diagonal and 1 elsewhere: of
-    quadratic size, but exact where x has zeros."""
+    """dx_i = (product of x_j, j < i) * sum over k >= i of g_k * (product of x_j, i < j <= k). No
+    division, so it is exact where x has zeros."""
     (axis,) = z.arg.axes
-    square = (*x.shape[:axis], x.shape[axis], *x.shape[axis:])
-    i, k = build.broadcasted_iota(square, axis), build.broadcasted_iota(square, axis + 1)
-    rows, g_rows = broadcast_over(x, (axis,), square), broadcast_over(g, (axis,), square)
-    factors = select(i < k, rows, rows.lift(1.0))
-    inner = Node(Op.SCAN, (factors,), Reduce(MUL, (axis + 1,)))
-    terms = select(k < i, inner.lift(0.0), g_rows * inner)
-    return (_product_before(x, axis) * sum_over(terms, (axis + 1,)),)
+    return (_product_before(x, axis) * _recurrence_from_end(x, g, axis),)
+
+
+def _recurrence_from_end(a: Node, g: Node, axis: int) -> Node:
+    """u_i = g_i + a_{i + 1} u_{i + 1} along `axis`, from the last element, where u_i = g_i, to the
+    first."""
+    exact = accumulator(g.dtype)
+    factors = build.shifted(flip(cast(a, exact), (axis,)), axis, 1.0)
+    backwards = flip(cast(g, exact), (axis,))
+    recurrence = Node(Op.SCAN, (factors, backwards), Reduce(LINEAR_RECURRENCE, (axis,), 1))
+    return flip(cast(recurrence, g.dtype), (axis,))
+
+
+def _linear_recurrence(g: Node, z: Node, a: Node, b: Node) -> Contributions:
+    """For h_i = a_i h_{i - 1} + b_i: db_i = g_i + a_{i + 1} db_{i + 1}, and da_i = h_{i - 1} db_i.
+    The other part is the running product of a."""
+    (axis,) = z.arg.axes
+    if z.arg.part == 0:
+        return (*_running_product(g, z, a), None)
+    db = _recurrence_from_end(a, g, axis)
+    return build.shifted(z, axis, 0.0) * db, db
 
 
 def _extreme(g: Node, z: Node, x: Node) -> Contributions:
@@ -191,7 +204,7 @@ def _copy(g: Node, z: Node, x: Node) -> Contributions:
 # Operations that only move and add elements: masks take the same ways as adjoints.
 MOVES: dict[Op, Rule] = {
     Op.REDUCE: lambda g, z, *parts: (broadcast_over(g, z.arg.axes, parts[0].shape),),
-    Op.SCAN: lambda g, z, *parts: (sum_from_each(g, z.arg.axes[0]),),
+    Op.SCAN: lambda g, z, *parts: (sum_from_each(g, z.arg.axes[0]),) * len(parts),
     Op.RESHAPE: lambda g, z, x: (reshape(g, x.shape),),
     Op.EXPAND: _expand,
     Op.PERMUTE: lambda g, z, x: (permute(g, inverse(z.arg)),),
@@ -212,7 +225,10 @@ VJP: dict[Op, Rule] = MOVES | {
 
 VJP_OF: dict[Op, dict[Monoid | None, Rule]] = {
     Op.REDUCE: {MUL: _product, MAX: _extreme, MIN: _extreme},
-    Op.SCAN: {MUL: _running_product, MAX: _running_extreme, MIN: _running_extreme},
+    Op.SCAN: {
+        MUL: _running_product, MAX: _running_extreme, MIN: _running_extreme,
+        LINEAR_RECURRENCE: _linear_recurrence,
+    },
     Op.SCATTER: {None: _overwrite, MAX: _scatter_extreme, MIN: _scatter_extreme},
 }
 NOT_DIFFERENTIABLE: dict[Op, str] = {
@@ -316,7 +332,7 @@ def _beneath(node: Node, number: int, live: Mask) -> Mask:
 
 def _factor_may_be_infinite(node: Node, number: int) -> bool:
     if node.op in Group.REDUCTION:
-        return node.arg.monoid is MUL
+        return node.arg.monoid in (MUL, LINEAR_RECURRENCE)
     if node.op is Op.MUL or (node.op is Op.DIV and number == 0):
         factor = constant_of(node.src[1 - number])
         return not factor or not math.isfinite(factor.real)

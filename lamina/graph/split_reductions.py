@@ -5,6 +5,7 @@ sum of those 64, it is 64 loops that run in parallel. `SPLIT_REDUCTIONS` apply o
 other three rules here are for CPUs or GPUs alone: `lamina/pipeline.py` says which.
 """
 
+from collections.abc import Sequence
 from itertools import repeat
 from math import gcd
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from lamina.core.dtypes import Scalar, float32
 from lamina.core.shape import prod
 from lamina.graph.rewrite import on
 from lamina.ir import build
-from lamina.ir.monoids import ADD
+from lamina.ir.monoids import ADD, Monoid
 from lamina.ir.node import Node, peel, toposort
 from lamina.ir.ops import Group, Op, Reduce
 
@@ -195,19 +196,49 @@ def scan_in_parts(node: Node) -> Node | None:
     """A long scan is taken in parts, which can run in parallel: each element is combined with the
     total of all parts before its own. [1, 1, 1, 1, 1, 1] in parts of 3 is [1, 2, 3] and [1, 2, 3],
     to which the totals before, 0 and 3, are added."""
-    monoid, (axis,), _ = node.arg
+    monoid, (axis,), component = node.arg
     shape = node.shape
     length, rows = shape[axis], prod(shape[:axis] + shape[axis + 1 :])
-    if length <= SCAN_PART * max(rows, MIN_ROWS) or monoid.op is None or node.dtype.is_small:
+    if length <= SCAN_PART * max(rows, MIN_ROWS) or node.dtype.is_small:
         return None
-    (identity,) = monoid.identity((node.dtype,))
-    x = _split_axis(node.src[0], axis, _scan_part(length), identity)
-    totals = build.reduce(monoid, [axis + 1], x)
-    before = Node(Op.SCAN, (build.shifted(totals, axis, identity),), Reduce(monoid, (axis,)))
-    within = Node(Op.SCAN, (x,), Reduce(monoid, (axis + 1,)))
-    scanned = Node(monoid.op, (build.broadcast_over(before, (axis + 1,), x.shape), within))
-    padded = (*shape[:axis], x.shape[axis] * x.shape[axis + 1], *shape[axis + 1 :])
+    identities = monoid.identity(tuple(operand.dtype for operand in node.src))
+    size = _scan_part(length)
+    operands = [
+        _split_axis(operand, axis, size, identity)
+        for operand, identity in zip(node.src, identities, strict=True)
+    ]
+    within = _scans(monoid, axis + 1, operands)
+    if monoid.arity == 1:
+        totals = [build.reduce(monoid, [axis + 1], *operands)]
+    else:  # the last of each part: a reduction would take the elements in any order
+        totals = [_last_along(running, axis + 1) for running in within]
+    earlier = [
+        build.shifted(total, axis, identity)
+        for total, identity in zip(totals, identities, strict=True)
+    ]
+    split = operands[0].shape
+    before = [
+        build.broadcast_over(running, (axis + 1,), split)
+        for running in _scans(monoid, axis, earlier)
+    ]
+    scanned = monoid.combine(tuple(before), tuple(within))[component]
+    padded = (*shape[:axis], split[axis] * split[axis + 1], *shape[axis + 1 :])
     return build.slice_axis(build.reshape(scanned, padded), axis, 0, length)
+
+
+def _scans(monoid: Monoid, axis: int, operands: Sequence[Node]) -> list[Node]:
+    """All parts of the scan of `operands` along `axis`."""
+    return [
+        Node(Op.SCAN, tuple(operands), Reduce(monoid, (axis,), part))
+        for part in range(monoid.arity)
+    ]
+
+
+def _last_along(x: Node, axis: int) -> Node:
+    """The last element along `axis`, which vanishes."""
+    size = x.shape[axis]
+    last = build.slice_axis(x, axis, size - 1, size)
+    return build.reshape(last, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
 def _scan_part(length: int) -> int:

@@ -57,6 +57,12 @@ def _multiply_complex(left: Parts, right: Parts) -> Parts:
     return a * c - b * d, a * d + b * c
 
 
+def _compose(left: Parts, right: Parts) -> Parts:
+    """The map ``h -> a h + b`` of `left`, and then that of `right`: ``c (a h + b) + d``."""
+    (a, b), (c, d) = left, right
+    return a * c, c * b + d
+
+
 ADD = _of_op(Op.ADD, lambda dtype: 0)
 MUL = _of_op(Op.MUL, lambda dtype: 1)
 MAX = _of_op(Op.MAX, lambda dtype: False if dtype is bool_ else dtype.min)
@@ -64,3 +70,6 @@ MIN = _of_op(Op.MIN, lambda dtype: True if dtype is bool_ else dtype.max)
 ARGMAX = Monoid("ARGMAX", 2, lambda dtypes: (dtypes[0].min, dtypes[1].max), _better(Op.MAX))
 ARGMIN = Monoid("ARGMIN", 2, lambda dtypes: (dtypes[0].max, dtypes[1].max), _better(Op.MIN))
 COMPLEX_MUL = Monoid("COMPLEX_MUL", 2, lambda dtypes: (1.0, 0.0), _multiply_complex)
+# Part 1 of its scan is h[t] = a[t] h[t - 1] + b[t] with h[-1] = 0 (Blelloch 1990, "Prefix sums and
+# their applications", section 1.4). It does not commute: only a SCAN keeps the order of elements.
+LINEAR_RECURRENCE = Monoid("LINEAR_RECURRENCE", 2, lambda dtypes: (1, 0), _compose)

@@ -215,12 +215,12 @@ class GpuPrinter(CPrinter):
         if row not in ends:
             ends[row] = self.start(node, 1, depth)
         self.line(f"SCAN({self.threads}, {self.width}) {{")
-        before = [
+        before = tuple(
             self.declare(value._replace(text=f"earlier({value.text}, {end.text}, s)"), "before")
             for value, end in zip(sums, ends[row], strict=True)
-        ]
+        )
         self.line("if (!precedes(s)) continue;")
-        self.update(monoid, sums, tuple(before))
+        self.assign(sums, self.combined(monoid, before, sums))  # a monoid need not commute
         self.line("}")
         # Now `sums` are those of all threads before; a thread adds its own, one by one.
         for at, part in zip(near, parts, strict=True):

@@ -427,7 +427,11 @@ class NestPrinter(ValuePrinter):
 
     def update(self, monoid: Monoid, running: Values, operands: Values) -> None:
         """``running = combine(running, operands)``."""
-        for target, value in zip(running, self.combined(monoid, running, operands), strict=True):
+        self.assign(running, self.combined(monoid, running, operands))
+
+    def assign(self, targets: Values, values: Values) -> None:
+        """Print assignments of `values` to variables."""
+        for target, value in zip(targets, values, strict=True):
             self.line(f"{self.guard}{target.text} = {self.widened(value, target)};")
 
     def combined(self, monoid: Monoid, left: Values, right: Values) -> Values:

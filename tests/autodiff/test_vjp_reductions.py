@@ -16,6 +16,7 @@ from lamina.ir.monoids import (
     ADD,
     ARGMAX,
     COMPLEX_MUL,
+    LINEAR_RECURRENCE,
     MAX,
     MIN,
     MUL,
@@ -96,6 +97,26 @@ def test_scan(monoid: Monoid, shape: Shape, seed: int, data: st.DataObject) -> N
 @pytest.mark.parametrize("monoid", [ADD, MUL, MAX], ids=repr)
 def test_scan_twice(monoid: Monoid) -> None:
     check(lambda x: scan(monoid, 1, x * x), apart(4, (2, 3)), order=2, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+@given(RANKED, SEEDS, st.data())
+def test_scan_of_linear_recurrences(
+    part: int, shape: Shape, seed: int, data: st.DataObject
+) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    a, b = apart(seed, shape), apart(seed + 1, shape)
+    if part == 0:  # no b is in it
+        check(lambda a: scan(LINEAR_RECURRENCE, axis, a, a.lift(1.0)), a)
+    else:
+        check(lambda a, b: scan(LINEAR_RECURRENCE, axis, a, b, part=1), a, b)
+
+
+def test_scan_of_linear_recurrences_twice() -> None:
+    a, b = np.array([[1.5, 0.0, -0.7], [0.0, 2.0, 0.5]]), apart(5, (2, 3))
+    check(
+        lambda a, b: scan(LINEAR_RECURRENCE, 1, a * b, b, part=1), a, b, order=2, tolerance=1e-5,
+    )  # fmt: skip
 
 
 def test_monoids_without_a_rule_are_named() -> None:

@@ -18,6 +18,7 @@ from lamina.ir.monoids import (
     ARGMAX,
     ARGMIN,
     COMPLEX_MUL,
+    LINEAR_RECURRENCE,
     MAX,
     MIN,
     MUL,
@@ -31,6 +32,7 @@ INF, NAN = float("inf"), float("nan")
 COMPONENTS: dict[str, tuple[DType, ...]] = {
     "ADD": (int64,), "MUL": (int64,), "MAX": (float64,), "MIN": (float64,),
     "ARGMAX": (float64, int64), "ARGMIN": (float64, int64), "COMPLEX_MUL": (float64, float64),
+    "LINEAR_RECURRENCE": (float64, float64),
 }  # fmt: skip
 
 
@@ -155,3 +157,14 @@ def test_complex_products() -> None:
     np.testing.assert_allclose(re + 1j * im, np.prod(z))
     re, im = run(Op.SCAN, COMPLEX_MUL, (0,), z.real.copy(), z.imag.copy())
     np.testing.assert_allclose(re + 1j * im, np.cumprod(z))
+
+
+def test_a_scan_of_linear_recurrences_goes_step_by_step() -> None:
+    a, b = np.array([[2.0, -1.0, 0.0, 3.0], [0.5, 4.0, -2.0, 1.0]]), np.arange(8.0).reshape(2, 4)
+    product, state = run(Op.SCAN, LINEAR_RECURRENCE, (1,), a, b)
+    h, wanted = np.zeros(2), []
+    for t in range(4):
+        h = a[:, t] * h + b[:, t]
+        wanted.append(h)
+    np.testing.assert_allclose(state, np.stack(wanted, axis=1))
+    np.testing.assert_allclose(product, np.cumprod(a, axis=1))

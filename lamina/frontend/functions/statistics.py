@@ -34,9 +34,10 @@ from lamina.frontend.functions.scatter import counts
 from lamina.frontend.functions.sets import searchsorted
 from lamina.frontend.tensor import Data, Tensor, as_tensor, common_device
 from lamina.ir import build
-from lamina.ir.monoids import ADD
+from lamina.ir.build import select
+from lamina.ir.monoids import ADD, LINEAR_RECURRENCE, MAX
 from lamina.ir.node import Node
-from lamina.ir.ops import Op, Scatter
+from lamina.ir.ops import Op, Reduce, Scatter
 
 __all__ = [
     "aminmax", "bincount", "corrcoef", "cov", "cumprod", "cumsum", "cumulative_trapezoid", "histc",
@@ -363,19 +364,27 @@ def cumprod(x: Data, axis: int | None = None, *, dtype: Any = None) -> Tensor:
 def logcumsumexp(x: Data, axis: int = -1) -> Tensor:
     """log(exp(x[0]) + exp(x[1]) + ...) of the first 1, 2, ... elements along `axis`."""
     along = normalize_axis("logcumsumexp", axis, max(x.ndim, 1))
+    return WIDE("logcumsumexp", lambda node: _log_of_running_sum(node, along), x)
 
-    def rule(node: Node) -> Node:
-        """After rounds of distance 1, 2, 4, ... each element holds twice as many."""
-        distance, size = 1, node.shape[along] if node.shape else 1
-        before = [0] * len(node.shape)
-        while distance < size:
-            before[along] = distance
-            padded = build.pad(node, before, [0] * len(before), -math.inf)
-            node = rm.logaddexp(node, build.slice_axis(padded, along, 0, size))
-            distance *= 2
-        return node
 
-    return WIDE("logcumsumexp", rule, x)
+def _log_of_running_sum(x: Node, axis: int) -> Node:
+    """``m + log(s)`` for the running maximum m and the running sum s of ``exp(x - m)``, which is
+    multiplied by ``exp(m[i - 1] - m[i])`` where the maximum rises. No exponential is above 1.
+
+    The result does not depend on m, so no derivative goes through it. An infinite maximum would
+    make NaN of a difference; 0 takes its place, and the sums, infinite from there on, stay."""
+    if not x.shape:
+        return x
+    running = Node(Op.SCAN, (x,), Reduce(MAX, (axis,)))
+    top = build.unary(Op.DETACH, running)
+    shift = select(rm.is_inf(top), top.lift(0.0), top)
+    before = build.shifted(top, axis, -math.inf)
+    gap = before - shift
+    rescale = build.unary(Op.EXP, Node(Op.MIN, (gap, gap.lift(0.0))))
+    addend = build.unary(Op.EXP, x - shift)
+    total = Node(Op.SCAN, (rescale, addend), Reduce(LINEAR_RECURRENCE, (axis,), 1))
+    at_least = Node(Op.MAX, (total, total.lift(0.5)))  # 0 before any finite x, and then 1 or more
+    return top + build.unary(Op.LOG, at_least)
 
 
 def trapezoid(y: Data, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
