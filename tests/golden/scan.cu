@@ -24,7 +24,7 @@ KERNEL(64) scan0_64x100(POINTER(const f32, 0), POINTER(f32, 1) PLACE) {
         SCAN(64, 1) {
         const auto before_6 = earlier(sum_4, sum_5, s);
         if (!precedes(s)) continue;
-        if (thread_in_row < 50) sum_4 = (sum_4 + before_6);
+        if (thread_in_row < 50) sum_4 = (before_6 + sum_4);
         }
         if (thread_in_row < 50) sum_4 = (sum_4 + load_1);
         const f32 scan_7 = sum_4;
