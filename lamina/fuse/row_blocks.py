@@ -35,6 +35,12 @@ MAX_BLOCK_BYTES = 3 << 20  # of a block, even if it has fewer rows than that
 MIN_PRODUCTS = 2  # kernels with a contraction, without which row blocks gain nothing
 MIN_PARALLEL = 4  # independent rows of blocks, where sums are added up from block to block
 
+# Kernels that read the large array with which row blocks begin. Each step in time of a recurrent
+# network reads a part of one array, and needs the step before, so that none can run with all others;
+# but row blocks that begin at one of them would grow over all of them to see that. For 256 steps of
+# an LSTM, that was 1.5 of 5.5 seconds of lowering. Of the gradients of attention three kernels read one.
+MAX_READERS = 32
+
 # Bytes that every block reads again, in multiples of the bytes that it holds: from so many on, row
 # blocks do not pay. Gradients of attention with heads of 128 columns read 15.4 times as much again:
 # they take as long in blocks as without, and no memory for scores, 64 MiB for 4 heads of 2048 rows.
@@ -88,7 +94,7 @@ def steps_of(groups: Sequence[KernelGroup], results: Iterable[Node], in_blocks: 
 
 def _form_row_blocks(groups: Sequence[KernelGroup], context: _Groups) -> None:
     """Put groups into row blocks, those first that keep most bytes out of memory."""
-    candidates = [_grown(group, context) for group in groups if _reads_large(group)]
+    candidates = [_grown(group, context) for group in groups if _may_be_last(group, context)]
     candidates.sort(key=lambda candidate: -candidate.nbytes)
     # Twice, as values lose readers to row blocks that compute them again: what was refused may fit.
     refused: dict[KernelGroup, int] = {}  # how many groups ran in row blocks when it was
@@ -104,9 +110,13 @@ def _form_row_blocks(groups: Sequence[KernelGroup], context: _Groups) -> None:
             refused[last] = settled
 
 
-def _reads_large(group: KernelGroup) -> bool:
-    """Whether row blocks may end with `group`: it reads a large array of another kernel."""
-    return not group.is_serial and any(_nbytes(value) >= MIN_BYTES for value in group.operands)
+def _may_be_last(group: KernelGroup, context: _Groups) -> bool:
+    """Whether row blocks may end with `group`: it reads a large array of another kernel, which few
+    kernels read, and has rows that can run in any order."""
+    if group.is_serial:
+        return False
+    large = [value for value in group.operands if _nbytes(value) >= MIN_BYTES]
+    return any(len(context.readers[value]) <= MAX_READERS for value in large)
 
 
 def _grown(last: KernelGroup, context: _Groups) -> "_RowBlocks":

@@ -280,3 +280,27 @@ def test_random_programs_in_row_blocks(number: int, monkeypatch: pytest.MonkeyPa
     drawn = [random_program(random.Random(40 + 9 * number + i), 18, 1000 * i) for i in range(9)]
     with using(check=bool(number % 2)) as options:
         assert disagreement(merged(drawn), options) is None
+
+
+def test_work_grows_with_the_number_of_steps_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step reads a part of one array: looking at all steps from each of them would take the
+    square of their number."""
+    monkeypatch.setattr(row_blocks, "MIN_BYTES", 4096)  # more than a state, less than all inputs
+    looked_at = 0
+    rows_at = row_blocks._RowBlocks._rows_at
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return rows_at(*arguments)
+
+    monkeypatch.setattr(row_blocks._RowBlocks, "_rows_at", counted)
+    counts = []
+    for length in (40, 80):
+        looked_at = 0
+        inputs, weight, state = tensor(length, 8, 16) @ tensor(16, 16), tensor(16, 16), tensor(8, 16)
+        for step in range(length):
+            state = (state @ weight + inputs[step]).tanh()
+        program(state)
+        counts.append(looked_at)
+    assert counts[1] <= 3 * counts[0]
