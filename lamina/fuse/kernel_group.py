@@ -138,7 +138,7 @@ class KernelGroup:
     def arrays_read(self) -> set[object]:
         """Values of other kernels, and the storage of inputs, that it reads in memory."""
         arrays = {node.arg.storage if node.op is Op.BUFFER else node for node in self.reads}
-        arrays.difference_update(self.block.inside)
+        arrays.difference_update(self.block.values)
         if self.initial:
             arrays |= self.initial.arrays_read
         return arrays

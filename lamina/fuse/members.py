@@ -27,8 +27,8 @@ class Block:
     """The rows that kernels in row blocks run at once; see `lamina.fuse.row_blocks`.
 
     Blocks are numbered along the row axes `rows` of a kernel, by position. The last of them, which
-    may be the axis of a reduction after all rows, is in pieces of `size`. `inside` holds the values
-    that memory keeps for one block only, and which of their axes the rows are.
+    may be the axis of a reduction after all rows, is in pieces of `size`. `values` are those of
+    which memory holds one block only, each with the axes of it that the rows are.
 
     Blocks of 16 rows of (8, 1024, 64), along the first two axes: rows (0, 1), size 16. A value of
     (8, 1024, 100) with the axes (0, 1) then takes 100 x 16 elements of a block.
@@ -36,14 +36,15 @@ class Block:
 
     rows: tuple[int, ...]
     size: int
-    inside: Mapping[Node, tuple[int, ...]]
+    values: Mapping[Node, tuple[int, ...]]
 
     def shape(self, node: Node) -> Shape | None:
-        """How a block holds `node`: its other axes, then the rows of the block side by side. None
-        for what memory holds whole."""
-        if node not in self.inside:
+        """How a block holds `node`: the axes that are no rows, then the rows of the block side by
+        side, along which vectors run. None for what memory holds whole."""
+        if node not in self.values:
             return None
-        others = [size for axis, size in enumerate(node.shape) if axis not in self.inside[node]]
+        rows = self.values[node]
+        others = [size for axis, size in enumerate(node.shape) if axis not in rows]
         return (*others, self.size)
 
 
@@ -77,7 +78,8 @@ class KernelShape:
         return cls(rows, {squeezed(updates): columns_of(updates, (serial,))})
 
     def with_columns(self, shape: Shape, axes: Sequence[int]) -> "KernelShape":
-        """The same rows; members may have the squeezed `shape` too, with columns along `axes`."""
+        """The same rows; members may have the squeezed `shape` too, with columns along `axes`. If
+        they may already, its columns stay: members so far are computed along these."""
         columns = {squeezed(shape): columns_of(shape, axes)}
         return replace(self, columns=columns | dict(self.columns))
 
@@ -174,8 +176,13 @@ class LoweredMembers:
         return tuple(axes)
 
     def _source(self, node: Node, index: Index) -> InMemory | Source:
-        """Where ``node[index]`` comes from: inputs and values of other kernels are in memory; a
-        member is computed at its own index, or at other columns of the same row."""
+        """Where ``node[index]`` comes from.
+
+        Inputs and values of other kernels are in memory. What is no value is computed at any index.
+        A member is computed where it is stored, and at other columns of the same row: the maximum
+        of a row takes all exponentials of that row. At another row it would be computed twice,
+        which is an obstacle.
+        """
         if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
             self.reads.setdefault(node, set()).add(index)
             array = array_of(node)
@@ -198,11 +205,12 @@ class LoweredMembers:
         return row == self.row_index
 
     def _memory_index(self, node: Node, index: Index) -> Node:
-        """Where ``node[index]`` lies in its array in memory, or in what a block holds of it."""
+        """Where ``node[index]`` lies in its array in memory, or in what a block holds of it: there
+        only the last of the rows counts, as all of a block are at one index of the others."""
         shape = self.block.shape(node)
         if shape is None:
             return ix.row_major(index, self.values.get(node, node.shape))
-        rows = self.block.inside[node]
+        rows = self.block.values[node]
         others = [part for axis, part in enumerate(index) if axis not in rows]
         # In blocks of 16 rows, row 16 * block + i of the array is row i of the block.
         minus_first_row = ix.scale(self.block_axes[-1], -self.block.size)
@@ -210,7 +218,8 @@ class LoweredMembers:
         return ix.row_major((*others, row_in_block), shape)
 
     def _member_loops(self, shape: Shape) -> Loops:
-        """The index at which a member of `shape` is computed, and all loops around it."""
+        """The index at which a member of `shape` is computed, and all loops around it. Loops over
+        columns are those of reductions over a row, so that both can be one pass."""
         long_shape = squeezed(shape)
         loops = self.shape.shared.get(long_shape)
         if loops is None:
@@ -238,8 +247,9 @@ class LoweredMembers:
         )
 
     def _scan_axes_last(self, value: Node, axes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """`axes`, those along which `value` has a scan after the others: these alone are rows, as
-        a scan runs in order."""
+        """`axes`, but that those along which `value` has a scan come after the others. From then on
+        these others alone are rows, as a scan runs in order. All scans of a value run along the
+        same axes: an epilogue takes in one SCAN, which may have several parts."""
         scans = [node for node in toposort([value]) if node.op is Op.LOOP_SCAN]
         if not scans:
             return axes
@@ -249,8 +259,9 @@ class LoweredMembers:
         return (*self.row_axes, *sorted(serial, key=axes.index))
 
     def _first_of_sharing_rows(self, index: Index, axes: Iterable[Node]) -> Node:
-        """The condition that a row is the first of those that share an element: 0 along each row
-        axis that `index` does not depend on. It alone stores the element."""
+        """The condition that a row is the first of those that share the element at `index`, which
+        stores it alone: inside 1, so 0, along each row axis that `index` does not depend on. TRUE
+        in a kernel where no rows share any."""
         if not self.shape.shared:
             return ix.TRUE
         unused = set(self.row_axes).difference(*map(free_axes, index))

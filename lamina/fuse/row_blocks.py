@@ -36,9 +36,9 @@ MIN_PRODUCTS = 2  # kernels with a contraction, without which row blocks gain no
 MIN_PARALLEL = 4  # independent rows of blocks, where sums are added up from block to block
 
 # Kernels that read the large array with which row blocks begin. Each step in time of a recurrent
-# network reads a part of one array, and needs the step before, so that none can run with all others;
-# but row blocks that begin at one of them would grow over all of them to see that. For 256 steps of
-# an LSTM, that was 1.5 of 5.5 seconds of lowering. Of the gradients of attention three kernels read one.
+# network reads a part of one array, and needs the step before, so that none can run with others.
+# But row blocks that begin at one of them would grow over all of them to see that: for 256 steps of
+# an LSTM, that was 1.5 of 5.5 seconds of lowering. In the gradients of attention it is 3 kernels.
 MAX_READERS = 32
 
 # Bytes that every block reads again, in multiples of the bytes that it holds: from so many on, row
@@ -97,12 +97,15 @@ def _form_row_blocks(groups: Sequence[KernelGroup], context: _Groups) -> None:
     candidates = [_grown(group, context) for group in groups if _may_be_last(group, context)]
     candidates.sort(key=lambda candidate: -candidate.nbytes)
     # Twice, as values lose readers to row blocks that compute them again: what was refused may fit.
-    refused: dict[KernelGroup, int] = {}  # how many groups ran in row blocks when it was
+    # By the last group of what was refused, how many groups ran in row blocks then: while that
+    # number stays, nothing has changed, and the same would be refused.
+    refused: dict[KernelGroup, int] = {}
     for candidate in candidates * 2:
         last = candidate.last
         settled = len(context.step_of)
         if last in context.step_of or refused.get(last) == settled:
-            continue  # it runs in row blocks, or nothing has changed since it was refused
+            continue
+        # Grown anew: since it was a candidate, others may have come to run in row blocks.
         row_blocks = _grown(last, context) if settled else candidate
         if row_blocks.settle():
             _add_step(row_blocks, groups, context)
@@ -120,8 +123,12 @@ def _may_be_last(group: KernelGroup, context: _Groups) -> bool:
 
 
 def _grown(last: KernelGroup, context: _Groups) -> "_RowBlocks":
-    """Row blocks of `last` and every group that can join it. Where a member must run before
-    something else that members need, values are computed again, and growing starts anew."""
+    """Row blocks of `last` and every group that can join it.
+
+    If a group outside, which members need, needs a member in turn, that member has to run before
+    the row blocks do: it is early. Growing starts anew then, and what early groups make or read is
+    computed again by copies. Each time more groups are early, so this ends.
+    """
     early: set[KernelGroup] = set()
     while True:
         row_blocks = _RowBlocks(last, context)
@@ -136,7 +143,7 @@ def _grown(last: KernelGroup, context: _Groups) -> "_RowBlocks":
 def _add_step(row_blocks: "_RowBlocks", groups: Sequence[KernelGroup], context: _Groups) -> None:
     """Make a step of settled `row_blocks`, which runs after all that any of its members needs."""
     members = row_blocks.rows_of.keys()
-    in_order = (row_blocks.copies.get(group, group) for group in groups)
+    in_order = (row_blocks.copy_of.get(group, group) for group in groups)
     step = Step([group for group in in_order if group in members], context.step_of)
     needed = {before for group in step.groups for before in group.src} - members
     for group in step.groups:
@@ -151,9 +158,11 @@ class _RowBlocks:
     def __init__(self, last: KernelGroup, context: _Groups) -> None:
         self.last, self.context = last, context
         self.rows_of: dict[KernelGroup, Rows] = {last: {row: row for row in range(len(last.rows))}}
-        self.inside: dict[Node, Rows] = {}  # values of which only blocks exist
-        # Groups of which the row blocks have a copy: others need their values elsewhere, or early.
-        self.copies: dict[KernelGroup, KernelGroup] = {}
+        # The values of which only blocks exist, and which axes of them the rows are.
+        self.block_values: dict[Node, Rows] = {}
+        # By original, the copies of groups that are members in their place: they compute values for
+        # the row blocks again, which the originals compute for others, elsewhere or earlier.
+        self.copy_of: dict[KernelGroup, KernelGroup] = {}
 
     @property
     def rows(self) -> set[int]:
@@ -163,7 +172,7 @@ class _RowBlocks:
     @property
     def nbytes(self) -> int:
         """The bytes of all arrays that need not exist."""
-        return sum(map(_nbytes, self.inside))
+        return sum(map(_nbytes, self.block_values))
 
     def needed_before(self) -> set[KernelGroup]:
         """The other groups that members need, and all that must run before these. A member among
@@ -181,13 +190,13 @@ class _RowBlocks:
         queue = [self.last]
         for reader in queue:  # which grows as groups join
             for value in reader.operands:
-                if value in self.inside:
+                if value in self.block_values:
                     continue
                 joining = self._joining(reader, value, early)
                 if joining:
                     queue += [group for group in joining if group not in self.rows_of]
                     self.rows_of |= joining
-                    self.inside[value] = self._axes(reader, value)
+                    self.block_values[value] = self._axes(reader, value)
 
     def _joining(
         self, reader: KernelGroup, value: Node, early: Set[KernelGroup]
@@ -196,7 +205,7 @@ class _RowBlocks:
         which the member `reader` reads, exist; none if that cannot be."""
         original = self.context.home_of[value]
         # A copy among the members stands for its original.
-        readers = set(self.context.readers.get(value, ())) - self.copies.keys()
+        readers = set(self.context.readers.get(value, ())) - self.copy_of.keys()
         is_computed_again = not early.isdisjoint({self._home(value), *readers})
         is_small = _nbytes(value) < MIN_BYTES
         if is_small and (is_computed_again or not readers <= self.rows_of.keys()):
@@ -207,7 +216,7 @@ class _RowBlocks:
         rows = self._rows_at(home, value, axes)
         # The first value may have fewer rows than `last`, whose others are then no rows of blocks:
         # ``weights @ v`` has the axes of queries and of columns, weights those of queries alone.
-        if not rows or (self.inside and not rows.keys() >= self.rows):
+        if not rows or (self.block_values and not rows.keys() >= self.rows):
             return {}  # it has no rows, or not all that the members share
         joining = {home: rows}
         for group in sorted(readers - early, key=lambda group: group.number):
@@ -215,23 +224,24 @@ class _RowBlocks:
             if not joining[group].keys() >= rows.keys():
                 return {}
         if is_computed_again:
-            self.copies[original] = home
+            self.copy_of[original] = home
         elif self._is_read_elsewhere(home, value, joining.keys()):
             return {}
         return joining
 
     def _is_read_elsewhere(self, home: KernelGroup, value: Node, joining: Set[KernelGroup]) -> bool:
-        """Whether other groups read `value` or another large value of `home`, or it is a result:
-        those need it whole, in an order in which blocks do not write."""
+        """Whether other groups than members and `joining` read `value` or another large value of
+        `home`, or one of these is a result: it has to be in memory whole, so little is gained."""
         large = [node for node in home.members if node is value or _nbytes(node) >= MIN_BYTES]
+        if not self.context.results.isdisjoint(large):
+            return True
         readers = {group for node in large for group in self.context.readers.get(node, ())}
-        inside = readers <= self.rows_of.keys() | joining
-        return not (inside and self.context.results.isdisjoint(large))
+        return not readers <= self.rows_of.keys() | joining
 
     def _home(self, value: Node) -> KernelGroup:
         """The group that makes `value`; its copy, if the row blocks have one."""
         original = self.context.home_of[value]
-        return self.copies.get(original, original)
+        return self.copy_of.get(original, original)
 
     def _axes(self, group: KernelGroup, value: Node) -> Rows:
         """The axes of `value` along which `group`, a member that reads it, stays in its own
@@ -246,14 +256,15 @@ class _RowBlocks:
 
     def _rows_at(self, group: KernelGroup, value: Node, axes: Rows) -> Rows:
         """The inverse: the row axes of `group`, which makes or reads `value`, that lie along `axes`
-        of the value. The axis that it sums along counts as one more, after its rows."""
+        of the value; those only that it has as a member already, if it is one. The axis that it
+        sums along counts as one more, after its rows."""
         if group.is_serial or group.block_axes:
-            return {}
+            return {}  # it runs in order along an axis, or in other row blocks already
         candidates, loops = group.block_candidates, group.loops_along(value)
         if any(map(self._is_needed, group.members[:-1])):
             # Others need the sum before something is added to it: it has to exist in memory.
             candidates = candidates[: len(group.rows)]
-        known = self.rows_of.get(group)  # if it is a member, by way of another value
+        known = self.rows_of.get(group)  # as a member, which it may be by way of another value
         rows: Rows = {}
         for row, axis in axes.items():
             loop = loops[axis]
@@ -271,23 +282,32 @@ class _RowBlocks:
 
     def settle(self) -> bool:
         """Make every member run in row blocks, if that is possible and pays; False, with nothing
-        changed, if not."""
+        changed, if not.
+
+        It is possible if members share rows and are closed, and if each can number the blocks with
+        one axis. It pays with enough products, blocks of a good size, and little that is read
+        again.
+        """
         products = sum(group.contraction is not None for group in self.rows_of)
-        if products < MIN_PRODUCTS or not (self.inside and self.rows and self._is_closed()):
+        if products < MIN_PRODUCTS or not (self.block_values and self.rows and self._is_closed()):
             return False
         rows = self._block_rows()
         size = self._block_size(rows) if rows else 0
         if not size or not self._can_split(rows[-1], size):
             return False
-        held = self._row_bytes(rows) * size
-        if self._reread_bytes(rows, rows[-1]) >= REREAD_LIMIT * held:
+        block_bytes = self._row_bytes(rows) * size
+        if self._reread_bytes(rows, rows[-1]) >= REREAD_LIMIT * block_bytes:
             return False
-        inside = {value: tuple(axes[row] for row in rows) for value, axes in self.inside.items()}
+        block_values = {
+            value: tuple(axes[row] for row in rows) for value, axes in self.block_values.items()
+        }
         for group, group_rows in self.rows_of.items():
-            group.run_in_blocks(Block(tuple(group_rows[row] for row in rows), size, inside))
+            group.run_in_blocks(
+                Block(tuple(group_rows[row] for row in rows), size, block_values)
+            )
         # A copy stores what the row blocks read; the original stores all that others read.
-        for group in self.copies.values():
-            group.members = [value for value in group.members if value in inside]
+        for group in self.copy_of.values():
+            group.members = [value for value in group.members if value in block_values]
         return True
 
     def _is_closed(self) -> bool:
@@ -394,7 +414,7 @@ class _RowBlocks:
             last = group.members[-1]
             touched = {last: {group.lowered.index_of[last]}}
         total = 0
-        for node in touched.keys() - self.inside.keys():
+        for node in touched.keys() - self.block_values.keys():
             for index in touched[node]:
                 axes = _axes_of(index)
                 if axes.isdisjoint(along_axes):  # the same elements at each index

@@ -298,7 +298,8 @@ def test_work_grows_with_the_number_of_steps_in_time(monkeypatch: pytest.MonkeyP
     counts = []
     for length in (40, 80):
         looked_at = 0
-        inputs, weight, state = tensor(length, 8, 16) @ tensor(16, 16), tensor(16, 16), tensor(8, 16)
+        inputs = tensor(length, 8, 16) @ tensor(16, 16)
+        weight, state = tensor(16, 16), tensor(8, 16)
         for step in range(length):
             state = (state @ weight + inputs[step]).tanh()
         program(state)
