@@ -197,9 +197,15 @@ def contraction(values: Iterable[Node], rows: Iterable[Node]) -> Node | None:
 
 
 def needed_again(kernel: Kernel, ops: Set[Op]) -> list[Node]:
-    """The nodes that are `ops` and that several passes over a row need. A reduction is in the pass
-    after those that it depends on, and so is a store. A softmax has three passes, the maximum, the
-    sum and the store: the last two need the same exponentials."""
+    """The nodes that are `ops` and that several passes over a row need. A softmax has three passes,
+    the maximum, the sum and the store: the last two need the same exponentials."""
+    return [node for node, count in passes(kernel).items() if node.op in ops and count > 1]
+
+
+def passes(kernel: Kernel, kept: Set[Op] = frozenset()) -> dict[Node, int]:
+    """How many passes over a row need each node. A reduction is in the pass after those that it
+    depends on, and so is a store. All three passes of a softmax need the load; just two if the
+    first one that needs an exponential has `kept` it."""
     last_pass: dict[Node, int] = {}  # of the reductions at and beneath each node; 0 without any
     for node in kernel.nodes:
         beneath = max(map(last_pass.__getitem__, node.src), default=0)
@@ -208,10 +214,14 @@ def needed_again(kernel: Kernel, ops: Set[Op]) -> list[Node]:
     for store in kernel.stores:
         needed_in[store.value].add(last_pass[store.value] + 1)
     for node in reversed(kernel.nodes):
-        passes = {last_pass[node]} if node.op is Op.LOOP_REDUCE else needed_in[node]
+        inside = needed_in[node]
+        if node.op is Op.LOOP_REDUCE:
+            inside = {last_pass[node]}
+        elif node.op in kept and inside:
+            inside = {min(inside)}
         for operand in node.src:
-            needed_in[operand] |= passes
-    return [node for node in kernel.nodes if node.op in ops and len(needed_in[node]) > 1]
+            needed_in[operand] |= inside
+    return {node: len(needed_in[node]) for node in kernel.nodes}
 
 
 def points(axes: Iterable[Node]) -> int:

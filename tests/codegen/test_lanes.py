@@ -125,3 +125,51 @@ def test_chains_of_what_is_padded_and_reversed(
     found = lm.exp(lm.sin(lm.pad(lm.flip(x, axis=-1) * y, widths)))
     right = np.exp(np.sin(np.pad(a[..., ::-1] * b, widths)))
     np.testing.assert_allclose(found.numpy(), right, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
+@pytest.mark.parametrize("columns", [3, 10, 15, 31])
+def test_reductions_of_short_rows_fill_vectors_with_rows(columns: int) -> None:
+    text = _text(lambda x: lm.softmax(x, axis=-1), (640, columns))
+    assert set(re.findall(r"\bexp_f32\w*", text)) == {"exp_f32x16"}
+    assert "half_" not in text  # no lanes are added up
+
+
+@pytest.mark.usefixtures("_vectors_of_64_bytes")
+@pytest.mark.parametrize("columns", [8, 16, 64])
+def test_plain_sums_of_rows_have_neighbours_as_lanes(columns: int) -> None:
+    text = _text(lambda x: lm.sum(x, axis=-1), (640, columns))
+    assert f"*(f32x{min(columns, 16)}r *)(p0 " in text
+
+
+@given(_shapes(), st.sampled_from(["float64", *FLOATS]))
+@settings(max_examples=12)
+def test_reductions_of_short_rows(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], kind: str
+) -> None:
+    x, y = (lm.asarray(_values(kind, *shape)).cast(getattr(lm, kind)).realize() for shape in shapes)
+    found = lm.softmax(lm.sin(x + y), axis=-1).cast(lm.float64).numpy()
+    a, b = (array.cast(lm.float64).numpy() for array in (x, y))
+    exponentials = np.exp(np.sin(a + b))
+    right = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    tolerance = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-1}[kind]
+    np.testing.assert_allclose(found, right, atol=tolerance)
+
+
+@given(_shapes(), st.sampled_from(INTEGERS))
+@settings(max_examples=12)
+def test_extrema_of_short_rows(shapes: tuple[tuple[int, ...], tuple[int, ...]], kind: str) -> None:
+    a, b = (_values(kind, *shape) for shape in shapes)
+    values, right = _mixed(lm.asarray(a).realize(), lm.asarray(b).realize()), _mixed(a, b)
+    np.testing.assert_array_equal(lm.max(values, axis=-1).numpy(), right.max(axis=-1))
+    np.testing.assert_array_equal(lm.argmin(values, axis=-1).numpy(), right.argmin(axis=-1))
+
+
+@given(_shapes())
+@settings(max_examples=8)
+def test_scans_of_short_rows(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    a, b = (_values("float32", *shape).astype(np.float32) for shape in shapes)
+    x, y = lm.asarray(a).realize(), lm.asarray(b).realize()
+    found = lm.tanh(lm.cumulative_sum(lm.exp(lm.sin(x)) * y, axis=-1))
+    right = np.tanh(np.cumsum(np.exp(np.sin(a)) * b, axis=-1))
+    np.testing.assert_allclose(found.numpy(), right, atol=1e-5)

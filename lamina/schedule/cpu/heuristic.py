@@ -2,7 +2,8 @@
 
 1. Axes that every index walks together become one.
 2. The vector axis is the one along which most loads and stores are contiguous: a row axis, or the
-   innermost axis of each reduction and column loop.
+   innermost axis of each reduction and column loop. Where it is short, rows that lie apart are the
+   lanes if that takes fewer instructions.
 3. A reduction whose operands are used again gets a register tile: an outer product where a row axis
    has the vectors, a block of dot products where the reduction has.
 4. An operand that loops would read across cache lines, or at distances at which lines compete for
@@ -78,11 +79,10 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
     if reduction is not None:
         return schedule_product(plan, reduction, row)
     across = transposed_axis(plan, row, plan.knobs.transposed)
-    if across is not None and not plan.inner():
+    if across is not None and not plan.inner() and store_score(plan.kernel, row) > 0:
         schedule_transpose(plan, row, across)
     elif not schedule_row_vectors(plan, row):
-        is_map = not plan.inner() and "unroll" not in plan.nest.binding.values()
-        schedule_map(plan, cheapest_row(plan, row) if is_map else row)
+        schedule_map(plan, row)
     return []
 
 
@@ -105,10 +105,12 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     best = max(rows, key=plan.benefit, default=None)
     # Vectors inside the rows run along the best axis of each reduction and column loop.
     inner_gain = sum(max(map(plan.benefit, axes)) for axes in inner)
-    if best is not None and plan.benefit(best) >= max(inner_gain, 1):
-        return best
-    # With no loops inside, nothing else can have vectors.
-    return stored if reduction is None and not inner else None
+    if best is None or plan.benefit(best) < max(inner_gain, 1):
+        # With no loops inside, nothing else can have vectors.
+        best = stored if reduction is None and not inner else None
+    is_product = reduction is not None
+    is_transpose = best is not None and transposed_axis(plan, best, plan.knobs.transposed)
+    return best if is_product or is_transpose else cheapest_row(plan, best)
 
 
 def _read_row(plan: CpuPlanner) -> Node | None:

@@ -1,4 +1,4 @@
-"""Which row axis of a map gets the vectors: the one along which it takes the fewest instructions.
+"""Which axes get the vectors: those along which the kernel takes the fewest instructions.
 
 Rows of 3 elements are vectors of 2 lanes and of 1: each operation is issued twice for 3 elements.
 With 16 rows as lanes it is issued once for 16 elements, but elements that lie apart are loaded and
@@ -8,71 +8,98 @@ stored lane by lane. So the longer a chain of operations is, the more lanes alon
 each element
 
     along j    2 / 3 * (153 + 2) and 1 / 3 to load z    = 104 instructions
-    along i    1 / 16 * 153 + 2 * 2                     = 14
+    along i    1 / 16 * 153 + 2 * 3                     = 16
+
+A softmax over rows of 10 gains as much: a vector of 8 and one of 2 become 10 of 16, and no lanes
+are left to be added up.
 """
 
+from collections.abc import Collection, Iterable
+
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, divisor_of, free_axes, points
+from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes, passes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
-from lamina.schedule.cost.operations import DIVIDING, INSTRUCTIONS
+from lamina.loops.nest import dot_axes
+from lamina.schedule.cost.operations import INSTRUCTIONS
 from lamina.schedule.cpu.planner import CpuPlanner
+from lamina.schedule.cpu.reductions import inner_vectors, short_loop
 
-# Instructions for each lane of an access whose lanes lie apart: a load and an insertion into the
-# vector, or an extraction and a store. Where a condition differs by lane, each lane tests it too.
-LANE_BY_LANE = 2
-GUARDED_LANE = 4
-DIVISION = 8  # instructions that others could issue while a vector is divided
+# For each lane of an access whose lanes lie apart: a load and an insertion into the vector, or an
+# extraction and a store, which are two instructions and take as long as three (measured). Where
+# data or a condition decide by lane, each lane has an index or a test of its own.
+APART = 3
+BY_DATA = 5
+EXCHANGE = 2  # to add up half of the lanes to the others, besides the addition
 
 
-def cheapest_row(plan: CpuPlanner, neighbours: Node) -> Node:
-    """The row axis for vectors of a map, whose results are neighbours along `neighbours`. It is
-    another one where that takes fewer instructions, and no lines compete for a place in a cache."""
-    best, fewest = neighbours, instructions(plan.kernel, neighbours, plan.width)
-    for row in reversed(plan.rows):  # the loops inside use the lines of all lanes up
-        count = instructions(plan.kernel, row, plan.width)
-        if count < fewest and not _is_distant(plan, row):
-            best, fewest = row, count
+
+def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
+    """`row`, or None for vectors along reductions and columns, unless vectors along another row
+    axis take fewer instructions, with no cache lines that compete for one place."""
+    kernel, width = plan.kernel, plan.width
+    if dot_axes(kernel) or any(store.monoid for store in kernel.stores):
+        return row  # four bytes of a lane are neighbours; lanes of a scatter take turns
+    vectors = inner_vectors(plan) if row is None else [row]
+    best, fewest = row, instructions(kernel, vectors, width)
+    for other in reversed(plan.rows):  # the loops inside a row use up the lines of its lanes
+        count = instructions(kernel, [other], width)
+        if count < fewest and not _is_distant(plan, other):
+            best, fewest = other, count
     return best
 
 
-def instructions(kernel: Kernel, axis: Node, width: int) -> float:
-    """The instructions of a kernel without reductions whose vectors of up to `width` lanes run
-    along `axis`. What does not vary along it is computed once for all lanes."""
-    size = axis.arg.size
-    each_element = _vectors(size, width) / size
+def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float:
+    """The instructions of a kernel with vectors of up to `width` lanes along the axes `vectors`, of
+    which a value depends on one at most. What does not vary along it is computed for all lanes at
+    once."""
     total = 0.0
+    needed = passes(kernel, Group.TRANSCENDENTAL)
+    if short_loop(kernel) not in (None, *vectors):
+        needed = dict.fromkeys(kernel.nodes, 1)  # all of a row stays in registers
     for node in kernel.nodes:
-        times = points(free_axes(node))
-        varies = axis in free_axes(node)
+        axes = free_axes(node).union(bound_axes(node))
+        vector = next((axis for axis in vectors if axis in axes), None)
+        times = points(axes) * _share(vector, width)
         if node.op is Op.LOAD:
-            total += times * _access(axis, node.src, each_element)
+            total += points(axes) * needed[node] * _access(vector, node.src, width)
+        elif bound_axes(node):
+            combine = INSTRUCTIONS.get(node.arg.monoid.op, 1.0) / node.arg.monoid.arity
+            total += times * combine
+            if vector in bound_axes(node):
+                halvings = min(width, vector.arg.size).bit_length() - 1
+                total += points(free_axes(node)) * halvings * (combine + EXCHANGE)
         elif node.op in Group.ELEMENTWISE and not divisor_of(node):
-            total += times * _operation(node) * (each_element if varies else 1)
+            total += times * INSTRUCTIONS.get(node.op, 1.0)
     for store in kernel.stores:
+        vector = next((axis for axis in vectors if axis in store.axes), None)
         accessed = (store.index, store.condition)
-        total += points(store.axes) * _access(axis, accessed, each_element)
+        total += points(store.axes) * _access(vector, accessed, width)
     return total
 
 
-def _vectors(size: int, width: int) -> int:
-    """The vectors of `size` elements: 22 are one of 16 lanes, one of 4 and one of 2."""
-    return size // width + (size % width).bit_count()
+def _share(vector: Node | None, width: int) -> float:
+    """The vectors of an axis, for each of its elements: 3 / 22 for 22, which are vectors of 16, 4
+    and 2 lanes. What is left of a reduction is one vector or single elements."""
+    if vector is None:
+        return 1.0
+    size: int = vector.arg.size
+    lanes = min(width, 1 << size.bit_length() >> 1)
+    full, rest = divmod(size, lanes)
+    parts = rest.bit_count()
+    if vector.arg.reduce and parts > 1:
+        parts = rest
+    return (full + parts) / size
 
 
-def _operation(node: Node) -> float:
-    """The instructions of an elementwise operation on a vector."""
-    return INSTRUCTIONS.get(node.op, 1.0) + (DIVISION if node.op in DIVIDING else 0)
-
-
-def _access(axis: Node, accessed: tuple[Node, ...], each_element: float) -> float:
+def _access(vector: Node | None, accessed: Iterable[Node], width: int) -> float:
     """The instructions for each element of a load or store at an index, with its condition."""
-    suits = ix.suits(axis, *accessed)
+    suits = 0 if vector is None else ix.suits(vector, *accessed)
     if suits == 1:
-        return each_element
+        return _share(vector, width)
     if suits == 0:
         return 1.0
-    return LANE_BY_LANE if suits == -1 else GUARDED_LANE
+    return APART if suits == -1 else BY_DATA
 
 
 def _is_distant(plan: CpuPlanner, row: Node) -> bool:

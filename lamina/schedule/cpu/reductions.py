@@ -1,17 +1,19 @@
 """Reductions along a row of vectors, along the reduced axis itself, and blocks of dot products."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from lamina.ir.kernel import bound_axes, free_axes
+from lamina.ir.kernel import Kernel, bound_axes, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
-from lamina.loops.nest import serial_axes
+from lamina.loops.nest import Axes, serial_axes
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 
 # Dot products of a block along two axes, by bytes of a vector: 6 x 4 sums, 6 vectors of one operand
 # and one of the other are 31 of 32 registers, and 3 x 3 sums with 3 and one vector 13 of 16.
 DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
+
+LONGEST_TEXT = 256  # values that are printed in place of a loop
 
 
 def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
@@ -29,12 +31,29 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
         plan.bind(step, "unroll")
         plan.do(Accumulate(loop.arg.number))
         return True
+    if plan.benefit(row) < 0:  # lanes that lie apart are loaded one by one, at best once
+        plan.vectorize(row)
+        short = short_loop(plan.kernel)
+        if short is not None:
+            plan.bind(short, "unroll")
+        return True
     if row.arg.size < 2 * plan.knobs.strip * plan.width:
         return False  # fewer than two strips
     vectors = max(1, plan.knobs.strip // len(reductions))  # each reduction has sums in registers
     _, strip = plan.split(row, vectors * plan.width)
     plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     return True
+
+
+def short_loop(kernel: Kernel) -> Node | None:
+    """The axis of the only loop inside the rows, if that reduces, and is so short that its whole
+    text may stand there once for each step: all that several passes need stays in registers."""
+    axes = {axis for node in kernel.nodes for axis in bound_axes(node)}
+    axes.update(axis for store in kernel.stores for axis in store.axes[kernel.rows :])
+    if len(axes) != 1 or kernel.of(Op.LOOP_SCAN):
+        return None
+    (loop,) = axes
+    return loop if loop.arg.size * len(kernel.values) <= LONGEST_TEXT else None
 
 
 def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) -> Block | None:
@@ -115,11 +134,7 @@ def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
     """
     if plan.kernel.of(Op.LOOP_SCAN) and plan.rows:
         plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
-    serial = serial_axes(plan.kernel)
-    for axes in plan.inner():
-        axis = _best_axis(plan, axes, serial)
-        if axis is None or plan.benefit(axis) <= 0:
-            continue
+    for axis in inner_vectors(plan):
         sums = plan.knobs.unroll * plan.width
         if axis.arg.reduce and not is_tiled and axis.arg.size >= sums:
             _, axis = plan.split(axis, sums)
@@ -128,14 +143,26 @@ def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
             plan.vectorize(axis)
 
 
-def _best_axis(plan: CpuPlanner, axes: tuple[Node, ...], serial: frozenset[Node]) -> Node | None:
+def inner_vectors(plan: CpuPlanner) -> list[Node]:
+    """The best axis of each reduction and column loop for vectors, if one gains anything."""
+    serial = serial_axes(plan.kernel)
+    vectors: list[Node] = []
+    for axes in plan.inner():
+        axis = _best_axis(plan, axes, serial, vectors)
+        if axis is not None and plan.benefit(axis) > 0:
+            vectors.append(axis)
+    return vectors
+
+
+def _best_axis(
+    plan: CpuPlanner, axes: Axes, serial: frozenset[Node], vectors: Collection[Node]
+) -> Node | None:
     """The axis of `axes` that gains most by vectors, if any may have them: not a serial one, and
-    none that some value depends on together with an axis that has vectors already, as a reduction
-    inside another loop may. The lanes of a value lie along one axis."""
-    vectors = {axis for axis, to in plan.nest.binding.items() if to == "vector"}
+    none that some value depends on together with one of `vectors`, as a reduction inside another
+    loop may. The lanes of a value lie along one axis."""
     excluded = set(serial)
     for free in map(free_axes, plan.kernel.nodes):
-        if not vectors.isdisjoint(free):
+        if not free.isdisjoint(vectors):
             excluded |= free
     candidates = (axis for axis in axes if axis not in excluded)
     return max(candidates, key=plan.benefit, default=None)
