@@ -24,7 +24,9 @@ from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes, operands_of
 
-# Rows, columns or steps below which most of a tile would be empty: tensor cores multiply 16 steps.
+# Rows or columns below which most of a tile would be empty: a quarter of the smallest, 64 rows or
+# columns, is in use with 16. Rows of tiles of products back to back need as many elements, which
+# are the steps of one instruction of tensor cores for 16 bits.
 MIN_SIDE = 16
 # Elements of a row of a tile: two swizzle atoms of 64 elements. Longer rows would take the
 # registers of the sums, or the shared memory of the multistage buffer.
@@ -33,7 +35,9 @@ MAX_PRODUCTS = 4  # a block has barriers for the tiles of so many
 # Accumulators of a thread, float32 registers of 255, where its inner products have 128 steps.
 # Forward attention has 64 + 32 with columns of 64 elements, 64 + 64 with columns of 128; its
 # gradients have up to 2 * 64 + 2 * 64. Up to FEW, registers suffice for 256 rows a block, of twice
-# the threads; up to MANY, for 128 steps a tile. Beyond, a tile has 64 steps.
+# the threads; up to MANY, for 128 steps a tile. Beyond, a tile has 64 steps. The limits are between
+# the sums that kernels have (96, 128 and 256) and not fitted to registers: values, masks and
+# addresses take some of these too, how many is the compiler's choice.
 FEW_ACCUMULATORS = 96
 MANY_ACCUMULATORS = 160
 
@@ -214,6 +218,8 @@ def _sides(reduction: Node, right_axis: Node) -> tuple[Node, Node] | None:
 
 
 def _fits_row(axis: Node) -> bool:
+    """Can the elements along `axis` be a row of a tile? Fewer leave most of it empty, more do not
+    fit: see MIN_SIDE and MAX_ROW_ELEMENTS."""
     size: int = axis.arg.size
     return MIN_SIDE <= size <= MAX_ROW_ELEMENTS
 
@@ -251,11 +257,14 @@ def _factors(
 
 
 def _are_of_16_bits(factors: Sequence[Factor]) -> bool:
+    """Do all factors have one dtype, bfloat16 or float16? `factors_of` leaves no other but
+    float32, which would have to be rounded for tensor cores."""
     dtypes = {factor.value.dtype for factor in factors}
     return len(dtypes) == 1 and float32 not in dtypes
 
 
 def _depend_on(factors: Iterable[Factor], reductions: Iterable[Node]) -> bool:
+    """Is a factor computed from a reduction? Tiles are filled from memory before any step."""
     nodes = toposort(factor.value for factor in factors)
     return not {*reductions}.isdisjoint(nodes)
 
@@ -286,6 +295,7 @@ def factors_of(product: Node) -> Axes:
 
 
 def _is_exact_cast(node: Node) -> bool:
+    """Is this a cast of a value of 16 bits to float32, which has all values of these?"""
     return node.op is Op.CAST and node.dtype is float32 and node.src[0].dtype.bits == 16
 
 

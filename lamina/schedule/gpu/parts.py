@@ -18,15 +18,17 @@ from lamina.ir.ops import Op
 from lamina.schedule.gpu.attention import MIN_SIDE
 from lamina.schedule.gpu.products import LINE_BYTES, PARTIAL_SUMS_STEPS, times_of
 
-STEP_PRODUCTS = LINE_BYTES // 4  # of float32, that a result adds up in a step of a tile
-# The products of the shortest part, for each result: tiles of fewer would take longer to store than
-# to compute.
+STEP_PRODUCTS = LINE_BYTES // 4  # of float32, 32, that a result adds up in a step of a tile
+# The products of the shortest part, for each result: two steps. By the estimate PARTIAL_SUMS_STEPS
+# tiles of fewer than 4 take longer to store than to compute; `_time` counts that.
 MIN_PART_PRODUCTS = 2 * STEP_PRODUCTS
 # How long parts may take, as a multiple of the time of the best number of parts: 3 % buy shorter
 # chains of additions.
 MAX_SLOWDOWN = 33 / 32
-MIN_READS = 8  # numbers that are read for each partial result that is written
-MIN_PARTS = 4  # that are worth a kernel that adds them up
+# Numbers of both factors that are read for each partial result that is written, at least: these
+# take an eighth of the factors' memory at most.
+MIN_READS = 8
+MIN_PARTS = 4  # that are worth another kernel, which adds them up: chosen, not measured
 
 
 def tiled_products_in_parts(multiprocessors: int) -> Rule:
@@ -40,11 +42,15 @@ def tiled_products_in_parts(multiprocessors: int) -> Rule:
 
 
 def _in_parts(node: Node, multiprocessors: int) -> Node | None:
+    """A reduction that is a float32 product in as many parts as take MAX_SLOWDOWN at most; None
+    where it is no such product, has too few rows or columns for tiles, has no equal parts, or where
+    too few parts would be worth it."""
     reuse = reuse_of(node)
     if reuse is None:
         return None
     fewer, more = reuse.uses
     min_fewer, min_more = MIN_SIDE // 2, MIN_SIDE
+    # Both uses may be high though results are few: windows use each element several times.
     if reuse.results < min_fewer * min_more or fewer < min_fewer or more < min_more:
         return None
     whole = divisible(node)

@@ -36,20 +36,24 @@ LINE_BYTES = 128  # of a tile: the width of a swizzle atom, and all banks of sha
 # other ones are for results on their way to memory. A block of a GPU with less has fewer stages.
 BUFFER_LINES = 1536
 # How long it takes to write, or to read, the partial sums of a tile: as long as so many of its
-# steps at full rate. The mean of 5 to write and 3 to read, by which `products.cu` shortens parts.
+# steps at full rate. An estimate: the mean of 5 to write and 3 to read, by which `products.cu`
+# shortens parts (`share_tiles` of tensor cores). No measurement of these is kept.
 PARTIAL_SUMS_STEPS = 4
-# How long it takes to wait for another block and to find its sums, in multiplications and additions
-# at full rate: as long as 4 steps of a tile of 128 rows and 256 columns.
+# How long it takes to wait for another block and to find its sums, in the unit of `StreamK.time`:
+# as long as 4 steps of a tile of 128 rows and 256 columns. An estimate as well. It keeps products
+# of few steps, such as 4 tiles of 2 steps each, from being divided.
 JOIN_COST = 1 << 17
 MAX_TILE_RESULTS = 128 * 256  # results of the largest tile
 # Rows of the largest block of a product: a block of more has no threads that fill tiles, and its
 # barriers would wait for these. Products back to back have blocks of so many rows or twice as many.
 MAX_PRODUCT_ROWS = 128
-# Tiles from which float32 without tensor cores is worth the fill of shared memory. Fewer tiles are
-# if they have MIN_FMA_TILES**2 steps in all, for several blocks to share.
+# Tiles from which float32 without tensor cores is worth the fill of shared memory; loops of threads
+# take products of fewer. Fewer tiles are worth it if they have MIN_FMA_TILES**2 = 576 steps in all,
+# which several blocks then share. Chosen: no measurement of either is kept.
 MIN_FMA_TILES = 24
-# Rows of blocks that run side by side, so that they find each other's operands in the cache: 132
-# blocks in 8 rows read 8 + 17 tiles a step, in one row 1 + 132.
+# Rows of tiles that blocks compute side by side, so that they find each other's operands in the
+# second-level cache: 132 blocks in 8 rows read 8 + 17 tiles a step, in one row 1 + 132. 11 rows
+# would read the fewest, 11 + 12; but a band is one only where it divides the number of tiles.
 BAND = 8
 
 
@@ -66,7 +70,7 @@ class Atom:
     kind            of the factors: "bf16", "f16", "tf32" or "f32"
     dtype           of the factors
     stages          tiles of either factor that the multistage buffer has, if they fit
-    rate            the part of the peak of tensor cores that a long product is taken to reach
+    rate            how fast a block multiplies, the largest tile on tensor cores being 1
     row_splits      extents of the sub-loops of rows, outermost first
     column_splits   the same of columns
     thread_loops    numbers of the sub-loops that number the threads, the fastest one last
@@ -96,11 +100,14 @@ class Atom:
 
 
 # By rows and columns of a tile, the rate of its atom: a smaller tile reads more of memory for each
-# multiplication.
+# multiplication. Estimates, which decide between atoms: a test predicts times of an H200 by them.
 RATES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
-# Of products back to back alone, which never compare rates.
+# Of products back to back alone, whose atom no rate decides: any number will do.
 ATTENTION_RATES = {(256, 64): 0.1}
-FMA_SLOWDOWN = 8  # about the peak of tf32 over that of float32: 495 and 67 TFLOP/s of an H100
+# How much slower a step of float32 is without tensor cores than one of tf32 with them: about the
+# quotient of the peaks of an H100, 495 and 67 TFLOP/s (NVIDIA's data sheet). All atoms without
+# tensor cores share it, so it only weighs their steps against JOIN_COST, and is in `cost/`.
+FMA_SLOWDOWN = 8
 
 
 def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:
@@ -317,13 +324,16 @@ class _Walks:
     factors: Axes
 
     def priority(self, axes: Axes) -> Shape:
-        """Neighbours in results count most, then those in factors, then the number of points."""
+        """How well a side of tiles along `axes` suits: neighbours in results count most, then those
+        in factors, both along the innermost axis, then the number of points. The number of that
+        axis decides between equals, so that equal kernels have equal tiles."""
         contiguous = sum(is_minor(factor, axes[-1]) for factor in self.factors)
         is_stored_along = store_score(self.kernel, axes[-1])
         return is_stored_along, contiguous, points(axes), axes[-1].arg.number
 
     def best(self, candidates: Iterable[Axes], min_points: int = MIN_SIDE) -> Axes:
-        """Those of the highest priority; () if none have `min_points`."""
+        """The candidate of the highest priority of those with `min_points` or more; () if there
+        is none."""
         long = (axes for axes in candidates if points(axes) >= min_points)
         return max(long, key=self.priority, default=())
 
@@ -336,9 +346,10 @@ class _Walks:
         return self.best([(axis,) for axis in shared] if is_any_contiguous else [shared])
 
     def rows(self, factor: Node, axes: Sequence[Node], steps: Axes, min_single: int) -> Axes:
-        """The row axes of a factor, among `axes`: several as one where the results walk them as one
-        and the steps are the factor's fastest axis. An only candidate may have as few points as
-        `min_single`."""
+        """The row axes of a factor, among `axes`, which come outermost first: several as one where
+        all results walk them as one and the steps are the factor's fastest axis, as the copy engine
+        then finds rows of any distance. An only candidate may have as few points as `min_single`,
+        others need MIN_SIDE."""
         may_join = bool(steps) and is_minor(factor, steps[-1])
         strides = [ix.terms_of(store.index)[0] for store in self.kernel.stores]
         runs: list[Axes] = []
@@ -358,8 +369,10 @@ class _Walks:
 
 
 def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
-    """The two factors, of a dtype in the table, whose products a kernel's only reduction adds up
-    for single elements; () if it does not, or if tiles would be mostly empty.
+    """The two factors, of a dtype in the table, whose products a kernel's only reduction adds up,
+    where every store writes one element a point of the rows; the rows of the first one are the rows
+    of tiles. () for other kernels, where the factors share no reduced axis, where a factor has no
+    row axis of its own that is long enough, or if tiles would be mostly empty.
 
     kind: of factors of float32, "f32" or "tf32". Tensor cores read transposed tiles of tf32 through
         registers, which hold rows: such a factor comes first.
@@ -378,7 +391,8 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
     both_axes = left_axes & right_axes
     steps = walks.steps(tuple(axis for axis in bound_axes(reduction) if axis in both_axes))
     has_float32 = operands[0].dtype is float32
-    # Of few rows or columns a tile of float32 is mostly empty; tensor cores wait for memory anyway.
+    # 2 or 8 rows are enough where they are the only ones. Of few a tile is mostly empty, which
+    # costs time without tensor cores; those wait for memory anyway.
     min_single = MIN_SIDE // 2 if kind == "f32" and has_float32 else 2
     sides = []
     for operand in operands:
@@ -398,8 +412,9 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
 
 
 def _is_mostly_empty(sides: Iterable[Axes], steps: Axes) -> bool:
-    """Whether a second one of rows, columns and fourths of the steps is short. One may be: a tile
-    that is mostly empty waits for memory, as the product does."""
+    """Whether two of these are shorter than MIN_SIDE: rows, columns, and a fourth of the steps. One
+    may be: a tile that is mostly empty waits for memory, as the product does. Steps count as a
+    fourth, so 64 are enough: a tile has 32 or 64 steps a line, and its buffer several lines."""
     extents = sorted((*map(points, sides), points(steps) // 4))
     return extents[1] < MIN_SIDE
 
@@ -419,7 +434,8 @@ def is_minor(value: Node, axis: Node) -> bool:
 class StreamK:
     """How blocks divide the steps of tiles among them.
 
-    time    an estimate, in multiplications and additions of one block at full rate
+    time    of the block that ends last: an estimate, in results of a tile times steps, which is a
+            line of products each, as the largest tile on tensor cores computes them
     steps   of a block
     blocks  each has tiles as a whole or, where there are fewer tiles than multiprocessors, a part
             of the steps of one
@@ -431,8 +447,10 @@ class StreamK:
 
 
 def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> StreamK:
-    """The fastest division of `tiles`, each of so many `steps`: 18 tiles of 256 steps on 132
-    multiprocessors are taken by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35."""
+    """The fastest division of `tiles`, each of so many `steps`, of three: whole tiles for each
+    block, and, where there are fewer tiles than multiprocessors, equal parts of each tile, or equal
+    shares of all steps. 18 tiles of 256 steps on 132 multiprocessors are taken by 18 blocks of 256,
+    by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35."""
     results = atom.m * atom.n
     tiles_each = -(-tiles // multiprocessors)
     steps_each = tiles_each * steps
@@ -449,7 +467,15 @@ def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> Stream
 
 
 def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:
-    """The tiles of partial sums that a block writes or reads one after the other, at most."""
+    """The tiles of partial sums that are written or read one after the other, at most, by the block
+    that ends last. With as many blocks for each tile, its first block reads those of all others.
+
+    With equal shares (`StreamK` of `products.cu`), a tile has `whole_parts` blocks of its own, and
+    the other blocks divide the rests of all tiles among them, one after the other. Such a block
+    writes the sums of as many rests as fit into a share; then a first block reads those of the
+    parts, and of one rest, which two blocks may have: 18 tiles of 256 steps and 132 blocks of 35
+    have 7 parts a tile and rests of 11 steps, so that these are 7 + 2 + 3 tiles of sums.
+    """
     if blocks % tiles == 0:
         return blocks // tiles - 1
     whole_parts, rest = divmod(steps, steps_each)
@@ -474,8 +500,9 @@ def product_atoms(kind: str) -> list[Atom]:
 def times_of(
     kind: str, rows: int, columns: int, others: int, steps: int, multiprocessors: int
 ) -> list[AtomTime]:
-    """For each atom of a kind, the first the fastest, the time of `others` products of so many rows
-    and columns, each of so many steps (a line of a tile each)."""
+    """For each atom of a kind, the fastest first, the time of `others` products of so many rows
+    and columns, each of so many steps. A step is LINE_BYTES of a row of a factor: 64 elements of 16
+    bits, 32 of float32."""
     times = []
     for atom in product_atoms(kind):
         tiles = -(-rows // atom.m) * -(-columns // atom.n) * others
@@ -485,10 +512,11 @@ def times_of(
 
 
 def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: int) -> str:
-    """The atom with which a kernel's products take the least time, or of the next `rank`; "" where
-    the kernel has no products, or none is worth tiles.
+    """The atom with which a kernel's products take the least time by `times_of`; "" where the
+    kernel has no products, or none is worth tiles. Products back to back have one atom.
 
     factor_kind: of factors of float32, "f32" or "tf32"
+    rank: how many of the fastest atoms to pass over: 0 but in a search
     """
     both = back_to_back(kernel)
     if both:
