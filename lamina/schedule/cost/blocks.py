@@ -6,12 +6,16 @@ from lamina.errors import FormatError
 from lamina.loops.moves import Split
 from lamina.loops.nest import Nest
 
-BLOCK = 256  # threads of a block in which each thread has a row
+BLOCK = 256  # threads of a block in which each thread has a row: the printer's number
 
 
 def in_blocks(nest: Nest) -> Nest:
-    """The nest with threads as lanes, and what is unrolled, or a vector of one thread, as copies.
-    Where no loop is bound to threads, those of a block are neighbours along the grid's last axis.
+    """The nest with threads as lanes of vectors. What a thread has to itself, of unrolled axes,
+    vectors and dot products, are copies of the body: the printer for GPUs unrolls all of these.
+
+    Where no loop is bound to threads, the grid numbers threads, not blocks: each BLOCK neighbours
+    along its last axis are then the lanes of a vector, and all of them if there are fewer. A nest
+    without a grid has one thread, and one whose last axis cannot be split has blocks of one.
     """
     lanes = {"vector": "unroll", "dot": "unroll", "thread": "vector"}
     binding = {axis: lanes.get(bound, bound) for axis, bound in nest.binding.items()}
@@ -25,7 +29,7 @@ def in_blocks(nest: Nest) -> Nest:
     first = 1 + max(axis.arg.number for axis in nest.order)
     try:
         nest = Split(last.arg.number, BLOCK, first, first + 1).apply(replace(nest, binding=binding))
-    except FormatError:  # some index does not walk it as one: a block is then a thread
+    except FormatError:  # it was split already, or data choose along it
         return replace(nest, binding={**binding, last: "grid"})
     bound = {nest.axis(first): "grid", nest.axis(first + 1): "vector"}
     return replace(nest, binding={**nest.binding, **bound})

@@ -8,6 +8,7 @@ they are used again, their bytes come from there.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 from lamina.core.rates import Rates
 from lamina.core.target import Target
@@ -18,44 +19,63 @@ from lamina.loops.nest import Nest
 from lamina.schedule.cost.operations import Demand, irreducible
 from lamina.schedule.cost.traffic import Lines
 
-STREAMED = 2  # a line that is written past the caches is not read before: twice as fast
+# How much faster a CPU writes past its caches: a line that is written through them is read first.
+STREAMED = 2
 
 
 @dataclass(frozen=True)
 class Need:
-    """What has to be done: bytes read and written of each array, by any key, and operations."""
+    """What has to be done: bytes read and written of each array, and operations.
+
+    read, written: bytes by array; what names an array is up to the caller
+    operations: of all workers
+    """
 
     read: Mapping[object, float]
     written: Mapping[object, float]
     operations: Demand
 
     def seconds(self, rates: Rates, target: Target) -> float:
-        """The larger of the times of memory and of each unit."""
+        """The largest of the times of memory and of each unit: all workers share all work evenly,
+        and everything overlaps."""
         workers = target.multiprocessors
         units = (seconds / workers for seconds in self.operations.seconds(rates).values())
         return max(self.memory(rates, target), *units)
 
     def memory(self, rates: Rates, target: Target) -> float:
-        """The seconds of all bytes, by all workers."""
+        """The seconds that all workers take to move all bytes, each once.
+
+        Kernels run again and again, so that each level keeps as many of them as it holds until the
+        next run, the nearest level first; only what it does not hold comes from beyond. Of 40 MB
+        with caches of 10 and 30 MB, a quarter comes from the first, half from the second, and a
+        quarter from memory.
+        """
         workers = target.multiprocessors
-        faster = STREAMED if target.warp == 1 else 1  # a GPU never reads what it overwrites
+        writes_faster = STREAMED if target.warp == 1 else 1  # a GPU never reads what it overwrites
         read, written = sum(self.read.values()), sum(self.written.values())
-        shares = [1.0]  # of all bytes, what each level and those beyond it give
+        from_here_on = [1.0]  # of all bytes, the share that each level and those beyond it give
         for level in rates.levels[:-1]:
-            share = 1.0 if level.shared else 1.0 / workers
-            kept = level.size / max((read + written) * share, 1.0)  # at best
-            shares.append(min(max(1.0 - kept, 0.0), shares[-1]))
+            nbytes = read + written
+            if not level.shared:
+                nbytes /= workers  # of which each worker has its part
+            held = level.size / max(nbytes, 1.0)
+            from_here_on.append(min(max(1.0 - held, 0.0), from_here_on[-1]))
+        from_here_on.append(0.0)
         seconds = 0.0
-        for level, share, beyond in zip(rates.levels, shares, [*shares[1:], 0.0], strict=True):
+        for level, (share, beyond) in zip(rates.levels, pairwise(from_here_on), strict=True):
             reading = min(level.all_read, level.read * workers)
-            writing = faster * min(level.all_write, level.write * workers)
+            writing = writes_faster * min(level.all_write, level.write * workers)
             seconds += (share - beyond) * (read / reading + written / writing)
         return seconds
 
 
 def need_of(nest: Nest, lines: Iterable[Lines], target: Target, rates: Rates) -> Need:
-    """What a nest's kernel has to do. Of an array that it writes, reads are not counted: they may
-    be of what it wrote."""
+    """What a nest's kernel has to do with the arrays of the program, by parameter: not with those
+    of its own that a schedule or row blocks add. lines: its traffic, of which only the bytes that
+    are used count, so that a line is not read for one element of it. Of references to one array
+    the largest counts, as the others may touch the same elements. Of an array that the kernel
+    writes, reads are not counted: they may be of what it wrote.
+    """
     read, written = dict[object, float](), dict[object, float]()
     for part in lines:
         number = part.reference.parameter
@@ -68,7 +88,9 @@ def need_of(nest: Nest, lines: Iterable[Lines], target: Target, rates: Rates) ->
 
 
 def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
-    """What a nest's kernel computes, however it is scheduled."""
+    """What a nest's kernel computes, however it is scheduled. On a GPU with tensor cores these
+    multiply: numbers of 16 bits, where all loaded floats have so many, at full rate, and tf32,
+    where the schedule chose that, at half of it. Other float32 takes instructions."""
     each_product = 0.0
     if rates.tensor:
         factors = [load.dtype for load in nest.kernel.of(Op.LOAD) if load.dtype.is_float]
@@ -81,12 +103,14 @@ def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
 
 
 def instruction_bytes(target: Target) -> int:
-    """What an instruction computes at most: a vector, or 4 bytes for each thread of a warp."""
+    """The bytes that an instruction computes at most: a vector register of a CPU, or 4 bytes for
+    each thread of a GPU's warp."""
     return target.vector_bytes if target.warp == 1 else 4 * target.warp
 
 
 def extent_of(nest: Nest, axes: Iterable[Node]) -> float:
-    """How often loops over `axes` run, without the ends of uneven splits."""
+    """How many iterations loops over `axes` have together. Of an axis of 10 that was split into 3
+    and 4 all sub-loops have 10, not 12; the outer one alone has 3, the inner one 4."""
     walking, count = set(axes), 1
     for split in nest.splits:
         sub_loops = walking.intersection(split.axes)
