@@ -36,18 +36,22 @@ class Rates:
 
     device: what was measured, for reports
     line: bytes that memory moves at least: a line of a CPU's caches, a sector of a GPU's
-    levels: of memory, the nearest first; the last one holds everything
+    levels: of memory, the nearest first: three caches of a CPU, two of a GPU, and last the one that
+        holds everything
     issue: instructions a second of one worker, each on a whole vector or, of a GPU, on a warp
     latency: seconds until the next of a chain of dependent additions begins
-    divide: vectors of float32 a second of one worker
-    function: calls a second of a scalar function of the C library
-    integer_division: a second, of one worker
+    divide: divisions of whole vectors of float32 a second, of one worker; of warps on a GPU
+    function: calls of a scalar function of the C library a second, of one worker
+    integer_division: divisions of one integer by another a second, of one worker
     fork: seconds to hand work to all workers and to wait for the last one
     launch: seconds of a kernel that does nothing
-    hidden: of what is not the largest demand, the share that overlaps with that
-    tensor: products of 16-bit floats a second of one worker's tensor cores; 0 without any
-    elementary: instructions of an exponential, and the like, as a part of those of `c/math.c`
-    rounding: instructions that round a float32 to 16 bits
+    hidden: of what is not the largest demand, the share that overlaps with that; chosen, so that
+        predictions are near measured times
+    tensor: products of 16-bit floats, each added to a sum, a second of one worker's tensor cores; 0
+        without any
+    elementary: instructions of an exponential, and the like, in those of `targets/c/math.c`: 0.4 of
+        these on a GPU, which has units for some of them
+    rounding: instructions that round a float32 to 16 bits: 6 integer operations on a CPU
     """
 
     device: str
@@ -66,12 +70,15 @@ class Rates:
     rounding: float = 6.0
 
 
-# By the architecture of CUDA. The clock is 1.7 GHz, as under sustained load.
+# By the architecture of CUDA: predictions for any other raise. The clock is 1.7 GHz, as under
+# sustained load.
 GPUS = {
     # An H200. L1: 128 bytes a clock for each of 132 multiprocessors, and half of its 256 KiB where
     # blocks share the rest (NVIDIA's white paper). L2: 6.65 TB/s, and 64 bytes a clock for one
     # (XLA's model of an H100). Memory: 4.48 TB/s of a sum, 4.23 of a copy (measured), 32 bytes a
-    # clock for one (XLA). Products at 800 TFLOP/s, 1 us for a launch behind another (measured).
+    # clock for one (XLA), half of that where each lies apart. Products at 800 TFLOP/s, which is 132
+    # times `tensor`, two operations each, and 1 us for a launch behind another (measured). The
+    # other rates are estimates, of instructions a clock: nobody has measured them by themselves.
     "sm_90a": Rates(
         device="an H200, of a table",
         line=32,
@@ -82,7 +89,7 @@ GPUS = {
         ),
         issue=6.8e9,  # warps of multiply-adds of float32: 4 a clock
         latency=2.4e-9,  # 4 clocks
-        divide=0.7e9,
+        divide=0.7e9,  # warps: one in 2.4 clocks
         function=2.7e9,
         integer_division=3e9,
         fork=0.0,

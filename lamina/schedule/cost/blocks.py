@@ -29,7 +29,7 @@ def in_blocks(nest: Nest) -> Nest:
     first = 1 + max(axis.arg.number for axis in nest.order)
     try:
         nest = Split(last.arg.number, BLOCK, first, first + 1).apply(replace(nest, binding=binding))
-    except FormatError:  # it was split already, or data choose along it
+    except FormatError:  # a sub-loop inside another one, which BLOCK does not divide
         return replace(nest, binding={**binding, last: "grid"})
     bound = {nest.axis(first): "grid", nest.axis(first + 1): "vector"}
     return replace(nest, binding={**nest.binding, **bound})

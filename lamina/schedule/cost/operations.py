@@ -10,24 +10,34 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.schedule.cost.walk import Work, is_fused, sums_products
 
-# Vector instructions of an operation on float32, counted in `lamina/targets/c/math.c`; all others
-# take one.
+# Vector instructions of an operation on float32, about as many as its function has in
+# `lamina/targets/c/math.c`; of a maximum, with its tests for nan. None is the step of a monoid of
+# several components, such as an argmax. All others take one.
 INSTRUCTIONS: dict[Op | None, float] = {
     Op.EXP: 30, Op.EXP2: 24, Op.LOG: 30, Op.LOG2: 28, Op.SIN: 90, Op.COS: 90, Op.ATAN: 30,
     Op.ERF: 24, Op.LOGISTIC: 36, Op.POW: 90, Op.MAX: 4, Op.MIN: 4, Op.TRUNC: 2, Op.SHL: 2,
     Op.SHR: 2, Op.MOD: 8, None: 12,
 }  # fmt: skip
-# Of these, each also divides once.
+# Operations that divide once, beside their instructions.
 DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.ATAN, Op.MOD})
-OF_LIBRARY = Group.TRANSCENDENTAL - {Op.SQRT} | {Op.POW}  # in other dtypes than float32
+# Functions of the C library, called lane by lane, in other dtypes than float32.
+OF_LIBRARY = Group.TRANSCENDENTAL - {Op.SQRT} | {Op.POW}
 BY_CONSTANT = 5  # instructions of an integer division by a constant: a product and shifts
-# How many times the latency of an addition the steps of a chain take.
+# How many times the latency of a float's addition the step of a chain takes, about: a maximum
+# compares and chooses; None as above.
 LATENCY = {Op.MAX: 2.5, Op.MIN: 2.5, None: 5.0}
+INTEGER_LATENCY = 0.5  # the same of a step on integers: at most 2 of 4 clocks
 
 
 class Demand(NamedTuple):
-    """Instructions of vectors, divisions of vectors, divisions of integers, and calls of scalar
-    functions of the C library; products of 16-bit floats on tensor cores."""
+    """Counts, by the unit that does them.
+
+    issue: instructions, each on a whole vector or warp
+    divide: divisions of whole vectors of floats, beside the instruction that each is
+    integer_division: divisions of single integers by what is no constant
+    function: calls of scalar functions of the C library
+    tensor: products of 16-bit floats on tensor cores, two for one of tf32
+    """
 
     issue: float = 0.0
     divide: float = 0.0
@@ -36,10 +46,12 @@ class Demand(NamedTuple):
     tensor: float = 0.0
 
     def plus(self, other: "Demand") -> "Demand":
+        """Both together."""
         return Demand(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def seconds(self, rates: Rates) -> dict[str, float]:
-        """The seconds of one worker, by unit."""
+        """The seconds of one worker that did all of it, by unit; without tensor cores if these do
+        nothing, as a device may have none."""
         tensor = {"tensor cores": self.tensor / rates.tensor} if self.tensor else {}
         return {
             **tensor,
@@ -51,8 +63,11 @@ class Demand(NamedTuple):
 
 
 def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
-    """The instructions of one operation in all of its iterations. A vector that is longer than a
-    register takes several."""
+    """The instructions of one operation in all of its iterations, the first of these that fits:
+    integer divisions and moduli, by constants or not; functions of the C library, lane by lane; and
+    else INSTRUCTIONS, of which those of the device may be fewer (`rates.elementary`). A maximum of
+    integers takes one, a rounding to 16 bits `rates.rounding`. A vector that is longer than a
+    register takes all of that several times."""
     values = work.times * work.copies
     vectors = values * registers_of(work.lanes, work.dtype, vector_bytes)
     is_float = work.dtype.is_float
@@ -74,12 +89,13 @@ def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
 
 
 def registers_of(lanes: int, dtype: DType, vector_bytes: int) -> int:
-    """The vector registers of so many lanes."""
+    """The vector registers that so many lanes fill; one at least."""
     return max(-(-lanes * dtype.itemsize // vector_bytes), 1)
 
 
 def total(every: Iterable[Work], vector_bytes: int, rates: Rates) -> Demand:
-    """The demand of all; a product that is added takes no instruction of its own."""
+    """The demand of all. An addition that is fused with a product takes no instruction beside that
+    of the product."""
     demand = Demand()
     fused = 0.0
     for work in every:
@@ -96,17 +112,21 @@ Iterations = Callable[[Iterable[Node]], float]  # how often loops over axes run
 def irreducible(
     kernel: Kernel, iterations: Iterations, vector_bytes: int, rates: Rates, each_product: float
 ) -> Demand:
-    """What the kernel computes, however it is scheduled: each value once, on full vectors.
+    """What the kernel computes, however it is scheduled: each value once, on full vectors. Indices
+    cost nothing, as loops may count them.
+
+    iterations: how often loops over axes run together
     each_product: what a product that a sum adds costs tensor cores, in products of 16 bits; 0 if
-    they do not compute these sums."""
+        they do not compute these sums. Where they do, what is beneath the sums costs nothing else.
+    """
     every: list[Work] = []
     tensor, on_tensor_cores = 0.0, set[Node]()
     for node in kernel.of(Op.LOOP_REDUCE) if each_product else ():
         if sums_products(node):
             axes = free_axes(node).union(bound_axes(node))
             tensor += each_product * iterations(axes)
-            inside = (one for one in toposort(node.src) if not bound_axes(one))
-            on_tensor_cores.update([node], inside)
+            beneath = (operand for operand in toposort(node.src) if not bound_axes(operand))
+            on_tensor_cores.update([node], beneath)
     for node in kernel.nodes:
         is_index = bool(divisor_of(node))
         if is_index or node in on_tensor_cores:
@@ -126,5 +146,5 @@ def irreducible(
 
 
 def latency_of(op: Op | None, dtype: DType) -> float:
-    """The latency of a step of a chain, in that of an addition."""
-    return LATENCY.get(op, 1.0) if dtype.is_float or op is None else 0.5
+    """The latency of a step of a chain, in that of an addition of floats."""
+    return LATENCY.get(op, 1.0) if dtype.is_float or op is None else INTEGER_LATENCY

@@ -20,13 +20,20 @@ from lamina.schedule.cost.report import KernelCost, overlapped
 from lamina.schedule.cost.traffic import Lines, Traffic
 from lamina.schedule.cost.walk import Walker
 
-RESIDENT = 8  # blocks of a few warps that a multiprocessor of a GPU has at a time
-WINDOW = 400  # instructions under way at a time: rows whose chains are shorter overlap
+# Blocks that a multiprocessor of a GPU runs at a time, whose chains of steps overlap: of 2048
+# threads, with 256 in a block. An estimate where blocks are of other sizes.
+RESIDENT = 8
+# Instructions that a core of a CPU has under way at a time (a reorder buffer of 300 to 500 since
+# 2019): where one run of a loop has fewer, its chain and that of the next run overlap.
+WINDOW = 400
 
 
 def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> KernelCost:
-    """The cost of a nest on a device of those facts and rates. around: bytes that the program of
-    the kernel touches from one run of it to the next, if these are more than its own."""
+    """The cost of one run of a nest on a device of those facts and rates.
+
+    around: bytes that the program of the kernel touches from one run of it to the next; where the
+        kernel touches more itself, that counts
+    """
     if nest.product:
         return product_cost(nest, target, rates)
     if target.warp > 1:
@@ -37,7 +44,7 @@ def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> Ke
 class _NestCost:
     """The cost of a nest on a CPU."""
 
-    each_lane = True  # is a vector whose lanes lie apart read lane by lane?
+    each_lane = True  # as of `Walker`
 
     def __init__(self, nest: Nest, target: Target, rates: Rates, around: float) -> None:
         self.nest, self.kernel, self.target, self.rates = nest, nest.kernel, target, rates
@@ -50,9 +57,12 @@ class _NestCost:
         self.traffic = Traffic(nest, self.root, rates, self.workers, axes, around)
 
     def cost(self) -> KernelCost:
+        """Demands of the busiest worker: it has `busiest` of all the work, of 5 chunks on 2 workers
+        3 / 5. Memory serves all workers at once, so its seconds, of evenly shared work, grow by as
+        much as that worker has more than its share."""
         work = [work for loop in self.root.every() for work in loop.work]
         demand = total(work, self.vector_bytes, self.rates)
-        busiest = ceil(self.chunks / self.workers) / max(self.chunks, 1)  # of all the work
+        busiest = ceil(self.chunks / self.workers) / max(self.chunks, 1)
         memory = {name: part * busiest * self.workers for name, part in self._memory().items()}
         alone = {**demand.seconds(self.rates), "L1": self._accesses(), "chain": self._chain()}
         units = {name: seconds * busiest for name, seconds in alone.items()}
@@ -64,7 +74,8 @@ class _NestCost:
         return KernelCost(seconds, bound, demands, need, tuple(self.traffic.lines))
 
     def _accesses(self) -> float:
-        """The seconds of one worker in instructions that load and store."""
+        """The seconds of one worker that did all loads and stores from the nearest level: each as
+        long as its bytes take there, and at least as long as an instruction."""
         nearest, vector = self.rates.levels[0], self.vector_bytes
         seconds = 0.0
         for loop in self.root.every():
@@ -79,7 +90,8 @@ class _NestCost:
 
     def _memory(self) -> dict[str, float]:
         """The seconds of lines that each level but the nearest gives or takes, by level, if all
-        workers share them evenly."""
+        workers share them evenly. What the cache before it moves and its own cache does not move is
+        what a level gives: the last level gives all that the last cache moves."""
         line, levels = self.rates.line, self.rates.levels[1:]
         seconds = dict.fromkeys((level.name for level in levels), 0.0)
         for part in self.traffic.lines:
@@ -90,7 +102,10 @@ class _NestCost:
         return seconds
 
     def _rate(self, part: Lines, level: Memory) -> float:
-        """Bytes a second at which all workers move the lines of `part`."""
+        """Bytes a second at which all workers move the lines of `part` from or to `level`. Of a
+        load, the first line of each run is a jump, at the rate of scattered lines, and the others
+        follow at the rate of streams: of runs of 4 lines, every fourth one jumps. A store is not
+        waited for, so it has no jumps."""
         if part.reference.is_store:
             rate = min(level.write * self.workers, level.all_write)
             return rate * STREAMED if self._streams(part) else rate
@@ -100,7 +115,9 @@ class _NestCost:
         return min(rate * self.workers, level.all_read)
 
     def _streams(self, part: Lines) -> bool:
-        """Do stores go past the caches? The printer asks the same."""
+        """Do stores of this reference go past the caches? The same conditions as of `_streams` of
+        the printer for C: the kernel's only store, into an array too large for caches, which the
+        kernel neither reads nor adds to."""
         number, kernel = part.reference.parameter, self.kernel
         is_read = any(load.arg.parameter == number for load in kernel.of(Op.LOAD))
         is_alone = not kernel.blocks and len(kernel.stores) == 1
@@ -109,7 +126,9 @@ class _NestCost:
         return large and is_alone and not is_read and not combines
 
     def _chain(self) -> float:
-        """The seconds of one worker in chains of dependent steps."""
+        """The seconds of one worker in chains of dependent steps: those of all iterations of each
+        loop that has one, of its longest. Runs of the loop overlap as far as WINDOW holds their
+        instructions."""
         seconds = 0.0
         for loop in self.root.every():
             latency = max(
@@ -129,7 +148,8 @@ class _GpuCost(_NestCost):
     each_lane = False
 
     def _accesses(self) -> float:
-        """The seconds of one multiprocessor in the sectors that each access of a block touches."""
+        """The seconds of one multiprocessor that did all accesses of all blocks: in the sectors
+        that the threads of a block touch together."""
         nearest, line = self.rates.levels[0], self.rates.line
         sectors = 0.0
         for loop in self.root.every():

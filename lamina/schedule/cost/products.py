@@ -10,15 +10,21 @@ from lamina.schedule.cost.report import KernelCost, overlapped
 from lamina.schedule.cost.walk import sums_products
 from lamina.schedule.gpu.products import ATOMS, LINE_BYTES, stream_k
 
-LATENCY = 2e-6  # seconds until the first tiles are there, and from the last step to the last store
-# Fitted to the H200's times in `bench/results/h200.md`. Multiprocessors that ask for one tile at a
-# time, as neighbours do, get it at once: 4096 x 4096 in bfloat16 is bound by tensor cores.
+# Seconds until the first tiles are there, and from the last step to the last store: an estimate.
+LATENCY = 2e-6
+# Multiprocessors that read one tile of the second-level cache at a time, as neighbours do, share
+# its bytes. Fitted to times of an H200 in `bench/results/h200.md`, by which 4096 x 4096 in bfloat16
+# is bound by tensor cores.
 SHARED_TILES = 2
-NESTED = 0.8  # how near to the rate of the units nested products come, with a softmax between them
+# How near to the rate of tensor cores products back to back come, with the exponentials between
+# them: fitted to one time of an H200, that of attention.
+BACK_TO_BACK = 0.8
 
 
 def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
-    """The cost of a nest that `tensorize` made."""
+    """The cost of a nest that `tensorize` made, from formulas: the seconds of the busiest
+    multiprocessor, of the bytes of tiles from the second-level cache, and of each array once from
+    memory. Without tensor cores the same sums are instructions."""
     kernel = nest.kernel
     arrays = [array for array in kernel.parameters if array.memory == "device"]
     read, written = dict[object, float](), dict[object, float]()
@@ -41,11 +47,13 @@ def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
 
 
 def _tiles(nest: Nest) -> int:
+    """How many tiles of results there are."""
     return points(axis for axis in nest.order if nest.bound(axis) == "grid")
 
 
 def _steps(nest: Nest) -> int:
-    """Steps of a tile: lines of its factors."""
+    """Steps of a tile of results, of LINE_BYTES of a row of each factor: 100 numbers of 2 bytes are
+    2 steps, of 128 bytes each. Axes that the tiles of factors do not walk repeat these."""
     (reduction, *_) = nest.kernel.of(Op.LOOP_REDUCE)
     itemsize = ATOMS[nest.product].dtype.itemsize
     within = set(nest.tiles[0].axes)
@@ -55,22 +63,26 @@ def _steps(nest: Nest) -> int:
 
 
 def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
-    """The seconds of the multiprocessor that multiplies most."""
+    """The seconds of the multiprocessor that multiplies most: of one product the time of its
+    stream-K division; of products back to back all of theirs, evenly shared by the blocks, of which
+    each multiprocessor has one at a time."""
     atom = ATOMS[nest.product]
     itemsize = atom.dtype.itemsize
     rate = rates.tensor * 2 / itemsize  # of products of this dtype
-    if len(nest.tiles) > 2:
+    if len(nest.tiles) > 2:  # one product has two factors, more are back to back
         sums = [node for node in nest.kernel.of(Op.LOOP_REDUCE) if sums_products(node)]
         products = sum(extent_of(nest, free_axes(node).union(bound_axes(node))) for node in sums)
         blocks = _tiles(nest)
         workers = min(blocks, target.multiprocessors)
-        waves = -(-blocks // workers) * workers / blocks
-        return products * waves / (NESTED * rate * workers)
+        uneven = -(-blocks // workers) * workers / blocks  # 1.5 for 4 blocks of 3 workers
+        return products * uneven / (BACK_TO_BACK * rate * workers)
     division = stream_k(atom, _tiles(nest), _steps(nest), target.multiprocessors)
+    # `StreamK.time` counts lines; without tensor cores it has their slowdown already.
     return division.time * (LINE_BYTES // itemsize) / rate
 
 
 def _tile_bytes(nest: Nest) -> float:
-    """The bytes of all tiles of factors that blocks read."""
+    """The bytes of all tiles of factors that blocks read: those of one product, and of products
+    back to back as if these were one with as many steps as the first of them."""
     atom = ATOMS[nest.product]
     return float(_tiles(nest) * _steps(nest) * (atom.m + atom.n) * LINE_BYTES)

@@ -15,7 +15,8 @@ from lamina.schedule.cost.operations import Demand
 from lamina.schedule.cost.predict import predict
 from lamina.schedule.cost.report import KernelCost, in_us
 
-SORTING = 20  # instructions for each byte of a key, which is counted and then moved
+# Instructions for each byte of a key, which is counted and then moved: an estimate.
+SORTING = 20
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ def program_cost(
 
 
 def _joined(costs: list[KernelCost], rates: Rates) -> KernelCost:
-    """The cost of kernels that run together: work is handed out once."""
+    """The cost of the kernels of one step: of several, which take turns at each row block, the sum;
+    but work is handed out once, so that only the longest fork and launch counts. A sum has the
+    largest of their bounds, as arrays between them need not leave the caches, and the need of the
+    first kernel."""
     if len(costs) == 1:
         return costs[0]
     demands = dict[str, float]()
@@ -78,7 +82,8 @@ def _joined(costs: list[KernelCost], rates: Rates) -> KernelCost:
 
 
 def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
-    """The cost of sorting rows, byte by byte of each key."""
+    """The cost of sorting rows by the bytes of their keys, one after the other: of instructions
+    alone, each row by one worker."""
     keys = kernel.parameters[0]
     instructions = SORTING * keys.dtype.itemsize * kernel.rows * kernel.length
     workers = min(kernel.rows, target.multiprocessors)
@@ -88,8 +93,10 @@ def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
 
 
 def _need(launches: Iterable[Launch], costs: Mapping[AnyKernel, KernelCost]) -> Need:
-    """What comes into a program, goes out, and is computed on the way. A part of an input that
-    several kernels read is read once; what the program itself has written is not read."""
+    """What comes into a program, goes out, and is computed on the way. An input that several
+    kernels read is read once, as much of it as the kernel that reads most; an output that a kernel
+    has written before is not read. Scratch memory of the program (other slots) may stay in caches.
+    """
     read, written = dict[object, float](), dict[object, float]()
     operations = Demand()
     for launch in launches:
@@ -105,5 +112,5 @@ def _need(launches: Iterable[Launch], costs: Mapping[AnyKernel, KernelCost]) -> 
 
 
 def _is_read_back(slot: Slot, all_bytes: object, written: Mapping[object, float]) -> bool:
-    """Is this a read of what the program has written?"""
+    """Is this a read, so that `all_bytes` are not those `written`, of what the program wrote?"""
     return all_bytes is not written and slot in written
