@@ -25,22 +25,24 @@ from lamina.runtime.cpu import build, disk_cache, usable_cores
 _SOURCE = Path(__file__).with_name("calibrate.c")
 _POOL = Path(__file__).with_name("pool.c")
 _VERSION = "2"  # of what is kept
-_RUNS = 4  # of each measurement
-_SECONDS = 1e-3  # of one run, at least
+_RUNS = 4  # of each measurement of memory; of instructions, which take less time, 4 times as many
+_SECONDS = 1e-3  # of one run, at least: long beside a reading of the clock
 _MOVED = 1 << 24  # bytes that one run of a memory kernel moves, at least
 # Bytes of the caches of a CPU that does not say: those of many cores since 2015.
 _USUAL = {"L1": 32 << 10, "L2": 1 << 20, "L3": 16 << 20}
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_UNCACHED = 256 << 20  # bytes of an array that leaves all caches
+_UNCACHED = 256 << 20  # bytes of an array that is taken to leave all caches
 _PAGE = 4096  # bytes
 _LARGE = 16 << 20  # bytes from which on tensors have large pages
-_LINE = 64
+_LINE = 64  # bytes
+_CALL = 1e-7  # seconds of a kernel that does nothing: taken, not measured
 
 
 @functools.cache
 def cpu_rates(options: Options) -> Rates:
-    """The rates of this machine for as many threads as `options` say. Raises as a program's
-    compilation does without a C compiler."""
+    """The rates of this machine for as many threads as `options` say. Raises as a program does
+    that is compiled: CompilerNotFoundError without a C compiler, CompileError if that refuses the
+    measuring program, OSError if the system does not load it or has too little memory."""
     threads = options.threads or usable_cores()
     machine = compilers.find(options).macros
     name = f"{digest('rates', _VERSION, _SOURCE.read_text(), machine, str(threads))}.json"
@@ -72,12 +74,13 @@ def _cache_bytes() -> dict[str, int]:
 
 
 def _step(lines: int) -> int:
-    """Lines from one access to the next, so that all of `lines` come in turn, far apart."""
+    """Lines from one access to the next, so that all of `lines` come in turn, far apart: about 5/8
+    of them, so that neighbours come several accesses apart too, and without a common divisor."""
     return next(step for step in range(lines * 5 // 8, lines) if gcd(step, lines) == 1)
 
 
 class _Calibration:
-    """Measures; times of the C functions are in seconds."""
+    """Measures with the functions of `calibrate.c`, whose results are seconds."""
 
     def __init__(self, options: Options, threads: int) -> None:
         vector = compilers.find(options).vector_bytes
@@ -104,11 +107,11 @@ class _Calibration:
             function=self._rate("functions", 1),
             integer_division=self._rate("integer_divisions", 4),
             fork=self._fork() if self.threads > 1 else 0.0,
-            launch=1e-7,
+            launch=_CALL,
         )
 
     def _rate(self, function: str, each: int) -> float:
-        """How much a second of what a function does `each` times a turn."""
+        """How many a second of what the C function does `each` times a turn."""
         call = self._function(function)
         turns = 1000
         while call(turns) < _SECONDS:
@@ -121,7 +124,8 @@ class _Calibration:
         return lambda *arguments: function(*map(ctypes.c_void_p, arguments))
 
     def _level(self, name: str) -> Memory:
-        """A level of memory, measured on arrays that it holds and that the one before does not."""
+        """A level of memory, measured on arrays that it holds and that the one before does not. All
+        threads share an array of a level that they share, and have one each of another."""
         sizes = self.caches
         in_l3 = min(4 * sizes["L2"], sizes["L3"] // 2)
         tested = {
@@ -164,7 +168,8 @@ class _Calibration:
         return pages
 
     def _moved(self, function: str, memory: list[mmap.mmap], *arguments: int) -> float:
-        """Bytes a second of as many threads as there are pieces of memory, one each."""
+        """Bytes a second that a function of memory, with further `arguments` before the repeats,
+        moves in the fastest run, in as many threads as there are pieces of memory, one each."""
         repeats = max(_MOVED // len(memory[0]), 1)
         best = min(self._seconds(function, memory, *arguments, repeats) for _ in range(_RUNS))
         return sum(map(len, memory)) * repeats / best
@@ -187,7 +192,8 @@ class _Calibration:
         return max(seconds)
 
     def _fork(self) -> float:
-        """What a parallel loop takes besides its work."""
+        """The seconds that a parallel loop takes besides its work, as `forks` measures them: a
+        program whose words are those that `lamina_call` of `pool.c` takes."""
         program = ctypes.cast(self.library.forks, ctypes.c_void_p).value or 0
         seconds = array("d", [0.0])
         words = array("Q", [program, self.threads, usable_cores(), seconds.buffer_info()[0]])

@@ -34,7 +34,9 @@ class Walk(NamedTuple):
 
 @dataclass(frozen=True)
 class Region:
-    """The elements ``offset + one step of each of walks``, of `itemsize` bytes each."""
+    """The elements ``offset + i0 * stride0 + i1 * stride1 + ...``, with a step of each of `walks`
+    in every combination, of an array whose elements have `itemsize` bytes. The array begins at a
+    line: `offset` says where in one the region does."""
 
     offset: int
     walks: tuple[Walk, ...]
@@ -49,7 +51,8 @@ class Region:
         return _mask(walks).bit_count() if span <= MAX_MARKED else min(count, span)
 
     def lines(self, line: int) -> int:
-        """How many lines of so many bytes hold these elements."""
+        """How many lines of so many bytes hold these elements. Walks that overlap are marked one by
+        one, up to MAX_MARKED; else lines are counted for each run by where in a line it begins."""
         walks = _merged(self.walks)
         if not _are_apart(walks) and sum(walk.span for walk in walks) < MAX_MARKED:
             return self._marked_lines(walks, line)
@@ -60,18 +63,21 @@ class Region:
         return sum(count * ((first + run - 1) // line + 1) for first, count in residues.items())
 
     def _marked_lines(self, walks: list[Walk], line: int) -> int:
-        """The lines with elements, found one by one."""
+        """The lines with elements, found one by one: bits of a mask, of which the first is moved to
+        where the region begins in its line."""
         each = line // self.itemsize  # elements
         marks = bin(_mask(walks) << self.offset % each)[:1:-1]  # the first element first
         return sum("1" in marks[first : first + each] for first in range(0, len(marks), each))
 
     def run_bytes(self, line: int) -> int:
-        """The length of a run in bytes: what is between two elements of it is less than a line."""
+        """The length of a run in bytes, from its first element to its last: gaps between its
+        elements are shorter than a line, so that all of its lines are touched."""
         return self._runs(line)[0]
 
     def _runs(self, line: int) -> tuple[int, list[Walk]]:
-        """The bytes of a run, and the walks in bytes from one run to the next. Elements whose gap
-        is shorter than a line leave no line between them out; those of a larger gap share none."""
+        """The bytes of a run, and the walks in bytes from one run to the next. A walk lengthens the
+        run while its gaps, from the end of what it repeats to the next, are shorter than a line, so
+        that no line between is left out. From the first larger gap on runs share no line."""
         run, between = self.itemsize, list[Walk]()
         for stride, size in _merged(self.walks):
             walk = Walk(stride * self.itemsize, size)
@@ -83,8 +89,14 @@ class Region:
 
 
 def region(nest: Nest, index: Node, itemsize: int, axes: frozenset[Node], limit: int) -> Region:
-    """What an access at `index` touches while `axes` walk, from where all other axes are 0. limit:
-    the elements of the array, for rows that data say."""
+    """What an access at `index` touches while `axes` walk and all others stand at 0.
+
+    A term of the index that is an axis is a walk; sub-loops of an uneven split that the index takes
+    as one are a walk together, without the points that never run. Any other term, a division,
+    modulus or number from data, is a walk of as many values as it has, a step of its factor apart.
+
+    limit: the elements of the array, which values from data are drawn from
+    """
     terms, offset = ix.terms_of(index)
     walks, joined = list[Walk](), set[Node]()
     for split in nest.splits:
@@ -104,7 +116,8 @@ def region(nest: Nest, index: Node, itemsize: int, axes: frozenset[Node], limit:
 
 
 def _walked_as_one(split: SubLoops, terms: Mapping[Node, int], axes: frozenset[Node]) -> Axes:
-    """Those sub-loops, the innermost among them, that walk and that the index takes as one."""
+    """The innermost of the sub-loops, outermost of them first, as far as all are in `axes` and the
+    index takes them as one axis: each has the coefficient of the next, times its size."""
     inner: list[Node] = []
     for axis in reversed(split.axes):
         as_one = not inner or terms.get(axis, 0) == terms.get(inner[0], 0) * inner[0].arg.size
@@ -130,8 +143,10 @@ def _add(walks: list[Walk], factor: int, size: int) -> int:
 
 
 def _values_of(term: Node, axes: frozenset[Node], limit: int) -> int:
-    """About how many values a term has that is no axis, while `axes` walk: of data, the distinct
-    ones of so many draws from `limit`."""
+    """About how many values a term that is no axis has while `axes` walk: no more than these have
+    points. Of data, the expected number of distinct values of so many draws from `limit`, which is
+    ``limit * (1 - exp(-draws / limit))``: 50 draws of 50 give 32. Of indices, as many as fit into
+    its bounds."""
     draws = points(free_axes(term) & axes)
     if any(node.op is Op.LOAD for node in toposort([term])):
         return max(round(limit * (1 - exp(-draws / limit))), 1)
@@ -149,8 +164,8 @@ def _step_of(term: Node) -> int:
 
 
 def _merged(walks: Iterable[Walk]) -> list[Walk]:
-    """The same elements as walks of growing strides: two become one where together they leave out
-    nothing, as 3 steps of 1 and 5 of 2 do, which are 11 of 1."""
+    """The same elements as walks of growing strides, of two steps or more each: two become one
+    where together they leave out nothing, as 3 steps of 1 and 5 of 2 do, which are 11 of 1."""
     merged = list[Walk]()
     for walk in sorted(walks):
         if walk.size < 2:
