@@ -21,7 +21,7 @@ from lamina.loops.nest import IN_ONE_THREAD, IN_REGISTERS, Nest
 from lamina.schedule.gpu.products import is_minor
 from lamina.targets.names import axis_names
 
-LONGEST_COPY = 16  # elements along an axis that are copied to scratch memory without a loop
+LONGEST_COPY = 16  # iterations of a loop that fills scratch memory, up to which it is unrolled
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
 
 Point = dict[Node, int]  # unrolled axis -> index
@@ -29,7 +29,8 @@ Key = tuple[Node, tuple[tuple[Node, int, int], ...]]  # value; axis, index, and 
 
 
 class Value(NamedTuple):
-    """Text for a value. `lanes` > 1 is a vector; a vector of bool is a mask of `mask` bits."""
+    """Text for a value. `lanes` > 1 is a vector; a vector of bool is a mask, whose elements have
+    `mask` bits. All other values have 0 there."""
 
     text: str
     dtype: DType
@@ -104,7 +105,8 @@ class ValuePrinter(Target):
     opens loops of its own: reductions and scans."""
 
     index = "i64"  # the type of an index
-    batch_points = 1 << 16  # points of a tile whose values are computed before any is stored
+    # Points of a tile whose values are computed before any is stored: all, as no tile has more.
+    batch_points = 1 << 16
     # Those points, while they are computed; () outside of stores. GPUs read it in `value`, where
     # they print the loads of all of its points at once.
     batch: Sequence[Point] = ()
@@ -234,20 +236,20 @@ class ValuePrinter(Target):
         """Print the loops that fill scratch memory, inside those of `nest_part` that are open.
 
         Axes of `nest_part` that open only later, such as its vectors, run here as they do there;
-        others get main and tail parts of their own. Loops are in the order of scratch memory, or of
-        the array that is read where its elements are neighbours along a loop (`minor`).
+        others are divided into main and tail parts. Loops are in the order of scratch memory; where
+        the elements of the array that is read are neighbours along one of them, in that array's.
         """
-        self.filled -= {fill.value}
+        self.filled -= {fill.value}  # until it is filled anew, the value is computed
         others = [axis for axis in fill.axes if axis not in nest_part]
+        contiguous = next((axis for axis in fill.axes if is_minor(fill.value, axis)), None)
         for rest in self.nest_parts(others):
             known = nest_part | rest
             order = [axis for axis in fill.axes if axis not in self.depth_of]
-            own = {axis: known[axis] for axis in order}
-            minor = next((axis for axis in fill.axes if is_minor(fill.value, axis)), None)
-            if minor in own and own[minor].how == "loop":
-                order.sort(key=lambda axis: axis is minor)
-                own = _in_order_of_memory(own, minor)
-            with self.opened(own, order):
+            loops = {axis: known[axis] for axis in order}
+            if contiguous in loops and loops[contiguous].how == "loop":
+                order.sort(key=lambda axis: axis is contiguous)  # it becomes the innermost one
+                loops = _in_order_of_memory(loops, contiguous)
+            with self.opened(loops, order):
                 self.stores([fill])
         self.filled |= {fill.value}
 
@@ -285,7 +287,9 @@ class ValuePrinter(Target):
         """`partition` where the launch gives the index of the outermost axis, `axis`: `count` full
         blocks, and `tail` iterations that are left for one more."""
         name, block = self.axis_name(axis), points(rest)
-        is_ragged = count + 1 == axis.arg.size  # the launch has an index more than full blocks
+        # Has the launch just one index more than full blocks? It may have several, of which the
+        # last ones do nothing, where `axis` is within the tail of another axis of the launch.
+        is_ragged = count + 1 == axis.arg.size
         if is_ragged and [*map(self.nest.bound, rest)] == ["serial"]:  # one loop serves both
             inner = LoopPart("loop", f"({name} < {count} ? {block} : {tail})")
             return [{axis: LoopPart("fixed", index=name), rest[0]: inner}]
@@ -320,13 +324,14 @@ class ValuePrinter(Target):
     def sharing_fills(self, parts: Iterable[NestPart]) -> list[list[NestPart]]:
         """Groups of `parts` that need the same values in scratch memory: parts that are alike in
         the outermost loop that fills it, in the loops around that, and in the axes of these values.
+        Where none fills, each part is a group.
 
         Main and tail tiles of rows share a packed panel of columns, which is filled once for both.
         `split_at_fills` separates the loops that a group has in common.
         """
         groups: dict[tuple[LoopPart, ...], list[NestPart]] = {}
         for part in parts:
-            common = self._axes_of_fills(part) or part.keys()
+            common = self._axes_of_fills(part) or part.keys()  # no two parts are alike in all axes
             key = tuple(part[axis] for axis in part if axis in common)
             groups.setdefault(key, []).append(part)
         return list(groups.values())
@@ -351,13 +356,14 @@ class ValuePrinter(Target):
         return [axis for axis in loops if axis not in inside or axis in self.launch_axes]
 
     def _axes_of_fills(self, part: NestPart) -> set[Node]:
-        """Those loops, and the axes of `part` along which what is filled there varies."""
+        """The loops of `_loops_to_fill`, and the axes of `part` that scratch memory filled in them
+        has. None if no loop fills."""
         outer = self._loops_to_fill(part)
         fills = [fill for fill in self.nest.fills if fill.at in outer]
         return {*outer, *(axis for fill in fills for axis in fill.axes if axis in part)}
 
     def points(self, axes: Collection[Node]) -> Iterator[Point]:
-        """Every point of the unrolled ones among `axes`."""
+        """Every point of the unrolled ones among `axes`, the last the fastest; {} if none is."""
         tile = [axis for axis in self.unrolled if axis in axes]
         indices = [
             range(self.starts[axis], self.starts[axis] + self.unrolled[axis]) for axis in tile
@@ -421,7 +427,7 @@ class ValuePrinter(Target):
             cache[key] = self.declare(self.load(node, point), "load")
         else:
             cache[key] = self.declare(self.elementwise(node, point), node.op.name.lower())
-        if fill and fill.at is None and fill.value is node:
+        if fill and fill.at is None and node is fill.value:  # and no load of scratch memory
             # It depends on reductions, and was computed here for the first time.
             self.store(fill, cache[key], point)
             self.stored_late.add(node)
@@ -519,7 +525,8 @@ def _region(root: Node, filled: frozenset[Node]) -> list[Node]:
 
 
 def digit_of(node: Node) -> Node | None:
-    """The ``x & 15`` on which alone, beside constants, `node` depends, or None."""
+    """The ``x & 15`` that is all that `node` depends on, beside constants as right operands, as in
+    ``cast(x & 15) * 0.5 + 1``; None if there is none."""
     while node.op in Group.ELEMENTWISE and all(arg.op is Op.CONST for arg in node.src[1:]):
         if node.op is Op.AND and node.src[1].arg.value == LOOKUP_LANES - 1:
             return node
@@ -542,16 +549,18 @@ def _vectors(axis: Node, count: int) -> list[NestPart]:
     return nest_parts
 
 
-def _in_order_of_memory(own: NestPart, minor: Node) -> NestPart:
-    """The loops that fill scratch memory so that the array they read is read in its order: `minor`,
-    the axis along which its elements are neighbours, is the innermost loop, or unrolled if it is
-    short. Other axes become loops outside, but for vectors of as many lanes as `minor` is long,
-    which are transposed in registers."""
-    extent = own[minor].extent
-    reordered = dict(own)
-    for axis, loop_part in own.items():
+def _in_order_of_memory(loops: NestPart, contiguous: Node) -> NestPart:
+    """The loops that fill scratch memory so that the array they read is read in its order.
+
+    Its elements are neighbours along `contiguous`, which becomes unrolled if it is short. Vectors
+    and unrolled axes become loops around it, but for a vector of as many lanes as `contiguous` is
+    long: that is a square block, which is transposed in registers.
+    """
+    extent = loops[contiguous].extent
+    reordered = dict(loops)
+    for axis, loop_part in loops.items():
         if loop_part.how in IN_REGISTERS and loop_part != LoopPart("vector", extent):
             reordered[axis] = replace(loop_part, how="loop")
     if isinstance(extent, int) and extent <= LONGEST_COPY:
-        reordered[minor] = replace(reordered[minor], how="unroll")
+        reordered[contiguous] = replace(reordered[contiguous], how="unroll")
     return reordered

@@ -39,7 +39,8 @@ class Accumulation:
     depth: int
     # Not joined yet, in the order of their declaration.
     accumulators: list[Values] = field(default_factory=list)
-    # Those of `accumulators` that one point of the reduction's own tile adds to, by its indices.
+    # Those of `accumulators` that one point of the unrolled reduced axes adds to, by its indices;
+    # by () if all points add to one.
     of_point: dict[tuple[int, ...], Values] = field(default_factory=dict)
     total: Values = ()  # of what was joined
 
@@ -92,15 +93,16 @@ class NestPrinter(ValuePrinter):
                 yield reduction
 
     def _can_ride(self, store: Store, axes: Axes, depth: int) -> bool:
-        """Can `store` be done in the loops of a reduction over `axes`? It must have just these
-        columns, overwrite nothing that is read, and need no reduction that is missing."""
+        """Can `store` be done in the loops over `axes` of a reduction in scope number `depth`?"""
         rows = self.nest.kernel.row_axes
-        return (
-            all(self.depth_of[row] <= depth for row in rows)
-            and store.axes == (*rows, *axes)
-            and store.parameter not in self.read
-            and not self._missing(toposort([store.value]))
-        )
+        # A reduction that does not depend on all rows is computed outside of their loops.
+        is_inside_rows = all(self.depth_of[row] <= depth for row in rows)
+        has_same_columns = store.axes == (*rows, *axes)
+        # Later iterations, and later loops, read what was there before.
+        overwrites = store.parameter in self.read
+        if overwrites or not (is_inside_rows and has_same_columns):
+            return False
+        return not self._missing(toposort([store.value]))
 
     def _loops(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
         """Print loops over `axes` that add to `sums` and do `stores`, which wait no longer.
@@ -162,20 +164,21 @@ class NestPrinter(ValuePrinter):
     def _body(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
         """Print the body of the innermost loop over `axes`. Each of few sums has an accumulator for
         each unrolled point, so that additions do not wait for one another."""
-        for inner in self.points(axes):
+        has_accumulator_each = len(sums) < MANY_SUMS
+        for term_point in self.points(axes):
             for each in sums:
-                self._step(each, inner, len(sums) < MANY_SUMS)
+                self._add_term(each, term_point, has_accumulator_each)
         self.stores(stores)
 
-    def _step(self, each: Accumulation, inner: Point, apart: bool) -> None:
-        """Add what one point of the reduction's own tile contributes to an accumulator: one of
-        this point alone, if `apart`, or one of all points.
+    def _add_term(self, each: Accumulation, term_point: Point, has_accumulator_each: bool) -> None:
+        """Add what a reduction has at one point of the reduced axes that are unrolled, at
+        `term_point`, to the accumulator of this point or, unless each has one, to that of all.
 
         Vectors along the reduced axes have accumulators for each number of lanes. A part without
         such vectors adds to the total of those before, if there are any.
         """
-        reduction, point = each.reduction, each.point | inner
-        key = tuple(inner.values()) if apart else ()
+        reduction, point = each.reduction, each.point | term_point
+        key = tuple(term_point.values()) if has_accumulator_each else ()
         operands = tuple(self.result(part, point) for part in operands_of(reduction))
         # The total has one lane: vectors along the reduced axes need accumulators of their own.
         adds_lanes = not self.vectors.keys().isdisjoint(bound_axes(reduction))
@@ -279,7 +282,7 @@ class NestPrinter(ValuePrinter):
         """The loop of `part` that runs in blocks, if sums are long."""
         tile = [int(loop_part.extent) for loop_part in part.values() if loop_part.how == "unroll"]
         # Numbers that one accumulator adds in an iteration: see `_body`.
-        has_accumulator_each = len(sums) < MANY_SUMS  # each point of the tile
+        has_accumulator_each = len(sums) < MANY_SUMS
         points = 1 if has_accumulator_each else prod(tile)
         reductions = {each.reduction for each in sums if blocks.is_compensated(each.reduction)}
         limits = {blocks.limits_of(reduction, self.nest) for reduction in reductions}
@@ -317,17 +320,17 @@ class NestPrinter(ValuePrinter):
         with self.opened(outside), self._block(cut, part[cut.axis]) as within:
             depth = len(self.scopes) - 1
             others = [each for each in sums if not blocks.is_compensated(each.reduction)]
-            whole = [each for each in sums if blocks.is_compensated(each.reduction)]
-            of_block = [Accumulation(each.reduction, each.point, depth) for each in whole]
+            compensated = [each for each in sums if blocks.is_compensated(each.reduction)]
+            of_block = [Accumulation(each.reduction, each.point, depth) for each in compensated]
             with self.opened(inside | {cut.axis: within}):
                 self._body(axes, [*of_block, *others], stores)
             totals = []
-            for each, block in zip(whole, of_block, strict=True):
+            for each, block in zip(compensated, of_block, strict=True):
                 (value,) = self._tree(each.reduction.arg.monoid, block.accumulators)
                 total = self._total(value, each.depth)
                 self._add_to(total, value)
                 totals.append(total)
-        for each, total in zip(whole, totals, strict=True):
+        for each, total in zip(compensated, totals, strict=True):
             value = self.declare(self._result(total), "sum", mutable=True)
             each.accumulators.append((value,))
 
@@ -473,10 +476,12 @@ class NestPrinter(ValuePrinter):
 
 
 def _lanes(part: NestPart) -> int:
-    """A key that sorts the parts with the widest vectors first: minus their lanes."""
+    """A key that sorts the parts with the widest vectors first: minus their lanes, -1 for none."""
     lanes = [int(loop_part.extent) for loop_part in part.values() if loop_part.how == "vector"]
     return -max(lanes, default=1)
 
 
 def _component(reduction: Node, part: int) -> Node:
+    """The component number `part` of a reduction or scan, of which a node is one: the index of an
+    argmax beside the value."""
     return Node(reduction.op, reduction.src, reduction.arg._replace(part=part))

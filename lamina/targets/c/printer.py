@@ -57,7 +57,12 @@ def _infix(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -
 
 
 def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
-    """A function of vectors where there is one, else of scalars, lane by lane; of bools a sign."""
+    """A function of vectors where there is one, else of scalars, lane by lane; of bools, of which
+    only maximum and minimum come here, a sign.
+
+    Functions of vectors are MAX, MIN and TRUNC of `vectors.c` and those of float32 in `math.c`,
+    which has them for any number of lanes, one too.
+    """
     if out.dtype is bool_:
         return _infix(printer, node, operands, out)
     name, of_vectors = node.op.name.lower(), node.op in (Op.MAX, Op.MIN, Op.TRUNC)
@@ -80,6 +85,7 @@ def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -
     """C's choice where one condition decides for all lanes, else a function of a mask as wide as
     the result."""
     condition, yes, no = operands
+    # The operands of C's choice have one type.
     if condition.lanes == 1 and (yes.lanes, yes.mask) == (no.lanes, no.mask):
         return f"({condition.text} ? {yes.text} : {no.text})"
     mask = printer.widened(condition, out._replace(dtype=bool_, mask=out.mask or out.dtype.bits))
@@ -90,7 +96,7 @@ def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -
 def _cast(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
     """A cast of C, or of all lanes at once; small floats, which C lacks, have functions."""
     value, text = operands[0], operands[0].text
-    if out.dtype is bool_:
+    if out.dtype is bool_:  # of a vector a mask, of which C makes the elements as wide as `value`
         return f"({text} != 0)"
     if value.dtype.is_small or out.dtype.is_small:
         printer.needed.add(("c/floats.c", out.lanes))
@@ -170,9 +176,9 @@ class CPrinter(NestPrinter):
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
         """One elementwise operation; a mask is as wide as the widest value it is made of."""
-        lanes = max([one.lanes for one in operands])
-        masked = lanes > 1 and node.dtype is bool_
-        mask = max(one.mask or one.dtype.bits for one in operands) if masked else 0
+        lanes = max([operand.lanes for operand in operands])
+        is_mask = lanes > 1 and node.dtype is bool_
+        mask = max(operand.mask or operand.dtype.bits for operand in operands) if is_mask else 0
         out = Value("", node.dtype, lanes, mask)
         return out._replace(text=OPERATIONS[node.op](self, node, operands, out))
 
@@ -194,11 +200,11 @@ class CPrinter(NestPrinter):
         # Of a and b of 4 lanes: side 0 and runs of 1 give a[0], b[0], a[1], b[1].
         lanes = vectors[0].lanes // 2
         starts = range(side * lanes, (side + 1) * lanes, run)
-        places = [(one, at + i) for at in starts for one in vectors for i in range(run)]
+        places = [(vector, at + i) for at in starts for vector in vectors for i in range(run)]
         if len(places) == 1:
             return self.lane(*places[0])
         half = vectors[0]._replace(lanes=len(places))
-        elements = ", ".join(f"{one.text}[{lane}]" for one, lane in places)
+        elements = ", ".join(f"{vector.text}[{lane}]" for vector, lane in places)
         return half._replace(text=f"({self.type(half)}){{{elements}}}")
 
     def lane_numbers(self, lanes: int) -> Value:
@@ -297,11 +303,13 @@ class CPrinter(NestPrinter):
         """Print requests for what the hardware prefetcher does not see coming; `AHEAD` says why."""
         kernel, terms = self.nest.kernel, ix.terms_of(load.src[0])[0]
         store, dtype = kernel.stores[0], load.dtype
-        # The next step of a loop whose sums are accumulated in memory, into levels 2 and 1.
+        # Does a register tile use the load more than once, as in a product?
         reuses_load = not self.unrolled.keys() <= free_axes(load)
-        steps = {*terms} & {*self.nest.row_loops} - {*store.axes}
-        for axis in steps if reuses_load else ():
-            self.line(f"AHEAD({address}, {terms[axis]}, 2);")
+        # The next step of a loop whose sums are accumulated in memory: a row loop that the first
+        # store, which stores the identity, does not have. Into levels 2 and 1.
+        for axis in self.nest.row_loops:
+            if reuses_load and axis in terms and axis not in store.axes:
+                self.line(f"AHEAD({address}, {terms[axis]}, 2);")
         # The next steps of a product, in the packed panel that it reads from end to end.
         array = kernel.parameters[load.arg.parameter]
         is_panel = array.memory == "scratch" and array.nbytes > NEAREST_CACHE
@@ -370,7 +378,8 @@ class CPrinter(NestPrinter):
 
     def _streams(self, store: Store) -> bool:
         """May `store` go past the caches? If no load of this kernel reads what it writes, it is the
-        only store, and its array is too large to be in a cache when another kernel reads it."""
+        only store, and its array is too large to be in a cache when another kernel reads it. In a
+        group that runs by blocks of rows the next kernel reads each block at once."""
         kernel = self.nest.kernel
         is_read = store.monoid is not None or store.parameter in self.read
         is_alone = not kernel.blocks and len(kernel.stores) == 1
@@ -389,7 +398,7 @@ class CPrinter(NestPrinter):
         every = [ix.replaced(node, {digit: const(i, digit.dtype)}) for i in range(lanes)]
         numbers = [const(result.item(), float32) for result in evaluate(every)]
         table = ", ".join(self.literal(number).text for number in numbers)
-        bits = digit.src[0]
+        bits = digit.src[0]  # before the ``& 15``: a lookup takes the last four bits itself
         if bits.op is Op.SHR and bits.dtype.bits < 32:  # as int32: processors do not shift bytes
             bits = Node(Op.SHR, tuple(cast(operand, int32) for operand in bits.src))
         kind, places = self._vector("f32", lanes), self.value(cast(bits, int32), point)
@@ -462,6 +471,7 @@ class CPrinter(NestPrinter):
             self.scopes = [Scope()]
             self.rows(group)
             conditions = [run.condition for run in group[0].values() if run.condition]
+            # The parts of a group are alike in the axes of the launch, which have the conditions.
             head = f"if ({' && '.join(conditions)}) {{" if conditions else "{"
             lines += [head, *("    " + text for text in self.scopes[0].lines), "}"]
         return "".join(f"    {text}\n" for text in lines)
@@ -477,7 +487,7 @@ class Function:
 
 def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> Source:
     """The translation unit of a program, of which each kernel has a plan."""
-    needed = {(text, 0) for text in TEXTS[:2]}
+    needed = {(text, 0) for text in TEXTS[:2]}  # which are not written for a number of lanes
     kernels: dict[str, str] = {}
     functions: dict[AnyKernel, Function] = {}
     for kernel, (name, _, nest) in plans.items():
