@@ -1,7 +1,7 @@
 /* Transcendental functions of float32, for vectors of N lanes: see `vectors.c`.
 
-   Everything is float32, except for the argument reduction of sine and cosine, which uses float64
-   and 64-bit integers where float32 has too few bits. Special values are IEEE 754's, subnormals
+   Everything is float32, except for the argument reduction of large sines and cosines, which uses
+   float64 and 64-bit integers where float32 has too few bits. Special values are IEEE 754's, subnormals
    included; `tests/transcendental` bounds the errors. A compiler may contract a * b + c or not, but
    must not reorder sums.
 
@@ -82,20 +82,36 @@ INLINE f32xN log2_f32xN(f32xN x) {
     return with_poles_f32xN(x, f * tail + f + n);
 }
 
-/* Sine and cosine: |x| = quadrant * pi/2 + r up to whole turns, with abs(r) < 0.82, by multiplying
-   exactly by the digits of 1 / (2 pi) that matter (Payne and Hanek). |x| below a limit is an integer
-   of at most 56 bits after multiplication by a scale 2**k. The digits of 2**(64 - k) / (2 pi) above
-   2**64 make whole turns of it; the product with the next 64 is an integer, whose overflow drops
-   whole turns, and four times those after the point a float64. `ahead` is added to the quadrant, and
-   `sign` changes the sign bit. */
+/* Sine and cosine: |x| = quadrant * pi/2 + r, with abs(r) < 0.82. Below LIMIT the quadrant n has 12 bits
+   at most, and pi/2 is four parts (Cody and Waite): n times the first three is exact, as these have 12,
+   7 and 9 bits. So is the difference from the first two, whose bits are multiples of 2**-24. `lost` is
+   what subtracting the third one rounds away. Adding 1.5 * 2**23 rounds to an integer, whose last two
+   bits it leaves in the lowest ones. `ahead` is added to the quadrant, and `sign` changes the sign bit. */
+
+#define LIMIT 6400.0f
+#define ROUND 12582912.0f
+INLINE f32xN wave_of_f32xN(f32xN r, u32xN quadrant, u32xN sign) {
+    const f32xN square = r * r;
+    const f32xN sine = r * square * (-0.16666651f + square * (
+        0.008331925f + square * -0.00019484147f)) + r;
+    const f32xN cosine = square * square * (0.04166664f + square * (
+        -0.0013887112f + square * 2.4408575e-05f)) + (square * -0.5f + 1.0f);
+    const f32xN value = where_f32xN((i32xN)((quadrant & 1) == 0), sine, cosine);
+    return (f32xN)((u32xN)value ^ ((quadrant & 2) << 30) ^ sign);
+}
+
+/* Above LIMIT, up to whole turns: by multiplying exactly by the digits of 1 / (2 pi) that matter (Payne
+   and Hanek). |x| below a limit is an integer of at most 56 bits after multiplication by a scale 2**k.
+   The digits of 2**(64 - k) / (2 pi) above 2**64 make whole turns of it; the product with the next 64 is
+   an integer, whose overflow drops whole turns, and four times those after the point a float64. */
 
 #define SWITCH(T, I, limit, a, b) (LESS(limit) & ((I)splat_##T(a) ^ (I)splat_##T(b)))
 #define BY_BAND(T, I, a, b, c, d) \
     (T)(SWITCH(T, I, 0x1p32f, a, b) ^ SWITCH(T, I, 0x1p65f, b, c) ^ SWITCH(T, I, 0x1p98f, c, d) \
         ^ (I)splat_##T(d))
-INLINE f32xN wave_f32xN(f32xN x, u32 ahead, u32xN sign) {
+RARE f32xN wave_of_large_f32xN(f32xN x, u32 ahead, u32xN sign) {
     const f32xN magnitude = (f32xN)((u32xN)x & 0x7FFFFFFF);
-    const i32xN finite = magnitude < __builtin_inff(), small = magnitude < 0.5f;
+    const i32xN finite = magnitude < __builtin_inff();
     const f32xN safe = where_f32xN(finite, magnitude, splat_f32xN(0.0f));
 #define LESS(limit) (safe < limit)
     const f32xN scale = BY_BAND(f32xN, i32xN, 0x1p24f, 0x1p-9f, 0x1p-42f, 0x1p-75f);
@@ -110,21 +126,25 @@ INLINE f32xN wave_f32xN(f32xN x, u32 ahead, u32xN sign) {
     const u64xN turns = (u64xN)__builtin_convertvector(scaled, i64xN) * integer;
     const f64xN angle = __builtin_convertvector((i64xN)(turns << 2), f64xN) + scaled * fraction;
     const f32xN turned = __builtin_convertvector(angle * 8.515303950216386e-20, f32xN);
-    const f32xN nan = splat_f32xN(__builtin_nanf(""));
-    const f32xN r = where_f32xN(small, magnitude, where_f32xN(finite, turned, nan));
+    const f32xN r = where_f32xN(finite, turned, splat_f32xN(__builtin_nanf("")));
     const u32xN nearest = __builtin_convertvector((turns + (1ULL << 61)) >> 62, u32xN);
-    const u32xN quadrant = (nearest & (u32xN)~small) + ahead;
-
-    const f32xN square = r * r;
-    const f32xN sine = r * square * (-0.16666651f + square * (
-        0.008331925f + square * -0.00019484147f)) + r;
-    const f32xN cosine = square * square * (0.04166664f + square * (
-        -0.0013887112f + square * 2.4408575e-05f)) + (square * -0.5f + 1.0f);
-    const f32xN value = where_f32xN((i32xN)((quadrant & 1) == 0), sine, cosine);
-    return (f32xN)((u32xN)value ^ ((quadrant & 2) << 30) ^ sign);
+    return wave_of_f32xN(r, nearest + ahead, sign);
 }
 #undef BY_BAND
 #undef SWITCH
+INLINE f32xN wave_f32xN(f32xN x, u32 ahead, u32xN sign) {
+    const f32xN magnitude = (f32xN)((u32xN)x & 0x7FFFFFFF);
+    const f32xN shifted = magnitude * 0.63661977f + ROUND, n = shifted - ROUND;
+    const f32xN rest = magnitude - n * 0x1.922p0f - n * -0x1.2cp-18f, third = n * 0x1.11p-26f;
+    const f32xN most = rest - third, lost = rest - most - third;
+    const f32xN r = most + (lost - n * 0x1.68c234p-39f);
+    const f32xN near = wave_of_f32xN(r, (u32xN)shifted + ahead, sign);
+    const i32xN large = ~(magnitude < LIMIT); /* or NaN */
+    if (__builtin_expect(!any_i32xN(large), 1)) return near;
+    return where_f32xN(large, wave_of_large_f32xN(x, ahead, sign), near);
+}
+#undef LIMIT
+#undef ROUND
 INLINE f32xN sin_f32xN(f32xN x) { return wave_f32xN(x, 0, (u32xN)x & 0x80000000); }
 INLINE f32xN cos_f32xN(f32xN x) { return wave_f32xN(x, 1, (u32xN){0}); }
 

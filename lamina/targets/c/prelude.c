@@ -6,6 +6,8 @@ typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
 typedef unsigned long long u64; typedef float f32; typedef double f64;
 typedef void (*lamina_parallel_fn)(long, void (*)(void **, long), void **);
 #define INLINE static inline __attribute__((always_inline))
+/* What few lanes ever need: one copy a file, which costs the compiler little at each use. */
+#define RARE static __attribute__((noinline, cold))
 #define BUILTIN(name) __builtin_##name
 #define EACH_FLOAT(F, name) F(f64, , name) /* see `arithmetic.c` */
 #define OF_LIBRARY(name, suffix) __builtin_##name##suffix

@@ -99,6 +99,19 @@ EACH_WAY(i32, u32, u32)
 #undef LOGICAL
 #endif
 
+/* Is any lane of a mask true? */
+INLINE _Bool any_i32xN(i32xN mask) {
+#if defined __AVX512F__ && N == 16 && !defined __clang__
+    return __builtin_ia32_ptestmd512(mask, mask, -1);
+#elif defined __AVX__ && N == 8
+    return __builtin_ia32_movmskps256((f32xN)mask);
+#else
+    i32 any = 0;
+    for (int lane = 0; lane < N; lane++) any |= mask[lane];
+    return any;
+#endif
+}
+
 #if N == 16
 /* Elements of a table at the last four bits of what each lane has. */
 INLINE f32xN lookup_f32xN(f32xN table, i32xN places) {
