@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,12 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lamina as lm
+from lamina import Tensor
 from lamina.core.dtypes import bfloat16, float16
 from lamina.core.options import using
 from lamina.ir.interpreter import NUMPY
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.runtime.compiler import Compiler
+from lamina.targets.c.printer import MAX_INLINED
 from tests.codegen.running import leaf, run
 from tests.elementwise_cases import CASES
 from tests.transcendental import c_check
@@ -149,3 +153,36 @@ def test_narrow_floats_for_every_argument(op: Op, dtype: Any) -> None:
     np.testing.assert_array_equal(nan, np.isnan(got))
     places = np.abs(got.view(np.int16).astype(int) - want.view(np.int16).astype(int))
     assert places[~nan].max() <= 1
+
+
+@pytest.mark.parametrize("op", [Op.SIN, Op.COS], ids=lambda op: op.name)
+def test_large_arguments_change_no_neighbours(op: Op) -> None:
+    """A vector with a lane above the limit takes the rare path, which leaves other lanes alone."""
+    small = np.linspace(-6000, 6000, 320, dtype=np.float32)
+    mixed = small.copy()
+    mixed[::7] = 1e30
+    alone, beside = compiled(op, small), compiled(op, mixed)
+    is_small = mixed == small
+    np.testing.assert_array_equal(alone[is_small].view(np.int32), beside[is_small].view(np.int32))
+
+
+def test_a_kernel_calls_functions_beyond_the_inlined_ones() -> None:
+    """160 sines in long kernels: most of them are calls of one function."""
+    x = np.linspace(0, 1, 100, dtype=np.float32)
+    want = x.astype(np.float64)
+    for number in range(160):
+        want = np.sin(want * 0.5 + number % 4)
+
+    def sines(value: Tensor) -> Tensor:
+        for number in range(160):
+            value = (value * 0.5 + number % 4).sin()
+        return value
+
+    argument = Tensor(x)
+    text = lm.jit(sines).lower(argument).source
+    uses = re.findall(r"= (\w*)sin_f32x", text)
+    assert len(uses) > 160
+    kernels = re.findall(r"^KERNEL\(map", text, re.MULTILINE)
+    assert uses.count("") == MAX_INLINED * len(kernels)
+    assert set(uses) == {"", "called_"}
+    np.testing.assert_allclose(sines(argument).numpy(), want, atol=2e-6)

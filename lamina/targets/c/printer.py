@@ -41,6 +41,10 @@ ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
 NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
 TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
+# Transcendental functions that a kernel inlines: the first ones, as whole tiles come before the
+# rows and columns left over. It calls the others, which takes 10 to 20 % longer, as GCC's time
+# grows faster than the length of a kernel. 16 are four vectors of four functions.
+MAX_INLINED = 16
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
@@ -69,6 +73,9 @@ def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
     if out.dtype is float32 and node.op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
         printer.needed.add(("c/math.c", out.lanes))
         of_vectors = True
+        printer.transcendental += 1
+        if printer.transcendental > MAX_INLINED:
+            name = f"called_{name}"
     if node.op in (Op.SHL, Op.SHR) and operands[1].lanes == 1:  # one number shifts all lanes
         return f"{name}_{printer.type(out)}({operands[0].text}, {operands[1].text})"
     if of_vectors or out.lanes == 1:
@@ -150,6 +157,7 @@ class CPrinter(NestPrinter):
         super().__init__(nest)
         self.function, self.opening = name, f"KERNEL({name})"
         self.needed = needed  # of `TEXTS`, and the lanes of vectors
+        self.transcendental = 0  # functions of float32 in the text so far
 
     # Spelling.
 
