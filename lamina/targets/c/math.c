@@ -254,9 +254,18 @@ INLINE f32xN erf_f32xN(f32xN x) {
 #define EACH(F) F(exp) F(exp2) F(log) F(log2) F(sin) F(cos) F(atan) F(erf) F(logistic)
 EACH(CALLED)
 #if N == 1
-#define SCALARS(f) SCALAR(f##_f32, f32, f32) SCALAR(called_##f##_f32, f32, f32)
-EACH(SCALARS)
-#undef SCALARS
+#define CALLED_SCALAR(f) SCALAR(called_##f##_f32, f32, f32)
+EACH(CALLED_SCALAR)
+#undef CALLED_SCALAR
+SCALAR(exp_f32, f32, f32)
+SCALAR(exp2_f32, f32, f32)
+SCALAR(log_f32, f32, f32)
+SCALAR(log2_f32, f32, f32)
+SCALAR(sin_f32, f32, f32)
+SCALAR(cos_f32, f32, f32)
+SCALAR(atan_f32, f32, f32)
+SCALAR(erf_f32, f32, f32)
+SCALAR(logistic_f32, f32, f32)
 #endif
 #undef CALLED
 #undef EACH
