@@ -49,6 +49,8 @@ MAX_RECOMPUTED_PRODUCTS = 256
 # with the training of GPT-2: gradients of its weights are such sums, over all tokens of a batch.
 MIN_LONG_SUM = 4096
 
+# What has a buffer whatever it costs. A SCAN is none of them, as no kernel makes one without its
+# epilogue: the loop of a scan is that of its store. See `lamina.fuse.epilogues`.
 ALWAYS_STORED = frozenset({Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 # Operations that are never worth a buffer: a buffer, what needs no memory, and movement.
@@ -139,7 +141,7 @@ def _recomputed(sinks: Set[Node], users: Users, never_recomputed: Set[Node]) -> 
     for node in users:
         if node not in needed:
             continue
-        if node.op is Op.REDUCE:
+        if _is_sum_of_products(node):
             if node not in never_recomputed and _is_larger_than_its_factors(node):
                 recomputed.add(node)
         elif node.op in POINTWISE and not recomputed.isdisjoint(node.src):
@@ -148,12 +150,10 @@ def _recomputed(sinks: Set[Node], users: Users, never_recomputed: Set[Node]) -> 
 
 
 def _needed_by_reductions_alone(sinks: Set[Node], users: Users) -> set[Node]:
-    """The nodes that nothing but reductions use, through pointwise operations."""
+    """The nodes that nothing but reductions use, through pointwise operations; no sinks."""
     needed: set[Node] = set()
     for node in reversed(users):  # users first
-        if not users[node] or node in sinks:
-            continue
-        if all(
+        if node not in sinks and all(
             user.op is Op.REDUCE or (user in needed and user.op in POINTWISE)
             for user in users[node]
         ):
@@ -161,15 +161,18 @@ def _needed_by_reductions_alone(sinks: Set[Node], users: Users) -> set[Node]:
     return needed
 
 
+def _is_sum_of_products(node: Node) -> bool:
+    return node.op is Op.REDUCE and node.arg.monoid is ADD and node.src[0].op is Op.MUL
+
+
 def _is_larger_than_its_factors(node: Node) -> bool:
-    """Whether a reduction sums up few products each of two arrays that are smaller than it is.
+    """Whether the elements of a sum of products have few products each, of two arrays that are
+    repeated for it and that are smaller than the sum is.
 
     Scores of 1024 queries and keys of 64 columns: 1,048,576 sums of 64 products, from two arrays of
     65,536 elements.
     """
     product = node.src[0]
-    if node.arg.monoid is not ADD or product.op is not Op.MUL:
-        return False
     size = prod(node.shape)
     factor_sizes = [
         prod(operand.src[0].shape) for operand in product.src if operand.op is Op.EXPAND
@@ -183,7 +186,7 @@ def _updating_sums(users: Users, min_results: int) -> set[Node]:
     results: gradients that an optimizer applies to a weight and its moments."""
     sums: set[Node] = set()
     for node in users:
-        if node.op is not Op.REDUCE or node.src[0].op is not Op.MUL:
+        if not _is_sum_of_products(node):
             continue
         size = prod(node.shape)
         is_long = prod(node.src[0].shape) >= MIN_LONG_SUM * size
@@ -193,7 +196,11 @@ def _updating_sums(users: Users, min_results: int) -> set[Node]:
 
 
 def _arrays_updated_by(total: Node, users: Users) -> int:
-    """How many other arrays of the size of `total` arithmetic on `total` has as operands."""
+    """How many other arrays of the size of `total` arithmetic on `total` has as operands.
+
+    For ``w - 0.1 * (0.9 * m + total)`` these are ``0.9 * m`` and w. Numbers and what is repeated
+    are no arrays of that size, nor are the products that `total` sums up.
+    """
     reached = dict.fromkeys([total])  # by arithmetic alone, in order
     queue = [total]
     for node in queue:  # which grows as nodes are reached
@@ -218,41 +225,46 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
             continue
         source = _computed_source(node, values, target)
         is_costly = source.op in Group.ELEMENTWISE and costs[source] >= MIN_REPEATED_COST
-        # A cast to a narrower float is stored, as reading its operand reads twice as many bytes.
+        # A cast to a narrower float is stored, as reading its operand reads twice as many bytes or
+        # more.
         if is_costly or source.op is Op.PAD or widening(source) < 0:
             repeated.add(source)
     return repeated
 
 
 def _computed_source(expand: Node, values: Set[Node], target: FusionTarget) -> Node:
-    """What an EXPAND copies, beneath movement and casts to wider floats, which are done again.
+    """What an EXPAND copies, beneath movement and casts to wider floats, which are done again; a
+    value, at most.
 
-    A PAD ends this unless tests of its bounds are cheap. Where each of many copies would be tested,
-    or another value than 0 be chosen, an array with the padding costs less.
+    A PAD ends this where each of many copies would be tested for being inside, or another number
+    than 0 be chosen outside: an array with the padding costs less. It does not where tiles of
+    factors are copied, as these copies fill in the padding.
     """
-    copies = prod(expand.shape)
+    tests_bounds = not target.tiled_products
+    elements = prod(expand.shape)  # with all copies
     source = expand.src[0]
     while source not in values and (widening(source) > 0 or source.op in Group.MOVEMENT):
-        if source.op is Op.PAD and not target.tiled_products:
-            has_few_copies = copies <= MAX_COPIES_OF_PADDED * prod(source.shape)
-            if not has_few_copies or source.arg.value:
+        if source.op is Op.PAD and tests_bounds:
+            has_many_copies = elements > MAX_COPIES_OF_PADDED * prod(source.shape)
+            if has_many_copies or source.arg.value != 0:
                 break
         source = source.src[0]
     return source
 
 
 def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """Expensive nodes with users in more than one other value.
+    """Expensive elementwise nodes with users in more than one other value.
 
     Users come first: once ``exp(x)`` is stored for its two users, x is computed for it alone.
     """
     costs = element_costs(users, values)
-    ends = set(values)
+    stored = set(values)
     owners: dict[Node, frozenset[Node]] = {}  # the values that a node is computed for
     for node in reversed(users):
-        parts = [{user} if user in ends else owners[user] for user in users[node]]
+        parts = [{user} if user in stored else owners[user] for user in users[node]]
         owners[node] = frozenset[Node]().union(*parts)
         is_costly = node.op in Group.ELEMENTWISE and costs[node] >= target.min_shared_cost
+        # A cast to a wider float is done where it is read: its operand may be stored.
         if len(owners[node]) > 1 and is_costly and widening(node) <= 0:
-            ends.add(node)
-    return ends - values
+            stored.add(node)
+    return stored - values
