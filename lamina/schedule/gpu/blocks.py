@@ -68,7 +68,10 @@ def shared_axes(plan: GpuPlanner) -> list[Node]:
     if any(not serial.isdisjoint(axes) for axes in inner):
         return []
     # What the reductions over each loop vary along; nothing for the loop of columns.
-    free_of = {bound_axes(node): free_axes(node) for node in kernel.of(Op.LOOP_REDUCE)}
+    free_of: dict[tuple[Node, ...], frozenset[Node]] = {}
+    for node in kernel.of(Op.LOOP_REDUCE):
+        axes = bound_axes(node)
+        free_of[axes] = free_of.get(axes, frozenset()) | free_axes(node)
     loops = [axes for axes in inner if free_of.get(axes, frozenset()) <= rows]
     if max(map(points, loops), default=0) < warp:
         return []

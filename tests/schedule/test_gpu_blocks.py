@@ -1,0 +1,39 @@
+"""Which loops the threads of a GPU's block share."""
+
+from __future__ import annotations
+
+import pytest
+
+import lamina as lm
+from lamina.core.target import DEFAULT_CUDA
+from lamina.graph import index as ix
+from lamina.ir.kernel import Kernel, Parameter, Store
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Load, LoopReduce, Op
+from lamina.schedule.gpu.blocks import shared_axes
+from lamina.schedule.gpu.planner import GpuPlanner
+from lamina.schedule.knobs import GpuKnobs
+
+ROW, COLUMN, STEP = ix.axis(0, 4), ix.axis(1, 64), ix.axis(2, 128, reduce=True)
+
+
+def total(index: Node) -> Node:
+    """The sum over the steps of what lies at `index`."""
+    return Node(
+        Op.LOOP_REDUCE, (Node(Op.LOAD, (index,), Load(0, lm.float32)), STEP), LoopReduce(ADD)
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_no_threads_share_a_reduction_inside_a_column(order: tuple[int, int]) -> None:
+    """Whichever of two reductions over the same axis comes last: the columns' loop is around one of
+    them, and its iterations are what threads have to themselves."""
+    of_rows = total(ix.row_major((ROW, STEP)))
+    of_elements = total(ix.row_major((ROW, COLUMN, STEP)))
+    both = of_rows, of_elements
+    value = Node(Op.ADD, tuple(both[number] for number in order))
+    parameters = Parameter(lm.float32, 4 * 64 * 128), Parameter(lm.float32, 4 * 64, written=True)
+    store = Store(1, ix.row_major((ROW, COLUMN)), value, (ROW, COLUMN))
+    plan = GpuPlanner(Kernel(parameters, (store,), rows=1), DEFAULT_CUDA, GpuKnobs())
+    assert shared_axes(plan) == [COLUMN]
