@@ -134,8 +134,17 @@ class _Product:
 
 
 def back_to_back(kernel: Kernel) -> BackToBack | None:
-    """What is known of a kernel of products back to back; None if its reductions are others, or
-    if tiles do not hold them."""
+    """What is known of a kernel of products back to back; None for any other kernel. It has these
+    properties:
+
+    - each store writes one element a point of the rows, and all reductions are of float32;
+    - its reductions are inner products and those over the steps, as `_roles` tells them apart, and
+      all of the former, and all of the latter along columns, are products that fit in tiles;
+    - what is summed up over the steps has one factor ``exp(exponent - shift)``;
+    - one axis is the rows of all left factors and of no right one;
+    - there are MAX_PRODUCTS products at most, as a block has no barriers for more;
+    - all factors that are read have 16 bits, one dtype, and are computed without reductions.
+    """
     reductions = [node for node in kernel.nodes if bound_axes(node)]
     if not stores_elements(kernel) or any(node.dtype is not float32 for node in reductions):
         return None
@@ -168,8 +177,10 @@ def stores_elements(kernel: Kernel) -> bool:
 
 
 def _roles(kernel: Kernel, reductions: list[Node]) -> _Reductions | None:
-    """The reductions of `kernel` by what they are for; None unless all but the inner ones reduce
-    one axis and give results along one more axis."""
+    """The reductions of `kernel` by what they are for: inner ones need no other one. None unless
+    all others reduce one and the same axis, along which inner ones have results (the steps), and
+    have results along just one axis that no inner one has (the column). Inner ones have more axes
+    than the steps: the rows."""
     inner = [node for node in reductions if {*reductions}.isdisjoint(toposort(operands_of(node)))]
     over_steps = [node for node in reductions if node not in inner]
     inner_axes = frozenset[Node]().union(*map(free_axes, inner))
@@ -300,8 +311,15 @@ def _is_exact_cast(node: Node) -> bool:
 
 
 def exp_factor_of(reductions: Sequence[Node]) -> ExpFactor | None:
-    """The factor that all sums among `reductions` over one axis share; None unless it has a shift,
-    and no reduction needs another one of them but the maximum."""
+    """The factor that all sums among `reductions` over one axis share. None unless
+
+    - the reductions are sums, all with the one factor ``exp(exponent + -shift)`` in their terms,
+      and at most one maximum, which is that of the exponents;
+    - the exponent and the other factors need none of `reductions`;
+    - shift and terms need the maximum, if there is one, and none of the sums.
+
+    So sums can be rescaled when the maximum rises, and there is nothing else to change.
+    """
     maxima = [node for node in reductions if node.arg.monoid is MAX]
     terms = [node.src[0] for node in reductions if node.arg.monoid is ADD]
     exponentials = {_exponential(term) for term in terms}
@@ -312,7 +330,7 @@ def exp_factor_of(reductions: Sequence[Node]) -> ExpFactor | None:
         return None
     operands = exp.src[0].src  # of exponent + -shift
     shifts = [operand.src[0] for operand in operands if operand.op is Op.NEG]
-    if len(shifts) != 1:
+    if len(shifts) != 1:  # which of two would be the exponent is not known
         return None
     (shift,) = shifts
     (exponent,) = (operand for operand in operands if operand.op is not Op.NEG)
@@ -360,7 +378,10 @@ class Mask:
 
 
 def masks_of(exponent: Node) -> dict[Node, Mask]:
-    """The conditions on axes that make an exponent -inf, outermost first."""
+    """The conditions on axes that make an exponent -inf, outermost first: of the WHERE nodes that
+    are the exponent, the value that the first one does not mask, and so on, each with one side of
+    -inf. Left out are conditions whose index has more than axes, such as data; the rest is missing
+    from the first node on that is no such WHERE, or compares no integers."""
     if exponent.op is not Op.WHERE:
         return {}
     condition, if_true, if_false = exponent.src

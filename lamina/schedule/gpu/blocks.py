@@ -10,13 +10,18 @@ from lamina.loops.nest import SCANNING_THREADS, serial_axes
 from lamina.schedule.gpu.planner import SHORT_BLOCK, GpuPlanner
 from lamina.schedule.planner import score
 
-BUSY_BLOCKS = 1024  # blocks that keep a GPU busy though they end at different times: 8 for each of
-# 132 multiprocessors
+# The numbers below were chosen for an H200; of the single ones no measurement is kept.
+# Blocks that keep a GPU busy though they end at different times: 8 for each of 132 multiprocessors.
+BUSY_BLOCKS = 1024
 LONG_BLOCK = SCANNING_THREADS  # threads that share a long row
-MAX_ELEMENTS = 8192  # elements in the registers of a block, so that several fit on a multiprocessor
-# Accesses of a thread for each reduction over its row; rows of other blocks come in meanwhile.
+# Elements in the registers of a block, at most: of 4 bytes an eighth of a multiprocessor's 256 KiB,
+# so that several blocks fit on one.
+MAX_ELEMENTS = 8192
+# Accesses that a thread has for each reduction over its row: two are under way at once, and a
+# reduction ends with exchanges between threads, while rows of other blocks come in.
 ACCESSES = 2
-MIN_KEPT = 2  # registers for each element of a row that is computed, also where none is kept
+# Registers that count for each element of a thread, at least: one is loaded, and one computed.
+MIN_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,9 @@ class Sharing:
 
 
 def shared_axes(plan: GpuPlanner) -> list[Node]:
-    """For each loop inside the rows that threads may share, its best axis; nothing if a loop must
-    run in order, which would leave it to one thread, or if no loop is as long as a warp.
+    """For each loop inside the rows that threads may share, its best axis, each once; nothing if a
+    loop must run in order, which would leave it to one thread, or if no loop is as long as a warp,
+    as a thread for each row is then better.
 
     Threads cannot share a reduction inside another loop of the row: each has iterations of that
     loop to itself. They can share a scan if it is the only loop.
@@ -94,12 +100,15 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
     is_few = points(plan.kernel.row_axes) < BUSY_BLOCKS
     is_scan = not serial_axes(plan.kernel).isdisjoint(shared)
     warp = plan.target.warp
-    # A scan's exchanges take long, so that its threads take more elements each.
+    # A scan's exchanges take long, so that its threads take as many elements as registers allow: 2
+    # accesses for each of 32 reductions are more than these hold.
     reductions = warp if is_scan else len(plan.kernel.of(Op.LOOP_REDUCE))
     sharing = Sharing(
         rows,
         is_across=across is not None,
+        # Several short rows fill a warp together, so that a thread may take whole accesses of one.
         threads_left=warp if across is not None or rows.side == 1 else 1,
+        # Few blocks have many threads each, so that enough reads are under way.
         min_threads=SHORT_BLOCK if rows.side > 1 or is_few else 2 * warp,
         is_scan=is_scan,
         accesses=ACCESSES * reductions,
@@ -111,8 +120,9 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
 
 
 def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) -> Rows:
-    """The rows of one block: neighbours in memory, of which each thread takes several; or else so
-    many short rows that a block reads all of them at once; or else one.
+    """The rows of one block: neighbours in memory along `across`, of which each thread takes
+    several, or one if there are too few for a block; or else so many short rows, a power of two
+    that divides the last row axis, that a block reads all of them at once; or else one.
 
     Rows of 64 elements of float32, whose accesses have 4: 256 * 4 // 64 = 16 rows a block, if that
     leaves 1024 blocks.
@@ -159,8 +169,11 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
 
 
 def _threads(size: int, lanes: int, kept: int, sharing: Sharing) -> tuple[int, int]:
-    """Threads of a block for a row of `size` elements, and the elements that each of them can keep
-    in registers. 0 threads where no block holds the row: it then has as many as the printer likes.
+    """Threads of a block for its rows of `size` elements, and the elements of a row that each of
+    them can keep in registers. 0 threads where no block holds the row: it then has as many as the
+    printer likes.
+
+    kept: registers for each element that are kept for a later pass; 0 if none is
 
     4096 elements of bfloat16, 8 lanes, one reduction over them, one register each: a thread takes
     2 * 8 = 16 elements, and 256 threads the row.

@@ -23,14 +23,17 @@ from lamina.schedule.knobs import GpuKnobs
 from lamina.schedule.planner import score, store_score
 
 # Threads that hide the latency of a scatter, as a multiple of those that keep a GPU busy: each
-# waits for memory at every update.
+# waits for memory at every update. Chosen: no measurement of it is kept.
 SCATTER_THREADS = 4
 
 
 def schedule_for_gpu(
     kernel: Kernel, target: Target, factor_kind: str, knobs: GpuKnobs
 ) -> Schedule:
-    """The heuristic's schedule.
+    """The heuristic's schedule: an atom for products that are worth tiles, or else loops for
+    threads and blocks, with all rows that are left bound to the grid. A scatter by one index is
+    first given to more threads where its rows are few: each of a power of two of them owns a part
+    of the results and goes through all updates, so that none are atomic.
 
     factor_kind: how tiles that a block shares hold factors of float32, "f32" or "tf32"; "" for a
         target whose blocks share no tiles
