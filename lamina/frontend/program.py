@@ -92,7 +92,7 @@ class Program:
         self.options = replace(options, device=self.device)
         program, self.numbers = memory.lifted(tuple(sinks), len(trace.inputs), self.device)
         self.compiled = pipeline.compile_sinks(program, self.options)
-        self._use = _use_of(program, self.options)
+        self._use = use_of(program, self.options)
         self.run = pipeline.run_compiled
         self.inputs = [*trace.inputs, *self.numbers]
         results = [sink for sink in trace.sinks if sink.op is not Op.ASSIGN]
@@ -191,7 +191,7 @@ class _Use:
 _uses: WeakValueDictionary[tuple[tuple[Node, ...], Options], _Use] = WeakValueDictionary()
 
 
-def _use_of(sinks: tuple[Node, ...], options: Options) -> _Use:
+def use_of(sinks: tuple[Node, ...], options: Options) -> _Use:
     from lamina import pipeline
 
     use = _uses.get((sinks, options))

@@ -1,0 +1,93 @@
+"""The backend of ``torch.compile``: Dynamo's graphs, forward and backward, as lamina's programs.
+
+Dynamo takes a function's Python apart and gives a graph of PyTorch's operations. AOTAutograd makes
+a forward and a backward graph of it, without assignments and views of memory, in ATen's overloads;
+its partitioner decides what the forward graph keeps for the backward one. `Compiled` runs each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import fx
+
+from lamina.interop.torch.compiled import Compiled, Fallback
+from lamina.interop.torch.rows import ROWS
+
+Function = Callable[[list[Any]], Sequence[Any]]
+
+# Operations in pairs: the derivative of the first reads what the first left for it. PyTorch's table
+# takes only one of them apart.
+_KEPT_WHOLE = (
+    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+)
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's decompositions to core ATen, but of what the table has a row for: whole operations
+    are better known to the compiler than their parts."""
+    from torch._decomp import core_aten_decompositions
+
+    return {
+        overload: parts
+        for overload, parts in core_aten_decompositions().items()
+        if str(overload) not in ROWS and str(overload) not in _KEPT_WHOLE
+    }
+
+
+def backend(
+    graph: fx.GraphModule, example_inputs: Sequence[Any], *, fallback: bool | None = None,
+    options: dict[str, Any] | None = None, **more: Any,
+) -> Function:  # fmt: skip
+    """Compile a graph of Dynamo's. ``torch.compile(f, backend="lamina")`` calls this.
+
+    options: ``{"fallback": False}`` refuses operations that lamina has no row for, as does
+    ``fullgraph=True``; otherwise PyTorch runs these between lamina's programs. Raises
+    UnsupportedOperationError, which names the operation and the user's line."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    may_fall_back = (options or {}).get("fallback", fallback)
+    if may_fall_back is None:
+        may_fall_back = not _wants_one_graph()
+    mode = Fallback.ALLOWED if may_fall_back else Fallback.REFUSED
+
+    def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Function:
+        return boxed(Compiled(module, mode))
+
+    compiled: Function = aot_autograd(
+        fw_compiler=compile_graph,
+        bw_compiler=compile_graph,
+        inference_compiler=compile_graph,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=decompositions(),
+        keep_inference_input_mutations=True,
+    )(graph, example_inputs)
+    return compiled
+
+
+def boxed(compiled: Compiled) -> Function:
+    """As AOTAutograd calls it: one list, which is emptied so that nobody keeps its tensors."""
+
+    def call(arguments: list[Any]) -> Sequence[Any]:
+        values = list(arguments)
+        arguments.clear()
+        return compiled(values)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+def _wants_one_graph() -> bool:
+    """Whether the user said ``fullgraph=True``. Dynamo tells its translator alone."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    try:
+        return bool(InstructionTranslator.current_tx().one_graph)
+    except AttributeError:  # the backend was called by hand
+        return False

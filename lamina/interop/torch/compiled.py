@@ -1,0 +1,180 @@
+"""A graph of ATen's overloads, as programs and the steps between them that PyTorch runs."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import fx
+
+from lamina.core.options import current
+from lamina.errors import LaminaError
+from lamina.interop.torch.draws import draw_apart
+from lamina.interop.torch.plan import HostStep, Plan, Refusals, Result, make_plan, source_line
+from lamina.interop.torch.program import TensorProgram
+
+_MAX_SHAPES = 32  # of one graph with symbolic sizes; the oldest is compiled anew when it comes back
+
+
+class Fallback(Enum):
+    """Whether PyTorch may run operations that lamina has no row for."""
+
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+
+
+class UnsupportedOperationError(LaminaError):
+    """A graph has an operation that lamina cannot run, and PyTorch was not to."""
+
+
+class Compiled:
+    """A callable of the graph's inputs. A graph whose sizes are symbols is compiled once for each
+    set of sizes that it is called with."""
+
+    def __init__(self, module: fx.GraphModule, fallback: Fallback) -> None:
+        self.fallback = fallback
+        self._module = module
+        self._is_symbolic = any(_is_symbolic(node.meta.get("val")) for node in module.graph.nodes)
+        self._of_shapes: OrderedDict[Hashable, Steps] = OrderedDict()
+        self.steps: Steps | None = None if self._is_symbolic else Steps(module, fallback)
+
+    def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        steps = self.steps
+        if self._is_symbolic:
+            steps = self._for_shapes(arguments)
+        assert steps is not None
+        return steps(arguments)
+
+    def _for_shapes(self, arguments: Sequence[Any]) -> Steps:
+        key = tuple(
+            (one.shape, one.stride()) if isinstance(one, torch.Tensor) else one
+            for one in arguments
+        )
+        steps = self._of_shapes.get(key)
+        if steps is None:
+            steps = Steps(specialized(self._module, arguments), self.fallback)
+            if current().debug:
+                print(f"torch: compiling for {key}", file=sys.stderr)
+            while len(self._of_shapes) >= _MAX_SHAPES:
+                self._of_shapes.popitem(last=False)
+        self._of_shapes[key] = steps
+        self._of_shapes.move_to_end(key)
+        return steps
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride()))
+    return isinstance(value, (list, tuple)) and any(map(_is_symbolic, value))
+
+
+def specialized(module: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
+    """A copy of the graph whose nodes have the sizes that follow from `arguments`."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    special = copy.deepcopy(module)
+    with torch.no_grad():
+        FakeTensorProp(special, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*arguments)
+    numbers = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+    for node, value in zip(special.graph.find_nodes(op="placeholder"), arguments, strict=True):
+        if not isinstance(value, torch.Tensor):
+            node.meta["val"] = value
+    for node in special.graph.nodes:
+        assert not (isinstance(node.meta.get("val"), numbers[:3]))
+    return special
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """Where in the list of all values a step finds its arguments, and puts its results."""
+
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+class Steps:
+    """A graph of fixed sizes: programs and host steps in order, over one list of values."""
+
+    def __init__(self, module: fx.GraphModule, fallback: Fallback) -> None:
+        graph = copy.deepcopy(module.graph)
+        draw_apart(graph)
+        graph.eliminate_dead_code()
+        self.plan, self.programs = _compiled_plan(graph, module)
+        if fallback is Fallback.REFUSED and self.plan.refusals:
+            raise UnsupportedOperationError(_complaint(self.plan.refusals))
+        if current().debug and self.plan.refusals:
+            print(f"torch: {_complaint(self.plan.refusals)}", file=sys.stderr)
+        self._slots = {node: number for number, node in enumerate(self.plan.inputs)}
+        constants = [getattr_of(module, node) for node in self.plan.constants]
+        for node in (*self.plan.constants, *self.plan.produced):
+            self._slots.setdefault(node, len(self._slots))
+        self._constants = constants
+        self._steps = [self._step(step) for step in self.plan.steps]
+        self._room = [None] * (len(self._slots) - len(self.plan.inputs) - len(constants))
+        self._results = [self._getter(result) for result in self.plan.results]
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
+        values = [*arguments, *self._constants, *self._room]
+        for step, slots in self._steps:
+            results = step([values[number] for number in slots.arguments])
+            for number, result in zip(slots.results, results, strict=True):
+                values[number] = result
+        return [get(values) for get in self._results]
+
+    def _step(self, step: Any) -> tuple[Any, _Slots]:
+        places = tuple([self._slots[node] for node in step.inputs])
+        results = tuple([self._slots[node] for node in step.outputs])
+        run = step.run if isinstance(step, HostStep) else self.programs[step]
+        return run, _Slots(places, results)
+
+    def _getter(self, result: Result) -> Any:
+        if result.node is None:
+            return lambda values: result.value
+        number = self._slots[result.node]
+        if result.view is None:
+            return lambda values: values[number]
+        view = result.view
+        return lambda values: view.of(values[number])
+
+
+def _compiled_plan(
+    graph: fx.Graph, module: fx.GraphModule
+) -> tuple[Plan, dict[Any, TensorProgram]]:
+    """A plan whose segments all compile. An operation whose row refuses its arguments becomes a
+    host step, and the rest is planned again."""
+    refused: Refusals = {}
+    while True:
+        plan = make_plan(graph, refused)
+        before = len(refused)
+        programs: dict[Any, TensorProgram] = {}
+        for segment in plan.segments:
+            program = TensorProgram(segment, refused)
+            if len(refused) > before:
+                break
+            programs[segment] = program
+        if len(refused) == before:
+            return plan, programs
+
+
+def getattr_of(module: fx.GraphModule, node: fx.Node) -> Any:
+    """A constant of the graph: ``layer.table`` of the module."""
+    value: Any = module
+    for name in str(node.target).split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _complaint(refusals: Refusals) -> str:
+    parts = [
+        f"{node.target}{source_line(node)}: {reason}" for node, reason in refusals.items()
+    ]
+    return "left to PyTorch: " + "; ".join(dict.fromkeys(parts))

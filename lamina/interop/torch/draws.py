@@ -1,0 +1,43 @@
+"""Random numbers: PyTorch draws them, so that they are those of its seed, and the rest of the
+operation stays in the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+
+
+def dropout_mask(sizes: list[int], p: float) -> torch.Tensor:
+    """Where elements are kept; the same numbers as of ``torch.native_dropout``."""
+    return torch.empty(sizes, dtype=torch.bool).bernoulli_(1 - p)
+
+
+def draw_apart(graph: fx.Graph) -> None:
+    """Replace each dropout by a mask, which PyTorch draws, and a product."""
+    for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
+        x, p, train = node.args
+        if train and 0 < p < 1:
+            _replace_dropout(graph, node, x, p)
+
+
+def _replace_dropout(graph: fx.Graph, node: fx.Node, x: fx.Node, p: float) -> None:
+    value, mask_value = node.meta["val"]
+
+    def call(target: Any, arguments: tuple[Any, ...], meta: Any) -> fx.Node:
+        new = graph.call_function(target, arguments)
+        new.meta = {**node.meta, "val": meta}
+        return new
+
+    with graph.inserting_before(node):
+        mask = call(dropout_mask, (list(value.shape), p), mask_value)
+        factor = call(aten._to_copy.default, (mask,), value)
+        kept = call(aten.mul.Tensor, (x, factor), value)
+        scaled = call(aten.mul.Tensor, (kept, 1 / (1 - p)), value)
+    for user in list(node.users):
+        user.replace_all_uses_with((scaled, mask)[user.args[1]])
+        graph.erase_node(user)
+    graph.erase_node(node)

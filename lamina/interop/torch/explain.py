@@ -1,0 +1,68 @@
+"""What becomes of a PyTorch function: how many programs and kernels, and what PyTorch still runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lamina.interop.torch.compiled import Compiled
+from lamina.interop.torch.plan import source_line
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """graphs: Dynamo's, forward and backward counted apart. programs, kernels: lamina's. left: each
+    operation that PyTorch runs, with the user's line and the reason."""
+
+    graphs: int
+    programs: int
+    kernels: int
+    left: tuple[str, ...]
+
+    def __str__(self) -> str:
+        counts = f"{self.graphs} graphs, {self.programs} programs, {self.kernels} kernels"
+        if not self.left:
+            return f"{counts}; nothing is left to PyTorch"
+        return "\n".join([f"{counts}; left to PyTorch:", *(f"  {one}" for one in self.left)])
+
+
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+    """Compile and run `function`, a PyTorch function or module, on the arguments, with its
+    derivative where a result has one; and tell what lamina ran."""
+    from lamina.interop.torch import backend as door
+
+    seen: list[Compiled] = []
+    before = door.boxed
+
+    def noting(compiled: Compiled) -> door.Function:
+        seen.append(compiled)
+        return before(compiled)
+
+    door.boxed = noting
+    try:
+        compiled = torch.compile(function, backend=door.backend)
+        result = compiled(*args, **kwargs)
+        _differentiate(result)
+    finally:
+        door.boxed = before
+        torch._dynamo.reset()
+    steps = [one.steps for one in seen if one.steps is not None]
+    programs = [program for one in steps for program in one.programs.values()]
+    left = [
+        f"{node.target}{source_line(node)}: {reason}"
+        for one in steps for node, reason in one.plan.refusals.items()
+    ]  # fmt: skip
+    kernels = sum(len(program.compiled.program.steps) for program in programs)
+    return Explanation(len(seen), len(programs), kernels, tuple(dict.fromkeys(left)))
+
+
+def _differentiate(result: Any) -> None:
+    leaves = torch.utils._pytree.tree_leaves(result)
+    tensors = [one for one in leaves if isinstance(one, torch.Tensor) and one.requires_grad]
+    if tensors:
+        total = sum(one.sum() for one in tensors)
+        assert isinstance(total, torch.Tensor)
+        total.backward()

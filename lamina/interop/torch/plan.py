@@ -1,0 +1,239 @@
+"""Which operations of a graph are one program, and what PyTorch does before and after it.
+
+Operations with a row in the table run in programs, the others as host steps. Each has a stage: the
+programs are stages 0, 1, ..., and host steps of stage s run after program s; those that wait for no
+program have stage -1. So two operations of one program may not have a host step between them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from lamina.interop.torch.arrays import DTYPES
+from lamina.interop.torch.rows import ROWS
+
+Refusals = dict[fx.Node, str]  # the operations left to PyTorch, with the reason
+
+# These change neither values nor memory, only which elements of it are meant.
+_VIEWS = frozenset({
+    "aten.view.default", "aten.permute.default", "aten.transpose.int", "aten.t.default",
+    "aten.expand.default", "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim",
+    "aten.squeeze.dims", "aten.alias.default", "aten.detach.default", "aten.slice.Tensor",
+    "aten.select.int",
+})  # fmt: skip
+_COPY = torch.ops.aten.copy_.default
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor over the memory of another one. offset: in elements, from that one's first."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def of(self, base: torch.Tensor) -> torch.Tensor:
+        return base.as_strided(self.sizes, self.strides, base.storage_offset() + self.offset)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of the graph: a node's value, or a view of it; or a constant, such as None."""
+
+    node: fx.Node | None
+    view: View | None = None
+    value: Any = None
+
+
+@dataclass(eq=False)
+class Segment:
+    """The operations of one program. inputs: tensors it reads. outputs: those that others read."""
+
+    nodes: list[fx.Node]
+    inputs: list[fx.Node] = field(default_factory=list)
+    outputs: list[fx.Node] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class HostStep:
+    """An operation that PyTorch runs."""
+
+    node: fx.Node
+    inputs: list[fx.Node]
+    outputs: list[fx.Node]
+    run: Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(eq=False)
+class Plan:
+    """inputs: the placeholders in order. constants: the graph's attributes. produced: what the
+    steps compute. results: what the graph returns. refusals: the operations of the host steps that
+    are no random draws."""
+
+    inputs: list[fx.Node]
+    constants: list[fx.Node]
+    produced: list[fx.Node]
+    steps: list[Segment | HostStep]
+    results: list[Result]
+    refusals: Refusals
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [step for step in self.steps if isinstance(step, Segment)]
+
+
+def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
+    """`refused`: operations that have a row which does not take their arguments; those without a
+    row are added."""
+    nodes = list(graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    constants = [node for node in nodes if node.op == "get_attr"]
+    calls = [node for node in nodes if node.op == "call_function"]
+    (output,) = graph.find_nodes(op="output")
+    results = [_result(one) for one in output.args[0]]
+    writes = [node for node in calls if node.target is _COPY]
+    here = _ours(calls, refused)
+    stages = _stages(calls, here)
+    needed = {result.node for result in results} | {node.args[1] for node in writes}
+    steps: list[Segment | HostStep] = []
+    for stage in range(-1, max(stages.values(), default=-1) + 1):
+        members = [node for node in calls if stages[node] == stage]
+        ours = [node for node in members if here[node]]
+        if ours:
+            steps.append(_segment(ours, needed))
+        steps += [_host_step(node) for node in members if not here[node]]
+    produced = [node for step in steps for node in step.outputs]
+    return Plan(inputs, constants, produced, steps, results, dict(refused))
+
+
+def _ours(calls: Sequence[fx.Node], refused: Refusals) -> dict[fx.Node, bool]:
+    """Whether a program runs each operation; the parts of a result are where the result is."""
+    here: dict[fx.Node, bool] = {}
+    for node in calls:
+        if node.target is operator.getitem:
+            here[node] = here.get(node.args[0], False)
+            continue
+        reason = None if node.target is _COPY else _reason_against(node)
+        if reason is not None:
+            refused.setdefault(node, reason)
+        is_draw = getattr(node.target, "__module__", "") == "lamina.interop.torch.draws"
+        if is_draw:
+            refused.pop(node, None)
+        here[node] = not (is_draw or node in refused or node.target is _COPY)
+    return here
+
+
+def _reason_against(node: fx.Node) -> str | None:
+    """Why no program can run an operation, as far as its name and its tensors say."""
+    if str(node.target) not in ROWS:
+        return "it has no row"
+    for value in [node.meta.get("val"), *[one.meta.get("val") for one in node.all_input_nodes]]:
+        for tensor in tensors_in(value):
+            if tensor.dtype not in DTYPES:
+                return f"lamina lacks {tensor.dtype}"
+            if tensor.device.type != "cpu":
+                return f"tensors on {tensor.device} are not taken yet"
+    return None
+
+
+def tensors_in(value: Any) -> Iterable[torch.Tensor]:
+    """The tensors of an operation's result."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
+
+
+def _stages(calls: Sequence[fx.Node], here: dict[fx.Node, bool]) -> dict[fx.Node, int]:
+    stages: dict[fx.Node, int] = {}
+    last_host = -1  # random draws stay in their order
+    for node in calls:
+        stage = 0 if here[node] else -1
+        for operand in node.all_input_nodes:
+            if operand in stages:
+                waits = here[node] and not here[operand]
+                stage = max(stage, stages[operand] + waits)
+        if not here[node] and node.target is not operator.getitem:
+            stage = last_host = max(stage, last_host)
+        stages[node] = stage
+    writes = [node for node in calls if node.target is _COPY]
+    for node in writes:  # whoever reads what was there comes before
+        stages[node] = max(stages.values())
+    return stages
+
+
+def _segment(ours: list[fx.Node], needed: Iterable[fx.Node | None]) -> Segment:
+    members = set(ours)
+    wanted = set(needed)
+    segment = Segment(ours)
+    for node in ours:
+        for operand in node.all_input_nodes:
+            if operand not in members and operand not in segment.inputs:
+                segment.inputs.append(operand)
+        is_read = node in wanted or any(user not in members for user in node.users
+                                        if user.op != "output")  # fmt: skip
+        if is_read and isinstance(node.meta.get("val"), torch.Tensor):
+            segment.outputs.append(node)
+    return segment
+
+
+def _host_step(node: fx.Node) -> HostStep:
+    operands = list(node.all_input_nodes)
+
+    def run(values: Sequence[Any]) -> Sequence[Any]:
+        by_node = dict(zip(operands, values, strict=True))
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), by_node.__getitem__)
+        with torch.no_grad():
+            return [node.target(*args, **kwargs)]  # type: ignore[operator]
+
+    return HostStep(node, operands, [node], run)
+
+
+def _result(value: Any) -> Result:
+    """A result that only views something else is not computed: it shares that memory."""
+    if not isinstance(value, fx.Node):
+        return Result(None, value=value)
+    base = value
+    while True:
+        if base.target is _COPY:
+            base = base.args[0]
+        elif str(base.target) in _VIEWS and _has_whole_memory(base):
+            base = base.args[0]
+        else:
+            break
+    if base is value:
+        return Result(value)
+    tensor, whole = value.meta["val"], base.meta["val"]
+    offset = tensor.storage_offset() - whole.storage_offset()
+    return Result(base, View(tuple(tensor.shape), tuple(tensor.stride()), offset))
+
+
+def _has_whole_memory(node: fx.Node) -> bool:
+    """Whether a view is better than a copy: a small part would keep the whole in memory, unless
+    that is an input of the graph, which somebody else keeps."""
+    base = node.args[0]
+    assert isinstance(base, fx.Node)
+    is_part = node.meta["val"].numel() < base.meta["val"].numel()
+    return not is_part or base.op == "placeholder"
+
+
+def source_line(node: fx.Node) -> str:
+    """`` (model.py:12: y = f(x))``: the user's line, where PyTorch noted it."""
+    trace = node.meta.get("stack_trace")
+    if not trace:
+        return ""
+    lines = [line.strip() for line in trace.strip().splitlines()]
+    if len(lines) < 2:
+        return ""
+    place, code = lines[-2:]
+    parts = place.split(", ")
+    name = parts[0].removeprefix("File ").strip('"').rpartition("/")[2]
+    number = parts[1].removeprefix("line ") if len(parts) > 1 else "?"
+    return f" ({name}:{number}: {code})"

@@ -1,0 +1,204 @@
+"""A segment of a graph as one compiled program over PyTorch's memory."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from lamina.core.options import current
+from lamina.core.shape import prod
+from lamina.errors import LaminaError
+from lamina.frontend import realize as memory
+from lamina.frontend.program import use_of
+from lamina.frontend.session import during, tracers
+from lamina.frontend.tensor import Tensor
+from lamina.frontend.trace import NoMemory
+from lamina.interop.torch.arrays import DTYPES, Layout, layout_of
+from lamina.interop.torch.plan import Refusals, Segment
+from lamina.interop.torch.rows import PROMOTED, ROWS
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+from lamina.runtime.buffer import Buffer
+
+_DEVICE = "cpu"
+# Where and how memory is laid out is not a row's business.
+_OF_MEMORY = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator")
+
+
+class RefusedError(Exception):
+    """A row does not take an operation's arguments."""
+
+
+@dataclass(frozen=True)
+class _Output:
+    """How an output's memory is made. copied: its strides are not dense, so that the program
+    writes a dense tensor first."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    copied: bool
+
+    def empty(self) -> torch.Tensor:
+        if self.copied:
+            return torch.empty(self.sizes, dtype=self.dtype)
+        return torch.empty_strided(self.sizes, self.strides, dtype=self.dtype)
+
+    def finished(self, written: torch.Tensor) -> torch.Tensor:
+        if not self.copied:
+            return written
+        result = torch.empty_strided(self.sizes, self.strides, dtype=self.dtype)
+        return result.copy_(written)
+
+
+class TensorProgram:
+    """Reads and writes PyTorch's tensors where they are."""
+
+    def __init__(self, segment: Segment, refused: Refusals) -> None:
+        """An operation whose row does not take its arguments is added to `refused`; then there is
+        no program."""
+        self._gaps = [_layout(node) is None for node in segment.inputs]
+        values: dict[fx.Node, Any] = {}
+        self._numbers: dict[Buffer, int] = {}
+        holes = []
+        for node in segment.inputs:
+            fake = node.meta["val"]
+            layout = _layout(node) or _dense(fake.shape)
+            hole = self._hole(layout, fake.dtype)
+            values[node] = Tensor.of(layout.of_stored(hole), _DEVICE)
+            holes.append(hole)
+        with during(tracers, set(holes)):
+            for node in segment.nodes:
+                try:
+                    values[node] = _interpreted(node, values)
+                except (LaminaError, RefusedError, TypeError) as error:
+                    refused[node] = f"{error}".splitlines()[0] or type(error).__name__
+                    return
+        self._compile(segment, values)
+
+    def _hole(self, layout: Layout, dtype: torch.dtype) -> Node:
+        ours = DTYPES[dtype]
+        storage = NoMemory(prod(layout.sizes) * ours.itemsize, _DEVICE)
+        node = memory.buffer_node(storage, layout.stored_sizes, ours)
+        memory.numbered(node, self._numbers)
+        return node
+
+    def _compile(self, segment: Segment, values: dict[fx.Node, Any]) -> None:
+        from lamina import pipeline
+
+        self._outputs: list[_Output] = []
+        targets: list[Node] = []
+        stored: list[Node] = []
+        for node in segment.outputs:
+            fake = node.meta["val"]
+            layout = layout_of(fake.shape, fake.stride())
+            sizes, strides = tuple(fake.shape), tuple(fake.stride())
+            self._outputs.append(_Output(sizes, strides, fake.dtype, layout is None))
+            layout = layout or _dense(fake.shape)
+            targets.append(self._hole(layout, fake.dtype))
+            stored.append(layout.to_stored(values[node].node))
+        count = len(self._numbers)
+        cut = memory.cut(stored, self._numbers)
+        sinks = [
+            Node(Op.ASSIGN, (memory.numbered(target, self._numbers), value))
+            for target, value in zip(targets, cut, strict=True)
+        ]
+        self._options = replace(current(), device=_DEVICE)
+        program, numbers = memory.lifted(tuple(sinks), len(self._numbers), _DEVICE)
+        self._constants = [*list(self._numbers)[count:], *numbers]
+        self.compiled = pipeline.compile_sinks(program, self._options)
+        self._use = use_of(program, self._options)
+        self._run = pipeline.run_compiled
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        read = [
+            _readable(tensor, has_gaps)
+            for tensor, has_gaps in zip(tensors, self._gaps, strict=True)
+        ]
+        written = [output.empty() for output in self._outputs]
+        buffers = [
+            Buffer.wrap(tensor.data_ptr(), tensor.nbytes, _DEVICE, tensor)
+            for tensor in (*read, *written)
+        ]
+        self._run(self.compiled, [*buffers, *self._constants], self._options)
+        return [
+            output.finished(tensor)
+            for output, tensor in zip(self._outputs, written, strict=True)
+        ]
+
+
+def _readable(tensor: torch.Tensor, has_gaps: bool) -> torch.Tensor:
+    """The tensor, or a copy whose memory holds its values. A conjugate or a negative may be a mark
+    beside the memory."""
+    if tensor.is_neg() or tensor.is_conj():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor.contiguous() if has_gaps else tensor
+
+
+def _layout(node: fx.Node) -> Layout | None:
+    fake = node.meta["val"]
+    return layout_of(fake.shape, fake.stride())
+
+
+def _dense(sizes: Sequence[int]) -> Layout:
+    return Layout(tuple(sizes), tuple(range(len(sizes))))
+
+
+def _interpreted(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    """The result of an operation on lamina's tensors, with PyTorch's dtypes."""
+    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), lambda one: _ours(one, values))
+    if node.target is operator.getitem:
+        return args[0][args[1]]
+    name = str(node.target)
+    if name in PROMOTED:
+        args, kwargs = _promoted(node, args, kwargs)
+    kwargs = {name: value for name, value in kwargs.items() if name not in _OF_MEMORY}
+    return _as_promised(ROWS[name](*args, **kwargs), node.meta["val"], name)
+
+
+def _ours(value: Any, values: dict[fx.Node, Any]) -> Any:
+    if isinstance(value, fx.Node):
+        return values[value] if value in values else value.meta["val"]
+    if isinstance(value, torch.dtype):
+        if value not in DTYPES:
+            raise RefusedError(f"lamina lacks {value}")
+        return DTYPES[value]
+    return value
+
+
+def _promoted(node: fx.Node, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments in the dtype that PyTorch computes in: a tensor of shape () does not widen
+    others of its kind, as in lamina it would."""
+    from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KINDS
+    from torch._prims_common import elementwise_dtypes
+
+    fakes = [one.meta["val"] if isinstance(one, fx.Node) else one for one in node.args]
+    operands = [
+        one for one in fakes
+        if isinstance(one, (torch.Tensor, int, float, complex)) and one is not None
+    ]  # fmt: skip
+    if not any(isinstance(one, torch.Tensor) for one in operands):
+        return args, kwargs
+    _, dtype = elementwise_dtypes(*operands, type_promotion_kind=KINDS.DEFAULT)
+    ours = DTYPES[dtype]
+
+    def converted(value: Any) -> Any:
+        return value.cast(ours) if isinstance(value, Tensor) else value
+
+    return [converted(one) for one in args], {name: converted(one) for name, one in kwargs.items()}
+
+
+def _as_promised(result: Any, fake: Any, name: str) -> Any:
+    """The result with the dtypes of `fake`; its shapes must be those already."""
+    if fake is None or result is None:
+        return result
+    if isinstance(fake, torch.Tensor):
+        if tuple(result.shape) != tuple(fake.shape):
+            raise RefusedError(f"{name}: the row gave {result.shape}, not {tuple(fake.shape)}")
+        return result.cast(DTYPES[fake.dtype])
+    return tuple(_as_promised(*pair, name) for pair in zip(result, fake, strict=False))

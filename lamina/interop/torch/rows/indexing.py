@@ -1,0 +1,157 @@
+"""Rows of operations that read and write elements whose places are data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from math import prod
+from typing import Any
+
+import lamina as lm
+from lamina.errors import ArgumentError
+from lamina.frontend.tensor import Tensor
+
+Row = Callable[..., Any]
+Indices = Sequence[Tensor | None]
+
+
+def _index(x: Tensor, indices: Indices) -> Tensor:
+    if any(one is not None and one.dtype is lm.bool for one in indices):
+        raise ArgumentError("index: the size of the result depends on the mask")
+    return x[tuple(slice(None) if one is None else one for one in indices)]
+
+
+def _wrapped(index: Tensor, size: int) -> Tensor:
+    """Indices from the start, of those that may count from the end."""
+    index = index.cast(lm.int64)
+    return lm.where(index < 0, index + size, index)
+
+
+def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Tensor:
+    """The indexed axes are moved to the front and become one, whose slices are written."""
+    masks = [one for one in indices if one is not None and one.dtype is lm.bool]
+    if masks:
+        return _put_masked(x, indices, values, accumulate)
+    indexed = [axis for axis, one in enumerate(indices) if one is not None]
+    others = [axis for axis in range(x.ndim) if axis not in indexed]
+    arrays = lm.broadcast_arrays(*[_wrapped(indices[axis], x.shape[axis]) for axis in indexed])
+    place_sizes = arrays[0].shape
+    places = reduce(
+        lambda total, pair: total * x.shape[pair[0]] + pair[1],
+        zip(indexed[1:], arrays[1:], strict=True),
+        arrays[0],
+    )
+    other_sizes = [x.shape[axis] for axis in others]
+    # Where the indexed axes are neighbours the result has the axes of the indices in their place,
+    # otherwise in front (NumPy, "Combining advanced and basic indexing").
+    are_neighbours = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
+    before = indexed[0] if are_neighbours else 0
+    shape = (*other_sizes[:before], *place_sizes, *other_sizes[before:])
+    written = lm.broadcast_to(values, shape)
+    front = list(range(before, before + len(place_sizes)))
+    rest = [axis for axis in range(written.ndim) if axis not in front]
+    slices = lm.reshape(lm.permute(written, [*front, *rest]), (prod(place_sizes), *other_sizes))
+    order = [*indexed, *others]
+    rows = lm.reshape(lm.permute(x, order), (prod(x.shape[a] for a in indexed), *other_sizes))
+    write = lm.index_add if accumulate else lm.index_copy
+    result = write(rows, 0, lm.reshape(places, (-1,)), slices.cast(x.dtype))
+    back = [order.index(axis) for axis in range(x.ndim)]
+    return lm.permute(lm.reshape(result, tuple(x.shape[axis] for axis in order)), back)
+
+
+def _put_masked(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
+    """One value in the places of a mask over the first axes; raises ArgumentError for others."""
+    mask = indices[0]
+    if len(indices) > 1 or mask is None or values.size != 1:
+        raise ArgumentError("index_put: which value is for which place depends on the mask")
+    inside = lm.reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+    value = lm.reshape(values, ()).cast(x.dtype)
+    return lm.where(inside, x + value if accumulate else value, x)
+
+
+def _embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, by_frequency: bool = False,
+    sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    return lm.take(weight, lm.reshape(indices, (-1,)), axis=0).reshape(
+        (*indices.shape, *weight.shape[1:])
+    )
+
+
+def _embedding_backward(
+    upstream: Tensor, indices: Tensor, rows: int, padding_idx: int, by_frequency: bool
+) -> Tensor:
+    width = upstream.shape[-1]
+    places = lm.reshape(indices, (-1,)).cast(lm.int64)
+    slopes = lm.reshape(upstream, (-1, width))
+    if by_frequency:
+        count = lm.index_add(lm.zeros((rows,), dtype=lm.int64), 0, places, lm.ones_like(places))
+        slopes = slopes / lm.take(count, places, axis=0).reshape((-1, 1)).cast(upstream.dtype)
+    if padding_idx >= 0:
+        is_padding = lm.reshape(places == padding_idx, (-1, 1))
+        slopes = lm.where(is_padding, lm.zeros_like(slopes), slopes)
+    return lm.index_add(lm.zeros((rows, width), dtype=upstream.dtype), 0, places, slopes)
+
+
+def _gather(x: Tensor, axis: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    if x.ndim == 0:
+        return lm.broadcast_to(x, index.shape)
+    return lm.gather(x, axis, index) if index.ndim else lm.reshape(x, (-1,))[index]
+
+
+def _scatter(
+    x: Tensor, axis: int, index: Tensor, source: Any, *, reduce: str | None = None
+) -> Tensor:
+    return lm.scatter(x, axis, index, source, reduce)
+
+
+def _index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
+    return lm.index_select(x, axis, index)
+
+
+def _unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    """Windows along an axis, whose elements are a new last axis."""
+    starts = lm.arange(0, x.shape[axis] - size + 1, step, dtype=lm.int64)
+    places = lm.expand_dims(starts, 1) + lm.arange(size, dtype=lm.int64)
+    place = axis % x.ndim
+    return lm.moveaxis(lm.take(x, places, axis=place), place + 1, -1)
+
+
+def _searchsorted(
+    rows: Tensor, x: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    return lm.searchsorted(rows, x, side=side or ("right" if right else "left"), sorter=sorter)
+
+
+ROWS: dict[str, Row] = {
+    "aten.index.Tensor": _index,
+    "aten._unsafe_index.Tensor": _index,
+    "aten.index_put.default": _index_put,
+    "aten._unsafe_index_put.default": _index_put,
+    "aten.index_select.default": _index_select,
+    "aten.index_add.default": lambda x, axis, index, source, *, alpha=1: lm.index_add(
+        x, axis, index, source, alpha
+    ),
+    "aten.index_copy.default": lm.index_copy,
+    "aten.index_fill.int_Scalar": lm.index_fill,
+    "aten.index_fill.int_Tensor": lm.index_fill,
+    "aten.embedding.default": _embedding,
+    "aten.embedding_dense_backward.default": _embedding_backward,
+    "aten.gather.default": _gather,
+    "aten.scatter.src": _scatter,
+    "aten.scatter.value": _scatter,
+    "aten.scatter.reduce": _scatter,
+    "aten.scatter.value_reduce": _scatter,
+    "aten.scatter_add.default": lm.scatter_add,
+    "aten.scatter_reduce.two": lambda x, axis, index, source, reduce, *, include_self=True: (
+        lm.scatter_reduce(x, axis, index, source, reduce, include_self)
+    ),
+    "aten.put.default": lm.put,
+    "aten.take.default": lambda x, index: lm.take(lm.reshape(x, (-1,)), index, axis=0),
+    "aten.unfold.default": _unfold,
+    "aten.searchsorted.Tensor": _searchsorted,
+    "aten.bucketize.Tensor": lambda x, boundaries, *, out_int32=False, right=False: (
+        lm.bucketize(x, boundaries, right=right)
+    ),
+}

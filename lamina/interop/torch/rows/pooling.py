@@ -1,0 +1,155 @@
+"""Rows of pooling, of resizing images and of taking them apart into windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lamina as lm
+from lamina.errors import ArgumentError
+from lamina.frontend.tensor import Tensor
+from lamina.interop.torch.rows.vjp import vjp
+
+Row = Callable[..., Any]
+Sizes = Sequence[int]
+
+
+def _sizes(values: Sizes, rank: int) -> tuple[int, ...]:
+    return tuple(values) * (rank // len(values)) if len(values) else ()
+
+
+def _max_pool(rank: int, function: Callable[..., Any]) -> Row:
+    def row(
+        x: Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,), dilation: Sizes = (1,),
+        ceil_mode: bool = False,
+    ) -> Any:  # fmt: skip
+        return function(
+            x, _sizes(kernel, rank), _sizes(stride, rank) or None, _sizes(padding, rank),
+            _sizes(dilation, rank), ceil_mode, True,
+        )  # fmt: skip
+
+    return row
+
+
+def _max_pool_backward(rank: int) -> Row:
+    def row(
+        upstream: Tensor, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
+        ceil_mode: bool, indices: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """The derivative goes where the maximum was; windows that overlap add up."""
+        outer, area = x.shape[:-rank], x.shape[-rank:]
+        zeros = lm.zeros((*outer, _product(area)), dtype=upstream.dtype)
+        flat = (*outer, -1)
+        result = lm.scatter_add(
+            zeros, -1, lm.reshape(indices, flat), lm.reshape(upstream, flat)
+        )
+        return lm.reshape(result, x.shape)
+
+    return row
+
+
+def _product(sizes: Sizes) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def _avg_pool(rank: int, function: Callable[..., Tensor]) -> Row:
+    def row(
+        x: Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,),
+        ceil_mode: bool = False, count_include_pad: bool = True, divisor: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        return function(
+            x, _sizes(kernel, rank), _sizes(stride, rank) or None, _sizes(padding, rank), ceil_mode,
+            count_include_pad, divisor,
+        )  # fmt: skip
+
+    return row
+
+
+def _slope_at_x(forward: Row) -> Row:
+    """The row of a backward operation: the upstream derivative, x, then the forward's options."""
+    return lambda upstream, x, *options: vjp(lambda x: forward(x, *options), [x], upstream)[0]
+
+
+def _adaptive_backward(function: Callable[..., Tensor], rank: int) -> Row:
+    return lambda upstream, x: vjp(lambda x: function(x, upstream.shape[-rank:]), [x], upstream)[0]
+
+
+def _resize(mode: str) -> Row:
+    """x, the size, whether corners are aligned where the mode has that, and scales."""
+    has_corners = mode not in ("nearest", "nearest-exact")
+
+    def row(x: Tensor, size: Sizes, *options: Any) -> Tensor:
+        align_corners = bool(options[0]) if has_corners else None
+        scales = options[1:] if has_corners else options
+        sizes = x.shape[2:]
+        for old, new, scale in zip(sizes, size, scales, strict=False):
+            if scale is not None and int(old * scale) != new:
+                raise ArgumentError(f"resize: {old} to {new} by a scale of {scale}")
+            if scale is not None and scale * old != new and not align_corners:
+                raise ArgumentError(f"resize: a scale of {scale} that is not {new} / {old}")
+        return lm.interpolate(x, tuple(size), mode=mode, align_corners=align_corners)
+
+    return row
+
+
+def _resize_backward(mode: str) -> Row:
+    forward = _resize(mode)
+
+    def row(upstream: Tensor, size: Sizes, x_shape: Sizes, *options: Any) -> Any:
+        x = lm.zeros(x_shape, dtype=upstream.dtype)
+        return vjp(lambda x: forward(x, size, *options), [x], upstream)[0]
+
+    return row
+
+
+def _pad(mode: str, rank: int) -> Row:
+    return lambda x, padding: lm.pad(x, list(padding), mode=mode)
+
+
+_MODES = {
+    "upsample_linear1d": "linear", "upsample_bilinear2d": "bilinear",
+    "upsample_trilinear3d": "trilinear", "upsample_bicubic2d": "bicubic",
+    "upsample_nearest1d": "nearest", "upsample_nearest2d": "nearest",
+    "upsample_nearest3d": "nearest", "_upsample_nearest_exact1d": "nearest-exact",
+    "_upsample_nearest_exact2d": "nearest-exact", "_upsample_nearest_exact3d": "nearest-exact",
+}  # fmt: skip
+_RESIZES = {f"aten.{name}.default": _resize(mode) for name, mode in _MODES.items()} | {
+    f"aten.{name}_backward.default": _resize_backward(mode) for name, mode in _MODES.items()
+}
+_PADS = {
+    f"aten.{name}_pad{rank}d.default": _pad(mode, rank)
+    for name, mode in (("reflection", "reflect"), ("replication", "replicate"))
+    for rank in (1, 2, 3)
+}
+_AVERAGES = {
+    "avg_pool1d": _avg_pool(1, lm.avg_pool1d), "avg_pool2d": _avg_pool(2, lm.avg_pool2d),
+    "avg_pool3d": _avg_pool(3, lm.avg_pool3d),
+}  # fmt: skip
+
+ROWS: dict[str, Row] = {
+    **_RESIZES,
+    **_PADS,
+    **{f"aten.{name}.default": row for name, row in _AVERAGES.items()},
+    **{f"aten.{name}_backward.default": _slope_at_x(row) for name, row in _AVERAGES.items()},
+    **{
+        name.replace(".default", "_backward.default"): _slope_at_x(row)
+        for name, row in _PADS.items()
+    },
+    "aten.max_pool2d_with_indices.default": _max_pool(2, lm.max_pool2d),
+    "aten.max_pool3d_with_indices.default": _max_pool(3, lm.max_pool3d),
+    "aten.max_pool2d_with_indices_backward.default": _max_pool_backward(2),
+    "aten.max_pool3d_with_indices_backward.default": _max_pool_backward(3),
+    "aten._adaptive_avg_pool2d.default": lambda x, size: lm.adaptive_avg_pool2d(x, tuple(size)),
+    "aten._adaptive_avg_pool3d.default": lambda x, size: lm.adaptive_avg_pool3d(x, tuple(size)),
+    "aten._adaptive_avg_pool2d_backward.default": _adaptive_backward(lm.adaptive_avg_pool2d, 2),
+    "aten._adaptive_avg_pool3d_backward.default": _adaptive_backward(lm.adaptive_avg_pool3d, 3),
+    "aten.adaptive_max_pool2d.default": lambda x, size: lm.adaptive_max_pool2d(
+        x, tuple(size), True
+    ),
+    "aten.pixel_shuffle.default": lm.pixel_shuffle,
+    "aten.pixel_unshuffle.default": lm.pixel_unshuffle,
+    "aten.channel_shuffle.default": lm.channel_shuffle,
+}
