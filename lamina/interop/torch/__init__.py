@@ -3,7 +3,8 @@
 PyTorch finds `backend` by the entry point ``torch_dynamo_backends`` of the installed package.
 """
 
-from lamina.interop.torch.backend import backend
+from lamina.interop.torch.compiled import UnsupportedOperationError
+from lamina.interop.torch.dynamo import backend
 from lamina.interop.torch.explain import Explanation, explain
 
-__all__ = ["Explanation", "backend", "explain"]
+__all__ = ["Explanation", "UnsupportedOperationError", "backend", "explain"]

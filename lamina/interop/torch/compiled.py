@@ -43,8 +43,18 @@ class Compiled:
         self._is_symbolic = any(_is_symbolic(node.meta.get("val")) for node in module.graph.nodes)
         self._of_shapes: OrderedDict[Hashable, Steps] = OrderedDict()
         self.steps: Steps | None = None if self._is_symbolic else Steps(module, fallback)
+        self._depends_on_data = self._is_symbolic and _depends_on_data(module.graph)
+        if self._depends_on_data and fallback is Fallback.REFUSED:
+            raise UnsupportedOperationError(
+                "left to PyTorch: the whole graph, as shapes in it depend on data: call "
+                "torch.compile without fullgraph=True, or compute the shapes outside"
+            )
 
     def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        if self._depends_on_data:
+            with torch.no_grad():
+                results: Sequence[Any] = self._module(*arguments)
+            return results
         steps = self.steps
         if self._is_symbolic:
             steps = self._for_shapes(arguments)
@@ -76,6 +86,12 @@ def _is_symbolic(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(map(_is_symbolic, value))
 
 
+def _depends_on_data(graph: fx.Graph) -> bool:
+    """Whether an operation's shape or number is known only when it has run."""
+    tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+    return any(tags.intersection(getattr(node.target, "tags", ())) for node in graph.nodes)
+
+
 def specialized(module: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
     """A copy of the graph whose nodes have the sizes that follow from `arguments`."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -84,12 +100,9 @@ def specialized(module: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphMod
     special = copy.deepcopy(module)
     with torch.no_grad():
         FakeTensorProp(special, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*arguments)
-    numbers = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
     for node, value in zip(special.graph.find_nodes(op="placeholder"), arguments, strict=True):
         if not isinstance(value, torch.Tensor):
             node.meta["val"] = value
-    for node in special.graph.nodes:
-        assert not (isinstance(node.meta.get("val"), numbers[:3]))
     return special
 
 

@@ -16,8 +16,14 @@ def dropout_mask(sizes: list[int], p: float) -> torch.Tensor:
     return torch.empty(sizes, dtype=torch.bool).bernoulli_(1 - p)
 
 
+def is_draw(node: fx.Node) -> bool:
+    """Whether an operation draws random numbers, of which PyTorch has the seed."""
+    tags = getattr(node.target, "tags", ())
+    return node.target is dropout_mask or torch.Tag.nondeterministic_seeded in tags
+
+
 def draw_apart(graph: fx.Graph) -> None:
-    """Replace each dropout by a mask, which PyTorch draws, and a product."""
+    """Replace each dropout by a mask, which PyTorch draws, and two products."""
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         x, p, train = node.args
         if train and 0 < p < 1:

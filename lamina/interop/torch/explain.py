@@ -1,14 +1,16 @@
-"""What becomes of a PyTorch function: how many programs and kernels, and what PyTorch still runs."""
+"""What becomes of a PyTorch function: its programs and kernels, and what PyTorch still runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 
-from lamina.interop.torch.compiled import Compiled
+from lamina.interop.torch.compiled import Compiled, Fallback
+from lamina.interop.torch.dynamo import Function, compile_with
 from lamina.interop.torch.plan import source_line
 
 
@@ -32,30 +34,23 @@ class Explanation:
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """Compile and run `function`, a PyTorch function or module, on the arguments, with its
     derivative where a result has one; and tell what lamina ran."""
-    from lamina.interop.torch import backend as door
-
     seen: list[Compiled] = []
-    before = door.boxed
 
-    def noting(compiled: Compiled) -> door.Function:
-        seen.append(compiled)
-        return before(compiled)
+    def compiler(module: fx.GraphModule) -> Compiled:
+        seen.append(Compiled(module, Fallback.ALLOWED))
+        return seen[-1]
 
-    door.boxed = noting
-    try:
-        compiled = torch.compile(function, backend=door.backend)
-        result = compiled(*args, **kwargs)
-        _differentiate(result)
-    finally:
-        door.boxed = before
-        torch._dynamo.reset()
+    def backend(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Function:
+        return compile_with(graph, example_inputs, compiler)
+
+    _differentiate(torch.compile(function, backend=backend)(*args, **kwargs))
     steps = [one.steps for one in seen if one.steps is not None]
     programs = [program for one in steps for program in one.programs.values()]
     left = [
         f"{node.target}{source_line(node)}: {reason}"
         for one in steps for node, reason in one.plan.refusals.items()
     ]  # fmt: skip
-    kernels = sum(len(program.compiled.program.steps) for program in programs)
+    kernels = sum(program.kernels for program in programs)
     return Explanation(len(seen), len(programs), kernels, tuple(dict.fromkeys(left)))
 
 

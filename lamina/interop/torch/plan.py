@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from lamina.interop.torch.arrays import DTYPES
+from lamina.interop.torch.draws import is_draw
 from lamina.interop.torch.rows import ROWS
 
 Refusals = dict[fx.Node, str]  # the operations left to PyTorch, with the reason
@@ -94,7 +95,7 @@ def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
     nodes = list(graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     constants = [node for node in nodes if node.op == "get_attr"]
-    calls = [node for node in nodes if node.op == "call_function"]
+    calls = [node for node in nodes if node.op == "call_function" and not is_number(node)]
     (output,) = graph.find_nodes(op="output")
     results = [_result(one) for one in output.args[0]]
     writes = [node for node in calls if node.target is _COPY]
@@ -119,13 +120,11 @@ def _ours(calls: Sequence[fx.Node], refused: Refusals) -> dict[fx.Node, bool]:
         if node.target is operator.getitem:
             here[node] = here.get(node.args[0], False)
             continue
-        reason = None if node.target is _COPY else _reason_against(node)
+        is_known = node.target is _COPY or is_draw(node)
+        reason = None if is_known else _reason_against(node)
         if reason is not None:
             refused.setdefault(node, reason)
-        is_draw = getattr(node.target, "__module__", "") == "lamina.interop.torch.draws"
-        if is_draw:
-            refused.pop(node, None)
-        here[node] = not (is_draw or node in refused or node.target is _COPY)
+        here[node] = not (node in refused or is_draw(node) or node.target is _COPY)
     return here
 
 
@@ -140,6 +139,11 @@ def _reason_against(node: fx.Node) -> str | None:
             if tensor.device.type != "cpu":
                 return f"tensors on {tensor.device} are not taken yet"
     return None
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a node is a number, which is known once the sizes are."""
+    return isinstance(node.meta.get("val"), (int, float, complex))
 
 
 def tensors_in(value: Any) -> Iterable[torch.Tensor]:
@@ -175,7 +179,8 @@ def _segment(ours: list[fx.Node], needed: Iterable[fx.Node | None]) -> Segment:
     segment = Segment(ours)
     for node in ours:
         for operand in node.all_input_nodes:
-            if operand not in members and operand not in segment.inputs:
+            is_known = operand in members or operand in segment.inputs or is_number(operand)
+            if not is_known:
                 segment.inputs.append(operand)
         is_read = node in wanted or any(user not in members for user in node.users
                                         if user.op != "output")  # fmt: skip
@@ -185,13 +190,16 @@ def _segment(ours: list[fx.Node], needed: Iterable[fx.Node | None]) -> Segment:
 
 
 def _host_step(node: fx.Node) -> HostStep:
-    operands = list(node.all_input_nodes)
+    operands = [operand for operand in node.all_input_nodes if not is_number(operand)]
 
     def run(values: Sequence[Any]) -> Sequence[Any]:
         by_node = dict(zip(operands, values, strict=True))
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), by_node.__getitem__)
+        args, kwargs = fx.node.map_arg(
+            (node.args, node.kwargs),
+            lambda operand: by_node[operand] if operand in by_node else operand.meta["val"],
+        )
         with torch.no_grad():
-            return [node.target(*args, **kwargs)]  # type: ignore[operator]
+            return [node.target(*args, **kwargs)]
 
     return HostStep(node, operands, [node], run)
 
@@ -200,11 +208,11 @@ def _result(value: Any) -> Result:
     """A result that only views something else is not computed: it shares that memory."""
     if not isinstance(value, fx.Node):
         return Result(None, value=value)
+    if is_number(value):
+        return Result(None, value=value.meta["val"])
     base = value
     while True:
-        if base.target is _COPY:
-            base = base.args[0]
-        elif str(base.target) in _VIEWS and _has_whole_memory(base):
+        if base.target is _COPY or (str(base.target) in _VIEWS and _has_whole_memory(base)):
             base = base.args[0]
         else:
             break
@@ -229,11 +237,11 @@ def source_line(node: fx.Node) -> str:
     trace = node.meta.get("stack_trace")
     if not trace:
         return ""
-    lines = [line.strip() for line in trace.strip().splitlines()]
-    if len(lines) < 2:
+    lines = [line.strip() for line in trace.splitlines()]
+    lines = [line for line in lines if line.strip("^~ ")]  # without marks below the code
+    if len(lines) < 2 or not lines[-2].startswith("File "):
         return ""
     place, code = lines[-2:]
-    parts = place.split(", ")
-    name = parts[0].removeprefix("File ").strip('"').rpartition("/")[2]
-    number = parts[1].removeprefix("line ") if len(parts) > 1 else "?"
-    return f" ({name}:{number}: {code})"
+    path, number = place.removeprefix("File ").split(", ")[:2]
+    name = path.strip('"').rpartition("/")[2]
+    return f" ({name}:{number.removeprefix('line ')}: {code})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +26,12 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import Buffer
 
-_DEVICE = "cpu"
 # Where and how memory is laid out is not a row's business.
 _OF_MEMORY = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator")
+
+
+# These number the elements as they are in memory.
+_OF_MEMORY_ORDER = ("aten.as_strided.default", "aten.as_strided_copy.default")
 
 
 class RefusedError(Exception):
@@ -62,6 +66,8 @@ class TensorProgram:
     def __init__(self, segment: Segment, refused: Refusals) -> None:
         """An operation whose row does not take its arguments is added to `refused`; then there is
         no program."""
+        # The memory is the CPU's in both cases.
+        self._device = "interp" if current().device == "interp" else "cpu"
         self._gaps = [_layout(node) is None for node in segment.inputs]
         values: dict[fx.Node, Any] = {}
         self._numbers: dict[Buffer, int] = {}
@@ -70,20 +76,20 @@ class TensorProgram:
             fake = node.meta["val"]
             layout = _layout(node) or _dense(fake.shape)
             hole = self._hole(layout, fake.dtype)
-            values[node] = Tensor.of(layout.of_stored(hole), _DEVICE)
+            values[node] = Tensor.of(layout.of_stored(hole), self._device)
             holes.append(hole)
         with during(tracers, set(holes)):
             for node in segment.nodes:
                 try:
                     values[node] = _interpreted(node, values)
                 except (LaminaError, RefusedError, TypeError) as error:
-                    refused[node] = f"{error}".splitlines()[0] or type(error).__name__
+                    refused[node] = str(error).partition("\n")[0] or type(error).__name__
                     return
         self._compile(segment, values)
 
     def _hole(self, layout: Layout, dtype: torch.dtype) -> Node:
         ours = DTYPES[dtype]
-        storage = NoMemory(prod(layout.sizes) * ours.itemsize, _DEVICE)
+        storage = NoMemory(prod(layout.sizes) * ours.itemsize, self._device)
         node = memory.buffer_node(storage, layout.stored_sizes, ours)
         memory.numbered(node, self._numbers)
         return node
@@ -108,12 +114,17 @@ class TensorProgram:
             Node(Op.ASSIGN, (memory.numbered(target, self._numbers), value))
             for target, value in zip(targets, cut, strict=True)
         ]
-        self._options = replace(current(), device=_DEVICE)
-        program, numbers = memory.lifted(tuple(sinks), len(self._numbers), _DEVICE)
+        program, numbers = memory.lifted(tuple(sinks), len(self._numbers), self._device)
         self._constants = [*list(self._numbers)[count:], *numbers]
-        self.compiled = pipeline.compile_sinks(program, self._options)
-        self._use = use_of(program, self._options)
-        self._run = pipeline.run_compiled
+        if self._device == "interp":
+            self.kernels = 0
+            self._run = partial(pipeline.execute, program, device=self._device)
+            return
+        options = replace(current(), device=self._device)
+        compiled = pipeline.compile_sinks(program, options)
+        self.kernels = len(compiled.program.steps)
+        self._use = use_of(program, options)
+        self._run = partial(pipeline.run_compiled, compiled, options=options)
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         read = [
@@ -122,10 +133,10 @@ class TensorProgram:
         ]
         written = [output.empty() for output in self._outputs]
         buffers = [
-            Buffer.wrap(tensor.data_ptr(), tensor.nbytes, _DEVICE, tensor)
+            Buffer.wrap(tensor.data_ptr(), tensor.nbytes, self._device, tensor)
             for tensor in (*read, *written)
         ]
-        self._run(self.compiled, [*buffers, *self._constants], self._options)
+        self._run(inputs=[*buffers, *self._constants])
         return [
             output.finished(tensor)
             for output, tensor in zip(self._outputs, written, strict=True)
@@ -155,10 +166,17 @@ def _interpreted(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
         return args[0][args[1]]
     name = str(node.target)
+    if name in _OF_MEMORY_ORDER and not _is_row_major(node.args[0]):
+        raise RefusedError("its operand is not row-major in memory")
     if name in PROMOTED:
         args, kwargs = _promoted(node, args, kwargs)
     kwargs = {name: value for name, value in kwargs.items() if name not in _OF_MEMORY}
     return _as_promised(ROWS[name](*args, **kwargs), node.meta["val"], name)
+
+
+def _is_row_major(node: fx.Node) -> bool:
+    fake = node.meta["val"]
+    return bool(fake.is_contiguous()) and fake.storage_offset() == 0
 
 
 def _ours(value: Any, values: dict[fx.Node, Any]) -> Any:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lamina.interop.torch.rows import (
-    elementwise, indexing, movement, neural, pooling, products, reductions,
+    elementwise,
+    indexing,
+    movement,
+    neural,
+    pooling,
+    products,
+    reductions,
 )  # fmt: skip
 
 Row = Callable[..., Any]

@@ -152,6 +152,7 @@ UNPROMOTED: dict[str, Row] = {
     "aten.nan_to_num.default": lambda x, nan=None, posinf=None, neginf=None: lm.nan_to_num(
         x, 0.0 if nan is None else nan, posinf, neginf
     ),
+    "aten.frexp.Tensor": lm.frexp,
     "aten.polygamma.default": lambda n, x: lm.polygamma(n, x),
     "aten.view_as_real.default": lm.view_as_real,
     "aten.view_as_complex.default": lm.view_as_complex,

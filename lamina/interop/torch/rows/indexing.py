@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from math import prod
 from typing import Any
 
@@ -29,34 +28,45 @@ def _wrapped(index: Tensor, size: int) -> Tensor:
 
 def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Tensor:
     """The indexed axes are moved to the front and become one, whose slices are written."""
-    masks = [one for one in indices if one is not None and one.dtype is lm.bool]
-    if masks:
+    if any(one is not None and one.dtype is lm.bool for one in indices):
         return _put_masked(x, indices, values, accumulate)
-    indexed = [axis for axis, one in enumerate(indices) if one is not None]
-    others = [axis for axis in range(x.ndim) if axis not in indexed]
-    arrays = lm.broadcast_arrays(*[_wrapped(indices[axis], x.shape[axis]) for axis in indexed])
-    place_sizes = arrays[0].shape
-    places = reduce(
-        lambda total, pair: total * x.shape[pair[0]] + pair[1],
-        zip(indexed[1:], arrays[1:], strict=True),
-        arrays[0],
-    )
-    other_sizes = [x.shape[axis] for axis in others]
-    # Where the indexed axes are neighbours the result has the axes of the indices in their place,
-    # otherwise in front (NumPy, "Combining advanced and basic indexing").
-    are_neighbours = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
-    before = indexed[0] if are_neighbours else 0
-    shape = (*other_sizes[:before], *place_sizes, *other_sizes[before:])
-    written = lm.broadcast_to(values, shape)
-    front = list(range(before, before + len(place_sizes)))
-    rest = [axis for axis in range(written.ndim) if axis not in front]
-    slices = lm.reshape(lm.permute(written, [*front, *rest]), (prod(place_sizes), *other_sizes))
+    by_axis = {axis: one for axis, one in enumerate(indices) if one is not None}
+    indexed = list(by_axis)
+    others = [axis for axis in range(x.ndim) if axis not in by_axis]
     order = [*indexed, *others]
-    rows = lm.reshape(lm.permute(x, order), (prod(x.shape[a] for a in indexed), *other_sizes))
+    moved = lm.permute(x, order)
+    places = _joined_indices(by_axis, x.shape)
+    other_sizes = [x.shape[axis] for axis in others]
+    rows = lm.reshape(moved, (prod(x.shape[axis] for axis in indexed), *other_sizes))
+    slices = _in_front(values, indexed, places.shape, other_sizes)
     write = lm.index_add if accumulate else lm.index_copy
     result = write(rows, 0, lm.reshape(places, (-1,)), slices.cast(x.dtype))
     back = [order.index(axis) for axis in range(x.ndim)]
-    return lm.permute(lm.reshape(result, tuple(x.shape[axis] for axis in order)), back)
+    return lm.permute(lm.reshape(result, moved.shape), back)
+
+
+def _joined_indices(by_axis: dict[int, Tensor], sizes: Sequence[int]) -> Tensor:
+    """Indices of several axes as those of the one that the axes join to: of sizes (3, 4), the
+    indices 2 and 1 are 2 * 4 + 1 = 9."""
+    arrays = lm.broadcast_arrays(*[_wrapped(one, sizes[axis]) for axis, one in by_axis.items()])
+    joined = arrays[0]
+    for axis, array in zip(list(by_axis)[1:], arrays[1:], strict=True):
+        joined = joined * sizes[axis] + array
+    return joined
+
+
+def _in_front(
+    values: Tensor, indexed: list[int], place_sizes: Sequence[int], other_sizes: list[int]
+) -> Tensor:
+    """The values that are written, a slice for each place. Where the indexed axes are neighbours,
+    values have the axes of the indices in their place, otherwise in front (NumPy, "Combining
+    advanced and basic indexing")."""
+    are_neighbours = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
+    before = indexed[0] if are_neighbours else 0
+    written = lm.broadcast_to(values, (*other_sizes[:before], *place_sizes, *other_sizes[before:]))
+    front = range(before, before + len(place_sizes))
+    rest = [axis for axis in range(written.ndim) if axis not in front]
+    return lm.reshape(lm.permute(written, [*front, *rest]), (prod(place_sizes), *other_sizes))
 
 
 def _put_masked(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
@@ -111,10 +121,24 @@ def _index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
 
 def _unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
     """Windows along an axis, whose elements are a new last axis."""
+    if x.ndim == 0:
+        return lm.reshape(x, (1,))[:size]
     starts = lm.arange(0, x.shape[axis] - size + 1, step, dtype=lm.int64)
     places = lm.expand_dims(starts, 1) + lm.arange(size, dtype=lm.int64)
     place = axis % x.ndim
     return lm.moveaxis(lm.take(x, places, axis=place), place + 1, -1)
+
+
+def _as_strided(
+    x: Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int | None = None
+) -> Tensor:
+    """Elements by their places in memory, which is that of a row-major x."""
+    places = lm.full(sizes, offset or 0, dtype=lm.int64)
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        steps = lm.arange(size, dtype=lm.int64) * stride
+        places = places + lm.reshape(steps, (-1, *(1,) * (len(sizes) - axis - 1)))
+    flat = lm.reshape(x, (-1,))
+    return lm.reshape(lm.take(flat, lm.reshape(places, (-1,)), axis=0), tuple(sizes))
 
 
 def _searchsorted(
@@ -133,6 +157,9 @@ ROWS: dict[str, Row] = {
     "aten.index_add.default": lambda x, axis, index, source, *, alpha=1: lm.index_add(
         x, axis, index, source, alpha
     ),
+    "aten.index_reduce.default": lambda x, axis, index, source, reduce, *, include_self=True: (
+        lm.index_reduce(x, axis, index, source, reduce, include_self)
+    ),
     "aten.index_copy.default": lm.index_copy,
     "aten.index_fill.int_Scalar": lm.index_fill,
     "aten.index_fill.int_Tensor": lm.index_fill,
@@ -148,6 +175,9 @@ ROWS: dict[str, Row] = {
         lm.scatter_reduce(x, axis, index, source, reduce, include_self)
     ),
     "aten.put.default": lm.put,
+    "aten.masked_scatter.default": lm.masked_scatter,
+    "aten.as_strided.default": _as_strided,
+    "aten.as_strided_copy.default": _as_strided,
     "aten.take.default": lambda x, index: lm.take(lm.reshape(x, (-1,)), index, axis=0),
     "aten.unfold.default": _unfold,
     "aten.searchsorted.Tensor": _searchsorted,

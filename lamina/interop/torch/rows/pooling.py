@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
 from typing import Any
 
 import lamina as lm
@@ -36,23 +38,18 @@ def _max_pool_backward(rank: int) -> Row:
         upstream: Tensor, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
         ceil_mode: bool, indices: Tensor,
     ) -> Tensor:  # fmt: skip
-        """The derivative goes where the maximum was; windows that overlap add up."""
-        outer, area = x.shape[:-rank], x.shape[-rank:]
-        zeros = lm.zeros((*outer, _product(area)), dtype=upstream.dtype)
-        flat = (*outer, -1)
-        result = lm.scatter_add(
-            zeros, -1, lm.reshape(indices, flat), lm.reshape(upstream, flat)
-        )
-        return lm.reshape(result, x.shape)
+        return _at_maxima(rank, upstream, x, indices)
 
     return row
 
 
-def _product(sizes: Sizes) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result
+def _at_maxima(rank: int, upstream: Tensor, x: Tensor, indices: Tensor) -> Tensor:
+    """The derivative goes where the maximum was; windows that overlap add up."""
+    outer, area = x.shape[:-rank], x.shape[-rank:]
+    zeros = lm.zeros((*outer, prod(area)), dtype=upstream.dtype)
+    flat = (*outer, -1)
+    result = lm.scatter_add(zeros, -1, lm.reshape(indices, flat), lm.reshape(upstream, flat))
+    return lm.reshape(result, x.shape)
 
 
 def _avg_pool(rank: int, function: Callable[..., Tensor]) -> Row:
@@ -105,6 +102,24 @@ def _resize_backward(mode: str) -> Row:
     return row
 
 
+_GRID_MODES = ("bilinear", "nearest", "bicubic")
+_GRID_PADDINGS = ("zeros", "border", "reflection")
+
+
+def _grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
+    return lm.grid_sample(x, grid, _GRID_MODES[mode], _GRID_PADDINGS[padding], align_corners)
+
+
+def _grid_sample_backward(
+    upstream: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool,
+    mask: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
+    def forward(x: Tensor, grid: Tensor) -> Tensor:
+        return _grid_sample(x, grid, mode, padding, align_corners)
+
+    return vjp(forward, [x, grid], upstream, mask)
+
+
 def _pad(mode: str, rank: int) -> Row:
     return lambda x, padding: lm.pad(x, list(padding), mode=mode)
 
@@ -149,6 +164,15 @@ ROWS: dict[str, Row] = {
     "aten.adaptive_max_pool2d.default": lambda x, size: lm.adaptive_max_pool2d(
         x, tuple(size), True
     ),
+    "aten.adaptive_max_pool3d.default": lambda x, size: lm.adaptive_max_pool3d(
+        x, tuple(size), True
+    ),
+    "aten.adaptive_max_pool2d_backward.default": partial(_at_maxima, 2),
+    "aten.adaptive_max_pool3d_backward.default": partial(_at_maxima, 3),
+    "aten.grid_sampler_2d.default": _grid_sample,
+    "aten.grid_sampler_3d.default": _grid_sample,
+    "aten.grid_sampler_2d_backward.default": _grid_sample_backward,
+    "aten.grid_sampler_3d_backward.default": _grid_sample_backward,
     "aten.pixel_shuffle.default": lm.pixel_shuffle,
     "aten.pixel_unshuffle.default": lm.pixel_unshuffle,
     "aten.channel_shuffle.default": lm.channel_shuffle,

@@ -79,6 +79,19 @@ def _attention_backward(
     return vjp(forward, [query, key, value], upstream)
 
 
+def _trilinear(
+    x: Tensor, y: Tensor, z: Tensor, new1: Sequence[int], new2: Sequence[int],
+    new3: Sequence[int], summed: Sequence[int], unroll: int = 1,
+) -> Tensor:  # fmt: skip
+    """The product of three tensors, each with new axes of size 1, summed over axes."""
+    spread = (
+        lm.expand_dims(tensor, tuple(new)) if new else tensor
+        for tensor, new in ((x, new1), (y, new2), (z, new3))
+    )
+    first, second, third = spread
+    return lm.sum(first * second * third, axis=tuple(summed))
+
+
 def _dot(x: Tensor, y: Tensor) -> Tensor:
     return lm.sum(x * y)
 
@@ -94,6 +107,15 @@ ROWS: dict[str, Row] = {
     "aten.addbmm.default": lm.addbmm,
     "aten.baddbmm.default": lm.baddbmm,
     "aten.addr.default": lm.addr,
+    "aten._trilinear.default": _trilinear,
+    "aten._cdist_forward.default": lambda x, y, p, mode: lm.cdist(x, y, p),
+    "aten._cdist_backward.default": lambda upstream, x, y, p, distances: vjp(
+        lambda x: lm.cdist(x, y, p), [x], upstream
+    )[0],
+    "aten._pdist_forward.default": lambda x, p=2.0: lm.pdist(x, p),
+    "aten._pdist_backward.default": lambda upstream, x, p, distances: vjp(
+        lambda x: lm.pdist(x, p), [x], upstream
+    )[0],
     "aten.convolution.default": convolution,
     "aten.convolution_backward.default": _convolution_backward,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,

@@ -70,6 +70,17 @@ def _place(function: Callable[..., Tensor]) -> Row:
     return row
 
 
+def _middle(function: Callable[..., Any]) -> Row:
+    """Medians: PyTorch's is the lower of two in the middle."""
+
+    def row(x: Tensor, axis: int, keepdim: bool = False) -> Any:
+        if x.ndim == 0:
+            return x, lm.zeros((), dtype=lm.int64)
+        return function(x, axis=axis, keepdims=keepdim)
+
+    return row
+
+
 def _scan(function: Callable[..., Any], **options: Any) -> Row:
     def row(x: Tensor, axis: int, *, dtype: Any = None) -> Any:
         values = x if dtype is None else x.cast(dtype)
@@ -172,5 +183,10 @@ ROWS: dict[str, Row] = {
     "aten.sort.stable": _stable_sort,
     "aten.argsort.default": lambda x, axis=-1, descending=False: _sort(x, axis, descending)[1],
     "aten.topk.default": lm.topk,
+    "aten.median.default": lambda x: lm.median(x),
+    "aten.median.dim": _middle(lm.median),
+    "aten.nanmedian.default": lambda x: lm.nanmedian(x),
+    "aten.nanmedian.dim": _middle(lm.nanmedian),
+    "aten.mode.default": _middle(lm.mode),
     "aten.kthvalue.default": lm.kthvalue,
 }

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import torch
 from torch import fx
 
 from lamina.interop.torch.compiled import Compiled, Fallback
@@ -41,24 +40,28 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def backend(
-    graph: fx.GraphModule, example_inputs: Sequence[Any], *, fallback: bool | None = None,
-    options: dict[str, Any] | None = None, **more: Any,
-) -> Function:  # fmt: skip
+    graph: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None
+) -> Function:
     """Compile a graph of Dynamo's. ``torch.compile(f, backend="lamina")`` calls this.
 
     options: ``{"fallback": False}`` refuses operations that lamina has no row for, as does
     ``fullgraph=True``; otherwise PyTorch runs these between lamina's programs. Raises
     UnsupportedOperationError, which names the operation and the user's line."""
+    may_fall_back = (options or {}).get("fallback", not _wants_one_graph())
+    mode = Fallback.ALLOWED if may_fall_back else Fallback.REFUSED
+    return compile_with(graph, example_inputs, lambda module: Compiled(module, mode))
+
+
+def compile_with(
+    graph: fx.GraphModule, example_inputs: Sequence[Any],
+    compiler: Callable[[fx.GraphModule], Compiled],
+) -> Function:  # fmt: skip
+    """The forward and the backward graph of AOTAutograd, each made a callable by `compiler`."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    may_fall_back = (options or {}).get("fallback", fallback)
-    if may_fall_back is None:
-        may_fall_back = not _wants_one_graph()
-    mode = Fallback.ALLOWED if may_fall_back else Fallback.REFUSED
-
     def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Function:
-        return boxed(Compiled(module, mode))
+        return _boxed(compiler(module))
 
     compiled: Function = aot_autograd(
         fw_compiler=compile_graph,
@@ -71,7 +74,7 @@ def backend(
     return compiled
 
 
-def boxed(compiled: Compiled) -> Function:
+def _boxed(compiled: Compiled) -> Function:
     """As AOTAutograd calls it: one list, which is emptied so that nobody keeps its tensors."""
 
     def call(arguments: list[Any]) -> Sequence[Any]:

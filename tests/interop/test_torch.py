@@ -1,0 +1,273 @@
+"""PyTorch programs through ``torch.compile(..., backend="lamina")`` beside PyTorch itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the door is for PyTorch: pip install torch==2.13.0")
+
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from lamina.interop.torch import UnsupportedOperationError, backend, explain  # noqa: E402
+from lamina.interop.torch.arrays import layout_of  # noqa: E402
+from tests.interop.models import Decoder, Images  # noqa: E402
+
+pytestmark = pytest.mark.timeout(300)  # a training step has some ninety kernels to compile
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return torch.compile(function, backend=backend, fullgraph=True, **options)
+
+
+def check(function: Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> Any:
+    """Compile and compare values, dtypes and strides; returns the compiled results."""
+    copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in args]
+    expected = function(*copies)
+    result = compiled(function)(*args)
+    pairs = zip(leaves(result), leaves(expected), strict=True)
+    for ours, theirs in pairs:
+        torch.testing.assert_close(
+            ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True, check_stride=True
+        )
+    return result
+
+
+def leaves(tree: Any) -> list[Any]:
+    return torch.utils._pytree.tree_leaves(tree)
+
+
+def images() -> tuple[Any, ...]:
+    return torch.randn(4, 3, 17, 15), torch.randint(0, 10, (4,))
+
+
+def tokens() -> tuple[Any, ...]:
+    return torch.randint(0, 50, (2, 16)), torch.randint(0, 50, (2, 16))
+
+
+@pytest.mark.parametrize(("model", "data"), [(Decoder, tokens), (Images, images)])
+def test_training_steps_are_pytorchs(model: Any, data: Any) -> None:
+    """With dropout from the same seed, running statistics, and two steps of an optimiser."""
+    arguments = data()
+    plain = model()
+    ours = copy.deepcopy(plain)
+    results = []
+    for module, run in ((plain, plain), (ours, compiled(ours))):
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        torch.manual_seed(1)
+        losses = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = run(*arguments)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        gradients = [parameter.grad for parameter in module.parameters()]
+        results.append([losses, gradients, list(module.buffers())])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-3, atol=1e-6)
+
+
+def test_a_training_step_is_two_programs() -> None:
+    explanation = explain(Images(), *images())
+    assert (explanation.graphs, explanation.programs, explanation.left) == (2, 2, ())
+    assert explanation.kernels > 10
+
+
+def test_a_compiled_optimizer_changes_parameters_in_place() -> None:
+    plain = [torch.randn(5, 7, requires_grad=True), torch.randn(3, requires_grad=True)]
+    ours = [one.detach().clone().requires_grad_() for one in plain]
+    for parameters in (plain, ours):
+        optimizer = torch.optim.AdamW(parameters, lr=0.1)
+        step = optimizer.step
+        if parameters is ours:
+            step = torch.compile(optimizer.step, backend=backend)
+        for number in range(3):
+            for parameter in parameters:
+                parameter.grad = torch.full_like(parameter, 0.5 - number)
+            step()
+    for theirs, mine in zip(plain, ours, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+# Where the elements are.
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_dense_layout_is_an_order_of_axes(order: tuple[int, ...]) -> None:
+    x = torch.empty(2, 3, 4).permute(order).contiguous().permute(*map(order.index, range(3)))
+    layout = layout_of(x.shape, x.stride())
+    assert layout is not None
+    assert layout.order == order
+
+
+@pytest.mark.parametrize("x", [
+    torch.empty(4, 6)[:, ::2], torch.empty(4, 1).expand(4, 3), torch.empty(5, 5)[1:, 1:],
+])  # fmt: skip
+def test_gaps_and_shared_elements_are_no_layout(x: Any) -> None:
+    assert layout_of(x.shape, x.stride()) is None
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: x.to(memory_format=torch.channels_last),
+    lambda x: x.permute(3, 1, 0, 2),
+    lambda x: x[:, :, ::2],
+    lambda x: x[1:, 1:],
+    lambda x: x[:1].expand(3, 4, 5, 6),
+    lambda x: x.flatten()[3:63].view(3, 4, 5, 1),
+])  # fmt: skip
+def test_inputs_are_read_as_they_lie(make: Any) -> None:
+    x = make(torch.randn(3, 4, 5, 6))
+    check(lambda x: (torch.tanh(x) + 1, x.sum(1)), x)
+
+
+def test_marked_conjugates_and_negatives_are_read() -> None:
+    x = torch.randn(5, dtype=torch.complex64).conj()
+    check(lambda x: x * 2, x)
+    check(lambda x: x * 2, x.imag)
+
+
+def test_results_that_view_an_input_share_its_memory() -> None:
+    x = torch.randn(3, 4)
+    transposed, row = compiled(lambda x: (x.t(), x[1], x + 1)[:2])(x)
+    x[1, 2] = 7.0
+    assert transposed[2, 1] == row[2] == 7.0
+
+
+def test_inputs_are_changed_in_place() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x.mul_(2)
+        y[:, 1] = x.sum(1)
+        return x + y
+
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    copies = x.clone(), y.clone()
+    expected = function(*copies)
+    torch.testing.assert_close(compiled(function)(x, y), expected)
+    torch.testing.assert_close((x, y), copies)
+
+
+def test_results_may_be_the_same_tensor_twice_and_constants() -> None:
+    check(lambda x: (x * 2, x, None, 3, x * 2), torch.randn(4))
+
+
+def test_gradients_of_one_tensor_in_many_places() -> None:
+    def attend(x: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    x = torch.randn(2, 2, 5, 8, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    attend(x).sum().backward()
+    compiled(attend)(y).sum().backward()
+    torch.testing.assert_close(y.grad, x.grad)
+
+
+# Dtypes, sizes, random numbers.
+
+
+@pytest.mark.parametrize("dtype", [
+    torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool,
+])  # fmt: skip
+def test_dtypes(dtype: Any) -> None:
+    x = torch.randint(0, 3, (4, 5)).to(dtype)
+    check(lambda x: (x + x, x * 1.5, x.sum(0), x.cumsum(1), x > 1, x.max(1)), x, tolerance=1e-2)
+
+
+def test_a_tensor_of_shape_nothing_does_not_widen() -> None:
+    scalar = torch.tensor(2.0, dtype=torch.float64)
+    check(lambda x, s: (x * s, x + 1, torch.where(x > 0, x, s)), torch.randn(3), scalar)
+
+
+def test_other_sizes_compile_again() -> None:
+    run = compiled(lambda x: (x.softmax(-1) @ x.mT) / x.shape[0])
+    for size in (3, 5, 8, 5):
+        x = torch.randn(size, 4, size + 1)
+        torch.testing.assert_close(run(x), (x.softmax(-1) @ x.mT) / size)
+
+
+def test_random_numbers_are_pytorchs() -> None:
+    def draw(x: Any) -> Any:
+        first = torch.nn.functional.dropout(x, 0.3)
+        noise = torch.rand_like(x) + torch.randn(x.shape)
+        return torch.nn.functional.dropout(first + noise, 0.5)
+
+    x = torch.randn(64)
+    torch.manual_seed(5)
+    expected = draw(x)
+    torch.manual_seed(5)
+    torch.testing.assert_close(compiled(draw)(x), expected)
+
+
+def test_autocast_and_checkpoints() -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8))
+
+    def step(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return checkpoint(layers, x, use_reentrant=False).float().sum()
+
+    x = torch.randn(4, 8)
+    expected = torch.autograd.grad(step(x), list(layers.parameters()))
+    gradients = torch.autograd.grad(compiled(step)(x), list(layers.parameters()))
+    torch.testing.assert_close(gradients, expected, rtol=2e-2, atol=2e-2)
+
+
+# What is left to PyTorch.
+
+
+def through_qr(x: Any) -> Any:
+    q, r = torch.linalg.qr(torch.tanh(x))
+    return (q * 2) @ r.abs()
+
+
+def test_an_operation_without_a_row_runs_between_two_programs() -> None:
+    x = torch.randn(5, 3)
+    torch.testing.assert_close(torch.compile(through_qr, backend=backend)(x), through_qr(x))
+    explanation = explain(through_qr, x)
+    assert explanation.programs == 2
+    (left,) = explanation.left
+    assert left.startswith("aten.linalg_qr.default (test_torch.py:")
+    assert "q, r = torch.linalg.qr(torch.tanh(x))" in left
+    assert "left to PyTorch:\n  aten.linalg_qr" in str(explanation)
+
+
+@pytest.mark.parametrize("options", [{"fullgraph": True}, {"options": {"fallback": False}}])
+def test_who_wants_no_fallback_is_told(options: Any) -> None:
+    run = torch.compile(through_qr, backend=backend, **options)
+    with pytest.raises(Exception, match=r"aten\.linalg_qr\.default") as raised:
+        run(torch.randn(5, 3))
+    assert isinstance(raised.value.inner_exception, UnsupportedOperationError)
+
+
+def test_a_row_that_refuses_arguments_leaves_the_operation_to_pytorch() -> None:
+    def put(x: Any, mask: Any, values: Any) -> Any:
+        return torch.index_put(x * 2, (mask,), values) + 1
+
+    x, mask = torch.zeros(4), torch.tensor([True, False, True, False])
+    values = torch.tensor([3.0, 4.0])
+    run = torch.compile(put, backend=backend)
+    torch.testing.assert_close(run(x, mask, values), put(x, mask, values))
+
+
+def test_shapes_that_depend_on_data_run_in_pytorch() -> None:
+    def choose(x: Any) -> Any:
+        return torch.masked_select(x, x > 0).sum() + 1
+
+    x = torch.randn(20)
+    torch.testing.assert_close(torch.compile(choose, backend=backend)(x), choose(x))
+
+
+def test_pytorch_finds_the_backend_by_name() -> None:
+    from importlib.metadata import entry_points
+
+    points = {point.name: point for point in entry_points(group="torch_dynamo_backends")}
+    assert points["lamina"].load() is backend
