@@ -17,6 +17,7 @@ from lamina.ir.interpreter import evaluate
 from lamina.ir.monoids import ADD, ARGMAX, MAX
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op, Reduce, Scatter
+from lamina.schedule.knobs import GpuKnobs
 from lamina.targets import gpu
 from tests.generators import leaf
 from tests.msl.emulator import TSAN_THREADS, Job
@@ -87,7 +88,8 @@ def prepared(*sinks: Node) -> Prepared:
             patch.setattr(gpu, limit, TSAN_THREADS)
         patch.setattr(gpu, "RUN", 2 * gpu.KEYS * TSAN_THREADS)
         fusion = replace(pipeline.OF_GPUS, sort_run=gpu.RUN)
-        metal = replace(pipeline.METAL, memory=lambda options: fusion)
+        knobs = GpuKnobs(enough=1 << 12)  # of 1 << 15, a scatter has 1536 threadgroups
+        metal = replace(pipeline.METAL, memory=lambda options: fusion, knobs=knobs)
         patch.setitem(pipeline.BACKENDS, "metal", metal)
         settings = replace(current(), device="metal")
         planned = pipeline.compile_source(sinks, settings)
