@@ -201,7 +201,7 @@ def test_an_average_follows_a_traced_training() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"lr": 0.1}, {"line_search_fn": "strong_wolfe"},
+    [{"lr": 0.1, "max_iter": 10}, {"line_search_fn": "strong_wolfe"},
      {"line_search_fn": "strong_wolfe", "history_size": 3, "max_iter": 7, "lr": 0.3},
      {"lr": 0.5, "max_iter": 5, "tolerance_change": 1e-3}],
 )  # fmt: skip
