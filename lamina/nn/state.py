@@ -49,10 +49,8 @@ def load_state_dict(obj: Any, state: Mapping[str, Any], strict: bool = True) -> 
         raise FormatError(f"load_state_dict: {type(obj).__name__}: {'; '.join(problems)}")
     for name, tensor in tensors.items():
         if name in state:  # it gets memory of its own; its old value is never computed
-            value, wanted = state[name], tensor.requires_grad
-            source = value.detach().to(tensor.device).cast(tensor.dtype)
+            source = state[name].detach().to(tensor.device).cast(tensor.dtype)
             tensor.rebind(source.contiguous().detach())
-            tensor.requires_grad = wanted
             tensor.grad = None
             SESSION.compute_first(tensor)
 
