@@ -12,12 +12,12 @@ from bench.cases import Array, Shape
 from bench.cliffs.operations import OPERATIONS
 
 Kind = Literal["normal", "positive", "index", "int8", "mask"]
-class MissingOperationError(LookupError):
-    """A framework lacks an operation of a program, or its dtype."""
-
-
 MODULES = {"lamina": "lm", "torch": "torch", "jax": "jnp"}  # as texts call them
 SEED = "dy"  # the input that has the derivative by the result
+
+
+class MissingOperationError(LookupError):
+    """A framework lacks an operation of a program, or its dtype."""
 
 
 class Verbatim(str):

@@ -218,8 +218,8 @@ class Session:
         """The tensors whose assignments are this thread's to carry out, the oldest first. To other
         threads these are values like others: who assigns may be building on memory that would be
         overwritten."""
-        own = get_ident()
-        return [tensor for tensor in self.unfinished() if tensor.assigned == own]
+        thread = get_ident()
+        return [tensor for tensor in self.unfinished() if tensor.assigned == thread]
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that exists, the oldest first; takes time in proportion to their number."""

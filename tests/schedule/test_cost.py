@@ -164,10 +164,10 @@ def test_fewer_lanes_are_never_faster() -> None:
 
 def test_what_is_shared_by_no_loop_is_read_again_where_no_cache_holds_it() -> None:
     """Every row of a product reads all of a factor: from memory if it is larger than the caches."""
-    kernel = "bind(a0, serial); reorder(a0, r2, a1)".replace("r2", "a2")
+    rows_outermost = "bind(a0, serial); reorder(a0, a2, a1)"
     moved = []
     for size in (64, 512, 4096):
-        with lm.using(device="cpu", schedule=kernel):
+        with lm.using(device="cpu", schedule=rows_outermost):
             spec = lm.TensorSpec((size, size))
             cost = lm.jit(lambda a, b: a @ b).lower(spec, spec).kernels[0].cost
         (factor,) = [part for part in cost.lines if part.reference.parameter == 1]
