@@ -32,6 +32,7 @@ from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
 from lamina.fuse.target import FusionTarget
 from lamina.graph.algebra import ALGEBRA
+from lamina.graph.flip_bytes import flip_bytes
 from lamina.graph.movement import MOVEMENT
 from lamina.graph.rewrite import Rule, rewrite
 from lamina.graph.split_products import cached_products_in_parts
@@ -71,7 +72,7 @@ from lamina.schedule.gpu.parts import tiled_products_in_parts
 from lamina.schedule.gpu.products import MAX_TILE_RESULTS
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
-from lamina.targets.c import printer as c
+from lamina.targets.c import program as c
 from lamina.targets.cuda.printer import CudaPrinter
 from lamina.targets.formulas import listing
 from lamina.targets.legalize import legalize
@@ -183,7 +184,10 @@ def _split_reductions(sinks: list[Node], options: Options) -> list[Node]:
 
 
 def _lay_out(sinks: list[Node], options: Options) -> list[Node]:
-    return lay_out(sinks) if backend(options).memory(options).tiled_products else sinks
+    memory = backend(options).memory(options)
+    if memory.flips_bytes:
+        sinks = rewrite(sinks, (flip_bytes,))
+    return lay_out(sinks) if memory.tiled_products else sinks
 
 
 def _fuse(sinks: list[Node], options: Options) -> Program:
@@ -337,7 +341,7 @@ def _split_for_cuda(options: Options) -> Sequence[Rule]:
 
 
 CPU = Backend(
-    lambda options: FusionTarget(),
+    lambda options: FusionTarget(flips_bytes="unsigned_by_signed" in target_of(options).engines),
     lambda options: (cached_products_in_parts, long_columns_in_parts),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),

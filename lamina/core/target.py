@@ -29,7 +29,8 @@ class Target:
     dtypes: what it computes with
     engines: units for special work: "tensor_cores" multiply tiles of 16-bit floats and of tf32
         (those before sm_80 lack most of this), "wgmma" larger ones straight from shared memory,
-        "tma" copies tiles
+        "tma" copies tiles; of a CPU, "unsigned_by_signed" multiplies bytes of these kinds and adds
+        up four products in one instruction
     """
 
     kind: str
@@ -107,10 +108,11 @@ METAL = Target(
 )  # fmt: skip
 
 
-def cpu_target(vector_bytes: int, cores: int) -> Target:
+def cpu_target(vector_bytes: int, cores: int, engines: frozenset[str] = frozenset()) -> Target:
     """A CPU with vector registers of so many bytes. AVX-512 has 32 of them, AVX2 16, and NEON 32 of
     16 bytes; SSE has 16 of these. Its second-level cache is taken to be 1 MiB a core."""
     return Target(
         "cpu", "", multiprocessors=cores, warp=1, max_threads=1, shared_bytes=0,
         registers=16 if vector_bytes == 32 else 32, l2_bytes=1 << 20, vector_bytes=vector_bytes,
+        engines=engines,
     )  # fmt: skip

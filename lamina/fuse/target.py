@@ -28,6 +28,10 @@ class FusionTarget:
     padding themselves, so that a padded factor need not be stored; and they want one axis of a
     factor to be contiguous, which `lamina.fuse.layout` arranges."""
 
+    flips_bytes: bool = False
+    """Whether sums of products of bytes are to have factors of both signs
+    (`lamina.graph.flip_bytes`)."""
+
     min_shared_cost: int = 12
     """In additions (`lamina.fuse.costs`): a value with several users is stored, not computed again
     by each of them, from this cost an element on. 12 stores an exponential of a difference on a

@@ -171,10 +171,16 @@ def dot_axes(kernel: Kernel) -> list[Node]:
 
 def _is_dot(node: Node) -> bool:
     """Is the innermost axis of a reduction four int32 products of 8-bit integers?"""
-    product, innermost = node.src[0], node.src[-1]
-    if node.op is not Op.LOOP_REDUCE or node.arg.monoid is not ADD or product.op is not Op.MUL:
+    return node.op is Op.LOOP_REDUCE and node.src[-1].arg.size == 4 and sums_bytes(node)
+
+
+def sums_bytes(reduction: Node) -> bool:
+    """Does `reduction` add up int32 products of 8-bit integers that both vary along its innermost
+    axis?"""
+    product, innermost = reduction.src[0], reduction.src[-1]
+    if reduction.arg.monoid is not ADD or product.op is not Op.MUL:
         return False
-    return innermost.arg.size == 4 and all(_varies_as_int8(x, innermost) for x in product.src)
+    return all(_varies_as_int8(factor, innermost) for factor in product.src)
 
 
 def _varies_as_int8(factor: Node, axis: Node) -> bool:

@@ -4,9 +4,9 @@
 
 1. A parallel axis is a row axis and the outermost of its sub-loops; an axis of the grid is a row
    axis; thread axes that are rows are 2, 4, 8, ... up to 32 of them or, split off without a
-   remainder, those of shared tiles; a vector axis is the innermost of its sub-loops, with 2, 4, 8,
-   ... lanes; a dot axis adds up four products of 8-bit integers. In row blocks exactly the
-   axes that number blocks are parallel, so that all its kernels have the same chunks.
+   remainder, those of shared tiles; a vector axis is the innermost of its sub-loops but for a dot
+   axis, with 2, 4, 8, ... lanes; a dot axis adds up four products of 8-bit integers. In row blocks
+   exactly the axes that number blocks are parallel, so that all its kernels have the same chunks.
 2. No value depends on two vector axes, or on one and reduces another.
 3. Axes whose iterations run one after another, those of a LOOP_SCAN and the columns of a store at
    indices from data or with a monoid, are whole, serial, and in the order of the store. Those of
@@ -61,8 +61,10 @@ def _bindings(nest: Nest) -> Checks:
             yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its sub-loops"
         if to == "vector":
             lanes = axis.arg.size
-            innermost = nest.sub_loops(axis).axes[-1]
-            yield innermost is axis, f"the vector axis {name} is not the innermost of its sub-loops"
+            inside = nest.sub_loops(axis).axes
+            inside = inside[inside.index(axis) + 1 :]
+            is_innermost = all(nest.bound(other) == "dot" for other in inside)
+            yield is_innermost, f"the vector axis {name} is not the innermost of its sub-loops"
             fits = lanes.bit_count() == 1 and lanes > 1
             yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
         if to == "dot":

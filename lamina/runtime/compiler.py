@@ -37,6 +37,13 @@ class Compiler(NamedTuple):
         widths = {"__AVX512F__": 64, "__AVX2__": 32}
         return next((width for name, width in widths.items() if name in self.macros), 16)
 
+    @property
+    def engines(self) -> frozenset[str]:
+        """What this CPU has beside vectors: see `lamina.core.target.Target`."""
+        of_dots = ("__AVX512VNNI__", "__AVXVNNI__")
+        has_dots = any(name in self.macros for name in of_dots)
+        return frozenset({"unsigned_by_signed"}) if has_dots else frozenset()
+
     def command(self, source: Path | str, output: Path | str) -> list[str]:
         """What turns a C file into a shared library. No fast-math: the rounding tricks of generated
         code need ordered arithmetic. Integers wrap, and memory changes its type, so both are made

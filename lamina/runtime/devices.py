@@ -18,8 +18,9 @@ def target_of(options: Options) -> Target:
         return cuda_target(options.arch) if options.arch else cuda.target_of(options.device)
     if options.kind == "metal":
         return METAL
-    vector_bytes = compiler.find(options).vector_bytes
-    return cpu_target(vector_bytes, options.threads or usable_cores())
+    used = compiler.find(options)
+    cores = options.threads or usable_cores()
+    return cpu_target(used.vector_bytes, cores, used.engines)
 
 
 def rates_of(options: Options) -> Rates | None:

@@ -50,7 +50,8 @@ class LoopPart:
              index at which the loop stops
     vector   the lanes of vectors: `extent` of them, the first at index `start`
     unroll   copies of the text, one for each of `extent` indices from `start` on
-    fixed    no loop: its index is `index`, a number or text
+    fixed    no loop: its index is `index`, a number or text; of the bytes of a dot product, the
+             first `extent` are there
 
     `condition` is a text that decides whether this part runs; "" if it always does.
     """
@@ -241,7 +242,7 @@ class ValuePrinter(Target):
         """
         self.filled -= {fill.value}  # until it is filled anew, the value is computed
         others = [axis for axis in fill.axes if axis not in nest_part]
-        contiguous = next((axis for axis in fill.axes if is_minor(fill.value, axis)), None)
+        contiguous = self.contiguous_axis(fill)
         for rest in self.nest_parts(others):
             known = nest_part | rest
             order = [axis for axis in fill.axes if axis not in self.depth_of]
@@ -252,6 +253,10 @@ class ValuePrinter(Target):
             with self.opened(loops, order):
                 self.stores([fill])
         self.filled |= {fill.value}
+
+    def contiguous_axis(self, fill: Store) -> Node | None:
+        """The axis of `fill` along which what it reads is contiguous in memory, if any."""
+        return next((axis for axis in fill.axes if is_minor(fill.value, axis)), None)
 
     def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
         """The parts, main and tail, that together run the first `extent` iterations of an axis that
@@ -269,12 +274,18 @@ class ValuePrinter(Target):
         how = self.nest.bound(axis)
         if axis in self.launch_axes:
             return self._partition_launched(axis, rest, count, tail)
-        if how == "dot":  # one instruction runs all of it
-            return [{axis: LoopPart("fixed", index=0)}]
+        if how == "dot":  # one instruction runs all of it, `extent` of four
+            return [{axis: LoopPart("fixed", extent)}]
         # A reduction whose count is no power of two has no tail of shorter vectors, each of which
         # would need accumulators of its own: it is a loop.
         if how == "vector" and (not axis.arg.reduce or count.bit_count() == 1):
-            return _vectors(axis, count)
+            vectors = [
+                part | inside for part in _vectors(axis, count)
+                for inside in self.partition(rest, block)
+            ]  # fmt: skip
+            # A loop, as values of a scope are told apart by lanes, not by an index that is fixed.
+            last = LoopPart("loop", 1, start=count)
+            return vectors + self._joined_parts(axis, rest, (last, tail))
         main = LoopPart("unroll" if how == "unroll" else "loop", count)
         last = LoopPart("fixed", index=count)
         if how == "thread":  # one thread runs the tail

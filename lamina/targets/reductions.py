@@ -179,7 +179,7 @@ class NestPrinter(ValuePrinter):
         """
         reduction, point = each.reduction, each.point | term_point
         key = tuple(term_point.values()) if has_accumulator_each else ()
-        operands = tuple(self.result(part, point) for part in operands_of(reduction))
+        operands = self.contribution(reduction, point)
         # The total has one lane: vectors along the reduced axes need accumulators of their own.
         adds_lanes = not self.vectors.keys().isdisjoint(bound_axes(reduction))
         target = () if adds_lanes else each.total
@@ -188,7 +188,15 @@ class NestPrinter(ValuePrinter):
             lanes = max(map(self.lanes_of, reduction.src))
             each.of_point[key] = self.start(reduction, lanes, each.depth)
             each.accumulators.append(each.of_point[key])
-        self.update(reduction.arg.monoid, target or each.of_point[key], operands)
+        self.add(reduction, target or each.of_point[key], operands)
+
+    def contribution(self, reduction: Node, point: Point) -> Values:
+        """What `reduction` adds up at `point`."""
+        return tuple(self.result(part, point) for part in operands_of(reduction))
+
+    def add(self, reduction: Node, running: Values, contribution: Values) -> None:
+        """Print what adds a `contribution` to the accumulators `running`."""
+        self.update(reduction.arg.monoid, running, contribution)
 
     def _join(self, sums: Iterable[Accumulation]) -> None:
         """Combine the accumulators of each sum to one, and the lanes of vectors along the reduced

@@ -27,7 +27,7 @@ from lamina.ir.ops import Load, Op
 from lamina.loops.moves import apply
 from lamina.loops.nest import Nest, SubLoops
 from lamina.runtime import profile
-from lamina.targets.c import printer as c
+from lamina.targets.c import program as c
 from lamina.targets.c.printer import CPrinter
 from tests.generators import leaf
 from tests.programs import RandomProgram, disagreement, merged, random_program

@@ -23,7 +23,7 @@ from lamina.loops.moves import apply
 from lamina.runtime.buffer import Buffer
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.knobs import CpuKnobs
-from lamina.targets.c.printer import CPrinter
+from lamina.targets.c.dots import DotPrinter
 from tests.generators import leaf
 from tests.programs import (
     RandomProgram,
@@ -74,13 +74,13 @@ def test_random_schedules(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("on_cpu")
 def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = CPrinter.print
+    original = DotPrinter.print
 
-    def wrong(self: CPrinter) -> tuple[str, int]:
+    def wrong(self: DotPrinter) -> tuple[str, int]:
         text, chunks = original(self)
         return text.replace(" + load", " - load"), chunks
 
-    monkeypatch.setattr(CPrinter, "print", wrong)
+    monkeypatch.setattr(DotPrinter, "print", wrong)
     x = leaf(0, (40,), float32)
     program = RandomProgram([x + x], {x: np.ones(40, np.float32)}, frozenset())
     assert disagreement(program, current()) is not None
@@ -93,7 +93,7 @@ def test_a_negated_literal_is_no_decrement() -> None:
     axis = ix.axis(0, 8)
     store = Store(0, axis, Node(Op.NEG, (const(-1.0, float32),)), (axis,))
     kernel = Kernel((Parameter(float32, 8, True),), (store,), 1)
-    text, _ = CPrinter(apply(kernel, ()), "negate", set()).print()
+    text, _ = DotPrinter(apply(kernel, ()), "negate", set()).print()
     assert "1.0" in text
     assert "--" not in text
 

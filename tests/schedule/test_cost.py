@@ -25,7 +25,7 @@ from lamina.schedule.cost.footprint import Region, Walk, region
 from lamina.schedule.cost.traffic import Traffic
 from lamina.schedule.cost.walk import MANY_SUMS, Access, Walker
 from lamina.targets import reductions
-from lamina.targets.c.printer import CPrinter
+from lamina.targets.c.dots import DotPrinter
 from tests.generators import random_graph
 from tests.schedule.machines import RATES, TARGET, target_of
 from tests.schedule.touched import is_affine, lines_of, touched
@@ -252,7 +252,7 @@ def test_loads_are_as_many_as_the_kernel_has(name: str) -> None:
         planned = lm.jit(function).lower(*map(lm.TensorSpec, shapes)).planned
     for plan in planned.plans.values():
         assert isinstance(plan.nest, Nest)
-        text, _ = CPrinter(plan.nest, "kernel", set()).print()
+        text, _ = DotPrinter(plan.nest, "kernel", set()).print()
         loads, stores = accesses_of(plan.nest)
         printed = re.findall(r" load_\d+ = (?!columns)|TRANSPOSED\(\w+, \w+, (\d+)", text)
         assert sum(load.copies for load in loads) == sum(int(rows or 1) for rows in printed)
@@ -279,7 +279,7 @@ def test_four_bytes_of_a_dot_product_are_lanes_of_one_load(schedule: str, lanes:
         specs = lm.TensorSpec((64, 4), lm.uint8), lm.TensorSpec((4,), lm.int8)
         (plan,) = lm.jit(dot_product).lower(*specs).planned.plans.values()
     assert isinstance(plan.nest, Nest)
-    text, _ = CPrinter(plan.nest, "kernel", set()).print()
+    text, _ = DotPrinter(plan.nest, "kernel", set()).print()
     loads, _ = accesses_of(plan.nest)
     assert {load.parameter: load.lanes for load in loads} == {0: lanes, 1: 4}
     assert sum(load.copies for load in loads) == len(re.findall(r" load_\d+ = ", text)) == 2
@@ -296,7 +296,7 @@ def test_a_store_under_a_condition_on_lanes_is_lane_by_lane() -> None:
     store = Store(1, row, load, (row,), condition)
     parameters = Parameter(lm.float32, 16), Parameter(lm.float32, 16, written=True)
     nest = apply(Kernel(parameters, (store,), rows=1), (Bind(0, "vector"),))
-    text, _ = CPrinter(nest, "kernel", set()).print()
+    text, _ = DotPrinter(nest, "kernel", set()).print()
     loads, stores = accesses_of(nest)
     assert [(load.lanes, load.copies) for load in loads] == [(16, 1)]
     assert [(store.lanes, store.copies) for store in stores] == [(1, 16)]

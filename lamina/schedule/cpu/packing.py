@@ -15,7 +15,7 @@ from lamina.ir.kernel import Kernel, bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.moves import MAX_SCRATCH
-from lamina.loops.nest import can_accumulate
+from lamina.loops.nest import can_accumulate, sums_bytes
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.planner import loads_along, store_score
 
@@ -90,8 +90,10 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     is_transposed = any(ix.suits(vector, *load.src) < 1 for load in packed)
     # Each tile of rows would read a large operand from the third-level cache: 512 x 768 times
     # 768 x 2304 took 13 ms with panels, and 34 ms without, with one thread (measured).
-    is_large = any(points(free_axes(load)) > knobs.cached for load in packed)
-    lies_badly = has_far_rows or is_transposed or is_large
+    cached = knobs.cached * packed_in_word(reduction)
+    is_large = any(points(free_axes(load)) > cached for load in packed)
+    # Words of bytes of several rows must be made of them.
+    lies_badly = has_far_rows or is_transposed or is_large or sums_bytes(reduction)
     if points(rows) < knobs.tall or not lies_badly:
         return None
     block = _block_of(plan, reduction, vector)
@@ -106,7 +108,8 @@ def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:
     half of the scratch memory, which the other operand may need too, and until a row has two
     panels at least, which threads share: 64 for 200 columns. A register tile's columns stay whole.
     May be too few for a panel: `panel_of` tests that."""
-    column_bytes = reduction.dtype.itemsize * points(bound_axes(reduction))
+    element_bytes = reduction.dtype.itemsize // packed_in_word(reduction)
+    column_bytes = element_bytes * points(bound_axes(reduction))
     max_columns = MAX_SCRATCH // (2 * column_bytes)
     columns, tile_columns = plan.knobs.panel, 2 * plan.width
     while columns > max_columns or (columns > tile_columns and 2 * columns > vector.arg.size):
@@ -127,16 +130,19 @@ def _block_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Block | None:
     """
     first, *others = bound_axes(reduction)
     steps_beneath = points(others)  # of one step of the outermost reduced axis
-    is_long = first.arg.size * steps_beneath > plan.knobs.deep
+    in_word = packed_in_word(reduction)
+    is_long = first.arg.size * steps_beneath > plan.knobs.deep * in_word
     if not is_long or not can_accumulate(plan.kernel):
         return None
     strides, _ = ix.terms_of(plan.kernel.stores[0].index)
     if abs(strides.get(vector, 0)) >= plan.knobs.far:
         return None
-    steps = _block_steps(plan, first.arg.size, steps_beneath, several=bool(others))
+    # Elements of a byte fill a panel of as many bytes by four times as many steps.
+    deep = plan.knobs.deep * in_word
+    steps = _block_steps(deep, first.arg.size, steps_beneath, several=bool(others))
     if not steps:
         return None
-    columns = _block_columns(plan, steps * steps_beneath, vector.arg.size)
+    columns = _block_columns(plan, steps * steps_beneath // in_word, vector.arg.size)
     return Block(columns, steps) if columns else None
 
 
@@ -161,16 +167,15 @@ def _block_columns(plan: CpuPlanner, steps: int, size: int) -> int:
     return 0
 
 
-def _block_steps(plan: CpuPlanner, size: int, steps_beneath: int, *, several: bool) -> int:
+def _block_steps(deep: int, size: int, steps_beneath: int, *, several: bool) -> int:
     """How many steps of the outermost reduced axis, of `size`, one block has: the largest divisor
-    of `size` for which a block has `knobs.deep` steps at most, and no fewer than an eighth of that.
+    of `size` for which a block has `deep` steps at most, and no fewer than an eighth of that.
     Each step of the outermost axis counts as the `steps_beneath` of the axes inside it. 0 if there
     is no such divisor.
 
     One axis of 2304 steps is cut into blocks of 768: 1024 and 896 do not divide it. Of `several`
     axes, such as 8 images of 28 x 28 elements, a block has 1 image, which has 784 steps.
     """
-    deep = plan.knobs.deep
     most_steps = MAX_OUTER_STEPS if several else deep
     decrement = 1 if several else max(deep // 8, 1)
     for steps in range(most_steps, 0, -decrement):
@@ -186,6 +191,7 @@ def computed_from(kernel: Kernel, parameter: int) -> list[Node]:
 
     In ``sum_k a[i, k] * (cast(b[j, k]) * scale[k])`` for the parameter b: the product with the
     scale, which varies along j and k as b does; not the product with a, which varies along i too.
+    Factors of sums of bytes are those bytes, before their casts to int32.
     """
     computed = dict[Node, None]()  # loads of the parameter and what is computed from them, in order
     for node in kernel.nodes:
@@ -194,7 +200,20 @@ def computed_from(kernel: Kernel, parameter: int) -> list[Node]:
             computed[node] = None
     # The largest ones are what something else uses.
     used = {operand for node in kernel.nodes if node not in computed for operand in node.src}
-    return [node for node in computed if node in used]
+    largest = [node for node in computed if node in used]
+    factors = {
+        factor
+        for reduction in kernel.of(Op.LOOP_REDUCE)
+        if sums_bytes(reduction)
+        for factor in reduction.src[0].src
+    }
+    return [node.src[0] if node in factors else node for node in largest]
+
+
+def packed_in_word(reduction: Node) -> int:
+    """How many elements a panel has in the place of one float32: four bytes, whose products are
+    added up by one instruction, or one of any other element."""
+    return 4 if sums_bytes(reduction) else 1
 
 
 def _varies_alike(node: Node, computed: Collection[Node]) -> bool:

@@ -18,9 +18,10 @@ from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
-from lamina.schedule.cpu.packing import Packed, Panel, computed_from, panel_of
+from lamina.loops.nest import dot_axes
+from lamina.schedule.cpu.packing import Packed, Panel, computed_from, packed_in_word, panel_of
 from lamina.schedule.cpu.planner import Block, CpuPlanner
-from lamina.schedule.cpu.reductions import accumulated_block
+from lamina.schedule.cpu.reductions import accumulated_block, split_into_words, sums_long_bytes
 from lamina.schedule.planner import loads_along
 
 # Rows and vectors of a register tile, by bytes of a vector. Of 32 registers of 64 bytes 14 x 2 sums
@@ -36,18 +37,19 @@ PANEL_TILES = {64: (6, 4)}
 
 @dataclass(frozen=True)
 class Product:
-    """A reduction, the row axis of its vectors, that of its scalars, and what varies along each."""
+    """A reduction, the row axis of its vectors, that of its scalars, and what varies along each.
+
+    steps: the reduced axes but for the four of a dot product of bytes
+    in_word: four where a step is such a dot product, or one
+    """
 
     reduction: Node
     vector: Node
     column: Node
     vector_loads: list[Node]
     column_loads: list[Node]
-
-    @property
-    def has_one_axis(self) -> bool:
-        """Is a single axis reduced?"""
-        return len(bound_axes(self.reduction)) == 1
+    steps: list[Node]
+    in_word: int
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,14 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     pack once all loops are in place."""
     reused = plan.reused_rows(reduction, vector)
     lanes = plan.target.vector_bytes // reduction.dtype.itemsize
-    has_tile = reduction.dtype in (float32, float64) and plan.target.vector_bytes in REGISTER_TILES
+    is_tiled = reduction.dtype in (float32, float64) or sums_long_bytes(reduction)
+    has_tile = is_tiled and plan.target.vector_bytes in REGISTER_TILES
     if not reused or not has_tile or vector.arg.size < lanes:
         _schedule_without_tile(plan, vector, reused)
         return []
-    column = reused[-1]
-    product = Product(
-        reduction, vector, column, loads_along(reduction, vector), loads_along(reduction, column)
-    )
     panel = panel_of(plan, reduction, vector)
-    block = Block(panel.columns, panel.block_steps) if panel else _unpacked_block(plan, product)
+    product = _product_of(plan, reduction, vector, reused[-1])
+    block = _block_of(plan, product, panel)
     outside, vector = _split_blocks(plan, product, block, is_packed=panel is not None)
     # The short axis, if any, whose results lie in turns with those of neighbouring lanes: the
     # heuristic has unrolled it when it chose `vector`.
@@ -84,11 +84,12 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     tile = _split_tile(plan, product, vector, points(interleaved), is_packed=panel is not None)
     packed = _packed_operands(plan, product, outside[-1], tile.outer_rows) if panel else []
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
+    words = dot_axes(plan.kernel)
     plan.reorder([  # as at the head of this file
         *outside,
         *_loops_around(plan, product, panel, tile, block.columns),
-        *reduced,
-        tile.height, tile.vectors, *interleaved, tile.lane,
+        *(axis for axis in reduced if axis not in words),
+        tile.height, tile.vectors, *interleaved, tile.lane, *words,
     ])  # fmt: skip
     plan.bind(tile.height, "unroll")
     plan.bind(tile.vectors, "unroll")
@@ -96,6 +97,27 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     if block.steps:
         plan.do(Accumulate(outside[-1].arg.number))
     return packed
+
+
+def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, column: Node) -> Product:
+    """The contraction `reduction`, whose innermost axis is split into words if it is of bytes."""
+    in_word = packed_in_word(reduction)
+    reduction = split_into_words(plan, reduction)
+    words = dot_axes(plan.kernel)
+    return Product(
+        reduction, vector, column,
+        loads_along(reduction, vector), loads_along(reduction, column),
+        [axis for axis in bound_axes(reduction) if axis not in words], in_word,
+    )  # fmt: skip
+
+
+def _block_of(plan: CpuPlanner, product: Product, panel: Panel | None) -> Block:
+    """The columns and steps that are computed before the next ones; 0 of them stand for all."""
+    if panel is None:
+        return _unpacked_block(plan, product)
+    # The only reduced axis of bytes has been split: a step of it is now a word.
+    in_step = product.in_word if len(product.steps) == 1 else 1
+    return Block(panel.columns, panel.block_steps // in_step)
 
 
 def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -> None:
@@ -124,7 +146,7 @@ def _split_blocks(
     """Split the reduction and the vector axis into blocks: the loops over these, and the vector
     axis within one."""
     outside, vector = list[Node](), product.vector  # outside: outermost first
-    first, *rest = bound_axes(product.reduction)
+    first, *rest = product.steps
     if block.steps:
         loop, first = plan.split(first, block.steps)
         outside = [loop]
@@ -167,7 +189,7 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
     A lower tile reloads operands more often. With several reduced axes that costs more than a last
     tile of another height. Rows whose cache lines compete for the same places are few at a time.
     """
-    min_height = plan.knobs.rows if product.has_one_axis else max_height
+    min_height = plan.knobs.rows if len(product.steps) == 1 else max_height
     if plan.distant(product.column_loads, product.column):
         max_height = min(max_height, min_height)
     size: int = product.column.arg.size
@@ -197,6 +219,6 @@ def _loops_around(
     shared = panel.rows_inside if panel else []
     largest = max(points(free_axes(load)) for load in product.column_loads)  # in elements
     # Where there are blocks of `columns`, each tile of rows walks a whole block.
-    if largest <= plan.knobs.cached and not columns:
+    if largest <= plan.knobs.cached * product.in_word and not columns:
         return [*shared, tile.outer_columns, tile.outer_rows]
     return [*shared, tile.outer_rows, tile.outer_columns]

@@ -2,12 +2,15 @@
 
 from collections.abc import Collection, Iterable
 
-from lamina.ir.kernel import Kernel, bound_axes, free_axes
+from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
-from lamina.loops.nest import Axes, serial_axes
+from lamina.loops.nest import Axes, serial_axes, sums_bytes
 from lamina.schedule.cpu.planner import Block, CpuPlanner
+
+# Bytes of a row from which on their products are added up in words of four.
+MIN_BYTES = 8
 
 # Dot products of a block along two axes, by bytes of a vector: 6 x 4 sums, 6 vectors of one operand
 # and one of the other are 31 of 32 registers, and 3 x 3 sums with 3 and one vector 13 of 16.
@@ -134,7 +137,8 @@ def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
     """
     if plan.kernel.of(Op.LOOP_SCAN) and plan.rows:
         plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
-    for axis in inner_vectors(plan):
+    for best in inner_vectors(plan):
+        axis = _words_of(plan, best)
         sums = plan.knobs.unroll * plan.width
         if axis.arg.reduce and not is_tiled and axis.arg.size >= sums:
             _, axis = plan.split(axis, sums)
@@ -166,3 +170,35 @@ def _best_axis(
             excluded |= free
     candidates = (axis for axis in axes if axis not in excluded)
     return max(candidates, key=plan.benefit, default=None)
+
+
+def sums_long_bytes(reduction: Node) -> bool:
+    """Is `reduction` a sum of products of bytes over an axis that is worth splitting into words of
+    four?"""
+    return sums_bytes(reduction) and bool(bound_axes(reduction)[-1].arg.size >= MIN_BYTES)
+
+
+def split_into_words(plan: CpuPlanner, reduction: Node) -> Node:
+    """The contraction `reduction` with its innermost axis split into words of four bytes, which one
+    instruction multiplies and adds up; as it is if it adds up no such bytes. The last word may have
+    fewer."""
+    if not sums_long_bytes(reduction):
+        return reduction
+    plan.split(bound_axes(reduction)[-1], 4)
+    split = contraction((store.value for store in plan.kernel.stores), plan.rows)
+    assert split is not None
+    return split
+
+
+def _words_of(plan: CpuPlanner, axis: Node) -> Node:
+    """The axis of the words of four bytes of `axis`; `axis` itself where not every reduction over
+    it adds up products of such bytes."""
+    over_axis = [node for node in plan.kernel.nodes if axis in bound_axes(node)]
+    is_of_bytes = all(
+        node.op is Op.LOOP_REDUCE and bound_axes(node)[-1] is axis and sums_long_bytes(node)
+        for node in over_axis
+    )
+    if not over_axis or not is_of_bytes:
+        return axis
+    words, _ = plan.split(axis, 4)
+    return words

@@ -1,40 +1,26 @@
 """C with the GCC and Clang vector extensions, for the CPU.
 
-A program is one translation unit: a function a kernel, and `lamina_run`, which calls them in
-order and hands loops bound to threads to the pool, after what it needs of the C texts beside this
-file.
-
 A vector of bool is a mask: signed integers, all bits set where true, as wide as the comparison
 that made it. Floats of 16 and 8 bits are held as their bits. What C has no operator for is a
 function of those texts, named after the operation and the type of its result.
 """
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from lamina.core.dtypes import SHORT, DType, bool_, float32, int32, int64
-from lamina.fuse.program import Launch, Program, Slot
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.interpreter import evaluate, fold_constant
-from lamina.ir.kernel import AnyKernel, SortKernel, Store, free_axes, points
+from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Group, Op
-from lamina.loops.moves import Plan
 from lamina.loops.nest import UNCACHED, Nest
-from lamina.runtime.source import Source
 from lamina.targets.legalize import carrier
 from lamina.targets.printer import LOOKUP_LANES, Point, Scope, Value, digit_of
 from lamina.targets.reductions import NestPrinter
-from lamina.targets.texts import helper_text
 
-# The order in which a program's helper texts are printed; each may use the ones before it.
-TEXTS = (
-    "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/floats.c", "c/math.c",
-    "c/dots.c",
-)  # fmt: skip
 TYPES = SHORT | {bool_: "_Bool"}
 TYPES |= {dtype: f"u{dtype.bits}" for dtype in SHORT if dtype.is_small}
 ELEMENTS = TYPES | {bool_: "u8"}  # in memory
@@ -412,37 +398,6 @@ class CPrinter(NestPrinter):
         kind, places = self._vector("f32", lanes), self.value(cast(bits, int32), point)
         return Value(f"lookup_{kind}(({kind}){{{table}}}, {places.text})", float32, lanes)
 
-    # Dot products of four neighbours in each lane.
-
-    def result(self, root: Node, point: Point) -> Value:
-        """`root`, or if it depends on an axis of four that one instruction adds up: their dot
-        product, of both factors as vectors of 8-bit integers with four for each lane.
-
-        For ``cast(x[i, q]) * cast(y[q])`` with 16 lanes along i and four steps of q: x is read as a
-        vector of 64 bytes, whose byte b is ``x[b // 4, b % 4]``, and y as one of 4 bytes.
-        """
-        free = free_axes(root)
-        quad = next((axis for axis in free if self.nest.bound(axis) == "dot"), None)
-        if quad is None:
-            return super().result(root, point)
-        outside = self.vectors
-        # The vector axis that the product varies along, if any.
-        axis, lanes = next(((axis, outside[axis]) for axis in outside if axis in free), (quad, 1))
-        both = ix.axis(-1, 4 * lanes)  # walks the lanes, and the four of each lane
-        self.starts[both], self.depth_of[both] = 4 * self.starts[axis], self.depth_of[quad]
-        self.needed.add(("c/dots.c", lanes))
-        arguments = []
-        for factor in (cast_.src[0] for cast_ in root.src):  # of 8 bits, before the cast to int32
-            self.vectors = {quad: 4}
-            if axis in free_axes(factor):
-                index = dict(zip((axis, quad), ix.divided(both, 4), strict=True))
-                factor, self.vectors = ix.replaced(factor, index), {both: 4 * lanes}
-            arguments.append(f"{TYPES[factor.dtype]}, {super().result(factor, point).text}")
-        self.vectors = outside
-        out = Value("", int32, lanes)
-        out = out._replace(text=f"DOT({self.type(out)}, {', '.join(arguments)})")
-        return self.declare(out, "dot")
-
     # The function.
 
     def print(self) -> tuple[str, int]:
@@ -483,77 +438,3 @@ class CPrinter(NestPrinter):
             head = f"if ({' && '.join(conditions)}) {{" if conditions else "{"
             lines += [head, *("    " + text for text in self.scopes[0].lines), "}"]
         return "".join(f"    {text}\n" for text in lines)
-
-
-@dataclass(frozen=True)
-class Function:
-    """A printed function: its name, and how many chunks its work is divided into."""
-
-    name: str
-    chunks: int
-
-
-def print_program(program: Program, plans: Mapping[AnyKernel, Plan]) -> Source:
-    """The translation unit of a program, of which each kernel has a plan."""
-    needed = {(text, 0) for text in TEXTS[:2]}  # which are not written for a number of lanes
-    kernels: dict[str, str] = {}
-    functions: dict[AnyKernel, Function] = {}
-    for kernel, (name, _, nest) in plans.items():
-        if isinstance(nest, SortKernel):
-            keys, chunks = SHORT[nest.parameters[0].dtype], nest.rows
-            kernels[name] = f"SORT({name}, {keys}, {nest.length})"
-        else:
-            kernels[name], chunks = CPrinter(nest, name, needed).print()
-        functions[kernel] = Function(name, chunks)
-    launches = []
-    for number, group in enumerate(program.steps):
-        if len(group) > 1:
-            function = _print_row_blocks(program, group, functions, kernels)
-        else:
-            function = functions[group[0].kernel]
-        call = f"{function.name}(b, 0)"
-        if function.chunks > 1:
-            call = f"parallel({function.chunks}, {function.name}, b)"
-        buffers = ", ".join(f"AT{program.location(slot)}" for slot in _memory_of(group))
-        launches.append(f"    LAUNCH({number}, {call}, {buffers})")
-    entry = "\n".join(["RUN {", *launches, "}\n"])
-    return Source(_helpers(needed), kernels, entry)
-
-
-def _memory_of(group: Sequence[Launch]) -> list[Slot]:
-    """The slots of a group of kernels but for blocks of rows, in the order of first use."""
-    slots = dict.fromkeys(slot for launch in group for slot in launch.slots)
-    return [slot for slot in slots if slot.kind != "block"]
-
-
-def _print_row_blocks(
-    program: Program, group: Sequence[Launch], functions: Mapping[AnyKernel, Function],
-    kernels: dict[str, str],
-) -> Function:  # fmt: skip
-    """Add the function that runs every kernel of `group` on one block of rows to `kernels`, unless
-    an equal one is there. Sums that blocks add up in memory are in the order of the blocks: then
-    it runs all blocks over which they are summed, one after the other.
-
-    Slots of the program's memory are pointers ``b[0]``, ``b[1]``, ...; those of a block are
-    ``block`` and an offset in bytes.
-    """
-    first = functions[group[0].kernel]
-    accumulates = any(store.monoid for launch in group for store in launch.kernel.stores)
-    steps = group[0].kernel.block_axes[-1].arg.size if accumulates else 1
-    arguments = {slot: f"b[{number}]" for number, slot in enumerate(_memory_of(group))}
-    calls = []
-    for launch in group:
-        pointers = [arguments.get(slot) or f"block + {slot.offset}" for slot in launch.slots]
-        calls.append(f"    ON_BLOCK({functions[launch.kernel].name}, {', '.join(pointers)})\n")
-    rest = f"{program.block}, {steps},\n{''.join(calls)})"
-    equal = (name for name, text in kernels.items() if text == f"ROW_BLOCKS({name}, {rest}")
-    name = next(equal, f"rows{len(kernels)}")
-    kernels[name] = f"ROW_BLOCKS({name}, {rest}"
-    return Function(name, first.chunks // steps)
-
-
-def _helpers(needed: set[tuple[str, int]]) -> str:
-    """The helper texts that kernels use, each once for each number of lanes, in their order."""
-    needed = needed | {("c/vectors.c", lanes) for _, lanes in needed if lanes}
-    texts = sorted(needed, key=lambda text: (TEXTS.index(text[0]), text[1]))
-    return "\n".join(helper_text(*text) for text in texts)

@@ -1,0 +1,81 @@
+"""Sums of products of bytes for processors whose instruction multiplies unsigned by signed bytes.
+
+Intel's ``vpdpbusd`` does. Of factors of one sign, the one that varies along the results' last axis,
+from which such processors pack words, has its first bit flipped: the byte b becomes b + 128, of the
+other sign. What that adds to each product is the other factor, 128 times:
+
+    sum_k a[i, k] * b[k, j]  =  sum_k a[i, k] * (b[k, j] + 128) - 128 * sum_k a[i, k]
+
+The last sum is a number for each row, beside as many products as there are columns. int32 sums wrap
+around alike on both sides.
+"""
+
+from lamina.core.dtypes import int8, int32, uint8
+from lamina.core.shape import prod
+from lamina.graph.rewrite import on
+from lamina.ir import build
+from lamina.ir.monoids import ADD
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
+
+MIN_USES = 16  # of each number of either factor: with fewer, the second sum would take as long
+FLIPPED = {int8: uint8, uint8: int8}
+MOVED = (Op.EXPAND, Op.RESHAPE, Op.PERMUTE)
+
+
+@on(Op.REDUCE)
+def flip_bytes(node: Node) -> Node | None:
+    """The sum of int32 products of two factors of signed bytes, or of two of unsigned ones, with
+    one factor flipped; None for any other node."""
+    product = node.src[0]
+    if node.arg.monoid is not ADD or node.dtype is not int32 or product.op is not Op.MUL:
+        return None
+    axes = node.arg.axes
+    kept = [axis for axis in range(len(product.shape)) if axis not in axes]
+    repeated = [one for one in product.src if kept and _repeats(one, kept[-1])]
+    if len(repeated) != 1:
+        return None
+    (other,) = repeated  # the factor without flips, which each column has again
+    (factor,) = (one for one in product.src if one is not other)
+    bytes_, other_bytes = _bytes_of(factor), _bytes_of(other)
+    if bytes_ is None or other_bytes is None or bytes_.dtype is not other_bytes.dtype:
+        return None
+    numbers = max(prod(bytes_.shape), prod(other_bytes.shape))
+    if not 0 < MIN_USES * numbers <= prod(product.shape):
+        return None
+    (once,) = other.src  # of size 1 along the axes along which the factor repeats
+    if any(once.shape[axis] != product.shape[axis] for axis in axes):
+        return None
+    total = build.reduce(ADD, axes, Node(Op.MUL, (other, _with_flipped_bytes(factor))))
+    sums = build.reduce(ADD, axes, once)
+    times = -128 if bytes_.dtype is int8 else 128
+    correction = Node(Op.MUL, (sums, build.full(sums.shape, times, int32)))
+    return Node(Op.ADD, (total, build.expand(correction, total.shape)))
+
+
+def _repeats(factor: Node, axis: int) -> bool:
+    """Is `factor` the same along `axis`?"""
+    if factor.op is not Op.EXPAND or len(factor.src[0].shape) != len(factor.shape):
+        return False
+    return bool(factor.src[0].shape[axis] == 1 < factor.shape[axis])
+
+
+def _bytes_of(factor: Node) -> Node | None:
+    """The bytes that movement and a cast make `factor` of; None if anything else does."""
+    while factor.op in MOVED:
+        (factor,) = factor.src
+    if factor.op is Op.CAST and factor.src[0].dtype in FLIPPED:
+        return factor.src[0]
+    return None
+
+
+def _with_flipped_bytes(factor: Node) -> Node:
+    """`factor` of flipped bytes."""
+    if factor.op in MOVED:
+        return Node(factor.op, (_with_flipped_bytes(factor.src[0]),), factor.arg)
+    bytes_ = factor.src[0]
+    other = FLIPPED[bytes_.dtype]
+    first_bit = -128 if other is int8 else 128
+    as_other = build.bitcast(bytes_, other)
+    flipped = Node(Op.XOR, (as_other, build.full(as_other.shape, first_bit, other)))
+    return build.cast(flipped, factor.dtype)
