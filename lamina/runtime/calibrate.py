@@ -56,6 +56,7 @@ def cpu_rates(options: Options) -> Rates:
 
 
 def _from_json(text: str) -> Rates:
+    """The rates that `cpu_rates` has kept."""
     fields = json.loads(text)
     levels = tuple(Memory(**level) for level in fields.pop("levels"))
     return Rates(levels=levels, **fields)
@@ -84,7 +85,8 @@ class _Calibration:
 
     def __init__(self, options: Options, threads: int) -> None:
         vector = compilers.find(options).vector_bytes
-        # Registers of x86 are "x", of a float vector on Arm "w".
+        # How inline assembly names a register: on x86 "x", of 64 bytes "v"; on Arm of a float
+        # vector "w".
         register = '"x"' if "__x86_64__" in compilers.find(options).macros else '"w"'
         if vector == 64:
             register = '"v"'
@@ -95,6 +97,7 @@ class _Calibration:
         self.caches = _cache_bytes()
 
     def rates(self) -> Rates:
+        """All of them, measured now. What no function measures has the defaults of `Rates`."""
         *private, l3, dram = (self._level(name) for name in ("L1", "L2", "L3", "DRAM"))
         l3 = replace(l3, size=self._share_of_l3(l3.read, dram.read))
         return Rates(
@@ -119,6 +122,7 @@ class _Calibration:
         return each * turns / min(call(turns) for _ in range(4 * _RUNS))
 
     def _function(self, name: str) -> Callable[..., float]:
+        """A function of `calibrate.c` by its name, of integers and addresses."""
         function = getattr(self.library, name)
         function.restype = ctypes.c_double
         return lambda *arguments: function(*map(ctypes.c_void_p, arguments))

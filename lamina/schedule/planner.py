@@ -68,6 +68,7 @@ class Planner:
         self.do(moves.Reorder(tuple(numbers)))
 
     def bind(self, axis: Node, to: str) -> None:
+        """Let `to`, one of `nest.BINDINGS`, run the iterations of `axis`."""
         self.do(moves.Bind(axis.arg.number, to))
 
     def split(self, axis: Node, factor: int) -> tuple[Node, Node]:

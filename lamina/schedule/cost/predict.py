@@ -50,7 +50,7 @@ class _NestCost:
         self.nest, self.kernel, self.target, self.rates = nest, nest.kernel, target, rates
         self.vector_bytes = instruction_bytes(target)
         parallel = [axis for axis in nest.order if nest.bound(axis) in ("parallel", "grid")]
-        self.chunks = points(parallel)
+        self.chunks = points(parallel)  # 0 where an axis has no points, 1 where none is parallel
         self.workers = max(min(self.chunks, target.multiprocessors), 1)
         self.root = Walker(nest, self.each_lane).root
         axes = frozenset(parallel)
@@ -142,8 +142,8 @@ class _NestCost:
 
 
 class _GpuCost(_NestCost):
-    """The cost of a nest on a GPU, whose blocks are the workers' chunks and whose threads are the
-    lanes of vectors."""
+    """The cost of a nest on a GPU that `in_blocks` gave lanes: its blocks are the chunks, and its
+    multiprocessors the workers."""
 
     each_lane = False
 

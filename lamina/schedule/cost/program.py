@@ -35,6 +35,7 @@ class ProgramCost:
     steps: tuple[KernelCost, ...]
 
     def __str__(self) -> str:
+        """The program in one line, then two for each kernel: its times, and its demands."""
         lines = [f"{in_us(self.seconds)}, bound {in_us(self.bound)}"]
         for name, cost in self.kernels.items():
             times, demands = str(cost).split(": ")

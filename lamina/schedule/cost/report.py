@@ -31,6 +31,7 @@ class KernelCost:
         return max(self.demands, key=self.demands.__getitem__, default="")
 
     def __str__(self) -> str:
+        """``1.8 us, bound 0.431 us: fork 1 us, ...``, with the largest demands first."""
         ordered = sorted(self.demands.items(), key=lambda item: -item[1])
         parts = [f"{name} {in_us(seconds)}" for name, seconds in ordered[:SHOWN] if seconds]
         return f"{in_us(self.seconds)}, bound {in_us(self.bound)}: {', '.join(parts)}"

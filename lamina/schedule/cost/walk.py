@@ -139,6 +139,7 @@ class Walker:
             self._store_all(batch, self._opened(self.rows, axes[self.kernel.rows :]))
 
     def _is_launched(self, axis: Node) -> bool:
+        """Do threads of a CPU, or blocks of a GPU, share the loop over `axis`?"""
         return self.nest.bound(axis) in ("parallel", "grid")
 
     def _opened(self, loop: Loop, axes: Iterable[Node]) -> Loop:

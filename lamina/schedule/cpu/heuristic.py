@@ -125,9 +125,10 @@ def _read_row(plan: CpuPlanner) -> Node | None:
 
 def _interleaved_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
     """The row axis around a short one that is contiguous in the result: one vector is computed for
-    each element of the short axis, and their lanes are stored in turns.
+    each element of the short axis, and their lanes are stored in turns. Unrolls the short axis.
 
-    ``y[2 * i + j]`` for j in 2 gives i; j is unrolled. None where there is no such pair of axes.
+    ``y[2 * i + j]`` for j in 2 gives i. None, and nothing is unrolled, where there is no such pair
+    of axes, where vectors along the outer one do not pay, or where several axes are reduced.
     """
     if reduction is not None and len(bound_axes(reduction)) != 1:
         return None

@@ -358,10 +358,12 @@ def _exponential(term: Node) -> Node | None:
 
 
 def _is_zero(node: Node) -> bool:
+    """Is this the constant 0, of either sign?"""
     return node.op is Op.CONST and node.arg.value == 0
 
 
 def _is_minus_infinity(node: Node) -> bool:
+    """Is this the constant -inf, whose exponential is 0?"""
     return node.op is Op.CONST and node.arg.value == -inf
 
 

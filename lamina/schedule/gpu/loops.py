@@ -68,6 +68,7 @@ def _schedule_loops(plan: GpuPlanner) -> None:
     reduction = contraction((store.value for store in kernel.stores), rows)
 
     def worth(axis: Node) -> tuple[int, int]:
+        """Neighbours in all accesses count first, then those in stores."""
         return score(kernel, axis), store_score(kernel, axis)
 
     best = max(rows, key=worth, default=None)

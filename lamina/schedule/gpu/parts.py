@@ -36,6 +36,7 @@ def tiled_products_in_parts(multiprocessors: int) -> Rule:
     columns for a tile are taken in parts."""
 
     def apply(node: Node) -> Node | None:
+        """`_in_parts` for these multiprocessors."""
         return _in_parts(node, multiprocessors)
 
     return Rule("tiled_products_in_parts", (Op.REDUCE,), apply)

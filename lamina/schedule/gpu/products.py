@@ -96,6 +96,7 @@ class Atom:
 
     @property
     def name(self) -> str:
+        """The name that `tensorize` takes, such as ``mma_bf16_128x256``."""
         return f"{self.function}_{self.m}x{self.n}"
 
 
@@ -136,6 +137,8 @@ def _fma_atom(m: int, n: int, rate: float) -> Atom:
 
 
 def _atoms() -> Iterator[Atom]:
+    """All atoms: with tensor cores each tile for each kind of factors, without them for float32, of
+    one product alone."""
     for kind, dtype in (("bf16", bfloat16), ("f16", float16), ("tf32", float32)):
         for (m, n), rate in (RATES | ATTENTION_RATES).items():
             yield _tensor_core_atom(kind, dtype, m, n, rate)
@@ -405,6 +408,8 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
     is_rounded = kind == "tf32" and has_float32
 
     def order(factor: Factor) -> tuple[bool, Shape]:
+        """The first factor's rows are the rows of tiles: a transposed one of tf32, or else the one
+        whose axes suit less, as neighbours in results are best along columns."""
         along_steps = not is_transposed(factor.value, factor.row_axes, steps)
         return is_rounded and along_steps, walks.priority(factor.row_axes)
 
