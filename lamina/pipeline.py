@@ -346,8 +346,8 @@ CPU = Backend(
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),
     lambda program, plans, options: (c.print_program(program, plans), ()),
-    lambda source, launches, options: CpuProgram(source.text, options),
-    lambda source, arch, options: {"program": library_of(source.text, options)},
+    lambda source, launches, options: CpuProgram(source.text, options, source.units),
+    lambda source, arch, options: {"program": library_of(source.text, options, source.units)},
 )
 CUDA = Backend(
     _cuda_memory,

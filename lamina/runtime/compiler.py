@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +60,20 @@ class Compiler(NamedTuple):
         if self.kind == "zig":
             flags = ["cc", *flags, "-g0", "-fomit-frame-pointer", "-fno-sanitize=undefined"]
         return [self.path, *flags, str(source), "-o", str(output), "-lm"]
+
+    def object_command(self, source: Path, output: Path) -> list[str]:
+        """What turns one of the C files of a library into an object, whose kernels are known inside
+        the library alone."""
+        of_library = self.command(source, output)
+        flags = [part for part in of_library if part not in ("-shared", "-lm")]
+        return [*flags, "-c", '-DLINKAGE=__attribute__((visibility("hidden")))']
+
+    def link_command(self, objects: Sequence[Path], output: Path) -> list[str]:
+        """What makes a shared library of `objects`."""
+        command = self.command(objects[0], output)
+        after_first = command.index("-o")
+        others = [str(path) for path in objects[1:]]
+        return [*command[:after_first], *others, *command[after_first:]]
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """C source to running code: compile once, load with ctypes, call with as little as possible.
 
-A program is one translation unit that exports `lamina_run`, which `lamina_call` in `pool.c` calls.
+A program exports `lamina_run`, which `lamina_call` in `pool.c` calls. It is one translation unit; a
+long one is compiled as several at once.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import os
 import subprocess
 from array import array
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lamina.core.options import Options, cache_folder
@@ -37,10 +39,10 @@ def disk_cache(options: Options) -> DiskCache:
 
 
 class CpuProgram:
-    """One loaded translation unit."""
+    """One loaded program."""
 
-    def __init__(self, source: str, options: Options) -> None:
-        entry = ctypes.cast(build(source, options).lamina_run, ctypes.c_void_p).value
+    def __init__(self, source: str, options: Options, units: tuple[str, ...] = ()) -> None:
+        entry = ctypes.cast(build(source, options, units).lamina_run, ctypes.c_void_p).value
         self._head = entry or 0, options.threads or usable_cores(), usable_cores()
         self.call = build(_POOL.read_text(encoding="utf-8"), options).lamina_call  # runs a job
         self.call.restype = None
@@ -58,9 +60,10 @@ class CpuProgram:
 
 
 @functools.cache
-def build(source: str, options: Options) -> ctypes.CDLL:
-    """The library of `source`, loaded, from the disk cache when it is there. Raises CompileError
-    when the compiler refuses it, and CompilerNotFoundError when there is no compiler."""
+def build(source: str, options: Options, units: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The library of `source`, loaded, from the disk cache when it is there; `units`: the same
+    program in several texts, which are compiled at once. Raises CompileError when the compiler
+    refuses it, and CompilerNotFoundError when there is no compiler."""
     compiler = compilers.find(options)
     cache = disk_cache(options)
     key = digest(source, compiler.macros, *compiler.command("", ""))
@@ -68,30 +71,67 @@ def build(source: str, options: Options) -> ctypes.CDLL:
         if path := cache.load(f"{key}.so"):
             return ctypes.CDLL(str(path))
     source_file = cache.store(f"{key}.c", source.encode())
-    path = cache.store(f"{key}.so", _compile(compiler, source_file))
+    path = cache.store(f"{key}.so", _compile(compiler, source_file, units))
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise CompileError(f"{compiler}: the library it built does not load: {error}") from None
 
 
-def library_of(source: str, options: Options) -> bytes:
+def library_of(source: str, options: Options, units: tuple[str, ...] = ()) -> bytes:
     """The library of `source`, which is neither kept nor loaded. Raises as `build` does."""
     compiler = compilers.find(options)
     name = digest(source, compiler.macros, *compiler.command("", ""))
-    return _compile(compiler, disk_cache(options).store(f"{name}.c", source.encode()))
+    source_file = disk_cache(options).store(f"{name}.c", source.encode())
+    return _compile(compiler, source_file, units)
 
 
-def _compile(compiler: compilers.Compiler, source_file: Path) -> bytes:
+def _compile(compiler: compilers.Compiler, source_file: Path, units: Sequence[str]) -> bytes:
     """Run the compiler outside the cache, so that no half-written library is ever in it."""
     try:
         with private_folder() as folder:
             output = folder / "program.so"
-            result = compilers.run(compiler.command(source_file, output), TMPDIR=str(folder))
-            if result.returncode:
-                end = subprocess.CalledProcessError(result.returncode, compiler.path)
-                reason = compilers.complaint(result.stderr) or str(end)
-                raise CompileError(f"{compiler}: {reason}\n  the source is kept in {source_file}")
+            if len(units) > 1:
+                objects = _compile_units(compiler, source_file, units, folder)
+                command = compiler.link_command(objects, output)
+            else:
+                command = compiler.command(source_file, output)
+            _check(compiler, _run(command, folder), source_file)
             return output.read_bytes()
     except OSError as error:
         raise DeviceError(f"{compiler} cannot compile: {error}") from error
+
+
+def _compile_units(
+    compiler: compilers.Compiler, source_file: Path, units: Sequence[str], folder: Path
+) -> list[Path]:
+    """The objects of `units`, as many compiled at once as there are cores."""
+    objects, commands = list[Path](), list[list[str]]()
+    for number, text in enumerate(units):
+        unit, compiled = folder / f"unit{number}.c", folder / f"unit{number}.o"
+        unit.write_text(text, encoding="utf-8")
+        objects.append(compiled)
+        commands.append(compiler.object_command(unit, compiled))
+    with ThreadPoolExecutor(usable_cores()) as workers:
+        results = workers.map(lambda command: _run(command, folder), commands)
+        try:
+            for result in results:
+                _check(compiler, result, source_file)
+        finally:  # where one fails, those that have not begun do not begin
+            workers.shutdown(cancel_futures=True)
+    return objects
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a compiler, which keeps in `folder` what it needs for a while."""
+    return compilers.run(command, TMPDIR=str(folder))
+
+
+def _check(
+    compiler: compilers.Compiler, result: subprocess.CompletedProcess[str], source_file: Path
+) -> None:
+    """Raise CompileError, at the user's line, where the compiler failed."""
+    if result.returncode:
+        end = subprocess.CalledProcessError(result.returncode, compiler.path)
+        reason = compilers.complaint(result.stderr) or str(end)
+        raise CompileError(f"{compiler}: {reason}\n  the source is kept in {source_file}")

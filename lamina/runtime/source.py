@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KERNELS = "/* The kernels. */\n"
+# Kernels of a unit: GCC takes about a second for them, and a tenth of it for what units begin with.
+UNIT_BYTES = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,26 @@ class Source:
         if self.entry:
             parts.append(located("lamina_run", self.entry))
         return "\n".join(parts)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The same program as texts that compilers can read at once, about `UNIT_BYTES` of kernels
+        each; only `text` where it is short. Which kernels are in which depends on the text alone:
+        the longest goes first, each to the unit that has least."""
+        lengths = {name: len(text) for name, text in self.kernels.items()}
+        count = min(len(lengths), sum(lengths.values()) // UNIT_BYTES)
+        if count < 2:
+            return (self.text,)
+        loads, unit_of = [0] * count, dict[str, int]()
+        for name in sorted(lengths, key=lambda name: -lengths[name]):
+            unit_of[name] = loads.index(min(loads))
+            loads[unit_of[name]] += lengths[name]
+        declarations = "".join(f"KERNEL({name});\n" for name in self.kernels)
+        units = [[self.prelude, KERNELS, declarations] for _ in range(count)]
+        for name, text in self.kernels.items():
+            units[unit_of[name]].append(located(name, text))
+        units[0].append(located("lamina_run", self.entry))
+        return tuple("\n".join(parts) for parts in units)
 
 
 def located(name: str, text: str) -> str:

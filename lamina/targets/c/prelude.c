@@ -35,7 +35,10 @@ static double lamina_clock(void) {
    on one block of rows, whose values stay in `block`, or so on `steps` blocks after each other. */
 
 #define RUN void lamina_run(void **buffers, lamina_parallel_fn parallel, double *seconds)
-#define KERNEL(name) static void name(void **b, long chunk)
+#ifndef LINKAGE /* in a program of several files, all of them see its kernels */
+#define LINKAGE static
+#endif
+#define KERNEL(name) LINKAGE void name(void **b, long chunk)
 /* One that streams to an array is compiled twice, so as not to ask at each store where lines begin. */
 #define STREAMING(name, number) \
     INLINE void name##_by(void **b, long chunk, _Bool lines); \
