@@ -1,12 +1,16 @@
 """Kernels as formulas, for the comments above their text: what they compute, whatever the schedule.
 
-    p3[row, column] = max(sum_k p0[row, k] * p1[k, column] + p2[column], 0)
+    p3[row, column] = max((sum_k p0[row, k] * p1[k, column]) + p2[column], 0)
 
-A value that several others use, or that is long, has a line of its own: ``v1 = ...``.
+Elementwise operations are written as in Python, with the least brackets that its grammar needs to
+read them in the order in which they are computed: ``a + b + c``, but ``a + (b + c)``.
+Reductions, which Python has no sign for, bind loosest: ``(sum_k x) + y`` and ``sum_k (x + y)``. A
+value that several others use, or that is long, has a line of its own: ``v1 = ...``.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from lamina.core.dtypes import SHORT, Scalar, bool_
@@ -20,29 +24,71 @@ from lamina.runtime.source import Source
 from lamina.targets.names import axis_names, monoid_name
 
 LONGEST_LINE = 100  # characters of a value that has no line of its own
-MOST_LINES = 24
+MAX_LINES = 25  # of a comment: what a reader sees at once
 
-# How tight an expression holds together; what is inside another one needs parentheses if looser.
-REDUCTION, LOGIC, COMPARISON, SUM, PRODUCT, SIGN, ATOM = range(7)
+# How tight an expression holds together, loosest first, in the order of Python's grammar. Operands
+# that are looser than their operation needs are in brackets.
+(
+    REDUCTION, BOOL_OR, BOOL_AND, BOOL_NOT, COMPARISON, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM,
+    PRODUCT, NEGATIVE, POWER, ATOM,
+) = range(14)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Expression:
+    """The text of an expression, and how tight it holds together: SUM for ``a + b``."""
+
+    text: str
+    tightness: int
+
+
+@dataclass(frozen=True)
+class _Infix:
+    """How an operation is written between two operands: its sign, how tight the whole holds
+    together, and how tight the operands have to for it to be read as it is meant."""
+
+    sign: str
+    tightness: int
+    min_left: int
+    min_right: int
+
+
+def _left_to_right(sign: str, tightness: int) -> _Infix:
+    """``a - b - c`` is ``(a - b) - c``: only the left operand may be as loose as the whole."""
+    return _Infix(sign, tightness, tightness, tightness + 1)
+
+
+def _comparison(sign: str) -> _Infix:
+    """``a < b == c`` would be ``a < b and b == c``: no operand may be a comparison."""
+    return _Infix(sign, COMPARISON, COMPARISON + 1, COMPARISON + 1)
+
+
 _INFIX = {
-    Op.ADD: ("+", SUM), Op.MUL: ("*", PRODUCT), Op.DIV: ("/", PRODUCT), Op.IDIV: ("//", PRODUCT),
-    Op.MOD: ("%", PRODUCT), Op.POW: ("**", SIGN), Op.LT: ("<", COMPARISON),
-    Op.EQ: ("==", COMPARISON), Op.AND: ("&", LOGIC), Op.OR: ("|", LOGIC), Op.XOR: ("^", LOGIC),
-    Op.SHL: ("<<", LOGIC), Op.SHR: (">>", LOGIC),
+    Op.OR: _left_to_right("|", BIT_OR), Op.XOR: _left_to_right("^", BIT_XOR),
+    Op.AND: _left_to_right("&", BIT_AND), Op.SHL: _left_to_right("<<", SHIFT),
+    Op.SHR: _left_to_right(">>", SHIFT), Op.ADD: _left_to_right("+", SUM),
+    Op.MUL: _left_to_right("*", PRODUCT), Op.DIV: _left_to_right("/", PRODUCT),
+    Op.IDIV: _left_to_right("//", PRODUCT), Op.MOD: _left_to_right("%", PRODUCT),
+    Op.LT: _comparison("<"), Op.EQ: _comparison("=="),
+    # ``a ** -b ** c`` is ``a ** (-(b ** c))``, and ``-a ** b`` is ``-(a ** b)``.
+    Op.POW: _Infix("**", POWER, ATOM, NEGATIVE),
 }  # fmt: skip
-_OF_BOOLS = {Op.AND: "and", Op.OR: "or"}
-_ASSOCIATIVE = {Op.ADD, Op.MUL, Op.AND, Op.OR, Op.XOR}
+_INFIX_OF_BOOLS = {
+    Op.OR: _left_to_right("or", BOOL_OR),
+    Op.AND: _left_to_right("and", BOOL_AND),
+}
 
 
 def formulas(kernel: AnyKernel) -> list[str]:
-    """The lines of what `kernel` computes; of many values, the first ones."""
+    """The lines of what `kernel` computes, at most MAX_LINES: of more, the first ones and the last,
+    with a line between them that says how many are left out."""
     if isinstance(kernel, SortKernel):
         return ["p1[row] = the order of p0[row], ascending"]
     lines = _Formulas(kernel).lines()
-    if len(lines) > MOST_LINES:
-        rest = f"... and {len(lines) - MOST_LINES} values more"
-        lines = [*lines[: MOST_LINES - 1], rest, lines[-1]]
-    return lines
+    if len(lines) <= MAX_LINES:
+        return lines
+    first, last = lines[: MAX_LINES - 2], lines[-1]
+    return [*first, f"... and {len(lines) - MAX_LINES + 1} lines more", last]
 
 
 class _Formulas:
@@ -51,98 +97,119 @@ class _Formulas:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         order = dict.fromkeys(axis for axes in axis_lists(kernel) for axis in axes)
-        self.names = axis_names(Nest(kernel, tuple(order), {}))
-        self.texts: dict[Node, tuple[str, int]] = {}  # and how tight each holds together
-        users = Counter(one for node in kernel.nodes for one in operands_of(node))
+        self.names = axis_names(Nest(kernel, tuple(order), {}))  # axes as they are never split
+        self.expressions: dict[Node, _Expression] = {}  # of a value with a line, its name
+        users = Counter(operand for node in kernel.nodes for operand in operands_of(node))
         self.shared = {node for node, count in users.items() if count > 1}
 
     def lines(self) -> list[str]:
+        """A line for each value that is shared or long, operands first; then one for each store."""
         lines: list[str] = []
         for node in toposort(store.value for store in self.kernel.stores):
-            text, tightness = self._expression(node)
+            expression = self._expression(node)
+            # What is read, and an index, is as short as a name, and says more.
             is_leaf = node.op in (Op.CONST, Op.AXIS, Op.AFFINE, Op.LOAD)
-            if not is_leaf and (node in self.shared or len(text) > LONGEST_LINE):
+            is_long = len(expression.text) > LONGEST_LINE
+            if not is_leaf and (node in self.shared or is_long):
                 name = f"v{len(lines) + 1}"
-                lines.append(f"{name} = {text}")
-                text, tightness = name, ATOM
-            self.texts[node] = text, tightness
+                lines.append(f"{name} = {expression.text}")
+                expression = _Expression(name, ATOM)
+            self.expressions[node] = expression
         return lines + [self._store(store) for store in self.kernel.stores]
 
     def _store(self, store: Store) -> str:
+        """``p1[row] = x``; of a store that adds ``p1[row] += x``, and of one that combines by
+        another monoid ``p1[row] = max(p1[row], x)``; all with `` if ...`` under a condition."""
         target = f"p{store.parameter}[{self._subscripts(store.index)}]"
-        value = self._of(store.value)
+        value = self._text(store.value)
         if store.monoid is ADD:
             text = f"{target} += {value}"
         elif store.monoid is not None:
             text = f"{target} = {monoid_name(store.monoid)}({target}, {value})"
         else:
             text = f"{target} = {value}"
-        return text if store.condition is ix.TRUE else f"{text} if {self._of(store.condition)}"
+        return text if store.condition is ix.TRUE else f"{text} if {self._text(store.condition)}"
 
-    def _of(self, node: Node, inside: int = REDUCTION) -> str:
-        """The text of an operand, in parentheses if it is looser than what it is `inside`."""
-        for operand in toposort([node], lambda one: one not in self.texts):
-            self.texts[operand] = self._expression(operand)
-        text, tightness = self.texts[node]
-        return text if tightness >= inside else f"({text})"
+    def _text(self, node: Node, min_tightness: int = REDUCTION) -> str:
+        """The text of an operand, in brackets if it is looser than `min_tightness`; without a
+        minimum, as within brackets or on a line of its own, it needs none."""
+        # `lines` has seen all values. Indices and conditions, which are no values, come here first.
+        for operand in toposort([node], lambda other: other not in self.expressions):
+            self.expressions[operand] = self._expression(operand)
+        expression = self.expressions[node]
+        if expression.tightness < min_tightness:
+            return f"({expression.text})"
+        return expression.text
 
-    def _expression(self, node: Node) -> tuple[str, int]:
-        """The text of a node, and how tight it holds together."""
+    def _expression(self, node: Node) -> _Expression:
+        """A node written out, its operands by their own expressions or names."""
         op, src = node.op, node.src
         if op is Op.CONST:
             text = _number(node.arg.value)
-            return text, SIGN if text.startswith("-") else ATOM
+            return _Expression(text, NEGATIVE if text.startswith("-") else ATOM)
         if op in (Op.AXIS, Op.AFFINE):
             return self._index(node)
         if op is Op.LOAD:
-            return self._load(node), ATOM
+            return self._load(node)
         if op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
             return self._reduction(node)
         if op is Op.WHERE:
-            condition, yes, no = map(self._of, src)
-            return f"({yes} if {condition} else {no})", ATOM
+            condition, yes, no = map(self._text, src)
+            return _Expression(f"({yes} if {condition} else {no})", ATOM)
         if op in _INFIX:
             return self._infix(node)
         if op is Op.NEG:
-            return f"-{self._of(src[0], SIGN)}", SIGN
+            return _Expression(f"-{self._text(src[0], NEGATIVE)}", NEGATIVE)
+        if op is Op.NOT and node.dtype is bool_:
+            return _Expression(f"not {self._text(src[0], BOOL_NOT)}", BOOL_NOT)
+        if op is Op.NOT:
+            return _Expression(f"~{self._text(src[0], NEGATIVE)}", NEGATIVE)
         name = SHORT[node.dtype] if op is Op.CAST else op.name.lower()
-        return f"{name}({', '.join(map(self._of, src))})", ATOM
+        return _Expression(f"{name}({', '.join(map(self._text, src))})", ATOM)
 
-    def _load(self, node: Node) -> str:
+    def _load(self, node: Node) -> _Expression:
+        """``p0[row, k]``; under a condition ``(p0[row, k] if ... else 0)``, as it reads nothing
+        and gives 0 where that does not hold."""
         text = f"p{node.arg.parameter}[{self._subscripts(node.src[0])}]"
-        if len(node.src) == 1:
-            return text
-        return f"({text} if {self._of(node.src[1])} else 0)"
+        if len(node.src) == 2:
+            text = f"({text} if {self._text(node.src[1])} else 0)"
+        return _Expression(text, ATOM)
 
-    def _infix(self, node: Node) -> tuple[str, int]:
-        """``a + b``; the sum of a and -b as ``a - b``."""
-        op, (left, right) = node.op, node.src
-        if op is Op.ADD and right.op is Op.NEG and right not in self.shared:
-            return f"{self._of(left, SUM)} - {self._of(right.src[0], PRODUCT)}", SUM
-        if op is Op.ADD and right.op is Op.CONST and right.arg.value < 0:
-            return f"{self._of(left, SUM)} - {_number(-right.arg.value)}", SUM
-        sign, tightness = _INFIX[op]
+    def _infix(self, node: Node) -> _Expression:
+        """``a + b``; the sum of a and -b as ``a - b``, and that of a and the constant -2 as
+        ``a - 2``."""
+        left, right = node.src
+        has_minus = self._text(right).startswith("-")  # a value with a line has a name
+        if node.op is Op.ADD and has_minus and right.op in (Op.NEG, Op.CONST):
+            if right.op is Op.NEG:
+                subtracted = self._text(right.src[0], PRODUCT)
+            else:
+                subtracted = self._text(right).removeprefix("-")
+            return _Expression(f"{self._text(left, SUM)} - {subtracted}", SUM)
+        infix = _INFIX[node.op]
         if node.dtype is bool_:
-            sign = _OF_BOOLS.get(op, sign)
-        regroups = op in _ASSOCIATIVE and right.op is op  # a + (b + c) is a + b + c
-        beside = self._of(right, tightness if regroups else tightness + 1)
-        return f"{self._of(left, tightness)} {sign} {beside}", tightness
+            infix = _INFIX_OF_BOOLS.get(node.op, infix)
+        operands = self._text(left, infix.min_left), self._text(right, infix.min_right)
+        return _Expression(f" {infix.sign} ".join(operands), infix.tightness)
 
-    def _reduction(self, node: Node) -> tuple[str, int]:
-        """``sum_k x``, or of several components ``argmax_k(value, index)[1]``."""
+    def _reduction(self, node: Node) -> _Expression:
+        """``sum_k x`` and ``running_sum_k x``; of several components, the one that the node is:
+        ``argmax_k(value, index)[1]``."""
         monoid, operands = node.arg.monoid, operands_of(node)
         over = ",".join(self.names[axis] for axis in bound_axes(node))
         name = f"{monoid_name(monoid)}_{over}"
         if node.op is Op.LOOP_SCAN:
             name = f"running_{name}"
         if len(operands) == 1:
-            return f"{name} {self._of(operands[0], PRODUCT)}", REDUCTION
-        return f"{name}({', '.join(map(self._of, operands))})[{node.arg.part}]", ATOM
+            return _Expression(f"{name} {self._text(operands[0], PRODUCT)}", REDUCTION)
+        components = ", ".join(map(self._text, operands))
+        return _Expression(f"{name}({components})[{node.arg.part}]", ATOM)
 
-    def _index(self, index: Node) -> tuple[str, int]:
+    def _index(self, index: Node) -> _Expression:
+        """``4 * row - column + 1``, and an axis as its name."""
         terms, constant = ix.terms_of(index)
         if not constant and [*terms.values()] == [1]:
-            return self._term(*terms), ATOM
+            return _Expression(self._term(*terms), ATOM)
         text = ""  # each term with its sign before it: " + 4 * row - column + 1"
         for term, factor in terms.items():
             size = "" if abs(factor) == 1 else f"{abs(factor)} * "
@@ -150,23 +217,25 @@ class _Formulas:
         if constant or not text:
             text += f" {'-' if constant < 0 else '+'} {abs(constant)}"
         text = f"-{text[3:]}" if text.startswith(" - ") else text[3:]
-        return text, SUM if terms else ATOM
+        return _Expression(text, SUM)
 
     def _term(self, term: Node) -> str:
-        """An operand of an index: an axis by its name, data as an expression."""
-        return self.names[term] if term.op is Op.AXIS else self._of(term, SIGN)
+        """An operand of an index, which may have a factor or a minus before it: an axis by its
+        name, data as an expression."""
+        return self.names[term] if term.op is Op.AXIS else self._text(term, NEGATIVE)
 
     def _subscripts(self, index: Node) -> str:
         """``row, column`` for ``100 * row + column`` with at most 100 columns; an index that walks
-        no array row by row as it is."""
+        no array row by row, or has a constant, as the number it is: ``row + 3``."""
         terms, constant = ix.terms_of(index)
         steps = sorted(terms.items(), key=lambda term: -term[1])
         if not steps or constant or not _walks_rows(steps):
-            return self._index(index)[0]
+            return self._index(index).text
         return ", ".join(self.names[axis] for axis, _ in steps)
 
 
 def _number(value: Scalar) -> str:
+    """A constant to read: of a float six digits, 0.333333, which are not all that it has."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

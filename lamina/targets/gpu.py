@@ -11,7 +11,7 @@ outside of all of these loops, every thread of a row computes, and its first one
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import ClassVar
 
@@ -33,10 +33,26 @@ from lamina.targets.reductions import Accumulation
 from lamina.targets.texts import helper_text
 
 BLOCK = 256  # threads of a block in which each thread has a row
-MAX_SHARED_THREADS = 1024  # threads that share rows whose values they hold in registers
+# Threads of the largest block that shares rows whose values it holds in registers: GPUs have no
+# larger ones. Blocks that go along a row in steps have half of that at most.
+MAX_SHARED_THREADS = 1024
 KEYS = 8  # keys of a thread in a sort; up to twice as many where a block has all of its threads
 RUN = 4096  # keys that a block sorts, at most
-FEW = 8  # results that are computed before they are stored: registers are full
+# Results of a thread that are computed before they are stored, where its registers are full.
+FEW = 8
+# The same of products back to back, whose sums leave their registers as they become results: the
+# loads that these need, such as a bias, do not wait for the stores of the results before.
+FEW_BACK_TO_BACK = 32
+
+
+@dataclass(frozen=True)
+class WorkLoop:
+    """The loop around the body of a kernel, in which a block does one part of the work after the
+    other: ``head { body } tail``. `blocks` is how many the launch has."""
+
+    head: str
+    tail: str
+    blocks: int
 
 
 class GpuPrinter(CPrinter):
@@ -54,22 +70,23 @@ class GpuPrinter(CPrinter):
         threads = [axis for axis in nest.order if nest.bound(axis) == "thread"]
         # Axes bound to threads are rows, of which a thread has one, or loops that threads share.
         self.rows_inside = [axis for axis in threads if axis in self.launch_axes]
-        self.shared = [axis for axis in threads if axis not in self.launch_axes]
+        self.shared_loops = [axis for axis in threads if axis not in self.launch_axes]
         in_grid = self.launch_axes - set(self.rows_inside)
         self.grid = [axis for axis in nest.order if axis in in_grid]
-        self.width = points(self.rows_inside)  # threads side by side with a row each
+        # Rows that a block has at a time: neighbouring threads take one each, and the threads of
+        # one row are `block_rows` apart.
+        self.block_rows = points(self.rows_inside)
         self.cooperates = bool(threads)  # else a thread has a row, and a block has many
         # Is a shared loop the inner part of a split, whose outer part is the steps of a block along
         # a row? The schedule splits rows that it keeps in registers, as far as they fit.
-        keeps_row = not all(map(nest.is_head, self.shared))
+        keeps_row = not all(map(nest.is_head, self.shared_loops))
         self.threads = self._block_threads(keeps_row) if threads else BLOCK
         self.is_back_to_back = len(nest.tiles) > 2  # products one after the other, in registers
         if nest.product or keeps_row:
-            self.batch_points = 4 * FEW if self.is_back_to_back else FEW
-        self.room = 0  # bytes of memory that a block shares
-        self.share = ""  # an argument of KERNEL: how many blocks share registers
-        self.around = "", ""  # before and after the body: the loop over what a block does
-        self.blocks = 0  # of the launch, if each does several in that loop
+            self.batch_points = FEW_BACK_TO_BACK if self.is_back_to_back else FEW
+        self.shared_bytes = 0  # of shared memory that the launch gives a block
+        self.has_all_registers = False  # whether a block has those of a multiprocessor alone
+        self.work_loop: WorkLoop | None = None
         self.maps: dict[str, TensorMap] = {}  # by name, what the copy engine reads
         # Results so far, of each store that is done by whole rows.
         self.results: dict[Store, list[str]] = {}
@@ -79,9 +96,9 @@ class GpuPrinter(CPrinter):
     def _block_threads(self, keeps_row: bool) -> int:
         """Threads of a block that share rows: as many as the longest shared loop has iterations,
         but half of the largest number where a loop goes in steps."""
-        longest = max([1, *(axis.arg.size for axis in self.shared)])
+        longest = max([1, *(axis.arg.size for axis in self.shared_loops)])
         limit = MAX_SHARED_THREADS if keeps_row else MAX_SHARED_THREADS // 2
-        return _whole_warps(longest * self.width, limit)
+        return _whole_warps(longest * self.block_rows, limit)
 
     def tile_texts(self) -> tuple[str, ...]:
         """The texts below targets/ for tiles that this kernel has, each after what it needs."""
@@ -96,7 +113,7 @@ class GpuPrinter(CPrinter):
             # scans, and of a last iteration that threads share.
             assert start == 0
             return f"EACH_HIT({self.index}, {name}, {stop}) {{"
-        if axis not in self.shared:
+        if axis not in self.shared_loops:
             return super().loop(axis, name, start, stop)
         step, first = self.stride(axis), f"{start} + thread_in_row"
         return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
@@ -115,12 +132,15 @@ class GpuPrinter(CPrinter):
         neighbours along the last axis of the grid, add in different iterations, or do not run all
         loops together."""
         kernel, last = self.nest.kernel, self.grid[-1:]
-        if self.cooperates or points(last) % WARP or not scatter_indices(kernel):
+        if self.cooperates or not scatter_indices(kernel):  # a thread has to have a row of its own
             return None
-        deciding = free_axes(kernel.stores[0].condition)
+        # All lanes of a warp run, and with the same indices but for the last axis: a warp begins
+        # and ends within it, and no lane is beyond the end of a split.
+        fills_warps = points(last) % WARP == 0
         splits = [self.nest.sub_loops(axis) for axis in last]
         is_even = all(split.extent == points(split.axes) for split in splits)
-        if not (is_even and deciding.isdisjoint(last)):
+        deciding = free_axes(kernel.stores[0].condition)
+        if not (fills_warps and is_even and deciding.isdisjoint(last)):
             return None
         loops = [axis for axis in axes if axis in deciding]
         return max(loops, key=lambda axis: axis.arg.size, default=None)
@@ -129,7 +149,7 @@ class GpuPrinter(CPrinter):
         return f"HIT({condition})" if self.hit_loop is not None else super().where(condition)
 
     def stride(self, axis: Node) -> int:
-        return self.threads // self.width if axis in self.shared else 1
+        return self.threads // self.block_rows if axis in self.shared_loops else 1
 
     def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
         """In place of a loop of one step, its index; threads beyond the end have that of the last
@@ -138,16 +158,20 @@ class GpuPrinter(CPrinter):
         nest_parts = super().partition(sub_loops, extent)
         for nest_part in nest_parts:
             for axis, loop_part in nest_part.items():
+                # The tail of a split is a loop from another start on, of one iteration, which the
+                # first thread runs.
+                is_tail = loop_part.start != 0
                 if axis in self.rows_inside and loop_part.condition:
                     nest_part[axis] = self._row_in_range(loop_part)
-                elif axis in self.shared and loop_part.how == "loop" and not loop_part.start:
+                elif axis in self.shared_loops and loop_part.how == "loop" and not is_tail:
                     nest_part[axis] = self._one_step(loop_part)
         return nest_parts
 
     def _row_in_range(self, loop_part: LoopPart) -> LoopPart:
         """A row bound to threads, of which only those run that fulfil a condition: the index of a
         row that does, in every thread."""
-        _, order, end = loop_part.condition.split()  # such as ``a3 < 5`` or ``a3 == 5``
+        # Of full blocks ``a3 < 5``, of the last one ``a3 == 5``: see `_partition_launched`.
+        _, order, end = loop_part.condition.split()
         last = end
         if order == "<":
             last = f"min({loop_part.index}, ({self.index}){int(end) - 1})"
@@ -155,7 +179,7 @@ class GpuPrinter(CPrinter):
 
     def _one_step(self, loop_part: LoopPart) -> LoopPart:
         """A loop that threads share, as an index if each has one iteration at most."""
-        count, step = int(loop_part.extent), self.threads // self.width
+        count, step = int(loop_part.extent), self.threads // self.block_rows
         if count > step:
             return loop_part
         if count == step:
@@ -180,8 +204,8 @@ class GpuPrinter(CPrinter):
         """Combine the accumulators of a thread, and then those of the threads that share a row."""
         ready = list(sums)
         super()._join(ready)
-        if ready and not set(self.shared).isdisjoint(bound_axes(ready[0].reduction)):
-            self.line(f"REDUCE({self.threads}, {self.width}) {{")
+        if ready and not set(self.shared_loops).isdisjoint(bound_axes(ready[0].reduction)):
+            self.line(f"REDUCE({self.threads}, {self.block_rows}) {{")
             for each in ready:
                 others = [
                     self.declare(value._replace(text=f"exchange({value.text}, s)"), "other")
@@ -193,18 +217,18 @@ class GpuPrinter(CPrinter):
     def _cut_of_scans(self, part: NestPart, scans: Sequence[Node]) -> Cut | None:
         """None where threads share a row: each adds up its neighbours, and few steps follow."""
         cut = super()._cut_of_scans(part, scans)
-        return None if cut and not part.keys().isdisjoint(self.shared) else cut
+        return None if cut and not part.keys().isdisjoint(self.shared_loops) else cut
 
     def scan(self, node: Node, point: Point) -> None:
         """A thread runs along its neighbours, from where the threads before it end, which they tell
         each other; the first one goes on from the step before."""
         along, rows, monoid = bound_axes(node), self.nest.kernel.row_axes, node.arg.monoid
-        if set(self.shared).isdisjoint(along):
+        if set(self.shared_loops).isdisjoint(along):
             super().scan(node, point)
             return
         # The axes inside the shared one are unrolled: a thread's neighbours. All of their points
         # are printed when the first of them is needed, and kept for the others.
-        inner = along[along.index(self.shared[0]) + 1 :]
+        inner = along[along.index(self.shared_loops[0]) + 1 :]
         near = [point | neighbour for neighbour in self.points(inner)]
         parts = [tuple(self.value(part, at) for part in operands_of(node)) for at in near]
         name = monoid_name(monoid)
@@ -214,7 +238,7 @@ class GpuPrinter(CPrinter):
         ends = self.scopes[depth].scan_ends
         if row not in ends:
             ends[row] = self.start(node, 1, depth)
-        self.line(f"SCAN({self.threads}, {self.width}) {{")
+        self.line(f"SCAN({self.threads}, {self.block_rows}) {{")
         before = tuple(
             self.declare(value._replace(text=f"earlier({value.text}, {end.text}, s)"), "before")
             for value, end in zip(sums, ends[row], strict=True)
@@ -232,20 +256,22 @@ class GpuPrinter(CPrinter):
         super().store(store, value, point)
         if self.nest.kernel.parameters[store.parameter].memory == "scratch":
             return  # each thread has its own
-        in_shared_loop = any(axis in self.depth_of for axis in self.shared)
+        in_shared_loop = any(axis in self.depth_of for axis in self.shared_loops)
         # Outside of shared loops all threads of a row have the value, and the first one stores it.
         # Those are threads 0 to `width` - 1: there are as many rows side by side.
-        by_first = self.cooperates and self.threads > self.width and not in_shared_loop
+        by_first = self.cooperates and self.threads > self.block_rows and not in_shared_loop
         guard = self.guard
         if by_first and not guard:
-            guard = f"if (THREAD < {self.width}) "
+            guard = f"if (THREAD < {self.block_rows}) "
         for axis in self.rows_inside:
             if self.text_of[axis] != self.axis_name(axis):  # it was moved into the range
                 guard += f"if ({self.axis_name(axis)} == {self.text_of[axis]}) "
         if guard:
             line = self.scopes[-1].lines.pop()
+            # The other threads of the row have read what is overwritten. Where tiles are filled,
+            # some threads do nothing else, and have returned: all others would wait for ever.
             if by_first and not self.nest.tiles and store.parameter in self.read:
-                self.line("BARRIER;")  # the others have read what is overwritten
+                self.line("BARRIER;")
             self.line(f"{guard}{{ {line} }}")
 
     # The function.
@@ -255,16 +281,20 @@ class GpuPrinter(CPrinter):
         workers = points(self.grid)
         pointers, scratch = self.arrays()
         body = self.body(self._opening(pointers, scratch, workers))
-        blocks = self.blocks or (workers if self.cooperates else -(-workers // BLOCK))
-        if self.blocks:
-            body = f"    {self.around[0]} {{\n{body}    }}{self.around[1]}\n"
+        blocks = workers if self.cooperates else ceil(workers / BLOCK)
+        if self.work_loop:
+            blocks = self.work_loop.blocks
+            body = f"    {self.work_loop.head} {{\n{body}    }}{self.work_loop.tail}\n"
         arguments = [f"POINTER({pointer})" for pointer in pointers[: self.direct]]
         if len(pointers) > self.direct:
             arguments.append(f"TABLE({self.direct})")
         arguments += [f"MAP({name})" for name in self.maps]
-        head = f"KERNEL({self.threads}{self.share}) {self.function}({', '.join(arguments)} PLACE)"
+        # The second bound is how many blocks have to fit into a multiprocessor at least: where one
+        # is enough, its threads may use all registers.
+        bounds = f"{self.threads}, 1" if self.has_all_registers else f"{self.threads}"
+        head = f"KERNEL({bounds}) {self.function}({', '.join(arguments)} PLACE)"
         maps = tuple(self.maps.values())
-        launch = Launch(self.function, blocks, self.threads, (), self.room, maps)
+        launch = Launch(self.function, blocks, self.threads, (), self.shared_bytes, maps)
         return f"{head} {{\n{body}}}", launch
 
     def _opening(self, pointers: list[str], scratch: list[str], workers: int) -> list[str]:
@@ -289,8 +319,8 @@ class GpuPrinter(CPrinter):
         lines.append(f"EACH_{each}({word}, {self.threads}, {workers});")
         lines += self.indices(self.grid, "worker")
         lines += self.indices(self.rows_inside, "THREAD")
-        if self.shared:
-            lines.append(f"const {self.index} thread_in_row = THREAD / {self.width};")
+        if self.shared_loops:
+            lines.append(f"const {self.index} thread_in_row = THREAD / {self.block_rows};")
         return lines
 
 

@@ -19,6 +19,8 @@ from lamina.errors import FormatError
 from lamina.explain.check import run_kernel
 from lamina.frontend.realize import rebuilt
 from lamina.ir.kernel import Kernel
+from lamina.ir.node import Node
+from lamina.ir.ops import Op
 from lamina.loops.moves import apply
 from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
@@ -217,3 +219,15 @@ def test_what_does_not_fit_goes_through_memory(form: Form, shapes: list[tuple[in
 def test_wider_numbers_go_through_memory(dtype: lm.DType) -> None:
     plans = planned(SIZES[0], dtype, causal=True).plans
     assert not any(isinstance(one, Kernel) and back_to_back(one) for one in plans)
+
+
+def test_nothing_waits_for_warps_that_bring_tiles() -> None:
+    """Where results are added to in place, by elements: a barrier would wait for ever."""
+    q, k, v = (Tensor.of(leaf(number, (4, 256, 64), lm.bfloat16), "cpu") for number in (1, 2, 3))
+    total = leaf(0, (4, 256, 64), lm.float64)
+    result = Tensor.of(total, "cpu") + lm.scaled_dot_product_attention(q, k, v)
+    sinks = [Node(Op.ASSIGN, (total, *rebuilt([result.node], {})))]
+    chosen = replace(options.current(), device=GPU)
+    (text,) = pipeline.compile_source(sinks, chosen).source.kernels.values()  # type: ignore[union-attr]
+    assert "NESTED_LOOP(" in text
+    assert "BARRIER" not in text

@@ -4,7 +4,7 @@ compiles, and where the elements of a tile, the sums of a thread and the results
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -20,16 +20,13 @@ from lamina.core.shape import Shape
 from lamina.core.target import DEFAULT_CUDA
 from lamina.errors import FormatError
 from lamina.frontend.realize import rebuilt
-from lamina.graph import index as ix
 from lamina.ir import build
-from lamina.ir.kernel import free_axes, points
 from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 from lamina.loops.text import parse, to_text
 from lamina.runtime import cuda
-from lamina.runtime.buffer import TensorMap
 from lamina.runtime.source import KERNELS
 from lamina.schedule.gpu.products import ATOMS, Tensorize
 from lamina.targets.cuda import printer
@@ -164,82 +161,6 @@ def test_convolutions(
         scale = TOLERANCE[dtype] * float(want.abs().max())
         found = one.cast(lm.float64).numpy()
         np.testing.assert_allclose(found, want.movedim(1, 3), TOLERANCE[dtype], scale)
-
-
-def elements(index: Node, at: Mapping[Node, Any]) -> Any:
-    """An index, or a condition that bounds some, at these places of its axes."""
-    if index.op in (Op.AND, Op.LT):
-        left, right = (elements(one, at) for one in index.src)
-        return left & right if index.op is Op.AND else left < right
-    terms, constant = ix.terms_of(index)
-    return sum((by * at[axis] for axis, by in terms.items()), constant)
-
-
-def copied(array: TensorMap, start: Sequence[int], lines: int) -> Any:
-    """Which element of an array the engine copies to each place of each line; -1 for zeros."""
-    offset, extents, steps = array.offset, array.sizes, array.strides
-    box, corners = array.box, array.corners
-    size = int(array.element_kind[-2:]) // 8
-    flat, where = np.arange(lines)[:, None], [start[0] + np.arange(box[0])]
-    if not corners:
-        where += [start[1] + flat, *start[2:]]
-    more = start[len(extents) :]
-    for place, by, extent, corner in zip(start[1:], more, extents[1:], corners, strict=False):
-        low, high, step = corner
-        count = (extent + high - low - 1) // step + 1
-        flat = flat + (place - low) // step
-        where.append(flat % count * step + low + by)
-        flat = flat // count
-    if corners:
-        where.append(start[len(extents) - 1] + flat)
-    number = (
-        offset // size
-        + where[0]
-        + sum(one * by // size for one, by in zip(where[1:], steps, strict=True))
-    )
-    for one, extent in zip(where, extents, strict=True):
-        number = np.where((one >= 0) & (one < extent), number, -1)
-    return number
-
-
-@pytest.mark.parametrize("case", CONVOLUTIONS[:7], ids=str)
-def test_what_the_engine_copies(case: Convolution, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of images, of filters, and of their derivatives, element by element."""
-    (n, *sides), (channels, filters), window, how = case
-    calls, ours, rng = list[Any](), CudaPrinter._engine_copy, np.random.default_rng(0)
-
-    def spied(self: CudaPrinter, *given: Any) -> Any:
-        calls.append((*given, found := ours(self, *given)))
-        return found
-
-    monkeypatch.setattr(CudaPrinter, "_engine_copy", spied)
-    given = (n, *sides, channels), (filters, *window, channels)
-    x, w = (Tensor.of(leaf(at, one, lm.bfloat16), "cpu") for at, one in enumerate(given))
-    y = channels_last(lm.conv2d, x, w, **how)
-    dy = Tensor.of(leaf(2, y.shape, lm.bfloat16), "cpu")
-    wanted = [y, *lm.gradient(y, [x, w], dy)] if "stride" not in how else [y]
-    for one in wanted:
-        pipeline.compile_source(rebuilt([one.node], {}), replace(options.current(), device=GPU))
-    assert len(calls) == 2 * len(wanted)
-    for store, lines, width, found in calls:
-        index, *guard = store.value.src
-        *outer, inner = store.axes
-        shape, end = [axis.arg.size for axis in outer], inner.arg.size
-        for _ in range(8):
-            at = {axis: int(rng.integers(axis.arg.size)) for axis in free_axes(store.value)}
-            first = lines * int(rng.integers(-(-points(outer) // lines)))
-            at[inner] = width * int(rng.integers(-(-end // width)))
-            at |= zip(outer, map(int, np.unravel_index(first, shape)), strict=True)
-            got = copied(found.array, [elements(one, at) for one in found.coordinates], lines)
-            number, along = first + np.arange(lines)[:, None], at[inner] + np.arange(width)
-            line = np.unravel_index(np.minimum(number, points(outer) - 1), shape)
-            every = {**at, inner: np.minimum(along, end - 1), **dict(zip(outer, line, strict=True))}
-            want = elements(index, every)
-            want = np.where(elements(guard[0], every), want, -1) if guard else want
-            known = (number < points(outer)) & (along < end)
-            np.testing.assert_array_equal(np.where(known, got, 0), np.where(known, want, 0))
-            beyond = along >= end if inner.arg.reduce else number >= points(outer)
-            assert (np.where(beyond, got, -1) == -1).all()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

@@ -25,6 +25,7 @@ from lamina.schedule.gpu.attention import (
 )
 from lamina.targets.cuda.products import PRODUCER_THREADS, ProductPrinter
 from lamina.targets.cuda.tiles import ResultSide, call
+from lamina.targets.gpu import WorkLoop
 from lamina.targets.printer import Point, Value, Values
 
 # Of a block, with which an H100 leaves 2 KiB for barriers; the text uses what other GPUs have.
@@ -87,7 +88,7 @@ class AttentionPrinter(ProductPrinter):
         sums = self._sums(node)
         tiles = self._tiles(sums)
         self.threads += PRODUCER_THREADS
-        self.room, self.share = SHARED_BYTES, ", 1"
+        self.shared_bytes, self.has_all_registers = SHARED_BYTES, True
         self._print_tiles(tiles, sums)
         steps = sums.steps
         corner = self.corner(steps.group, steps.lane, steps.neighbour)
@@ -165,12 +166,12 @@ class AttentionPrinter(ProductPrinter):
         row_tiles = points([bands, row_tiles_of_band])
         passing_bytes = steps.tile.arg.size * sum(tile.nbytes for tile in tiles if tile.passes_by)
         row_groups = self.atom.m // 64  # of four warps
-        around = call(
+        tail = call(
             "TAKE_TURNS", int(has_producers), row_groups, staying, workers, row_tiles,
             passing_bytes, int(self.last_rows_first),
         )  # fmt: skip
-        self.around = "TURN", f"; {around}"
-        self.blocks = min(workers, self.target.multiprocessors)
+        blocks = min(workers, self.target.multiprocessors)
+        self.work_loop = WorkLoop("TURN", f"; {tail}", blocks)
 
     # What is computed from the sums of inner products.
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, Store, bounds, free_axes, points
+from lamina.ir.kernel import Store, bounds, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import TensorMap
@@ -18,8 +18,8 @@ from lamina.runtime.buffer import TensorMap
 CHUNK_BYTES = 16  # offsets and strides are multiples of it
 MAX_DIMENSIONS = 5
 MAX_WINDOW_STRIDE = 8  # elements from a window to the next
-# Bits of a corner of the windows, for all axes of an image together: 16 for one axis, 8 for each of
-# two, 5 for each of three. A box has fewer elements along an axis than 2 to the power of these.
+# Bits of a corner of the windows, which is signed, and of a place in a window, which is not, for
+# all axes of an image together: 16 for one axis, 8 for each of two, 5 for each of three.
 CORNER_BITS = 16
 
 
@@ -33,131 +33,17 @@ class EngineCopy:
 
 
 @dataclass(frozen=True)
-class _Dimensions:
-    """An array as the engine sees it, dimension by dimension, fastest first.
+class _Dimension:
+    """A dimension of an array as the engine sees it.
 
-    indices  along each dimension, over the axes of a tile and others
-    strides  in elements
-    offset   of the first element, in elements
+    index   along it, a sum of axes: ``2 * a + k - 1``
+    stride  elements from one index to the next
+    size    of the dimension: from this index on, and below 0, there are zeros
     """
 
-    indices: tuple[Node, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-
-def engine_copy(
-    kernel: Kernel, tile: Store, lines: int, line_elements: int, is_tf32: bool
-) -> EngineCopy | None:
-    """How the engine copies a tile of so many lines of so many elements; None if it cannot: the
-    tile is an array as it is, but for zeros beyond its ends. Several row axes that lines walk as
-    one need the im2col mode."""
-    load, axes = tile.value, tile.axes[::-1]
-    extents = ix.extents(*load.src[1:]) if load.op is Op.LOAD else None
-    if extents is None or kernel.parameters[load.arg.parameter].written:
-        return None
-    is_im2col = len(axes) > 2
-    index_of = _indices_by_axis(load.src[0], axes, extents, is_im2col)
-    dimensions = _dimensions(load.src[0], index_of)
-    if dimensions is None:
-        return None
-    itemsize = load.dtype.itemsize
-    is_described = _has_layout(dimensions, axes, is_im2col, itemsize)
-    if not is_described or _misses_zeros(dimensions, axes, is_im2col, line_elements):
-        return None
-    sizes = tuple(extents.get(index, bounds(index)[1] + 1) for index in dimensions.indices)
-    windows = _windows(dimensions, axes, sizes, is_im2col)
-    if windows is None:
-        return None
-    coordinates, places = [*dimensions.indices], []
-    if is_im2col:
-        for number, window in enumerate(windows, 1):
-            coordinates[number] = ix.scale(window.axis, window.stride, window.low)
-            places.append(ix.scale(window.place, 1, -window.low))
-    array = TensorMap(
-        parameter=load.arg.parameter,
-        element_kind="TFLOAT32" if is_tf32 else f"UINT{8 * itemsize}",
-        offset=dimensions.offset * itemsize,
-        sizes=sizes,
-        strides=tuple(stride * itemsize for stride in dimensions.strides[1:]),
-        box=(line_elements, lines, *[1] * (len(sizes) - 2)),
-        corners=tuple((window.low, window.high, window.stride) for window in windows)
-        if is_im2col
-        else (),
-    )
-    return EngineCopy(array, (*coordinates, *places))
-
-
-def _indices_by_axis(
-    index: Node, axes: Sequence[Node], extents: Mapping[Node, int], is_im2col: bool
-) -> dict[Node, Node]:
-    """The index along each dimension of an array, by one of its axes; those of a tile come first.
-
-    A dimension is an index with an extent of its own, such as ``2 * a + k - 1`` of an image with
-    padding, where it belongs to the axis of the tile, `a`; or else it is an axis."""
-    strides, _ = ix.terms_of(index)
-    index_of = {axis: axis for axis in axes}
-    for bounded in extents:
-        terms, _ = ix.terms_of(bounded)
-        index_of[max(terms, key=lambda axis: (axis in axes, strides.get(axis, 0)))] = bounded
-    known = frozenset[Node]().union(*map(free_axes, index_of.values()))
-    # Axes of a window that nothing bounds, because an image has no padding, go with the axis of the
-    # tile that has the same stride.
-    by_stride = {strides[axis]: axis for axis in axes[1:] if is_im2col and axis in strides}
-    for axis in strides:
-        if axis not in known:
-            pixel_axis = by_stride.get(strides[axis], axis)
-            index_of[pixel_axis] = ix.add(*{pixel_axis, axis})
-    last = axes[-1]
-    if is_im2col and len(index_of) == len(axes) and index_of[last] is not last:
-        index_of[ix.ZERO] = ix.ZERO  # the number of the image: there is one
-    return index_of
-
-
-def _dimensions(index: Node, index_of: Mapping[Node, Node]) -> _Dimensions | None:
-    """The dimensions whose indices and strides make up the index of a load; None if none do. The
-    stride of ``2 * a + k`` is that of `a` divided by 2."""
-    terms, _ = ix.terms_of(index)
-    strides = []
-    for axis, dimension in index_of.items():
-        coefficient = ix.terms_of(dimension)[0].get(axis, 1)
-        strides.append(terms.get(axis, CHUNK_BYTES) // coefficient)
-    walked = [
-        ix.scale(dimension, -stride)
-        for dimension, stride in zip(index_of.values(), strides, strict=True)
-    ]
-    rest, offset = ix.terms_of(ix.add(index, *walked))
-    return None if rest else _Dimensions(tuple(index_of.values()), tuple(strides), offset)
-
-
-def _has_layout(
-    dimensions: _Dimensions, axes: Sequence[Node], is_im2col: bool, itemsize: int
-) -> bool:
-    """Whether the engine knows the layout: lines along the fastest dimension, and strides in
-    chunks."""
-    indices, strides, offset = dimensions.indices, dimensions.strides, dimensions.offset
-    limit = min(len(axes) + 1, MAX_DIMENSIONS) if is_im2col else MAX_DIMENSIONS
-    terms = (term for index in indices for term in ix.terms_of(index)[0])
-    return (
-        indices[0] is axes[0]
-        and strides[0] == 1
-        and min(strides) >= 1
-        and offset >= 0
-        and all(term.op is Op.AXIS for term in terms)
-        and not any(elements * itemsize % CHUNK_BYTES for elements in (offset, *strides[1:]))
-        and len(indices) <= limit
-    )
-
-
-def _misses_zeros(
-    dimensions: _Dimensions, axes: Sequence[Node], is_im2col: bool, line_elements: int
-) -> bool:
-    """Whether a line has elements beyond the last step that are not zeros. They are where the last
-    of the step axes, or the one image, is a dimension with an extent. Beyond the last row anything
-    may be: nothing of it is stored."""
-    steps = [axis for axis in axes if axis.arg.reduce]
-    ends = {dimensions.indices[0], dimensions.indices[-1 if is_im2col else 1]}
-    return points(steps) % line_elements != 0 and ends.isdisjoint({steps[-1], ix.ZERO})
+    index: Node
+    stride: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -175,23 +61,162 @@ class _Window:
     high: int
 
 
-def _windows(
-    dimensions: _Dimensions, axes: Sequence[Node], sizes: Sequence[int], is_im2col: bool
-) -> list[_Window] | None:
-    """The windows along each row axis of a tile; None if the engine cannot walk them. Rows that are
-    one axis have windows of one element, without a stride."""
-    corner_limit = 1 << (CORNER_BITS // max(len(sizes) - 2, 1))
-    row_axes = axes[1 : len(sizes) - 1] if is_im2col else axes[1:]
+def engine_copy(tile: Store, lines: int, line_elements: int, is_tf32: bool) -> EngineCopy | None:
+    """How the engine copies a tile of so many lines of so many elements; None if it cannot.
+
+    It copies what one load reads, without any arithmetic. The last axis of the tile is the one
+    along a line; the lines of a tile walk the other axes, as one if there are several. For these
+    the engine needs its im2col mode: pixels, row by row, of one image after the other.
+    """
+    load = tile.value
+    if load.op is not Op.LOAD:
+        return None
+    load_index, *conditions = load.src
+    extents = ix.extents(*conditions)
+    if extents is None:  # it is not only beyond the ends of an array that the load gives zeros
+        return None
+    axes = tile.axes[::-1]
+    is_im2col = len(axes) > 2
+    index_of = _indices_by_axis(load_index, axes, extents, is_im2col)
+    dimensions = _dimensions(load_index, index_of, extents)
+    offset = _offset(load_index, dimensions)
+    if offset is None or not _is_readable(dimensions, axes, is_im2col):
+        return None
+    # An axis may have two extents, as rows that are padded, cut off and padded again: a dimension
+    # has zeros beyond one of them alone.
+    if not extents.keys() <= {dimension.index for dimension in dimensions}:
+        return None
+    itemsize = load.dtype.itemsize
+    strides = [dimension.stride * itemsize for dimension in dimensions[1:]]  # but the fastest
+    is_in_chunks = all(size % CHUNK_BYTES == 0 for size in (offset * itemsize, *strides))
+    is_whole = points(axis for axis in axes if axis.arg.reduce) % line_elements == 0
+    if not is_in_chunks or not (is_whole or _ends_in_zeros(dimensions, axes, is_im2col)):
+        return None
+    windows = _windows(dimensions, axes) if is_im2col else []
+    if windows is None:
+        return None
+    array = TensorMap(
+        parameter=load.arg.parameter,
+        element_kind="TFLOAT32" if is_tf32 else f"UINT{8 * itemsize}",
+        offset=offset * itemsize,
+        sizes=tuple(dimension.size for dimension in dimensions),
+        strides=tuple(strides),
+        box=(line_elements, lines, *[1] * (len(dimensions) - 2)),
+        corners=tuple((window.low, window.high, window.stride) for window in windows),
+    )
+    return EngineCopy(array, _coordinates(dimensions, windows))
+
+
+def _coordinates(dimensions: Sequence[_Dimension], windows: Sequence[_Window]) -> tuple[Node, ...]:
+    """Where the engine begins: along an axis of an image, where the first pixel's window does; and
+    behind all dimensions the place in a window, from 0 on."""
+    coordinates = [dimension.index for dimension in dimensions]
+    for number, window in enumerate(windows, 1):
+        coordinates[number] = ix.scale(window.axis, window.stride, window.low)
+    return (*coordinates, *(ix.scale(window.place, 1, -window.low) for window in windows))
+
+
+def _indices_by_axis(
+    load_index: Node, axes: Sequence[Node], extents: Mapping[Node, int], is_im2col: bool
+) -> dict[Node, Node]:
+    """The index along each dimension of an array, by one of its axes; those of a tile come first.
+
+    A dimension is an index with an extent of its own, such as ``2 * a + k - 1`` of an image with
+    padding, where it belongs to the axis of the tile, `a`; or else it is an axis. An axis of a
+    window without an extent, because an image has no padding, is part of the dimension of the
+    pixels, which have the same stride: ``a + k``.
+    """
+    strides, _ = ix.terms_of(load_index)
+    index_of = {axis: axis for axis in axes}
+    for bounded in extents:
+        terms, _ = ix.terms_of(bounded)
+        owner = next((axis for axis in terms if axis in axes), next(iter(terms)))
+        index_of[owner] = bounded
+    known = frozenset[Node]().union(*map(free_axes, index_of.values()))
+    pixel_of_stride = {strides[axis]: axis for axis in axes[1:] if axis in strides}
+    for axis in strides:
+        if axis in known:
+            continue
+        pixel = pixel_of_stride.get(strides[axis])
+        if pixel is not None:
+            index_of[pixel] = ix.add(index_of[pixel], axis)
+        else:
+            index_of[axis] = axis
+    # The last dimension numbers the images. Where the last axis of the tile walks windows, it is
+    # one along an image. The images are then the only other axis, or there is one image.
+    last = axes[-1]
+    if is_im2col and len(index_of) == len(axes) and index_of[last] is not last:
+        index_of[ix.ZERO] = ix.ZERO
+    return index_of
+
+
+def _dimensions(
+    load_index: Node, index_of: Mapping[Node, Node], extents: Mapping[Node, int]
+) -> list[_Dimension]:
+    """The dimensions with these indices. The stride of ``2 * a + k`` is that of `a` divided by 2.
+    One without an extent has the size that its index needs."""
+    strides, _ = ix.terms_of(load_index)
+    dimensions = []
+    for axis, index in index_of.items():
+        coefficient = ix.terms_of(index)[0].get(axis, 1)
+        # The only image has no stride: any that is in chunks.
+        stride = strides.get(axis, CHUNK_BYTES) // coefficient
+        size = extents.get(index, bounds(index)[1] + 1)
+        dimensions.append(_Dimension(index, stride, size))
+    return dimensions
+
+
+def _offset(load_index: Node, dimensions: Sequence[_Dimension]) -> int | None:
+    """The element at index 0 of all dimensions; None if they do not make up the index of the load,
+    as where the load depends on an axis of the tile by its condition alone."""
+    walked = [ix.scale(dimension.index, -dimension.stride) for dimension in dimensions]
+    rest, offset = ix.terms_of(ix.add(load_index, *walked))
+    return None if rest else offset
+
+
+def _is_readable(dimensions: Sequence[_Dimension], axes: Sequence[Node], is_im2col: bool) -> bool:
+    """Whether the engine can walk these dimensions as a tile's lines need it."""
+    line, *others = dimensions
+    # A line has neighbours in memory, an element for each index of its axis.
+    is_line = line.index is axes[0] and line.stride == 1
+    goes_forward = all(dimension.stride >= 1 for dimension in others)  # no flipped array
+    terms = {term for dimension in dimensions for term in ix.terms_of(dimension.index)[0]}
+    has_size = all(term.op is Op.AXIS for term in terms)  # unlike an index that data say
+    # Besides those that lines walk, im2col mode has one more: `_indices_by_axis`.
+    max_dimensions = min(len(axes) + 1, MAX_DIMENSIONS) if is_im2col else MAX_DIMENSIONS
+    is_few = len(dimensions) <= max_dimensions
+    # Without windows, a line is at each index of its dimension; `_windows` knows other steps.
+    step_of_lines = ix.terms_of(others[0].index)[0][axes[1]]
+    return is_line and goes_forward and has_size and is_few and (is_im2col or step_of_lines == 1)
+
+
+def _ends_in_zeros(dimensions: Sequence[_Dimension], axes: Sequence[Node], is_im2col: bool) -> bool:
+    """Whether zeros stand for the steps beyond the last one that fill up a tile: they do beyond the
+    end of the dimension of the slowest step axis, and after the only image. Beyond the last row
+    there may be anything: nothing of it is stored."""
+    *_, slowest_step = (axis for axis in axes if axis.arg.reduce)
+    if slowest_step is axes[0]:  # its dimension is that of lines
+        return True
+    walked_last = dimensions[-1 if is_im2col else 1]
+    return walked_last.index in (slowest_step, ix.ZERO)
+
+
+def _windows(dimensions: Sequence[_Dimension], axes: Sequence[Node]) -> list[_Window] | None:
+    """The windows along each axis of an image; None if the engine cannot walk them. An axis without
+    windows has such of one element, without a stride: the pixels of a 1x1 convolution."""
+    *along_image, _ = dimensions[1:]  # the last one numbers the images
+    limit = 1 << (CORNER_BITS // len(along_image))
     windows = []
-    for number, axis in enumerate(row_axes, 1):
-        index = dimensions.indices[number]
-        stride = ix.terms_of(index)[0][axis]
-        place = ix.add(index, ix.scale(axis, -stride))
+    # If the last axis of the tile numbers the images, it is left out here.
+    for axis, dimension in zip(axes[1:], along_image, strict=False):
+        stride = ix.terms_of(dimension.index)[0][axis]
+        place = ix.add(dimension.index, ix.scale(axis, -stride))
         low, highest = bounds(place)
-        high = stride * bounds(axis)[1] + low - sizes[number] + 1
-        reach = max(highest - low, 2 * abs(low), 2 * abs(high))
-        max_stride = MAX_WINDOW_STRIDE if is_im2col else 1
-        if not 0 < stride <= max_stride or reach >= corner_limit:
+        high = stride * bounds(axis)[1] + low - dimension.size + 1
+        is_stride = 1 <= stride <= MAX_WINDOW_STRIDE
+        are_corners = -limit <= 2 * min(low, high) and 2 * max(low, high) < limit
+        are_places = highest - low < limit
+        if not (is_stride and are_corners and are_places):
             return None
         windows.append(_Window(axis, stride, place, low, high))
     return windows

@@ -14,6 +14,7 @@ from lamina.ir.ops import Group, Op
 from lamina.loops.nest import WARP
 from lamina.schedule.gpu.products import LINE_BYTES, StreamK, stream_k
 from lamina.targets.cuda.tiles import MAX_ROW_STORES, ResultSide, TilePrinter, call
+from lamina.targets.gpu import WorkLoop
 from lamina.targets.printer import Point, Value
 
 # Sums of a thread that become results at a time in an overlapped epilogue. Long arithmetic takes
@@ -60,7 +61,6 @@ class ProductPrinter(TilePrinter):
         """Print the pipeline of a sum of products, and keep the sums."""
         steps = self._steps(reduction)
         division = stream_k(self.atom, points(self.grid), steps.total, self.target.multiprocessors)
-        self.blocks = division.blocks
         corner = self.corner()
         self._print_buffers()
         self._print_fill(steps, corner)
@@ -89,8 +89,8 @@ class ProductPrinter(TilePrinter):
         atom = self.atom
         row_stores = min(len(self.nest.kernel.stores), MAX_ROW_STORES)
         result_bytes = row_stores * LINE_BYTES * atom.m
-        self.room = atom.stages * LINE_BYTES * (atom.m + atom.n) + result_bytes
-        self.share = ", 1" if atom.instruction == "fma" else ""  # it needs all registers
+        self.shared_bytes = atom.stages * LINE_BYTES * (atom.m + atom.n) + result_bytes
+        self.has_all_registers = atom.instruction == "fma"  # tensor cores need fewer
         self.line(call("RINGS", atom.kind, atom.stages, atom.m, atom.n, result_bytes))
 
     def _keep_sums(self, reduction: Node) -> list[Point]:
@@ -143,15 +143,16 @@ class ProductPrinter(TilePrinter):
 
     def _set_launch(self, division: StreamK, steps: _Steps, slice_sums: int) -> None:
         """Set what is around the body: the loop over the tiles of a block, and its threads."""
-        has_producers = len(self.maps) == len(self.nest.tiles) and not self.share
-        around = call(
+        has_producers = len(self.maps) == len(self.nest.tiles) and not self.has_all_registers
+        tail = call(
             f"{self.atom.instruction}_SHARE", int(has_producers), slice_sums, self.threads,
             points(self.grid), steps.total, division.steps, division.blocks,
         )  # fmt: skip
-        self.around = "PART", f"; {around}"
+        self.work_loop = WorkLoop("PART", f"; {tail}", division.blocks)
         if has_producers:
             self.threads += PRODUCER_THREADS
-        self.width = self.threads
+        # No other thread has the results of one: all store that come to it.
+        self.block_rows = self.threads
 
     def _print_kept(self, overlap: _Overlap, sum_points: Sequence[Point]) -> None:
         """Print what threads keep of the sums. What follows the closing brace knows nothing of what

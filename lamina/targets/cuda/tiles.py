@@ -84,7 +84,7 @@ class TilePrinter(GpuPrinter):
 
     def _engine_copy(self, tile: Store, lines: int, line_elements: int) -> EngineCopy | None:
         is_tf32 = self.atom.kind == "tf32"
-        return engine_copy(self.nest.kernel, tile, lines, line_elements, is_tf32)
+        return engine_copy(tile, lines, line_elements, is_tf32)
 
     def _walk(self, axes: Sequence[Node], start: str = "") -> str:
         """Print the index that walks `axes` as one, if it has a `start`, and the index of each
