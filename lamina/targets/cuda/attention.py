@@ -162,6 +162,7 @@ class AttentionPrinter(ProductPrinter):
         """Set what is around the body: the loop over the tiles of rows that a block takes."""
         workers = points(self.grid)
         has_producers = len(self.maps) == len(tiles)
+        # Heads and others; bands; the two axes of columns, of one tile; tiles of rows in a band.
         *_, bands, _, _, row_tiles_of_band = self.grid
         row_tiles = points([bands, row_tiles_of_band])
         passing_bytes = steps.tile.arg.size * sum(tile.nbytes for tile in tiles if tile.passes_by)
@@ -206,11 +207,13 @@ class AttentionPrinter(ProductPrinter):
         return tests
 
     def _print_mask(self, number: int, mask: Mask, tile: Node) -> bool:
-        """Print for which tiles the index of a mask is positive; whether it depends on the tile."""
+        """Print for which tiles the index of a mask is positive, if that depends on the tile; False
+        if not. `MASK` of nested.cu describes the parts of the index."""
         terms, constant = ix.terms_of(mask.index)
         step = terms.pop(tile, 0)
         if not step:
             return False
+        # Where later tiles are masked, as below a diagonal, later rows have more tiles.
         self.last_rows_first = step > 0
         known_axes = self.text_of.keys() - {*self.rows_inside}
         of_block = {axis: factor for axis, factor in terms.items() if axis in known_axes}

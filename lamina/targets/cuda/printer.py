@@ -39,11 +39,15 @@ class CudaPrinter(AttentionPrinter):
         self.exact = self._exact_nodes()
 
     def _exact_nodes(self) -> set[Node]:
-        """The nodes that are not only rounded to bfloat16 in the end."""
+        """The nodes whose errors would show: those that are stored as they are, and the operands of
+        nodes that are exact or may change much. All others end, by smooth operations alone, in a
+        number that is rounded to bfloat16."""
         kernel = self.nest.kernel
         exact = {root for store in kernel.stores for root in roots_of(store)}
-        for node in reversed(kernel.nodes):
-            if node.dtype is not bfloat16 and (node.op not in SMOOTH or node in exact):
+        for node in reversed(kernel.nodes):  # users before operands
+            hides_errors = node.dtype is bfloat16  # by its rounding
+            passes_errors_on = node.op in SMOOTH and node not in exact
+            if not (hides_errors or passes_errors_on):
                 exact.update(node.src)
         return exact
 
@@ -61,6 +65,7 @@ class CudaPrinter(AttentionPrinter):
             super().loop_reduce(node)
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
+        """Short forms where their errors do not show; of products back to back other quotients."""
         texts = [operand.text for operand in operands]
         if self.is_back_to_back and node.op is Op.DIV:
             # The quotients of a row have one divisor, and compilers see that of the reciprocal.
@@ -74,18 +79,18 @@ class CudaPrinter(AttentionPrinter):
         return super().operation(node, operands)
 
     def type(self, value: Value) -> str:
-        # What a function returns may know more than its float: how it rounds, or what it is near.
+        # What a function returns may be more than a float: `Rounded` and `Wide` of prelude.cu. The
+        # text is a call then, or other arithmetic, and ends in a bracket.
         return "auto" if value.dtype.is_float and value.text.endswith(")") else super().type(value)
 
     def index_text(self, index: Node, point: Point) -> str:
         """The common factor apart: compilers see the alignment of no long sum. ``8 * a + 16 * b +
         3`` is ``8 * (a + 2 * b) + 3``."""
         terms, constant = ix.terms_of(index)
-        known = {axis: at for axis, at in point.items() if axis in terms}
-        offset = constant + sum(terms[axis] * at for axis, at in known.items())
+        offset = constant + sum(terms[axis] * at for axis, at in point.items() if axis in terms)
         rest = {term: factor for term, factor in terms.items() if term not in point}
         common = gcd(*rest.values())
-        if common < 2 or len(rest) < 2:
+        if common < 2 or len(rest) < 2:  # there is no factor, or no sum
             return super().index_text(index, point)
         divided = {term: factor // common for term, factor in rest.items()}
         inner = super().index_text(ix.affine(divided, 0), point)

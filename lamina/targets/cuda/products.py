@@ -143,6 +143,7 @@ class ProductPrinter(TilePrinter):
 
     def _set_launch(self, division: StreamK, steps: _Steps, slice_sums: int) -> None:
         """Set what is around the body: the loop over the tiles of a block, and its threads."""
+        # Threads that only ask the engine for tiles take registers, and some products need all.
         has_producers = len(self.maps) == len(self.nest.tiles) and not self.has_all_registers
         tail = call(
             f"{self.atom.instruction}_SHARE", int(has_producers), slice_sums, self.threads,

@@ -48,21 +48,26 @@ class TilePrinter(GpuPrinter):
         return dict.fromkeys((*self.rows_inside, *self.unrolled, *more), 0)
 
     def _fill_tile(self, name: str, tile: Store, step: str, box: Shape, corner: Point) -> None:
-        """Print what fills a tile, from a step on: the copy engine, if the GPU has one and it can,
-        or threads.
+        """Print what fills a tile: the copy engine, if the GPU has one and it can, or threads.
 
-        box: how many rows, or columns, and steps the tile has"""
+        name: of the tile in the text
+        step: text of the first step
+        box: how many rows, or columns, and steps the tile has
+        corner: the point at which its rows begin
+        """
         rows = [axis for axis in tile.axes if not axis.arg.reduce]
         steps = [axis for axis in tile.axes if axis.arg.reduce]
         row = self._walk(rows, self.index_text(tile.index, corner))
         transposed = tile.axes[0] in steps
-        order = 0  # threads side by side fill chunks of one line
+        # How neighbouring threads fill: `way` of `fill_tile` in products.cu.
+        order = 0  # chunks of one line
         if transposed:
-            order = 1
+            order = 1  # chunks of one line, which are of rows
         elif is_transposed(tile.value, rows, steps):
-            order = 2  # they fill lines side by side, as memory lies
+            order = 2  # lines side by side, as memory lies
+        # Beyond how many rows and steps there are no elements; 0 where no tile goes beyond.
         row_end, step_end = (
-            points(axes) if points(axes) % size else 0  # of what no tile goes beyond
+            points(axes) if points(axes) % size else 0
             for axes, size in zip((rows, steps), box, strict=True)
         )
         head = (
@@ -72,6 +77,7 @@ class TilePrinter(GpuPrinter):
         copy = self._engine_copy(tile, lines, LINE_BYTES // tile.value.dtype.itemsize)
         if copy:
             self.maps[f"{name}_map"] = copy.array
+            # Coordinates are computed by these names, until the function around this one ends.
             self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
             texts = [f"(int)({self.index_text(index, {})})" for index in copy.coordinates]
             is_im2col = len(tile.axes) > 2
@@ -119,6 +125,7 @@ class TilePrinter(GpuPrinter):
         if self.atom.instruction == "fma":
             return
         sides = rows, columns
+        # The condition of a store that writes every result there is.
         in_range = ix.both(*(ix.inside(side.index, side.extent) for side in sides))
         left = [f"{side.extent} - ({self.index_text(side.index, corner)})" for side in sides]
         for number, store in enumerate(self.nest.kernel.stores):
@@ -132,16 +139,18 @@ class TilePrinter(GpuPrinter):
             self.line(call("ROWS", f"store{number}", offset, place, pitch, *left))
 
     def _row_pitch(self, store: Store, row: Node, column: Node, corner: Point) -> int | None:
-        """The elements from row to row of what `store` writes; None if rows do not consist of whole
-        16-byte chunks. The last chunk of a row may have what pads it: nothing else begins within a
-        chunk."""
+        """The elements from row to row of what `store` writes; None if it does not write rows of
+        whole 16-byte chunks, of elements of 2 or 4 bytes, which `ROWS` stores. The last chunk of a
+        row may have what pads it: nothing else begins within a chunk."""
         *_, fastest_row = ix.terms_of(row)[0]
         pitch = ix.terms_of(store.index)[0].get(fastest_row, 0)
         start_of_tile = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
         strides, offset = ix.terms_of(start_of_tile)
         size = self.nest.kernel.parameters[store.parameter].size
         itemsize = store.value.dtype.itemsize
-        if itemsize not in (2, 4) or not free_axes(start_of_tile).isdisjoint(corner):
+        # Within a tile, results go from row to row by the pitch, and are neighbours in a row.
+        is_row_major = free_axes(start_of_tile).isdisjoint(corner)
+        if itemsize not in (2, 4) or not is_row_major:
             return None
         is_split = any(
             elements * itemsize % CHUNK_BYTES
