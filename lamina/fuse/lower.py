@@ -25,11 +25,12 @@ from itertools import accumulate, pairwise
 from operator import mul
 from typing import Literal, Protocol
 
-from lamina.core.dtypes import int64
+from lamina.core.dtypes import bool_, int64
 from lamina.core.shape import Shape
 from lamina.fuse.axes import AxisSplit, Index, LoopAxes
 from lamina.graph import index as ix
 from lamina.ir.build import cast
+from lamina.ir.kernel import free_axes
 from lamina.ir.node import Node, const
 from lamina.ir.ops import Group, Load, LoopReduce, Op, Reduce
 
@@ -92,7 +93,7 @@ class Lowering:
             operands = []
             for operand in node.src:
                 operands.append(self.value(operand, index, condition))
-            return Node(op, tuple(operands), node.arg)
+            return _elementwise(Node(op, tuple(operands), node.arg))
         if op is Op.PAD or op is Op.SHEAR:
             fill = const(node.arg.value if op is Op.PAD else 0, node.dtype)
             return self._guarded(node.src[0], operand_index(node, index), fill, condition)
@@ -203,6 +204,54 @@ class Lowering:
                 self.obstacle = AxisSplit(axis, factor)
                 return ix.ZERO, ix.ZERO
         return ix.divided(index, divisor)
+
+
+def _elementwise(node: Node) -> Node:
+    """`node`, an operation on scalars. What compares indices is in normal form, however a program
+    spells it: rows and the columns that they see are compared in one way."""
+    if node.op is Op.LT:
+        return _compared(*node.src) or node
+    condition = node.src[0]
+    if node.op is Op.NOT:
+        if condition.op is Op.CONST and condition.dtype is bool_:
+            return const(not condition.arg.value, bool_)
+        return _negated(condition) or node
+    if node.op is Op.WHERE:
+        return _chosen(*node.src)
+    return node
+
+
+def _compared(left: Node, right: Node) -> Node | None:
+    """``left < right`` of indices; None where data decide."""
+    lower, higher = ix.of_integer(left), ix.of_integer(right)
+    return None if lower is None or higher is None else ix.less(lower, higher)
+
+
+def _negated(condition: Node) -> Node | None:
+    """Where a comparison of indices does not hold: ``j < i + 1`` for ``i < j``. None for any other
+    condition."""
+    if condition.op is not Op.LT:
+        return None
+    left, right = map(ix.of_integer, condition.src)
+    return None if left is None or right is None else ix.less(right, ix.scale(left, 1, 1))
+
+
+def _chosen(condition: Node, yes: Node, no: Node) -> Node:
+    """A choice by a condition. One that compares two axes, or its opposite, is the condition,
+    whichever has the smaller constant: ``where(j < i + 1, x, y)`` is ``where(i < j, y, x)``."""
+    if condition.op is Op.CONST:
+        return yes if condition.arg.value else no
+    opposite = _negated(condition) if len(free_axes(condition)) > 1 else None
+    if opposite is not None and _offset(opposite) < _offset(condition):
+        condition, yes, no = opposite, no, yes
+    return Node(Op.WHERE, (condition, yes, no))
+
+
+def _offset(comparison: Node) -> int:
+    """The size of the constant in a comparison of indices: 3 for ``i + 3 < j``."""
+    left, right = comparison.src
+    _, constant = ix.terms_of(ix.add(right, ix.scale(left, -1)))
+    return abs(constant)
 
 
 def _load(node: Node, source: InMemory, condition: Node) -> Node:

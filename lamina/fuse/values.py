@@ -21,6 +21,7 @@ that only its own kernel reads, here all but `product` and the result, gets no b
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from lamina.core.dtypes import bool_
 from lamina.core.shape import prod
 from lamina.fuse.costs import MAX_STATEMENTS, element_costs, widening, with_statements
 from lamina.fuse.epilogues import find_epilogues
@@ -53,6 +54,8 @@ MIN_LONG_SUM = 4096
 # epilogue: the loop of a scan is that of its store. See `lamina.fuse.epilogues`.
 ALWAYS_STORED = frozenset({Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
+# What sums of indices and comparisons of them consist of.
+INDEX_OPERATIONS = frozenset({Op.ADD, Op.NEG, Op.CAST, Op.LT, Op.NOT}) | Group.MOVEMENT
 # Operations that are never worth a buffer: a buffer, what needs no memory, and movement.
 NEVER_STORED = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 
@@ -219,17 +222,31 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
     """Values that an EXPAND would have computed once for each copy. A single element depends on no
     axis: a kernel computes it outside of its loops, however many copies there are."""
     costs = element_costs(users, values)
+    cheap = _made_of_indices(users)
     repeated: set[Node] = set()
     for node in users:
         if node.op is not Op.EXPAND or prod(node.src[0].shape) == 1:
             continue
         source = _computed_source(node, values, target)
         is_costly = source.op in Group.ELEMENTWISE and costs[source] >= MIN_REPEATED_COST
+        is_costly = is_costly and source not in cheap
         # A cast to a narrower float is stored, as reading its operand reads twice as many bytes or
         # more.
         if is_costly or source.op is Op.PAD or widening(source) < 0:
             repeated.add(source)
     return repeated
+
+
+def _made_of_indices(users: Users) -> set[Node]:
+    """Sums of indices and comparisons of them, such as the mask ``row - column >= 0``: a kernel
+    brings a comparison to one addition and one test, and reads no array for it."""
+    made: set[Node] = set()
+    for node in users:
+        is_leaf = node.op in (Op.IOTA, Op.CONST)
+        is_exact = node.dtype.is_int or node.dtype is bool_
+        if is_exact and (is_leaf or (node.op in INDEX_OPERATIONS and made.issuperset(node.src))):
+            made.add(node)
+    return made
 
 
 def _computed_source(expand: Node, values: Set[Node], target: FusionTarget) -> Node:

@@ -108,6 +108,62 @@ def of_value(value: Node) -> Node:
     return done.get(value, value)
 
 
+def of_integer(value: Node) -> Node | None:
+    """An integer scalar of any dtype as an index; None if it depends on data, or if arithmetic on
+    it may wrap around. For an axis i of 10 steps that is ``i + 3`` for ``cast(i, int8) + 3``, and
+    None for ``cast(i, int8) * 100``."""
+    return _of_integer(value) if value.dtype.is_int else None
+
+
+@lru_cache(maxsize=65536)
+def _of_integer(value: Node) -> Node | None:
+    op = value.op
+    if op is Op.AXIS:
+        return value
+    if op is Op.CONST:
+        return const(value.arg.value, int64)
+    if op not in (Op.CAST, Op.NEG, Op.ADD, Op.MUL, Op.AFFINE):
+        return None
+    parts: list[Node] = []
+    for operand in value.src:
+        part = of_integer(operand)
+        if part is None:
+            return None
+        parts.append(part)
+    if op is Op.AFFINE:
+        return value
+    if op is Op.MUL:
+        if parts[1].op is not Op.CONST:
+            return None
+        index = scale(parts[0], parts[1].arg.value)
+    else:
+        index = scale(parts[0], -1) if op is Op.NEG else add(*parts)
+    low, high = bounds(index)
+    dtype = value.dtype
+    fits = low >= dtype.min and high <= dtype.max  # type: ignore[operator]
+    return index if fits else None
+
+
+def less(left: Node, right: Node) -> Node:
+    """The condition ``left < right`` of two indices in normal form; TRUE or FALSE where their
+    bounds decide it. Every axis is on the side where its coefficient is positive, and the constant
+    beside the outermost axis, or on the side without any: ``1 - j < -i`` is ``i + 1 < j``."""
+    difference = add(right, scale(left, -1))
+    low, high = bounds(difference)
+    if low > 0:
+        return TRUE
+    if high <= 0:
+        return FALSE
+    terms, constant = terms_of(difference)
+    below = {term: -factor for term, factor in terms.items() if factor < 0}
+    above = {term: factor for term, factor in terms.items() if factor > 0}
+    outermost = min(terms, key=_position)
+    is_beside_left = not below or (bool(above) and outermost in below)
+    if is_beside_left:
+        return Node(Op.LT, (affine(below, -constant), affine(above, 0)))
+    return Node(Op.LT, (affine(below, 0), affine(above, constant)))
+
+
 def row_major(index: Sequence[Node], shape: Shape | None = None) -> Node:
     """Where the element at `index` of an array of `shape` lies in row-major memory, in elements:
     ``12*i + 4*j + k`` for (i, j, k) of (2, 3, 4). Without a shape, `index` are axes and count

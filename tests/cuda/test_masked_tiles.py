@@ -33,6 +33,9 @@ Mask = Callable[[Any, Any], Any]
 MASKS: dict[str, tuple[Mask | None, bool]] = {
     "causal": (None, True),
     "causal, counted from one": (lambda row, column: column < row + 1, False),
+    "up to the row": (lambda row, column: column <= row, False),
+    "from the row on": (lambda row, column: ~(row > column), False),
+    "by a difference": (lambda row, column: column - row <= 70, False),
     "later": (lambda row, column: row < column + 1, False),
     "as far as a whole tile": (lambda row, column: column < row + 64, False),
     "as far as the first of a tile": (lambda row, column: column < row + 66, False),

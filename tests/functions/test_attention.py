@@ -41,6 +41,17 @@ def test_definition() -> None:
     np.testing.assert_allclose(causal, definition(q, k, v, below))
 
 
+@pytest.mark.parametrize("keys", [5, 6, 40])
+def test_keys_that_no_row_sees(keys: int) -> None:
+    q, k, v = inputs(length=3, keys=keys)
+    got = attention(*map(Tensor, (q, k, v)), is_causal=True).numpy()
+    below = np.where(np.tri(3, keys) > 0, 0.0, -np.inf)
+    np.testing.assert_allclose(got, definition(q, k, v, below))
+    slopes = gradient(attention(*(x := [*map(Tensor, (q, k, v))]), is_causal=True).sum(), x)
+    assert not slopes[2].numpy()[:, 3:].any()
+    agree_with_differences(lambda *a: attention(*a, is_causal=True), *inputs((), 3, keys))
+
+
 def test_derivatives() -> None:
     agree_with_differences(lambda *a: attention(*a, is_causal=True), *inputs((), 2, 3))
 

@@ -24,7 +24,6 @@ ROOT_HALF = 0.5**0.5
 
 DIVIDES = "a division rounds once, the function's product with a reciprocal twice"
 FINITE = "the function keeps a finite maximum for rows of -inf, and leaves out ignore_index"
-WRAPS = "row + 1 may wrap around, so it is another comparison"
 BY_ROOT_TWO = "x / sqrt(2) rounds otherwise than x * sqrt(0.5)"
 BY_POWER = "a power with a negative exponent is the library's"
 OTHER_TERMS = "log(sum) + max is added before x is subtracted, which rounds differently"
@@ -100,6 +99,11 @@ def by_hand(mask: Callable[[lm.Tensor], lm.Tensor] = lambda s: s) -> Function:
 
 def masked(seen: Callable[[Any, Any], lm.Tensor]) -> Callable[[lm.Tensor], lm.Tensor]:
     return lambda s: lm.where(seen(*rows_and_columns()), s, -lm.inf)
+
+
+def later(scores: lm.Tensor) -> lm.Tensor:
+    row, column = rows_and_columns()
+    return lm.broadcast_to(row < column, scores.shape)
 
 
 MATRIX = ((64, 1000), lm.float32)
@@ -214,7 +218,13 @@ FAMILIES = {
             Spelling(by_hand(masked(lambda row, column: column <= row))),
             Spelling(by_hand(masked(lambda row, column: row >= column))),
             Spelling(by_hand(masked(lambda row, column: ~(column > row)))),
-            Spelling(by_hand(masked(lambda row, column: column < row + 1)), WRAPS),
+            Spelling(by_hand(masked(lambda row, column: column < row + 1))),
+            Spelling(by_hand(masked(lambda row, column: row + 1 > column))),
+            Spelling(by_hand(masked(lambda row, column: ~(row + 1 <= column)))),
+            Spelling(by_hand(masked(lambda row, column: row - column >= 0))),
+            Spelling(by_hand(masked(lambda row, column: column - row < 1))),
+            Spelling(by_hand(masked(lambda row, column: column.cast(lm.int32) <= row))),
+            Spelling(by_hand(lambda s: lm.where(later(s), -lm.inf, s))),
         ),
         (HEADS,) * 3,
     ),

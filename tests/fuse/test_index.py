@@ -7,10 +7,10 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.core.dtypes import int64
+from lamina.core.dtypes import int8, int64, uint8
 from lamina.graph import index as ix
-from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Op
+from lamina.ir.node import Node, const, toposort
+from lamina.ir.ops import Load, Op
 
 AXES = tuple(ix.axis(number, size) for number, size in enumerate((1, 2, 3, 4, 6)))
 POINTS = [
@@ -138,6 +138,39 @@ def test_extents_are_in_the_order_of_the_condition() -> None:
         axes = [ix.axis(number + 1, 9), ix.axis(number, 9)]
         found = ix.extents(ix.both(*(ix.inside(axis, 5) for axis in axes)))
         assert list(found or ()) == axes
+
+
+@given(INDICES, INDICES)
+def test_less(left: Node, right: Node) -> None:
+    lower, higher = values(left), values(right)
+    expected = [low < high for low, high in zip(lower, higher, strict=True)]
+    assert values(ix.less(left, right)) == expected
+    swapped = values(ix.less(right, ix.scale(left, 1, 1)))  # where it does not hold
+    assert swapped == [not holds for holds in expected]
+
+
+def test_comparisons_in_every_direction_are_one_node() -> None:
+    i, j = ix.axis(0, 8), ix.axis(1, 8)
+    wanted = Node(Op.LT, (ix.scale(i, 1, 3), j))
+    assert ix.less(ix.scale(i, 1, 4), ix.scale(j, 1, 1)) is wanted
+    assert ix.less(ix.scale(j, -1), ix.scale(i, -1, -3)) is wanted
+    assert ix.less(const(3, int64), ix.add(j, ix.scale(i, -1))) is wanted
+    assert ix.less(i, const(5, int64)) is Node(Op.LT, (i, const(5, int64)))
+    assert ix.less(i, const(8, int64)) is ix.TRUE
+    assert ix.less(i, ix.ZERO) is ix.FALSE
+
+
+def test_integers_that_may_wrap_around_are_no_index() -> None:
+    i = ix.axis(0, 100)
+    byte = i.cast(int8)
+    assert ix.of_integer(byte) is i
+    assert ix.of_integer(byte + 28) is ix.scale(i, 1, 28)
+    assert ix.of_integer(byte + 29) is None
+    assert ix.of_integer(-byte * 2) is None
+    assert ix.of_integer(i.cast(uint8) + -1) is None
+    assert ix.of_integer(ix.axis(0, 129).cast(int8)) is None
+    assert ix.of_integer(i + ((1 << 63) - 50)) is None
+    assert ix.of_integer(Node(Op.LOAD, (i,), Load(0, int64))) is None
 
 
 @given(INDICES, INDICES)

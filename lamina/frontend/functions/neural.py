@@ -494,9 +494,13 @@ def scaled_dot_product_attention(
     attend = partial(_attend, factor=factor, dropout_p=dropout_p, dtype=dtype)
     length = query.shape[-2]
     whole = dtype.is_small and kind_of(query.device) == "cuda"  # there, tiles are left out
-    parts = min(_PARTS, length // _LEAST_PART) if is_causal and attn_mask is None else 1
-    if whole or parts < 2:
+    if whole or not is_causal or attn_mask is not None:
         return attend(query, key, value, attn_mask, 0 if is_causal else None)
+    if key.shape[-2] >= 2 * length:  # the last keys are seen by no row; padding slopes costs less
+        key, value = key[..., :length, :], value[..., :length, :]
+    parts = min(_PARTS, length // _LEAST_PART)
+    if parts < 2:
+        return attend(query, key, value, None, 0)
     step = -(-length // parts)
     # No row of a part sees a key behind the part's end.
     return movement.concat([
