@@ -194,3 +194,40 @@ def test_errors() -> None:
         sets.searchsorted(x, x, sorter=Tensor([0]))
     with pytest.raises(AxisError):
         sets.unique(x, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint8, np.bool_])
+@pytest.mark.parametrize(("shape", "axis", "k"), [((5000,), 0, 7), ((2, 4099), 1, 16),
+                                                  ((4500, 2), 0, 1)])  # fmt: skip
+def test_the_largest_of_long_lines_are_the_first_of_them(
+    shape: tuple[int, ...], axis: int, k: int, dtype: Any
+) -> None:
+    """With many equal elements, infinities and NaN, whose order a stable sort tells."""
+    rng = np.random.default_rng(k)
+    x = rng.integers(0, 30, shape).astype(dtype)
+    if dtype is np.float32:
+        x[rng.random(shape) < 0.001] = np.nan
+        x[rng.random(shape) < 0.001] = -np.inf
+    turned = np.flip(x, axis)
+    last = np.flip(np.argsort(turned, axis=axis, kind="stable"), axis)
+    wanted = np.take(x.shape[axis] - 1 - last, np.arange(k), axis)
+    values, indices = sorting.topk(Tensor(x), k, axis)
+    np.testing.assert_array_equal(indices.numpy(), wanted)
+    np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x, wanted, axis))
+
+
+@pytest.mark.parametrize("lowest", [-np.inf, 0.0])
+def test_lines_of_the_lowest_numbers_have_the_first_of_them_on_top(lowest: float) -> None:
+    x = np.full(4099, lowest, np.float32)
+    x[4000:] = -np.inf
+    values, indices = sorting.topk(Tensor(x), 9)
+    np.testing.assert_array_equal(indices.numpy(), np.arange(9))
+    np.testing.assert_array_equal(values.numpy(), x[:9])
+
+
+def test_slopes_of_the_largest_of_long_lines_are_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(6).permutation(2 * 4200).reshape(2, 4200).astype(np.float64)
+    agree_with_torch(
+        lambda a: sorting.topk(a, 12).values, lambda a: torch.topk(a, 12).values, x
+    )

@@ -45,6 +45,11 @@ __all__ = [
 
 Axes = Sequence[int]
 
+# Elements of a line from which on, and the multiple of k from which on, the k largest are looked
+# for in blocks: sorting takes about ten times as long as taking the maxima.
+LONG_LINE = 4096
+MIN_LINE_SHARE = 256
+
 
 class Way(NamedTuple):
     """A rule of axes and a node, which the family prepares; and what stands for elements that a
@@ -366,7 +371,38 @@ def sort(x: Tensor, /, axis: int = -1, descending: bool = False, stable: bool = 
 
 def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The `k` largest (or smallest) elements along `axis` and their indices (int64), in order."""
+    if largest and x.ndim and not x.dtype.is_complex:
+        length = x.shape[line_axis("topk", axis, x.ndim)]
+        if length >= LONG_LINE and 0 < k <= length // MIN_LINE_SHARE:
+            return _top_of_blocks(x, k, line_axis("topk", axis, x.ndim))
     return _sorted("topk", x, axis, largest, k)
+
+
+def _top_of_blocks(x: Tensor, k: int, axis: int) -> TopK:
+    """The `k` largest elements of lines so long that most of their blocks have none of them.
+
+    They lie in the k blocks with the largest maxima, of equal ones the first. Outside of these, an
+    element comes after the maxima of all k: each is larger, or as large and before it. With blocks
+    of ``sqrt(n / k)`` elements there are as many maxima to sort as elements of the k blocks: of
+    469,056 elements and k = 45, 4,645 of blocks of 101, and then 4,545."""
+    line = transpose(x, axis, -1)
+    *outer, length = line.shape
+    size = math.isqrt(length // k)
+    blocks = -(-length // size)
+    (lowest,) = MAX.identity((x.dtype,))
+    after = [0] * len(outer) + [blocks * size - length]  # these come after all others
+    padded = build.pad(line.node, [0] * line.ndim, after, lowest)
+    tops = build.reduce(MAX, [line.ndim], build.reshape(padded, (*outer, blocks, size)))
+    chosen = _sorted("topk", Tensor.of(tops, x.device), -1, True, k).indices
+    in_order = _sorted("topk", chosen, -1, False).values.node  # equal elements keep their order
+    box = (*outer, k, size)
+    starts = build.broadcast_over(in_order * size, (line.ndim,), box)
+    places = build.reshape(starts + build.broadcasted_iota(box, line.ndim), (*outer, k * size))
+    candidates = Tensor.of(Node(Op.GATHER, (padded, places), line.ndim - 1), x.device)
+    best = _sorted("topk", candidates, -1, True, k).indices.node
+    first = Tensor.of(Node(Op.GATHER, (places, best), line.ndim - 1), x.device)
+    indices = transpose(first, axis, -1)
+    return TopK(Tensor.of(Node(Op.GATHER, (x.node, indices.node), axis), x.device), indices)
 
 
 def _sorted(what: str, x: Tensor, axis: int, descending: bool, count: int | None = None) -> TopK:
