@@ -492,17 +492,21 @@ def scaled_dot_product_attention(
         key, value = _for_heads(query, key), _for_heads(query, value)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     attend = partial(_attend, factor=factor, dropout_p=dropout_p, dtype=dtype)
-    length = query.shape[-2]
     whole = dtype.is_small and kind_of(query.device) == "cuda"  # there, tiles are left out
     if whole or not is_causal or attn_mask is not None:
         return attend(query, key, value, attn_mask, 0 if is_causal else None)
+    return _causal(attend, query, key, value)
+
+
+def _causal(attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention in parts of rows: no row of a part sees a key behind the part's end."""
+    length = query.shape[-2]
     if key.shape[-2] >= 2 * length:  # the last keys are seen by no row; padding slopes costs less
         key, value = key[..., :length, :], value[..., :length, :]
     parts = min(_PARTS, length // _LEAST_PART)
     if parts < 2:
         return attend(query, key, value, None, 0)
     step = -(-length // parts)
-    # No row of a part sees a key behind the part's end.
     return movement.concat([
         attend(query[..., at : at + step, :], key[..., : at + step, :], value[..., : at + step, :],
                None, at) for at in range(0, length, step)
