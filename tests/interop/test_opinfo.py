@@ -8,6 +8,7 @@ import warnings
 import pytest
 
 torch = pytest.importorskip("torch", reason="the samples are PyTorch's: pip install torch==2.13.0")
+pytest.importorskip("expecttest", reason="PyTorch's database of operations imports it")
 
 import lamina as lm  # noqa: E402
 from tests.interop import opinfo  # noqa: E402
