@@ -28,7 +28,8 @@ def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
 
     `order` has operands first; `values` are in memory. Each operation and each value that is read
     counts once, however many paths lead to it: ``y * y`` for ``y = exp(x)`` costs 10 + 1, and 1 for
-    reading x if that is a value. Reading an input of the program, a BUFFER, costs nothing.
+    reading x if that is a value. Reading an input of the program, a BUFFER, costs nothing: with 1
+    for it, an addition of two inputs that is repeated would be stored like one of two values.
     """
     # A node, and all that it takes to compute it. A region too large for a kernel, which
     # `lamina.fuse.values` cuts later, goes on as its largest part: so a chain of n operations takes

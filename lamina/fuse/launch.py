@@ -79,7 +79,7 @@ def _line_elements(slot: Slot, indices: list[Node]) -> range:
     """The elements of the cache lines of `slot` that `indices` reach; all if there are none.
 
     An index may leave the array where a condition keeps the kernel from reading: ``i - 1`` for
-    i < 8 over padding. Of it counts what is inside.
+    i < 8 over padding. Only its part inside the array counts.
     """
     if not indices:
         return range(slot.size)

@@ -68,7 +68,9 @@ def _find_factors(users: Users) -> LastAxis:
 
 
 def _factors_of(total: Node, shapes: Mapping[Node, Shape]) -> LastAxis:
-    """The arrays that the kernel of the sum `total` would rather read in another order."""
+    """The arrays that the kernel of the sum `total` would rather read in another order: those that
+    it reads often, in a dtype of tensor cores, and at one index alone, as with several each might
+    want another order."""
     reads = KernelGroup(total, shapes).reads
     window_axes = _window_axes(index for indices in reads.values() for index in indices)
     products = prod(total.src[0].shape)

@@ -197,8 +197,9 @@ class _Builder:
 
     def _reads_where_it_writes(self, value: Node, assigned: Node) -> bool:
         """Whether the kernel of `value`, once it stores that in `assigned`, reads each element of
-        the buffer just before it writes it. Alone in its kernel, `value` counts with the narrowed
-        loops: these may read just the elements that they change."""
+        the buffer just before it writes it. A scatter or a sort writes elsewhere than it reads.
+        Alone in its kernel, `value` counts with the narrowed loops: these may read just the
+        elements that they change."""
         if value.op in (Op.SCATTER, Op.ARGSORT):
             return False
         group = self.group_of[value]
@@ -244,7 +245,8 @@ class _Builder:
             self._launch_kernel(group, stored, read, written)
 
     def _is_used(self, group: KernelGroup, node: Node) -> bool:
-        """Whether anything reads `node`, which `group` computes, in memory."""
+        """Whether `node`, which `group` computes, has to be in memory: a kernel of the same blocks
+        reads it there, or any other kernel, or it is a result, which has a slot from the start."""
         in_block = group.block.shape(node) is not None
         return in_block or node in self.readers or node in self.slot_of
 

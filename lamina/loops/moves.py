@@ -27,7 +27,8 @@ from lamina.loops.nest import (
 )
 
 MAX_SCRATCH = 4 << 20  # bytes of a thread's stack that one kernel may fill: 4 MiB
-Word = int | str  # of the text form of a move: the number of an axis or value, a count, or a name
+# A field of a move as it is parsed: the number of an axis or value, a count, or a name.
+Word = int | str
 
 
 class Move:

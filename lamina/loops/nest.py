@@ -61,7 +61,8 @@ class Nest:
     tiles: tuple[Store, ...] = ()
 
     def sub_loops(self, axis: Node) -> SubLoops:
-        """The sub-loops that `axis` is one of; just itself if it was never split."""
+        """The sub-loops that `axis` is one of. If it was never split, that is itself alone, and the
+        extent is its size."""
         for split in self.splits:
             if axis in split.axes:
                 return split
@@ -141,7 +142,12 @@ def scatter_indices(kernel: Kernel) -> list[Node]:
 
 
 def can_accumulate(kernel: Kernel) -> bool:
-    """Is the kernel one plain reduction, stored where later parts of it can be added?"""
+    """Is the kernel one plain reduction, stored where later parts of it can be added?
+
+    Its monoid is one operation, by which a store combines a part with those before it. It stores
+    every element and combines it with nothing yet, and does not read what it stores, as that would
+    be parts of results. Floats of fewer than 32 bits are never combined in memory.
+    """
     if len(kernel.stores) > 1:
         return False
     store = kernel.stores[0]
@@ -149,9 +155,8 @@ def can_accumulate(kernel: Kernel) -> bool:
     if reduction.op is not Op.LOOP_REDUCE or reduction.arg.monoid.op is None:
         return False
     reads_result = any(load.arg.parameter == store.parameter for load in kernel.of(Op.LOAD))
-    packed_bits = reduction.dtype.is_small  # in memory; nothing is added to them there
-    every_element = store.condition is ix.TRUE and store.monoid is None
-    return every_element and not reads_result and not packed_bits
+    stores_every_element = store.condition is ix.TRUE and store.monoid is None
+    return stores_every_element and not reads_result and not reduction.dtype.is_small
 
 
 def dot_axes(kernel: Kernel) -> list[Node]:
@@ -170,7 +175,7 @@ def dot_axes(kernel: Kernel) -> list[Node]:
 
 
 def _is_dot(node: Node) -> bool:
-    """Is the innermost axis of a reduction four int32 products of 8-bit integers?"""
+    """Is `node` a reduction whose innermost axis, of four iterations, it `sums_bytes` along?"""
     return node.op is Op.LOOP_REDUCE and node.src[-1].arg.size == 4 and sums_bytes(node)
 
 

@@ -51,8 +51,8 @@ def _bindings(nest: Nest) -> Checks:
     rows = nest.kernel.row_axes
     blocks = nest.kernel.block_axes
     parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
-    alone = not blocks or parallel == set(blocks)
-    yield alone, f"only {names_of(blocks)}, the row blocks, are parallel there"
+    only_blocks = not blocks or parallel == set(blocks)
+    yield only_blocks, f"only {names_of(blocks)}, the row blocks, are parallel there"
     for axis, to in nest.binding.items():
         name = names_of([axis])
         if to in ("parallel", "grid"):
@@ -72,7 +72,7 @@ def _bindings(nest: Nest) -> Checks:
 
 
 def _vectors(nest: Nest) -> Checks:
-    """2. No value has lanes along two axes."""
+    """2. No store or value has lanes along two axes; those that a reduction reduces count too."""
     vectors = {axis for axis in nest.order if nest.bound(axis) == "vector"}
     loops = (frozenset(store.axes) for store in nest.kernel.stores)
     walked = (free_axes(node).union(bound_axes(node)) for node in nest.kernel.nodes)
@@ -103,7 +103,7 @@ def _serial(nest: Nest) -> Checks:
 
 
 def _threads(nest: Nest) -> Checks:
-    """The thread axes of 1., and 4."""
+    """What 1. says of thread axes, and all of 4."""
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
     thread_rows = threads & rows
@@ -156,7 +156,7 @@ def _splits(nest: Nest) -> None:
 
 
 def _places(nest: Nest) -> None:
-    """3. Sub-loops stand together."""
+    """3. The sub-loops of a split stand together, in order, in each list of axes that has any."""
     for axes in axis_lists(nest.kernel):
         for split in nest.splits:
             if set(split.axes).isdisjoint(axes):
