@@ -16,7 +16,15 @@ from torch import fx
 from lamina.core.options import current
 from lamina.errors import LaminaError
 from lamina.interop.torch.draws import draw_apart
-from lamina.interop.torch.plan import HostStep, Plan, Refusals, Result, make_plan, source_line
+from lamina.interop.torch.plan import (
+    HostStep,
+    Plan,
+    Refusals,
+    Result,
+    Segment,
+    make_plan,
+    source_line,
+)
 from lamina.interop.torch.program import TensorProgram
 
 _MAX_SHAPES = 32  # of one graph with symbolic sizes; the oldest is compiled anew when it comes back
@@ -134,8 +142,20 @@ class Steps:
         self._steps = [self._step(step) for step in self.plan.steps]
         self._room = [None] * (len(self._slots) - len(self.plan.inputs) - len(constants))
         self._results = [self._getter(result) for result in self.plan.results]
+        self._only = self._whole_program()
+
+    def _whole_program(self) -> TensorProgram | None:
+        """The only program, where its inputs are the graph's and its outputs the results."""
+        steps, results = self.plan.steps, self.plan.results
+        if len(steps) != 1 or not isinstance(steps[0], Segment):
+            return None
+        plain = [result.node for result in results if result.view is None]
+        is_whole = steps[0].inputs == self.plan.inputs and steps[0].outputs == plain
+        return self.programs[steps[0]] if is_whole and len(plain) == len(results) else None
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
+        if self._only is not None:
+            return self._only(arguments)
         values = [*arguments, *self._constants, *self._room]
         for step, slots in self._steps:
             results = step([values[number] for number in slots.arguments])

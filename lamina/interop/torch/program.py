@@ -5,13 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import fx
 
-from lamina.core.options import current
+from lamina.core.options import Options, current
 from lamina.core.shape import prod
 from lamina.errors import LaminaError
 from lamina.frontend import realize as memory
@@ -25,6 +24,10 @@ from lamina.interop.torch.rows import PROMOTED, ROWS
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import Buffer
+from lamina.runtime.profile import counter, runs
+
+if TYPE_CHECKING:
+    from lamina.runtime.cpu import CpuProgram
 
 # Where and how memory is laid out is not a row's business.
 _OF_MEMORY = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator")
@@ -68,7 +71,9 @@ class TensorProgram:
         no program."""
         # The memory is the CPU's in both cases.
         self._device = "interp" if current().device == "interp" else "cpu"
-        self._gaps = [_layout(node) is None for node in segment.inputs]
+        self._copied = [
+            place for place, node in enumerate(segment.inputs) if _must_be_copied(node)
+        ]
         values: dict[fx.Node, Any] = {}
         self._numbers: dict[Buffer, int] = {}
         holes = []
@@ -95,8 +100,6 @@ class TensorProgram:
         return node
 
     def _compile(self, segment: Segment, values: dict[fx.Node, Any]) -> None:
-        from lamina import pipeline
-
         self._outputs: list[_Output] = []
         targets: list[Node] = []
         stored: list[Node] = []
@@ -115,40 +118,114 @@ class TensorProgram:
             for target, value in zip(targets, cut, strict=True)
         ]
         program, numbers = memory.lifted(tuple(sinks), len(self._numbers), self._device)
-        self._constants = [*list(self._numbers)[count:], *numbers]
+        constants = [*list(self._numbers)[count:], *numbers]
+        self._run: _Interpreted | _Compiled
         if self._device == "interp":
-            self.kernels = 0
-            self._run = partial(pipeline.execute, program, device=self._device)
+            self._run = _Interpreted(program, constants)
             return
         options = replace(current(), device=self._device)
-        compiled = pipeline.compile_sinks(program, options)
-        self.kernels = len(compiled.program.steps)
-        self._use = use_of(program, options)
-        self._run = partial(pipeline.run_compiled, compiled, options=options)
+        self._run = _Compiled(program, constants, options, count)
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels a call runs; the interpreter has none."""
+        return self._run.kernels if isinstance(self._run, _Compiled) else 0
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        read = [
-            _readable(tensor, has_gaps)
-            for tensor, has_gaps in zip(tensors, self._gaps, strict=True)
-        ]
+        read = tensors
+        if self._copied:
+            read = list(tensors)
+            for place in self._copied:
+                read[place] = read[place].resolve_conj().resolve_neg().contiguous()
         written = [output.empty() for output in self._outputs]
-        buffers = [
-            Buffer.wrap(tensor.data_ptr(), tensor.nbytes, self._device, tensor)
-            for tensor in (*read, *written)
-        ]
-        self._run(inputs=[*buffers, *self._constants])
-        return [
-            output.finished(tensor)
-            for output, tensor in zip(self._outputs, written, strict=True)
-        ]
+        self._run([*read, *written])
+        if any(output.copied for output in self._outputs):
+            pairs = zip(self._outputs, written, strict=True)
+            return [output.finished(tensor) for output, tensor in pairs]
+        return written
 
 
-def _readable(tensor: torch.Tensor, has_gaps: bool) -> torch.Tensor:
-    """The tensor, or a copy whose memory holds its values. A conjugate or a negative may be a mark
-    beside the memory."""
-    if tensor.is_neg() or tensor.is_conj():
-        tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous() if has_gaps else tensor
+def _must_be_copied(node: fx.Node) -> bool:
+    """Whether memory does not hold the values of an input, one after the other. A conjugate or a
+    negative may be a mark beside the memory, for which PyTorch compiles again."""
+    fake = node.meta["val"]
+    return bool(fake.is_conj() or fake.is_neg() or _layout(node) is None)
+
+
+@dataclass(frozen=True)
+class _Interpreted:
+    """A program for the reference interpreter. constants: inputs after the tensors."""
+
+    sinks: tuple[Node, ...]
+    constants: list[Buffer]
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
+        from lamina.pipeline import execute
+
+        buffers = [Buffer.wrap(one.data_ptr(), one.nbytes, "interp", one) for one in tensors]
+        execute(self.sinks, [*buffers, *self.constants], "interp")
+
+
+class _Compiled:
+    """A program for the CPU. A job is the list of addresses that its code reads; what no call uses
+    now waits for the next one, so that a call only writes the addresses of its tensors."""
+
+    def __init__(
+        self, sinks: tuple[Node, ...], constants: list[Buffer], options: Options, count: int
+    ) -> None:
+        from lamina import pipeline
+
+        self.sinks, self.constants, self.options, self.count = sinks, constants, options, count
+        self.compiled = pipeline.compile_sinks(sinks, options)
+        self.kernels = len(self.compiled.program.steps)
+        self.code = cast("CpuProgram", self.compiled.code)
+        self.is_watched = options.debug > 0 or options.check
+        self._use = use_of(sinks, options)
+        self._run = pipeline.run_compiled
+        self._jobs: list[Any] = []
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> None:
+        if self.is_watched or runs:
+            buffers = [Buffer.wrap(one.data_ptr(), one.nbytes, "cpu", one) for one in tensors]
+            self._run(self.compiled, [*buffers, *self.constants], self.options)
+            return
+        try:
+            job = self._jobs.pop()
+        except IndexError:
+            job = self._job()
+        arena = self.compiled.program.arena
+        scratch = Buffer(arena) if arena else None
+        if scratch is not None:
+            job.words[job.arena] = scratch.pointer
+        for place, tensor in zip(job.places, tensors, strict=True):
+            for number in place:
+                job.words[number] = tensor.data_ptr()
+        counter.kernels += self.kernels
+        self.code.call(job.words)
+        self._jobs.append(job)
+
+    def _job(self) -> _Job:
+        """Addresses come in the order scratch memory, results, inputs. Each result is the memory of
+        an input, to which it is assigned."""
+        outputs = self.compiled.program.outputs
+        nothing = Buffer(0)
+        words = self.code.job([nothing] * (1 + len(outputs) + self.count) + self.constants)
+        arena = len(words) - len(self.constants) - self.count - len(outputs) - 1
+        first = arena + 1 + len(outputs)
+        places = [[first + number] for number in range(self.count)]
+        for number, slot in enumerate(outputs):
+            places[slot.number].append(arena + 1 + number)
+        return _Job(words, arena, [tuple(place) for place in places])
+
+
+@dataclass(frozen=True)
+class _Job:
+    """words: the list. arena: where the address of scratch memory is. places: of each tensor, where
+    its address is."""
+
+    words: Any
+    arena: int
+    places: list[tuple[int, ...]]
 
 
 def _layout(node: fx.Node) -> Layout | None:
