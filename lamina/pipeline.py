@@ -19,14 +19,15 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lamina.core.options import Options, current
 from lamina.core.recent import kept
-from lamina.errors import CompilerNotFoundError, FormatError
+from lamina.errors import CompilerNotFoundError, FormatError, LaminaError
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
 from lamina.fuse.program import Program, build_program
@@ -154,6 +155,8 @@ class Planned:
     source: Source | None = None
     launches: tuple[GpuLaunch, ...] = ()
     code: Code | None = None
+    # What `cost_of` has predicted.
+    costs: dict[Options, ProgramCost] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -408,13 +411,26 @@ def _run_pass(step: Pass, before: Any, options: Options) -> Any:
     return after
 
 
-def cost_of(planned: Planned, options: Options) -> ProgramCost | None:
-    """What a program is predicted to take on the device of `options`; None where nobody has
-    measured how fast that is. The first call on a CPU measures for about two seconds."""
-    rates = rates_of(options)
-    if rates is None:
-        return None
-    return program_cost(planned.program, planned.plans, target_of(options), rates)
+def cost_of(planned: Planned, options: Options) -> ProgramCost:
+    """What a program is predicted to take on the device of `options`, computed once. The first
+    call on a CPU measures for about two seconds. Raises as `rates_of` does."""
+    if options not in planned.costs:
+        rates, target = rates_of(options), target_of(options)
+        planned.costs[options] = program_cost(planned.program, planned.plans, target, rates)
+    return planned.costs[options]
+
+
+@cache
+def _can_predict(options: Options) -> bool:
+    """Whether the rates of the device of `options` are known; where they are not, a line on
+    standard error says why, once."""
+    try:
+        rates_of(options)
+    except (LaminaError, OSError) as error:  # OSError: a measuring library that does not load
+        why = str(error).partition("\n")[0]
+        print(f"no times are predicted: {why}", file=sys.stderr)
+        return False
+    return True
 
 
 def text_of(value: Any) -> str:
@@ -494,7 +510,8 @@ def run_compiled(planned: Planned, inputs: Sequence[Buffer], options: Options) -
     if timed:
         runs.publish((planned, seconds, options))
         if options.debug:
-            print_run(planned, seconds, cost_of(planned, options), options)
+            cost = cost_of(planned, options) if _can_predict(options) else None
+            print_run(planned, seconds, cost, options)
     return results
 
 

@@ -7,10 +7,7 @@ have is made for a row of the tables here.
 import re
 from dataclasses import dataclass, replace
 
-from lamina.core.dtypes import ALL, STORAGE_ONLY, DType, complex128, float64
 from lamina.errors import ArgumentError
-
-COMPUTED = frozenset(ALL) - frozenset(STORAGE_ONLY)
 
 
 @dataclass(frozen=True)
@@ -21,28 +18,19 @@ class Target:
     arch: what its compiler calls it, such as "sm_90a"; "" where that is not asked for
     multiprocessors: how many run blocks of threads side by side; of a CPU, its cores
     warp: threads that run in step and exchange registers; 1 on a CPU
-    max_threads: largest block of threads; 1 on a CPU
     shared_bytes: memory that the threads of a block can share; 0 on a CPU
-    registers: 32-bit registers of a multiprocessor; of a CPU, its vector registers
-    l2_bytes: the second-level cache; of a CPU, that of one core
     vector_bytes: a vector register, or the widest access of a GPU's thread to memory
-    dtypes: what it computes with
     engines: units for special work: "tensor_cores" multiply tiles of 16-bit floats and of tf32
-        (those before sm_80 lack most of this), "wgmma" larger ones straight from shared memory,
-        "tma" copies tiles; of a CPU, "unsigned_by_signed" multiplies bytes of these kinds and adds
-        up four products in one instruction
+        (those before sm_80 lack most of this), "tma" copies tiles; of a CPU, "unsigned_by_signed"
+        multiplies bytes of these kinds and adds up four products in one instruction
     """
 
     kind: str
     arch: str
     multiprocessors: int
     warp: int
-    max_threads: int
     shared_bytes: int
-    registers: int
-    l2_bytes: int
     vector_bytes: int
-    dtypes: frozenset[DType] = COMPUTED
     engines: frozenset[str] = frozenset()
 
 
@@ -51,18 +39,15 @@ CUDA = {
     row.arch: row
     for row in (
         Target(
-            "cuda", "sm_75", multiprocessors=40, warp=32, max_threads=1024, registers=65536,
-            shared_bytes=64 << 10, l2_bytes=4 << 20, vector_bytes=16,
+            "cuda", "sm_75", multiprocessors=40, warp=32, shared_bytes=64 << 10, vector_bytes=16,
         ),
         Target(
-            "cuda", "sm_80", multiprocessors=108, warp=32, max_threads=1024, registers=65536,
-            shared_bytes=163 << 10, l2_bytes=40 << 20, vector_bytes=16,
+            "cuda", "sm_80", multiprocessors=108, warp=32, shared_bytes=163 << 10, vector_bytes=16,
             engines=frozenset({"tensor_cores"}),
         ),
         Target(
-            "cuda", "sm_90a", multiprocessors=132, warp=32, max_threads=1024, registers=65536,
-            shared_bytes=227 << 10, l2_bytes=50 << 20, vector_bytes=16,
-            engines=frozenset({"tensor_cores", "wgmma", "tma"}),
+            "cuda", "sm_90a", multiprocessors=132, warp=32, shared_bytes=227 << 10, vector_bytes=16,
+            engines=frozenset({"tensor_cores", "tma"}),
         ),
     )
 }  # fmt: skip
@@ -72,10 +57,7 @@ DEFAULT_CUDA = CUDA["sm_90a"]  # an H100 SXM or H200
 def cuda_engines(generation: int) -> frozenset[str]:
     """The units of a GPU of this major compute capability."""
     first_with = {"tensor_cores": 8, "tma": 9}
-    engines = {name for name, first in first_with.items() if generation >= first}
-    if generation == 9:
-        engines.add("wgmma")
-    return frozenset(engines)
+    return frozenset(name for name, first in first_with.items() if generation >= first)
 
 
 def cuda_target(arch: str) -> Target:
@@ -99,20 +81,14 @@ def _arch_number(arch: str) -> int:
     return int(digits[1])
 
 
-# Metal tells neither cores nor registers, and no Mac has measured these: they are the numbers of
-# DEFAULT_CUDA where a heuristic reads them.
-METAL = Target(
-    "metal", "", multiprocessors=132, warp=32, max_threads=1024, registers=65536,
-    shared_bytes=32 << 10, l2_bytes=50 << 20, vector_bytes=16,
-    dtypes=COMPUTED - {float64, complex128},
-)  # fmt: skip
+# Metal tells no number of cores, and no Mac has measured which number suits the heuristics: it is
+# that of DEFAULT_CUDA.
+METAL = Target("metal", "", multiprocessors=132, warp=32, shared_bytes=32 << 10, vector_bytes=16)
 
 
 def cpu_target(vector_bytes: int, cores: int, engines: frozenset[str] = frozenset()) -> Target:
-    """A CPU with vector registers of so many bytes. AVX-512 has 32 of them, AVX2 16, and NEON 32 of
-    16 bytes; SSE has 16 of these. Its second-level cache is taken to be 1 MiB a core."""
+    """A CPU with vector registers of so many bytes: 64 with AVX-512, 32 with AVX2, or else 16."""
     return Target(
-        "cpu", "", multiprocessors=cores, warp=1, max_threads=1, shared_bytes=0,
-        registers=16 if vector_bytes == 32 else 32, l2_bytes=1 << 20, vector_bytes=vector_bytes,
+        "cpu", "", multiprocessors=cores, warp=1, shared_bytes=0, vector_bytes=vector_bytes,
         engines=engines,
     )  # fmt: skip

@@ -85,10 +85,7 @@ def _ask(number: int) -> Target:
         arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
         multiprocessors=fact("MULTIPROCESSOR_COUNT"),
         warp=fact("WARP_SIZE"),
-        max_threads=fact("MAX_THREADS_PER_BLOCK"),
         shared_bytes=fact("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        registers=fact("MAX_REGISTERS_PER_MULTIPROCESSOR"),
-        l2_bytes=fact("L2_CACHE_SIZE"),
         engines=cuda_engines(major),
     )
 

@@ -3,6 +3,7 @@
 from lamina.core.options import GPU_KINDS, Options
 from lamina.core.rates import GPUS, Rates
 from lamina.core.target import METAL, Target, cpu_target, cuda_target
+from lamina.errors import ArgumentError
 from lamina.runtime import compiler, cuda
 from lamina.runtime.calibrate import cpu_rates
 from lamina.runtime.cpu import usable_cores
@@ -23,10 +24,18 @@ def target_of(options: Options) -> Target:
     return cpu_target(used.vector_bytes, cores, used.engines)
 
 
-def rates_of(options: Options) -> Rates | None:
+def rates_of(options: Options) -> Rates:
     """How fast the device of `options` is: a CPU as measured, once on each machine, a GPU as a row
-    of `lamina/core/rates.py` says; None where nobody has measured that. Raises
-    CompilerNotFoundError for a CPU without a C compiler."""
-    if options.kind in GPU_KINDS:
-        return GPUS.get(target_of(options).arch)
-    return cpu_rates(options)
+    of `lamina/core/rates.py` says. Raises ArgumentError for a GPU without a row,
+    CompilerNotFoundError for a CPU without a C compiler, and CompileError, or OSError as the
+    library is loaded, where that cannot build the measuring program."""
+    if options.kind not in GPU_KINDS:
+        return cpu_rates(options)
+    arch = target_of(options).arch
+    if arch not in GPUS:
+        known = ", ".join(GPUS)
+        raise ArgumentError(
+            f"cost: nobody has measured how fast {arch or options.device} is; of GPUs there are "
+            f"the rates of {known}"
+        )
+    return GPUS[arch]

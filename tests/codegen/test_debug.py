@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lamina as lm
-from lamina import Tensor
+from lamina import Tensor, pipeline
 from lamina.errors import CompileError
 from lamina.fuse import row_blocks
 from lamina.ir.ops import Op
+from lamina.runtime import calibrate, devices
+from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.targets.c import printer as c
 from tests.fuse.test_row_blocks import SMALL
 
@@ -40,6 +44,42 @@ def test_the_first_level_prints_a_prediction_and_a_bound(capfd: pytest.CaptureFi
     (line,) = capfd.readouterr().err.splitlines()
     number = r"\d+\.\d"
     assert re.search(rf" predicted {number} us by [\w ]+, bound {number} us$", line), line
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_kernels_are_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    predicted = []
+
+    def counted(*arguments: Any) -> ProgramCost:
+        predicted.append(arguments)
+        return program_cost(*arguments)
+
+    monkeypatch.setattr(pipeline, "program_cost", counted)
+    step = lm.jit(lambda x: lm.exp(x) * 0.6875)
+    x = lm.ones((64, 80)).realize()
+    with lm.using(debug=1):
+        for _ in range(3):
+            step(x).realize()
+    assert len(predicted) == 1
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_machine_that_cannot_be_measured_gets_no_predictions(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A measuring program that does not compile leaves them out, and says so once."""
+    source = tmp_path / "calibrate.c"
+    source.write_text("int broken(", encoding="utf-8")
+    monkeypatch.setattr(calibrate, "_SOURCE", source)
+    monkeypatch.setattr(pipeline, "rates_of", devices.rates_of)
+    x = lm.ones((64, 80)).realize()
+    with lm.using(debug=1, cache_dir=str(tmp_path)):  # options that no other test has
+        results = [(x * number).realize() for number in (0.4375, 0.8125)]
+    assert [result.numpy()[0, 0] for result in results] == [0.4375, 0.8125]
+    first, *runs = capfd.readouterr().err.splitlines()
+    assert first.startswith("no times are predicted: ")
+    assert len(runs) == 2
+    assert not any("predicted" in line for line in runs)
 
 
 @pytest.mark.usefixtures("on_cpu")

@@ -29,7 +29,7 @@ RATES = Rates(
 )
 
 
-def rates_of(options: Options) -> Rates | None:
+def rates_of(options: Options) -> Rates:
     """As `devices.rates_of`, but for CPUs."""
     return devices.rates_of(options) if options.kind in GPU_KINDS else RATES
 
