@@ -24,12 +24,15 @@ def test_padding_and_what_lies_beside(
     array = RNG.integers(0, 2 if dtype is dtypes.bool_ else 100, (3, size))
     x = lm.asarray(array).cast(dtype).realize()
     padded = lm.pad(x, (rows, columns))
-    expected = np.pad(array, (rows, columns))
-    np.testing.assert_array_equal(padded.cast(lm.int64).numpy(), expected)
     middle = padded[rows[0] : rows[0] + 3]
-    beside = lm.concat([middle, x, middle], axis=1).cast(lm.int64).numpy()
-    middle = expected[rows[0] : rows[0] + 3]
-    np.testing.assert_array_equal(beside, np.concatenate([middle, array, middle], axis=1))
+    beside = lm.concat([middle, x, middle], axis=1)
+    found = [padded.cast(lm.int64), beside.cast(lm.int64)]
+    lm.realize(*found)  # both by one program
+    expected = np.pad(array, (rows, columns))
+    expected_middle = expected[rows[0] : rows[0] + 3]
+    expected_beside = np.concatenate([expected_middle, array, expected_middle], axis=1)
+    np.testing.assert_array_equal(found[0].numpy(), expected)
+    np.testing.assert_array_equal(found[1].numpy(), expected_beside)
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 56, 56), (1, 3, 7, 9), (1, 2, 16, 33)])
