@@ -17,6 +17,7 @@ from bench.cpu import GROUPS
 from bench.programs.frameworks import framework
 from lamina import pipeline
 from lamina.core.options import Options
+from lamina.frontend.trace import placeholder
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
@@ -81,7 +82,7 @@ def test_a_figure_of_a_gpu_replays(case: gpu.GpuCase, monkeypatch: pytest.Monkey
         shapes = [(shape, kind) for shape in case.inputs]
     if case.channels_last:
         shapes = [((n, *sizes, c), kind) for (n, c, *sizes), kind in shapes]
-    arrays = [lm.empty(shape, dtype=dtype).contiguous().realize() for shape, dtype in shapes]
+    arrays = [placeholder(lm.TensorSpec(shape, dtype), "cpu") for shape, dtype in shapes]
     step = lm.jit(partial(case.function("lamina"), lm))
     sinks, options = _traced(partial(step, *arrays), monkeypatch)
     assert _replays(sinks, replace(options, device="cuda:0"))
