@@ -245,13 +245,14 @@ def test_a_node_outside_the_table_is_found() -> None:
 @pytest.mark.parametrize("device", ["cpu", "interp"])
 def test_a_broken_graph_is_refused_when_it_runs(device: str) -> None:
     """Without LAMINA_CHECK: the message says what is wrong, and at which line of the program."""
-    broken = Node(Op.CONST, (), Const(1, float32))  # an int, not a float
+    # An int, not a float; of a number that no other node has, which would be taken for this one.
+    broken = Node(Op.CONST, (), Const(170_141, float32))
     with using(device=device):
         tensor = Tensor.of(Node(Op.EXPAND, (broken,), (2,)) + lm.ones(2).node, device)
         with pytest.raises(VerifyError) as caught:
             tensor.numpy()
     what, where = str(caught.value).splitlines()
     assert re.fullmatch(
-        r"verify: %\d+ = const: 1 is not a Python float within the range of float32", what
+        r"verify: %\d+ = const: 170141 is not a Python float within the range of float32", what
     )
     assert where.endswith("tensor.numpy()")
