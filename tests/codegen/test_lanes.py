@@ -142,7 +142,7 @@ def test_plain_sums_of_rows_have_neighbours_as_lanes(columns: int) -> None:
     assert f"*(f32x{min(columns, 16)}r *)(p0 " in text
 
 
-@given(_shapes(), st.sampled_from(["float64", *FLOATS]))
+@given(_shapes(), st.sampled_from(FLOATS))
 @settings(max_examples=12)
 def test_reductions_of_short_rows(
     shapes: tuple[tuple[int, ...], tuple[int, ...]], kind: str

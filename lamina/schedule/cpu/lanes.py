@@ -8,7 +8,7 @@ stored lane by lane. So the longer a chain of operations is, the more lanes alon
 each element
 
     along j    2 / 3 * (153 + 2) and 1 / 3 to load z    = 104 instructions
-    along i    1 / 16 * 153 + 2 * 3                     = 16
+    along i    1 / 16 * 153 + 2 + 4                     = 16
 
 A softmax over rows of 10 gains as much: a vector of 8 and one of 2 become 10 of 16, and no lanes
 are left to be added up.
@@ -23,15 +23,13 @@ from lamina.ir.ops import Group, Op
 from lamina.loops.nest import dot_axes
 from lamina.schedule.cost.operations import INSTRUCTIONS
 from lamina.schedule.cpu.planner import CpuPlanner
-from lamina.schedule.cpu.reductions import inner_vectors, short_loop
+from lamina.schedule.cpu.reductions import inner_vectors
 
-# For each lane of an access whose lanes lie apart: a load and an insertion into the vector, or an
-# extraction and a store, which are two instructions and take as long as three (measured). Where
-# data or a condition decide by lane, each lane has an index or a test of its own.
-APART = 3
-BY_DATA = 5
+# For each lane that lies apart: a load and an insertion into the vector; a store and an extraction,
+# which is two instructions for most lanes.
+LOADED_APART, STORED_APART = 2, 4
+BY_DATA = 2  # more, where data or a condition decide by lane: an index or a test of its own
 EXCHANGE = 2  # to add up half of the lanes to the others, besides the addition
-
 
 
 def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
@@ -55,14 +53,12 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
     once."""
     total = 0.0
     needed = passes(kernel, Group.TRANSCENDENTAL)
-    if short_loop(kernel) not in (None, *vectors):
-        needed = dict.fromkeys(kernel.nodes, 1)  # all of a row stays in registers
     for node in kernel.nodes:
         axes = free_axes(node).union(bound_axes(node))
         vector = next((axis for axis in vectors if axis in axes), None)
         times = points(axes) * _share(vector, width)
         if node.op is Op.LOAD:
-            total += points(axes) * needed[node] * _access(vector, node.src, width)
+            total += points(axes) * needed[node] * _access(vector, node.src, width, LOADED_APART)
         elif bound_axes(node):
             combine = INSTRUCTIONS.get(node.arg.monoid.op, 1.0) / node.arg.monoid.arity
             total += times * combine
@@ -74,7 +70,7 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
     for store in kernel.stores:
         vector = next((axis for axis in vectors if axis in store.axes), None)
         accessed = (store.index, store.condition)
-        total += points(store.axes) * _access(vector, accessed, width)
+        total += points(store.axes) * _access(vector, accessed, width, STORED_APART)
     return total
 
 
@@ -92,14 +88,15 @@ def _share(vector: Node | None, width: int) -> float:
     return (full + parts) / size
 
 
-def _access(vector: Node | None, accessed: Iterable[Node], width: int) -> float:
-    """The instructions for each element of a load or store at an index, with its condition."""
+def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: int) -> float:
+    """The instructions for each element of a load or store at an index, with its condition; `apart`
+    if lanes lie apart."""
     suits = 0 if vector is None else ix.suits(vector, *accessed)
     if suits == 1:
         return _share(vector, width)
     if suits == 0:
         return 1.0
-    return APART if suits == -1 else BY_DATA
+    return apart if suits == -1 else apart + BY_DATA
 
 
 def _is_distant(plan: CpuPlanner, row: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from lamina.ir.kernel import Kernel, bound_axes, contraction, free_axes
+from lamina.ir.kernel import bound_axes, contraction, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.moves import Accumulate
@@ -15,8 +15,6 @@ MIN_BYTES = 8
 # Dot products of a block along two axes, by bytes of a vector: 6 x 4 sums, 6 vectors of one operand
 # and one of the other are 31 of 32 registers, and 3 x 3 sums with 3 and one vector 13 of 16.
 DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
-
-LONGEST_TEXT = 256  # values that are printed in place of a loop
 
 
 def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
@@ -34,29 +32,12 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
         plan.bind(step, "unroll")
         plan.do(Accumulate(loop.arg.number))
         return True
-    if plan.benefit(row) < 0:  # lanes that lie apart are loaded one by one, at best once
-        plan.vectorize(row)
-        short = short_loop(plan.kernel)
-        if short is not None:
-            plan.bind(short, "unroll")
-        return True
-    if row.arg.size < 2 * plan.knobs.strip * plan.width:
-        return False  # fewer than two strips
+    if row.arg.size < 2 * plan.knobs.strip * plan.width or plan.benefit(row) < 0:
+        return False  # fewer than two strips, or lanes that lie apart
     vectors = max(1, plan.knobs.strip // len(reductions))  # each reduction has sums in registers
     _, strip = plan.split(row, vectors * plan.width)
     plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     return True
-
-
-def short_loop(kernel: Kernel) -> Node | None:
-    """The axis of the only loop inside the rows, if that reduces, and is so short that its whole
-    text may stand there once for each step: all that several passes need stays in registers."""
-    axes = {axis for node in kernel.nodes for axis in bound_axes(node)}
-    axes.update(axis for store in kernel.stores for axis in store.axes[kernel.rows :])
-    if len(axes) != 1 or kernel.of(Op.LOOP_SCAN):
-        return None
-    (loop,) = axes
-    return loop if loop.arg.size * len(kernel.values) <= LONGEST_TEXT else None
 
 
 def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) -> Block | None:
