@@ -12,7 +12,7 @@ outside of all of these loops, every thread of a row computes, and its first one
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from typing import ClassVar
 
 from lamina.core.dtypes import SHORT
@@ -60,6 +60,8 @@ class GpuPrinter(CPrinter):
 
     preludes: ClassVar[tuple[str, ...]]  # below targets/, of every program
     direct: ClassVar[int] = 1 << 16  # arrays that are arguments; a table has the others' addresses
+
+    max_inlined = inf  # the texts of GPUs have no functions out of line
 
     def __init__(self, nest: Nest, name: str, target: Target) -> None:
         self.target = target

@@ -20,7 +20,7 @@ from lamina.explain.check import run_kernel
 from lamina.frontend.realize import rebuilt
 from lamina.ir.kernel import Kernel
 from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.ops import BufferRef, Op
 from lamina.loops.moves import apply
 from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
@@ -74,7 +74,10 @@ def wanted(arrays: list[Any], causal: bool) -> list[Any]:
 
 def planned(size: tuple[int, ...], dtype: lm.DType, causal: bool) -> pipeline.Planned:
     """The program for a GPU."""
-    given = [Tensor.of(leaf(at, one, dtype), "cpu") for at, one in enumerate(shapes_of(size))]
+    given = [
+        Tensor.of(Node(Op.BUFFER, (), BufferRef(number, shape, dtype, GPU)), GPU)
+        for number, shape in enumerate(shapes_of(size))
+    ]
     sinks = rebuilt([one.node for one in attention(causal)(*given)], {})
     return pipeline.compile_source(sinks, replace(options.current(), device=GPU))
 

@@ -7,7 +7,7 @@ function of those texts, named after the operation and the type of its result.
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from lamina.core.dtypes import SHORT, DType, bool_, float32, int32, int64
 from lamina.graph import index as ix
@@ -27,10 +27,6 @@ ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
 NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
 TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
-# Transcendental functions that a kernel inlines: the first ones, as whole tiles come before the
-# rows and columns left over. It calls the others, which takes 10 to 20 % longer, as GCC's time
-# grows faster than the length of a kernel. 16 are four vectors of four functions.
-MAX_INLINED = 16
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
@@ -60,7 +56,7 @@ def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
         printer.needed.add(("c/math.c", out.lanes))
         of_vectors = True
         printer.transcendental += 1
-        if printer.transcendental > MAX_INLINED:
+        if printer.transcendental > printer.max_inlined:
             name = f"called_{name}"
     if node.op in (Op.SHL, Op.SHR) and operands[1].lanes == 1:  # one number shifts all lanes
         return f"{name}_{printer.type(out)}({operands[0].text}, {operands[1].text})"
@@ -138,6 +134,11 @@ class Access(NamedTuple):
 
 class CPrinter(NestPrinter):
     """One kernel function."""
+
+    # Transcendental functions that a kernel inlines: the first ones, as whole tiles come before
+    # the rows and columns left over. It calls the others, which takes 10 to 20 % longer, as GCC's
+    # time grows faster than the length of a kernel. 16 are four vectors of four functions.
+    max_inlined: ClassVar[float] = 16
 
     def __init__(self, nest: Nest, name: str, needed: set[tuple[str, int]]) -> None:
         super().__init__(nest)
