@@ -154,9 +154,10 @@ class _Grouper:
         return group
 
     def _may_join(self, candidate: _Candidate, group: KernelGroup) -> bool:
-        """Whether a kernel with the value is small enough, and reads nothing beside a sum that is
-        to be stored before arrays are updated by it. What reads that sum alone, as its half does,
-        may join its kernel."""
+        """Whether a kernel with the value is small enough. A kernel that computes a sum of
+        `Values.stored_first` takes only values that read nothing but its members, such as a 16-bit
+        copy of the sum; what reads other arrays waits until the sum is stored, for the reason that
+        `FusionTarget.min_updating_results` gives."""
         has_stored_first = not self.values.stored_first.isdisjoint(group.statements)
         if has_stored_first and not candidate.arrays <= set(group.members):
             return False

@@ -66,8 +66,9 @@ class Values:
 
     `regions` has each value that gets a buffer if anything outside its kernel reads it, in order,
     with its region. `recomputed` are sums of products, and arithmetic on such, that kernels compute
-    again inside their own sums. `stored_first` are sums that no kernel uses before it has stored
-    them whole. `users` are those of every node.
+    again inside their own sums. `stored_first` are sums that are stored whole before
+    anything uses them, but for values of their own kernel that read no other array. `users` are
+    those of every node.
     """
 
     regions: Mapping[Node, Region]

@@ -217,7 +217,8 @@ class GpuPrinter(CPrinter):
             self.line("}")
 
     def _cut_of_scans(self, part: NestPart, scans: Sequence[Node]) -> Cut | None:
-        """None where threads share a row: each adds up its neighbours, and few steps follow."""
+        """None where threads share a row: `scan` of these keeps no totals of blocks. Its sums are
+        shorter than a row by the number of threads, as each thread adds up its neighbours first."""
         cut = super()._cut_of_scans(part, scans)
         return None if cut and not part.keys().isdisjoint(self.shared_loops) else cut
 

@@ -37,10 +37,14 @@ def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
     axis take fewer instructions, with no cache lines that compete for one place."""
     kernel, width = plan.kernel, plan.width
     if dot_axes(kernel) or any(store.monoid for store in kernel.stores):
-        return row  # four bytes of a lane are neighbours; lanes of a scatter take turns
+        # Other rows gain nothing as lanes: a dot product reads four neighbours for each lane, and
+        # lanes of a scatter take turns.
+        return row
     vectors = inner_vectors(plan) if row is None else [row]
     best, fewest = row, instructions(kernel, vectors, width)
-    for other in reversed(plan.rows):  # the loops inside a row use up the lines of its lanes
+    # Of rows that take equally many the innermost, which comes first here: the fewest other cache
+    # lines come in between two uses of a line that its lanes touch.
+    for other in reversed(plan.rows):
         count = instructions(kernel, [other], width)
         if count < fewest and not _is_distant(plan, other):
             best, fewest = other, count

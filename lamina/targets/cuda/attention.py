@@ -28,7 +28,7 @@ from lamina.targets.cuda.tiles import ResultSide, call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.printer import Point, Value, Values
 
-# Of a block, with which an H100 leaves 2 KiB for barriers; the text uses what other GPUs have.
+# Of a block: of the 227 KiB of an H100, 1 is left for barriers. The text uses what other GPUs have.
 SHARED_BYTES = 226 << 10
 PANEL = 64  # elements of 16 bits of a line of 128 bytes
 Known = dict[Node, Node]  # nodes, and what stands for them in a tile
@@ -84,9 +84,11 @@ class AttentionPrinter(ProductPrinter):
     last_rows_first = False
 
     def _print_back_to_back(self, node: Node) -> None:
-        """Print the loop over tiles of steps, and keep what these add up to."""
+        """Print the loop over tiles of steps, and keep what these add up to. `_set_turns` comes
+        after the fills and masks: it reads the `maps` and `last_rows_first` that they leave."""
         sums = self._sums(node)
         tiles = self._tiles(sums)
+        # On GPUs whose threads have no roles these only help to fill tiles.
         self.threads += PRODUCER_THREADS
         self.shared_bytes, self.has_all_registers = SHARED_BYTES, True
         self._print_tiles(tiles, sums)
@@ -213,14 +215,16 @@ class AttentionPrinter(ProductPrinter):
         step = terms.pop(tile, 0)
         if not step:
             return False
-        # Where later tiles are masked, as below a diagonal, later rows have more tiles.
+        # Where later tiles are masked, as those above a diagonal, later rows have more tiles. Of
+        # several masks the last one decides: it is only the order in which blocks take rows.
         self.last_rows_first = step > 0
         known_axes = self.text_of.keys() - {*self.rows_inside}
         of_block = {axis: factor for axis, factor in terms.items() if axis in known_axes}
         of_tile = {axis: factor for axis, factor in terms.items() if axis not in known_axes}
         place = self.index_text(ix.affine(of_block, 0), {})
         low, high = bounds(ix.affine(of_tile, constant))
-        by_row_group = of_tile.get(self.rows_inside[0], 0)
+        row_group = self.rows_inside[0]  # 64 rows each, side by side in a block
+        by_row_group = of_tile.get(row_group, 0)
         self.line(call("MASK", number, place, low, high, step, by_row_group))
         return True
 

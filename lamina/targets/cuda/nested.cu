@@ -478,9 +478,10 @@ INLINE bool nested(f32 (&sums)[inner][size], f32 (&totals)[outer][columns], f32 
 }
 #endif
 /* Masks. The index of a mask is positive where exponents are -inf. It is `place` plus `step` for each
-   tile and `by` for each group of 64 rows, plus from `low` to `high` within a tile and a group. Tiles
-   that are masked throughout are left out: of a block, tiles from `first` on pass by, at least one; a
-   group of four warps computes those from `from` to `to`. */
+   tile, plus from `low` to `high` within a tile and all groups of 64 rows of a block; `by`, what a group
+   adds, takes the other groups out again. Tiles that are masked throughout are left out: of a block,
+   tiles from `first` on pass by, at least one; a group of four warps computes those from `from` to
+   `to`. */
 #define BOUNDS(index, tiles) \
     typedef index Index; \
     const int group = warp_group(), groups = work.groups; \
