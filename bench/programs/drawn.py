@@ -88,7 +88,8 @@ class Torch:
 
         if threads:
             torch.set_num_threads(threads)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        if device != "cpu":
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         self.module, self.device, self.column = torch, device, column
 
     def array(self, values: Array, dtype: str) -> Any:

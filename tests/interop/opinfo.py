@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.testing._internal import common_methods_invocations as database
 
 import lamina as lm
 from lamina.interop.torch import UnsupportedOperationError, backend
@@ -41,9 +40,16 @@ class Outcome:
         return f"{self.name}: {self.status}; {self.reason[:300]}"
 
 
+def _database() -> Any:
+    """PyTorch's module, which freezes flags of its process: only a run imports it."""
+    from torch.testing._internal import common_methods_invocations
+
+    return common_methods_invocations
+
+
 def entries(names: list[str]) -> Iterator[Any]:
     """The entries of the database that take float32, all or those of `names`."""
-    for entry in database.op_db:
+    for entry in _database().op_db:
         is_wanted = entry.name in names if names else not entry.name.startswith(LEFT_OUT)
         if is_wanted and torch.float32 in entry.dtypes and entry.name not in UNINITIALISED:
             yield entry
@@ -116,7 +122,7 @@ def _tensors(tree: Any) -> list[Any]:
 def draw_in_place() -> None:
     """Let random operations draw from the seed that is set, as Inductor's tests do: Dynamo cannot
     trace the forks of the generator that the database wraps them in."""
-    database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    _database().wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 
 def main() -> None:
