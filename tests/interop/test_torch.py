@@ -15,6 +15,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from lamina.interop.torch import UnsupportedOperationError, backend, explain  # noqa: E402
 from lamina.interop.torch.arrays import layout_of  # noqa: E402
+from lamina.interop.torch.program import TensorProgram  # noqa: E402
+from lamina.interop.torch.rows import ROWS  # noqa: E402
 from tests.interop.models import Decoder, Images  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)  # a training step has some ninety kernels to compile
@@ -79,9 +81,51 @@ def test_training_steps_are_pytorchs(model: Any, data: Any) -> None:
 
 
 def test_a_training_step_is_two_programs() -> None:
-    explanation = explain(Images(), *images())
+    model = Images()
+    explanation = explain(model, *images())
     assert (explanation.graphs, explanation.programs, explanation.left) == (2, 2, ())
     assert explanation.kernels > 10
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_attention_is_part_of_a_program() -> None:
+    """PyTorch marks it as random, as it may have dropout."""
+    q = torch.randn(2, 2, 5, 8, requires_grad=True)
+    explanation = explain(torch.nn.functional.scaled_dot_product_attention, q, q, q)
+    assert (explanation.graphs, explanation.programs, explanation.left) == (2, 2, ())
+
+
+def test_every_row_is_of_an_overload() -> None:
+    missing = []
+    for name in ROWS:
+        space, operation, overload = name.split(".")
+        packet = getattr(getattr(torch.ops, space), operation, None)
+        if packet is None or overload not in packet.overloads():
+            missing.append(name)
+    assert missing == []
+
+
+def test_slopes_of_limits_pass_nan_on() -> None:
+    x = torch.tensor([-1.0, float("nan"), 2.0])
+    for function in (torch.relu, torch.nn.functional.hardtanh):
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        compiled(function)(ours).sum().backward()
+        function(theirs).sum().backward()
+        torch.testing.assert_close(ours.grad, theirs.grad, equal_nan=True)
+
+
+def test_indices_by_tensors_are_programs_whatever_the_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch marks them as depending on data, as masks do."""
+    run = compiled(lambda x, at: x[at] * 2)
+    calls = []
+    whole = TensorProgram.__call__
+    monkeypatch.setattr(TensorProgram, "__call__", lambda *args: calls.append(1) or whole(*args))
+    for size in (3, 5, 8):
+        x, at = torch.randn(size, 4), torch.randint(0, size, (size + 2,))
+        torch.testing.assert_close(run(x, at), x[at] * 2)
+    assert len(calls) == 3
 
 
 def test_a_compiled_optimizer_changes_parameters_in_place() -> None:

@@ -95,9 +95,11 @@ def _is_symbolic(value: Any) -> bool:
 
 
 def _depends_on_data(graph: fx.Graph) -> bool:
-    """Whether an operation's shape or number is known only when it has run."""
-    tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-    return any(tags.intersection(getattr(node.target, "tags", ())) for node in graph.nodes)
+    """Whether a size or a number in the graph is known only when an operation has run."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    values = (node.meta.get("val") for node in graph.nodes)
+    return any(free_unbacked_symbols(value) for value in values if _is_symbolic(value))
 
 
 def specialized(module: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from lamina.interop.torch.rows import ROWS
+
 aten = torch.ops.aten
 
 
@@ -17,7 +19,10 @@ def dropout_mask(sizes: list[int], p: float) -> torch.Tensor:
 
 
 def is_draw(node: fx.Node) -> bool:
-    """Whether an operation draws random numbers, of which PyTorch has the seed."""
+    """Whether an operation draws random numbers, of which PyTorch has the seed. One with a row may
+    draw for some arguments only, as attention does with dropout; its row refuses these."""
+    if str(node.target) in ROWS:
+        return False
     tags = getattr(node.target, "tags", ())
     return node.target is dropout_mask or torch.Tag.nondeterministic_seeded in tags
 

@@ -18,14 +18,6 @@ from lamina.interop.torch.rows import ROWS
 
 Function = Callable[[list[Any]], Sequence[Any]]
 
-# Operations in pairs: the derivative of the first reads what the first left for it. PyTorch's table
-# takes only one of them apart.
-_KEPT_WHOLE = (
-    "aten._scaled_dot_product_flash_attention_for_cpu.default",
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
-)
-
-
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's decompositions to core ATen, but of what the table has a row for: whole operations
@@ -35,7 +27,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         overload: parts
         for overload, parts in core_aten_decompositions().items()
-        if str(overload) not in ROWS and str(overload) not in _KEPT_WHOLE
+        if str(overload) not in ROWS
     }
 
 

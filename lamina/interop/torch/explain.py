@@ -33,7 +33,7 @@ class Explanation:
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """Compile and run `function`, a PyTorch function or module, on the arguments, with its
-    derivative where a result has one; and tell what lamina ran."""
+    derivative for these and the module's parameters; and tell what lamina ran."""
     seen: list[Compiled] = []
 
     def compiler(module: fx.GraphModule) -> Compiled:
@@ -43,7 +43,9 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     def backend(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Function:
         return compile_with(graph, example_inputs, compiler)
 
-    _differentiate(torch.compile(function, backend=backend)(*args, **kwargs))
+    result = torch.compile(function, backend=backend)(*args, **kwargs)
+    parameters = list(function.parameters()) if isinstance(function, torch.nn.Module) else []
+    _differentiate(result, (args, kwargs, parameters))
     steps = [one.steps for one in seen if one.steps is not None]
     programs = [program for one in steps for program in one.programs.values()]
     left = [
@@ -54,10 +56,15 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     return Explanation(len(seen), len(programs), kernels, tuple(dict.fromkeys(left)))
 
 
-def _differentiate(result: Any) -> None:
-    leaves = torch.utils._pytree.tree_leaves(result)
-    tensors = [one for one in leaves if isinstance(one, torch.Tensor) and one.requires_grad]
-    if tensors:
-        total = sum(one.sum() for one in tensors)
-        assert isinstance(total, torch.Tensor)
-        total.backward()
+def _differentiate(result: Any, inputs: Any) -> None:
+    """Run the backward graph, and leave the `grad` of tensors alone."""
+    tensors = _requiring_gradients(result)
+    leaves = _requiring_gradients(inputs)
+    if tensors and leaves:
+        weights = [torch.ones_like(one) for one in tensors]
+        torch.autograd.grad(tensors, leaves, weights, allow_unused=True)
+
+
+def _requiring_gradients(tree: Any) -> list[torch.Tensor]:
+    parts = torch.utils._pytree.tree_leaves(tree)
+    return [one for one in parts if isinstance(one, torch.Tensor) and one.requires_grad]

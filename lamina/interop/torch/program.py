@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 # Where and how memory is laid out is not a row's business.
 _OF_MEMORY = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator")
-
-
 # These number the elements as they are in memory.
 _OF_MEMORY_ORDER = ("aten.as_strided.default", "aten.as_strided_copy.default")
 
@@ -274,9 +272,8 @@ def _promoted(node: fx.Node, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
     fakes = [one.meta["val"] if isinstance(one, fx.Node) else one for one in node.args]
     operands = [
-        one for one in fakes
-        if isinstance(one, (torch.Tensor, int, float, complex)) and one is not None
-    ]  # fmt: skip
+        one for one in fakes if isinstance(one, (torch.Tensor, int, float, complex))
+    ]
     if not any(isinstance(one, torch.Tensor) for one in operands):
         return args, kwargs
     _, dtype = elementwise_dtypes(*operands, type_promotion_kind=KINDS.DEFAULT)
@@ -296,4 +293,4 @@ def _as_promised(result: Any, fake: Any, name: str) -> Any:
         if tuple(result.shape) != tuple(fake.shape):
             raise RefusedError(f"{name}: the row gave {result.shape}, not {tuple(fake.shape)}")
         return result.cast(DTYPES[fake.dtype])
-    return tuple(_as_promised(*pair, name) for pair in zip(result, fake, strict=False))
+    return tuple(_as_promised(*pair, name) for pair in zip(result, fake, strict=True))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 import lamina as lm
 from lamina.frontend.tensor import Tensor
 from lamina.interop.torch.rows.vjp import vjp
@@ -52,7 +54,8 @@ def _slope_of(function: Callable[..., Tensor]) -> Row:
 
 
 def _threshold_backward(upstream: Tensor, x: Tensor, threshold: Any) -> Tensor:
-    return lm.where(x > threshold, upstream, lm.zeros_like(upstream))
+    """NaN passes the derivative on, as in PyTorch."""
+    return lm.where(x <= threshold, lm.zeros_like(upstream), upstream)
 
 
 def _leaky_relu_backward(upstream: Tensor, x: Tensor, slope: Any, of_result: bool) -> Tensor:
@@ -60,8 +63,8 @@ def _leaky_relu_backward(upstream: Tensor, x: Tensor, slope: Any, of_result: boo
 
 
 def _hardtanh_backward(upstream: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
-    inside = lm.logical_and(x > low, x < high)
-    return lm.where(inside, upstream, lm.zeros_like(upstream))
+    outside = lm.logical_or(x <= low, x >= high)
+    return lm.where(outside, lm.zeros_like(upstream), upstream)
 
 
 _UNARY: dict[str, Row] = {
@@ -109,10 +112,9 @@ ROWS: dict[str, Row] = {
     **{
         f"aten.{name}.{overload}": row
         for name, row in _BINARY.items()
-        for overload in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode", "Tensor_Tensor",
-                         "Tensor_Scalar", "default", "self_scalar", "other_scalar")
+        for overload in getattr(torch.ops.aten, name).overloads()
+        if not overload.endswith("out")
     },
-    "aten.pow.Scalar": lm.pow,
     "aten.addcmul.default": lm.addcmul,
     "aten.addcdiv.default": lm.addcdiv,
     "aten.lerp.Scalar": lm.lerp,

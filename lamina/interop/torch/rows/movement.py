@@ -89,7 +89,8 @@ def _iota(
     return lm.arange(start, start + length * step, step, dtype=dtype)
 
 
-def _empty(sizes: Sequence[int], *, dtype: Any = None) -> Tensor:
+def _zeros(sizes: Sequence[int], *, dtype: Any = None) -> Tensor:
+    """Also for operations whose result nobody has written: lamina has no such arrays."""
     return lm.zeros(sizes, dtype=dtype or lm.float32)
 
 
@@ -147,15 +148,15 @@ ROWS: dict[str, Row] = {
     "aten.full_like.default": lambda x, value, *, dtype=None: lm.full(
         x.shape, value, dtype=dtype or x.dtype
     ),
-    "aten.zeros.default": _empty,
+    "aten.zeros.default": _zeros,
     "aten.ones.default": lambda sizes, *, dtype=None: lm.ones(sizes, dtype=dtype),
     "aten.zeros_like.default": lambda x, *, dtype=None: lm.zeros(x.shape, dtype=dtype or x.dtype),
     "aten.ones_like.default": lambda x, *, dtype=None: lm.ones(x.shape, dtype=dtype or x.dtype),
-    "aten.empty.memory_format": _empty,
-    "aten.empty_permuted.default": lambda sizes, order, *, dtype=None: _empty(sizes, dtype=dtype),
-    "aten.empty_strided.default": lambda sizes, strides, *, dtype=None: _empty(sizes, dtype=dtype),
+    "aten.empty.memory_format": _zeros,
+    "aten.empty_permuted.default": lambda sizes, order, *, dtype=None: _zeros(sizes, dtype=dtype),
+    "aten.empty_strided.default": lambda sizes, strides, *, dtype=None: _zeros(sizes, dtype=dtype),
     "aten.empty_like.default": lambda x, *, dtype=None: lm.zeros(x.shape, dtype=dtype or x.dtype),
-    "aten.new_empty_strided.default": lambda x, sizes, strides, *, dtype=None: _empty(
+    "aten.new_empty_strided.default": lambda x, sizes, strides, *, dtype=None: _zeros(
         sizes, dtype=dtype or x.dtype
     ),
     "aten.new_full.default": lambda x, sizes, value, *, dtype=None: lm.full(

@@ -148,7 +148,8 @@ ROWS: dict[str, Row] = {
     **_RESIZES,
     **_PADS,
     **{f"aten.{name}.default": row for name, row in _AVERAGES.items()},
-    **{f"aten.{name}_backward.default": _slope_at_x(row) for name, row in _AVERAGES.items()},
+    "aten.avg_pool2d_backward.default": _slope_at_x(_AVERAGES["avg_pool2d"]),
+    "aten.avg_pool3d_backward.default": _slope_at_x(_AVERAGES["avg_pool3d"]),
     **{
         name.replace(".default", "_backward.default"): _slope_at_x(row)
         for name, row in _PADS.items()
