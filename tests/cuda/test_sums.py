@@ -53,7 +53,9 @@ def compiled(sinks: Sequence[Node]) -> pipeline.Planned:
 def test_long_sums_compile(
     case: Callable[[float, int], Sum], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tensor, _ = case(0.1, count)
+    # No number of CONSTANTS: where a GPU has computed the same sum and its tensor still lives, the
+    # captured program would only read that result.
+    tensor, _ = case(0.3, count)
     text = compiled(program_of(tensor, monkeypatch)).text
     assert re.search(r"for \(i64 \w+_block = 0;", text)  # a loop over blocks
     assert compile_source(text, "sm_90a")[:4] == b"\x7fELF"
