@@ -74,7 +74,11 @@ class LoopAxes:
     def _open_axis(self, size: int, reduce: bool) -> tuple[Node, list[Node]]:
         """The index along one new logical axis, and its loops, the outermost first.
 
-        For an axis of 12 in the pieces (3, 4) that is ``4 * i + j``, and the loops i and j.
+        For an axis of 12 in the pieces (3, 4) that is ``4 * i + j``, and the loops i and j. An axis
+        of size 1 has the index 0 and no loop, but takes a number of the plan like any other.
+
+        A piece that `hoist_next` has numbered is part of the index and none of the loops: a loop
+        around the kernel runs it, so that no reduction runs over it either.
         """
         logical = self._logical_count
         self._logical_count += 1
@@ -96,7 +100,9 @@ class LoopAxes:
         """The AXIS node, of `size` steps, that the next call of `open` makes first.
 
         A loop around the kernel runs it: `open` uses it in indices, but does not open it. This is
-        how a sum over all rows becomes a sum over the rows of one block at a time.
+        how a sum over all rows becomes a sum over the rows of one block at a time. `size` is the
+        first piece that the plan has of that axis: for 64 rows in the pieces (4, 16), the node is
+        b < 4, and the sum runs over i < 16 alone, at the rows ``16 * b + i``.
         """
         self._hoisted = len(self._origins)
         return ix.axis(self._hoisted, size)
@@ -104,11 +110,13 @@ class LoopAxes:
     def reduce_loops(self, index: Index, shape: Shape, axes: Collection[int]) -> Loops:
         """Loops along `axes` of an array of `shape`, whose other axes are at `index`.
 
-        The index that comes back has an entry for every axis. Reductions and columns of the same
-        sizes share their loops, so that a value which two passes over a row compute is one node:
-        for max(x[i, j]) and sum(exp(x[i, j])) over j < 100 it is one loop over j. A reduction
-        inside another one, whose `index` depends on the loop of the outer one, shares no loop with
-        that: both run at once.
+        `index` has an entry for each of the other axes, in order; the index that comes back has one
+        for every axis. For axis 1 of (8, 100, 5) at (i, j) it is (i, k, j), with the loop k < 100.
+
+        Reductions and columns of the same sizes share their loops, so that a value which two passes
+        over a row compute is one node: for max(x[i, j]) and sum(exp(x[i, j])) over j < 100 it is
+        one loop over j. A reduction inside another one, whose `index` depends on the loop of the
+        outer one, shares no loop with that: both run at once.
         """
         sizes = tuple(size for axis, size in enumerate(shape) if axis in axes)
         reduced_positions = tuple(position for position in index if _is_reduced(position))

@@ -5,15 +5,17 @@ from collections.abc import Iterable, Set
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 
-# The cost of evaluating an operation once. Rough ratios of throughput with vectors: only the
-# comparison with the thresholds of `lamina.fuse.values` matters. What is not here costs nothing.
+# The cost of evaluating an operation once, in additions: estimates, after rough ratios of
+# throughput with vectors. Only the comparison with the thresholds of `lamina.fuse.values` and
+# `lamina.fuse.groups` matters. What is not here costs nothing.
 WEIGHT: dict[Op, int] = (
     dict.fromkeys(Group.ELEMENTWISE, 1)
     | dict.fromkeys(Group.TRANSCENDENTAL | {Op.POW}, 10)
     | dict.fromkeys((Op.DIV, Op.IDIV, Op.MOD, Op.SQRT), 3)
     | {Op.CAST: 0, Op.BITCAST: 0, Op.GATHER: 1}
 )
-READ_COST = 1  # of an element of a value in memory, which a cache holds as a rule
+# In additions, an estimate: to read an element of a value in memory, which a cache holds as a rule.
+READ_COST = 1
 
 # Operations with a statement in one kernel, at most: C compilers need quadratic time for long
 # blocks. A chain of 100 updates of an array took 27 seconds to compile as one kernel, and takes 4.

@@ -46,12 +46,20 @@ def find_epilogues(
     absorbed: set[Node] = set()
     for node in values:
         if node.op is Op.REDUCE:
-            end, is_moved = finder.reduction_end(node, no_arithmetic=node in stored_first)
-            ends.add(end)
-            if is_moved:
+            end = finder.reduction_end(node, no_arithmetic=node in stored_first)
+            ends.add(end.node)
+            if end.is_moved:
                 absorbed.add(node)
     ends |= _scan_ends(users, values, row_blocks=row_blocks)
     return Epilogues(frozenset(ends), frozenset(absorbed))
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of an epilogue, and whether a movement comes before that end, or is it."""
+
+    node: Node
+    is_moved: bool
 
 
 class _Finder:
@@ -62,31 +70,35 @@ class _Finder:
         self.values = values
         self.position = {node: position for position, node in enumerate(users)}
 
-    def reduction_end(self, reduction: Node, *, no_arithmetic: bool) -> tuple[Node, bool]:
-        """The end of an epilogue, and whether a movement comes before that end.
+    def reduction_end(self, reduction: Node, *, no_arithmetic: bool) -> _End:
+        """The end of the epilogue of `reduction`: that node itself if it has none.
 
         The epilogue goes on as far as `_next` does, and up to the first of `values`; with
-        `no_arithmetic` only through movement and casts. A value does not end with a cast to a wider
-        float, which is done where it is read: so memory holds the narrower one. Nor does it end
-        with a reshape that adds or removes axes of size 1 alone, unless elements have moved before.
+        `no_arithmetic` only through movement and casts. The end is the last node on this way that
+        may be one. Two kinds may not:
+
+        - a cast to a wider float, which is done where the value is read, so that memory holds the
+          narrower one; and movement of what was widened. For h, a sum cast to bfloat16, the end of
+          ``cast(h, float32).T`` is h.
+        - a reshape that adds or removes axes of size 1 alone, unless elements have moved before:
+          ``sum[:, None]`` is the sum in memory.
         """
-        end = reduction
+        end = _End(reduction, is_moved=False)
         is_moved = False  # a movement comes before `last`, or is it
-        end_is_moved = False
         last = self._next(reduction)
         while last is not None:
             if no_arithmetic and last.op not in BIJECTIVE and last.op is not Op.CAST:
                 break
             is_moved = is_moved or _moves_elements(last)
             if last.op in Group.MOVEMENT:
-                is_as_narrow = last.dtype is end.dtype  # unless it moves what was widened before
+                # Another dtype than that of the end: a cast between the two has widened it.
+                is_as_narrow = last.dtype is end.node.dtype
             else:
                 is_as_narrow = widening(last) <= 0
             if is_as_narrow and (last.op is not Op.RESHAPE or is_moved):
-                end = last
-                end_is_moved = is_moved
+                end = _End(last, is_moved)
             last = None if last in self.values else self._next(last)
-        return end, end_is_moved
+        return end
 
     def _next(self, node: Node) -> Node | None:
         """The next node of an epilogue after `node`: through it passes every use of `node`.
@@ -124,7 +136,8 @@ class _Finder:
 
 
 def _moves_elements(node: Node) -> bool:
-    """Whether the axes of `node`, but for those of size 1, differ from its operand's."""
+    """Whether `node` permutes axes, or its shape without axes of size 1 is not its operand's: from
+    (4, 6) to (24,) it does so, from (4, 6) to (4, 1, 6) not."""
     is_reshaped = squeezed(node.src[0].shape) != squeezed(node.shape)
     return node.op is Op.PERMUTE or is_reshaped
 
@@ -152,8 +165,9 @@ def _joins_scan(node: Node, end: Node, *, row_blocks: bool) -> bool:
     A reshape may merge axes, but splits none: the loop of a scan stays one loop. A cast to a wider
     float does not join: memory holds the narrower one. On targets with `row_blocks` (CPUs) the
     arithmetic that would join has vectors by itself, and the loop of a scan has none. There only
-    commutative arithmetic joins, with a broadcast operand, or with one that the operation of `end`
-    makes too, as in the sum of two scans.
+    commutative arithmetic joins, and its operands are results of the operation of `end` or of an
+    EXPAND: with s and t for scans, ``s + t`` and ``s * expand(a)`` join, ``s * exp(x)`` does not,
+    as the exponentials would lose their vectors.
     """
     arithmetic = Group.COMMUTATIVE if row_blocks else Group.ELEMENTWISE
     if node.op is not Op.RESHAPE and node.op not in arithmetic:

@@ -79,7 +79,12 @@ class _Candidate:
         return any(node.op in SERIAL for node in self.region)
 
     def relations(self) -> list[Relation | Node]:
-        """What makes other kernels worth joining; sums of products, by computing the same."""
+        """The keys by which `_Grouper.related` has the kernels that are worth joining.
+
+        One is a `Relation` for each array that the value reads, and for each of its users. The
+        others are the sums of products that it computes again: kernels that do so too share that
+        work, whatever their extents are.
+        """
         node = self.node
         is_reduction = node.op is Op.REDUCE
         extent = (node.src[0].shape, node.arg.axes) if is_reduction else node.shape
@@ -98,6 +103,7 @@ class _Grouper:
         self.shapes = shapes  # of all values, in memory
         self.groups: list[KernelGroup] = []
         self.group_of: dict[Node, KernelGroup] = {}
+        # The kernels by what `_Candidate.relations` says of their members.
         self.related: defaultdict[Relation | Node, set[KernelGroup]] = defaultdict(set)
 
     def add(self, node: Node, region: Region) -> None:
@@ -132,7 +138,8 @@ class _Grouper:
         relations: Iterable[Relation | Node],
         needed: Set[KernelGroup],
     ) -> list[KernelGroup]:
-        """The kernels worth trying, youngest first."""
+        """The kernels worth trying, youngest first: those `needed`, which make what the value
+        reads, and those in one of `relations` with it. A value that runs in order joins none."""
         if candidate.is_serial:
             return []
         possible = set(needed).union(*(self.related[relation] for relation in relations))
@@ -178,7 +185,7 @@ def group_values(
     `never_recomputed` are sums of products that kernels gain nothing by computing again.
     """
     values = choose_values(sinks, target, never_recomputed)
-    grouper = _Grouper(values, _shapes_in_memory(sinks, values, target))
+    grouper = _Grouper(values, _padded_shapes(sinks, values, target))
     for node, region in values.regions.items():
         grouper.add(node, region)
     return toposort(grouper.groups)
@@ -193,12 +200,14 @@ def readers_of(groups: Iterable[KernelGroup]) -> Readers:
     return readers
 
 
-def _shapes_in_memory(
+def _padded_shapes(
     sinks: Sequence[Node], values: Values, target: FusionTarget
 ) -> dict[Node, Shape]:
-    """The shape of every value in memory. Results, and what serial kernels read and write, have
-    their own: a sort takes rows that lie one after the other, a scatter computes places from the
-    shape of its result."""
+    """The shape that each value has in memory, should it get a buffer: see `_padded`.
+
+    Results, and what serial kernels read and write, keep their own shape: a sort takes rows that
+    lie one after the other, a scatter computes places from the shape of its result.
+    """
     unpadded = set(sinks)
     for node in values.users:
         if node.op in SERIAL:
@@ -210,9 +219,10 @@ def _shapes_in_memory(
 
 
 def _padded(node: Node, pitch: int) -> Shape:
-    """The shape of `node` with its rows padded to a multiple of `pitch` bytes, where they are long,
-    at least `pitch` bytes, and begin within a word, which GPUs would read slowly. A single row
-    begins at the start of its array.
+    """The shape of `node` in memory: its last axis, a row, may have elements more that nobody uses.
+
+    Rows get a multiple of `pitch` bytes (0 for no padding) if there are several, each has at least
+    `pitch` bytes, and some begin within a word of `GPU_WORD` bytes, which GPUs would read slowly.
 
     Rows of 50,257 float16 have 100,514 bytes, 2 more than 6,282 words; with a pitch of 128 they get
     50,304 elements.

@@ -26,7 +26,7 @@ SERIAL = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 
 # When may a kernel pass over the columns of a row more than once? With fewer rows than MIN_ROWS
 # that would leave threads idle: then one pass over all elements, in parallel, comes first. Kernels
-# of up to SMALL_KERNEL elements are over before that matters.
+# of up to SMALL_KERNEL elements are over before that matters. Both numbers are estimates.
 MIN_ROWS = 16
 SMALL_KERNEL = 1 << 16
 
@@ -151,9 +151,13 @@ class KernelGroup:
     # Joining.
 
     def try_add(self, node: Node, recomputed: Set[Node] = frozenset()) -> bool:
-        """Add `node` if it fits; else change nothing. `recomputed` are the sums of products that
-        its region computes again: a kernel that does so too may take on the rows of `node`, and a
-        second product of matrices."""
+        """Add `node` to the members if it fits, and say whether it did; if not, nothing changes.
+
+        Shapes tell first in which state it may fit, if in any; then it is lowered in that state;
+        and last, it must bring no further product of matrices along. `recomputed` are the sums of
+        products that its region computes again: a kernel that does so too may take on the rows of
+        `node`, and a second product of matrices.
+        """
         if self.is_serial:
             return False
         before = _State(self.shape, self.lowered.axes.plan, self.contraction)
@@ -187,8 +191,8 @@ class KernelGroup:
         """
         if node.op is Op.REDUCE:
             return None if self.contraction else self._state_for_reduction(node, before)
-        # Nor has such a kernel members with columns, just those with an element for each of its
-        # rows, which are elements of the product, or with one that several rows share.
+        # Nor has such a kernel members with columns, as its rows are elements of the product: each
+        # member has an element for each row, or one that several rows share.
         shapes = self.shape.shared if self.contraction else self.shape.columns
         node_shape = squeezed(node.shape)
         return before if node_shape == self.rows or node_shape in shapes else None
@@ -280,8 +284,9 @@ class KernelGroup:
             plan = self.lowered.axes.split(obstacle)
 
     def _lower_added(self, before: _State, after: _State) -> bool:
-        """Lower the last member, which was just added, and every other one anew if their rows
-        change or an axis has to be split. False where `_lower_anew` is."""
+        """Lower the last member, which was just added, in the state `after`; every other one anew
+        if the rows are others than `before`, or if an axis has to be split. False, as in
+        `_lower_anew`, if a member is needed where the kernel does not compute it."""
         if after.shape.rows != before.shape.rows:
             return self._lower_anew(after.shape, after.plan)
         # With the same rows, `after` allows at most one more shape of members, which the members
@@ -297,8 +302,12 @@ class KernelGroup:
     @cached_property
     def block_candidates(self) -> list[RowLoop]:
         """The loops that blocks may be numbered along: each row; after them the axis that the last
-        member adds up along, if memory can hold the sum so far. To be asked when all members are
-        known."""
+        member adds up along, if memory can hold the sum so far (`_accumulation`). To be asked when
+        all members are known.
+
+        For the gradient of v in attention, ``sum over i of weights[i, j] * g[i, k]``, these are the
+        rows j and k, and then i.
+        """
         rows = [
             RowLoop(index, size)
             for index, size in zip(self.lowered.row_index, self.rows, strict=True)
@@ -333,8 +342,9 @@ class KernelGroup:
         return _Accumulation(parts.total, parts.rest, axis)
 
     def loops_along(self, value: Node) -> list[RowLoop | None]:
-        """Where the kernel makes or reads each axis of `value`: the index, and the axis's size.
-        None for an axis at which it reads by several indices."""
+        """Where the kernel reads `value`, or makes it if it does not read it: an entry for each
+        axis, with the index and the size of that axis; None for an axis at which it reads by
+        several indices. For ``y[i] = x[i, 0] + x[i, 1]`` and x of (64, 2): (i, 64), and None."""
         indices = self.reads.get(value) or {self.lowered.index_of[value]}
         loops: list[RowLoop | None] = []
         for axis, size in enumerate(value.shape):
@@ -343,16 +353,18 @@ class KernelGroup:
         return loops
 
     def run_in_blocks(self, block: Block) -> None:
-        """Number the blocks by the row axes, or the axis after them, that `block` names. A sum over
-        them is added up in memory, one block after the other, to what else the member adds."""
+        """Lower the kernel anew, with blocks numbered along `block.rows`, positions in
+        `block_candidates`. If the last of these is the axis after the rows, the sum along it is
+        added up in memory, one block after the other, to what else the member adds."""
         last = block.rows[-1]
         size = self.block_candidates[last].size
         accumulation = self._accumulation
         self.block = block
         if accumulation and last == len(self.rows):
             self._accumulate(accumulation)
-        # Members are at the same indices as before, so this succeeds; it splits again what else
-        # has to be in pieces.
+        # The logical axes of rows have the first numbers, and the axis of a sum has the next one:
+        # `last` is also the number by which the plan has it. Members are at the same indices as
+        # before, so this succeeds; it splits again what else has to be in pieces.
         self._lower_anew(self.shape, {last: (size // block.size, block.size)})
 
     def _accumulate(self, accumulation: _Accumulation) -> None:

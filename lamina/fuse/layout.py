@@ -34,7 +34,7 @@ from lamina.ir.substitute import with_operands
 MIN_CONTIGUOUS = 16
 
 # Products for each element of a factor: with fewer, a copy in another order, which reads and writes
-# each element once, takes longer than it saves.
+# each element once, takes longer than it saves. An estimate.
 MIN_REUSE = 64
 
 FACTOR_BITS = (16, 32)  # widths of the dtypes that tensor cores multiply
@@ -60,7 +60,7 @@ def _find_factors(users: Users) -> LastAxis:
     """The factors that are worth another order. Of several sums that read a factor, the first one
     decides."""
     sums = [node for node in users if node.op is Op.REDUCE and node.arg.monoid is ADD]
-    shapes = _shapes_in_memory(users, sums)
+    shapes = _shapes_if_stored(users, sums)
     factors: LastAxis = {}
     for total in reversed(sums):  # the first sum last, so that its axes replace those of others
         factors.update(_factors_of(total, shapes))
@@ -86,9 +86,14 @@ def _factors_of(total: Node, shapes: Mapping[Node, Shape]) -> LastAxis:
     return factors
 
 
-def _shapes_in_memory(users: Users, sums: Iterable[Node]) -> dict[Node, Shape]:
-    """What the kernel of a sum would read from memory if every other value were there: all but
-    movement, casts to wider floats, and the products that are summed up."""
+def _shapes_if_stored(users: Users, sums: Iterable[Node]) -> dict[Node, Shape]:
+    """What the kernel of one of `sums` could read from memory, each with its shape.
+
+    Which values get memory is decided after this pass, so every node counts as stored that kernels
+    do not compute where they read it: all but movement, casts to wider floats, and the products
+    that are summed up. For ``sum(expand(relu(x)) * expand(w))`` that leaves relu(x), x, w and the
+    sum, and the factors of the sum are relu(x) and w.
+    """
     shapes = {
         node: node.shape for node in users if node.op not in Group.MOVEMENT and widening(node) <= 0
     }
@@ -137,14 +142,19 @@ def _gains(array: Node, axis: int, window_axes: set[Node]) -> bool:
 
 
 def _spread(factors: LastAxis, users: Users) -> LastAxis:
-    """`factors`, and the elementwise values around them, each with the axis of its neighbour.
+    """`factors` with their last axis, and the elementwise values connected to them with the same.
 
-    A factor hands its axis down first, to what it is computed from, and then up, to what reads it
-    or any of those. So a value between two factors, computed from one and an operand of the other,
-    has the axis of the other. Of several users that hand down different axes, the last one decides.
+    An axis goes from a value to its neighbours, its operands and users, where both are elementwise:
+    for the factor f in ``f = relu(a + b)`` and ``g = f * c``, with a, b and c elementwise, first
+    down to the sum, a and b, and then up to g, which reads f. c is left: axes go up only once all
+    have gone down.
 
-    Only elementwise values pass an axis on. A factor that is an input or a reduction does not: a
-    copy of it is stored in the other order, and values that are computed from it keep theirs.
+    A value that has an axis keeps it. So a value between two factors, computed from one and an
+    operand of the other, has the axis of the other, as down comes first. Of several users that
+    hand down different axes, the last one in order decides.
+
+    A factor that is an input or a reduction passes no axis on: a copy of it is stored in the other
+    order, and values that are computed from it keep theirs.
     """
     last_axis = dict(factors)
     edges = [
@@ -153,10 +163,10 @@ def _spread(factors: LastAxis, users: Users) -> LastAxis:
         for operand in node.src
         if node.op in Group.ELEMENTWISE and operand.op in Group.ELEMENTWISE
     ]
-    for node, operand in reversed(edges):
+    for node, operand in reversed(edges):  # down, users first
         if node in last_axis:
             last_axis.setdefault(operand, last_axis[node])
-    for node, operand in edges:
+    for node, operand in edges:  # up, operands first
         if operand in last_axis:
             last_axis.setdefault(node, last_axis[operand])
     return last_axis

@@ -112,12 +112,17 @@ class Lowering:
         return self._reduced(node, index) if op is Op.REDUCE else self._scanned(node, index)
 
     def _guarded(self, node: Node, index: Index, fill: Node, condition: Node) -> Node:
-        """``node[index]`` where `index` is inside the bounds of `node`, and `fill` elsewhere."""
+        """``node[index]`` where `index` is inside the bounds of `node`, and `fill` elsewhere.
+
+        ``pad(x)[i]`` with one zero before the 8 elements of x is ``load(i - 1)`` under the
+        condition 0 <= i - 1 < 8: a LOAD is 0 where its condition does not hold. If `fill` is
+        another number, or if arithmetic follows the load, a WHERE chooses.
+        """
         is_inside = _inside(index, node.shape)
         if is_inside is ix.FALSE:
             return fill
         value = self.value(node, index, ix.both(condition, is_inside))
-        if fill is ix.FALSE:
+        if fill is ix.FALSE:  # of booleans: ``where(inside, value, False)``
             return ix.both(is_inside, value)
         if is_inside is ix.TRUE or _is_zero_outside(value, is_inside, fill):
             return value
@@ -180,26 +185,30 @@ class Lowering:
             # An axis of size 1 adds nothing, even where padding leaves its index outside of it.
             flat = ix.ZERO
             for position, axis_end, size in zip(index, target_ends, node.shape, strict=True):
-                if start < axis_end <= end and size != 1:
+                is_between = start < axis_end <= end
+                if is_between and size != 1:
                     flat = ix.add(flat, ix.scale(position, end // axis_end))
             for axis, axis_end in enumerate(source_ends):
-                if start < axis_end <= end and source[axis] != 1:
+                is_between = start < axis_end <= end
+                if is_between and source[axis] != 1:
                     result[axis], flat = self._divided(flat, end // axis_end)
         return tuple(result)
 
     def _divided(self, index: Node, divisor: int) -> tuple[Node, Node]:
-        """Quotient and remainder; an axis whose split makes the division exact is an obstacle.
+        """Quotient and remainder of `index` by `divisor`. An axis whose split makes the division
+        exact becomes the obstacle, and both are 0.
 
-        (4 * i + j) // 8 for i < 6 and j < 4 asks for i in the pieces (3, 2). With i = 2 * k + l
-        the quotient is k and the remainder 4 * l + j.
+        (4 * i + j) // 8 for i < 6 and j < 4 asks for i in the pieces (3, 2), as 8 is 2 steps of i.
+        With i = 2 * k + l the quotient is k and the remainder 4 * l + j.
         """
         if self.obstacle:  # of another axis of the same reshape
             return ix.ZERO, ix.ZERO
         for axis, stride in ix.terms_of(index)[0].items():
             if axis.op is not Op.AXIS or stride <= 0 or divisor % stride != 0:
                 continue
-            factor = divisor // stride
+            factor = divisor // stride  # steps of the axis to the divisor
             size = axis.arg.size
+            # With a factor of 1, or of all steps, one of the two pieces would be of size 1.
             if 1 < factor < size and size % factor == 0:
                 self.obstacle = AxisSplit(axis, factor)
                 return ix.ZERO, ix.ZERO
@@ -305,13 +314,18 @@ def operand_index(node: Node, index: Index) -> Index:
 
 
 def _expanded(shape: Shape, index: Index) -> Index:
-    """The index in an operand of `shape`, whose axes are the last ones of an EXPAND."""
+    """The index in an operand of `shape`, whose axes are the last ones of an EXPAND: (0, k) for the
+    operand of (1, 5) at (i, j, k) of (2, 3, 5)."""
     aligned = zip(shape, index[len(index) - len(shape) :], strict=True)
     return tuple(ix.ZERO if size == 1 else position for size, position in aligned)
 
 
 def _sheared(node: Node, index: Index) -> Index:
-    """Along the axis of a SHEAR, the index less a multiple of that along another; see `Shear`."""
+    """Along the axis of a SHEAR, the index less a multiple of that along another; see `Shear`.
+
+    With axis 1, by 0 and 4 elements along axis 0, (k, i) gives (k, i - 2 * k) for step 2, and
+    (k, i + 2 * k - 6) for step -2.
+    """
     axis, by, step = node.arg
     offset = 0 if step > 0 else (node.shape[by] - 1) * step
     moved = ix.add(index[axis], ix.scale(index[by], -step, offset))

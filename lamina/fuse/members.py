@@ -196,7 +196,9 @@ class LoweredMembers:
         return Source.OTHER_INDEX
 
     def _is_at_own_row(self, node: Node, index: Index) -> bool:
-        """Whether `index`, but for the columns of a member, is that of the kernel's row."""
+        """Whether `index`, but for the columns of the member `node` and its axes of size 1, is that
+        of the kernel's row: with the rows (i,), (i, k) is for a member of (64, 100), and (k, i) is
+        not."""
         positions = [part for part, size in zip(index, node.shape, strict=True) if size != 1]
         columns = self.shape.columns.get(squeezed(node.shape))
         if columns is None:
@@ -218,8 +220,9 @@ class LoweredMembers:
         return ix.row_major((*others, row_in_block), shape)
 
     def _member_loops(self, shape: Shape) -> Loops:
-        """The index at which a member of `shape` is computed, and all loops around it. Loops over
-        columns are those of reductions over a row, so that both can be one pass."""
+        """The index at which a member of `shape` is computed, and all loops around it: the rows,
+        then those over its columns, which are the loops of reductions over a row, so that both can
+        be one pass. For (64, 1, 100) with 64 rows: (i, 0, j), and the loops i and j."""
         long_shape = squeezed(shape)
         loops = self.shape.shared.get(long_shape)
         if loops is None:
@@ -259,13 +262,18 @@ class LoweredMembers:
         return (*self.row_axes, *sorted(serial, key=axes.index))
 
     def _first_of_sharing_rows(self, index: Index, axes: Iterable[Node]) -> Node:
-        """The condition that a row is the first of those that share the element at `index`, which
-        stores it alone: inside 1, so 0, along each row axis that `index` does not depend on. TRUE
-        in a kernel where no rows share any."""
+        """The condition that a row is the first of those that share the element at `index`, and
+        so the one that stores it. TRUE in a kernel where no rows share any.
+
+        Of the rows (i, j), the maximum at the index (i,) is stored where j < 1, which is j = 0: the
+        first step along each row axis that the index does not depend on. `axes` are the loops
+        around the store, in the order in which the condition is to name them.
+        """
         if not self.shape.shared:
             return ix.TRUE
-        unused = set(self.row_axes).difference(*map(free_axes, index))
-        return ix.both(*(ix.inside(axis, 1) for axis in axes if axis in unused))
+        used = set[Node]().union(*map(free_axes, index))
+        unused = [axis for axis in axes if axis in self.row_axes and axis not in used]
+        return ix.both(*(ix.inside(axis, 1) for axis in unused))
 
     def _scattered(self, node: Node) -> Store:
         """The updates of a SCATTER, combined with what lies at their places; those with a place

@@ -23,12 +23,17 @@ from lamina.ir.substitute import rebuilt
 
 @dataclass
 class Narrowing:
-    """What becomes of the loops of a kernel: for ``a[i, j] = new if i == place else a[i, j]``, the
-    index of axis i is `place`, which needs no loop, and stores happen if `place` is inside."""
+    """What becomes of the loops of a kernel.
+
+    For ``a[i, j] = new if i == place else a[i, j]`` and 10 rows, `known` is [i == place]; `indices`
+    has min(max(place, 0), 9) for the axis i and `loops` has None; the `condition` of stores is
+    0 <= place < 10. For ``0 <= i - start < 4`` in place of the equation, `indices` has k + start
+    for i, `loops` has the axis k < 4, and the condition is TRUE.
+    """
 
     known: list[Node]  # conditions that hold wherever the new loops store something
-    indices: dict[Node, Node] = field(default_factory=dict)  # what each replaced axis is there
-    loops: dict[Node, Node | None] = field(default_factory=dict)  # the new axis for it, if any
+    indices: dict[Node, Node] = field(default_factory=dict)  # by old axis, the index in its place
+    loops: dict[Node, Node | None] = field(default_factory=dict)  # by old axis, the new one, if any
     condition: Node = ix.TRUE  # of stores, in the new loops
 
     def replace_axis(self, axis: Node, index: Node, loop: Node | None) -> bool:
@@ -86,23 +91,30 @@ def _reduced_axes(stores: Sequence[Store]) -> set[Node]:
 def _change_condition(store: Store) -> Node:
     """The condition under which `store` changes what is there; TRUE if it may always do so.
 
-    That is the condition of a WHERE that else has the element at which the store writes. A store
-    with a condition or a monoid, as a scatter's, counts as one that may always change something:
-    `narrowed` puts a condition of its own in the place of that of the store.
+    For ``a[i] = where(i == place, new, a[i])`` it is ``i == place``: else the store writes the
+    element that it has just read from the same place, unconditionally. A store with a condition or
+    a monoid, as a scatter's, counts as one that may always change something: `narrowed` puts a
+    condition of its own in the place of that of the store.
     """
     value = store.value
-    if value.op is Op.WHERE and store.condition is ix.TRUE and store.monoid is None:
-        condition, _, old = value.src
-        reads_target = old.op is Op.LOAD and old.arg.parameter == store.parameter
-        if reads_target and old.src == (store.index,):
-            return condition
+    is_plain = store.condition is ix.TRUE and store.monoid is None
+    if value.op is not Op.WHERE or not is_plain:
+        return ix.TRUE
+    condition, _, old = value.src
+    reads_target = old.op is Op.LOAD and old.arg.parameter == store.parameter
+    # A LOAD with a condition has that as a second operand, and is 0 where it does not hold.
+    if reads_target and old.src == (store.index,):
+        return condition
     return ix.TRUE
 
 
 def _bounded_loops(axes: tuple[Node, ...], condition: Node) -> Narrowing | None:
-    """The loops over what `condition` bounds; None if it bounds nothing, or unless each part of it
-    is about one axis: an equation, as ``i == place``, or a bound of a range, as
-    ``i - start < rows``."""
+    """The loops in place of `axes` that run where `condition` may hold.
+
+    Each part of the condition must be an equation of an axis, as ``i == place``, or a bound of an
+    index that varies along one of `axes`, as ``i - start < rows``. None if a part says anything
+    else, if an axis cannot be replaced, or if the condition has no part.
+    """
     narrowing = Narrowing([*ix.conjuncts(condition)])
     ranges: list[Node] = []
     for part in narrowing.known:
