@@ -170,9 +170,13 @@ class GpuPrinter(CPrinter):
         return nest_parts
 
     def _row_in_range(self, loop_part: LoopPart) -> LoopPart:
-        """A row bound to threads, of which only those run that fulfil a condition: the index of a
-        row that does, in every thread."""
-        # Of full blocks ``a3 < 5``, of the last one ``a3 == 5``: see `_partition_launched`.
+        """The loop part of an axis bound to threads where some threads are beyond its end: these
+        get the index of the last row in range, compute the same as its thread, and store nothing.
+
+        A thread that leaves early would be missing at barriers and exchanges. The condition is
+        printed as ``a3 < 5`` for full blocks, where the index becomes ``min(a3, 4)``, or as
+        ``a3 == 5`` for the last, partial one, where it becomes 5: see `_partition_launched`.
+        """
         _, order, end = loop_part.condition.split()
         last = end
         if order == "<":
@@ -180,7 +184,12 @@ class GpuPrinter(CPrinter):
         return LoopPart("fixed", index=last)
 
     def _one_step(self, loop_part: LoopPart) -> LoopPart:
-        """A loop that threads share, as an index if each has one iteration at most."""
+        """A loop that threads share, as an index if each has one iteration at most.
+
+        With 128 threads to a row, a loop of 1000 stays a loop, in steps of 128. Of 128 iterations
+        each thread has one, `thread_in_row`. Of 100 the last 28 threads get index 99 and the
+        condition ``thread_in_row < 100``, without which they add and store nothing.
+        """
         count, step = int(loop_part.extent), self.threads // self.block_rows
         if count > step:
             return loop_part

@@ -147,7 +147,12 @@ def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) ->
 
 
 def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
-    """Bind `axis` to threads, in unrolled steps of the block where registers hold the row."""
+    """Bind `axis`, a loop inside the rows, to threads, each with `lanes` neighbours at a time.
+
+    256 threads with 8 lanes take 2048 elements in a step. A row of 2048 is one step. A row of 8192
+    that several passes read is 4 unrolled steps if a thread can keep its 32 elements in registers,
+    and a loop of steps, which every pass reads again, if not.
+    """
     size, side = axis.arg.size, sharing.rows.side
     lanes = plan.aligned_lanes(axis, sharing.threads_left)
     if sharing.is_scan:
@@ -170,13 +175,14 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
 
 def _threads(size: int, lanes: int, kept: int, sharing: Sharing) -> tuple[int, int]:
     """Threads of a block for its rows of `size` elements, and the elements of a row that each of
-    them can keep in registers. 0 threads where no block holds the row: it then has as many as the
-    printer likes.
+    them can keep in registers. 0 threads where no block holds the row: the printer then chooses
+    (`_block_threads` of targets/gpu.py), and each pass reads the row again.
 
     kept: registers for each element that are kept for a later pass; 0 if none is
 
     4096 elements of bfloat16, 8 lanes, one reduction over them, one register each: a thread takes
-    2 * 8 = 16 elements, and 256 threads the row.
+    2 * 8 = 16 elements, and 256 threads the row. Rows that are too long for so few elements each
+    are tried again with as many elements a thread as its registers hold, in the largest blocks.
     """
     side, registers = sharing.rows.side, sharing.rows.registers
     max_elements = max(registers // max(kept, MIN_KEPT), 1)
@@ -191,8 +197,8 @@ def _threads(size: int, lanes: int, kept: int, sharing: Sharing) -> tuple[int, i
         return LONG_BLOCK, max_elements
     blocks = [(LONG_BLOCK, max_elements)]  # threads, and elements of each
     if sharing.is_read_again and kept and side == 1:
-        # A block that is alone on its multiprocessor has more registers for each thread, but for an
-        # eighth of them in the largest one.
+        # All registers of a thread may hold the row, as a block may be alone on its multiprocessor.
+        # A thread of the largest block can have 64 (65,536 / 1024); an eighth is for all else.
         blocks = [(LONG_BLOCK, registers // kept), (2 * LONG_BLOCK, 7 * registers // (8 * kept))]
     for threads, elements in blocks:
         if size <= threads // side * elements:

@@ -1,7 +1,19 @@
 """CUDA C++ of products back to back, such as attention: a loop over tiles of steps.
 
-The loop is a text, `nested.cu`. It has all but what is special to a kernel: what fills the tiles,
-which tiles a mask leaves out, and what is computed from the sums of inner products.
+The loop is a text, `nested.cu`: macros such as NESTED_LOOP, which use functions that this file
+prints for one kernel: what fills the tiles, which tiles a mask leaves out, and what is computed
+from the sums of inner products. In ``softmax(q @ k.T) @ v`` rows are queries, steps are keys, the
+inner product is ``q @ k.T``, and the outer one adds up ``p @ v`` over tiles of, say, 64 keys.
+
+A thread holds parts of two rows, `row_half` 0 and 1, which are 8 rows apart: the layout of results
+of `wgmma` (PTX ISA, register fragments of wgmma.mma_async.m64nNk16). Of each group of 8 columns it
+has two neighbours. Thread 5 of a warp, with rows 1 and 9:
+
+    columns of a group    0 1    2 3    4 5    6 7
+    row 1                 t 4    t 5    t 6    t 7     element 4 * group + neighbour
+    row 9                 t 4    t 5    t 6    t 7     element 4 * group + 2 + neighbour
+
+Four threads side by side, the lanes 0 to 3, have all columns of a row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -140,7 +152,13 @@ class AttentionPrinter(ProductPrinter):
         return staying + passing
 
     def _print_tiles(self, tiles: Sequence[_Tile], sums: _Sums) -> None:
-        """Print the types of the tiles, what a thread holds, and where the tiles lie."""
+        """Print the types of the tiles, what a thread holds, and where the tiles lie.
+
+        For attention with heads of 64 and tiles of 64 keys: three lines such as
+        ``TILE(0, 1, 0, bf16, 0, 128, 64);`` (number, next number, whether it passes by, type,
+        whether it is transposed, rows, elements of a row), one NESTED with the counts of tiles,
+        results and sums, and three LIES, the places in shared memory.
+        """
         for number, tile in enumerate(tiles):
             transposed = tile.store.axes[0] is tile.step_axis
             layout = (int(tile.passes_by), self.atom.kind, int(transposed), *tile.shape)
@@ -161,14 +179,20 @@ class AttentionPrinter(ProductPrinter):
                     self._fill_tile(f"tile{number}", tile.store, start, tile.shape, corner)
 
     def _set_turns(self, tiles: Sequence[_Tile], staying: int, steps: _StepLoops) -> None:
-        """Set what is around the body: the loop over the tiles of rows that a block takes."""
+        """Set the loop around the body, in which a block takes one tile of rows after another.
+
+        At most as many blocks start as there are multiprocessors. TAKE_TURNS is told, besides the
+        counts: whether warps of their own copy every tile (all have a map of the copy engine), and
+        whether rows that come last take longest, so that blocks begin with these.
+        """
         workers = points(self.grid)
         has_producers = len(self.maps) == len(tiles)
-        # Heads and others; bands; the two axes of columns, of one tile; tiles of rows in a band.
+        # The grid, outermost first: batch and heads; bands of tiles of rows; two axes of columns,
+        # which are one tile here; tiles of rows in a band.
         *_, bands, _, _, row_tiles_of_band = self.grid
         row_tiles = points([bands, row_tiles_of_band])
         passing_bytes = steps.tile.arg.size * sum(tile.nbytes for tile in tiles if tile.passes_by)
-        row_groups = self.atom.m // 64  # of four warps
+        row_groups = self.atom.m // 64  # of four warps, which compute 64 rows
         tail = call(
             "TAKE_TURNS", int(has_producers), row_groups, staying, workers, row_tiles,
             passing_bytes, int(self.last_rows_first),
@@ -196,8 +220,12 @@ class AttentionPrinter(ProductPrinter):
                 self._print_tile_elements(sums, known)
 
     def _print_masks(self, sums: _Sums, known: Known) -> list[str]:
-        """Print which tiles have exponents of more than -inf, and add to `known` what the masks are
-        in tiles without any -inf. The result has a test for each mask: has a tile any?"""
+        """Print which tiles of steps are not masked as a whole: the loop skips all others.
+
+        The result has, for each mask, a test in CUDA C++ that is true if the tile may have masked
+        elements. For tiles where no test is true, each condition of a mask is added to `known` as
+        the constant that masks nothing.
+        """
         tile = sums.steps.tile
         self.line(call("BOUNDS", self.index, tile.arg.size))
         tests: list[str] = []
@@ -209,8 +237,18 @@ class AttentionPrinter(ProductPrinter):
         return tests
 
     def _print_mask(self, number: int, mask: Mask, tile: Node) -> bool:
-        """Print for which tiles the index of a mask is positive, if that depends on the tile; False
-        if not. `MASK` of nested.cu describes the parts of the index."""
+        """Print the macro MASK for the mask of this number; print nothing, and return False, if its
+        index does not depend on `tile`: such a mask leaves out no tile.
+
+        The index is positive where an element is masked, as ``key - query`` of a causal mask. With
+        tiles of 64 keys and 128 queries to a block, in two groups of 64,
+
+            key - query = (64 * tile + key_in_tile) - (128 * block + 64 * row_group + row)
+
+        has the parts that MASK takes: `place` ``-128 * block``, known to the whole block; from
+        `low` ``0 - 64 - 63`` to `high` ``63 - 0 - 0`` within a tile and block; `step` 64 for each
+        tile; and `by_row_group` -64, so that a group of rows can narrow the range to its own.
+        """
         terms, constant = ix.terms_of(mask.index)
         step = terms.pop(tile, 0)
         if not step:
@@ -218,6 +256,7 @@ class AttentionPrinter(ProductPrinter):
         # Where later tiles are masked, as those above a diagonal, later rows have more tiles. Of
         # several masks the last one decides: it is only the order in which blocks take rows.
         self.last_rows_first = step > 0
+        # Axes whose index a block knows before the loop; all others are within a tile or a block.
         known_axes = self.text_of.keys() - {*self.rows_inside}
         of_block = {axis: factor for axis, factor in terms.items() if axis in known_axes}
         of_tile = {axis: factor for axis, factor in terms.items() if axis not in known_axes}
@@ -229,7 +268,13 @@ class AttentionPrinter(ProductPrinter):
         return True
 
     def _print_tile_elements(self, sums: _Sums, known: Known) -> None:
-        """Print what is computed from the sums of inner products, for one tile."""
+        """Print what a thread computes from its inner products of one tile of steps.
+
+        These are ``sums[number][element]`` for each inner product; the module's picture has the
+        elements. In order: the maximum of each row so far and its shift, terms of sums of rows, and
+        the left factors of outer products, such as ``exp(scores - shift)``. `known` replaces nodes
+        by what they are in this tile: conditions by constants where no element is masked.
+        """
         steps = sums.steps
         _, row_half, _ = list(self.unrolled)[:3]
         elements = {
@@ -244,7 +289,8 @@ class AttentionPrinter(ProductPrinter):
         shift = sums.exp_factor.shift
         if sums.exp_factor.row_max is not None:
             shift = self._print_shift(sums, factor, exponent, row_half)
-        # exp(x) is 2**(x * log2(e)): one multiplication for both factors.
+        # exp(factor * x - shift) is 2**(x * (factor * log2(e)) - shift * log2(e)): one fused
+        # multiplication and addition an element, and the instruction for 2**x.
         power = exponent * (factor * log2(e)) + -(shift * log2(e))
         known = {sums.exp_factor.exp: Node(Op.EXP2, (power,)), **known}
         self._print_terms(sums, known, row_half, elements)
@@ -252,7 +298,12 @@ class AttentionPrinter(ProductPrinter):
     def _print_terms(
         self, sums: _Sums, known: Known, row_half: Node, elements: Mapping[int, Point]
     ) -> None:
-        """Print what is added to sums of rows, and the left factors of outer products."""
+        """Print what a tile adds to sums of rows, and the left factors of its outer products.
+
+        For each sum and row: ``add(0, 0, <sum of the thread's elements of row 0>);``. For each
+        outer product and element: ``parts[0][5] = <left factor>;``, in float32. It is rounded to
+        16 bits when the loop packs it, so the CAST that rounds it in the graph is left out here.
+        """
         steps = sums.steps
         for number, reduction in enumerate(sums.of_rows):
             term = ix.replaced(reduction.src[0], known)
@@ -266,8 +317,20 @@ class AttentionPrinter(ProductPrinter):
                 self.line(f"parts[{number}][{element}] = {self.result(left, point).text};")
 
     def _print_shift(self, sums: _Sums, factor: float, exponent: Node, row_half: Node) -> Node:
-        """Print the maximum of each row so far, and what is subtracted from now on; a node that
-        stands for the latter. `factor` is positive: the maximum is taken without it."""
+        """Print the maximum of each row so far and the shift from this tile on; return a node that
+        stands for the shift, such as the maximum itself in a softmax.
+
+        The exponents are ``factor * exponent``. `factor` is positive, as 1 / 8 for heads of 64, so
+        the maximum is of `exponent` alone, and one multiplication a row brings the factor back.
+        `rise` and `follow` are in nested.cu: the shift changes only where the maximum rises by more
+        than 6, and ``factor[half]`` is what earlier sums are multiplied by then. Printed for row 0:
+
+            rise(top[0], <maximum of the thread's exponents>);
+            const f32 max = top[0] * 0.125f;
+            const f32 shift = follow(less[0], factor[0], top[0], max);
+
+        The method is FlashAttention-2 (Dao, 2023), without most of its rescaling.
+        """
         steps, row_max = sums.steps, sums.exp_factor.row_max
         assert row_max is not None
         so_far = Node(Op.LOOP_SCAN, (row_max, steps.tile), LoopReduce(MAX))
@@ -287,7 +350,8 @@ class AttentionPrinter(ProductPrinter):
         return self.declare(Value(text, float32), "max")
 
     def _joined(self, monoid: Monoid, term: Node, row: Point, steps: _StepLoops) -> str:
-        """What a thread's terms of one tile and row come to."""
+        """The expression that combines, in a balanced tree, `term` at all elements that a thread
+        has of one row and tile: of 8 groups and two neighbours, 16 values."""
         values: list[Values] = [
             (self.result(term, row | point),)
             for point in self.points((steps.group, steps.neighbour))
@@ -297,8 +361,12 @@ class AttentionPrinter(ProductPrinter):
     # After the loop.
 
     def _print_finish(self, sums: _Sums) -> None:
-        """Print the last rescaling, from the shift so far to the one of all steps, and keep the
-        sums."""
+        """Print what follows the last tile, and keep the texts of all sums for the results.
+
+        Sums are relative to the shift so far, which may differ from the final one by up to 6:
+        `finish` rescales them by ``exp(shift so far - final shift)``. FINISH also adds up sums of
+        rows over the four threads of a row.
+        """
         _, row_half, _ = self.unrolled
         exp_factor = sums.exp_factor
         if exp_factor.row_max is not None:
@@ -314,7 +382,10 @@ class AttentionPrinter(ProductPrinter):
                     self._keep(reduction, point, (Value(text, float32),))
 
     def _print_result_rows(self, corner: Point) -> None:
-        """Print the functions that store results by whole rows."""
+        """Print the functions that store results by whole rows.
+
+        A row of results is addressed by the index of the first factor's rows, such as queries, and
+        by the columns of the last factor, such as those of values."""
         first, last = self.nest.tiles[0], self.nest.tiles[-1]
         column_group, _, neighbour = self.unrolled
         column = ix.row_major((column_group, self.rows_inside[-1], neighbour))

@@ -85,7 +85,11 @@ class ProductPrinter(TilePrinter):
             self._print_kept(overlap, sum_points)
 
     def _print_buffers(self) -> None:
-        """Print the multistage buffers of both factors, beside lines for results."""
+        """Print the multistage buffers of both factors, beside lines for results.
+
+        With 4 stages, tiles of 128 by 128 and lines of 128 bytes: 4 * 128 * (128 + 128) bytes for
+        steps, and 128 * 128 for each of up to MAX_ROW_STORES results.
+        """
         atom = self.atom
         row_stores = min(len(self.nest.kernel.stores), MAX_ROW_STORES)
         result_bytes = row_stores * LINE_BYTES * atom.m
@@ -111,6 +115,7 @@ class ProductPrinter(TilePrinter):
         self._store_rows(rows, columns, corner)
 
     def _steps(self, reduction: Node) -> _Steps:
+        """The reduced axes by their roles: those along the rows of tiles, and all others."""
         axes = [axis for axis in self.nest.tiles[0].axes if axis.arg.reduce]
         outer = [axis for axis in bound_axes(reduction) if axis not in axes]
         return _Steps(axes, outer, -(-points(axes) // self._line_elements))
@@ -133,8 +138,13 @@ class ProductPrinter(TilePrinter):
             self._fill_tile("right", right, first, (atom.n, width), corner)
 
     def _print_early_loads(self, reduction: Node) -> None:
-        """Print the loads of 16 bits that several rows of a thread share, such as a bias: they are
-        read while products run. Others would take too many registers."""
+        """Print, before the pipeline, the loads of the epilogue that are worth registers meanwhile.
+
+        These are values of 16 bits that do not depend on `row_half`, such as a bias of the columns
+        in bfloat16: a thread has several rows, and reads one value for all of them. Their latency
+        passes while products run. A residual, a value for each result, takes as many registers as
+        the sums themselves, and is read in the epilogue.
+        """
         _, row_half, *_ = self.unrolled
         shared = free_axes(reduction) - {row_half}
         for node in self.nest.kernel.nodes:
@@ -156,8 +166,9 @@ class ProductPrinter(TilePrinter):
         self.block_rows = self.threads
 
     def _print_kept(self, overlap: _Overlap, sum_points: Sequence[Point]) -> None:
-        """Print what threads keep of the sums. What follows the closing brace knows nothing of what
-        is inside but these values."""
+        """Print the value of 16 bits that a thread keeps for each of its sums: lines such as
+        ``kept.put(3, <value>);``. After the closing brace the value is read as ``kept[3]``, and no
+        other name from inside the braces is known: slices are printed in another place."""
         for number, point in enumerate(sum_points):
             value = self.result(overlap.value, point)
             self.line(call("kept.put", number, value.text))
@@ -170,12 +181,19 @@ class ProductPrinter(TilePrinter):
         self.slice_start = len(scope.lines)
 
     def _overlap(self, reduction: Node) -> _Overlap | None:
-        """The overlapped epilogue, if all results are stored by rows and depend on the reduction
-        through one value of 16 bits alone: the last such value before long arithmetic."""
+        """How the epilogue overlaps with the steps of the next tile; None if it does not.
+
+        Threads keep one value of each result, of 16 bits, and compute the rest later, a slice at a
+        time. So all results must depend on the sums through this value alone, and all must be
+        stored by whole rows. In ``gelu(cast(a @ b, bfloat16) + bias)`` there are two such values:
+        the cast, and its sum with the bias. The last is taken, as it leaves least to do later, but
+        none that comes after a transcendental function: long arithmetic is what should overlap.
+        """
         stores = self.nest.kernel.stores
         values = [store.value for store in stores]
 
         def nodes_without(node: Node, roots: Sequence[Node]) -> list[Node]:
+            """The nodes that `roots` reach by paths that do not enter `node`."""
             return toposort(roots, lambda other: other is not node)
 
         nodes = nodes_without(reduction, values)
