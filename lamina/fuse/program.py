@@ -74,7 +74,8 @@ class _Result:
 
 
 def _result_of(sink: Node) -> _Result:
-    """The value of a sink, and the buffer that an ASSIGN names."""
+    """The value of a sink, and the buffer that it is to be in if the sink is an ASSIGN. The value
+    of a program that returns its argument is a copy of that."""
     assigned: Node | None = None
     value = sink
     if sink.op is Op.ASSIGN:
@@ -82,6 +83,14 @@ def _result_of(sink: Node) -> _Result:
     if value.op is Op.BUFFER:
         value = Node(Op.CONTIGUOUS, (value,))  # a kernel copies it
     return _Result(value, assigned)
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """`value`, once its kernel has stored it elsewhere, is to be copied to `slot`."""
+
+    value: Node
+    slot: Slot
 
 
 class _Builder:
@@ -114,9 +123,10 @@ class _Builder:
             self.steps.append([])
             for group in step.groups:
                 self._launch(group)
-        for value, slot in copies:
+        for copy in copies:
+            value = copy.value
             group = KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape})
-            self._launch(group, slot)
+            self._launch(group, copy.slot)
         return self._planned(outputs)
 
     def _planned(self, outputs: Sequence[Slot]) -> Program:
@@ -156,25 +166,25 @@ class _Builder:
             self.slot_of[key] = Slot("block", next(self.numbers), node.dtype, prod(shape))
         return self.slot_of[key]
 
-    def _assign_slots(self) -> tuple[list[Slot], list[tuple[Node, Slot]]]:
+    def _assign_slots(self) -> tuple[list[Slot], list[_Copy]]:
         """A slot for each result, where its kernel stores it; and the copies into slots, to be made
         once everything has been read, of results that are stored elsewhere first: those that have
         a slot already, as another result too, and those that may not overwrite their buffer."""
         outputs: list[Slot] = []
-        copies: list[tuple[Node, Slot]] = []
+        copies: list[_Copy] = []
         for number, result in enumerate(self.results):
             value, assigned = result.value, result.assigned
             slot = Slot("output", number, value.dtype, prod(value.shape))
             if assigned is not None:
                 slot = self._home(assigned)
-            direct = value not in self.slot_of
-            if assigned is not None:
-                direct = direct and self._may_overwrite(value, assigned)
-            if direct:
+            is_direct = value not in self.slot_of
+            if is_direct and assigned is not None:
+                is_direct = self._may_overwrite(value, assigned)
+            if is_direct:
                 self.slot_of[value] = slot
             else:
-                self._home(value)
-                copies.append((value, slot))
+                self._home(value)  # as a result it needs a slot, for the copy to read
+                copies.append(_Copy(value, slot))
             outputs.append(slot)
         return outputs, copies
 
@@ -186,7 +196,9 @@ class _Builder:
         readers = self.readers.get(assigned.arg.storage, [])
         others = [reader for reader in readers if reader is not group]
         if group.block_axes:
-            return False  # what the step of several kernels runs after does not change any more
+            # A step in row blocks runs after what its first kernel needs (`Step.src`): what only
+            # this kernel needs could still run after it.
+            return False
         if group in readers and not self._reads_where_it_writes(value, assigned):
             return False
         run_before_others = toposort(self.step_of[reader] for reader in others)

@@ -28,10 +28,12 @@ from lamina.fuse.members import Block
 from lamina.ir.kernel import free_axes, points, terms_of
 from lamina.ir.node import Node, toposort
 
+# Numbers without a measurement beside them are estimates.
 MIN_BYTES = 1 << 20  # of arrays that are worth keeping out of memory
 CACHE_BYTES = 1 << 19  # of a block: what the cache holds
 ENOUGH_ROWS = 16  # of a block, even if they take more than CACHE_BYTES
 MAX_BLOCK_BYTES = 3 << 20  # of a block, even if it has fewer rows than that
+MIN_BLOCK_ROWS = 8  # of a block; with fewer, row blocks do not pay, unless there are no more rows
 MIN_PRODUCTS = 2  # kernels with a contraction, without which row blocks gain nothing
 MIN_PARALLEL = 4  # independent rows of blocks, where sums are added up from block to block
 
@@ -201,8 +203,10 @@ class _RowBlocks:
     def _joining(
         self, reader: KernelGroup, value: Node, early: Set[KernelGroup]
     ) -> dict[KernelGroup, Rows]:
-        """The groups, with their rows, that have to be members so that only blocks of `value`,
-        which the member `reader` reads, exist; none if that cannot be."""
+        """The groups that have to be members so that only blocks of `value`, which the member
+        `reader` reads, exist, each with its rows: the group that makes it, or a copy of that, and
+        all that read it and are not in `early`. Some may be members already. Empty if one of them
+        cannot run for a block of rows, or if it would gain nothing."""
         original = self.context.home_of[value]
         # A copy among the members stands for its original.
         readers = set(self.context.readers.get(value, ())) - self.copy_of.keys()
@@ -230,8 +234,10 @@ class _RowBlocks:
         return joining
 
     def _is_read_elsewhere(self, home: KernelGroup, value: Node, joining: Set[KernelGroup]) -> bool:
-        """Whether other groups than members and `joining` read `value` or another large value of
-        `home`, or one of these is a result: it has to be in memory whole, so little is gained."""
+        """Whether `value`, or another large value of its maker `home`, has to be in memory whole:
+        because it is a result, or because a group reads it that is neither a member nor `joining`.
+        To let `home` join gains little then, as it writes all of that array in any case. Small
+        values of `home`, as the maximum of each row beside the exponentials, do not count."""
         large = [node for node in home.members if node is value or _nbytes(node) >= MIN_BYTES]
         if not self.context.results.isdisjoint(large):
             return True
@@ -255,9 +261,14 @@ class _RowBlocks:
         return axes
 
     def _rows_at(self, group: KernelGroup, value: Node, axes: Rows) -> Rows:
-        """The inverse: the row axes of `group`, which makes or reads `value`, that lie along `axes`
-        of the value; those only that it has as a member already, if it is one. The axis that it
-        sums along counts as one more, after its rows."""
+        """The inverse of `_axes`: which loop of `group`, by position in its `block_candidates`,
+        runs along the axis of `value` that `axes` has for each row.
+
+        For ``y[i, j] = x[j, i]`` and {0: 1} for x, row 0 is along axis 1 of x, and so the loop i,
+        {0: 0}. A row is left out if no candidate runs along that axis, or if `group` is a member
+        already and has another loop for that row. The candidates are the rows of `group`, and after
+        these the axis that it sums along, unless others need that sum by itself.
+        """
         if group.is_serial or group.block_axes:
             return {}  # it runs in order along an axis, or in other row blocks already
         candidates, loops = group.block_candidates, group.loops_along(value)
@@ -302,9 +313,7 @@ class _RowBlocks:
             value: tuple(axes[row] for row in rows) for value, axes in self.block_values.items()
         }
         for group, group_rows in self.rows_of.items():
-            group.run_in_blocks(
-                Block(tuple(group_rows[row] for row in rows), size, block_values)
-            )
+            group.run_in_blocks(Block(tuple(group_rows[row] for row in rows), size, block_values))
         # A copy stores what the row blocks read; the original stores all that others read.
         for group in self.copy_of.values():
             group.members = [value for value in group.members if value in block_values]
@@ -361,25 +370,26 @@ class _RowBlocks:
         return rows
 
     def _row_bytes(self, rows: Sequence[int]) -> int:
-        """Bytes of one row of all values inside: what a block of one row holds."""
+        """Bytes of one row of all `block_values` together: what a block of one row holds."""
         return self.nbytes // prod(self.last.rows[row] for row in rows)
 
     def _block_size(self, rows: Sequence[int]) -> int:
         """Rows of a block, which divide the extent of the last of `rows`; 0 if blocks do not pay:
-        if they keep little out of memory, or have less than half of ENOUGH_ROWS.
+        if they keep little out of memory, or have fewer rows than MIN_BLOCK_ROWS.
 
         For 1000 rows of 16 KiB: 25, the largest divisor up to the 32 that fill the cache. For 1000
         of 64 KiB: 10, up to 16, though they take more than the cache.
         """
+        if self.nbytes < MIN_BYTES:
+            return 0
         extent = self.last.rows[rows[-1]]
         row_bytes = self._row_bytes(rows)
         wanted = max(CACHE_BYTES // row_bytes, ENOUGH_ROWS)
         limit = min(wanted, MAX_BLOCK_BYTES // row_bytes, extent)
         divisors = (size for size in range(limit, 0, -1) if extent % size == 0)
         size = next(divisors, 0)  # 0 if one row takes more than MAX_BLOCK_BYTES
-        if self.nbytes < MIN_BYTES or size < min(ENOUGH_ROWS // 2, extent):
-            return 0
-        return size
+        has_enough_rows = size >= min(MIN_BLOCK_ROWS, extent)
+        return size if has_enough_rows else 0
 
     def _can_split(self, row: int, size: int) -> bool:
         """Whether blocks of `size` along `row` can be numbered by one axis in each group: not if
@@ -392,9 +402,13 @@ class _RowBlocks:
         return True
 
     def _reread_bytes(self, rows: Sequence[int], along: int) -> int:
-        """Bytes that blocks numbered by `rows` read or add to, the same ones at each index of the
-        row `along`, such as the factor that all rows of a contraction share. Of the last row that
-        is for one block, of another one for all blocks at the index."""
+        """Bytes that blocks numbered by `rows` read or add to again at each index of the row
+        `along`, one of `rows`: for the last one, bytes for one block; for another one, for all
+        blocks at one index of it.
+
+        For ``q @ k.T`` in float32, with 2048 rows in q and in k and 64 columns, in blocks of rows
+        of q, every block reads all of k: 2048 * 64 * 4 bytes. Its own rows of q do not count.
+        """
         return sum(self._reread_bytes_of(group, rows, along) for group in self.rows_of)
 
     def _reread_bytes_of(self, group: KernelGroup, rows: Sequence[int], along: int) -> int:

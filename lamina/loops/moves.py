@@ -60,8 +60,14 @@ class Move:
     def reindexed(
         self, nest: Nest, index_of: Mapping[Node, Node], new: Axes, guard: Node = ix.TRUE
     ) -> Nest:
-        """`nest` with adjacent axes replaced by the axes `new`: `index_of` has each of the old ones
-        as an index over these. Nothing is read or stored where `guard` does not hold."""
+        """`nest` with the axes `new` in place of those in `index_of`, which are neighbours.
+
+        `index_of` has each old axis as an index over the new ones: {a0: 4 * a1 + a2} for a split
+        of a0 by 4, with (a1, a2) as `new`. Expressions get these indices; the order of the nest and
+        the axes of stores and reductions get the new axes. Where `guard`, a condition over the new
+        axes, does not hold, no load that depended on an old axis happens, and no store if the first
+        old axis is a row.
+        """
         kernel = nest.kernel
         old = tuple(index_of)
         self._require_new(nest, old, new)
@@ -262,20 +268,21 @@ class Stage(Move):
         value = kernel.values[self.value]
         axes = tuple(axis for axis in nest.inside(loop) if axis in free_axes(value))
         self.require(bool(axes), f"no loop inside a{self.axis} walks it")
-        is_reduced = self._checked(nest, value, loop)
+        is_reduced = any(node.op is Op.LOOP_REDUCE for node in toposort([value]))
+        self._require_stageable(nest, value, loop, is_reduced=is_reduced)
         scratch = Parameter(value.dtype, points(axes), memory="scratch")
         parameters = (*kernel.parameters, scratch)
         used = sum(array.nbytes for array in parameters if array.memory == "scratch")
         self.require(used <= MAX_SCRATCH, f"{used} bytes of scratch, and {MAX_SCRATCH} are there")
-        at = None if is_reduced else loop
+        at = None if is_reduced else loop  # see `Store.at`
         fill = Store(len(kernel.parameters), ix.row_major(axes), value, axes, at=at)
         kernel = replace(kernel, parameters=parameters)
         return replace(nest, kernel=kernel, fills=(*nest.fills, fill))
 
-    def _checked(self, nest: Nest, value: Node, loop: Node) -> bool:
-        """Does `value` depend on reductions? Requires that it can be staged in `loop`."""
+    def _require_stageable(self, nest: Nest, value: Node, loop: Node, *, is_reduced: bool) -> None:
+        """Raise FormatError unless `value` can be staged in the body of the row loop `loop`.
+        `is_reduced`: it depends on reductions."""
         beneath = toposort([value])
-        is_reduced = any(node.op is Op.LOOP_REDUCE for node in beneath)
         is_scanned = any(node.op is Op.LOOP_SCAN for node in beneath)
         is_staged = any(fill.value in beneath for fill in nest.fills)
         self.require(not (is_staged or is_scanned), "it is in scratch already, or of a scan")
@@ -288,7 +295,6 @@ class Stage(Move):
             if bound_axes(node) and free_axes(node).isdisjoint(inside):
                 is_early = value in toposort(operands_of(node))
                 self.require(not is_early, f"what reduces it is computed outside a{self.axis}")
-        return is_reduced
 
 
 @dataclass(frozen=True)
@@ -332,8 +338,13 @@ class Accumulate(Move):
     def _stores(
         self, kernel: Kernel, loop: Node, before: Axes, monoid: Monoid
     ) -> tuple[tuple[Store, ...], int]:
-        """The store of the identity and that of partial sums, and the number of rows outside of
-        `loop`: the axes `before` it in the order."""
+        """The two stores in place of that of `kernel`, and how many rows are outside of `loop`:
+        those among the axes `before` it in the order.
+
+        The first sets every element to the identity of `monoid`; the second adds partial sums. In
+        the example above no row is outside: ``y[a0] = 0`` has the axes (a0,), and ``y[a0] += s``
+        has (a2, a0).
+        """
         (store,) = kernel.stores
         outer = [row for row in kernel.row_axes if row in before]
         inner = [row for row in kernel.row_axes if row not in before]

@@ -1,6 +1,12 @@
 """A loop nest: a kernel together with the order of its loops and who runs each of them.
 
 `lamina/loops/moves.py` builds nests move by move, `lamina/loops/verify.py` checks them.
+
+The axes of a kernel are AXIS nodes, a0, r1 and so on, r for those of reductions. Its first *rows*
+are independent of each other; all other axes of a store are its *columns*. For
+``y[a0] = sum over r1 of x[64 * a0 + r1]`` a nest may have the order (a0, r1), the binding
+{a0: "parallel"}, and after ``split(a1, 8) -> a2, a3`` the order (a0, r2, r3) and one entry of
+`splits`, the sub-loops (r2, r3) with the extent 64.
 """
 
 from collections.abc import Mapping
@@ -25,7 +31,8 @@ IN_ONE_THREAD = ("serial", *IN_REGISTERS, "dot")  # "dot": four products of byte
 # blocks, or its threads where no axis is bound to "thread".
 BINDINGS = (*IN_ONE_THREAD, "parallel", "grid", "thread")
 
-UNCACHED = 1 << 25  # bytes from which on an array is taken to have left all caches: 32 MiB
+# Bytes from which on an array is taken to have left all caches: 32 MiB, an estimate for CPUs.
+UNCACHED = 1 << 25
 WARP = 32  # threads of a GPU that run in step
 SCANNING_THREADS = 512  # largest block of threads that computes one scan together
 
@@ -120,9 +127,13 @@ def operands_of(node: Node) -> Axes:
 
 
 def serial_axes(kernel: Kernel) -> frozenset[Node]:
-    """Axes whose iterations must run one after another: those of a LOOP_SCAN, and the columns of a
-    store that may write an element twice: all, if its index is more than a sum of axes, as a
-    scatter's, which data say; else those that it does not depend on."""
+    """Axes whose iterations must run one after another: those of a LOOP_SCAN, and columns of a
+    store whose iterations may write one element twice.
+
+    If the index of the store is a sum of axes, as ``8 * a0 + a1``, these are the columns that are
+    not in it: a2, if the store has that too. If it is more, as the index of a scatter, which has a
+    term that data say, these are all columns.
+    """
     serial = {axis for node in kernel.of(Op.LOOP_SCAN) for axis in bound_axes(node)}
     for store in kernel.stores:
         columns = set(store.axes[kernel.rows :])
@@ -146,7 +157,8 @@ def can_accumulate(kernel: Kernel) -> bool:
 
     Its monoid is one operation, by which a store combines a part with those before it. It stores
     every element and combines it with nothing yet, and does not read what it stores, as that would
-    be parts of results. Floats of fewer than 32 bits are never combined in memory.
+    be parts of results. Floats of fewer than 32 bits (`is_small`) are never combined in memory,
+    which would round each part of the result to them.
     """
     if len(kernel.stores) > 1:
         return False

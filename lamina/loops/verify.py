@@ -138,7 +138,8 @@ def _order(nest: Nest) -> None:
 
 
 def _splits(nest: Nest) -> None:
-    """2. Sub-loops count the points of one axis: 10 by 3 blocks of 4."""
+    """2. Sub-loops count the points of one axis: 10 by 3 blocks of 4. In the index of a store, the
+    coefficient of the outer one is 4 times that of the inner one then, or both are 0."""
     sub_loops = [axis for split in nest.splits for axis in split.axes]
     once = len(set(sub_loops)) == len(sub_loops) and set(sub_loops) <= set(nest.order)
     require(once, "a sub-loop is in two splits, or in no loop")
