@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from inspect import signature
 from itertools import permutations
 from typing import Any
 
@@ -13,9 +14,14 @@ torch = pytest.importorskip("torch", reason="the door is for PyTorch: pip instal
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from lamina.interop.torch import UnsupportedOperationError, backend, explain  # noqa: E402
+from lamina.interop.torch import (  # noqa: E402
+    UnsupportedOperationError,
+    backend,
+    explain,
+    program,
+)
 from lamina.interop.torch.arrays import layout_of  # noqa: E402
-from lamina.interop.torch.program import TensorProgram  # noqa: E402
+from lamina.interop.torch.program import OF_MEMORY, TensorProgram  # noqa: E402
 from lamina.interop.torch.rows import ROWS  # noqa: E402
 from tests.interop.models import Decoder, Images  # noqa: E402
 
@@ -96,6 +102,8 @@ def test_attention_is_part_of_a_program() -> None:
 
 
 def test_every_row_is_of_an_overload() -> None:
+    import torch._inductor.inductor_prims  # registers prims.fma
+
     missing = []
     for name in ROWS:
         space, operation, overload = name.split(".")
@@ -103,6 +111,45 @@ def test_every_row_is_of_an_overload() -> None:
         if packet is None or overload not in packet.overloads():
             missing.append(name)
     assert missing == []
+
+
+def test_every_row_takes_the_arguments_of_its_overload() -> None:
+    """All of them, and only those that have no default."""
+    import torch._inductor.inductor_prims  # registers prims.fma
+
+    for name, row in ROWS.items():
+        space, operation, overload = name.split(".")
+        schema = getattr(getattr(getattr(torch.ops, space), operation), overload)._schema
+        arguments = [argument for argument in schema.arguments if argument.name not in OF_MEMORY]
+        required = [argument for argument in arguments if not argument.has_default_value()]
+        for passed in (required, arguments):
+            by_place = [argument for argument in passed if not argument.kwarg_only]
+            by_name = {argument.name: argument for argument in passed if argument.kwarg_only}
+            signature(row).bind(*by_place, **by_name)
+
+
+def test_a_mistake_in_a_row_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(x: Any) -> Any:
+        raise TypeError("a mistake")
+
+    monkeypatch.setattr(program, "ROWS", {**ROWS, "aten.exp.default": mistaken})
+    with pytest.raises(Exception, match="a mistake") as raised:
+        torch.compile(lambda x: torch.exp(x) + 1, backend=backend)(torch.ones(3))
+    assert isinstance(raised.value.inner_exception, TypeError)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_resizing_with_antialias_has_a_row(mode: str) -> None:
+    def shrunk(x: Any) -> Any:
+        return torch.nn.functional.interpolate(x, (3, 4), mode=mode, antialias=True)
+
+    x = torch.randn(1, 2, 7, 9)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    results = compiled(shrunk)(ours), shrunk(theirs)
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+    for result in results:
+        result.square().sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-5)
 
 
 def test_slopes_of_limits_pass_nan_on() -> None:

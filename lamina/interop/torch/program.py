@@ -30,13 +30,16 @@ if TYPE_CHECKING:
     from lamina.runtime.cpu import CpuProgram
 
 # Where and how memory is laid out is not a row's business.
-_OF_MEMORY = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator")
+OF_MEMORY = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator")
 # These number the elements as they are in memory.
-_OF_MEMORY_ORDER = ("aten.as_strided.default", "aten.as_strided_copy.default")
+_OF_MEMORY_ORDER = (
+    "aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default",
+)  # fmt: skip
 
 
-class RefusedError(Exception):
-    """A row does not take an operation's arguments."""
+class RefusedError(LaminaError):
+    """A row does not take an operation's arguments. PyTorch runs the operation, as it does where
+    lamina's functions raise a LaminaError; any other exception in a row is a mistake in it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class TensorProgram:
             for node in segment.nodes:
                 try:
                     values[node] = _interpreted(node, values)
-                except (LaminaError, RefusedError, TypeError) as error:
+                except LaminaError as error:
                     refused[node] = str(error).partition("\n")[0] or type(error).__name__
                     return
         self._compile(segment, values)
@@ -245,7 +248,7 @@ def _interpreted(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         raise RefusedError("its operand is not row-major in memory")
     if name in PROMOTED:
         args, kwargs = _promoted(node, args, kwargs)
-    kwargs = {name: value for name, value in kwargs.items() if name not in _OF_MEMORY}
+    kwargs = {name: value for name, value in kwargs.items() if name not in OF_MEMORY}
     return _as_promised(ROWS[name](*args, **kwargs), node.meta["val"], name)
 
 

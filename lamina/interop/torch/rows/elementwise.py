@@ -18,15 +18,15 @@ def _scaled(x: Any, alpha: Any) -> Any:
     return x if alpha == 1 else x * alpha
 
 
-def _add(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
     return lm.add(x, _scaled(y, alpha))
 
 
-def _sub(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+def _sub(x: Any, y: Any, alpha: Any = 1) -> Any:
     return lm.subtract(x, _scaled(y, alpha))
 
 
-def _rsub(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+def _rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
     return lm.subtract(y, _scaled(x, alpha))
 
 
@@ -65,6 +65,16 @@ def _leaky_relu_backward(upstream: Tensor, x: Tensor, slope: Any, of_result: boo
 def _hardtanh_backward(upstream: Tensor, x: Tensor, low: Any, high: Any) -> Tensor:
     outside = lm.logical_or(x <= low, x >= high)
     return lm.where(outside, lm.zeros_like(upstream), upstream)
+
+
+def _rrelu_backward(
+    upstream: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool,
+    of_result: bool,
+) -> Tensor:  # fmt: skip
+    """The noise is the slope of each element; without it all have the one in the middle."""
+    if training and upper - lower > 1e-6:
+        return upstream * noise
+    return _leaky_relu_backward(upstream, x, (lower + upper) / 2, of_result)
 
 
 _UNARY: dict[str, Row] = {
@@ -113,7 +123,7 @@ ROWS: dict[str, Row] = {
         f"aten.{name}.{overload}": row
         for name, row in _BINARY.items()
         for overload in getattr(torch.ops.aten, name).overloads()
-        if not overload.endswith("out")
+        if "out" not in overload.lower()
     },
     "aten.addcmul.default": lm.addcmul,
     "aten.addcdiv.default": lm.addcdiv,
@@ -134,6 +144,7 @@ ROWS: dict[str, Row] = {
     "aten.celu.default": lm.celu,
     "aten.leaky_relu.default": lm.leaky_relu,
     "aten.leaky_relu_backward.default": _leaky_relu_backward,
+    "aten.rrelu_with_noise_backward.default": _rrelu_backward,
     "aten.hardtanh.default": lambda x, low=-1, high=1: _clamp(x, low, high),
     "aten.hardtanh_backward.default": _hardtanh_backward,
     "aten.softplus.default": lambda x, beta=1, threshold=20: lm.softplus(x, beta, threshold),

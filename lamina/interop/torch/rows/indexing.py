@@ -133,12 +133,60 @@ def _as_strided(
     x: Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int | None = None
 ) -> Tensor:
     """Elements by their places in memory, which is that of a row-major x."""
-    places = lm.full(sizes, offset or 0, dtype=lm.int64)
+    places = _strided_places(sizes, strides, offset or 0)
+    return lm.reshape(lm.take(lm.reshape(x, (-1,)), places, axis=0), tuple(sizes))
+
+
+def _as_strided_scatter(
+    x: Tensor, source: Tensor, sizes: Sequence[int], strides: Sequence[int],
+    offset: int | None = None,
+) -> Tensor:  # fmt: skip
+    """A row-major x, with other elements in some places of its memory."""
+    places = _strided_places(sizes, strides, offset or 0)
+    written = lm.reshape(lm.broadcast_to(source, tuple(sizes)), (-1,))
+    return lm.reshape(lm.index_copy(lm.reshape(x, (-1,)), 0, places, written), x.shape)
+
+
+def _strided_places(sizes: Sequence[int], strides: Sequence[int], offset: int) -> Tensor:
+    """Where in memory the elements of a tensor with strides are, row by row: of sizes (2, 2),
+    strides (3, 1) and the offset 1 they are at 1, 2, 4, 5."""
+    places = lm.full(sizes, offset, dtype=lm.int64)
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         steps = lm.arange(size, dtype=lm.int64) * stride
         places = places + lm.reshape(steps, (-1, *(1,) * (len(sizes) - axis - 1)))
-    flat = lm.reshape(x, (-1,))
-    return lm.reshape(lm.take(flat, lm.reshape(places, (-1,)), axis=0), tuple(sizes))
+    return lm.reshape(places, (-1,))
+
+
+def _ranks(mask: Tensor) -> Tensor:
+    """The number of each true element of a vector among the true ones, from 0: of (false, true,
+    false, true) the last has 1. A false one has that of the true one before it, or -1."""
+    return lm.cumulative_sum(mask.cast(lm.int64), axis=0) - 1
+
+
+def _masked_scatter_backward(upstream: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The chosen elements in order, from the first of a tensor of `sizes`; then zeros."""
+    chosen = lm.reshape(lm.broadcast_to(mask, upstream.shape), (-1,))
+    flat = lm.reshape(upstream, (-1,))
+    slopes = lm.where(chosen, flat, lm.zeros_like(flat))
+    places = lm.maximum(_ranks(chosen), 0)  # a false element before all true ones adds 0
+    result = lm.index_add(lm.zeros((prod(sizes),), dtype=flat.dtype), 0, places, slopes)
+    return lm.reshape(result, tuple(sizes))
+
+
+def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The indices of the first `size` elements that are not 0, in rows; the last are filled."""
+    is_chosen = lm.reshape(x != 0, (-1,))
+    ranks = _ranks(is_chosen)
+    rows = lm.where(lm.logical_and(is_chosen, ranks < size), ranks, size)  # one more: for the rest
+    numbers = lm.arange(x.size, dtype=lm.int64)
+    flat = lm.index_copy(lm.full((size + 1,), -1, dtype=lm.int64), 0, rows, numbers)[:size]
+    is_filled = lm.arange(size, dtype=lm.int64) >= lm.sum(is_chosen.cast(lm.int64))
+    columns = []
+    for axis in range(x.ndim):
+        inner = prod(x.shape[axis + 1 :])
+        place = lm.remainder(lm.floor_divide(flat, inner), x.shape[axis])
+        columns.append(lm.where(is_filled, fill_value, place))
+    return lm.stack(columns, axis=1) if columns else lm.zeros((size, 0), dtype=lm.int64)
 
 
 def _searchsorted(
@@ -178,6 +226,9 @@ ROWS: dict[str, Row] = {
     "aten.masked_scatter.default": lm.masked_scatter,
     "aten.as_strided.default": _as_strided,
     "aten.as_strided_copy.default": _as_strided,
+    "aten.as_strided_scatter.default": _as_strided_scatter,
+    "aten.masked_scatter_backward.default": _masked_scatter_backward,
+    "aten.nonzero_static.default": _nonzero_static,
     "aten.take.default": lambda x, index: lm.take(lm.reshape(x, (-1,)), index, axis=0),
     "aten.unfold.default": _unfold,
     "aten.searchsorted.Tensor": _searchsorted,

@@ -29,6 +29,11 @@ def _slice(
     return x[along(x, axis, slice(start, _stop(end), step))]
 
 
+def _narrow(x: Tensor, axis: int, start: int, length: int) -> Tensor:
+    first = start % x.shape[axis] if start < 0 else start
+    return x[along(x, axis, slice(first, first + length))]
+
+
 def _slice_scatter(
     x: Tensor, source: Tensor, axis: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
@@ -124,6 +129,8 @@ ROWS: dict[str, Row] = {
     "aten.select_backward.default": _select_backward,
     "aten.split_with_sizes.default": lambda x, sizes, axis=0: lm.split(x, list(sizes), axis),
     "aten.split.Tensor": lambda x, size, axis=0: lm.split(x, size, axis),
+    "aten.narrow_copy.default": _narrow,
+    "aten.unbind_copy.int": lambda x, axis=0: lm.unstack(x, axis=axis),
     "aten.unbind.int": lambda x, axis=0: lm.unstack(x, axis=axis),
     "aten.cat.default": _cat,
     "aten.stack.default": lambda parts, axis=0: lm.stack(parts, axis=axis),
@@ -149,6 +156,7 @@ ROWS: dict[str, Row] = {
         x.shape, value, dtype=dtype or x.dtype
     ),
     "aten.zeros.default": _zeros,
+    "aten._efficientzerotensor.default": _zeros,
     "aten.ones.default": lambda sizes, *, dtype=None: lm.ones(sizes, dtype=dtype),
     "aten.zeros_like.default": lambda x, *, dtype=None: lm.zeros(x.shape, dtype=dtype or x.dtype),
     "aten.ones_like.default": lambda x, *, dtype=None: lm.ones(x.shape, dtype=dtype or x.dtype),

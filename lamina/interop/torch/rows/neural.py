@@ -152,6 +152,17 @@ def _batch_norm_without_statistics(
     return _batch_norm_training(x, weight, bias, None, None, True, momentum, eps)
 
 
+def _batch_norm_with_update(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+    running_var: Tensor, momentum: float, eps: float,
+) -> list[Tensor]:  # fmt: skip
+    """As in training, with an empty tensor in the fourth place: PyTorch's scratch memory."""
+    results = _batch_norm_training(
+        x, weight, bias, running_mean, running_var, True, momentum, eps
+    )
+    return [*results[:3], lm.zeros((0,), dtype=lm.uint8), *results[3:]]
+
+
 def _batch_norm_backward(
     upstream: Tensor, x: Tensor, weight: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None, save_mean: Tensor | None, save_rstd: Tensor | None, train: bool,
@@ -289,7 +300,10 @@ ROWS: dict[str, Row] = {
     "aten._native_batch_norm_legit_functional.default": _batch_norm_training,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm_inference,
     "aten._native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
+    "aten._batch_norm_with_update_functional.default": _batch_norm_with_update,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
+    # The last argument is scratch memory.
+    "aten.batch_norm_backward.default": lambda *arguments: _batch_norm_backward(*arguments[:-1]),
     "aten._fused_rms_norm.default": _fused_rms_norm,
     "aten._fused_rms_norm_backward.default": _fused_rms_norm_backward,
     "aten.nll_loss_forward.default": _nll_loss,

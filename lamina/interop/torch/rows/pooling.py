@@ -74,7 +74,7 @@ def _adaptive_backward(function: Callable[..., Tensor], rank: int) -> Row:
     return lambda upstream, x: vjp(lambda x: function(x, upstream.shape[-rank:]), [x], upstream)[0]
 
 
-def _resize(mode: str) -> Row:
+def _resize(mode: str, antialias: bool = False) -> Row:
     """x, the size, whether corners are aligned where the mode has that, and scales."""
     has_corners = mode not in ("nearest", "nearest-exact")
 
@@ -87,13 +87,15 @@ def _resize(mode: str) -> Row:
                 raise ArgumentError(f"resize: {old} to {new} by a scale of {scale}")
             if scale is not None and scale * old != new and not align_corners:
                 raise ArgumentError(f"resize: a scale of {scale} that is not {new} / {old}")
-        return lm.interpolate(x, tuple(size), mode=mode, align_corners=align_corners)
+        return lm.interpolate(
+            x, tuple(size), mode=mode, align_corners=align_corners, antialias=antialias
+        )
 
     return row
 
 
-def _resize_backward(mode: str) -> Row:
-    forward = _resize(mode)
+def _resize_backward(mode: str, antialias: bool = False) -> Row:
+    forward = _resize(mode, antialias)
 
     def row(upstream: Tensor, size: Sizes, x_shape: Sizes, *options: Any) -> Any:
         x = lm.zeros(x_shape, dtype=upstream.dtype)
@@ -134,6 +136,11 @@ _MODES = {
 _RESIZES = {f"aten.{name}.default": _resize(mode) for name, mode in _MODES.items()} | {
     f"aten.{name}_backward.default": _resize_backward(mode) for name, mode in _MODES.items()
 }
+for _mode in ("bilinear", "bicubic"):
+    _RESIZES[f"aten._upsample_{_mode}2d_aa.default"] = _resize(_mode, antialias=True)
+    _RESIZES[f"aten._upsample_{_mode}2d_aa_backward.default"] = _resize_backward(
+        _mode, antialias=True
+    )
 _PADS = {
     f"aten.{name}_pad{rank}d.default": _pad(mode, rank)
     for name, mode in (("reflection", "reflect"), ("replication", "replicate"))

@@ -71,9 +71,9 @@ def _place(function: Callable[..., Tensor]) -> Row:
 
 
 def _middle(function: Callable[..., Any]) -> Row:
-    """Medians: PyTorch's is the lower of two in the middle."""
+    """Medians and modes: PyTorch's median is the lower of two in the middle."""
 
-    def row(x: Tensor, axis: int, keepdim: bool = False) -> Any:
+    def row(x: Tensor, axis: int = -1, keepdim: bool = False) -> Any:
         if x.ndim == 0:
             return x, lm.zeros((), dtype=lm.int64)
         return function(x, axis=axis, keepdims=keepdim)
@@ -169,6 +169,8 @@ ROWS: dict[str, Row] = {
     "aten.var_mean.correction": _spread(lm.var_mean),
     "aten.std_mean.correction": _spread(lm.std_mean),
     "aten.logsumexp.default": _reduction(lm.logsumexp),
+    "aten.dist.default": lm.dist,
+    "aten.histc.default": lm.histc,
     "aten.linalg_vector_norm.default": _vector_norm,
     "aten.cumsum.default": _scan(lm.cumulative_sum),
     "aten.cumprod.default": _scan(lm.cumulative_prod),
