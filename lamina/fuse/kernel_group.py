@@ -329,15 +329,18 @@ class KernelGroup:
         """
         last = self.members[-1]
         parts = self._sum_and_rest(last)
-        if parts is None or not {last, peel(parts.total, BIJECTIVE)}.issuperset(self.members):
+        if parts is None:
+            return None
+        reduction = peel(parts.total, BIJECTIVE)  # which `last` may reshape and permute
+        if any(member not in (last, reduction) for member in self.members):
             return None
         total = self.lowered.value(parts.total, self.lowered.index_of[last])
         axes = bound_axes(total)
         if len(axes) != 1:
             return None
         (axis,) = axes
-        nodes = toposort([self.stores[last].value])
-        if any(axis in bound_axes(node) for node in nodes if node is not total):
+        others = [node for node in toposort([self.stores[last].value]) if node is not total]
+        if any(axis in bound_axes(node) for node in others):
             return None
         return _Accumulation(parts.total, parts.rest, axis)
 

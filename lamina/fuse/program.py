@@ -209,7 +209,8 @@ class _Builder:
 
     def _reads_where_it_writes(self, value: Node, assigned: Node) -> bool:
         """Whether the kernel of `value`, once it stores that in `assigned`, reads each element of
-        the buffer just before it writes it. A scatter or a sort writes elsewhere than it reads.
+        the buffer just before it writes it: ``x[i] = 2 * x[i]`` does, ``x[i] = x[9 - i]`` does
+        not. A scatter or a sort writes elsewhere than it reads.
         Alone in its kernel, `value` counts with the narrowed loops: these may read just the
         elements that they change."""
         if value.op in (Op.SCATTER, Op.ARGSORT):

@@ -229,8 +229,8 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
         if node.op is not Op.EXPAND or prod(node.src[0].shape) == 1:
             continue
         source = _computed_source(node, values, target)
-        is_costly = source.op in Group.ELEMENTWISE and costs[source] >= MIN_REPEATED_COST
-        is_costly = is_costly and source not in cheap
+        is_arithmetic = source.op in Group.ELEMENTWISE and source not in cheap
+        is_costly = is_arithmetic and costs[source] >= MIN_REPEATED_COST
         # A cast to a narrower float is stored, as reading its operand reads twice as many bytes or
         # more.
         if is_costly or source.op is Op.PAD or widening(source) < 0:
@@ -271,13 +271,15 @@ def _computed_source(expand: Node, values: Set[Node], target: FusionTarget) -> N
 
 
 def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """Expensive elementwise nodes with users in more than one other value.
+    """Elementwise nodes that cost `target.min_shared_cost` or more an element and that would be
+    computed for several values: those among `values`, and those that this function adds.
 
-    Users come first: once ``exp(x)`` is stored for its two users, x is computed for it alone.
+    Users come first: once e = exp(d) is stored for its two users, d is computed for e alone, and
+    stays without memory.
     """
     costs = element_costs(users, values)
     stored = set(values)
-    owners: dict[Node, frozenset[Node]] = {}  # the values that a node is computed for
+    owners: dict[Node, frozenset[Node]] = {}  # by node, the values that it is computed for
     for node in reversed(users):
         parts = [{user} if user in stored else owners[user] for user in users[node]]
         owners[node] = frozenset[Node]().union(*parts)

@@ -1,7 +1,12 @@
 """The moves of the schedule language: each turns a loop nest into another one.
 
 A schedule is data: a tuple of moves, which `lamina/loops/text.py` prints and parses, so that any
-kernel can be replayed with another schedule. The examples show the loops before and after.
+kernel can be replayed with another schedule. `apply` runs them, one after the other, on the nest
+that a kernel has at first: all axes serial, in the order of its stores and reductions.
+
+The numbers in a move are those of axes, a0 for AXIS number 0, whether it is reduced or not, and of
+values, %3 for ``kernel.values[3]``. A move that makes axes says their numbers. The examples show
+the loops before and after.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +133,7 @@ class Split(Move):
         factor = self.factor
         self.require(factor > 0, "the factor is positive")
         size = axis.arg.size
-        split = nest.sub_loops(axis)
+        split = nest.sub_loops(axis)  # of which `axis` may itself be one
         # Only the outermost of several sub-loops may end before its last point: `SubLoops` has one
         # extent for all of them.
         fits = split.axes[0] is axis or size % factor == 0

@@ -2,8 +2,8 @@
 
 `lamina/loops/moves.py` builds nests move by move, `lamina/loops/verify.py` checks them.
 
-The axes of a kernel are AXIS nodes, a0, r1 and so on, r for those of reductions. Its first *rows*
-are independent of each other; all other axes of a store are its *columns*. For
+The axes of a kernel are AXIS nodes, a0, r1 and so on, r for those of reductions. The first axes of
+every store, the *rows*, can run in any order; the other ones are its *columns*. For
 ``y[a0] = sum over r1 of x[64 * a0 + r1]`` a nest may have the order (a0, r1), the binding
 {a0: "parallel"}, and after ``split(a1, 8) -> a2, a3`` the order (a0, r2, r3) and one entry of
 `splits`, the sub-loops (r2, r3) with the extent 64.
