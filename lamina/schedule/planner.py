@@ -13,7 +13,9 @@ from lamina.ir.ops import Op
 from lamina.loops import moves
 from lamina.loops.nest import Axes
 
-RARE = 64  # accesses so many times rarer than the most frequent ones do not count in scores
+# Accesses so many times rarer than the most frequent ones do not count in scores: in rows of 128
+# elements, ``b[i]``, loaded once a row, does not count beside ``x[i, j]``. An estimate.
+RARE = 64
 
 
 class Planner:
@@ -49,7 +51,9 @@ class Planner:
         return max(1, min(self.width, power_of_two))
 
     def benefit(self, axis: Node) -> int:
-        """The score of vectors along `axis`, by how many lanes it fills."""
+        """The score of vectors along `axis` times the lanes that it fills: with 16 in a register,
+        an axis of 8 that scores 3 has 24, and one of 100 that scores 2 has 32. Zero or
+        less: no gain."""
         return score(self.kernel, axis) * self.lanes(axis.arg.size)
 
     def next_axis(self) -> int:
@@ -119,9 +123,9 @@ class Planner:
 
 
 def score(kernel: Kernel, axis: Node) -> int:
-    """How well accesses suit lanes along `axis`: the sum of `index.suits` over loads and stores,
-    without rare ones. ``y[i] = x[i] + z[j, i]`` scores 3 along i, which is contiguous for all, and
-    ``y[i] = x[i] + z[i, j]`` scores 1 + 1 - 1."""
+    """How well accesses suit lanes along `axis`: the sum of `index.suits`, which is 1, 0, -1 or -2,
+    over loads and stores, each counted once, without RARE ones. ``y[i] = x[i] + z[j, i]`` scores 3
+    along i, which is contiguous for all, and ``y[i] = x[i] + z[i, j]`` scores 1 + 1 - 1."""
     accesses = [(load.src, points(free_axes(load))) for load in kernel.of(Op.LOAD)]
     for store in kernel.stores:
         accesses.append(((store.index, store.condition), points(store.axes)))
@@ -156,7 +160,8 @@ def transposed_axis(plan: Planner, row: Node, min_size: int) -> Node | None:
 
 
 def loads_along(reduction: Node, axis: Node) -> list[Node]:
-    """The loads beneath `reduction` that vary along `axis`."""
+    """The loads beneath `reduction` that vary along `axis`: of ``sum_k a[i, k] * b[k, j]`` that of
+    a along i, that of b along j, and both along k."""
     return [
         node for node in toposort(reduction.src) if node.op is Op.LOAD and axis in free_axes(node)
     ]

@@ -33,7 +33,8 @@ from lamina.schedule.cpu.reductions import (
 from lamina.schedule.knobs import CpuKnobs
 from lamina.schedule.planner import store_score, transposed_axis
 
-# Steps of a reduction, in vectors, from which on adding up the lanes at its end is worth while.
+# Steps of a reduction, in vectors, from which on adding up the lanes at its end is worth while. An
+# estimate: 16 lanes are added up in 4 halvings, each a shuffle and an addition.
 MIN_VECTORS = 4
 
 
@@ -93,7 +94,16 @@ def _is_ragged(plan: CpuPlanner, row: Node) -> bool:
 
 
 def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
-    """The row axis to vectorise, or None where columns and reductions gain more."""
+    """The row axis to vectorise, or None where columns and reductions inside the rows gain more.
+
+    reduction: the product, if any, whose operands are used again
+
+    The first of these that applies: the outer axis of an interleaved pair; for a product over few
+    steps, the axis along which its results are neighbours; else the row axis of the largest
+    `benefit`, if that is as large as those of the loops inside together. Only a kernel that is
+    neither a product nor a transpose goes on to `cheapest_row`: those get tiles and square blocks,
+    which its count of instructions does not know.
+    """
     interleaved = _interleaved_row(plan, reduction)
     if interleaved is not None:
         return interleaved

@@ -25,16 +25,22 @@ from lamina.schedule.cost.operations import INSTRUCTIONS
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.reductions import inner_vectors
 
-# For each lane that lies apart: a load and an insertion into the vector; a store and an extraction,
-# which is two instructions for most lanes.
+# Estimates, in instructions. For each lane that lies apart: a load and an insertion into the
+# vector; a store and an extraction, which is two instructions for most lanes, rounded up.
 LOADED_APART, STORED_APART = 2, 4
-BY_DATA = 2  # more, where data or a condition decide by lane: an index or a test of its own
-EXCHANGE = 2  # to add up half of the lanes to the others, besides the addition
+BY_DATA = 2  # more for each lane where data or a condition decide: an index or a test of its own
+EXCHANGE = 2  # for each halving of a vector: moves half of its lanes beside the others
 
 
 def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
-    """`row`, or None for vectors along reductions and columns, unless vectors along another row
-    axis take fewer instructions, with no cache lines that compete for one place."""
+    """The row axis whose vectors take the fewest instructions; None for vectors along reductions
+    and columns, inside the rows.
+
+    row: the choice so far, with the same meaning of None. It stays unless vectors along another row
+        axis take fewer instructions, with no cache lines that compete for one place.
+
+    For a softmax over the 10 columns of (1000, 10), `row` is None, and the result the axis of 1000.
+    """
     kernel, width = plan.kernel, plan.width
     if dot_axes(kernel) or any(store.monoid for store in kernel.stores):
         # Other rows gain nothing as lanes: a dot product reads four neighbours for each lane, and
@@ -52,21 +58,30 @@ def cheapest_row(plan: CpuPlanner, row: Node | None) -> Node | None:
 
 
 def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float:
-    """The instructions of a kernel with vectors of up to `width` lanes along the axes `vectors`, of
-    which a value depends on one at most. What does not vary along it is computed for all lanes at
-    once."""
+    """The instructions of one run of a kernel, each on one vector or single element.
+
+    vectors: the axes that have lanes, up to `width` of them; a value depends on one at most. What
+        does not vary along one of these is computed once for all lanes.
+
+    Loads count in each pass over a row, as that reads the row again. Elementwise operations count
+    once: expensive ones are kept, and cheap ones that a pass repeats are left out. Divisions by
+    constants in indices are left out, too: loops may count them.
+    """
     total = 0.0
-    needed = passes(kernel, Group.TRANSCENDENTAL)
+    passes_of = passes(kernel, Group.TRANSCENDENTAL)
     for node in kernel.nodes:
         axes = free_axes(node).union(bound_axes(node))
         vector = next((axis for axis in vectors if axis in axes), None)
         times = points(axes) * _share(vector, width)
         if node.op is Op.LOAD:
-            total += points(axes) * needed[node] * _access(vector, node.src, width, LOADED_APART)
+            each = _access(vector, node.src, width, LOADED_APART)
+            total += points(axes) * passes_of[node] * each
         elif bound_axes(node):
+            # An argmax is two nodes, its value and its place: each counts half of their step.
             combine = INSTRUCTIONS.get(node.arg.monoid.op, 1.0) / node.arg.monoid.arity
             total += times * combine
             if vector in bound_axes(node):
+                # The lanes of a sum are added up: 16 in 4 halvings, to 8, 4, 2 and 1.
                 halvings = min(width, vector.arg.size).bit_length() - 1
                 total += points(free_axes(node)) * halvings * (combine + EXCHANGE)
         elif node.op in Group.ELEMENTWISE and not divisor_of(node):
@@ -79,26 +94,36 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
 
 
 def _share(vector: Node | None, width: int) -> float:
-    """The vectors of an axis, for each of its elements: 3 / 22 for 22, which are vectors of 16, 4
-    and 2 lanes. What is left of a reduction is one vector or single elements."""
+    """How many vectors an axis takes, divided by its elements; 1 if it is None, without lanes.
+
+    A row axis of 22 is vectors of 16, 4 and 2 lanes: 3 / 22. What is left of a reduction is one
+    vector if it is a power of two, and else single elements: 22 are one vector and 6 elements, 7 /
+    22.
+    """
     if vector is None:
         return 1.0
     size: int = vector.arg.size
-    lanes = min(width, 1 << size.bit_length() >> 1)
+    lanes = min(width, 1 << size.bit_length() >> 1)  # the largest power of two up to `size`
     full, rest = divmod(size, lanes)
-    parts = rest.bit_count()
-    if vector.arg.reduce and parts > 1:
-        parts = rest
-    return (full + parts) / size
+    in_tail = rest.bit_count()  # powers of two that `rest` is the sum of: 6 = 4 + 2
+    if vector.arg.reduce and in_tail > 1:
+        in_tail = rest
+    return (full + in_tail) / size
 
 
 def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: int) -> float:
-    """The instructions for each element of a load or store at an index, with its condition; `apart`
-    if lanes lie apart."""
+    """The instructions for each element of a load or store.
+
+    accessed: its index, and its condition if it has one
+    apart: LOADED_APART or STORED_APART, for lanes that are a stride apart
+
+    With 16 lanes and an axis i of 32: 1 / 16 for ``x[i]``, `apart` for ``x[3 * i]``, and `apart` +
+    BY_DATA for ``x[y[i]]``. 1 for what does not vary along i: the caller counts it outside of i.
+    """
     suits = 0 if vector is None else ix.suits(vector, *accessed)
-    if suits == 1:
+    if suits == 1:  # neighbours
         return _share(vector, width)
-    if suits == 0:
+    if suits == 0:  # one element for all lanes
         return 1.0
     return apart if suits == -1 else apart + BY_DATA
 

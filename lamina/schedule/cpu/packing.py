@@ -20,7 +20,7 @@ from lamina.schedule.cpu.planner import Block, CpuPlanner
 from lamina.schedule.planner import loads_along, store_score
 
 # Steps of the outermost of several reduced axes that one panel holds, at most; each has all steps
-# of the axes beneath.
+# of the axes beneath. An estimate.
 MAX_OUTER_STEPS = 8
 
 

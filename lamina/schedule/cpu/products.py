@@ -129,8 +129,12 @@ def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -
 
 def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
     """The columns and steps that are computed before the next ones where no operand is packed; 0
-    of them stand for all. A step of the reduction that goes to a distant cache line of either
-    operand is one of a block, so that whole lines are read."""
+    of them stand for all.
+
+    Where each step goes to a distant cache line of an operand, a block has few enough steps for the
+    lines to stay in the cache until the next columns or rows use the rest of them: for the vectors'
+    operand those of `accumulated_block`, for the scalars' operand `knobs.lines`.
+    """
     rows = product.column.arg.size
     block = accumulated_block(plan, product.reduction, product.vector, rows)
     if block is not None:
@@ -163,9 +167,14 @@ def _split_blocks(
 def _split_tile(
     plan: CpuPlanner, product: Product, vector: Node, interleaved: int, *, is_packed: bool
 ) -> Tile:
-    """Split rows and columns into register tiles: PANEL_TILES where they fit a packed panel. Each
-    sum is `interleaved` ones where results of several rows lie in turns: a tile of 14 x 2 has 28
-    sums, for two rows 14 x 1 of them."""
+    """Split rows and columns into register tiles: PANEL_TILES where whole ones fit a packed panel.
+
+    vector: the axis of the vectors, within a panel if there are any
+    interleaved: how many results lie in turns, each with a sum of its own; 1 if none do. Registers
+        hold 14 x 2 sums: for two results in turns, that is 14 rows x 1 vector of pairs.
+
+    256 columns with 16 lanes and a tile of 14 x 2 are 8 `outer_columns` of 2 `vectors` of 16.
+    """
     lanes = plan.target.vector_bytes // product.reduction.dtype.itemsize
     rows, vectors = REGISTER_TILES[plan.target.vector_bytes]
     panel_rows, panel_vectors = PANEL_TILES.get(plan.target.vector_bytes, (rows, vectors))

@@ -9,7 +9,7 @@ from lamina.loops.moves import Accumulate
 from lamina.loops.nest import Axes, serial_axes, sums_bytes
 from lamina.schedule.cpu.planner import Block, CpuPlanner
 
-# Bytes of a row from which on their products are added up in words of four.
+# Bytes of a row from which on their products are added up in words of four: two words. An estimate.
 MIN_BYTES = 8
 
 # Dot products of a block along two axes, by bytes of a vector: 6 x 4 sums, 6 vectors of one operand
@@ -18,8 +18,19 @@ DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
 
 
 def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
-    """Vectors along `row` for reductions that read row after row. False where a single vector at a
-    time is as good."""
+    """Vectors along `row` for reductions that read row after row, several of them at a time. False,
+    and nothing is done, where a single vector at a time is as good.
+
+    For ``y[j] = sum_k x[k, j]`` with j in `row` and 16 lanes, 8 vectors side by side read 512 bytes
+    of each row k::
+
+        strips of 128 columns
+          k
+            8 vectors of 16 columns     unrolled, each with a sum in a register
+
+    Of x with 4096 x 4096 elements, whose rows are far apart, blocks of 8 rows and 512 columns are
+    added to the result one after the other: `accumulated_block`.
+    """
     reductions = plan.kernel.of(Op.LOOP_REDUCE)
     if not reductions:
         return False
