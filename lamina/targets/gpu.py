@@ -109,7 +109,8 @@ class GpuPrinter(CPrinter):
     # Loops.
 
     def loop(self, axis: Node, name: str, start: int | str, stop: int | str) -> str:
-        """The head of a loop; one that threads of a row share goes in steps of these threads."""
+        """The head of a loop; one that threads of a row share goes in steps of these threads: of
+        128, ``UNROLL for (i64 a1 = 0 + thread_in_row; a1 < 1000; a1 += 128) {``."""
         if axis is self.hit_loop:
             # EACH_HIT counts from 0. Other starts are those of loops in blocks, which have sums or
             # scans, and of a last iteration that threads share.
@@ -151,6 +152,8 @@ class GpuPrinter(CPrinter):
         return f"HIT({condition})" if self.hit_loop is not None else super().where(condition)
 
     def stride(self, axis: Node) -> int:
+        """Iterations from one of a thread to its next: as many as threads share a row. 256 threads
+        with 8 rows side by side are 32 for each row."""
         return self.threads // self.block_rows if axis in self.shared_loops else 1
 
     def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
@@ -212,7 +215,16 @@ class GpuPrinter(CPrinter):
         return self.key(node, point) in self.scopes[self.home(node)].cache
 
     def _join(self, sums: Iterable[Accumulation]) -> None:
-        """Combine the accumulators of a thread, and then those of the threads that share a row."""
+        """Combine the accumulators of a thread, and then those of the threads that share a row.
+
+        The latter is a loop (`prelude.cu`), in which `s` is a step of a butterfly. For a sum of 256
+        threads, all of one row:
+
+            REDUCE(256, 1) {
+            const auto other_7 = exchange(sum_4, s);
+            sum_4 = (sum_4 + other_7);
+            }
+        """
         ready = list(sums)
         super()._join(ready)
         if ready and not set(self.shared_loops).isdisjoint(bound_axes(ready[0].reduction)):
@@ -232,8 +244,23 @@ class GpuPrinter(CPrinter):
         return None if cut and not part.keys().isdisjoint(self.shared_loops) else cut
 
     def scan(self, node: Node, point: Point) -> None:
-        """A thread runs along its neighbours, from where the threads before it end, which they tell
-        each other; the first one goes on from the step before."""
+        """Print a scan that the threads of a row share, and keep its values at all of a thread's
+        neighbours.
+
+        A thread adds up its neighbours, x0 and x1; in SCAN (`prelude.cu`) the threads exchange what
+        they come to, after which each has the sum of all threads before it; from there it runs
+        along x0 and x1 again. The first thread goes on from `end`, what all threads came to in the
+        step of the block before. For 64 threads, all of one row:
+
+            f32 sum_4 = (x0 + x1);
+            f32 sum_5 = 0.0f;                                  `end`
+            SCAN(64, 1) {
+            const auto before_6 = earlier(sum_4, sum_5, s);    of threads before this one
+            if (!precedes(s)) continue;                        there are none at distance `s`
+            sum_4 = (before_6 + sum_4);
+            }
+            sum_4 = (sum_4 + x0);                              the value at x0; then x1 likewise
+        """
         along, rows, monoid = bound_axes(node), self.nest.kernel.row_axes, node.arg.monoid
         if set(self.shared_loops).isdisjoint(along):
             super().scan(node, point)
@@ -264,13 +291,17 @@ class GpuPrinter(CPrinter):
             self._keep(node, at, tuple(self.declare(value, "scan") for value in sums))
 
     def store(self, store: Store, value: Value, point: Point) -> None:
-        """A store of one thread of a row, where all have the value, and of none beyond the end."""
+        """Print a store, behind conditions where not every thread may do it.
+
+        ``if (THREAD < 1) { p1[a0] = sum_4; }`` where all threads of a row have the value, and
+        ``if (a3 == min(a3, (i64)4)) { ... }`` where threads beyond the last row compute it again.
+        """
         super().store(store, value, point)
         if self.nest.kernel.parameters[store.parameter].memory == "scratch":
             return  # each thread has its own
         in_shared_loop = any(axis in self.depth_of for axis in self.shared_loops)
         # Outside of shared loops all threads of a row have the value, and the first one stores it.
-        # Those are threads 0 to `width` - 1: there are as many rows side by side.
+        # Those are threads 0 to `block_rows` - 1: there are as many rows side by side.
         by_first = self.cooperates and self.threads > self.block_rows and not in_shared_loop
         guard = self.guard
         if by_first and not guard:
@@ -337,7 +368,8 @@ class GpuPrinter(CPrinter):
 
 
 def _whole_warps(threads: int, limit: int) -> int:
-    """The smallest power of two not below `threads`; at least a warp, at most `limit`."""
+    """The smallest power of two not below `threads`; at least a warp, at most `limit`, a power of
+    two: of 100 threads 128, of 5 threads 32."""
     return min(max(1 << (threads - 1).bit_length(), WARP), limit)
 
 

@@ -90,7 +90,17 @@ def shared_axes(plan: GpuPlanner) -> list[Node]:
 
 
 def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | None) -> None:
-    """A block for each row, or for a few: neighbours in memory along `across`, or short ones."""
+    """Schedule a block for each row, or for a few: neighbours in memory along `across`, or short
+    ones.
+
+    shared: the axis of each loop inside the rows that threads share, by `shared_axes`
+    across: the row axis along which accesses are neighbours in memory; None if the loops inside
+        the rows walk neighbours
+
+    Softmax of (64, 4096) has one row a block, and `shared` is its columns. A sum over the rows of
+    (4096, 64) has few columns, so a block takes several of them (`across`), and its threads share
+    the 4096 elements of each.
+    """
     rows = _rows_of_block(plan, shared, across)
     if rows.axis is not None and rows.side > 1:
         # 32 rows of a block become 8 threads side by side, with 4 unrolled neighbours each.

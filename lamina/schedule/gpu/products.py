@@ -260,7 +260,15 @@ class Tensorize(Move):
         return nest, _TiledSide(loops[: len(blocks)], loops[len(blocks) :], index)
 
     def _bound(self, nest: Nest, atom: Atom, tiled: Sequence[_TiledSide]) -> Nest:
-        """`nest` with its sub-loops in order and bound to the grid, to threads and to registers."""
+        """`nest` with its sub-loops in order and bound to the grid, to threads and to registers.
+
+        tiled: the rows, the columns and, of products back to back, the steps
+
+        For mma_bf16_128x256 the sub-loops 0 to 6 are, of rows, groups of four warps (2), warps (4),
+        rows i and i + 8 (2), i (8), and of columns groups of 8 (32), j (4), neighbours (2). Numbers
+        0, 1, 3 and 5 are 2 * 4 * 8 * 4 = 256 threads; 4, 2 and 6 are 32 * 2 * 2 = 128 sums of each
+        thread.
+        """
         rows, columns, *steps = tiled
         sub_loops = {axis for side in tiled for axis in (*side.blocks, *side.within)}
         others = [axis for axis in nest.kernel.row_axes if axis not in sub_loops]

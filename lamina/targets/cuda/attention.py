@@ -127,7 +127,12 @@ class AttentionPrinter(ProductPrinter):
         self._print_result_rows(corner)
 
     def _sums(self, node: Node) -> _Sums:
-        """The reductions of the kernel, of which `node` is one over the steps."""
+        """The reductions of the kernel, of which `node` is one over the steps.
+
+        Outer products are those of them whose values vary along all unrolled axes of results: the
+        groups of columns, the two rows and the two neighbours of a thread. Sums of rows and the
+        maximum vary along `row_half` alone.
+        """
         reductions = [other for other in self.nest.kernel.nodes if other.op is Op.LOOP_REDUCE]
         over_steps = [other for other in reductions if bound_axes(other) == bound_axes(node)]
         inner = [other for other in reductions if other not in over_steps]
@@ -138,7 +143,12 @@ class AttentionPrinter(ProductPrinter):
         return _Sums(inner, of_rows, outer, exp_factor, _StepLoops(*bound_axes(node)))
 
     def _tiles(self, sums: _Sums) -> list[_Tile]:
-        """The tiles, each once: those of rows first, then those that pass by."""
+        """The tiles, each once, in the order of their numbers in the text: those of rows first,
+        then those that pass by.
+
+        For heads of 80 and tiles of 128 keys: q (128, 128), which stays, then k and v, (128, 128)
+        each. Rows of 80 elements are padded to two lines of PANEL = 64.
+        """
         steps = sums.steps
         step_tile = 8 * steps.group.arg.size
         staying, passing = [], []
@@ -170,7 +180,9 @@ class AttentionPrinter(ProductPrinter):
             self.line(call("LIES", number))
 
     def _print_fill_tiles(self, tiles: Sequence[_Tile], steps: _StepLoops, corner: Point) -> None:
-        """Print the function that fills one of the tiles."""
+        """Print the function that fills one of the tiles: ``FILL_TILES(i32, a9) { if (tile == 0) {
+        ... } if (tile == 1) { ... } };``. Its arguments are the number of the tile, the number of
+        the tile of steps, here a9, the stage and its barrier."""
         head = f"FILL_TILES({self.index}, {self.axis_name(steps.tile)}) {{"
         with self._function(head, (steps.tile,), "};"):
             for number, tile in enumerate(tiles):

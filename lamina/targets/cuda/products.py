@@ -1,7 +1,23 @@
 """CUDA C++ of a product of two factors: a pipeline over the steps of tiles.
 
 The pipeline is a text, `products.cu`. It has all but what is special to a product: what fills the
-tiles, and what becomes of the sums.
+tiles, and what becomes of the sums. A step is 128 bytes of each row of a tile. A kernel of
+``a @ b + c`` in bfloat16, a (4096, 300), b (300, 4096), with the atom mma_bf16_128x256, is
+
+    RINGS(bf16, 4, 128, 256, 16384);            the multistage buffers: `_print_buffers`
+    FILL(tile, number, slot, full) { ... };     fills both tiles of a step: `_print_fill`
+    BEGIN(16, 256, 1, mma_bf16, 0, 1);          the first steps, beside results of the tile before
+    ROWS(store0, ...);                          a function that stores results by whole rows
+    KEEPS {
+    const u16 load_3 = p2[...];                 loads of c, while products run
+    PIPELINE(16, 256, 1, mma_bf16, 0, 1);       all other steps; then `sums` has the results
+    kept.put(0, add_71);                        16 bits of each result stay in registers
+    }
+    DUE(0) { store0(0, (u16)kept[0], ...); }    results 0 to 7, beside steps of the next tile
+
+The arguments of BEGIN and PIPELINE are the results of a slice (0 without an overlapped epilogue),
+the threads that multiply, how many tiles the copy engine fills, the function that multiplies, and
+whether the left and the right tile are transposed.
 """
 
 from collections.abc import Sequence
@@ -31,6 +47,7 @@ class _Steps:
     axes   along which tiles lie, a line of a tile at a time
     outer  other reduced axes: all steps pass by for each of their points
     tiles  lines along `axes`: 300 steps of bfloat16 are 5 lines of 64
+    total  lines of all of these: 45 where `outer` are the 9 places of a window
     """
 
     axes: list[Node]
@@ -58,7 +75,8 @@ class ProductPrinter(TilePrinter):
     """One kernel, which may have a product of two factors."""
 
     def _print_product(self, reduction: Node) -> None:
-        """Print the pipeline of a sum of products, and keep the sums."""
+        """Print the pipeline of a sum of products, as the module's example shows, and keep the
+        texts of a thread's sums as the values of `reduction`."""
         steps = self._steps(reduction)
         division = stream_k(self.atom, points(self.grid), steps.total, self.target.multiprocessors)
         corner = self.corner()
@@ -87,8 +105,9 @@ class ProductPrinter(TilePrinter):
     def _print_buffers(self) -> None:
         """Print the multistage buffers of both factors, beside lines for results.
 
-        With 4 stages, tiles of 128 by 128 and lines of 128 bytes: 4 * 128 * (128 + 128) bytes for
-        steps, and 128 * 128 for each of up to MAX_ROW_STORES results.
+        With 4 stages, a tile of 128 rows and 256 columns and lines of 128 bytes, ``RINGS(bf16, 4,
+        128, 256, 16384);``: 4 * 128 * (128 + 256) bytes for steps, and 128 * 128 for the results of
+        each store, of MAX_ROW_STORES at most.
         """
         atom = self.atom
         row_stores = min(len(self.nest.kernel.stores), MAX_ROW_STORES)
@@ -98,8 +117,11 @@ class ProductPrinter(TilePrinter):
         self.line(call("RINGS", atom.kind, atom.stages, atom.m, atom.n, result_bytes))
 
     def _keep_sums(self, reduction: Node) -> list[Point]:
-        """Keep the names of a thread's sums; the points of these, in order. `loose` ones pass an
-        optimisation barrier: see `products.cu`."""
+        """Keep ``sums[0]``, ``sums[1]``, ... as the values of `reduction` at the points that a
+        thread has; the result is these points, in order. The order is that of the unrolled axes,
+        which the schedule puts as the atom's instruction numbers its accumulators. Without tensor
+        cores the array is `loose`, a copy that has passed an optimisation barrier: see
+        `products.cu`."""
         array = "loose" if self.atom.instruction == "fma" else "sums"
         sum_points = list(self.points(free_axes(reduction)))
         for number, point in enumerate(sum_points):
@@ -126,7 +148,13 @@ class ProductPrinter(TilePrinter):
         return LINE_BYTES // self.atom.dtype.itemsize
 
     def _print_fill(self, steps: _Steps, corner: Point) -> None:
-        """Print the function that fills both tiles of a step of a tile of results."""
+        """Print the function that fills both tiles of a step of a tile of results.
+
+        Its arguments are numbers: `tile` of the tile of results, from which the indices of the grid
+        follow; `number` of the step, of `steps.total`; `slot` of the stage; and the barrier `full`
+        that the copies report to. With 5 lines along the steps, `number` 7 is the point 1 of the
+        outer reduced axes, and line 2, whose first element is 64 * 2.
+        """
         left, right = self.nest.tiles
         atom, width = self.atom, self._line_elements
         head = "FILL(tile, number, slot, full) {"
@@ -152,7 +180,14 @@ class ProductPrinter(TilePrinter):
                 self.value(node, dict.fromkeys(self.unrolled, 0))
 
     def _set_launch(self, division: StreamK, steps: _Steps, slice_sums: int) -> None:
-        """Set what is around the body: the loop over the tiles of a block, and its threads."""
+        """Set what is around the body: the loop over the tiles of a block, and its threads.
+
+        The module's example has 512 tiles of 5 steps on 132 multiprocessors: 128 blocks with four
+        tiles, which are 20 steps, each. It ends with ``mma_SHARE(0, 16, 256, 512, 5, 20, 128);``:
+        no producers, results of a slice, threads, tiles, steps of a tile, steps of a block, blocks.
+        It has no producers as rows of 300 elements, 600 bytes, are not whole chunks of 16 bytes:
+        threads fill the left tiles.
+        """
         # Threads that only ask the engine for tiles take registers, and some products need all.
         has_producers = len(self.maps) == len(self.nest.tiles) and not self.has_all_registers
         tail = call(

@@ -54,6 +54,19 @@ class TilePrinter(GpuPrinter):
         step: text of the first step
         box: how many rows, or columns, and steps the tile has
         corner: the point at which its rows begin
+
+        The left tile of 128 rows and 64 steps, of 4096 rows of 300 elements, by 256 threads:
+
+            const i64 a0 = 128 * (8 * a3 + a4) + 0;
+            FILL_TILE(left, a0, a2, 0, 256, 0, 300) {
+                const u16 load_1 = p0[300 * a0 + a2];
+                return load_1;
+            });
+
+        The numbers are `order`, the threads, `row_end` and `step_end`; the braces are a function of
+        one row and step. For the copy engine ``COPY_TILE(right, 1, 0, (int)(a1), (int)(a2))`` comes
+        before FILL_TILE: whether the tile is transposed, whether the copy is of im2col mode, and
+        the coordinates in the array; GPUs without the engine take FILL_TILE.
         """
         rows = [axis for axis in tile.axes if not axis.arg.reduce]
         steps = [axis for axis in tile.axes if axis.arg.reduce]
@@ -65,7 +78,8 @@ class TilePrinter(GpuPrinter):
             order = 1  # chunks of one line, which are of rows
         elif is_transposed(tile.value, rows, steps):
             order = 2  # lines side by side, as memory lies
-        # Beyond how many rows and steps there are no elements; 0 where no tile goes beyond.
+        # Beyond how many rows and steps there are no elements; 0 where no tile goes beyond, so that
+        # no element needs a test: 300 steps do not fill tiles of 64, 4096 rows fill those of 128.
         row_end, step_end = (
             points(axes) if points(axes) % size else 0
             for axes, size in zip((rows, steps), box, strict=True)
@@ -89,12 +103,18 @@ class TilePrinter(GpuPrinter):
             self.line(f"return {self.result(tile.value, {}).text};")
 
     def _engine_copy(self, tile: Store, lines: int, line_elements: int) -> EngineCopy | None:
+        """How the copy engine fills a tile of so many lines; None if it cannot. It rounds float32
+        to tf32 on the way if the atom multiplies that."""
         is_tf32 = self.atom.kind == "tf32"
         return engine_copy(tile, lines, line_elements, is_tf32)
 
     def _walk(self, axes: Sequence[Node], start: str = "") -> str:
         """Print the index that walks `axes` as one, if it has a `start`, and the index of each
-        axis. The result is the name of the former."""
+        axis. The result is the name of the former.
+
+        For a1 and a2 of 5, from "64" on: ``const i64 a1_a2 = 64;``, then a1 as ``a1_a2 / 5`` and a2
+        as ``a1_a2 % 5``. One axis has its name alone: ``const i64 a1 = 64;``.
+        """
         name = "_".join(map(self.axis_name, axes))
         if start:
             self.line(f"const i64 {name} = {start};")
@@ -106,7 +126,10 @@ class TilePrinter(GpuPrinter):
     def _function(
         self, head: str, axes: Sequence[Node], tail: str, unrolled: Sequence[Node] = ()
     ) -> Iterator[None]:
-        """Print a function that knows the indices of `axes`."""
+        """Print a function around what the body of the ``with`` prints: `head`, these lines, which
+        are indented, and `tail`. In it `axes` have the names of their indices, and `unrolled` axes
+        are printed once for each index. What it computes is not known after it.
+        """
         self.scopes.append(Scope())
         text_outside, depth_outside = dict(self.text_of), dict(self.depth_of)
         parts = {axis: LoopPart("fixed", index=self.axis_name(axis)) for axis in axes}
@@ -121,7 +144,13 @@ class TilePrinter(GpuPrinter):
 
     def _store_rows(self, rows: ResultSide, columns: ResultSide, corner: Point) -> None:
         """Print the functions that store results of tensor cores by whole rows (`ROWS`), of as many
-        stores as a block has lines for."""
+        stores as a block has lines for; `self.results` has these stores afterwards.
+
+        ``ROWS(store0, 0, p3 + <first element>, 4096, <rows left>, <columns left>);`` has the name
+        of the function, its offset in bytes in the shared memory for results, where the block's
+        results begin, the elements from row to row, and how many rows and columns there are from
+        there on. Without tensor cores nothing is printed.
+        """
         if self.atom.instruction == "fma":
             return
         sides = rows, columns
@@ -159,7 +188,12 @@ class TilePrinter(GpuPrinter):
         return None if is_split else pitch
 
     def store(self, store: Store, value: Value, point: Point) -> None:
-        """A store by elements, or of FEW results at a time to the function that stores rows."""
+        """Print a store of one element, or, for a store by whole rows, collect its value: each FEW
+        of them are a call ``store0(8, <value 8>, ..., <value 15>);``.
+
+        In an overlapped epilogue the lines since the slice before become ``DUE(8) { ... }`` once
+        the last store has its FEW values. What these lines declare is not known after the brace.
+        """
         ready = self.results.get(store)
         if ready is None:
             super().store(store, value, point)
@@ -179,5 +213,5 @@ class TilePrinter(GpuPrinter):
 
 
 def call(name: str, *arguments: object) -> str:
-    """The text of a call of a function or a macro."""
+    """The text of a call of a function or a macro: "RINGS(bf16, 4);" of "RINGS", "bf16" and 4."""
     return f"{name}({', '.join(map(str, arguments))});"
