@@ -1,0 +1,1 @@
+"""Architectures of transformers, timm and torchvision, with random weights, through the door."""
