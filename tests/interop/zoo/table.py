@@ -74,7 +74,7 @@ def _timm(name: str, size: int = 64, **options: Any) -> Model:
     return Model(name, "timm", build, _images("x", size))
 
 
-def _torchvision(name: str, size: int = 64, field: str = "x", **options: Any) -> Model:
+def _torchvision(name: str, size: int = 64, **options: Any) -> Model:
     """name: of a function in torchvision.models or, after a dot, in a module of it."""
 
     def build() -> torch.nn.Module:
@@ -84,7 +84,7 @@ def _torchvision(name: str, size: int = 64, field: str = "x", **options: Any) ->
         )
         return module
 
-    return Model(name, "torchvision", build, _images(field, size))
+    return Model(name, "torchvision", build, _images("x", size))
 
 
 MODELS = (
@@ -92,28 +92,17 @@ MODELS = (
     _encoder("distilbert", dim=32, n_layers=2, n_heads=4, hidden_dim=64),
     _encoder("albert", embedding_size=16),
     _encoder("electra", embedding_size=16),
-    _encoder("roberta", pad_token_id=1),
     _encoder("deberta-v2", relative_attention=True, pos_att_type=["p2c", "c2p"]),
     _decoder("gpt2", n_embd=32, n_layer=2, n_head=4),
-    _decoder("gpt_neox"),
     _decoder("opt", ffn_dim=64, word_embed_proj_dim=32),
     _decoder("bloom", n_layer=2, n_head=4),
     _decoder("llama", num_key_value_heads=2),
-    _decoder("mistral", num_key_value_heads=2, pad_token_id=None),
-    _decoder("qwen2", num_key_value_heads=2),
-    _decoder("gemma", num_key_value_heads=2, head_dim=8),
     _transformer(
         "t5", _tokens("input_ids", "decoder_input_ids"), d_model=32, d_kv=8, d_ff=64,
         num_layers=2, num_heads=4,
     ),
-    _transformer(
-        "bart", _tokens("input_ids", "decoder_input_ids"), d_model=32, encoder_layers=2,
-        decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
-        encoder_ffn_dim=64, decoder_ffn_dim=64,
-    ),
     _transformer("vit", _images("pixel_values", 64), image_size=64, patch_size=16),
     _transformer("deit", _images("pixel_values", 64), image_size=64, patch_size=16),
-    _transformer("dinov2", _images("pixel_values", 56), image_size=56, patch_size=14),
     _transformer(
         "wav2vec2", _sound, conv_dim=(16, 16), conv_stride=(5, 2), conv_kernel=(10, 3),
         num_feat_extract_layers=2, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4,
@@ -129,6 +118,5 @@ MODELS = (
     ),
     _torchvision("resnet18"),
     _torchvision("mobilenet_v3_small"),
-    _torchvision("squeezenet1_1", field="x"),
     _torchvision("segmentation.fcn_resnet50", weights_backbone=None),
 )  # fmt: skip
