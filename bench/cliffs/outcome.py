@@ -134,10 +134,20 @@ def distance(got: Sequence[Array], want: Sequence[Array]) -> float:
     sizes = [_largest(one) for one in want]
     small = max(_SMALL, _SMALL_SHARE * max(sizes, default=0.0))
     errors = [
-        _largest(a.astype(np.float64) - b.astype(np.float64)) / max(size, small)
+        _largest(_difference(a, b)) / max(size, small)
         for a, b, size in zip(got, want, sizes, strict=True)
     ]
     return max((one if math.isfinite(one) else math.inf for one in errors), default=0.0)
+
+
+def _difference(got: Array, want: Array) -> Array:
+    """The error of each element, in float64; 0 where `want` is beyond the range of `got`'s dtype
+    and `got` is infinite, as a sum of 100,000 in float16 is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = want.astype(got.dtype).astype(np.float64)
+        difference = got.astype(np.float64) - want.astype(np.float64)
+    is_overflow = np.isinf(rounded) & (got.astype(np.float64) == rounded)
+    return np.where(is_overflow, 0.0, difference)
 
 
 def _largest(values: Array) -> float:

@@ -143,6 +143,14 @@ def test_distances_are_shares_of_the_largest_value() -> None:
     assert distance([np.zeros(0)], [np.zeros(0)]) == 0.0
 
 
+def test_what_no_number_of_a_dtype_holds_is_infinite() -> None:
+    want = [np.array([1e5, 1.0])]
+    assert distance([np.array([np.inf, 1.0], np.float16)], want) == 0.0
+    assert distance([np.array([-np.inf, 1.0], np.float16)], want) == math.inf
+    assert distance([np.array([np.inf, 1.0], np.float32)], want) == math.inf
+    assert distance([np.array([np.inf, np.inf], np.float16)], want) == math.inf
+
+
 def test_differences_of_large_values_are_no_mistakes() -> None:
     """A derivative that is 0, computed as a difference of products that are about 100."""
     want = [np.full(2, 100.0), np.zeros(2)]
