@@ -47,8 +47,9 @@ class Need:
 
         Kernels run again and again, so that each level keeps as many of them as it holds until the
         next run, the nearest level first; only what it does not hold comes from beyond. Of 40 MB
-        with caches of 10 and 30 MB, a quarter comes from the first, half from the second, and a
-        quarter from memory.
+        with shared caches of 10 and 30 MB, each of which also holds what the smaller one does, a
+        quarter comes from the first, half from the second, and a quarter from memory:
+        `from_here_on` is 1, 0.75, 0.25, 0, and a level gives the difference of two neighbours.
         """
         workers = target.multiprocessors
         writes_faster = STREAMED if target.warp == 1 else 1  # a GPU never reads what it overwrites

@@ -63,9 +63,12 @@ def _steps(nest: Nest) -> int:
 
 
 def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
-    """The seconds of the multiprocessor that multiplies most: of one product the time of its
-    stream-K division; of products back to back all of theirs, evenly shared by the blocks, of which
-    each multiprocessor has one at a time."""
+    """The seconds of the multiprocessor that multiplies most.
+
+    Of one product this is the time of its stream-K division. Products back to back have no such
+    division: a block does all products of its tile of results, and each multiprocessor has one
+    block at a time. 4 equal blocks on 3 multiprocessors take as long as 6: `uneven` is 1.5.
+    """
     atom = ATOMS[nest.product]
     itemsize = atom.dtype.itemsize
     rate = rates.tensor * 2 / itemsize  # of products of this dtype
@@ -82,7 +85,11 @@ def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
 
 
 def _tile_bytes(nest: Nest) -> float:
-    """The bytes of all tiles of factors that blocks read: those of one product, and of products
-    back to back as if these were one with as many steps as the first of them."""
+    """The bytes of all tiles of factors that blocks read.
+
+    A tile of results of 128 x 256 reads 128 + 256 rows of LINE_BYTES at each step. Products back to
+    back count as one product with the steps of the first of them: an approximation, since products
+    and not bytes bound attention.
+    """
     atom = ATOMS[nest.product]
     return float(_tiles(nest) * _steps(nest) * (atom.m + atom.n) * LINE_BYTES)

@@ -138,7 +138,9 @@ class Traffic:
         return every
 
     def _body(self, loop: Loop) -> Parts:
-        """What one iteration of a loop moves."""
+        """What one iteration of a loop moves: its own accesses, and all iterations of the loops
+        inside it, added up by reference. If x[i] is read by two loops of the body, the second one
+        finds what the caches still hold of the first: it moves the share that is missing."""
         parts = list[tuple[Reference, Part]]()
         for access in loop.accesses:
             reference = self.reference(access)
@@ -161,7 +163,9 @@ class Traffic:
         return joined
 
     def _all_iterations(self, loop: Loop) -> Parts:
-        """What all iterations of a loop move."""
+        """What all iterations of a loop move: `loop.trips` times what one does, less the lines
+        that an iteration finds in a cache because the one before it touched them. In a cache that
+        each worker has for itself, every worker that reads a line moves it at least once."""
         assert loop.axis is not None
         body = self._body(loop)
         missing = self._missing(body, loop)
@@ -226,7 +230,9 @@ class Traffic:
             nbytes = 0.0
             for reference, part in body.items():
                 lines = part.distinct
-                if level.shared:  # all bodies touch the same lines but for what they vary along
+                if level.shared:
+                    # Bodies that run at a time touch the same lines, but where the index depends on
+                    # parallel axes that are not inside the body: one part for each of their points.
                     lines *= min(bodies, points(reference.axes & self.parallel - inside))
                 else:
                     lines /= min(sharing, points(reference.axes & inside))
@@ -245,7 +251,13 @@ def missing_share(nbytes: float, level: Memory) -> float:
 
 
 def _between(part: Part, missing: Sequence[float]) -> tuple[float, ...]:
-    """The lines that each cache moves if of `part`, whose `moved` counts every time that a line is
-    touched, the share `missing` is moved every time, and all else once."""
+    """The lines that each cache moves, where repeated touches of a line find it in part.
+
+    part: its `moved` counts a line each time that it is touched
+    missing: for each cache, the share of lines that are gone until they are touched again
+
+    The first touch of a line always moves it. 10 lines that are touched 100 times together, of
+    which a quarter is missing, move 10 + 0.25 * (100 - 10) = 32.5.
+    """
     pairs = zip(missing, part.moved, strict=True)
     return tuple(part.distinct + share * max(lines - part.distinct, 0.0) for share, lines in pairs)

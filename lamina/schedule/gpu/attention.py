@@ -218,7 +218,7 @@ def _outer_product(reduction: Node, roles: _Reductions) -> _Product | None:
 
 def _sides(reduction: Node, right_axis: Node) -> tuple[Node, Node] | None:
     """The left and the right factor of a sum of products, of which only the right one may have
-    `right_axis`; None for anything else."""
+    `right_axis`; None for anything else. A factor without the axis sorts first, as False does."""
     factors = sorted(
         factors_of(reduction.src[0]), key=lambda factor: right_axis in free_axes(factor)
     )
@@ -248,7 +248,11 @@ def _factors(
     inner: Iterable[_Product], outer: Iterable[_Product], row: Node, roles: _Reductions
 ) -> tuple[Factor, ...]:
     """What is read in tiles. Keys of ``q @ k.T`` and ``ds @ k`` are one array, with the same number
-    of elements a row: one axis stands for both, so that both products share tiles."""
+    of elements a row: one axis stands for both, so that both products share tiles.
+
+    ``q[row, d] * k[step, d]`` and ``ds[row, step] * k[step, column]``, with 64 of d and of column,
+    read q[row, d] and k[step, d] for the first product, and k[step, d] again for the second one.
+    """
     tiles = [
         (value, product.row_elements)
         for product in inner
@@ -335,6 +339,7 @@ def exp_factor_of(reductions: Sequence[Node]) -> ExpFactor | None:
     (shift,) = shifts
     (exponent,) = (operand for operand in operands if operand.op is not Op.NEG)
     zero = const(0.0, exp.dtype)
+    # What else is in the terms, such as v of exp(s - m) * v: all that is left without the EXP.
     other_factors = [ix.replaced(term, {exp: zero}) for term in terms]
     reads_no_other = {*reductions}.isdisjoint(toposort([exponent, *other_factors]))
     needed = {*reductions} & {*toposort([shift, *terms])}
@@ -383,7 +388,11 @@ def masks_of(exponent: Node) -> dict[Node, Mask]:
     """The conditions on axes that make an exponent -inf, outermost first: of the WHERE nodes that
     are the exponent, the value that the first one does not mask, and so on, each with one side of
     -inf. Left out are conditions whose index has more than axes, such as data; the rest is missing
-    from the first node on that is no such WHERE, or compares no integers."""
+    from the first node on that is no such WHERE, or compares no integers.
+
+    ``where(key < query + 1, where(key < 300, s, -inf), -inf)`` has two masks, both where the
+    condition is false: with the index ``key - query``, and with ``key - 299``.
+    """
     if exponent.op is not Op.WHERE:
         return {}
     condition, if_true, if_false = exponent.src

@@ -71,7 +71,8 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
 
 def _counts(reuse: Reuse, extent: int) -> Iterator[int]:
     """Numbers of equal parts of whole steps, of an axis of so many products, whose partial results
-    are few beside what is read; 1 is always among them."""
+    are few beside what is read; 1 is always among them. Each is a divisor of `extent`: an axis of
+    768 products can have 1, 2, 3, 4, 6, 8 or 12 parts, of at least 64 products."""
     shortest = max(MIN_PART_PRODUCTS, MIN_READS * reuse.of_both)
     divisors = [number for number in range(1, isqrt(extent) + 1) if extent % number == 0]
     for divisor in divisors:
@@ -83,9 +84,14 @@ def _counts(reuse: Reuse, extent: int) -> Iterator[int]:
 
 def _time(reuse: Reuse, parts: int, columns: int, multiprocessors: int) -> float:
     """About how long so many parts take, in the unit of `StreamK.time`: tiles of results, whose
-    rows have so many columns, and writing and reading partial results."""
+    rows have so many columns, and writing and reading partial results.
+
+    64 rows by 512 columns with sums of 2**18 products in 64 parts count as 64 products of 64 by
+    512, of 2**18 / 64 / 32 = 128 steps each, and 64 * 64 * 512 partial results.
+    """
     # A row of results uses each number of the right factor once, and a column each of the left one.
-    # So the two uses are the rows and the columns, in some order: of 64 by 512, 64 and 512.
+    # So the two uses are the rows and the columns, in some order: 64 and 512 also of 512 by 64,
+    # where `columns` says that there are 64 columns.
     fewer, more = reuse.uses
     rows, tile_columns = ceil(fewer), ceil(more)
     if columns == fewer:

@@ -350,7 +350,7 @@ class _Walks:
 
     def steps(self, shared: Axes) -> Axes:
         """The reduced axes that both factors have, as one if no factor has neighbours along any of
-        them; otherwise one of them."""
+        them; otherwise the best of them alone, along which a tile then has its lines."""
         is_any_contiguous = any(
             is_minor(factor, axis) for factor in self.factors for axis in shared
         )
@@ -360,7 +360,11 @@ class _Walks:
         """The row axes of a factor, among `axes`, which come outermost first: several as one where
         all results walk them as one and the steps are the factor's fastest axis, as the copy engine
         then finds rows of any distance. An only candidate may have as few points as `min_single`,
-        others need MIN_SIDE."""
+        others need MIN_SIDE.
+
+        Results of ``x[b, s, k] @ w[k, n]`` of the shape (8, 100, 300) are stored at
+        ``30000 * b + 300 * s + n``: the coefficient of b is that of s times 100, the size of s, and
+        so b and s are walked as one, of 800 rows."""
         may_join = bool(steps) and is_minor(factor, steps[-1])
         strides = [ix.terms_of(store.index)[0] for store in self.kernel.stores]
         runs: list[Axes] = []

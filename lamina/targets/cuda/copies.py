@@ -125,6 +125,10 @@ def _indices_by_axis(
     padding, where it belongs to the axis of the tile, `a`; or else it is an axis. An axis of a
     window without an extent, because an image has no padding, is part of the dimension of the
     pixels, which have the same stride: ``a + k``.
+
+    A tile of a 3x3 convolution with padding 1 has the axes channel c, column x, row y and image n,
+    and the load depends on the places k and l in the window too: {c: c, x: x + l - 1,
+    y: y + k - 1, n: n}. Without padding these are x + l and y + k.
     """
     strides, _ = ix.terms_of(load_index)
     index_of = {axis: axis for axis in axes}
@@ -203,7 +207,12 @@ def _ends_in_zeros(dimensions: Sequence[_Dimension], axes: Sequence[Node], is_im
 
 def _windows(dimensions: Sequence[_Dimension], axes: Sequence[Node]) -> list[_Window] | None:
     """The windows along each axis of an image; None if the engine cannot walk them. An axis without
-    windows has such of one element, without a stride: the pixels of a 1x1 convolution."""
+    windows has such of one element, without a stride: the pixels of a 1x1 convolution.
+
+    Rows ``y + k - 1`` of an image of 32, y below 32, k below 3: places from -1 (`low`) to 1, and
+    `high` -1, as the last window begins at 30 and the last element is 31. Of an image with two
+    axes, corners have 8 bits: from -128 to 127.
+    """
     *along_image, _ = dimensions[1:]  # the last one numbers the images
     limit = 1 << (CORNER_BITS // len(along_image))
     windows = []
