@@ -114,6 +114,7 @@ class Walker:
 
     def __init__(self, nest: Nest, each_lane: bool = True) -> None:
         self.nest, self.kernel, self.each_lane = nest, nest.kernel, each_lane
+        # The state of the walk; the walk itself follows below.
         self.root = Loop(None, 1.0)
         self.in_body = frozenset(axis for axis in nest.order if nest.bound(axis) in IN_ONE_BODY)
         self.vectors = frozenset(axis for axis in nest.order if nest.bound(axis) == "vector")
@@ -128,7 +129,8 @@ class Walker:
         rows = self.kernel.row_axes
         parallel = [axis for axis in self.nest.order if axis in rows and self._is_launched(axis)]
         others = [axis for axis in self.nest.order if axis in rows and axis not in parallel]
-        self.rows = self._opened(self.root, [*parallel, *others])  # the innermost loop over rows
+        # The walk: the loops over rows, and in the innermost of these every store.
+        self.rows = self._opened(self.root, [*parallel, *others])
         while self.waiting:
             # Stores over the same columns share their loops, but for those that ride along in the
             # loops of a reduction.
@@ -270,6 +272,7 @@ class Walker:
         home = self._home(free_axes(node), loop)
         fill = self.staged.get(node)
         if fill is not None and fill is not self.filling and self._is_in_scratch(fill, loop):
+            # It is read like any array, and not stored once more: `fill` is done with.
             node, fill = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype)), None
         if node in home.done:
             return
@@ -400,7 +403,8 @@ class Walker:
         op, fused = node.arg.monoid.op, sums_products(node)
         inner.work.append(Work(op, node.dtype, inner.times, lanes, copies, fused, chained))
         if not self.vectors.isdisjoint(bound):
-            # Lanes are halved until one is left, each time with a shuffle and an operation.
+            # Lanes are halved until one is left, each time with a shuffle and an operation: 16
+            # lanes take 4 of each, for each sum.
             halvings = 2 * (lanes.bit_length() - 1) * self._copies(free_axes(node))
             home.work.append(Work(op, node.dtype, home.times, 1, halvings))
 
