@@ -24,6 +24,7 @@ RNG = np.random.default_rng(3)
 SMALL = {
     "MIN_BYTES": 1,
     "ENOUGH_ROWS": 1,
+    "MIN_BLOCK_ROWS": 1,
     "REREAD_LIMIT": 1 << 40,
     "MIN_PRODUCTS": 0,
     "MIN_PARALLEL": 1,
