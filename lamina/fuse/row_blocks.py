@@ -403,8 +403,9 @@ class _RowBlocks:
 
     def _reread_bytes(self, rows: Sequence[int], along: int) -> int:
         """Bytes that blocks numbered by `rows` read or add to again at each index of the row
-        `along`, one of `rows`: for the last one, bytes for one block; for another one, for all
-        blocks at one index of it.
+        `along`, one of `rows`: for the last one, bytes for one block; for another one, bytes for
+        all blocks along the last row, at one index of every other row. The caller compares them
+        with the bytes that as many blocks keep out of memory.
 
         For ``q @ k.T`` in float32, with 2048 rows in q and in k and 64 columns, in blocks of rows
         of q, every block reads all of k: 2048 * 64 * 4 bytes. Its own rows of q do not count.
@@ -418,7 +419,8 @@ class _RowBlocks:
         group_rows = self.rows_of[group]
         loops = {row: group.block_candidates[group_rows[row]] for row in rows}
         along_axes = free_axes(loops[along].index)
-        # All blocks at one index of an outer row have every index of the last one.
+        # One block has one index of each row. All blocks along the last row, as one outer index has
+        # them, go through every index of the last row: that one is not fixed then.
         fixed = rows if along == rows[-1] else rows[:-1]
         fixed_axes = _axes_of(loops[row].index for row in fixed)
         touched = group.reads

@@ -110,6 +110,9 @@ class NestPrinter(ValuePrinter):
         The main and tail parts whose vectors have as many lanes share accumulators, which are
         joined when those parts are done. The widest vectors come first: of a sum of 24 elements one
         part is a vector of 16 lanes, and the other one of 8.
+
+        Parts share what fills scratch memory only where there are no sums and no scans: loops with
+        these may run in blocks, which `_part` opens around the loops that fill.
         """
         self.waiting = [store for store in self.waiting if store not in stores]
         below = toposort(store.value for store in stores)

@@ -91,7 +91,8 @@ def need_of(nest: Nest, lines: Iterable[Lines], target: Target, rates: Rates) ->
 def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
     """What a nest's kernel computes, however it is scheduled. On a GPU with tensor cores these
     multiply: numbers of 16 bits, where all loaded floats have so many, at full rate, and tf32,
-    where the schedule chose that, at half of it. Other float32 takes instructions."""
+    where the schedule chose that, at half of it. Other float32 takes instructions. All loads count,
+    not the factors alone: with a float32 bias, products of 16 bits are counted too dear."""
     each_product = 0.0
     if rates.tensor:
         factors = [load.dtype for load in nest.kernel.of(Op.LOAD) if load.dtype.is_float]

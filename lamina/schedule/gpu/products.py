@@ -45,7 +45,8 @@ PARTIAL_SUMS_STEPS = 4
 JOIN_COST = 1 << 17
 MAX_TILE_RESULTS = 128 * 256  # results of the largest tile
 # Rows of the largest block of a product: a block of more has no threads that fill tiles, and its
-# barriers would wait for these. Products back to back have blocks of so many rows or twice as many.
+# barriers would wait for these. Products back to back have blocks of so many rows or twice as many:
+# for them it is the smallest number, two groups of warps with 64 rows each, which read one tile.
 MAX_PRODUCT_ROWS = 128
 # Tiles from which float32 without tensor cores is worth the fill of shared memory; loops of threads
 # take products of fewer. Fewer tiles are worth it if they have MIN_FMA_TILES**2 = 576 steps in all,

@@ -122,9 +122,9 @@ class DotPrinter(CPrinter):
         )
 
     def load(self, node: Node, point: Point) -> Value:
-        """The first of these that fits: what has no words; words under a condition, or at whose end
-        bytes lack, one by one; four vectors of bytes that take turns; neighbouring words; a column
-        of a square block of words; other words."""
+        """The first of these that fits: what has no words, or whole ones that have no strides or a
+        condition, as any other vector of bytes is loaded; words at whose end bytes lack, byte by
+        byte; four vectors of bytes that take turns; and whole words (`_whole_words`)."""
         every = next((axis for axis in self.vectors if axis in self.in_word), None)
         if every is None or every not in free_axes(node):
             return super().load(node, point)
@@ -139,6 +139,8 @@ class DotPrinter(CPrinter):
             return self._each_byte(node, point, every)
         of_words, of_bytes = strides
         start = self.index_text(index, point)
+        # Where the index has the word ``every // 4`` and the byte ``every % 4`` as terms of their
+        # own, `index_text` counts both as 0: the first word of this part is added here.
         if every not in ix.terms_of(index)[0] and self.starts[every]:
             start += f" + {of_words * (self.starts[every] // WORD)}"
         place = f"p{parameter} + {start}"

@@ -110,6 +110,7 @@ class ProductPrinter(TilePrinter):
         each store, of MAX_ROW_STORES at most.
         """
         atom = self.atom
+        # Room for every store: which of them go by whole rows is known when `_store_rows` has run.
         row_stores = min(len(self.nest.kernel.stores), MAX_ROW_STORES)
         result_bytes = row_stores * LINE_BYTES * atom.m
         self.shared_bytes = atom.stages * LINE_BYTES * (atom.m + atom.n) + result_bytes
