@@ -96,3 +96,35 @@ def test_a_device_that_nobody_has_measured_has_no_cost() -> None:
     lowered = lm.jit(lambda x: x + 1).lower(lm.TensorSpec((8,)), device="cuda:0", arch="sm_75")
     with pytest.raises(ArgumentError, match=r"how fast sm_75 is; .* rates of sm_90a"):
         lowered.cost  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["bias", "mask"])
+def test_what_is_added_to_a_product_leaves_it_on_tensor_cores(name: str) -> None:
+    """A bias or mask of float32 beside factors of bfloat16 does not raise the bound of these."""
+    factor = lm.TensorSpec((4096, 4096), lm.bfloat16)
+    heads = [lm.TensorSpec(HEADS, lm.bfloat16)] * 3
+    if name == "bias":
+        without = cost_of(lambda x, y: (x @ y).cast(lm.float32), factor, factor)
+        bias = lm.TensorSpec((4096,))
+        added = cost_of(lambda x, y, b: (x @ y).cast(lm.float32) + b, factor, factor, bias)
+    else:
+        without = cost_of(lambda *qkv: ATTENTION(*qkv), *heads)
+        mask = lm.TensorSpec((4096, 4096))
+        added = cost_of(lambda *qkv_mask: ATTENTION(*qkv_mask), *heads, mask)
+    assert without.bound <= added.bound < 1.1 * without.bound
+    assert added.bound < added.seconds
+
+
+def test_products_of_float32_take_instructions_whatever_is_added() -> None:
+    factor, bias = lm.TensorSpec((4096, 4096)), lm.TensorSpec((4096,), lm.bfloat16)
+    cost = cost_of(lambda x, y, b: x @ y + b.cast(lm.float32), factor, factor, bias)
+    (kernel,) = cost.kernels.values()
+    assert kernel.need.operations.tensor == 0
+    assert kernel.need.operations.issue >= 4096**3 / 32  # a warp multiplies and adds 32 at a time
+
+
+def test_factors_that_are_computed_in_float32_are_multiplied_by_instructions() -> None:
+    """Though they are loaded as bfloat16: tensor cores would round them to that."""
+    spec = lm.TensorSpec((256, 4096), lm.bfloat16)
+    (kernel,) = cost_of(lambda x: lm.sum(lm.exp(x.cast(lm.float32)) ** 2, axis=1), spec).steps
+    assert kernel.need.operations.tensor == 0

@@ -6,18 +6,19 @@ they are used again, their bytes come from there.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
-from lamina.core.rates import Rates
+from lamina.core.dtypes import float32
+from lamina.core.rates import Memory, Rates
 from lamina.core.target import Target
-from lamina.ir.kernel import points
-from lamina.ir.node import Node
-from lamina.ir.ops import Op
+from lamina.ir.kernel import bound_axes, divisor_of, free_axes, points
+from lamina.ir.node import Node, toposort
+from lamina.ir.ops import Group, Op
 from lamina.loops.nest import Nest
-from lamina.schedule.cost.operations import Demand, irreducible
+from lamina.schedule.cost.operations import Demand, total
 from lamina.schedule.cost.traffic import Lines
+from lamina.schedule.cost.walk import Work, is_fused, sums_products
+from lamina.schedule.gpu.attention import factors_of
 
 # How much faster a CPU writes past its caches: a line that is written through them is read first.
 STREAMED = 2
@@ -45,63 +46,122 @@ class Need:
     def memory(self, rates: Rates, target: Target) -> float:
         """The seconds that all workers take to move all bytes, each once.
 
-        Kernels run again and again, so that each level keeps as many of them as it holds until the
-        next run, the nearest level first; only what it does not hold comes from beyond. Of 40 MB
-        with shared caches of 10 and 30 MB, each of which also holds what the smaller one does, a
-        quarter comes from the first, half from the second, and a quarter from memory:
-        `from_here_on` is 1, 0.75, 0.25, 0, and a level gives the difference of two neighbours.
+        Kernels run again and again, so each level keeps as many bytes as it holds until the next
+        run, and each byte comes from the nearest level that has it. A level also holds what nearer
+        ones do. Of 40 MB with shared caches of 10 and 30 MB, 10 come from the first, 20 from the
+        second and 10 from memory.
         """
-        workers = target.multiprocessors
-        writes_faster = STREAMED if target.warp == 1 else 1  # a GPU never reads what it overwrites
         read, written = sum(self.read.values()), sum(self.written.values())
-        from_here_on = [1.0]  # of all bytes, the share that each level and those beyond it give
-        for level in rates.levels[:-1]:
-            nbytes = read + written
-            if not level.shared:
-                nbytes /= workers  # of which each worker has its part
-            held = level.size / max(nbytes, 1.0)
-            from_here_on.append(min(max(1.0 - held, 0.0), from_here_on[-1]))
-        from_here_on.append(0.0)
         seconds = 0.0
-        for level, (share, beyond) in zip(rates.levels, pairwise(from_here_on), strict=True):
-            reading = min(level.all_read, level.read * workers)
-            writing = writes_faster * min(level.all_write, level.write * workers)
-            seconds += (share - beyond) * (read / reading + written / writing)
+        share_of_nearer = 0.0  # of all bytes, what the levels before have: 0, 0.25, 0.75
+        for level in rates.levels:
+            share_held = _share_held(level, read + written, target)
+            share = max(share_held - share_of_nearer, 0.0)
+            seconds += share * _moving(level, read, written, target)
+            share_of_nearer = max(share_held, share_of_nearer)
         return seconds
 
 
+def _share_held(level: Memory, nbytes: float, target: Target) -> float:
+    """Of `nbytes` that all workers share evenly, the share that a level holds. The cache of one
+    worker has only that worker's part to hold."""
+    part = nbytes if level.shared else nbytes / target.multiprocessors
+    return min(level.size / max(part, 1.0), 1.0)
+
+
+def _moving(level: Memory, read: float, written: float, target: Target) -> float:
+    """The seconds in which all workers read and write so many bytes of a level."""
+    workers = target.multiprocessors
+    reading = min(level.all_read, level.read * workers)  # bytes a second
+    writing = min(level.all_write, level.write * workers)
+    if target.warp == 1:  # a GPU never reads what it overwrites
+        writing *= STREAMED
+    return read / reading + written / writing
+
+
 def need_of(nest: Nest, lines: Iterable[Lines], target: Target, rates: Rates) -> Need:
-    """What a nest's kernel has to do with the arrays of the program, by parameter: not with those
-    of its own that a schedule or row blocks add. lines: its traffic, of which only the bytes that
-    are used count, so that a line is not read for one element of it. Of references to one array
-    the largest counts, as the others may touch the same elements. Of an array that the kernel
-    writes, reads are not counted: they may be of what it wrote.
+    """What a nest's kernel has to do with the arrays of the program, by parameter.
+
+    lines: its traffic, of which the bytes that are used count, not whole lines
+
+    Of references to one array the largest counts, as the others may touch the same elements. Reads
+    of an array that the kernel writes are not counted: they may be of what it wrote. Arrays that a
+    schedule or row blocks add are not counted: another schedule does without them.
     """
     read, written = dict[object, float](), dict[object, float]()
     for part in lines:
         number = part.reference.parameter
         array = nest.kernel.parameters[number]
-        if array.memory == "device":
-            bytes_of = written if array.written else read
-            if part.reference.is_store or not array.written:
-                bytes_of[number] = max(bytes_of.get(number, 0.0), part.used)
+        if array.memory != "device":
+            continue
+        if part.reference.is_store:
+            written[number] = max(written.get(number, 0.0), part.used)
+        elif not array.written:
+            read[number] = max(read.get(number, 0.0), part.used)
     return Need(read, written, operations_of(nest, target, rates))
 
 
 def operations_of(nest: Nest, target: Target, rates: Rates) -> Demand:
-    """What a nest's kernel computes, however it is scheduled. On a GPU with tensor cores these
-    multiply: numbers of 16 bits, where all loaded floats have so many, at full rate, and tf32,
-    where the schedule chose that, at half of it. Other float32 takes instructions. All loads count,
-    not the factors alone: with a float32 bias, products of 16 bits are counted too dear."""
-    each_product = 0.0
-    if rates.tensor:
-        factors = [load.dtype for load in nest.kernel.of(Op.LOAD) if load.dtype.is_float]
-        if nest.product.startswith("mma_tf32"):
-            each_product = 2.0
-        elif factors and all(dtype.itemsize <= 2 for dtype in factors):
-            each_product = 1.0
-    iterations = partial(extent_of, nest)
-    return irreducible(nest.kernel, iterations, instruction_bytes(target), rates, each_product)
+    """What a nest's kernel computes, however it is scheduled: each value once, on full vectors.
+
+    Indices cost nothing, as loops may count them, nor does what is beneath sums of products on
+    tensor cores, as that may be in their tiles. A product that is added to a sum is one instruction
+    with the addition: ``sum(x * y)`` over 1024 of float32 is 128 instructions on vectors of 8.
+    """
+    tensor = 0.0
+    without_instructions = set[Node]()
+    for node, products in _products_on_tensor_cores(nest, rates).items():
+        tensor += products
+        beneath = (operand for operand in toposort(node.src) if not bound_axes(operand))
+        without_instructions.update([node], beneath)
+    vector_bytes = instruction_bytes(target)
+    work = [
+        _work_of(node, nest, vector_bytes)
+        for node in nest.kernel.nodes
+        if _is_computed(node) and node not in without_instructions
+    ]
+    return replace(total(work, vector_bytes, rates), tensor=tensor)
+
+
+def _products_on_tensor_cores(nest: Nest, rates: Rates) -> dict[Node, float]:
+    """The sums of products that tensor cores compute, each with the products of 16 bits that it
+    counts as. One of tf32 counts as two; factors of float32 are rounded to that only where the
+    schedule says so. All other sums take instructions, as tiles have no other dtypes."""
+    counts = dict[Node, float]()
+    if not rates.tensor:
+        return counts
+    for node in nest.kernel.of(Op.LOOP_REDUCE):
+        factors = factors_of(node.src[0]) if sums_products(node) else ()
+        if not factors:
+            continue
+        products = extent_of(nest, _axes_of(node))
+        if factors[0].dtype is not float32:
+            counts[node] = products
+        elif nest.product.startswith("mma_tf32"):
+            counts[node] = 2 * products
+    return counts
+
+
+def _is_computed(node: Node) -> bool:
+    """Does `node` take instructions? Constants and loads do not, nor do divisions in indices."""
+    return bool(node.op in Group.ELEMENTWISE or bound_axes(node)) and not divisor_of(node)
+
+
+def _work_of(node: Node, nest: Nest, vector_bytes: int) -> Work:
+    """The work of computing `node` everywhere, on full vectors."""
+    lanes = max(vector_bytes // node.dtype.itemsize, 1)
+    vectors = extent_of(nest, _axes_of(node)) / lanes
+    if bound_axes(node):
+        op, is_added = node.arg.monoid.op, sums_products(node)
+        return Work(op, node.dtype, vectors, lanes, copies=1, fused=is_added)
+    by_constant = node.src[-1].op is Op.CONST
+    fused = is_fused(node)
+    return Work(node.op, node.dtype, vectors, lanes, 1, fused, by_constant=by_constant)
+
+
+def _axes_of(node: Node) -> frozenset[Node]:
+    """The axes of all loops in which `node` is computed step by step."""
+    return free_axes(node).union(bound_axes(node))
 
 
 def instruction_bytes(target: Target) -> int:
@@ -111,8 +171,9 @@ def instruction_bytes(target: Target) -> int:
 
 
 def extent_of(nest: Nest, axes: Iterable[Node]) -> float:
-    """How many iterations loops over `axes` have together. Of an axis of 10 that was split into 3
-    and 4 all sub-loops have 10, not 12; the outer one alone has 3, the inner one 4."""
+    """How many iterations loops over `axes` have together, without the points of uneven splits that
+    never run. Of an axis of 10 that was split into 3 and 4 all sub-loops have 10, not 12; the outer
+    one alone has 3, the inner one 4."""
     walking, count = set(axes), 1
     for split in nest.splits:
         sub_loops = walking.intersection(split.axes)

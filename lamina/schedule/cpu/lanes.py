@@ -21,7 +21,7 @@ from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes, passes, 
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import dot_axes
-from lamina.schedule.cost.operations import INSTRUCTIONS
+from lamina.schedule.cost.operations import instructions_of
 from lamina.schedule.cpu.planner import CpuPlanner
 from lamina.schedule.cpu.reductions import inner_vectors
 
@@ -78,14 +78,14 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
             total += points(axes) * passes_of[node] * each
         elif bound_axes(node):
             # An argmax is two nodes, its value and its place: each counts half of their step.
-            combine = INSTRUCTIONS.get(node.arg.monoid.op, 1.0) / node.arg.monoid.arity
+            combine = instructions_of(node.arg.monoid.op) / node.arg.monoid.arity
             total += times * combine
             if vector in bound_axes(node):
                 # The lanes of a sum are added up: 16 in 4 halvings, to 8, 4, 2 and 1.
                 halvings = min(width, vector.arg.size).bit_length() - 1
                 total += points(free_axes(node)) * halvings * (combine + EXCHANGE)
         elif node.op in Group.ELEMENTWISE and not divisor_of(node):
-            total += times * INSTRUCTIONS.get(node.op, 1.0)
+            total += times * instructions_of(node.op)
     for store in kernel.stores:
         vector = next((axis for axis in vectors if axis in store.axes), None)
         accessed = (store.index, store.condition)
