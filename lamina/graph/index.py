@@ -236,17 +236,22 @@ def conjuncts(condition: Node) -> Iterator[Node]:
         yield condition
 
 
+# What vector lanes along an axis touch in one access: neighbours in memory; all the same element;
+# elements a stride apart; elements that data or a condition decide lane by lane. The numbers are
+# scores: higher is better, and heuristics add them up over the accesses of a kernel.
+NEIGHBOURS, SAME_ELEMENT, STRIDED, BY_LANE = 1, 0, -1, -2
+
+
 def suits(axis: Node, index: Node, condition: Node = TRUE) -> int:
-    """How well vector lanes along `axis` suit one access: 1 if they touch neighbours, 0 if all
-    touch one element, -1 if they are a stride apart, -2 if data or a condition decide lane by
-    lane."""
+    """How well vector lanes along `axis` suit one access: NEIGHBOURS, SAME_ELEMENT, STRIDED or
+    BY_LANE."""
     terms, _ = terms_of(index)
     by_data = any(term is not axis and axis in free_axes(term) for term in terms)
     by_lane = axis in free_axes(condition) and extents(condition) is None
     if by_data or by_lane:
-        return -2
-    stride = terms.get(axis, 0)
-    return stride if stride in (0, 1) else -1
+        return BY_LANE
+    strides = {0: SAME_ELEMENT, 1: NEIGHBOURS}
+    return strides.get(terms.get(axis, 0), STRIDED)
 
 
 def rebuild(node: Node, src: tuple[Node, ...]) -> Node:

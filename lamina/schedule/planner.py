@@ -123,14 +123,16 @@ class Planner:
 
 
 def score(kernel: Kernel, axis: Node) -> int:
-    """How well accesses suit lanes along `axis`: the sum of `index.suits`, which is 1, 0, -1 or -2,
-    over loads and stores, each counted once, without RARE ones. ``y[i] = x[i] + z[j, i]`` scores 3
-    along i, which is contiguous for all, and ``y[i] = x[i] + z[i, j]`` scores 1 + 1 - 1."""
-    accesses = [(load.src, points(free_axes(load))) for load in kernel.of(Op.LOAD)]
+    """How well accesses suit lanes along `axis`: the sum of `index.suits` over loads and stores,
+    each counted once, without RARE ones. ``y[i] = x[i] + z[j, i]`` scores 3 along i, which is
+    contiguous for all, and ``y[i] = x[i] + z[i, j]`` scores 1 + 1 - 1."""
+    accesses: list[tuple[int, int]] = []  # how often each runs, and its score
+    for load in kernel.of(Op.LOAD):
+        accesses.append((points(free_axes(load)), ix.suits(axis, *load.src)))
     for store in kernel.stores:
-        accesses.append(((store.index, store.condition), points(store.axes)))
-    most_frequent = max(count for _, count in accesses)
-    return sum(ix.suits(axis, *src) for src, count in accesses if count * RARE >= most_frequent)
+        accesses.append((points(store.axes), ix.suits(axis, store.index, store.condition)))
+    most_frequent = max(times for times, _ in accesses)
+    return sum(suits for times, suits in accesses if times * RARE >= most_frequent)
 
 
 def store_score(kernel: Kernel, axis: Node) -> int:
@@ -140,12 +142,12 @@ def store_score(kernel: Kernel, axis: Node) -> int:
 
 def is_strided(load: Node, axis: Node) -> bool:
     """Do neighbours along `axis` lie apart in the array that `load` reads?"""
-    return ix.suits(axis, *load.src) == -1
+    return ix.suits(axis, *load.src) == ix.STRIDED
 
 
 def is_contiguous(load: Node, axis: Node) -> bool:
     """Do neighbours along `axis` lie next to each other in the array that `load` reads?"""
-    return ix.suits(axis, *load.src) == 1
+    return ix.suits(axis, *load.src) == ix.NEIGHBOURS
 
 
 def transposed_axis(plan: Planner, row: Node, min_size: int) -> Node | None:

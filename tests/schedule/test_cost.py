@@ -21,9 +21,10 @@ from lamina.ir.ops import Load, Op
 from lamina.loops.moves import Bind, apply
 from lamina.loops.nest import Nest
 from lamina.schedule.cost import KernelCost, predict
+from lamina.schedule.cost.body import Access
 from lamina.schedule.cost.footprint import Region, Walk, region
 from lamina.schedule.cost.traffic import Traffic
-from lamina.schedule.cost.walk import MANY_SUMS, Access, Walker
+from lamina.schedule.cost.walk import MANY_SUMS, walk
 from lamina.targets import reductions
 from lamina.targets.c.dots import DotPrinter
 from tests.generators import random_graph
@@ -199,7 +200,7 @@ def test_each_worker_reads_what_its_chunks_touch(
     private = Memory("L1", 1 << 20, False, 1e9, 1e9, 1e9, 1e9, 1e9)
     rates = replace(RATES, levels=(private, RATES.levels[-1]))
     workers = chunks // chunks_of_each
-    traffic = Traffic(nest, Walker(nest).root, rates, workers, parallel, around=inf)
+    traffic = Traffic(nest, walk(nest), rates, workers, parallel, around=inf)
     (store,) = nest.kernel.stores
     accesses = [(load.arg.parameter, load.src[0]) for load in nest.kernel.of(Op.LOAD)]
     for parameter, index in [*accesses, (store.parameter, store.index)]:
@@ -261,7 +262,7 @@ def test_loads_are_as_many_as_the_kernel_has(name: str) -> None:
 
 def accesses_of(nest: Nest) -> tuple[list[Access], list[Access]]:
     """The loads and the stores of the walk."""
-    accesses = [access for loop in Walker(nest).root.every() for access in loop.accesses]
+    accesses = [access for loop in walk(nest).every() for access in loop.accesses]
     loads = [access for access in accesses if not access.is_store]
     return loads, [access for access in accesses if access.is_store]
 
@@ -283,7 +284,7 @@ def test_four_bytes_of_a_dot_product_are_lanes_of_one_load(schedule: str, lanes:
     loads, _ = accesses_of(plan.nest)
     assert {load.parameter: load.lanes for load in loads} == {0: lanes, 1: 4}
     assert sum(load.copies for load in loads) == len(re.findall(r" load_\d+ = ", text)) == 2
-    work = [work for loop in Walker(plan.nest).root.every() for work in loop.work]
+    work = [work for loop in walk(plan.nest).every() for work in loop.work]
     assert [(each.op, each.lanes) for each in work] == [(Op.MUL, lanes // 4), (Op.ADD, lanes // 4)]
     assert text.count("DOT(") == 1
 

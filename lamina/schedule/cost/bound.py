@@ -15,9 +15,9 @@ from lamina.ir.kernel import bound_axes, divisor_of, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import Nest
+from lamina.schedule.cost.body import Work, is_fused, sums_products
 from lamina.schedule.cost.operations import Demand, total
 from lamina.schedule.cost.traffic import Lines
-from lamina.schedule.cost.walk import Work, is_fused, sums_products
 from lamina.schedule.gpu.attention import factors_of
 
 # How much faster a CPU writes past its caches: a line that is written through them is read first.

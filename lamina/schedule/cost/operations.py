@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 from lamina.core.dtypes import DType, float32
 from lamina.core.rates import Rates
 from lamina.ir.ops import Group, Op
-from lamina.schedule.cost.walk import Work
+from lamina.schedule.cost.body import Work
 
 # Vector instructions of an operation on float32, about as many as its function has in
 # `lamina/targets/c/math.c`; of a maximum, with its tests for nan. All others take one.

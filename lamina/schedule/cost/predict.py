@@ -18,7 +18,7 @@ from lamina.schedule.cost.operations import latency_of, registers_of, total
 from lamina.schedule.cost.products import product_cost
 from lamina.schedule.cost.report import KernelCost, overlapped
 from lamina.schedule.cost.traffic import Lines, Traffic
-from lamina.schedule.cost.walk import Walker
+from lamina.schedule.cost.walk import walk
 
 # Blocks that a multiprocessor of a GPU runs at a time, whose chains of steps overlap: of 2048
 # threads, with 256 in a block. An estimate where blocks are of other sizes.
@@ -44,7 +44,7 @@ def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> Ke
 class _NestCost:
     """The cost of a nest on a CPU."""
 
-    each_lane = True  # as of `Walker`
+    each_lane = True  # as of `walk`
 
     def __init__(self, nest: Nest, target: Target, rates: Rates, around: float) -> None:
         self.nest, self.kernel, self.target, self.rates = nest, nest.kernel, target, rates
@@ -52,7 +52,7 @@ class _NestCost:
         parallel = [axis for axis in nest.order if nest.bound(axis) in ("parallel", "grid")]
         self.chunks = points(parallel)  # 0 where an axis has no points, 1 where none is parallel
         self.workers = max(min(self.chunks, target.multiprocessors), 1)
-        self.root = Walker(nest, self.each_lane).root
+        self.root = walk(nest, each_lane=self.each_lane)
         axes = frozenset(parallel)
         self.traffic = Traffic(nest, self.root, rates, self.workers, axes, around)
 

@@ -5,9 +5,9 @@ from lamina.core.target import Target
 from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
+from lamina.schedule.cost.body import sums_products
 from lamina.schedule.cost.bound import Need, extent_of, operations_of
 from lamina.schedule.cost.report import KernelCost, overlapped
-from lamina.schedule.cost.walk import sums_products
 from lamina.schedule.gpu.products import ATOMS, LINE_BYTES, stream_k
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.

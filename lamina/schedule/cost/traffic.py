@@ -18,8 +18,8 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import free_axes, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
+from lamina.schedule.cost.body import Access, Loop
 from lamina.schedule.cost.footprint import Region, Walk, region
-from lamina.schedule.cost.walk import Access, Loop
 
 
 class Reference(NamedTuple):

@@ -1,14 +1,17 @@
 """What a nest does, loop by loop: the loads, stores and operations in the body of each.
 
-The walk follows the printer (`lamina/targets/printer.py`): a value is computed in the innermost
-loop that it depends on, once for each unrolled point, and what is already computed in an open loop
-is not computed again. Reductions over the same axes that are ready at one place share their loops,
-and stores that wait for nothing else are done there too.
+The walk follows the printer (`lamina/targets/printer.py`). A value is computed in its *home*, the
+body of the innermost loop that it depends on, once for each unrolled point, and what is already
+computed there is not computed again. Reductions over the same axes that are ready at one place
+share their loops, and stores that wait for nothing else are done there too. For
+``y[i] = c[i] * sum_k a[i, k] * b[k]``, all loops serial::
+
+    a0 < 64             load c, mul, store y
+      r1 < 256          load a, load b, mul, add
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from lamina.core.dtypes import DType
 from lamina.graph import index as ix
@@ -16,169 +19,103 @@ from lamina.ir.kernel import TRUE, Store, bound_axes, free_axes, points
 from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
-from lamina.loops.nest import IN_REGISTERS, Axes, Nest, operands_of
+from lamina.loops.nest import Axes, Nest, operands_of
+from lamina.schedule.cost.body import Access, Loop, Work, is_fused, sums_products
 
-IN_ONE_BODY = (*IN_REGISTERS, "dot")  # bindings of axes that are no loops
 # So many sums hide the latency of an addition with one accumulator each; of fewer, each unrolled
 # step of the reduction has accumulators for itself. The printer's number, which a test compares.
 MANY_SUMS = 16
 
 
-@dataclass(frozen=True)
-class Access:
-    """A load or a store in the body of a loop.
-
-    parameter: number of the kernel's array. index: of the element. is_store: does it write?
-    axes: those that vary in one run of the body: of lanes, and of unrolled points
-    times: how often the body runs in which it stands, all iterations of all loops around it
-    lanes: elements of one instruction; copies: instructions in one run of the body
-    """
-
-    parameter: int
-    index: Node
-    is_store: bool
-    axes: frozenset[Node]
-    times: float
-    lanes: int
-    copies: int
-
-
-@dataclass(frozen=True)
-class Work:
-    """An operation, or the step of a reduction or scan, in the body of a loop.
-
-    op: what it does; None for the step of a monoid of several components, such as an argmax
-    dtype: of the result
-    times, lanes, copies: as of an access
-    fused: is it an addition that one instruction does together with a product?
-    chained: of a reduction or scan, how many steps of one iteration wait for one another, the first
-        of them for the iteration before; 0 for anything else
-    by_constant: is its last operand a constant?
-    """
-
-    op: Op | None
-    dtype: DType
-    times: float
-    lanes: int
-    copies: int
-    fused: bool = False
-    chained: int = 0
-    by_constant: bool = False
-
-
-@dataclass
-class Loop:
-    """A loop over `axis`: `trips` iterations of a body, in which stand accesses, operations and the
-    loops inside it. The whole kernel is the one iteration of a loop around all, without an axis.
-
-    trips: of an uneven split with a fraction, see `Walker._trips`
-    around: the next loop outside; None for the whole kernel
-    done: values that the walk has computed in this body
-    filled: values that the walk has put into scratch memory in this body
-    """
-
-    axis: Node | None
-    trips: float
-    around: "Loop | None" = None
-    loops: list["Loop"] = field(default_factory=list)
-    accesses: list[Access] = field(default_factory=list)
-    work: list[Work] = field(default_factory=list)
-    done: set[Node] = field(default_factory=set)
-    filled: set[Node] = field(default_factory=set)
-
-    @cached_property
-    def times(self) -> float:
-        """How often the body runs in all, in every iteration of the loops around it."""
-        return self.trips * (self.around.times if self.around else 1.0)
-
-    @cached_property
-    def axes(self) -> frozenset[Node]:
-        """The axes of this loop and of those around it."""
-        outside = self.around.axes if self.around else frozenset[Node]()
-        return outside | {self.axis} if self.axis is not None else outside
-
-    def every(self) -> Iterator["Loop"]:
-        """This loop and all inside."""
-        yield self
-        for loop in self.loops:
-            yield from loop.every()
-
-
-class Walker:
-    """Walks one nest; `root` is then the whole kernel, with all its loops. Loops that the threads
-    of a CPU or the blocks of a GPU share come first, so they are the outermost.
+def walk(nest: Nest, *, each_lane: bool = True) -> Loop:
+    """The whole kernel of a nest, as a loop without an axis, with all loops inside it. Loops that
+    the threads of a CPU or the blocks of a GPU share come first, so they are the outermost.
 
     each_lane: does every lane of an access whose lanes lie apart take an instruction, as on a CPU?
         On a GPU, where lanes are threads, one instruction serves all of them.
     """
+    walker = _Walker(nest, each_lane)
+    walker.walk_stores()
+    return walker.root
 
-    def __init__(self, nest: Nest, each_lane: bool = True) -> None:
+
+def trips_of(nest: Nest, axis: Node) -> float:
+    """The iterations of the loop over `axis`. The outermost loop of a split has a fraction of one
+    where the split is uneven: 70 iterations in blocks of 32 are 70 / 32 blocks."""
+    split = nest.sub_loops(axis)
+    if split.axes[0] is axis:
+        return split.extent / points(split.axes[1:])
+    return float(axis.arg.size)
+
+
+class _Walker:
+    """Walks the stores of one nest into `root`, the whole kernel."""
+
+    def __init__(self, nest: Nest, each_lane: bool) -> None:
         self.nest, self.kernel, self.each_lane = nest, nest.kernel, each_lane
-        # The state of the walk; the walk itself follows below.
-        self.root = Loop(None, 1.0)
-        self.in_body = frozenset(axis for axis in nest.order if nest.bound(axis) in IN_ONE_BODY)
-        self.vectors = frozenset(axis for axis in nest.order if nest.bound(axis) == "vector")
+        # Axes that are no loops: all of their points stand in one body.
+        self.vectors = self._bound_to("vector")
+        self.unrolled = self._bound_to("unroll")
         # Axes of four bytes, which a dot product reads as one vector with the lanes around them.
-        self.quads = frozenset(axis for axis in nest.order if nest.bound(axis) == "dot")
-        self.staged = {fill.value: fill for fill in nest.fills}
-        # Of staged values that depend on reductions, the loop in whose body they are computed.
-        self.first_loop: dict[Node, Loop] = {}
-        self.filling: Store | None = None  # the fill whose value is being walked
+        self.quads = self._bound_to("dot")
+        self.in_body = self.vectors | self.unrolled | self.quads
+        self.fill_of = {fill.value: fill for fill in nest.fills}  # by staged value
+        # Of staged values that depend on reductions, the home that computes and stores them.
+        self.stored_in: dict[Node, Loop] = {}
         self.read = {load.arg.parameter for load in self.kernel.of(Op.LOAD)}
         self.waiting = list(self.kernel.stores)  # those that were not walked yet
-        rows = self.kernel.row_axes
-        parallel = [axis for axis in self.nest.order if axis in rows and self._is_launched(axis)]
-        others = [axis for axis in self.nest.order if axis in rows and axis not in parallel]
-        # The walk: the loops over rows, and in the innermost of these every store.
-        self.rows = self._opened(self.root, [*parallel, *others])
-        while self.waiting:
-            # Stores over the same columns share their loops, but for those that ride along in the
-            # loops of a reduction.
-            axes = self.waiting[0].axes
-            for store in [store for store in self.waiting if store.axes == axes]:
-                self._reductions(store.value, self.rows)
-            batch = [store for store in self.waiting if store.axes == axes]
-            self._store_all(batch, self._opened(self.rows, axes[self.kernel.rows :]))
+        self.root = Loop(None, 1.0)
+        self.rows = self._opened(self.root, self.kernel.row_axes)  # the innermost of their loops
 
-    def _is_launched(self, axis: Node) -> bool:
-        """Do threads of a CPU, or blocks of a GPU, share the loop over `axis`?"""
-        return self.nest.bound(axis) in ("parallel", "grid")
+    def _bound_to(self, binding: str) -> frozenset[Node]:
+        """The axes with this binding."""
+        return frozenset(axis for axis in self.nest.order if self.nest.bound(axis) == binding)
 
     def _opened(self, loop: Loop, axes: Iterable[Node]) -> Loop:
-        """New loops over `axes` in the body of `loop`, each in the one before, and gives the
-        innermost; `loop` itself if no axis is a loop."""
-        inside = set(axes) - self.in_body
-        launched = [axis for axis in axes if axis in inside and self._is_launched(axis)]
-        ordered = [axis for axis in self.nest.order if axis in inside and axis not in launched]
-        for axis in [*launched, *ordered]:
-            loop.loops.append(Loop(axis, self._trips(axis), loop))
+        """New loops over `axes` in the body of `loop`, each in the one before: those that threads
+        of a CPU or blocks of a GPU share first, and else in the nest's order. Gives the innermost,
+        or `loop` itself if no axis is a loop."""
+        to_open = set(axes) - self.in_body
+        ordered = [axis for axis in self.nest.order if axis in to_open]
+        launched = [axis for axis in ordered if self.nest.bound(axis) in ("parallel", "grid")]
+        others = [axis for axis in ordered if axis not in launched]
+        for axis in (*launched, *others):
+            loop.loops.append(Loop(axis, trips_of(self.nest, axis), loop))
             loop = loop.loops[-1]
         return loop
 
-    def _trips(self, axis: Node) -> float:
-        """The iterations of the loop over `axis`. The outermost loop of a split has a fraction of
-        one where the split is uneven: 70 iterations in blocks of 32 are 70 / 32 blocks."""
-        split = self.nest.sub_loops(axis)
-        if split.axes[0] is axis:
-            return split.extent / points(split.axes[1:])
-        return float(axis.arg.size)
-
     def _copies(self, axes: Iterable[Node]) -> int:
         """How many unrolled points `axes` have together; 1 without an unrolled one."""
-        return points((self.in_body - self.vectors - self.quads).intersection(axes))
+        return points(self.unrolled.intersection(axes))
 
     def _lanes(self, axes: Iterable[Node]) -> int:
         """How many lanes `axes` have together; 1 without a vector."""
         return points((self.vectors | self.quads).intersection(axes))
 
-    def _home(self, free: frozenset[Node], loop: Loop) -> Loop:
-        """Where a value that depends on the axes `free` is computed: in the body of the innermost
-        loop over one of these, of `loop` and those around it; of the whole kernel without any."""
-        while loop.around is not None and loop.axis not in free:
-            loop = loop.around
-        return loop
+    def _home(self, node: Node, loop: Loop) -> Loop:
+        """Where `node`, which the body of `loop` needs, is computed: in the body of the innermost
+        loop over one of its axes, of `loop` and those around it; of the whole kernel if it depends
+        on none of them."""
+        free = free_axes(node)
+        return next((place for place in loop.outwards() if place.axis in free), self.root)
 
     # Stores.
+
+    def walk_stores(self) -> None:
+        """Walk every store in the loops over rows. Stores over the same columns share their loops,
+        but for those that share the loops of a reduction."""
+        while self.waiting:
+            axes = self.waiting[0].axes
+            # The reductions that these stores need come before their loops. The loops of a
+            # reduction may take stores along, which are then no longer waiting.
+            for store in self._waiting_over(axes):
+                self._reductions(store.value, self.rows)
+            columns = axes[self.kernel.rows :]
+            self._store_all(self._waiting_over(axes), self._opened(self.rows, columns))
+
+    def _waiting_over(self, axes: Axes) -> list[Store]:
+        """The stores over these axes that were not walked yet."""
+        return [store for store in self.waiting if store.axes == axes]
 
     def _store_all(self, stores: Sequence[Store], loop: Loop) -> None:
         """Walk `stores` in the body of `loop`, with all that they need. One with a monoid adds to
@@ -194,6 +131,8 @@ class Walker:
             condition = store.condition
             self._access(store.parameter, store.index, condition, loop, axes, is_store=True)
 
+    # Accesses.
+
     def _access(
         self, parameter: int, index: Node, condition: Node, loop: Loop, axes: frozenset[Node],
         *, is_store: bool,
@@ -205,96 +144,132 @@ class Walker:
             self._visit(term, loop)
         inside = axes & self.in_body
         lanes, copies = self._lanes(inside), self._copies(inside)
+        access = Access(parameter, index, is_store, inside, loop.times, lanes, copies)
         if self.each_lane and lanes > 1 and not self._are_neighbours(index, condition, is_store):
             if not is_store and self._is_transposed(index, condition, lanes):
-                # Blocks of n x n elements are read by rows, a vector each, and transposed, which
-                # takes each vector log2(n) shuffles: 4 for 16 lanes. A shuffle costs as much as a
-                # BITCAST: one instruction.
-                shuffles = copies * (lanes.bit_length() - 1)
-                dtype = self.kernel.parameters[parameter].dtype
-                loop.work.append(Work(Op.BITCAST, dtype, loop.times, lanes, shuffles))
+                loop.work.append(self._transpose_of(access))
             else:
-                copies, lanes = copies * lanes, 1
-        access = Access(parameter, index, is_store, inside, loop.times, lanes, copies)
+                access = replace(access, lanes=1, copies=copies * lanes)
         loop.accesses.append(access)
 
     def _are_neighbours(self, index: Node, condition: Node, is_store: bool) -> bool:
-        """Do the lanes of an access lie next to each other, for one instruction to serve them? The
-        condition may leave lanes out of a load, as padding does: that reads under a mask. A store
-        then writes lane by lane.
+        """Do the lanes of an access lie next to each other, for one instruction to serve them?
 
         With a quad of 4 bytes q and lanes along i: ``x[4 * i + q]`` is one vector, and so is
         ``x[q]``.
         """
+        strides, _ = ix.terms_of(index)
         varying = free_axes(index) | free_axes(condition)
-        width = 1  # of what is between neighbouring lanes
-        for quad in self.quads & varying:
-            if ix.terms_of(index)[0].get(quad) != 1:
-                return False
-            width = quad.arg.size
+        quads = self.quads & varying
+        if any(strides.get(quad) != 1 for quad in quads):
+            return False
+        lane_stride = points(quads)  # 4, or 1 without a quad
         for axis in self.vectors & varying:
+            # A load that a condition leaves lanes out of, as padding does, reads under a mask; a
+            # store then writes lane by lane.
             is_masked = axis in free_axes(condition)
-            if is_masked and (is_store or ix.suits(axis, index, condition) != 1):
+            if is_masked and (is_store or ix.suits(axis, index, condition) != ix.NEIGHBOURS):
                 return False
-            if ix.suits(axis, index) == -2 or ix.terms_of(index)[0].get(axis) != width:
+            if strides.get(axis) != lane_stride or ix.suits(axis, index) == ix.BY_LANE:
                 return False
         return True
 
     def _is_transposed(self, index: Node, condition: Node, lanes: int) -> bool:
         """Are lanes a stride apart, and as many unrolled points neighbours, so that both together
         are a square block of the array? The whole block is read, or under a condition nothing."""
-        unrolled = self.in_body - self.vectors - self.quads
         is_square = any(
             axis.arg.size == lanes
-            and ix.suits(axis, index) == 1
+            and ix.suits(axis, index) == ix.NEIGHBOURS
             and axis not in free_axes(condition)
-            for axis in unrolled
+            for axis in self.unrolled
         )
         vectors = self.vectors & (free_axes(index) | free_axes(condition))
-        is_strided = all(ix.suits(axis, index, condition) == -1 for axis in vectors)
+        is_strided = all(ix.suits(axis, index, condition) == ix.STRIDED for axis in vectors)
         return is_square and is_strided
 
-    def _combine(
-        self, monoid: Monoid, dtype: DType, loop: Loop, axes: frozenset[Node], chained: int = 0
-    ) -> None:
-        """Note one step of a monoid at each point of `axes`. chained: as of `Work`"""
-        work = Work(monoid.op, dtype, loop.times, self._lanes(axes), self._copies(axes))
-        loop.work.append(replace(work, chained=chained))
+    def _transpose_of(self, access: Access) -> Work:
+        """The shuffles that transpose the blocks that `access` loads: n x n elements are read by
+        rows, a vector each, and each vector takes log2(n) shuffles, 4 for 16 lanes. A shuffle
+        counts as a BITCAST: one instruction."""
+        shuffles = access.copies * (access.lanes.bit_length() - 1)
+        dtype = self.kernel.parameters[access.parameter].dtype
+        return Work(Op.BITCAST, dtype, access.times, access.lanes, shuffles)
 
     # Values.
 
     def _visit(self, node: Node, loop: Loop) -> None:
-        """Note what computes `node` in `loop`, or in the loop around it where it is at home, unless
-        that is done there. What is staged is loaded from scratch memory, if that has it; where it
-        is computed, it is stored there."""
-        if node.op in (Op.CONST, Op.AXIS):
+        """Note what gives `node` to the body of `loop`: its computation, or if it is staged a load
+        of scratch memory, which is filled before. Nothing if its home has it already."""
+        fill = self.fill_of.get(node)
+        if fill is None:
+            self._compute(node, loop)
+        elif fill.at is None:
+            self._visit_stored_late(fill, loop)
+        else:
+            self._visit_staged(fill, fill.at, loop)
+
+    def _visit_staged(self, fill: Store, at: Node, loop: Loop) -> None:
+        """A value that is staged in the loop over `at`: the body of that loop fills scratch memory
+        in loops of its own, where it first asks. Outside of that loop there is no scratch memory,
+        and the value is computed."""
+        place = next((outer for outer in loop.outwards() if outer.axis is at), None)
+        if place is None:
+            self._compute(fill.value, loop)
             return
-        home = self._home(free_axes(node), loop)
-        fill = self.staged.get(node)
-        if fill is not None and fill is not self.filling and self._is_in_scratch(fill, loop):
-            # It is read like any array, and not stored once more: `fill` is done with.
-            node, fill = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype)), None
-        if node in home.done:
+        if fill.value not in place.filled:
+            place.filled.add(fill.value)
+            to_open = [axis for axis in fill.axes if axis not in place.axes]
+            self._fill(fill, self._opened(place, to_open))
+        self._load_staged(fill, loop)
+
+    def _visit_stored_late(self, fill: Store, loop: Loop) -> None:
+        """A staged value that depends on reductions: its first home computes and stores it, and all
+        others, which are in the loops of later passes over the row, load it."""
+        home = self._home(fill.value, loop)
+        if self.stored_in.setdefault(fill.value, home) is home:
+            self._fill(fill, loop)
+        else:
+            self._load_staged(fill, loop)
+
+    def _fill(self, fill: Store, loop: Loop) -> None:
+        """Compute a staged value for the body of `loop` and store it, unless that is done."""
+        home = self._home(fill.value, loop)
+        if fill.value in home.done:
+            return
+        self._compute(fill.value, loop)
+        axes = free_axes(fill.index)
+        self._access(fill.parameter, fill.index, fill.condition, home, axes, is_store=True)
+
+    def _load_staged(self, fill: Store, loop: Loop) -> None:
+        """Load a staged value from scratch memory for the body of `loop`, unless that is done."""
+        home = self._home(fill.value, loop)
+        load = Node(Op.LOAD, (fill.index,), Load(fill.parameter, fill.value.dtype))
+        if load not in home.done:
+            home.done.add(load)
+            axes = free_axes(fill.index)
+            self._access(fill.parameter, fill.index, TRUE, home, axes, is_store=False)
+
+    def _compute(self, node: Node, loop: Loop) -> None:
+        """Note what computes `node` for the body of `loop`, unless that is done."""
+        home = self._home(node, loop)
+        if node.op in (Op.CONST, Op.AXIS) or node in home.done:
             return
         if node.op is Op.LOOP_REDUCE:
             self._reduce(node, home)  # which adds it to `done`, with all that shares its loops
-        elif node.op is Op.LOAD:
-            home.done.add(node)
+            return
+        home.done.add(node)
+        if node.op is Op.LOAD:
             index, *guard = node.src
             condition = guard[0] if guard else TRUE
             self._visit(condition, home)
             parameter, axes = node.arg.parameter, free_axes(node)
             self._access(parameter, index, condition, home, axes, is_store=False)
-        else:
-            home.done.add(node)
-            for operand in operands_of(node):
-                self._visit(operand, home)
-            self._compute(node, home)
-        if fill is not None:
-            axes = free_axes(fill.index)
-            self._access(fill.parameter, fill.index, fill.condition, home, axes, is_store=True)
+            return
+        for operand in operands_of(node):
+            self._visit(operand, home)
+        self._operation(node, home)
 
-    def _compute(self, node: Node, loop: Loop) -> None:
+    def _operation(self, node: Node, loop: Loop) -> None:
         """Note an elementwise operation, or the step of a scan. Nothing for the sum of terms that
         an index is: it is part of the address of an access."""
         axes = free_axes(node)
@@ -305,37 +280,20 @@ class Walker:
             is_by_constant = node.src[-1].op is Op.CONST
             loop.work.append(replace(work, fused=is_fused(node), by_constant=is_by_constant))
 
-    def _is_in_scratch(self, fill: Store, loop: Loop) -> bool:
-        """Does scratch memory hold what `fill` stores when the body of `loop` needs it?
-
-        A fill in a loop (`fill.at`) is walked here, with loops for itself, when the body of that
-        loop first asks; outside of that loop there is no scratch. One without a loop, of a value
-        that depends on reductions, is stored where the value is computed first, and held in all
-        other loops, which are those of later passes.
-        """
-        if fill.at is None:
-            home = self._home(free_axes(fill.value), loop)
-            return self.first_loop.setdefault(fill.value, home) is not home
-        place = loop
-        while place.axis is not fill.at:
-            if place.around is None:
-                return False
-            place = place.around
-        if fill.value not in place.filled:
-            place.filled.add(fill.value)
-            outer_fill, self.filling = self.filling, fill
-            to_open = [axis for axis in fill.axes if axis not in place.axes]
-            self._visit(fill.value, self._opened(place, to_open))
-            self.filling = outer_fill
-        return True
+    def _combine(
+        self, monoid: Monoid, dtype: DType, loop: Loop, axes: frozenset[Node], chained: int = 0
+    ) -> None:
+        """Note one step of a monoid at each point of `axes`. chained: as of `Work`"""
+        lanes, copies = self._lanes(axes), self._copies(axes)
+        loop.work.append(Work(monoid.op, dtype, loop.times, lanes, copies, chained=chained))
 
     # Reductions.
 
     def _reductions(self, root: Node, loop: Loop) -> None:
         """Walk the reductions at and beneath `root` that depend on no loop inside of `loop`."""
-        inside = loop.axes | self.in_body
+        open_axes = loop.axes | self.in_body
         for node in toposort([root]):
-            if node.op is Op.LOOP_REDUCE and free_axes(node) <= inside:
+            if node.op is Op.LOOP_REDUCE and free_axes(node) <= open_axes:
                 self._visit(node, loop)
 
     def _reduce(self, node: Node, home: Loop) -> None:
@@ -344,78 +302,78 @@ class Walker:
         axes = bound_axes(node)
         for operand in operands_of(node):
             self._reductions(operand, home)
-        mates = list(self._mates(axes, home))
-        assert node in mates  # it is ready: what it needs was walked above
-        riding = [store for store in self.waiting if self._can_ride(store, axes, home)]
+        sharing = [other for other in self._ready_reductions(home) if bound_axes(other) == axes]
+        assert node in sharing  # it is ready: what it needs was walked above
+        stores = [store for store in self.waiting if self._can_share(store, axes, home)]
         inner = self._opened(home, axes)
-        steps = {mate.src: mate for mate in mates}  # components of one reduction are one step
-        sums = sum(self._copies(free_axes(mate)) for mate in steps.values())
-        for mate in steps.values():
-            self._step(mate, inner, home, is_one_of_many=sums >= MANY_SUMS)
-        home.done.update(mates)
-        self._store_all(riding, inner)
+        # The components of one reduction, such as an argmax, have one `src`, and one step.
+        steps = {reduction.src: reduction for reduction in sharing}.values()
+        sums = sum(self._copies(free_axes(step)) for step in steps)
+        for step in steps:
+            self._step(step, inner, has_accumulator_each=sums < MANY_SUMS)
+            self._join_lanes(step, home)
+        home.done.update(sharing)
+        self._store_all(stores, inner)
 
-    def _mates(self, axes: Axes, home: Loop) -> Iterator[Node]:
-        """The reductions over `axes` that are at home in `home`, not done yet, and ready."""
-        for other in self.kernel.of(Op.LOOP_REDUCE):
-            free = free_axes(other)
-            is_open = free <= home.axes | self.in_body  # no other loop is needed around it
-            is_here = is_open and self._home(free, home) is home
-            is_like = bound_axes(other) == axes and other not in home.done
-            if is_like and is_here and self._is_ready(operands_of(other), home):
-                yield other
+    def _ready_reductions(self, home: Loop) -> list[Node]:
+        """The reductions at home in `home` that are not computed there, though all is that they
+        need. Of the mean and the variance of a row first the mean; then the variance, which needs
+        it."""
+        open_axes = home.axes | self.in_body  # a reduction needs no other loop around it
+        return [
+            node
+            for node in self.kernel.of(Op.LOOP_REDUCE)
+            if node not in home.done
+            and free_axes(node) <= open_axes
+            and self._home(node, home) is home
+            and self._has_reductions(operands_of(node), home)
+        ]
 
-    def _is_ready(self, nodes: Iterable[Node], loop: Loop) -> bool:
+    def _has_reductions(self, nodes: Iterable[Node], loop: Loop) -> bool:
         """Are all reductions at and beneath `nodes` computed that are at home in `loop`? Those that
         are at home further outside were computed before the body of `loop`."""
         reductions = [node for node in toposort(nodes) if node.op is Op.LOOP_REDUCE]
-        here = [node for node in reductions if self._home(free_axes(node), loop) is loop]
+        here = [node for node in reductions if self._home(node, loop) is loop]
         return loop.done.issuperset(here)
 
-    def _can_ride(self, store: Store, axes: Axes, home: Loop) -> bool:
-        """Can `store` be done in the loops of a reduction over `axes`? It must have just these
-        columns, overwrite nothing that the kernel reads, and wait for no reduction. Columns are
-        directly inside the loops over rows, so the reduction must be, too."""
-        same = store.axes == (*self.kernel.row_axes, *axes)
-        is_here = home is self.rows and store.parameter not in self.read
-        return same and is_here and self._is_ready([store.value], home)
+    def _can_share(self, store: Store, axes: Axes, home: Loop) -> bool:
+        """Can `store` be done in the loops of a reduction over `axes`? ``y[i, j] = exp(x[i, j])``
+        can in those of a sum of these exponentials over j, which needs them too."""
+        if store.axes != (*self.kernel.row_axes, *axes) or home is not self.rows:
+            return False  # it has other columns, or the reduction is outside of the rows
+        if store.parameter in self.read:
+            return False  # later loops need what it would overwrite
+        return self._has_reductions([store.value], home)  # it waits for no reduction
 
-    def _step(self, node: Node, inner: Loop, home: Loop, *, is_one_of_many: bool) -> None:
-        """What one reduction adds in the body of its innermost loop, `inner`, and what joins the
-        lanes of its sums after the loops, in the body of `home`.
+    def _step(self, node: Node, inner: Loop, *, has_accumulator_each: bool) -> None:
+        """What a reduction adds in the body of its innermost loop, `inner`.
 
-        is_one_of_many: do the reductions of these loops have MANY_SUMS together? Then all unrolled
-            steps of an iteration add to one accumulator, one after the other.
+        has_accumulator_each: do the unrolled steps of an iteration add to accumulators of their
+            own? Else they wait for one another: 4 unrolled steps are a chain of 4.
         """
         bound = frozenset(bound_axes(node))
         axes = free_axes(node) | bound
         quads = self.quads & bound
-        for operand in operands_of(node):
-            if quads:  # of bytes: one instruction casts, multiplies and adds up each lane's four
-                for cast in operand.src:
-                    self._visit(cast.src[0], inner)
-            else:
-                self._visit(operand, inner)
         copies, lanes = self._copies(axes), self._lanes(axes - quads)
         if quads:
+            # One instruction casts, multiplies and adds up the four bytes of each lane.
+            for cast in node.src[0].src:
+                self._visit(cast.src[0], inner)
             inner.work.append(Work(Op.MUL, node.dtype, inner.times, lanes, copies))
-        chained = self._copies(bound) if is_one_of_many else 1
-        op, fused = node.arg.monoid.op, sums_products(node)
-        inner.work.append(Work(op, node.dtype, inner.times, lanes, copies, fused, chained))
-        if not self.vectors.isdisjoint(bound):
-            # Lanes are halved until one is left, each time with a shuffle and an operation: 16
-            # lanes take 4 of each, for each sum.
-            halvings = 2 * (lanes.bit_length() - 1) * self._copies(free_axes(node))
-            home.work.append(Work(op, node.dtype, home.times, 1, halvings))
+        else:
+            for operand in operands_of(node):
+                self._visit(operand, inner)
+        work = Work(node.arg.monoid.op, node.dtype, inner.times, lanes, copies)
+        chained = 1 if has_accumulator_each else self._copies(bound)
+        inner.work.append(replace(work, fused=sums_products(node), chained=chained))
 
-
-def is_fused(node: Node) -> bool:
-    """Is this an addition of floats, one of them a product, which one instruction does?"""
-    products = any(operand.op is Op.MUL for operand in node.src)
-    return node.op is Op.ADD and products and node.dtype.is_float
-
-
-def sums_products(node: Node) -> bool:
-    """Is this reduction a sum of floats whose steps are multiply-adds?"""
-    is_sum = node.arg.monoid.op is Op.ADD and node.dtype.is_float
-    return is_sum and node.src[0].op is Op.MUL
+    def _join_lanes(self, node: Node, home: Loop) -> None:
+        """What joins the lanes of each sum of a reduction after its loops, in the body of `home`:
+        they are halved until one is left. 16 lanes take 4 halvings, each of which is a shuffle and
+        a step of the monoid: both count as steps, 8 for each sum."""
+        axes = free_axes(node).union(bound_axes(node))
+        if self.vectors.isdisjoint(bound_axes(node)):
+            return  # each lane is a sum of its own
+        halvings = self._lanes(axes - self.quads).bit_length() - 1
+        steps = 2 * halvings * self._copies(free_axes(node))
+        home.work.append(Work(node.arg.monoid.op, node.dtype, home.times, lanes=1, copies=steps))

@@ -120,12 +120,12 @@ def _access(vector: Node | None, accessed: Iterable[Node], width: int, apart: in
     With 16 lanes and an axis i of 32: 1 / 16 for ``x[i]``, `apart` for ``x[3 * i]``, and `apart` +
     BY_DATA for ``x[y[i]]``. 1 for what does not vary along i: the caller counts it outside of i.
     """
-    suits = 0 if vector is None else ix.suits(vector, *accessed)
-    if suits == 1:  # neighbours
+    suits = ix.SAME_ELEMENT if vector is None else ix.suits(vector, *accessed)
+    if suits == ix.NEIGHBOURS:
         return _share(vector, width)
-    if suits == 0:  # one element for all lanes
+    if suits == ix.SAME_ELEMENT:
         return 1.0
-    return apart if suits == -1 else apart + BY_DATA
+    return apart if suits == ix.STRIDED else apart + BY_DATA
 
 
 def _is_distant(plan: CpuPlanner, row: Node) -> bool:

@@ -87,7 +87,7 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     # With far rows in the other operand, 512 x 1024 times 1024 x 512 took 4.0 ms with panels, and
     # 7.9 ms without (measured), though vectors read neighbours.
     has_far_rows = bool(plan.distant(others, tile_row))
-    is_transposed = any(ix.suits(vector, *load.src) < 1 for load in packed)
+    is_transposed = any(ix.suits(vector, *load.src) < ix.NEIGHBOURS for load in packed)
     # Each tile of rows would read a large operand from the third-level cache: 512 x 768 times
     # 768 x 2304 took 13 ms with panels, and 34 ms without, with one thread (measured).
     cached = knobs.cached * packed_in_word(reduction)

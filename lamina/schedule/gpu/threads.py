@@ -119,6 +119,6 @@ def _gathered_row(plan: GpuPlanner, rows: tuple[Node, ...], best: Node) -> Node 
     """The first row axis but `best` by which data say what to read, if its size is even."""
     loads = plan.kernel.of(Op.LOAD)
     for row in rows:
-        if row is not best and any(ix.suits(row, load.src[0]) < -1 for load in loads):
+        if row is not best and any(ix.suits(row, load.src[0]) == ix.BY_LANE for load in loads):
             return row if row.arg.size % GATHERED_ROWS == 0 else None
     return None

@@ -271,7 +271,7 @@ class CPrinter(NestPrinter):
             return None
         for axis, points_along in self.unrolled.items():
             is_square = points_along == access.lanes
-            is_along_memory = ix.suits(axis, index) == 1
+            is_along_memory = ix.suits(axis, index) == ix.NEIGHBOURS
             # The block is read as a whole, under one condition.
             is_same_condition = axis not in free_axes(condition)
             if is_square and is_along_memory and is_same_condition:
