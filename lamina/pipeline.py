@@ -67,10 +67,10 @@ from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
 from lamina.schedule.cost import ProgramCost, program_cost
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
+from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
 from lamina.schedule.gpu.loops import schedule_for_gpu
 from lamina.schedule.gpu.parts import tiled_products_in_parts
-from lamina.schedule.gpu.products import MAX_TILE_RESULTS
 from lamina.schedule.knobs import CpuKnobs, GpuKnobs
 from lamina.targets import gpu
 from lamina.targets.c import program as c

@@ -25,8 +25,9 @@ from lamina.loops.moves import apply
 from lamina.loops.text import parse, to_text
 from lamina.loops.verify import verify_nest
 from lamina.runtime import cuda
+from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.attention import back_to_back
-from lamina.schedule.gpu.products import ATOMS, Tensorize
+from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.targets.cuda import printer
 from lamina.targets.cuda.printer import CudaPrinter
 from tests.generators import leaf

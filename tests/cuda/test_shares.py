@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from lamina.core.target import DEFAULT_CUDA
-from lamina.schedule.gpu.products import ATOMS, stream_k
+from lamina.schedule.gpu.atoms import ATOMS
+from lamina.schedule.gpu.stream_k import stream_k
 from lamina.targets.cuda import printer
 
 # What CUDA has; each block walks alone, and says of each of its parts of a tile: which, from which

@@ -20,7 +20,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node
 from lamina.runtime import cuda
 from lamina.runtime.cuda import compile_source
-from lamina.schedule.gpu.products import ATOMS
+from lamina.schedule.gpu.atoms import ATOMS
 from tests.generators import leaf
 from tests.sums import BOUND, CONSTANTS, SUMS, Sum, error, rounded
 

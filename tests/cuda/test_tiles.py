@@ -28,7 +28,8 @@ from lamina.loops.nest import Nest
 from lamina.loops.text import parse, to_text
 from lamina.runtime import cuda
 from lamina.runtime.source import KERNELS
-from lamina.schedule.gpu.products import ATOMS, Tensorize
+from lamina.schedule.gpu.atoms import ATOMS
+from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.targets.cuda import printer
 from lamina.targets.cuda.printer import CudaPrinter
 from tests.generators import leaf

@@ -8,7 +8,8 @@ from lamina.loops.nest import Nest
 from lamina.schedule.cost.body import sums_products
 from lamina.schedule.cost.bound import Need, extent_of, operations_of
 from lamina.schedule.cost.report import KernelCost, overlapped
-from lamina.schedule.gpu.products import ATOMS, LINE_BYTES, stream_k
+from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES
+from lamina.schedule.gpu.stream_k import stream_k
 
 # Seconds until the first tiles are there, and from the last step to the last store: an estimate.
 LATENCY = 2e-6

@@ -17,7 +17,8 @@ from lamina.loops.moves import Partition, Schedule
 from lamina.loops.nest import scatter_indices
 from lamina.schedule.gpu.blocks import schedule_block_per_row, shared_axes
 from lamina.schedule.gpu.planner import GpuPlanner
-from lamina.schedule.gpu.products import Tensorize, best_product
+from lamina.schedule.gpu.products import best_product
+from lamina.schedule.gpu.tensorize import Tensorize
 from lamina.schedule.gpu.threads import schedule_thread_per_row
 from lamina.schedule.knobs import GpuKnobs
 from lamina.schedule.planner import score, store_score

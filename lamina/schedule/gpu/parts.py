@@ -15,8 +15,9 @@ from lamina.graph.split_products import Reuse, reuse_of
 from lamina.graph.split_reductions import PRODUCT_PART, divisible, in_equal_parts, lengths
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.attention import MIN_SIDE
-from lamina.schedule.gpu.products import LINE_BYTES, PARTIAL_SUMS_STEPS, times_of
+from lamina.schedule.gpu.stream_k import PARTIAL_SUMS_STEPS, times_of
 
 STEP_PRODUCTS = LINE_BYTES // 4  # of float32, 32, that a result adds up in a step of a tile
 # The products of the shortest part, for each result: two steps. By the estimate PARTIAL_SUMS_STEPS

@@ -28,7 +28,8 @@ from lamina.ir.kernel import bound_axes, free_axes, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import WARP
-from lamina.schedule.gpu.products import LINE_BYTES, StreamK, stream_k
+from lamina.schedule.gpu.atoms import LINE_BYTES
+from lamina.schedule.gpu.stream_k import StreamK, stream_k
 from lamina.targets.cuda.tiles import MAX_ROW_STORES, ResultSide, TilePrinter, call
 from lamina.targets.gpu import WorkLoop
 from lamina.targets.printer import Point, Value

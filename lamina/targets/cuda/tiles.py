@@ -10,7 +10,8 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes, points
 from lamina.ir.node import Node
 from lamina.loops.nest import Nest
-from lamina.schedule.gpu.products import ATOMS, LINE_BYTES, Atom, is_transposed
+from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
+from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.c.printer import ELEMENTS
 from lamina.targets.cuda.copies import CHUNK_BYTES, EngineCopy, engine_copy
 from lamina.targets.gpu import FEW, GpuPrinter

@@ -1,0 +1,121 @@
+"""The atoms of tiles of products: what the threads of a block multiply at once, a table.
+
+A tile lies in lines of 128 bytes, along its steps or, where that is how its factor lies in memory,
+transposed: along its rows or columns. The 16-byte chunks of a line are permuted by its number, so
+that neither lines nor columns of chunks meet in one bank of shared memory. A tile with more than a
+line of steps consists of panels of such lines, one behind the other. Tensor cores and the copy
+engine of a GPU (TMA) know this layout as the swizzle of 128 bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lamina.core.dtypes import DType, bfloat16, float16, float32
+from lamina.core.shape import Shape
+
+LINE_BYTES = 128  # of a tile: the width of a swizzle atom, and all banks of shared memory once
+# Lines of all tiles of the multistage buffer, 192 KiB of the 227 KiB of a block of an H100; the
+# other ones are for results on their way to memory. A block of a GPU with less has fewer stages.
+BUFFER_LINES = 1536
+MAX_TILE_RESULTS = 128 * 256  # results of the largest tile
+# Rows of the largest block of a product: a block of more has no threads that fill tiles, and its
+# barriers would wait for these. Products back to back have blocks of so many rows or twice as many:
+# for them it is the smallest number, two groups of warps with 64 rows each, which read one tile.
+MAX_PRODUCT_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Atom:
+    """What the threads of a block multiply at once: `m` rows by `n` columns over a line of steps,
+    64 rows by 128 threads, which hold the sums in float32.
+
+    Rows and columns are each split into sub-loops, in one of two ways: the first for a tile whose
+    lines run along its steps, the second for a transposed tile. All sub-loops, rows first, are
+    numbered from 0.
+
+    instruction     "mma" with tensor cores, "fma" without
+    kind            of the factors: "bf16", "f16", "tf32" or "f32"
+    dtype           of the factors
+    stages          tiles of either factor that the multistage buffer has, if they fit
+    rate            how fast a block multiplies, the largest tile on tensor cores being 1
+    row_splits      extents of the sub-loops of rows, outermost first
+    column_splits   the same of columns
+    thread_loops    numbers of the sub-loops that number the threads, the fastest one last
+    register_loops  numbers of the sub-loops that number the sums of a thread
+    """
+
+    instruction: str
+    kind: str
+    m: int
+    n: int
+    dtype: DType
+    stages: int
+    rate: float
+    row_splits: tuple[Shape, Shape]
+    column_splits: tuple[Shape, Shape]
+    thread_loops: Shape
+    register_loops: Shape
+
+    @property
+    def function(self) -> str:
+        """The function that multiplies, of `products.cu`."""
+        return f"{self.instruction}_{self.kind}"
+
+    @property
+    def name(self) -> str:
+        """The name that `tensorize` takes, such as ``mma_bf16_128x256``."""
+        return f"{self.function}_{self.m}x{self.n}"
+
+
+# By rows and columns of a tile, the rate of its atom: a smaller tile reads more of memory for each
+# multiplication. Estimates, which decide between atoms: a test predicts times of an H200 by them.
+RATES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
+# Of products back to back alone, whose atom no rate decides: any number will do.
+ATTENTION_RATES = {(256, 64): 0.1}
+# How much slower a step of float32 is without tensor cores than one of tf32 with them: about the
+# quotient of the peaks of an H100, 495 and 67 TFLOP/s (NVIDIA's data sheet). All atoms without
+# tensor cores share it, so it only weighs their steps against JOIN_COST, and is in `cost/`.
+FMA_SLOWDOWN = 8
+
+
+def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:
+    """Each of four warps has 16 of 64 rows. Lane 4 * i + j of a warp has rows i and i + 8, and of
+    every 8 columns the neighbours 2 * j and 2 * j + 1."""
+    rows = (m // 64, 4, 2, 8)  # groups of four warps, warps, rows i and i + 8, i
+    columns = (n // 8, 4, 2)  # groups of 8 columns, j, neighbours
+    stages = BUFFER_LINES // (m + n)
+    return Atom(
+        "mma", kind, m, n, dtype, stages, rate, (rows, rows), (columns, columns),
+        thread_loops=(0, 1, 3, 5), register_loops=(4, 2, 6),
+    )  # fmt: skip
+
+
+def _fma_atom(m: int, n: int, rate: float) -> Atom:
+    """A thread reads chunks of four rows, or four columns, at one step. In a transposed tile these
+    are neighbours. In another one they are 8 lines apart, or 16 of columns, and threads transpose
+    squares of four such lines by four steps first."""
+    rows = (m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)
+    columns = (n // 16, 2, 8, 1), (n // 64, 2, 8, 4)
+    stages = BUFFER_LINES // (m + n)
+    return Atom(
+        "fma", "f32", m, n, float32, stages, rate / FMA_SLOWDOWN, rows, columns,
+        thread_loops=(0, 2, 6, 3, 7), register_loops=(1, 4, 5, 8),
+    )  # fmt: skip
+
+
+def _atoms() -> Iterator[Atom]:
+    """All atoms: with tensor cores each tile for each kind of factors, without them for float32, of
+    one product alone."""
+    for kind, dtype in (("bf16", bfloat16), ("f16", float16), ("tf32", float32)):
+        for (m, n), rate in (RATES | ATTENTION_RATES).items():
+            yield _tensor_core_atom(kind, dtype, m, n, rate)
+    for (m, n), rate in RATES.items():
+        yield _fma_atom(m, n, rate)
+
+
+ATOMS = {atom.name: atom for atom in _atoms()}
+
+
+def product_atoms(kind: str) -> list[Atom]:
+    """The atoms of a kind of factors that blocks of one product have."""
+    return [atom for atom in ATOMS.values() if atom.kind == kind and atom.m <= MAX_PRODUCT_ROWS]
