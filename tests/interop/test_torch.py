@@ -331,6 +331,14 @@ def test_an_operation_without_a_row_runs_between_two_programs() -> None:
     assert "left to PyTorch:\n  aten.linalg_qr" in str(explanation)
 
 
+def test_an_operation_of_pytorchs_reads_a_result_whose_elements_share_memory() -> None:
+    def of_rows(x: Any) -> Any:
+        return torch.linalg.qr(torch.tanh(x).expand(4, 3)).R
+
+    x = torch.randn(1, 3)
+    torch.testing.assert_close(torch.compile(of_rows, backend=backend)(x), of_rows(x))
+
+
 @pytest.mark.parametrize("options", [{"fullgraph": True}, {"options": {"fallback": False}}])
 def test_who_wants_no_fallback_is_told(options: Any) -> None:
     run = torch.compile(through_qr, backend=backend, **options)

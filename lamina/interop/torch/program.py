@@ -61,7 +61,10 @@ class _Output:
         if not self.copied:
             return written
         result = torch.empty_strided(self.sizes, self.strides, dtype=self.dtype)
-        return result.copy_(written)
+        # The elements along an axis of stride 0, as of x.expand(3, 4), are one, written once.
+        single = tuple([slice(None) if stride else slice(1) for stride in self.strides])
+        result[single].copy_(written[single])
+        return result
 
 
 class TensorProgram:
