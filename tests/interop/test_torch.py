@@ -226,6 +226,8 @@ def test_marked_conjugates_and_negatives_are_read() -> None:
     x = torch.randn(5, dtype=torch.complex64).conj()
     check(lambda x: x * 2, x)
     check(lambda x: x * 2, x.imag)
+    by_columns = torch.randn(3, 4, dtype=torch.complex64).t().conj()
+    check(lambda x: x * 2, by_columns)
 
 
 def test_results_that_view_an_input_share_its_memory() -> None:
@@ -337,6 +339,23 @@ def test_an_operation_of_pytorchs_reads_a_result_whose_elements_share_memory() -
 
     x = torch.randn(1, 3)
     torch.testing.assert_close(torch.compile(of_rows, backend=backend)(x), of_rows(x))
+
+
+@torch.library.custom_op("lamina_tests::by_columns", mutates_args=())
+def by_columns(x: torch.Tensor) -> torch.Tensor:
+    """x, whose memory is ordered by columns, which its description below does not say."""
+    return x.t().clone(memory_format=torch.contiguous_format).t()
+
+
+@by_columns.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def test_results_of_pytorchs_may_lie_otherwise_than_described() -> None:
+    x = torch.randn(3, 4)
+    run = torch.compile(lambda x: by_columns(x * 2) + 1, backend=backend)
+    torch.testing.assert_close(run(x), x * 2 + 1)
 
 
 @pytest.mark.parametrize("options", [{"fullgraph": True}, {"options": {"fallback": False}}])

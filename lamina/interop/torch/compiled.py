@@ -18,15 +18,16 @@ from lamina.errors import LaminaError
 from lamina.interop.torch.draws import draw_apart
 from lamina.interop.torch.plan import (
     HostStep,
+    Left,
     Plan,
     Refusals,
     Result,
     Segment,
     make_plan,
-    source_line,
 )
 from lamina.interop.torch.program import TensorProgram
 
+_WHOLE_GRAPH = Left("the whole graph", "", "shapes in it depend on data")
 _MAX_SHAPES = 32  # of one graph with symbolic sizes; the oldest is compiled anew when it comes back
 
 
@@ -54,9 +55,23 @@ class Compiled:
         self._depends_on_data = self._is_symbolic and _depends_on_data(module.graph)
         if self._depends_on_data and fallback is Fallback.REFUSED:
             raise UnsupportedOperationError(
-                "left to PyTorch: the whole graph, as shapes in it depend on data: call "
-                "torch.compile without fullgraph=True, or compute the shapes outside"
+                f"left to PyTorch: {_WHOLE_GRAPH}: call torch.compile without fullgraph=True, or "
+                "compute the shapes outside"
             )
+
+    @property
+    def versions(self) -> list[Steps]:
+        """What is compiled; if sizes are symbols, for each set of sizes that there was a call of,
+        up to the last 32."""
+        return list(self._of_shapes.values()) if self.steps is None else [self.steps]
+
+    @property
+    def left(self) -> list[Left]:
+        """The operations of these that PyTorch runs."""
+        if self._depends_on_data:
+            return [_WHOLE_GRAPH]
+        operations = [one for steps in self.versions for one in steps.plan.left]
+        return list(dict.fromkeys(operations))
 
     def __call__(self, arguments: Sequence[Any]) -> Sequence[Any]:
         if self._depends_on_data:
@@ -133,9 +148,9 @@ class Steps:
         graph.eliminate_dead_code()
         self.plan, self.programs = _compiled_plan(graph, module)
         if fallback is Fallback.REFUSED and self.plan.refusals:
-            raise UnsupportedOperationError(_complaint(self.plan.refusals))
+            raise UnsupportedOperationError(_complaint(self.plan))
         if current().debug and self.plan.refusals:
-            print(f"torch: {_complaint(self.plan.refusals)}", file=sys.stderr)
+            print(f"torch: {_complaint(self.plan)}", file=sys.stderr)
         self._slots = {node: number for number, node in enumerate(self.plan.inputs)}
         constants = [getattr_of(module, node) for node in self.plan.constants]
         for node in (*self.plan.constants, *self.plan.produced):
@@ -208,8 +223,5 @@ def getattr_of(module: fx.GraphModule, node: fx.Node) -> Any:
     return value
 
 
-def _complaint(refusals: Refusals) -> str:
-    parts = [
-        f"{node.target}{source_line(node)}: {reason}" for node, reason in refusals.items()
-    ]
-    return "left to PyTorch: " + "; ".join(dict.fromkeys(parts))
+def _complaint(plan: Plan) -> str:
+    return f"left to PyTorch: {'; '.join(map(str, plan.left))}"

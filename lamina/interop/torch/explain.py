@@ -11,7 +11,6 @@ from torch import fx
 
 from lamina.interop.torch.compiled import Compiled, Fallback
 from lamina.interop.torch.dynamo import Function, compile_with
-from lamina.interop.torch.plan import source_line
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,9 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     result = torch.compile(function, backend=backend)(*args, **kwargs)
     parameters = list(function.parameters()) if isinstance(function, torch.nn.Module) else []
     _differentiate(result, (args, kwargs, parameters))
-    steps = [one.steps for one in seen if one.steps is not None]
+    steps = [steps for one in seen for steps in one.versions]
     programs = [program for one in steps for program in one.programs.values()]
-    left = [
-        f"{node.target}{source_line(node)}: {reason}"
-        for one in steps for node, reason in one.plan.refusals.items()
-    ]  # fmt: skip
+    left = [str(operation) for one in seen for operation in one.left]
     kernels = sum(program.kernels for program in programs)
     return Explanation(len(seen), len(programs), kernels, tuple(dict.fromkeys(left)))
 

@@ -32,6 +32,19 @@ _COPY = torch.ops.aten.copy_.default
 
 
 @dataclass(frozen=True)
+class Left:
+    """An operation that PyTorch runs. line: the user's, as ``model.py:12: y = f(x)``, or empty."""
+
+    operation: str
+    line: str
+    reason: str
+
+    def __str__(self) -> str:
+        place = f" ({self.line})" if self.line else ""
+        return f"{self.operation}{place}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class View:
     """A tensor over the memory of another one. offset: in elements, from that one's first."""
 
@@ -87,6 +100,15 @@ class Plan:
     @property
     def segments(self) -> list[Segment]:
         return [step for step in self.steps if isinstance(step, Segment)]
+
+    @property
+    def left(self) -> list[Left]:
+        """The refusals as a user reads them; one that two nodes share comes once."""
+        described = [
+            Left(str(node.target), source_line(node), reason)
+            for node, reason in self.refusals.items()
+        ]
+        return list(dict.fromkeys(described))
 
 
 def make_plan(graph: fx.Graph, refused: Refusals) -> Plan:
@@ -199,9 +221,30 @@ def _host_step(node: fx.Node) -> HostStep:
             lambda operand: by_node[operand] if operand in by_node else operand.meta["val"],
         )
         with torch.no_grad():
-            return [node.target(*args, **kwargs)]
+            return [_as_described(node.target(*args, **kwargs), node.meta.get("val"))]
 
     return HostStep(node, operands, [node], run)
+
+
+def _as_described(result: Any, fake: Any) -> Any:
+    """The result where its FakeTensor says that its elements are, as programs read them there.
+    PyTorch's kernels and their descriptions disagree at times: that of ``_fft_c2c`` does."""
+    if isinstance(result, (list, tuple)):
+        return [_as_described(*pair) for pair in zip(result, fake, strict=True)]
+    if not isinstance(result, torch.Tensor) or _lies_as(result, fake):
+        return result
+    copied = torch.empty_strided(
+        fake.shape, fake.stride(), dtype=result.dtype, device=result.device
+    )
+    return copied.copy_(result)
+
+
+def _lies_as(result: torch.Tensor, fake: torch.Tensor) -> bool:
+    """Whether the strides are the same, but of axes of one element, and marks of conjugates and
+    negatives."""
+    steps = zip(result.shape, result.stride(), fake.stride(), strict=True)
+    are_marked_alike = result.is_conj() == fake.is_conj() and result.is_neg() == fake.is_neg()
+    return are_marked_alike and all(size == 1 or step == said for size, step, said in steps)
 
 
 def _result(value: Any) -> Result:
@@ -233,7 +276,7 @@ def _has_whole_memory(node: fx.Node) -> bool:
 
 
 def source_line(node: fx.Node) -> str:
-    """`` (model.py:12: y = f(x))``: the user's line, where PyTorch noted it."""
+    """``model.py:12: y = f(x)``: the user's line, where PyTorch noted it; or nothing."""
     trace = node.meta.get("stack_trace")
     if not trace:
         return ""
@@ -244,4 +287,4 @@ def source_line(node: fx.Node) -> str:
     place, code = lines[-2:]
     path, number = place.removeprefix("File ").split(", ")[:2]
     name = path.strip('"').rpartition("/")[2]
-    return f" ({name}:{number.removeprefix('line ')}: {code})"
+    return f"{name}:{number.removeprefix('line ')}: {code}"

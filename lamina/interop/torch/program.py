@@ -75,15 +75,16 @@ class TensorProgram:
         no program."""
         # The memory is the CPU's in both cases.
         self._device = "interp" if current().device == "interp" else "cpu"
-        self._copied = [
-            place for place, node in enumerate(segment.inputs) if _must_be_copied(node)
-        ]
+        self._copied: list[int] = []
         values: dict[fx.Node, Any] = {}
         self._numbers: dict[Buffer, int] = {}
         holes = []
-        for node in segment.inputs:
+        for place, node in enumerate(segment.inputs):
             fake = node.meta["val"]
-            layout = _layout(node) or _dense(fake.shape)
+            layout = _layout_in_memory(fake)
+            if layout is None:
+                self._copied.append(place)
+                layout = _dense(fake.shape)
             hole = self._hole(layout, fake.dtype)
             values[node] = Tensor.of(layout.of_stored(hole), self._device)
             holes.append(hole)
@@ -149,11 +150,13 @@ class TensorProgram:
         return written
 
 
-def _must_be_copied(node: fx.Node) -> bool:
-    """Whether memory does not hold the values of an input, one after the other. A conjugate or a
-    negative may be a mark beside the memory, for which PyTorch compiles again."""
-    fake = node.meta["val"]
-    return bool(fake.is_conj() or fake.is_neg() or _layout(node) is None)
+def _layout_in_memory(fake: torch.Tensor) -> Layout | None:
+    """The layout of an input; None where memory does not hold its values, one after the other, so
+    that it is copied first. A conjugate or a negative may be a mark beside the memory, for which
+    PyTorch compiles again."""
+    if fake.is_conj() or fake.is_neg():
+        return None
+    return layout_of(fake.shape, fake.stride())
 
 
 @dataclass(frozen=True)
@@ -230,11 +233,6 @@ class _Job:
     words: Any
     arena: int
     places: list[tuple[int, ...]]
-
-
-def _layout(node: fx.Node) -> Layout | None:
-    fake = node.meta["val"]
-    return layout_of(fake.shape, fake.stride())
 
 
 def _dense(sizes: Sequence[int]) -> Layout:

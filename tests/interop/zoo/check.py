@@ -24,7 +24,6 @@ from torch._dynamo.utils import same
 
 from lamina.interop.torch.compiled import Compiled, Fallback
 from lamina.interop.torch.dynamo import Function, compile_with
-from lamina.interop.torch.plan import source_line
 from tests.interop.zoo.table import MODELS, Inputs, Model
 
 _FORWARD_TOLERANCE, _TRAINING_TOLERANCE = 1e-3, 1e-2
@@ -112,14 +111,9 @@ def compare(model: Model) -> Outcome:
         module, inputs, lambda function: torch.compile(function, backend=recorder)
     )
     seconds = time.perf_counter() - start
-    steps = [one.steps for one in recorder.compiled if one.steps is not None]
+    steps = [steps for one in recorder.compiled for steps in one.versions]
     programs = [program for one in steps for program in one.programs.values()]
-    refusals = [pair for one in steps for pair in one.plan.refusals.items()]
-    left = [f"{node.target}{source_line(node)}: {reason}" for node, reason in refusals]
-    left += [
-        "a graph with symbolic sizes: not looked at"
-        for one in recorder.compiled if one.steps is None
-    ]  # fmt: skip
+    left = [str(operation) for one in recorder.compiled for operation in one.left]
     return Outcome(
         model.name,
         same(eager.forward, ours.forward, exact.forward, tol=_FORWARD_TOLERANCE),
