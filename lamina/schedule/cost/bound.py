@@ -18,6 +18,7 @@ from lamina.loops.nest import Nest
 from lamina.schedule.cost.body import Work, is_fused, sums_products
 from lamina.schedule.cost.operations import Demand, total
 from lamina.schedule.cost.traffic import Lines
+from lamina.schedule.gpu.atoms import ATOMS
 from lamina.schedule.gpu.attention import factors_of
 
 # How much faster a CPU writes past its caches: a line that is written through them is read first.
@@ -130,6 +131,7 @@ def _products_on_tensor_cores(nest: Nest, rates: Rates) -> dict[Node, float]:
     counts = dict[Node, float]()
     if not rates.tensor:
         return counts
+    is_tf32 = bool(nest.product) and ATOMS[nest.product].kind == "tf32"
     for node in nest.kernel.of(Op.LOOP_REDUCE):
         factors = factors_of(node.src[0]) if sums_products(node) else ()
         if not factors:
@@ -137,7 +139,7 @@ def _products_on_tensor_cores(nest: Nest, rates: Rates) -> dict[Node, float]:
         products = extent_of(nest, _axes_of(node))
         if factors[0].dtype is not float32:
             counts[node] = products
-        elif nest.product.startswith("mma_tf32"):
+        elif is_tf32:
             counts[node] = 2 * products
     return counts
 

@@ -102,22 +102,27 @@ def region(nest: Nest, index: Node, itemsize: int, axes: frozenset[Node], limit:
     limit: the elements of the array, which values from data are drawn from
     """
     terms, offset = ix.terms_of(index)
-    walks, joined = list[Walk](), set[Node]()
+    every: list[tuple[int, int]] = []  # of each walk its factor, which may be negative, and size
+    joined = set[Node]()
     for split in nest.splits:
         if inner := _walked_as_one(split, terms, axes):
             joined.update(inner)
-            extent = min(split.extent, points(inner))
-            offset += _add(walks, terms.get(inner[-1], 0), extent)
+            every.append((terms.get(inner[-1], 0), min(split.extent, points(inner))))
+    # An axis that is a term itself does not decide the values of other terms, as it walks already.
+    # Such a term is the index of an axis that is rotated by another one.
+    deciding = axes.difference(terms)
     for term, factor in terms.items():
-        if term.op is Op.AXIS:
-            if term in axes and term not in joined:
-                offset += _add(walks, factor, _extent(nest, term))
-        elif not axes.isdisjoint(free_axes(term)):
-            # An axis that walks by itself too, as one that another is rotated by, gives no more. A
-            # value from data that is multiplied by 8 reaches 10 places of an array of 80.
-            deciding = axes.difference(terms)
-            offset += _add(walks, factor, _values_of(term, deciding, max(limit // abs(factor), 1)))
-    return Region(offset, tuple(sorted(walks)), itemsize)
+        if term.op is not Op.AXIS and not axes.isdisjoint(free_axes(term)):
+            # Values from data that are multiplied by 8 reach 10 places of an array of 80.
+            places = max(limit // abs(factor), 1)
+            every.append((factor, _values_of(term, deciding, places)))
+        elif term in axes and term not in joined:
+            every.append((factor, _extent(nest, term)))
+    walks = [Walk(abs(factor), size) for factor, size in every if factor and size > 1]
+    # A walk backwards has its first element where its last step is: the same walk forwards begins
+    # there.
+    backwards = sum(-factor * (size - 1) for factor, size in every if factor < 0 and size > 1)
+    return Region(offset - backwards, tuple(sorted(walks)), itemsize)
 
 
 def _walked_as_one(split: SubLoops, terms: Mapping[Node, int], axes: frozenset[Node]) -> Axes:
@@ -138,13 +143,6 @@ def _extent(nest: Nest, axis: Node) -> int:
     axes, extent = nest.sub_loops(axis)
     size: int = axis.arg.size
     return min(size, -(-extent // points(axes[axes.index(axis) + 1 :])))
-
-
-def _add(walks: list[Walk], factor: int, size: int) -> int:
-    """Add a walk; by how much its smallest element is below that of step 0."""
-    if factor and size > 1:
-        walks.append(Walk(abs(factor), size))
-    return min(factor * (size - 1), 0)
 
 
 def _values_of(term: Node, axes: frozenset[Node], limit: int) -> int:

@@ -50,28 +50,38 @@ class _NestCost:
         self.nest, self.kernel, self.target, self.rates = nest, nest.kernel, target, rates
         self.vector_bytes = instruction_bytes(target)
         parallel = [axis for axis in nest.order if nest.bound(axis) in ("parallel", "grid")]
-        self.chunks = points(parallel)  # 0 where an axis has no points, 1 where none is parallel
+        # The pieces that workers take: 1 if no axis is parallel, 0 if one has no points.
+        self.chunks = points(parallel)
         self.workers = max(min(self.chunks, target.multiprocessors), 1)
         self.root = walk(nest, each_lane=self.each_lane)
         axes = frozenset(parallel)
         self.traffic = Traffic(nest, self.root, rates, self.workers, axes, around)
 
     def cost(self) -> KernelCost:
-        """Demands of the busiest worker: it has `busiest` of all the work, of 5 chunks on 2 workers
-        3 / 5. Memory serves all workers at once, so its seconds, of evenly shared work, grow by as
-        much as that worker has more than its share."""
-        work = [work for loop in self.root.every() for work in loop.work]
-        demand = total(work, self.vector_bytes, self.rates)
-        busiest = ceil(self.chunks / self.workers) / max(self.chunks, 1)
-        memory = {name: part * busiest * self.workers for name, part in self._memory().items()}
-        alone = {**demand.seconds(self.rates), "L1": self._accesses(), "chain": self._chain()}
-        units = {name: seconds * busiest for name, seconds in alone.items()}
+        """The seconds of the busiest worker, whose demands overlap in part."""
+        busiest = self._share_of_busiest()
+        units = {name: seconds * busiest for name, seconds in self._units().items()}
+        # Memory serves all workers at once. Its seconds are those of evenly shared work, and grow
+        # by as much as the busiest worker has more than its share: 3 / 5 instead of 1 / 2 are 1.2.
+        uneven = busiest * self.workers
+        memory = {name: seconds * uneven for name, seconds in self._memory().items()}
         fork = self.rates.fork if self.workers > 1 else 0.0
         seconds = overlapped(memory, units, self.rates.hidden) + fork + self.rates.launch
         demands = {**memory, **units, "fork": fork, "launch": self.rates.launch}
         need = need_of(self.nest, self.traffic.lines, self.target, self.rates)
         bound = need.seconds(self.rates, self.target)
         return KernelCost(seconds, bound, demands, need, tuple(self.traffic.lines))
+
+    def _share_of_busiest(self) -> float:
+        """The share of all work that the worker with the most chunks has: of 5 chunks on 2 workers
+        3 / 5."""
+        return ceil(self.chunks / self.workers) / max(self.chunks, 1)
+
+    def _units(self) -> dict[str, float]:
+        """The seconds of each unit of a worker, if one worker did all the work."""
+        work = [work for loop in self.root.every() for work in loop.work]
+        instructions = total(work, self.vector_bytes, self.rates).seconds(self.rates)
+        return {**instructions, "L1": self._accesses(), "chain": self._chain()}
 
     def _accesses(self) -> float:
         """The seconds of one worker that did all loads and stores from the nearest level: each as
@@ -102,42 +112,43 @@ class _NestCost:
         return seconds
 
     def _rate(self, part: Lines, level: Memory) -> float:
-        """Bytes a second at which all workers move the lines of `part` from or to `level`. Of a
-        load, the first line of each run is a jump, at the rate of scattered lines, and the others
-        follow at the rate of streams: of runs of 4 lines, every fourth one jumps. A store is not
-        waited for, so it has no jumps."""
+        """Bytes a second at which all workers move the lines of `part` from or to `level`. A store
+        is not waited for, so only loads are slower where lines lie apart."""
         if part.reference.is_store:
             rate = min(level.write * self.workers, level.all_write)
-            return rate * STREAMED if self._streams(part) else rate
-        streamed, scattered = 1 / level.read, 1 / min(level.scattered, level.read)
-        jumps = min(self.rates.line / part.run, 1.0)
-        rate = 1 / (streamed + (scattered - streamed) * jumps)
+            return rate * STREAMED if self._bypasses_caches(part) else rate
+        # The first line of each run is a jump, and the others follow it: of runs of 4 lines every
+        # fourth one jumps. Seconds a byte are the mean of both.
+        jumping = min(self.rates.line / part.run, 1.0)
+        scattered = min(level.scattered, level.read)
+        rate = 1 / (jumping / scattered + (1 - jumping) / level.read)
         return min(rate * self.workers, level.all_read)
 
-    def _streams(self, part: Lines) -> bool:
-        """Do stores of this reference go past the caches? The same conditions as of `_streams` of
-        the printer for C: the kernel's only store, into an array too large for caches, which the
-        kernel neither reads nor adds to."""
+    def _bypasses_caches(self, part: Lines) -> bool:
+        """Are stores of this reference non-temporal? The same conditions as of `_streams` of the
+        printer for C: the kernel's only store, into an array too large for caches, which the kernel
+        neither reads nor adds to."""
         number, kernel = part.reference.parameter, self.kernel
         is_read = any(load.arg.parameter == number for load in kernel.of(Op.LOAD))
         is_alone = not kernel.blocks and len(kernel.stores) == 1
         combines = kernel.stores[0].monoid is not None
-        large = kernel.parameters[number].nbytes >= UNCACHED
-        return large and is_alone and not is_read and not combines
+        is_large = kernel.parameters[number].nbytes >= UNCACHED
+        return is_large and is_alone and not is_read and not combines
 
     def _chain(self) -> float:
-        """The seconds of one worker in chains of dependent steps: those of all iterations of each
-        loop that has one, of its longest. Runs of the loop overlap as far as WINDOW holds their
-        instructions."""
+        """The seconds of one worker in chains of dependent steps, if it did all the work: in each
+        loop the longest chain counts, for all iterations.
+
+        Runs of a loop overlap as far as WINDOW holds their instructions: of sums of 10 squares,
+        which are 20 instructions for each row, the sums of 20 rows are under way at a time.
+        """
         seconds = 0.0
         for loop in self.root.every():
-            latency = max(
-                (work.chained * latency_of(work.op, work.dtype) for work in loop.work), default=0.0
-            )
-            if latency:
-                instructions = loop.trips * sum(work.copies for work in loop.work)
-                side_by_side = max(WINDOW / max(instructions, 1.0), 1.0)
-                seconds += loop.times * latency * self.rates.latency / side_by_side
+            latencies = [work.chained * latency_of(work.op, work.dtype) for work in loop.work]
+            instructions = loop.trips * sum(work.copies for work in loop.work)  # of one run
+            runs_at_a_time = max(WINDOW / max(instructions, 1.0), 1.0)
+            longest = max(latencies, default=0.0) * self.rates.latency
+            seconds += loop.times * longest / runs_at_a_time
         return seconds
 
 
@@ -158,7 +169,7 @@ class _GpuCost(_NestCost):
                 sectors += access.times * self.traffic.region(reference, access.axes).lines(line)
         return sectors * line / nearest.read
 
-    def _streams(self, part: Lines) -> bool:
+    def _bypasses_caches(self, part: Lines) -> bool:
         return False  # no store of a GPU reads a line first
 
     def _chain(self) -> float:

@@ -25,17 +25,10 @@ BACK_TO_BACK = 0.8
 def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
     """The cost of a nest that `tensorize` made, from formulas: the seconds of the busiest
     multiprocessor, of the bytes of tiles from the second-level cache, and of each array once from
-    memory. Without tensor cores the same sums are instructions."""
-    kernel = nest.kernel
-    arrays = [array for array in kernel.parameters if array.memory == "device"]
-    read, written = dict[object, float](), dict[object, float]()
-    for number, array in enumerate(arrays):
-        bytes_of = written if array.written else read
-        bytes_of[number] = array.nbytes
-    need = Need(read, written, operations_of(nest, target, rates))
-    units = {"tensor cores": _multiplying(nest, target, rates)}
-    if not nest.product.startswith("mma"):
-        units = {"instructions": units["tensor cores"]}
+    memory. Atoms without tensor cores multiply by instructions."""
+    need = _need_of(nest, target, rates)
+    unit = "tensor cores" if ATOMS[nest.product].instruction == "mma" else "instructions"
+    units = {unit: _multiplying(nest, target, rates)}
     l2, memory = rates.levels[-2:]
     moved = {
         l2.name: _tile_bytes(nest) / (SHARED_TILES * l2.all_read),
@@ -47,6 +40,16 @@ def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
     return KernelCost(seconds, bound, {**units, **moved, **latency}, need)
 
 
+def _need_of(nest: Nest, target: Target, rates: Rates) -> Need:
+    """All arrays once, as factors and results are used from end to end, and all operations."""
+    read, written = dict[object, float](), dict[object, float]()
+    for number, array in enumerate(nest.kernel.parameters):
+        if array.memory == "device":
+            bytes_of = written if array.written else read
+            bytes_of[number] = array.nbytes
+    return Need(read, written, operations_of(nest, target, rates))
+
+
 def _tiles(nest: Nest) -> int:
     """How many tiles of results there are."""
     return points(axis for axis in nest.order if nest.bound(axis) == "grid")
@@ -54,8 +57,9 @@ def _tiles(nest: Nest) -> int:
 
 def _steps(nest: Nest) -> int:
     """Steps of a tile of results, of LINE_BYTES of a row of each factor: 100 numbers of 2 bytes are
-    2 steps, of 128 bytes each. Axes that the tiles of factors do not walk repeat these."""
-    (reduction, *_) = nest.kernel.of(Op.LOOP_REDUCE)
+    2 steps, of 128 bytes each. Axes that the tiles of factors do not walk repeat these. Of products
+    back to back these are the steps of the first one."""
+    reduction = nest.kernel.of(Op.LOOP_REDUCE)[0]
     itemsize = ATOMS[nest.product].dtype.itemsize
     within = set(nest.tiles[0].axes)
     lines = [axis for axis in bound_axes(reduction) if axis in within]
@@ -64,25 +68,30 @@ def _steps(nest: Nest) -> int:
 
 
 def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
-    """The seconds of the multiprocessor that multiplies most.
-
-    Of one product this is the time of its stream-K division. Products back to back have no such
-    division: a block does all products of its tile of results, and each multiprocessor has one
-    block at a time. 4 equal blocks on 3 multiprocessors take as long as 6: `uneven` is 1.5.
-    """
-    atom = ATOMS[nest.product]
-    itemsize = atom.dtype.itemsize
-    rate = rates.tensor * 2 / itemsize  # of products of this dtype
+    """The seconds of the multiprocessor that multiplies most."""
+    itemsize = ATOMS[nest.product].dtype.itemsize
+    rate = rates.tensor * 2 / itemsize  # of products of this dtype, a second
     if len(nest.tiles) > 2:  # one product has two factors, more are back to back
-        sums = [node for node in nest.kernel.of(Op.LOOP_REDUCE) if sums_products(node)]
-        products = sum(extent_of(nest, free_axes(node).union(bound_axes(node))) for node in sums)
-        blocks = _tiles(nest)
-        workers = min(blocks, target.multiprocessors)
-        uneven = -(-blocks // workers) * workers / blocks  # 1.5 for 4 blocks of 3 workers
-        return products * uneven / (BACK_TO_BACK * rate * workers)
-    division = stream_k(atom, _tiles(nest), _steps(nest), target.multiprocessors)
+        return _multiplying_back_to_back(nest, target, BACK_TO_BACK * rate)
+    division = stream_k(ATOMS[nest.product], _tiles(nest), _steps(nest), target.multiprocessors)
     # `StreamK.time` counts lines; without tensor cores it has their slowdown already.
     return division.time * (LINE_BYTES // itemsize) / rate
+
+
+def _multiplying_back_to_back(nest: Nest, target: Target, rate: float) -> float:
+    """The same of products back to back, which have no stream-K division: a block does all products
+    of its tile of results, and each multiprocessor has one block at a time.
+
+    rate: products a second of one multiprocessor
+
+    4 equal blocks on 3 multiprocessors take 2 turns, as long as 6 blocks would.
+    """
+    sums = [node for node in nest.kernel.of(Op.LOOP_REDUCE) if sums_products(node)]
+    products = sum(extent_of(nest, free_axes(node).union(bound_axes(node))) for node in sums)
+    blocks = _tiles(nest)
+    workers = min(blocks, target.multiprocessors)
+    turns = -(-blocks // workers)
+    return turns * (products / blocks) / rate
 
 
 def _tile_bytes(nest: Nest) -> float:

@@ -1,6 +1,6 @@
 """The cost of a whole program: that of its launches, and a bound of what comes in and goes out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lamina.core.rates import Rates
@@ -55,28 +55,29 @@ def program_cost(
             costs[kernel] = predict(plan.nest, target, rates, around)
         else:
             costs[kernel] = _sort_cost(plan.nest, target, rates)
-    steps = tuple(
-        _joined([costs[launch.kernel] for launch in step], rates) for step in program.steps
-    )
+    steps = tuple(_joined([costs[launch.kernel] for launch in step]) for step in program.steps)
     named = {plan.name: costs[kernel] for kernel, plan in plans.items()}
     need = _need(program.launches, costs)
     seconds = sum(step.seconds for step in steps)
     return ProgramCost(seconds, need.seconds(rates, target), named, steps)
 
 
-def _joined(costs: list[KernelCost], rates: Rates) -> KernelCost:
-    """The cost of the kernels of one step: of several, which take turns at each row block, the sum;
-    but work is handed out once, so that only the longest fork and launch counts. A sum has the
-    largest of their bounds, as arrays between them need not leave the caches, and the need of the
-    first kernel."""
+def _joined(costs: list[KernelCost]) -> KernelCost:
+    """The cost of the kernels of one step, which take turns at each row block.
+
+    seconds: the sum, but that work is handed out once: only the longest fork and launch counts
+    demands: the sums
+    bound: the largest, as arrays between the kernels need not leave the caches
+    need: that of the first kernel, as a program adds up those of its kernels itself
+    """
     if len(costs) == 1:
         return costs[0]
     demands = dict[str, float]()
     for cost in costs:
         for name, seconds in cost.demands.items():
             demands[name] = demands.get(name, 0.0) + seconds
-    once = [min(cost.demands["fork"] + cost.demands["launch"], cost.seconds) for cost in costs]
-    seconds = sum(cost.seconds for cost in costs) - sum(once) + max(once)
+    starts = [cost.demands["fork"] + cost.demands["launch"] for cost in costs]
+    seconds = sum(cost.seconds for cost in costs) - sum(starts) + max(starts)
     bound = max(cost.bound for cost in costs)
     lines = tuple(line for cost in costs for line in cost.lines)
     return KernelCost(seconds, bound, demands, costs[0].need, lines)
@@ -103,15 +104,19 @@ def _need(launches: Iterable[Launch], costs: Mapping[AnyKernel, KernelCost]) -> 
     for launch in launches:
         need = costs[launch.kernel].need
         operations = operations.plus(need.operations)
-        for all_bytes, ours in ((read, need.read), (written, need.written)):
-            for number, nbytes in ours.items():
-                assert isinstance(number, int)
-                slot = launch.slots[number]
-                if slot.kind in ("input", "output") and not _is_read_back(slot, all_bytes, written):
-                    all_bytes[slot] = max(all_bytes.get(slot, 0.0), nbytes)
+        for slot, nbytes in _from_outside(launch, need.read):
+            if slot not in written:
+                read[slot] = max(read.get(slot, 0.0), nbytes)
+        for slot, nbytes in _from_outside(launch, need.written):
+            written[slot] = max(written.get(slot, 0.0), nbytes)
     return Need(read, written, operations)
 
 
-def _is_read_back(slot: Slot, all_bytes: object, written: Mapping[object, float]) -> bool:
-    """Is this a read, so that `all_bytes` are not those `written`, of what the program wrote?"""
-    return all_bytes is not written and slot in written
+def _from_outside(launch: Launch, bytes_of: Mapping[object, float]) -> Iterator[tuple[Slot, float]]:
+    """The inputs and outputs of the program among the arrays of a launch, each with its bytes.
+    bytes_of: by number of the kernel's parameter"""
+    for number, nbytes in bytes_of.items():
+        assert isinstance(number, int)
+        slot = launch.slots[number]
+        if slot.kind in ("input", "output"):
+            yield slot, nbytes

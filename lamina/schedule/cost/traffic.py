@@ -8,9 +8,10 @@ All lines are those of the whole device, summed over its workers: what each of 4
 a cache of its own counts 4 times there.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 from lamina.core.rates import Memory, Rates
@@ -86,21 +87,45 @@ class Traffic:
         self, nest: Nest, root: Loop, rates: Rates, workers: int, parallel: frozenset[Node],
         around: float = 0.0,
     ) -> None:  # fmt: skip
-        self.nest, self.rates, self.workers, self.parallel = nest, rates, workers, parallel
-        self.around = around
+        self.nest, self.root, self.rates = nest, root, rates
+        self.workers, self.parallel, self.around = workers, parallel, around
         self.caches = rates.levels[:-1]  # the last level holds everything
         # Of each reference, the constants of its accesses: 0 and 1 for x[i] and x[i+1].
         self.constants: dict[Reference, set[int]] = {}
-        self.runs: dict[Reference, float] = {}
-        accesses = [(loop, access) for loop in root.every() for access in loop.accesses]
-        for _, access in accesses:
-            constant = ix.terms_of(access.index)[1]
-            self.constants.setdefault(self.reference(access), set()).add(constant)
-        for loop, access in accesses:
-            reference = self.reference(access)
-            run = self._run(reference, access.axes, loop)
-            self.runs[reference] = max(run, self.runs.get(reference, 0.0))
-        self.lines = self._whole(root)
+        for loop in root.every():
+            for access in loop.accesses:
+                constant = ix.terms_of(access.index)[1]
+                self.constants.setdefault(self.reference(access), set()).add(constant)
+
+    @cached_property
+    def lines(self) -> list[Lines]:
+        """The traffic of each reference in a run of the kernel. The whole kernel counts as the body
+        of a loop around it: programs run again and again, and find what the run before has left in
+        the caches."""
+        body = self._body(self.root)
+        missing = self._missing(body, self.root, self.around)
+        runs = self._runs()
+        every: list[Lines] = []
+        for reference, part in body.items():
+            moved = [share * lines for share, lines in zip(missing, part.moved, strict=True)]
+            # A larger cache holds what a smaller one does, so it moves no more.
+            moved = list(accumulate(moved, min))
+            array = self.nest.kernel.parameters[reference.parameter]
+            elements = min(self.region(reference, part.axes).elements(), array.size)
+            used = elements * array.dtype.itemsize
+            every.append(Lines(reference, part.distinct, used, tuple(moved), runs[reference]))
+        return every
+
+    def _runs(self) -> dict[Reference, float]:
+        """For each reference, the bytes of the longest piece that an access touches from end to
+        end."""
+        runs: dict[Reference, float] = {}
+        for loop in self.root.every():
+            for access in loop.accesses:
+                reference = self.reference(access)
+                run = self._run(reference, access.axes, loop)
+                runs[reference] = max(run, runs.get(reference, 0.0))
+        return runs
 
     def reference(self, access: Access) -> Reference:
         """The reference that an access is one of."""
@@ -120,76 +145,56 @@ class Traffic:
         shifted = Walk(between, len(constants))
         return Region(area.offset, tuple(sorted((*area.walks, shifted))), area.itemsize)
 
-    def _whole(self, root: Loop) -> list[Lines]:
-        """The traffic of the whole kernel, which counts as the body of a loop around it: programs
-        run again and again, and find what the run before has left in the caches."""
-        body = self._body(root)
-        missing = self._missing(body, root, self.around)
-        every: list[Lines] = []
-        for reference, part in body.items():
-            moved = [share * lines for share, lines in zip(missing, part.moved, strict=True)]
-            for number in range(1, len(moved)):  # a larger cache holds what a smaller one does
-                moved[number] = min(moved[number], moved[number - 1])
-            area = self.region(reference, part.axes)
-            array = self.nest.kernel.parameters[reference.parameter]
-            used = min(area.elements(), array.size) * array.dtype.itemsize
-            run = self.runs[reference]
-            every.append(Lines(reference, part.distinct, used, tuple(moved), run))
-        return every
-
     def _body(self, loop: Loop) -> Parts:
         """What one iteration of a loop moves: its own accesses, and all iterations of the loops
-        inside it, added up by reference. If x[i] is read by two loops of the body, the second one
-        finds what the caches still hold of the first: it moves the share that is missing."""
-        parts = list[tuple[Reference, Part]]()
+        inside it. If x[i] is read by two loops of the body, the second one finds what the caches
+        still hold of the first: it moves the share that is missing."""
+        parts_of: dict[Reference, list[Part]] = {}
         for access in loop.accesses:
             reference = self.reference(access)
             distinct = self._distinct(reference, access.axes)
-            parts.append((reference, Part(access.axes, distinct, (distinct,) * len(self.caches))))
+            part = Part(access.axes, distinct, (distinct,) * len(self.caches))
+            parts_of.setdefault(reference, []).append(part)
         for inner in loop.loops:
-            parts += self._all_iterations(inner).items()
-        joined: Parts = {}
-        for reference, part in parts:
-            before = joined.get(reference, Part(frozenset(), 0.0, (0.0,) * len(self.caches)))
-            axes = before.axes | part.axes
-            moved = tuple(sum(pair) for pair in zip(before.moved, part.moved, strict=True))
-            joined[reference] = Part(axes, self._distinct(reference, axes), moved)
-        # Where several parts of the body are one reference, the later ones may find its lines.
-        missing = self._missing(joined, loop)
-        for reference, count in Counter(reference for reference, _ in parts).items():
-            if count > 1:
-                part = joined[reference]
-                joined[reference] = replace(part, moved=_between(part, missing))
-        return joined
+            for reference, part in self._all_iterations(inner).items():
+                parts_of.setdefault(reference, []).append(part)
+        body = {reference: self._joined(reference, parts) for reference, parts in parts_of.items()}
+        missing = self._missing(body, loop)
+        for reference, parts in parts_of.items():
+            if len(parts) > 1:
+                moved = _moved_with_reuse(body[reference], missing)
+                body[reference] = replace(body[reference], moved=moved)
+        return body
+
+    def _joined(self, reference: Reference, parts: Sequence[Part]) -> Part:
+        """Several parts of one reference together, as if none found what another has touched."""
+        axes = frozenset[Node]().union(*(part.axes for part in parts))
+        moved_by_cache = zip(*(part.moved for part in parts), strict=True)
+        return Part(axes, self._distinct(reference, axes), tuple(map(sum, moved_by_cache)))
 
     def _all_iterations(self, loop: Loop) -> Parts:
         """What all iterations of a loop move: `loop.trips` times what one does, less the lines
         that an iteration finds in a cache because the one before it touched them. In a cache that
         each worker has for itself, every worker that reads a line moves it at least once."""
         assert loop.axis is not None
+        assert loop.around is not None
         body = self._body(loop)
         missing = self._missing(body, loop)
-        shared_axes = self._parallel_inside(loop)
-        if loop.axis in self.parallel:
-            shared_axes |= {loop.axis}
+        parallel = self.parallel - loop.around.axes  # of this loop, and of those inside it
         parts: Parts = {}
         for reference, part in body.items():
             axes = part.axes | {loop.axis}
             every_time = tuple(loop.trips * lines for lines in part.moved)
             repeated = Part(axes, self._distinct(reference, axes), every_time)
-            moved = list(_between(repeated, missing))
             # Iterations that a line is used in, by different workers as far as there are enough:
             # of 2 x 4 chunks on 8 workers, a line that only the 4 vary along is used by 2.
-            readers = min(self.workers, points(shared_axes - reference.axes))
-            for number, level in enumerate(self.caches):
-                if not level.shared:  # each worker reads it for itself
-                    moved[number] = max(moved[number], readers * repeated.distinct)
+            readers = min(self.workers, points(parallel - reference.axes))
+            by_all_readers = readers * repeated.distinct
+            moved: list[float] = []
+            for level, lines in zip(self.caches, _moved_with_reuse(repeated, missing), strict=True):
+                moved.append(lines if level.shared else max(lines, by_all_readers))
             parts[reference] = replace(repeated, moved=tuple(moved))
         return parts
-
-    def _parallel_inside(self, loop: Loop) -> frozenset[Node]:
-        """The parallel axes whose loops are inside the body of `loop`."""
-        return self.parallel - loop.axes
 
     def _distinct(self, reference: Reference, axes: frozenset[Node]) -> float:
         """The lines that a reference touches while `axes` walk, no more than its array has."""
@@ -216,30 +221,41 @@ class Traffic:
     def _missing(self, body: Parts, loop: Loop, around: float = 0.0) -> list[float]:
         """For each cache, the share of what an iteration of `loop`, whose body is `body`, touches
         that it does not hold until the next iteration. around: bytes that are touched in between.
-
-        A body with parallel loops inside is shared by `sharing` workers, and as many bodies run at
-        a time as there are groups of these. A cache that all workers share holds the parts of all
-        bodies that run; the cache of one worker its part of one body. So of 8 workers and 2 x 4
-        chunks, 4 share an iteration of the outer loop, and 2 iterations run at a time.
         """
-        inside = self._parallel_inside(loop)
-        sharing = min(self.workers, points(inside))
-        bodies = self.workers // sharing
         shares: list[float] = []
         for level in self.caches:
-            nbytes = 0.0
-            for reference, part in body.items():
-                lines = part.distinct
-                if level.shared:
-                    # Bodies that run at a time touch the same lines, but where the index depends on
-                    # parallel axes that are not inside the body: one part for each of their points.
-                    lines *= min(bodies, points(reference.axes & self.parallel - inside))
-                else:
-                    lines /= min(sharing, points(reference.axes & inside))
-                nbytes += lines * self.rates.line
-            nbytes = max(nbytes, around if level.shared else around / self.workers)
+            if level.shared:
+                nbytes = max(self._bytes_of_all(body, loop), around)
+            else:
+                nbytes = max(self._bytes_of_worker(body, loop), around / self.workers)
             shares.append(missing_share(nbytes, level))
         return shares
+
+    def _workers_of_body(self, loop: Loop) -> int:
+        """How many workers share the body of `loop`, by the parallel loops inside it. With 8
+        workers and 2 x 4 chunks, 4 share an iteration of the outer loop, and 2 iterations run at a
+        time."""
+        return min(self.workers, points(self.parallel - loop.axes))
+
+    def _bytes_of_worker(self, body: Parts, loop: Loop) -> float:
+        """The bytes of lines that one worker touches in its part of the body of `loop`. Workers
+        that share the body touch different lines where parallel axes inside it are in the index."""
+        inside = self.parallel - loop.axes
+        sharing = self._workers_of_body(loop)
+        lines = 0.0
+        for reference, part in body.items():
+            lines += part.distinct / min(sharing, points(reference.axes & inside))
+        return lines * self.rates.line
+
+    def _bytes_of_all(self, body: Parts, loop: Loop) -> float:
+        """The bytes of lines that all workers touch in the bodies of `loop` that run at a time.
+        These bodies touch different lines where parallel axes outside of them are in the index."""
+        outside = self.parallel & loop.axes
+        bodies = self.workers // self._workers_of_body(loop)
+        lines = 0.0
+        for reference, part in body.items():
+            lines += part.distinct * min(bodies, points(reference.axes & outside))
+        return lines * self.rates.line
 
 
 def missing_share(nbytes: float, level: Memory) -> float:
@@ -250,14 +266,12 @@ def missing_share(nbytes: float, level: Memory) -> float:
     return min(max(nbytes / level.size - 0.5, 0.0), 1.0)
 
 
-def _between(part: Part, missing: Sequence[float]) -> tuple[float, ...]:
-    """The lines that each cache moves, where repeated touches of a line find it in part.
+def _moved_with_reuse(part: Part, missing: Sequence[float]) -> tuple[float, ...]:
+    """For each cache, the lines that it moves for a part whose `moved` counts a line each time that
+    it is touched. The first touch always moves it; each later one only if it is `missing` by then.
 
-    part: its `moved` counts a line each time that it is touched
-    missing: for each cache, the share of lines that are gone until they are touched again
-
-    The first touch of a line always moves it. 10 lines that are touched 100 times together, of
-    which a quarter is missing, move 10 + 0.25 * (100 - 10) = 32.5.
+    10 lines that are touched 100 times together, of which a quarter is missing each time, move
+    10 + 0.25 * (100 - 10) = 32.5.
     """
     pairs = zip(missing, part.moved, strict=True)
     return tuple(part.distinct + share * max(lines - part.distinct, 0.0) for share, lines in pairs)
