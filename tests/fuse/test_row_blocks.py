@@ -14,7 +14,9 @@ from lamina.errors import FormatError
 from lamina.frontend.realize import cut
 from lamina.fuse import row_blocks
 from lamina.fuse.program import Program
+from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel
+from lamina.loops.nest import Nest
 from lamina.pipeline import compile_sinks, compile_source, run_compiled
 from lamina.runtime.buffer import Buffer
 from tests.programs import disagreement, merged, random_program
@@ -267,6 +269,29 @@ def test_checked_row_blocks_compare_all_of_it(monkeypatch: pytest.MonkeyPatch) -
         compiled = compile_sinks(nodes, options)
         assert names(compiled.program) == [3]
         run_compiled(compiled, list(inputs), options)
+
+
+def test_kernels_of_row_blocks_are_functions_of_their_own() -> None:
+    """All in one function, they would have too few registers for their sums."""
+    shapes = lm.TensorSpec((2048, 64)), lm.TensorSpec((64, 256)), lm.TensorSpec((256, 64))
+    lowered = lm.jit(lambda x, a, b: (x @ a).exp() @ b).lower(*shapes, device="cpu")
+    assert names(lowered.planned.program) == [2]
+    (library,) = lowered.compile().values()
+    assert all(kernel.name.encode() in library for kernel in lowered.kernels)
+
+
+def test_rows_that_are_lanes_lie_side_by_side_in_scratch_memory() -> None:
+    """The exponentials of a block of scores, which two passes over a row need."""
+    shape = lm.TensorSpec((2, 512, 32))
+    function = lm.jit(lambda q, k, v: lm.softmax(q @ k.transpose(-1, -2), axis=-1) @ v)
+    attention = function.lower(shape, shape, shape, device="cpu")
+    assert names(attention.planned.program) == [3]
+    nests = [plan.nest for plan in attention.planned.plans.values()]
+    fills = [(nest, fill) for nest in nests if isinstance(nest, Nest) for fill in nest.fills]
+    assert fills
+    for nest, fill in fills:
+        strides, _ = ix.terms_of(fill.index)
+        assert [strides[axis] for axis in fill.axes if nest.bound(axis) == "vector"] == [1]
 
 
 def test_a_schedule_keeps_row_blocks() -> None:

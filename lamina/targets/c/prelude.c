@@ -38,7 +38,8 @@ static double lamina_clock(void) {
 #ifndef LINKAGE /* in a program of several files, all of them see its kernels */
 #define LINKAGE static
 #endif
-#define KERNEL(name) LINKAGE void name(void **b, long chunk)
+/* Not inlined: beside other kernels of row blocks, GCC 12 has no registers left for the sums of tiles. */
+#define KERNEL(name) LINKAGE __attribute__((noinline)) void name(void **b, long chunk)
 /* One that streams to an array is compiled twice, so as not to ask at each store where lines begin. */
 #define STREAMING(name, number) \
     INLINE void name##_by(void **b, long chunk, _Bool lines); \
