@@ -250,8 +250,9 @@ class Bind(Move):
 @dataclass(frozen=True)
 class Stage(Move):
     """Keep a value in scratch memory of the thread, for all loops inside the row loop `axis`, laid
-    out in their order. A value made from reads alone is filled in the body of that loop. One that
-    depends on reductions over a row is stored in the first pass that needs it, for later passes.
+    out in their order, but with the lanes of vectors innermost. A value made from reads alone is
+    filled in the body of that loop. One that depends on reductions over a row is stored in the
+    first pass that needs it, for later passes.
 
     ``stage(%0, a0)``, where %0 is the load of y, read once for each a1 before::
 
@@ -271,8 +272,12 @@ class Stage(Move):
         self.require(loop in nest.row_loops, f"a{self.axis} is no loop over rows")
         self.require(self.value < len(kernel.values), f"there is no value %{self.value}")
         value = kernel.values[self.value]
-        axes = tuple(axis for axis in nest.inside(loop) if axis in free_axes(value))
-        self.require(bool(axes), f"no loop inside a{self.axis} walks it")
+        walked = [axis for axis in nest.inside(loop) if axis in free_axes(value)]
+        self.require(bool(walked), f"no loop inside a{self.axis} walks it")
+        # Lanes may be rows of which each walks a loop further inside. Those of a dot product, the
+        # four numbers of one lane, stay inside of the lanes.
+        innermost = ("vector", "dot")
+        axes = tuple(sorted(walked, key=lambda axis: _position(innermost, nest.bound(axis))))
         is_reduced = any(node.op is Op.LOOP_REDUCE for node in toposort([value]))
         self._require_stageable(nest, value, loop, is_reduced=is_reduced)
         scratch = Parameter(value.dtype, points(axes), memory="scratch")
@@ -300,6 +305,11 @@ class Stage(Move):
             if bound_axes(node) and free_axes(node).isdisjoint(inside):
                 is_early = value in toposort(operands_of(node))
                 self.require(not is_early, f"what reduces it is computed outside a{self.axis}")
+
+
+def _position(names: tuple[str, ...], name: str) -> int:
+    """1, 2, ... for a name among `names`, 0 for any other."""
+    return names.index(name) + 1 if name in names else 0
 
 
 @dataclass(frozen=True)
