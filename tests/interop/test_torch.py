@@ -18,10 +18,11 @@ from lamina.interop.torch import (  # noqa: E402
     UnsupportedOperationError,
     backend,
     explain,
-    program,
+    interpret,
 )
 from lamina.interop.torch.arrays import layout_of  # noqa: E402
-from lamina.interop.torch.program import OF_MEMORY, TensorProgram  # noqa: E402
+from lamina.interop.torch.interpret import OF_MEMORY  # noqa: E402
+from lamina.interop.torch.program import TensorProgram  # noqa: E402
 from lamina.interop.torch.rows import ROWS  # noqa: E402
 from tests.interop.models import Decoder, Images  # noqa: E402
 
@@ -132,7 +133,7 @@ def test_a_mistake_in_a_row_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> No
     def mistaken(x: Any) -> Any:
         raise TypeError("a mistake")
 
-    monkeypatch.setattr(program, "ROWS", {**ROWS, "aten.exp.default": mistaken})
+    monkeypatch.setattr(interpret, "ROWS", {**ROWS, "aten.exp.default": mistaken})
     with pytest.raises(Exception, match="a mistake") as raised:
         torch.compile(lambda x: torch.exp(x) + 1, backend=backend)(torch.ones(3))
     assert isinstance(raised.value.inner_exception, TypeError)

@@ -1,4 +1,5 @@
-"""PyTorch programs on lamina: ``torch.compile(model, backend="lamina")``.
+"""PyTorch programs on lamina: ``torch.compile(model, backend="lamina")``, and modules and exported
+programs as functions of lamina's tensors: `from_module`, `from_exported`.
 
 PyTorch finds `backend` by the entry point ``torch_dynamo_backends`` of the installed package.
 """
@@ -6,5 +7,9 @@ PyTorch finds `backend` by the entry point ``torch_dynamo_backends`` of the inst
 from lamina.interop.torch.compiled import UnsupportedOperationError
 from lamina.interop.torch.dynamo import backend
 from lamina.interop.torch.explain import Explanation, explain
+from lamina.interop.torch.imported import ImportedFunction, from_exported, from_module
 
-__all__ = ["Explanation", "UnsupportedOperationError", "backend", "explain"]
+__all__ = [
+    "Explanation", "ImportedFunction", "UnsupportedOperationError", "backend", "explain",
+    "from_exported", "from_module",
+]  # fmt: skip

@@ -49,7 +49,7 @@ class Compiled:
     def __init__(self, module: fx.GraphModule, fallback: Fallback) -> None:
         self.fallback = fallback
         self._module = module
-        self._is_symbolic = any(_is_symbolic(node.meta.get("val")) for node in module.graph.nodes)
+        self._is_symbolic = has_symbols(module.graph)
         self._of_shapes: OrderedDict[Hashable, Steps] = OrderedDict()
         self.steps: Steps | None = None if self._is_symbolic else Steps(module, fallback)
         self._depends_on_data = self._is_symbolic and _depends_on_data(module.graph)
@@ -99,6 +99,11 @@ class Compiled:
         self._of_shapes[key] = steps
         self._of_shapes.move_to_end(key)
         return steps
+
+
+def has_symbols(graph: fx.Graph) -> bool:
+    """Whether sizes or numbers in the graph are symbols."""
+    return any(_is_symbolic(node.meta.get("val")) for node in graph.nodes)
 
 
 def _is_symbolic(value: Any) -> bool:

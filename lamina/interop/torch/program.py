@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -19,8 +18,8 @@ from lamina.frontend.session import during, tracers
 from lamina.frontend.tensor import Tensor
 from lamina.frontend.trace import NoMemory
 from lamina.interop.torch.arrays import DTYPES, Layout, layout_of
+from lamina.interop.torch.interpret import interpreted
 from lamina.interop.torch.plan import Refusals, Segment
-from lamina.interop.torch.rows import PROMOTED, ROWS
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.runtime.buffer import Buffer
@@ -28,18 +27,6 @@ from lamina.runtime.profile import counter, runs
 
 if TYPE_CHECKING:
     from lamina.runtime.cpu import CpuProgram
-
-# Where and how memory is laid out is not a row's business.
-OF_MEMORY = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "generator")
-# These number the elements as they are in memory.
-_OF_MEMORY_ORDER = (
-    "aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default",
-)  # fmt: skip
-
-
-class RefusedError(LaminaError):
-    """A row does not take an operation's arguments. PyTorch runs the operation, as it does where
-    lamina's functions raise a LaminaError; any other exception in a row is a mistake in it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +78,7 @@ class TensorProgram:
         with during(tracers, set(holes)):
             for node in segment.nodes:
                 try:
-                    values[node] = _interpreted(node, values)
+                    values[node] = interpreted(node, values)
                 except LaminaError as error:
                     refused[node] = str(error).partition("\n")[0] or type(error).__name__
                     return
@@ -237,64 +224,3 @@ class _Job:
 
 def _dense(sizes: Sequence[int]) -> Layout:
     return Layout(tuple(sizes), tuple(range(len(sizes))))
-
-
-def _interpreted(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
-    """The result of an operation on lamina's tensors, with PyTorch's dtypes."""
-    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), lambda one: _ours(one, values))
-    if node.target is operator.getitem:
-        return args[0][args[1]]
-    name = str(node.target)
-    if name in _OF_MEMORY_ORDER and not _is_row_major(node.args[0]):
-        raise RefusedError("its operand is not row-major in memory")
-    if name in PROMOTED:
-        args, kwargs = _promoted(node, args, kwargs)
-    kwargs = {name: value for name, value in kwargs.items() if name not in OF_MEMORY}
-    return _as_promised(ROWS[name](*args, **kwargs), node.meta["val"], name)
-
-
-def _is_row_major(node: fx.Node) -> bool:
-    fake = node.meta["val"]
-    return bool(fake.is_contiguous()) and fake.storage_offset() == 0
-
-
-def _ours(value: Any, values: dict[fx.Node, Any]) -> Any:
-    if isinstance(value, fx.Node):
-        return values[value] if value in values else value.meta["val"]
-    if isinstance(value, torch.dtype):
-        if value not in DTYPES:
-            raise RefusedError(f"lamina lacks {value}")
-        return DTYPES[value]
-    return value
-
-
-def _promoted(node: fx.Node, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments in the dtype that PyTorch computes in: a tensor of shape () does not widen
-    others of its kind, as in lamina it would."""
-    from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KINDS
-    from torch._prims_common import elementwise_dtypes
-
-    fakes = [one.meta["val"] if isinstance(one, fx.Node) else one for one in node.args]
-    operands = [
-        one for one in fakes if isinstance(one, (torch.Tensor, int, float, complex))
-    ]
-    if not any(isinstance(one, torch.Tensor) for one in operands):
-        return args, kwargs
-    _, dtype = elementwise_dtypes(*operands, type_promotion_kind=KINDS.DEFAULT)
-    ours = DTYPES[dtype]
-
-    def converted(value: Any) -> Any:
-        return value.cast(ours) if isinstance(value, Tensor) else value
-
-    return [converted(one) for one in args], {name: converted(one) for name, one in kwargs.items()}
-
-
-def _as_promised(result: Any, fake: Any, name: str) -> Any:
-    """The result with the dtypes of `fake`; its shapes must be those already."""
-    if fake is None or result is None:
-        return result
-    if isinstance(fake, torch.Tensor):
-        if tuple(result.shape) != tuple(fake.shape):
-            raise RefusedError(f"{name}: the row gave {result.shape}, not {tuple(fake.shape)}")
-        return result.cast(DTYPES[fake.dtype])
-    return tuple(_as_promised(*pair, name) for pair in zip(result, fake, strict=True))

@@ -1,0 +1,161 @@
+"""PyTorch's modules as functions of lamina's tensors, beside PyTorch itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the door is for PyTorch: pip install torch==2.13.0")
+
+import lamina as lm  # noqa: E402
+from lamina.errors import ArgumentError  # noqa: E402
+from lamina.interop.torch import (  # noqa: E402
+    UnsupportedOperationError,
+    from_exported,
+    from_module,
+)
+from lamina.io import safetensors  # noqa: E402
+from tests.interop.models import Decoder, Images  # noqa: E402
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def numpy_of(tensor: Any) -> Any:
+    return tensor.detach().numpy()
+
+
+def assert_close(ours: Any, theirs: Any, tolerance: float = 1e-5) -> None:
+    np.testing.assert_allclose(
+        np.asarray(ours), numpy_of(theirs), rtol=tolerance, atol=tolerance
+    )
+
+
+def images() -> tuple[Any, ...]:
+    return torch.randn(4, 3, 17, 15), torch.randint(0, 10, (4,))
+
+
+def ours_of(arguments: tuple[Any, ...]) -> list[Any]:
+    return [lm.asarray(one.numpy()) for one in arguments]
+
+
+def test_a_module_in_training_has_pytorchs_derivatives_and_statistics() -> None:
+    module = Images()
+    function = from_module(module)
+    arguments = images()
+    loss = function(*ours_of(arguments))
+    loss.backward()
+    expected = module(*arguments)
+    expected.backward()
+    assert_close(loss, expected)
+    for name, parameter in module.named_parameters():
+        assert function[name].grad is not None
+        assert_close(function[name].grad, parameter.grad, 1e-4)
+    for name, buffer in module.named_buffers():
+        assert_close(function[name], buffer)
+
+
+def test_the_mode_is_set_as_of_a_layer() -> None:
+    module = Decoder()
+    function = lm.nn.eval(from_module(module))
+    arguments = torch.randint(0, 50, (2, 16)), torch.randint(0, 50, (2, 16))
+    in_training = lm.nn.train(from_module(module))(*ours_of(arguments))
+    assert module.training
+    result = function(*ours_of(arguments))
+    assert_close(result, module.eval()(*arguments))
+    assert float(in_training) != float(result)  # it has dropout
+
+
+def test_parameters_are_saved_by_pytorchs_names(tmp_path: Path) -> None:
+    function = from_module(Images())
+    assert [*lm.nn.state_dict(function)] == [*Images().state_dict()]
+    assert len(lm.nn.parameters(function)) == len(list(Images().parameters()))
+    safetensors.save(tmp_path / "weights.safetensors", function)
+    other = from_module(Images())
+    lm.nn.load_state_dict(other, safetensors.load(tmp_path / "weights.safetensors"))
+    arguments = ours_of(images())
+    assert float(lm.nn.eval(other)(*arguments)) == float(lm.nn.eval(function)(*arguments))
+
+
+def test_a_function_is_compiled_whole() -> None:
+    module = Decoder().eval()
+    function = from_module(module)
+    compiled = lm.jit(lambda tokens, target: function(tokens, target))
+    arguments = torch.randint(0, 50, (2, 16)), torch.randint(0, 50, (2, 16))
+    assert_close(compiled(*ours_of(arguments)), module(*arguments))
+
+
+class Nested(torch.nn.Module):  # type: ignore[misc]
+    """Shared weights, a buffer that is not saved, constants, no_grad, and results in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.register_buffer("scale", torch.full((3,), 2.0), persistent=False)
+
+    def forward(self, x: Any, times: int = 1) -> dict[str, Any]:
+        with torch.no_grad():
+            doubled = x * 2
+        y = self.second(self.first(x)) * self.scale + x.detach() * times
+        constant = torch.tensor([1.0, 2.0, 3.0])
+        return {"sum": y + doubled + constant, "rows": [x[:1], x.double()], "doubled": doubled}
+
+
+def test_nested_results_constants_and_shared_weights() -> None:
+    module = Nested()
+    function = from_module(module)
+    assert function["first.weight"] is function["second.weight"]
+    x = torch.randn(2, 3, requires_grad=True)
+    ours = lm.Tensor(numpy_of(x), requires_grad=True)
+    for times in (1, 3):
+        result, expected = function(ours, times=times), module(x, times=times)
+        assert_close(result["sum"], expected["sum"])
+        assert_close(result["rows"][0], expected["rows"][0])
+        assert_close(result["doubled"], expected["doubled"])
+        assert result["rows"][1].dtype is lm.float64
+    x.grad = None
+    (result["sum"] + result["doubled"]).sum().backward()
+    (expected["sum"] + expected["doubled"]).sum().backward()
+    assert_close(ours.grad, x.grad)
+    assert_close(function["first.weight"].grad, module.first.weight.grad)
+
+
+def test_an_exported_program_takes_what_it_was_exported_for() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh()).eval()
+    function = from_exported(torch.export.export(module, (torch.zeros(2, 4),)))
+    x = torch.randn(2, 4)
+    assert_close(function(lm.asarray(x.numpy())), module(x))
+    with pytest.raises(ArgumentError, match=r"argument 0 has shape \(3, 4\), not \(2, 4\)"):
+        function(lm.zeros((3, 4)))
+    with pytest.raises(ArgumentError, match=r"not a tensor of torch.float32"):
+        function(lm.zeros((2, 4), dtype=lm.float64))
+
+
+def test_a_dynamic_axis_has_any_size_of_its_range() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Flatten(0), torch.nn.Tanh())
+    size = torch.export.Dim("size", min=2, max=8)
+    program = torch.export.export(module, (torch.zeros(3, 4),), dynamic_shapes=({0: size},))
+    function = from_exported(program)
+    for count in (2, 5):
+        x = torch.randn(count, 4)
+        assert_close(function(lm.asarray(x.numpy())), module(x))
+    with pytest.raises(ArgumentError, match=r"argument 0 has shape \(9, 4\)"):
+        function(lm.zeros((9, 4)))
+
+
+class Solver(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return torch.linalg.qr(x).R
+
+
+def test_an_operation_without_a_row_is_named() -> None:
+    with pytest.raises(UnsupportedOperationError, match=r"aten\.linalg_qr\.default \(test_impo"):
+        from_module(Solver())(lm.zeros((3, 3)))
