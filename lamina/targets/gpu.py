@@ -28,7 +28,8 @@ from lamina.runtime.source import Source
 from lamina.targets.blocks import Cut
 from lamina.targets.c.printer import CPrinter
 from lamina.targets.names import monoid_name
-from lamina.targets.printer import LoopPart, NestPart, Point, Value
+from lamina.targets.parts import LoopPart, NestPart
+from lamina.targets.printer import Point, Value
 from lamina.targets.reductions import Accumulation
 from lamina.targets.texts import helper_text
 
@@ -193,7 +194,7 @@ class GpuPrinter(CPrinter):
         each thread has one, `thread_in_row`. Of 100 the last 28 threads get index 99 and the
         condition ``thread_in_row < 100``, without which they add and store nothing.
         """
-        count, step = int(loop_part.extent), self.threads // self.block_rows
+        count, step = loop_part.extent, self.threads // self.block_rows
         if count > step:
             return loop_part
         if count == step:

@@ -5,21 +5,21 @@ loops by themselves. An unrolled axis has no loop: values that depend on it are 
 each of its points. Reductions and scans are in `reductions.py`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from lamina.core.dtypes import DType
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store, free_axes, points
+from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Group, Load, Op
-from lamina.loops.nest import IN_ONE_THREAD, IN_REGISTERS, Nest
+from lamina.loops.nest import IN_REGISTERS, Nest
 from lamina.schedule.gpu.products import is_minor
-from lamina.targets.names import axis_names
+from lamina.targets.parts import LoopPart, NestPart, Partitioner
 
 LONGEST_COPY = 16  # iterations of a loop that fills scratch memory, up to which it is unrolled
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
@@ -41,35 +41,12 @@ class Value(NamedTuple):
 Values = tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LoopPart:
-    """How one axis runs in one part of the iteration space, such as the main or the tail part.
-
-    how      the axis becomes
-    loop     a loop of `extent` iterations from `start` on; where both are texts, `extent` is the
-             index at which the loop stops
-    vector   the lanes of vectors: `extent` of them, the first at index `start`
-    unroll   copies of the text, one for each of `extent` indices from `start` on
-    fixed    no loop: its index is `index`, a number or text; of the bytes of a dot product, the
-             first `extent` are there
-
-    `condition` is a text that decides whether this part runs; "" if it always does.
-    """
-
-    how: Literal["loop", "vector", "unroll", "fixed"]
-    extent: int | str = 1
-    start: int | str = 0
-    index: int | str = 0
-    condition: str = ""
-
-
-NestPart = dict[Node, LoopPart]
-
-
 @dataclass
 class Scope:
-    """The body of one loop: its lines, and the values already computed in it."""
+    """The body of one loop: the loop's first line, such as ``for (...) {``, the lines of the body,
+    and the values already computed in it."""
 
+    head: str = ""  # of the outermost scope and of functions, which are printed elsewhere, ""
     lines: list[str] = field(default_factory=list)
     cache: dict[Key, Value] = field(default_factory=dict)
     # Per unrolled row, the running value of a scan at the end of the step before.
@@ -101,9 +78,17 @@ class Target(Protocol):
     def store(self, store: Store, value: Value, point: Point) -> None: ...
 
 
-class ValuePrinter(Target):
+class ValuePrinter(Partitioner, Target):
     """Prints loops and the values in them. A subclass spells operations, another one prints what
-    opens loops of its own: reductions and scans."""
+    opens loops of its own: reductions and scans.
+
+    A value that the nest stages in scratch memory is in `staged`, and is read from there as long as
+    it is in `filled` too. There are two kinds, told apart by the `at` of the store that fills:
+
+    at an axis   computed in loops of their own as soon as the loop over that axis is open: `_fill`
+    at None      depends on reductions. It is stored when it is first computed, in the loops of a
+                 store or of another reduction, and is in `stored_late` until these loops are done
+    """
 
     index = "i64"  # the type of an index
     # Points of a tile whose values are computed before any is stored: all, as no tile has more.
@@ -113,34 +98,25 @@ class ValuePrinter(Target):
     batch: Sequence[Point] = ()
 
     def __init__(self, nest: Nest) -> None:
-        self.nest = nest
+        super().__init__(nest)
         self.scopes = [Scope()]
         self.depth_of: dict[Node, int] = {}  # axis -> number of the scope that binds it
         # Each open axis is in one of the next three tables, by how it runs.
-        self.text_of: dict[Node, int | str] = {}  # axis with a loop, or with a fixed index -> index
+        self.text_of: dict[Node, int | str] = {}  # axis with a loop or a fixed index -> its index
         self.unrolled: dict[Node, int] = {}  # axis -> its extent
         self.vectors: dict[Node, int] = {}  # axis -> lanes
         self.starts: dict[Node, int] = {}  # axis -> its first index in this part
         self.staged = {fill.value: fill for fill in nest.fills}
         self.filled = frozenset[Node]()  # staged values that scratch memory holds in the open loops
-        self.stored_late = set[Node]()  # staged values that depend on reductions, already stored
+        self.stored_late = set[Node]()
         self.read = {load.arg.parameter for load in nest.kernel.of(Op.LOAD)}
-        rows = nest.kernel.row_axes
-        # The axes whose index the launch gives: of a CPU's chunks, a GPU's blocks and threads.
-        self.launch_axes = {axis for axis in rows if nest.bound(axis) not in IN_ONE_THREAD}
         self.guard = ""  # an ``if`` before whatever the open loops add up and store
-        self.names = {} if nest.product else axis_names(nest)
         self._variables = 0
 
     # Lines, scopes and axes.
 
     def line(self, text: str) -> None:
         self.scopes[-1].lines.append(text)
-
-    def axis_name(self, axis: Node) -> str:
-        """The variable that holds the index of `axis`; of an axis of tiles, ``a`` and its number,
-        because their helper functions have variables named as rows and columns."""
-        return self.names.get(axis) or f"a{axis.arg.number}"
 
     def fresh_name(self, what: str) -> str:
         self._variables += 1
@@ -167,64 +143,86 @@ class ValuePrinter(Target):
             return self.declare(value, what, mutable=True)
 
     @contextmanager
-    def opened(
-        self, nest_part: NestPart, order: Sequence[Node] = (), inside: NestPart | None = None
-    ) -> Iterator[None]:
-        """Open the loops of `nest_part` in the nest's order, vectors and unrolled axes innermost.
+    def opened(self, nest_part: NestPart, inside: NestPart | None = None) -> Iterator[None]:
+        """Open the loops of `nest_part` in the nest's order, vectors and unrolled axes innermost;
+        what the ``with`` prints is in their bodies.
 
-        A value staged in the body of a loop is computed as soon as that loop is open. `order`: of
-        the loops that themselves fill scratch memory, in which nothing is staged again. `inside`:
-        how axes run that are opened later, as far as what is staged varies along them.
+        A value staged in the body of a loop is computed as soon as that loop is open. `inside`: how
+        axes run that are opened later, as far as what is staged varies along them.
         """
-        axes = [axis for axis in order or self.nest.order if axis in nest_part]
-        axes.sort(key=lambda axis: nest_part[axis].how in IN_REGISTERS)
-        guard_outside, heads = self.guard, list[str]()
+        axes = _registers_last(nest_part, self.nest.order)
+        guard_outside = self.guard
         for axis in axes:
-            loop_part = nest_part[axis]
-            if loop_part.condition and axis not in self.launch_axes:
-                # Conditions on launch axes stand around the whole part instead.
-                self.guard = f"if ({loop_part.condition}) "
-            if loop_part.how == "loop":
-                heads.append(self._loop_head(axis, loop_part))
-                self.scopes.append(Scope())
-            self._bind(axis, loop_part)
-            if not order:
-                self._fill_at(axis, (inside or {}) | nest_part)
+            self._open_axis(axis, nest_part[axis])
+            self._fill_at(axis, (inside or {}) | nest_part)
         yield
         self.guard = guard_outside
+        self._close_axes(axes, nest_part)
+
+    @contextmanager
+    def opened_in_order(self, nest_part: NestPart, order: Sequence[Node]) -> Iterator[None]:
+        """`opened` in another order than the nest's, for loops that fill memory themselves: no
+        values are staged in their bodies."""
+        axes = _registers_last(nest_part, order)
+        guard_outside = self.guard
         for axis in axes:
-            del self.depth_of[axis], self._table(nest_part[axis])[axis]
-        for head in reversed(heads):
-            self._close_loop(head)
+            self._open_axis(axis, nest_part[axis])
+        yield
+        self.guard = guard_outside
+        self._close_axes(axes, nest_part)
+
+    def _open_axis(self, axis: Node, loop_part: LoopPart) -> None:
+        """Begin the loop over `axis`, if it has one, and make its index known from here on."""
+        if loop_part.condition and axis not in self.launch_axes:
+            # Conditions on launch axes stand around the whole part instead: `CPrinter.body`.
+            self.guard = f"if ({loop_part.condition}) "
+        if loop_part.how == "loop":
+            self.scopes.append(Scope(self._loop_head(axis, loop_part)))
+        self._bind(axis, loop_part)
+
+    def _close_axes(self, axes: Sequence[Node], nest_part: NestPart) -> None:
+        """End the loops over `axes`, which are in the order in which they were opened."""
+        for axis in reversed(axes):
+            loop_part = nest_part[axis]
+            del self.depth_of[axis], self._table(loop_part)[axis]
+            if loop_part.how == "loop":
+                self.close_loop()
 
     def _loop_head(self, axis: Node, loop_part: LoopPart) -> str:
-        start, stop = loop_part.start, loop_part.extent
-        if isinstance(start, int) and isinstance(stop, int):
-            stop = start + stop
+        start = loop_part.start
+        stop: int | str = loop_part.stop
+        if isinstance(start, int) and not stop:
+            stop = start + loop_part.extent
         return self.loop(axis, self.axis_name(axis), start, stop)
 
-    def _close_loop(self, head: str) -> None:
+    def close_loop(self) -> None:
         """Close the innermost scope, and print it as the body of a loop unless it is empty."""
-        lines = self.scopes.pop().lines
-        if lines:
-            self.scopes[-1].lines += [head, *("    " + text for text in lines), "}"]
+        scope = self.scopes.pop()
+        if scope.lines:
+            indented = ["    " + text for text in scope.lines]
+            self.scopes[-1].lines += [scope.head, *indented, "}"]
 
-    def _table(self, loop_part: LoopPart) -> dict[Node, Any]:
+    def _table(self, loop_part: LoopPart) -> dict[Node, int] | dict[Node, int | str]:
         """The table of open axes that run as `loop_part` does."""
-        tables: dict[str, dict[Node, Any]] = {"vector": self.vectors, "unroll": self.unrolled}
-        return tables.get(loop_part.how, self.text_of)
+        if loop_part.how == "vector":
+            return self.vectors
+        if loop_part.how == "unroll":
+            return self.unrolled
+        return self.text_of
 
     def _bind(self, axis: Node, loop_part: LoopPart) -> None:
         """Make `axis` known in the innermost scope."""
+        self.depth_of[axis] = len(self.scopes) - 1
         if isinstance(loop_part.start, int):
             self.starts[axis] = loop_part.start
-        known: int | str = loop_part.extent
-        if loop_part.how == "loop":
-            known = self.axis_name(axis)
-        elif loop_part.how == "fixed":
-            known = loop_part.index
-        self._table(loop_part)[axis] = known
-        self.depth_of[axis] = len(self.scopes) - 1
+        if loop_part.how == "vector":
+            self.vectors[axis] = loop_part.extent
+        elif loop_part.how == "unroll":
+            self.unrolled[axis] = loop_part.extent
+        elif loop_part.how == "loop":
+            self.text_of[axis] = self.axis_name(axis)
+        else:
+            self.text_of[axis] = loop_part.index
 
     def _fill_at(self, axis: Node, nest_part: NestPart) -> None:
         """Compute the values that are staged in the body of the loop over `axis`, which is open, as
@@ -239,139 +237,33 @@ class ValuePrinter(Target):
         Axes of `nest_part` that open only later, such as its vectors, run here as they do there;
         others are divided into main and tail parts. Loops are in the order of scratch memory; where
         the elements of the array that is read are neighbours along one of them, in that array's.
+
+        A panel of 256 steps and 16 columns, whose columns are vectors, from rows of 64 elements:
+
+            for (i64 k_inner = 0; k_inner < 256; k_inner++) {
+                const f32x16 load_1 = *(f32x16r *)(p1 + 64 * k_inner + 16 * column_outer);
+                *(f32x16u *)(p3 + 16 * k_inner) = load_1;
+            }
         """
         self.filled -= {fill.value}  # until it is filled anew, the value is computed
         others = [axis for axis in fill.axes if axis not in nest_part]
         contiguous = self.contiguous_axis(fill)
-        for rest in self.nest_parts(others):
-            known = nest_part | rest
+        for other_parts in self.nest_parts(others):
+            how_axes_run = nest_part | other_parts
             order = [axis for axis in fill.axes if axis not in self.depth_of]
-            loops = {axis: known[axis] for axis in order}
+            loops = {axis: how_axes_run[axis] for axis in order}
+            # If `contiguous` is in vectors or unrolled, each row of memory is read at once already.
             if contiguous in loops and loops[contiguous].how == "loop":
-                order.sort(key=lambda axis: axis is contiguous)  # it becomes the innermost one
+                order.remove(contiguous)
+                order.append(contiguous)  # as the innermost loop
                 loops = _in_order_of_memory(loops, contiguous)
-            with self.opened(loops, order):
+            with self.opened_in_order(loops, order):
                 self.stores([fill])
         self.filled |= {fill.value}
 
     def contiguous_axis(self, fill: Store) -> Node | None:
         """The axis of `fill` along which what it reads is contiguous in memory, if any."""
         return next((axis for axis in fill.axes if is_minor(fill.value, axis)), None)
-
-    def partition(self, sub_loops: Sequence[Node], extent: int) -> list[NestPart]:
-        """The parts, main and tail, that together run the first `extent` iterations of an axis that
-        was split into `sub_loops`, outermost first.
-
-        Full blocks get constant inner sizes, and what is left over gets a nest of its own, so that
-        vectors and unrolled tiles stay exact: 70 iterations in blocks of 32 are a main part of 2
-        blocks of 32, and a tail of 6 at block number 2.
-        """
-        if not sub_loops:
-            return [{}]
-        axis, rest = sub_loops[0], sub_loops[1:]
-        block = points(rest)
-        count, tail = divmod(extent, block)
-        how = self.nest.bound(axis)
-        if axis in self.launch_axes:
-            return self._partition_launched(axis, rest, count, tail)
-        if how == "dot":  # one instruction runs all of it, `extent` of four
-            return [{axis: LoopPart("fixed", extent)}]
-        # A reduction whose count is no power of two has no tail of shorter vectors, each of which
-        # would need accumulators of its own: it is a loop.
-        if how == "vector" and (not axis.arg.reduce or count.bit_count() == 1):
-            vectors = [
-                part | inside for part in _vectors(axis, count)
-                for inside in self.partition(rest, block)
-            ]  # fmt: skip
-            # A loop, as values of a scope are told apart by lanes, not by an index that is fixed.
-            last = LoopPart("loop", 1, start=count)
-            return vectors + self._joined_parts(axis, rest, (last, tail))
-        main = LoopPart("unroll" if how == "unroll" else "loop", count)
-        last = LoopPart("fixed", index=count)
-        if how == "thread":  # one thread runs the tail
-            last = LoopPart("loop", 1, start=count)
-        return self._joined_parts(axis, rest, (main, block if count else 0), (last, tail))
-
-    def _partition_launched(
-        self, axis: Node, rest: Sequence[Node], count: int, tail: int
-    ) -> list[NestPart]:
-        """`partition` where the launch gives the index of the outermost axis, `axis`: `count` full
-        blocks, and `tail` iterations that are left for one more."""
-        name, block = self.axis_name(axis), points(rest)
-        # Has the launch just one index more than full blocks? It may have several, of which the
-        # last ones do nothing, where `axis` is within the tail of another axis of the launch.
-        is_ragged = count + 1 == axis.arg.size
-        if is_ragged and [*map(self.nest.bound, rest)] == ["serial"]:  # one loop serves both
-            inner = LoopPart("loop", f"({name} < {count} ? {block} : {tail})")
-            return [{axis: LoopPart("fixed", index=name), rest[0]: inner}]
-        is_full = f"{name} < {count}" if count < axis.arg.size else ""
-        main = LoopPart("fixed", index=name, condition=is_full)
-        last = LoopPart("fixed", index=name, condition=f"{name} == {count}")
-        return self._joined_parts(axis, rest, (main, block if count else 0), (last, tail))
-
-    def _joined_parts(
-        self, axis: Node, rest: Sequence[Node], *cases: tuple[LoopPart, int]
-    ) -> list[NestPart]:
-        """The parts of each case: how `axis` runs, and how many iterations `rest` then has; no part
-        for a case of 0 iterations."""
-        return [
-            {axis: loop_part} | inner
-            for loop_part, inside in cases
-            if inside
-            for inner in self.partition(rest, inside)
-        ]
-
-    def nest_parts(self, axes: Iterable[Node]) -> Iterator[NestPart]:
-        """Every combination of the main and tail parts of the axes whose sub-loops are `axes`.
-
-        An axis counts by its outermost sub-loop, and then with all of its sub-loops: inner ones
-        among `axes` add nothing, and are left out where the outermost one is not among `axes`.
-        Two axes with a tail each have four combinations; no axes have one, which is empty.
-        """
-        splits = [self.nest.sub_loops(axis) for axis in axes if self.nest.is_head(axis)]
-        for combination in product(*(self.partition(*split) for split in splits)):
-            yield {axis: loop_part for part in combination for axis, loop_part in part.items()}
-
-    def sharing_fills(self, parts: Iterable[NestPart]) -> list[list[NestPart]]:
-        """Groups of `parts` that need the same values in scratch memory: parts that are alike in
-        the outermost loop that fills it, in the loops around that, and in the axes of these values.
-        Where none fills, each part is a group.
-
-        Main and tail tiles of rows share a packed panel of columns, which is filled once for both.
-        `split_at_fills` separates the loops that a group has in common.
-        """
-        groups: dict[tuple[LoopPart, ...], list[NestPart]] = {}
-        for part in parts:
-            common = self._axes_of_fills(part) or part.keys()  # no two parts are alike in all axes
-            key = tuple(part[axis] for axis in part if axis in common)
-            groups.setdefault(key, []).append(part)
-        return list(groups.values())
-
-    def split_at_fills(self, part: NestPart) -> tuple[NestPart, NestPart]:
-        """`part` in two: the loops down to the outermost one that fills scratch memory, with those
-        over blocks and threads; and the others, which run inside. Of a0, of a1 that fills, and of
-        a2: (a0, a1) and (a2). Nothing and all of them if none fills."""
-        outer = self._loops_to_fill(part)
-        inner = {axis: loop_part for axis, loop_part in part.items() if axis not in outer}
-        return {axis: part[axis] for axis in outer}, inner
-
-    def _loops_to_fill(self, part: NestPart) -> list[Node]:
-        """The loops of `part` down to the outermost one that fills scratch memory, and those over
-        blocks and threads wherever they are, as they print no loop; [] if none fills."""
-        loops = [axis for axis in self.nest.order if axis in part]
-        loops = [axis for axis in loops if part[axis].how not in IN_REGISTERS]
-        filling = [axis for axis in loops if any(fill.at is axis for fill in self.nest.fills)]
-        if not filling:
-            return []
-        inside = loops[loops.index(filling[0]) + 1 :]
-        return [axis for axis in loops if axis not in inside or axis in self.launch_axes]
-
-    def _axes_of_fills(self, part: NestPart) -> set[Node]:
-        """The loops of `_loops_to_fill`, and the axes of `part` that scratch memory filled in them
-        has. None if no loop fills."""
-        outer = self._loops_to_fill(part)
-        fills = [fill for fill in self.nest.fills if fill.at in outer]
-        return {*outer, *(axis for fill in fills for axis in fill.axes if axis in part)}
 
     def points(self, axes: Collection[Node]) -> Iterator[Point]:
         """Every point of the unrolled ones among `axes`, the last the fastest; {} if none is."""
@@ -426,10 +318,11 @@ class ValuePrinter(Target):
         """Print `node` in the innermost scope, and remember it there as `key`."""
         cache = self.scopes[-1].cache
         fill = self.staged.get(node)
-        if fill and node in self.filled:  # from here on `node` is a load of scratch memory
-            node = Node(Op.LOAD, (fill.index,), Load(fill.parameter, node.dtype))
+        if fill is not None and node in self.filled:
+            cache[key] = self.declare(self.load(load_of(fill), point), "load")
+            return
         if node.op is Op.LOOP_REDUCE:
-            self.loop_reduce(node)
+            self.loop_reduce(node)  # these two write to the cache themselves
         elif node.op is Op.LOOP_SCAN:
             self.scan(node, point)
         elif node.op in (Op.AXIS, Op.AFFINE):
@@ -438,16 +331,17 @@ class ValuePrinter(Target):
             cache[key] = self.declare(self.load(node, point), "load")
         else:
             cache[key] = self.declare(self.elementwise(node, point), node.op.name.lower())
-        if fill and fill.at is None and node is fill.value:  # and no load of scratch memory
-            # It depends on reductions, and was computed here for the first time.
+        if fill is not None and fill.at is None:  # it is stored where it is first computed
             self.store(fill, cache[key], point)
             self.stored_late.add(node)
 
     def elementwise(self, node: Node, point: Point) -> Value:
+        """An elementwise operation at `point`, as an expression that no variable holds yet."""
         return self.operation(node, [self.value(operand, point) for operand in node.src])
 
-    def result(self, root: Node, point: Point) -> Value:
-        """`value` of a root; operands come first, so that long chains need no deep recursion."""
+    def value_of_root(self, root: Node, point: Point) -> Value:
+        """`value` of what is stored or reduced; operands come first, so that long chains need no
+        deep recursion."""
         for node in _region(root, self.filled):
             self.value(node, point)
         return self.value(root, point)
@@ -517,13 +411,26 @@ class ValuePrinter(Target):
         for first in range(0, len(every), self.batch_points):
             self.batch = every[first : first + self.batch_points]
             ready = [
-                (store, self.result(store.value, point), point)
+                (store, self.value_of_root(store.value, point), point)
                 for point in self.batch
                 for store in stores
             ]
             for store, value, point in ready:
                 self.store(store, value, point)
         self.batch = outer_batch
+
+
+def load_of(fill: Store) -> Node:
+    """The load of scratch memory that stands for the value of `fill` once that has filled it."""
+    return Node(Op.LOAD, (fill.index,), Load(fill.parameter, fill.value.dtype))
+
+
+def _registers_last(nest_part: NestPart, order: Sequence[Node]) -> list[Node]:
+    """The axes of `nest_part` in this order, first its loops and fixed axes, then those in
+    registers."""
+    axes = [axis for axis in order if axis in nest_part]
+    loops = [axis for axis in axes if nest_part[axis].how not in IN_REGISTERS]
+    return loops + [axis for axis in axes if axis not in loops]
 
 
 @lru_cache(maxsize=4096)
@@ -543,21 +450,6 @@ def digit_of(node: Node) -> Node | None:
             return node
         node = node.src[0]
     return None
-
-
-def _vectors(axis: Node, count: int) -> list[NestPart]:
-    """`count` iterations as vectors, one for each power of two in `count`: 22 are vectors of 16, 4
-    and 2 lanes that start at 0, 16 and 20; of 23, the last one is a scalar."""
-    nest_parts: list[NestPart] = []
-    start = 0
-    for bit in reversed(range(1, count.bit_length())):
-        lanes = 1 << bit
-        if count & lanes:
-            nest_parts.append({axis: LoopPart("vector", lanes, start=start)})
-            start += lanes
-    if count % 2:
-        nest_parts.append({axis: LoopPart("fixed", index=count - 1)})
-    return nest_parts
 
 
 def _in_order_of_memory(loops: NestPart, contiguous: Node) -> NestPart:

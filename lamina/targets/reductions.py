@@ -21,7 +21,8 @@ from lamina.loops.nest import Axes, Nest, operands_of
 from lamina.targets import blocks
 from lamina.targets.blocks import Cut
 from lamina.targets.names import monoid_name
-from lamina.targets.printer import LoopPart, NestPart, Point, Scope, Value, ValuePrinter, Values
+from lamina.targets.parts import LoopPart, NestPart
+from lamina.targets.printer import Point, Scope, Value, ValuePrinter, Values
 
 MANY_SUMS = 16  # so many hide the latency of an addition, with one accumulator each
 
@@ -158,10 +159,10 @@ class NestPrinter(ValuePrinter):
             filled = self.filled
             for part in group:
                 _, inner = self.split_at_fills(part)
-                self.scopes.append(Scope())
+                self.scopes.append(Scope("{"))
                 with self.opened(inner):
                     body()
-                self._close_loop("{")
+                self.close_loop()
                 self.filled = filled
 
     def _body(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
@@ -195,7 +196,7 @@ class NestPrinter(ValuePrinter):
 
     def contribution(self, reduction: Node, point: Point) -> Values:
         """What `reduction` adds up at `point`."""
-        return tuple(self.result(part, point) for part in operands_of(reduction))
+        return tuple(self.value_of_root(part, point) for part in operands_of(reduction))
 
     def add(self, reduction: Node, running: Values, contribution: Values) -> None:
         """Print what adds a `contribution` to the accumulators `running`."""
@@ -284,14 +285,12 @@ class NestPrinter(ValuePrinter):
         trips = {}
         for axis in self.nest.order:
             if axis in part and axis in among and part[axis].how == "loop":
-                extent = part[axis].extent
-                assert isinstance(extent, int)
-                trips[axis] = -(-extent // self.stride(axis))
+                trips[axis] = -(-part[axis].extent // self.stride(axis))
         return trips
 
     def _cut_of_sums(self, part: NestPart, sums: Sequence[Accumulation]) -> Cut | None:
         """The loop of `part` that runs in blocks, if sums are long."""
-        tile = [int(loop_part.extent) for loop_part in part.values() if loop_part.how == "unroll"]
+        tile = [loop_part.extent for loop_part in part.values() if loop_part.how == "unroll"]
         # Numbers that one accumulator adds in an iteration: see `_body`.
         has_accumulator_each = len(sums) < MANY_SUMS
         points = 1 if has_accumulator_each else prod(tile)
@@ -373,7 +372,6 @@ class NestPrinter(ValuePrinter):
     @contextmanager
     def _block(self, cut: Cut, loop_part: LoopPart) -> Iterator[LoopPart]:
         """Open a loop over blocks of `loop_part`, and say how that one runs within a block."""
-        assert isinstance(loop_part.extent, int)
         assert isinstance(loop_part.start, int)
         name, stop = self.block_name(cut.axis), loop_part.start + loop_part.extent
         size = cut.iterations * self.stride(cut.axis)  # in indices
@@ -381,7 +379,7 @@ class NestPrinter(ValuePrinter):
         if loop_part.extent % size:
             end = f"({end} < {stop} ? {end} : {stop})"
         self.scopes.append(Scope())
-        yield replace(loop_part, start=name, extent=end)
+        yield replace(loop_part, start=name, stop=end)
         lines = self.scopes.pop().lines
         start, step = loop_part.start, f"{name} += {size}"
         head = f"for ({self.index} {name} = {start}; {name} < {stop}; {step}) {{"
@@ -488,7 +486,7 @@ class NestPrinter(ValuePrinter):
 
 def _lanes(part: NestPart) -> int:
     """A key that sorts the parts with the widest vectors first: minus their lanes, -1 for none."""
-    lanes = [int(loop_part.extent) for loop_part in part.values() if loop_part.how == "vector"]
+    lanes = [loop_part.extent for loop_part in part.values() if loop_part.how == "vector"]
     return -max(lanes, default=1)
 
 

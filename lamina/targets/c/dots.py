@@ -15,7 +15,8 @@ from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Load, Op
 from lamina.loops.nest import Nest
 from lamina.targets.c.printer import ELEMENTS, TYPES, CPrinter
-from lamina.targets.printer import LoopPart, Point, Value, Values
+from lamina.targets.parts import LoopPart
+from lamina.targets.printer import Point, Value, Values
 
 WORD = 4  # bytes
 
@@ -32,8 +33,7 @@ class DotPrinter(CPrinter):
     def _bind(self, axis: Node, loop_part: LoopPart) -> None:
         super()._bind(axis, loop_part)
         if self.nest.bound(axis) == "dot":
-            assert isinstance(loop_part.extent, int)
-            self.in_word[axis] = loop_part.extent
+            self.in_word[axis] = loop_part.bytes_in_word
 
     def _dot_axis(self, node: Node) -> Node | None:
         """The axis bound to ``dot`` that `node` varies along, if any."""
@@ -59,10 +59,12 @@ class DotPrinter(CPrinter):
 
     # Words.
 
-    def result(self, root: Node, point: Point) -> Value:
+    def value_of_root(self, root: Node, point: Point) -> Value:
         """`root`; of bytes that fill scratch memory, as words."""
         quad = self._dot_axis(root)
-        return super().result(root, point) if quad is None else self._words(root, point, quad)
+        if quad is None:
+            return super().value_of_root(root, point)
+        return self._words(root, point, quad)
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         quad = self._dot_axis(store.index)
@@ -86,7 +88,7 @@ class DotPrinter(CPrinter):
         }
         with self._bytes(ix.replaced(value, loads), quad) as (words, lanes):
             self.needed.add(("c/dots.c", lanes))
-            return super().result(words, point)
+            return super().value_of_root(words, point)
 
     @contextmanager
     def _bytes(self, value: Node, quad: Node) -> Iterator[tuple[Node, int]]:

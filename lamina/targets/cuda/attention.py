@@ -326,7 +326,7 @@ class AttentionPrinter(ProductPrinter):
             (rounded,) = (node for node in factors if row_half in free_axes(node))
             left = ix.replaced(rounded.src[0], known)
             for element, point in elements.items():
-                self.line(f"parts[{number}][{element}] = {self.result(left, point).text};")
+                self.line(f"parts[{number}][{element}] = {self.value_of_root(left, point).text};")
 
     def _print_shift(self, sums: _Sums, factor: float, exponent: Node, row_half: Node) -> Node:
         """Print the maximum of each row so far and the shift from this tile on; return a node that
@@ -351,7 +351,7 @@ class AttentionPrinter(ProductPrinter):
         for half, row in enumerate(self.points((row_half,))):
             self.line(call("rise", f"top[{half}]", self._joined(MAX, exponent, row, steps)))
             self._keep(so_far, row, (self._scaled_maximum(half, factor),))
-            text = self.result(wanted, row).text
+            text = self.value_of_root(wanted, row).text
             text = f"follow(less[{half}], factor[{half}], top[{half}], {text})"
             self._keep(shift, row, (self.declare(Value(text, float32), "shift"),))
         return shift
@@ -365,7 +365,7 @@ class AttentionPrinter(ProductPrinter):
         """The expression that combines, in a balanced tree, `term` at all elements that a thread
         has of one row and tile: of 8 groups and two neighbours, 16 values."""
         values: list[Values] = [
-            (self.result(term, row | point),)
+            (self.value_of_root(term, row | point),)
             for point in self.points((steps.group, steps.neighbour))
         ]
         return self._tree(monoid, values)[0].text
@@ -385,7 +385,7 @@ class AttentionPrinter(ProductPrinter):
             factor, _ = scaled(exp_factor.exponent)
             for half, row in enumerate(self.points((row_half,))):
                 self._keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
-                self.line(call("finish", half, self.result(exp_factor.shift, row).text))
+                self.line(call("finish", half, self.value_of_root(exp_factor.shift, row).text))
         self.line(call("FINISH", int(exp_factor.row_max is not None)))
         for array, reductions in (("row", sums.of_rows), ("totals", sums.outer)):
             for number, reduction in enumerate(reductions):

@@ -207,7 +207,7 @@ class ProductPrinter(TilePrinter):
         ``kept.put(3, <value>);``. After the closing brace the value is read as ``kept[3]``, and no
         other name from inside the braces is known: slices are printed in another place."""
         for number, point in enumerate(sum_points):
-            value = self.result(overlap.value, point)
+            value = self.value_of_root(overlap.value, point)
             self.line(call("kept.put", number, value.text))
             kept = Value(f"kept[{number}]", overlap.value.dtype)
             self.known_before_slices[self.key(overlap.value, point)] = kept

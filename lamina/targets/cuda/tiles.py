@@ -15,7 +15,8 @@ from lamina.schedule.gpu.products import is_transposed
 from lamina.targets.c.printer import ELEMENTS
 from lamina.targets.cuda.copies import CHUNK_BYTES, EngineCopy, engine_copy
 from lamina.targets.gpu import FEW, GpuPrinter
-from lamina.targets.printer import Key, LoopPart, Point, Scope, Value
+from lamina.targets.parts import LoopPart
+from lamina.targets.printer import Key, Point, Scope, Value
 
 # Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
 MAX_ROW_STORES = 2
@@ -101,7 +102,7 @@ class TilePrinter(GpuPrinter):
         with self._function(head, tile.axes, "});"):
             self._walk(rows)
             self._walk(steps)
-            self.line(f"return {self.result(tile.value, {}).text};")
+            self.line(f"return {self.value_of_root(tile.value, {}).text};")
 
     def _engine_copy(self, tile: Store, lines: int, line_elements: int) -> EngineCopy | None:
         """How the copy engine fills a tile of so many lines; None if it cannot. It rounds float32
@@ -135,7 +136,7 @@ class TilePrinter(GpuPrinter):
         text_outside, depth_outside = dict(self.text_of), dict(self.depth_of)
         parts = {axis: LoopPart("fixed", index=self.axis_name(axis)) for axis in axes}
         parts |= {axis: LoopPart("unroll", axis.arg.size) for axis in unrolled}
-        with self.opened(parts, (*axes, *unrolled)):
+        with self.opened_in_order(parts, (*axes, *unrolled)):
             yield
         self.text_of, self.depth_of = text_outside, depth_outside
         lines = self.scopes.pop().lines
