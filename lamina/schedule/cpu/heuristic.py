@@ -11,6 +11,7 @@
 5. Row axes from the outside in run in parallel, in chunks that are worth a thread's while.
 """
 
+from dataclasses import dataclass
 from itertools import permutations
 
 from lamina.core.target import Target
@@ -28,6 +29,7 @@ from lamina.schedule.cpu.products import schedule_product
 from lamina.schedule.cpu.reductions import (
     schedule_row_vectors,
     tile_dot_products,
+    tile_row_reductions,
     vectorize_inner,
 )
 from lamina.schedule.knobs import CpuKnobs
@@ -65,7 +67,10 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
     """Choose the vector axis and tile the loops around it: everything but threads and scratch
     memory. Gives the operands to pack. `reduction` is the one, if any, whose operands are used
     again."""
-    row = _vector_row(plan, reduction)
+    pair = _interleaved_pair(plan, reduction)
+    if pair is not None:
+        plan.bind(pair.short, "unroll")
+    row = pair.vector if pair is not None else _vector_row(plan, reduction)
     if reduction is not None:
         # No row suits as operands lie: one that they are packed for may, or one that is only read
         # along.
@@ -74,7 +79,9 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
         if row is None:
             row = _read_row(plan)
     if row is None:  # vectors run along reductions and columns, inside the rows
-        is_tiled = tile_dot_products(plan, reduction)
+        if reduction is not None:
+            tile_dot_products(plan, reduction)
+        is_tiled = reduction is not None or tile_row_reductions(plan)
         vectorize_inner(plan, is_tiled=is_tiled)
         return []
     if reduction is not None:
@@ -98,15 +105,11 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
 
     reduction: the product, if any, whose operands are used again
 
-    The first of these that applies: the outer axis of an interleaved pair; for a product over few
-    steps, the axis along which its results are neighbours; else the row axis of the largest
-    `benefit`, if that is as large as those of the loops inside together. Only a kernel that is
-    neither a product nor a transpose goes on to `cheapest_row`: those get tiles and square blocks,
-    which its count of instructions does not know.
+    For a product over few steps this is the axis along which its results are neighbours; else the
+    row axis of the largest `benefit`, if that is as large as those of the loops inside together.
+    Only a kernel that is neither a product nor a transpose goes on to `cheapest_row`: those get
+    tiles and square blocks, which its count of instructions does not know.
     """
-    interleaved = _interleaved_row(plan, reduction)
-    if interleaved is not None:
-        return interleaved
     rows, inner = plan.rows, plan.inner()
     # The first row axis along which results are neighbours in memory.
     stored = next((axis for axis in rows if store_score(plan.kernel, axis) > 0), None)
@@ -133,13 +136,18 @@ def _read_row(plan: CpuPlanner) -> Node | None:
     return max(contiguous, key=lambda row: row.arg.size, default=None)
 
 
-def _interleaved_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
-    """The row axis around a short one that is contiguous in the result: one vector is computed for
-    each element of the short axis, and their lanes are stored in turns. Unrolls the short axis.
+@dataclass(frozen=True)
+class _InterleavedPair:
+    """Two row axes of a result whose vectors along `vector` are stored with their lanes in turns,
+    one vector for each element of `short`: i and j of ``y[2 * i + j]`` with 2 elements j."""
 
-    ``y[2 * i + j]`` for j in 2 gives i. None, and nothing is unrolled, where there is no such pair
-    of axes, where vectors along the outer one do not pay, or where several axes are reduced.
-    """
+    vector: Node
+    short: Node
+
+
+def _interleaved_pair(plan: CpuPlanner, reduction: Node | None) -> _InterleavedPair | None:
+    """The first pair of rows to interleave. None if several axes are reduced, or if no pair lies so
+    in the result, is short enough to unroll, and gains by vectors along the outer axis."""
     if reduction is not None and len(bound_axes(reduction)) != 1:
         return None
     strides, _ = ix.terms_of(plan.kernel.stores[0].index)
@@ -148,8 +156,7 @@ def _interleaved_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
         is_pair = strides.get(short) == 1 and strides.get(axis) == size
         is_short = size <= plan.knobs.unroll
         if is_pair and is_short and _interleaving_pays(plan, reduction, axis, short):
-            plan.bind(short, "unroll")
-            return axis
+            return _InterleavedPair(axis, short)
     return None
 
 

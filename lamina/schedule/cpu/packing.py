@@ -198,16 +198,18 @@ def computed_from(kernel: Kernel, parameter: int) -> list[Node]:
         is_load = node.op is Op.LOAD and node.arg.parameter == parameter
         if is_load or (node.op in Group.ELEMENTWISE and _varies_alike(node, computed)):
             computed[node] = None
-    # The largest ones are what something else uses.
-    used = {operand for node in kernel.nodes if node not in computed for operand in node.src}
-    largest = [node for node in computed if node in used]
-    factors = {
-        factor
-        for reduction in kernel.of(Op.LOOP_REDUCE)
-        if sums_bytes(reduction)
-        for factor in reduction.src[0].src
-    }
-    return [node.src[0] if node in factors else node for node in largest]
+    # The largest are those that another expression has as an operand. What only a store uses is
+    # none of them: no reduction reads it again.
+    operands = set[Node]()
+    for node in kernel.nodes:
+        if node not in computed:
+            operands.update(node.src)
+    byte_factors = set[Node]()
+    for reduction in kernel.of(Op.LOOP_REDUCE):
+        if sums_bytes(reduction):
+            byte_factors.update(reduction.src[0].src)
+    largest = [node for node in computed if node in operands]
+    return [node.src[0] if node in byte_factors else node for node in largest]
 
 
 def packed_in_word(reduction: Node) -> int:

@@ -73,35 +73,44 @@ def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) 
     return Block(columns, steps)
 
 
-def tile_dot_products(plan: CpuPlanner, reduction: Node | None) -> bool:
-    """Unroll a block of rows for vectors along reductions: of dot products where operands are used
-    again (`reduction`), of rows where nothing is. The larger operand is read once, in the outer
-    loop. False where rows do not fit, and sums are unrolled instead."""
-    if reduction is None:
-        row = _row_of_reductions(plan)
-        if row is None:
-            return False
-        # Registers hold the sums of all reductions over a row.
-        height = max(1, plan.knobs.rows // len(plan.kernel.of(Op.LOOP_REDUCE)))
-        plan.reorder([plan.tile(row, height, "unroll")])
-        return True
+def tile_dot_products(plan: CpuPlanner, reduction: Node) -> None:
+    """Unroll a block of rows around the dot products of `reduction`, whose vectors run along its
+    steps. For ``y[i, j] = sum_k a[i, k] * b[j, k]`` with more i than j these are 6 rows i and 4
+    rows j, whose 24 sums are vectors in registers: 6 + 4 vectors are read for 24 multiply-adds.
+
+    The longest axis is the outer loop, so that the larger operand is read once.
+    """
     longest_first = sorted(plan.rows, key=lambda axis: -axis.arg.size)
     rows = _longest_by_factor(reduction, longest_first)
     height, width = DOT_TILES[plan.target.vector_bytes]
     # Two axes are tiled, or one where the other factor has no axis for itself alone.
     pairs = zip(rows, (plan.knobs.height or height, width), strict=False)
     plan.reorder([plan.tile(row, size, "unroll") for row, size in pairs])
+
+
+def tile_row_reductions(plan: CpuPlanner) -> bool:
+    """Unroll a block of rows around reductions along each row, which share no operands: for
+    ``y[i] = sum_k x[i, k]`` 8 rows at a time, whose sums do not wait for one another. False, and
+    nothing is done, where `_row_of_reductions` has no rows for it."""
+    row = _row_of_reductions(plan)
+    if row is None:
+        return False
+    # Registers hold the sums of all reductions over a row: with a sum and a maximum 4 rows each.
+    height = max(1, plan.knobs.rows // len(plan.kernel.of(Op.LOOP_REDUCE)))
+    plan.reorder([plan.tile(row, height, "unroll")])
     return True
 
 
 def _row_of_reductions(plan: CpuPlanner) -> Node | None:
-    """The longest row axis, if it has 8 blocks of 8 rows (`knobs.rows`) or more, and all loops
-    inside the rows are reductions over the same axes, none of them a column loop."""
+    """The longest row axis, if nothing runs inside the rows but reductions over the same axes. None
+    if there are column loops, as in a softmax, or fewer than 8 blocks of 8 rows (`knobs.rows`), an
+    estimate."""
     has_columns = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
     if len(plan.inner()) != 1 or has_columns:
         return None
+    min_blocks = plan.knobs.rows
     longest = max(plan.rows, key=lambda axis: axis.arg.size, default=None)
-    if longest is None or longest.arg.size < plan.knobs.rows**2:
+    if longest is None or longest.arg.size < min_blocks * plan.knobs.rows:
         return None
     return longest
 
