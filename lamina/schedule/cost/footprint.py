@@ -57,10 +57,11 @@ class Region:
         if not _are_apart(walks) and sum(walk.span for walk in walks) < MAX_MARKED:
             return self._marked_lines(walks, line)
         run, between = self._runs(line)
-        residues = {self.offset * self.itemsize % line: 1}  # of the first bytes of runs: how many
+        # Where in a line the first byte of a run is, and of how many runs.
+        offsets = {self.offset * self.itemsize % line: 1}
         for walk in between:
-            residues = _walked(residues, walk, line)
-        return sum(count * ((first + run - 1) // line + 1) for first, count in residues.items())
+            offsets = _offsets_after(offsets, walk, line)
+        return sum(count * ((first + run - 1) // line + 1) for first, count in offsets.items())
 
     def _marked_lines(self, walks: list[Walk], line: int) -> int:
         """The lines with elements, found one by one: bits of a mask, of which the first is moved to
@@ -207,22 +208,31 @@ def _mask(walks: Iterable[Walk]) -> int:
     return mask
 
 
-def _walked(residues: dict[int, int], walk: Walk, line: int) -> dict[int, int]:
+def _offsets_after(offsets: dict[int, int], walk: Walk, line: int) -> dict[int, int]:
     """Where in a line runs begin after a walk in bytes, and how many of them do.
 
-    residues: the same before the walk: offset in a line, in bytes -> how many runs begin there
+    offsets: the same before the walk: offset in a line, in bytes -> how many runs begin there
 
     One run at 0, walked by 5 steps of 96 bytes with lines of 64, becomes runs at 0, 96, 192, 288
-    and 384: three begin at 0 of a line, two at 32. Offsets repeat after `period` steps, 2 here.
+    and 384: three begin at 0 of a line, two at 32.
     """
-    period = line // gcd(walk.stride, line)
-    whole, rest = divmod(walk.size, period)
-    steps: list[tuple[int, int]] = []
-    for step in range(min(period, walk.size)):
-        steps.append((walk.stride * step, whole + 1 if step < rest else whole))
+    times_of = _offsets_of_steps(walk, line)
     after = dict[int, int]()
-    for residue, count in residues.items():
-        for distance, times in steps:
-            place = (residue + distance) % line
+    for offset, count in offsets.items():
+        for distance, times in times_of.items():
+            place = (offset + distance) % line
             after[place] = after.get(place, 0) + count * times
     return after
+
+
+def _offsets_of_steps(walk: Walk, line: int) -> dict[int, int]:
+    """Where in a line the steps of a walk from 0 are, and how many of them are there: after
+    `period` steps they are where they were. 5 steps of 96 bytes with lines of 64 have the period
+    2: steps 0, 2 and 4 are at 0, steps 1 and 3 at 32."""
+    period = line // gcd(walk.stride, line)
+    whole_periods, rest = divmod(walk.size, period)
+    times_of = dict[int, int]()
+    for step in range(min(period, walk.size)):
+        times = whole_periods + 1 if step < rest else whole_periods
+        times_of[walk.stride * step % line] = times
+    return times_of

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable
 
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, bound_axes, divisor_of, free_axes, passes, points
+from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node
 from lamina.ir.ops import Group, Op
 from lamina.loops.nest import dot_axes
@@ -72,25 +73,33 @@ def instructions(kernel: Kernel, vectors: Collection[Node], width: int) -> float
     for node in kernel.nodes:
         axes = free_axes(node).union(bound_axes(node))
         vector = next((axis for axis in vectors if axis in axes), None)
-        times = points(axes) * _share(vector, width)
         if node.op is Op.LOAD:
-            each = _access(vector, node.src, width, LOADED_APART)
-            total += points(axes) * passes_of[node] * each
+            loads = points(axes) * passes_of[node]
+            total += loads * _access(vector, node.src, width, LOADED_APART)
         elif bound_axes(node):
-            # An argmax is two nodes, its value and its place: each counts half of their step.
-            combine = instructions_of(node.arg.monoid.op) / node.arg.monoid.arity
-            total += times * combine
-            if vector in bound_axes(node):
-                # The lanes of a sum are added up: 16 in 4 halvings, to 8, 4, 2 and 1.
-                halvings = min(width, vector.arg.size).bit_length() - 1
-                total += points(free_axes(node)) * halvings * (combine + EXCHANGE)
+            total += _steps(node, vector, width)
         elif node.op in Group.ELEMENTWISE and not divisor_of(node):
-            total += times * instructions_of(node.op)
+            total += points(axes) * _share(vector, width) * instructions_of(node.op)
     for store in kernel.stores:
         vector = next((axis for axis in vectors if axis in store.axes), None)
         accessed = (store.index, store.condition)
         total += points(store.axes) * _access(vector, accessed, width, STORED_APART)
     return total
+
+
+def _steps(node: Node, vector: Node | None, width: int) -> float:
+    """The instructions of all steps of a reduction or scan, and of adding up the lanes of its sums
+    if these lie along a reduced axis: 16 in 4 halvings, to 8, 4, 2 and 1."""
+    # An argmax is two nodes, its value and its place: each counts half of their step.
+    monoid: Monoid = node.arg.monoid
+    step = instructions_of(monoid.op) / monoid.arity
+    axes = free_axes(node).union(bound_axes(node))
+    steps = points(axes) * _share(vector, width) * step
+    if vector is None or vector not in bound_axes(node):
+        return steps
+    size: int = vector.arg.size
+    halvings = min(width, size).bit_length() - 1
+    return steps + points(free_axes(node)) * halvings * (step + EXCHANGE)
 
 
 def _share(vector: Node | None, width: int) -> float:

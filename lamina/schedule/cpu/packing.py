@@ -72,7 +72,7 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
 
 def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     """The panel of what varies along `vector`; None where packing it would not pay."""
-    rows, knobs = plan.reused_rows(reduction, vector), plan.knobs
+    rows = plan.reused_rows(reduction, vector)
     if not rows:
         return None
     tile_row = rows[-1]  # the axis of the register tile's rows; it comes last
@@ -82,25 +82,30 @@ def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     if not packed_arrays.isdisjoint(other_arrays):
         # In x times its transpose, both factors load x. `computed_from` stages every load of x.
         return None
-    while points(rows[1:]) >= knobs.packed:  # the others are enough to share a panel
+    while points(rows[1:]) >= plan.knobs.packed:  # the others are enough to share a panel
         rows = rows[1:]
     # With far rows in the other operand, 512 x 1024 times 1024 x 512 took 4.0 ms with panels, and
     # 7.9 ms without (measured), though vectors read neighbours.
     has_far_rows = bool(plan.distant(others, tile_row))
-    is_transposed = any(ix.suits(vector, *load.src) < ix.NEIGHBOURS for load in packed)
-    # Each tile of rows would read a large operand from the third-level cache: 512 x 768 times
-    # 768 x 2304 took 13 ms with panels, and 34 ms without, with one thread (measured).
-    cached = knobs.cached * packed_in_word(reduction)
-    is_large = any(points(free_axes(load)) > cached for load in packed)
-    # Words of bytes of several rows must be made of them.
-    lies_badly = has_far_rows or is_transposed or is_large or sums_bytes(reduction)
-    if points(rows) < knobs.tall or not lies_badly:
+    lies_badly = has_far_rows or _gains_by_packing(plan, reduction, packed, vector)
+    if points(rows) < plan.knobs.tall or not lies_badly:
         return None
     block = _block_of(plan, reduction, vector)
     columns = block.columns if block else _whole_columns(plan, reduction, vector)
     if columns < 2 * plan.width or vector.arg.size < plan.width:
         return None  # narrower than a register tile, or than one vector
     return Panel(columns, block.steps if block else 0, rows_inside=rows[:-1])
+
+
+def _gains_by_packing(plan: CpuPlanner, reduction: Node, packed: list[Node], vector: Node) -> bool:
+    """Do the loads `packed`, which vary along `vector`, lie badly for vectors along it?"""
+    if sums_bytes(reduction):
+        return True  # words of bytes of several rows must be made of them
+    if any(ix.suits(vector, *load.src) < ix.NEIGHBOURS for load in packed):
+        return True  # lanes do not lie next to each other
+    # Each tile of rows would read a large operand from the third-level cache: 512 x 768 times
+    # 768 x 2304 took 13 ms with panels, and 34 ms without, with one thread (measured).
+    return any(points(free_axes(load)) > plan.knobs.cached for load in packed)
 
 
 def _whole_columns(plan: CpuPlanner, reduction: Node, vector: Node) -> int:

@@ -37,28 +37,31 @@ PANEL_TILES = {64: (6, 4)}
 
 @dataclass(frozen=True)
 class Product:
-    """A reduction, the row axis of its vectors, that of its scalars, and what varies along each.
+    """A reduction, and the axes of its register tile.
 
+    vector: the row axis of the tile's vectors. vector_loads: what varies along it
+    row: the row axis of the tile's rows, of scalars. row_loads: what varies along it
     steps: the reduced axes but for the four of a dot product of bytes
     in_word: four where a step is such a dot product, or one
     """
 
     reduction: Node
     vector: Node
-    column: Node
+    row: Node
     vector_loads: list[Node]
-    column_loads: list[Node]
+    row_loads: list[Node]
     steps: list[Node]
     in_word: int
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The axes of a register tile and around it: `outer_rows` counts tiles of `height` rows, and
-    `outer_columns` tiles of `vectors` vectors of `lane` columns."""
+    """The axes of a register tile and around it, outermost first along each side: 132 rows in tiles
+    of 12 are 11 `outer_rows` of 12 `inner_rows`, and 256 columns in tiles of 2 vectors of 16 lanes
+    are 8 `outer_columns` of 2 `vectors` of 16 `lane`."""
 
     outer_rows: Node
-    height: Node
+    inner_rows: Node
     outer_columns: Node
     vectors: Node
     lane: Node
@@ -68,30 +71,30 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     """Register tiles with vectors along `vector`, and the reduction around them; the operands to
     pack once all loops are in place."""
     reused = plan.reused_rows(reduction, vector)
-    lanes = plan.target.vector_bytes // reduction.dtype.itemsize
-    is_tiled = reduction.dtype in (float32, float64) or sums_long_bytes(reduction)
-    has_tile = is_tiled and plan.target.vector_bytes in REGISTER_TILES
-    if not reused or not has_tile or vector.arg.size < lanes:
+    if not reused or not _fills_tile(plan, reduction, vector):
         _schedule_without_tile(plan, vector, reused)
         return []
     panel = panel_of(plan, reduction, vector)
     product = _product_of(plan, reduction, vector, reused[-1])
     block = _block_of(plan, product, panel)
-    outside, vector = _split_blocks(plan, product, block, is_packed=panel is not None)
+    is_packed = panel is not None
+    outside, vector_in_panel = _split_blocks(plan, product, block, is_packed=is_packed)
     # The short axis, if any, whose results lie in turns with those of neighbouring lanes: the
     # heuristic has unrolled it when it chose `vector`.
     interleaved = [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
-    tile = _split_tile(plan, product, vector, points(interleaved), is_packed=panel is not None)
-    packed = _packed_operands(plan, product, outside[-1], tile.outer_rows) if panel else []
+    in_turns = points(interleaved)
+    tile = _split_tile(plan, product, vector_in_panel, in_turns, is_packed=is_packed)
+    packed = _packed_operands(plan, product, outside[-1], tile.outer_rows) if is_packed else []
     reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
     words = dot_axes(plan.kernel)
+    steps = [axis for axis in reduced if axis not in words]
     plan.reorder([  # as at the head of this file
         *outside,
         *_loops_around(plan, product, panel, tile, block.columns),
-        *(axis for axis in reduced if axis not in words),
-        tile.height, tile.vectors, *interleaved, tile.lane, *words,
+        *steps,
+        tile.inner_rows, tile.vectors, *interleaved, tile.lane, *words,
     ])  # fmt: skip
-    plan.bind(tile.height, "unroll")
+    plan.bind(tile.inner_rows, "unroll")
     plan.bind(tile.vectors, "unroll")
     plan.bind(tile.lane, "vector")
     if block.steps:
@@ -99,16 +102,28 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     return packed
 
 
-def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, column: Node) -> Product:
+def _fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
+    """Does `vector` fill a vector of sums, and is there a register tile for these: of floats of 32
+    or 64 bits, or of words of bytes?"""
+    vector_bytes = plan.target.vector_bytes
+    has_sums = reduction.dtype in (float32, float64) or sums_long_bytes(reduction)
+    lanes = vector_bytes // reduction.dtype.itemsize
+    return has_sums and vector_bytes in REGISTER_TILES and vector.arg.size >= lanes
+
+
+def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, row: Node) -> Product:
     """The contraction `reduction`, whose innermost axis is split into words if it is of bytes."""
-    in_word = packed_in_word(reduction)
-    reduction = split_into_words(plan, reduction)
-    words = dot_axes(plan.kernel)
+    in_words = split_into_words(plan, reduction)
+    word_axes = dot_axes(plan.kernel)
     return Product(
-        reduction, vector, column,
-        loads_along(reduction, vector), loads_along(reduction, column),
-        [axis for axis in bound_axes(reduction) if axis not in words], in_word,
-    )  # fmt: skip
+        reduction=in_words,
+        vector=vector,
+        row=row,
+        vector_loads=loads_along(in_words, vector),
+        row_loads=loads_along(in_words, row),
+        steps=[axis for axis in bound_axes(in_words) if axis not in word_axes],
+        in_word=packed_in_word(reduction),
+    )
 
 
 def _block_of(plan: CpuPlanner, product: Product, panel: Panel | None) -> Block:
@@ -135,12 +150,12 @@ def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
     lines to stay in the cache until the next columns or rows use the rest of them: for the vectors'
     operand those of `accumulated_block`, for the scalars' operand `knobs.lines`.
     """
-    rows = product.column.arg.size
+    rows = product.row.arg.size
     block = accumulated_block(plan, product.reduction, product.vector, rows)
     if block is not None:
         return block
     lines = plan.knobs.lines
-    is_distant = plan.reads_distant_lines(product.reduction, product.column, lines)
+    is_distant = plan.reads_distant_lines(product.reduction, product.row, lines)
     return Block(0, lines if is_distant else 0)
 
 
@@ -182,12 +197,12 @@ def _split_tile(
     if is_packed and is_even and interleaved == 1:
         rows, vectors = panel_rows, panel_vectors
     max_height = min(rows, rows * vectors // interleaved)
-    vectors = min(max(vectors // interleaved, 1), vector.arg.size // lanes)
-    outer_columns, strip = plan.split(vector, vectors * lanes)
-    repeat, lane = plan.split(strip, lanes)
+    side_by_side = min(max(vectors // interleaved, 1), vector.arg.size // lanes)
+    outer_columns, strip = plan.split(vector, side_by_side * lanes)
+    vectors_of_tile, lane = plan.split(strip, lanes)
     height = _height(plan, product, plan.knobs.height or max_height)
-    outer_rows, inner_rows = plan.split(product.column, height)
-    return Tile(outer_rows, inner_rows, outer_columns, repeat, lane)
+    outer_rows, inner_rows = plan.split(product.row, height)
+    return Tile(outer_rows, inner_rows, outer_columns, vectors_of_tile, lane)
 
 
 def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
@@ -199,13 +214,13 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
     tile of another height. Rows whose cache lines compete for the same places are few at a time.
     """
     min_height = plan.knobs.rows if len(product.steps) == 1 else max_height
-    if plan.distant(product.column_loads, product.column):
-        max_height = min(max_height, min_height)
-    size: int = product.column.arg.size
-    for height in range(max_height, min_height - 1, -1):
+    is_distant = bool(plan.distant(product.row_loads, product.row))
+    highest = min(max_height, min_height) if is_distant else max_height
+    size: int = product.row.arg.size
+    for height in range(highest, min_height - 1, -1):
         if size % height == 0:
             return height
-    tiles = ceil(size / max_height)
+    tiles = ceil(size / highest)
     return ceil(size / tiles)
 
 
@@ -213,7 +228,7 @@ def _packed_operands(plan: CpuPlanner, product: Product, loop: Node, rows: Node)
     """What to pack: the operand of the vectors in `loop`, and of the scalars, for each tile of
     `rows`, what is computed and far apart. What is only read stays where it is."""
     packed = [Packed(load.arg.parameter, loop) for load in product.vector_loads]
-    for load in plan.distant(product.column_loads, product.column):
+    for load in plan.distant(product.row_loads, product.row):
         values = computed_from(plan.kernel, load.arg.parameter)
         if any(value.op is not Op.LOAD for value in values):
             packed.append(Packed(load.arg.parameter, rows))
@@ -226,7 +241,7 @@ def _loops_around(
     """The loops between blocks and the reduction, outermost first. Tiles of columns are the outer
     loop where the second-level cache keeps the scalars' operand meanwhile."""
     shared = panel.rows_inside if panel else []
-    largest = max(points(free_axes(load)) for load in product.column_loads)  # in elements
+    largest = max(points(free_axes(load)) for load in product.row_loads)  # in elements
     # Where there are blocks of `columns`, each tile of rows walks a whole block.
     if largest <= plan.knobs.cached * product.in_word and not columns:
         return [*shared, tile.outer_columns, tile.outer_rows]
