@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,43 @@ def test_a_sample_of_operations_has_pytorchs_results() -> None:
     assert [str(one) for one in outcomes if one.status == opinfo.WRONG] == []
     whole = [one for one in outcomes if one.status == opinfo.OK]
     assert len(whole) >= COUNT * 0.8
+
+
+@pytest.mark.parametrize("name", [
+    "histogram", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
+    "cummax", "cummin",
+])  # fmt: skip
+def test_rare_operations_have_pytorchs_results(name: str) -> None:
+    opinfo.draw_in_place()
+    (entry,) = opinfo.entries([name])
+    with warnings.catch_warnings(), lm.using(device="interp"):
+        warnings.simplefilter("ignore")
+        outcome = opinfo.run(entry, 8)
+    torch._dynamo.reset()
+    assert outcome.status == opinfo.OK, str(outcome)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
+def test_segments_are_reduced(reduce: str) -> None:
+    """Of an axis behind another one, with an empty segment, and from offsets."""
+    lengths = torch.tensor([[2, 0, 3], [1, 1, 3]])
+    offsets = torch.nn.functional.pad(lengths.cumsum(1), (1, 0))
+
+    def function(x: Any, lengths: Any, offsets: Any) -> Any:
+        options = {"axis": 1, "unsafe": True, "initial": 1.0}
+        first = torch.segment_reduce(x, reduce, lengths=lengths, **options)
+        return first, torch.segment_reduce(x, reduce, offsets=offsets, **options)
+
+    results = []
+    x = torch.randn(2, 5, 3)
+    compiled = torch.compile(function, backend="lamina", options={"fallback": False})
+    for run in (compiled, function):
+        leaf = x.clone().requires_grad_()
+        values = run(leaf, lengths, offsets)
+        (values[0] * values[1]).sum().backward()
+        results.append((*values, leaf.grad))
+    torch._dynamo.reset()
+    torch.testing.assert_close(*results)
 
 
 def test_the_page_has_counts_and_reasons() -> None:

@@ -17,6 +17,7 @@ from lamina.interop.torch.rows import (
     pooling,
     products,
     reductions,
+    segments,
 )  # fmt: skip
 
 Row = Callable[..., Any]
@@ -25,5 +26,5 @@ Row = Callable[..., Any]
 PROMOTED: Mapping[str, Row] = elementwise.ROWS
 ROWS: Mapping[str, Row] = {
     **PROMOTED, **elementwise.UNPROMOTED, **movement.ROWS, **indexing.ROWS, **reductions.ROWS,
-    **products.ROWS, **neural.ROWS, **pooling.ROWS,
+    **products.ROWS, **neural.ROWS, **pooling.ROWS, **segments.ROWS,
 }  # fmt: skip

@@ -52,6 +52,63 @@ def _at_maxima(rank: int, upstream: Tensor, x: Tensor, indices: Tensor) -> Tenso
     return lm.reshape(result, x.shape)
 
 
+def _fractional_max_pool(
+    x: Tensor, kernel: Sizes, sizes: Sizes, samples: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Maxima of windows whose distances are random (Graham 2014, "Fractional max-pooling").
+
+    x: ([N,] C, spatial...). samples: (N, C, rank), numbers in [0, 1) for the spatial axes of each
+    channel, the last axis first. Results: the maxima, and their places in the spatial axes."""
+    rank = len(sizes)
+    outer, area = x.shape[:-rank], x.shape[-rank:]
+    places = lm.zeros((1,) * (len(outer) + 2 * rank), dtype=lm.int64)
+    for axis, (length, window, count) in enumerate(zip(area, kernel, sizes, strict=True)):
+        sample = lm.reshape(samples[..., _drawn(axis, rank)], (*outer, 1))
+        starts = _window_starts(sample, length, window, count)
+        shape = [1] * (2 * rank)
+        shape[axis] = count
+        starts = lm.reshape(starts, (*outer, *shape))
+        shape = [1] * (2 * rank)
+        shape[rank + axis] = window
+        inside = lm.reshape(lm.arange(window, dtype=lm.int64), (*(1,) * len(outer), *shape))
+        places = places * length + starts + inside
+    flat = lm.reshape(places, (*outer, prod(sizes), prod(kernel)))
+    values = lm.take_along_axis(
+        lm.reshape(x, (*outer, prod(area))), lm.reshape(flat, (*outer, -1)), axis=-1
+    )
+    windows = lm.reshape(values, flat.shape)
+    chosen = lm.expand_dims(lm.argmax(windows, axis=-1), axis=-1)
+    indices = lm.take_along_axis(flat, chosen, axis=-1)
+    shape_of_result = (*outer, *sizes)
+    return lm.reshape(lm.max(windows, axis=-1), shape_of_result), lm.reshape(
+        indices, shape_of_result
+    )
+
+
+def _drawn(axis: int, rank: int) -> int:
+    """Which sample is for a spatial axis. In volumes they are for depth, height and width; in
+    images for width and height."""
+    return axis if rank == 3 else rank - 1 - axis
+
+
+def _window_starts(sample: Tensor, length: int, window: int, count: int) -> Tensor:
+    """Where `count` windows begin, (..., count), of samples (..., 1): PyTorch's float32 sums,
+    rounded down; the last window ends where the axis does."""
+    if count == 1:
+        return lm.full(sample.shape, length - window, dtype=lm.int64)
+    step = lm.divide(lm.full((), length - window, dtype=sample.dtype), count - 1)
+    numbers = lm.arange(count, dtype=lm.int64)
+    moved = ((numbers.cast(sample.dtype) + sample) * step).cast(lm.int64)
+    starts = moved - (sample * step).cast(lm.int64)
+    return lm.where(numbers == count - 1, length - window, starts)
+
+
+def _fractional_backward(
+    upstream: Tensor, x: Tensor, kernel: Sizes, sizes: Sizes, indices: Tensor
+) -> Tensor:
+    return _at_maxima(len(sizes), upstream, x, indices)
+
+
 def _avg_pool(rank: int, function: Callable[..., Tensor]) -> Row:
     def row(
         x: Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,),
@@ -177,6 +234,10 @@ ROWS: dict[str, Row] = {
     ),
     "aten.adaptive_max_pool2d_backward.default": partial(_at_maxima, 2),
     "aten.adaptive_max_pool3d_backward.default": partial(_at_maxima, 3),
+    "aten.fractional_max_pool2d.default": _fractional_max_pool,
+    "aten.fractional_max_pool3d.default": _fractional_max_pool,
+    "aten.fractional_max_pool2d_backward.default": _fractional_backward,
+    "aten.fractional_max_pool3d_backward.default": _fractional_backward,
     "aten.grid_sampler_2d.default": _grid_sample,
     "aten.grid_sampler_3d.default": _grid_sample,
     "aten.grid_sampler_2d_backward.default": _grid_sample_backward,
