@@ -136,7 +136,7 @@ def score(kernel: Kernel, axis: Node) -> int:
 
 
 def store_score(kernel: Kernel, axis: Node) -> int:
-    """The same over stores alone."""
+    """How well stores suit lanes along `axis`: the sum of `index.suits` over all stores."""
     return sum(ix.suits(axis, store.index, store.condition) for store in kernel.stores)
 
 

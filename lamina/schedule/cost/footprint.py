@@ -174,14 +174,22 @@ def _merged(walks: Iterable[Walk]) -> list[Walk]:
     for walk in sorted(walks):
         if walk.size < 2:
             continue
-        if merged:
-            stride, size = merged[-1]
-            ratio, rest = divmod(walk.stride, stride)
-            if rest == 0 and ratio <= size:
-                merged[-1] = Walk(stride, size + ratio * (walk.size - 1))
-                continue
-        merged.append(walk)
+        joined = _joined(merged[-1], walk) if merged else None
+        if joined is None:
+            merged.append(walk)
+        else:
+            merged[-1] = joined
     return merged
+
+
+def _joined(inner: Walk, outer: Walk) -> Walk | None:
+    """One walk over the elements of two, of which `outer` has the larger stride; None if no walk
+    has just these. Each step of `outer` must be a whole number of steps of `inner`, and not leap
+    over any: 3 steps of 1 and 5 of 2 are at 0, 1, ..., 10; 3 of 1 and 5 of 4 leave out 3."""
+    ratio, rest = divmod(outer.stride, inner.stride)
+    if rest or ratio > inner.size:
+        return None
+    return Walk(inner.stride, inner.size + ratio * (outer.size - 1))
 
 
 def _are_apart(walks: Sequence[Walk]) -> bool:

@@ -74,7 +74,7 @@ class _NestCost:
 
     def _share_of_busiest(self) -> float:
         """The share of all work that the worker with the most chunks has: of 5 chunks on 2 workers
-        3 / 5."""
+        3 / 5, and 0 where there is no chunk."""
         return ceil(self.chunks / self.workers) / max(self.chunks, 1)
 
     def _units(self) -> dict[str, float]:

@@ -74,7 +74,8 @@ def _multiplying(nest: Nest, target: Target, rates: Rates) -> float:
     if len(nest.tiles) > 2:  # one product has two factors, more are back to back
         return _multiplying_back_to_back(nest, target, BACK_TO_BACK * rate)
     division = stream_k(ATOMS[nest.product], _tiles(nest), _steps(nest), target.multiprocessors)
-    # `StreamK.time` counts lines; without tensor cores it has their slowdown already.
+    # `StreamK.time` counts products of lines, of 64 numbers each for 2 bytes; without tensor cores
+    # it has their slowdown already.
     return division.time * (LINE_BYTES // itemsize) / rate
 
 

@@ -290,7 +290,8 @@ class _Walker:
     # Reductions.
 
     def _reductions(self, root: Node, loop: Loop) -> None:
-        """Walk the reductions at and beneath `root` that depend on no loop inside of `loop`."""
+        """Walk the reductions at and beneath `root` that depend on no loop inside of `loop`. Those
+        inside open their loops where the body that needs them is walked."""
         open_axes = loop.axes | self.in_body
         for node in toposort([root]):
             if node.op is Op.LOOP_REDUCE and free_axes(node) <= open_axes:
@@ -356,7 +357,8 @@ class _Walker:
         quads = self.quads & bound
         copies, lanes = self._copies(axes), self._lanes(axes - quads)
         if quads:
-            # One instruction casts, multiplies and adds up the four bytes of each lane.
+            # One instruction casts, multiplies and adds up the four bytes of each lane; adding that
+            # to the sum counts as another one.
             for cast in node.src[0].src:
                 self._visit(cast.src[0], inner)
             inner.work.append(Work(Op.MUL, node.dtype, inner.times, lanes, copies))

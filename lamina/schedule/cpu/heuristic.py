@@ -41,7 +41,8 @@ MIN_VECTORS = 4
 
 
 def schedule_for_cpu(kernel: Kernel, target: Target, knobs: CpuKnobs) -> Schedule:
-    """The heuristic's schedule."""
+    """The heuristic's schedule: axes are fused, loops are tiled around the vectors, rows go to
+    threads, and what is packed or needed again is staged."""
     plan = CpuPlanner(kernel, target, knobs)
     # Row blocks are the parallel loops of the kernels that share them: no other rows are.
     for axis in kernel.block_axes:

@@ -37,11 +37,12 @@ def schedule_transpose(plan: CpuPlanner, row: Node, across: Node) -> None:
     is_even = row.arg.size % (plan.knobs.strip * line) == 0 and across.arg.size % plan.width == 0
     outer_row, inner_row = plan.split(row, line)
     outer, inner = plan.split(across, plan.width)
-    strip = outer
     if is_even:  # Rotate goes round whole loops alone
-        outer_row, strip = plan.split(outer_row, plan.knobs.strip)
+        groups, strip = plan.split(outer_row, plan.knobs.strip)
         plan.do(Rotate(outer.arg.number, strip.arg.number, plan.knobs.ahead))
-    plan.reorder([outer_row, outer, strip, inner, inner_row])
+        plan.reorder([groups, outer, strip, inner, inner_row])
+    else:
+        plan.reorder([outer_row, outer, inner, inner_row])
     plan.vectorize(inner_row)
     operations = sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes)
     if operations <= plan.knobs.unroll:

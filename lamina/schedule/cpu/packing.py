@@ -185,7 +185,7 @@ def _block_steps(deep: int, size: int, steps_beneath: int, *, several: bool) -> 
     decrement = 1 if several else max(deep // 8, 1)
     for steps in range(most_steps, 0, -decrement):
         block_steps = steps * steps_beneath
-        if size % steps == 0 and deep <= 8 * block_steps <= 8 * deep:
+        if size % steps == 0 and deep / 8 <= block_steps <= deep:
             return steps
     return 0
 

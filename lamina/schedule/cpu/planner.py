@@ -35,7 +35,8 @@ class CpuPlanner(Planner):
         self.target, self.knobs = target, knobs
 
     def reused_rows(self, reduction: Node, vector: Node) -> list[Node]:
-        """`reused_rows` for the height of the knobs."""
+        """The row axes along which all that varies along `vector` is used again, the best one for a
+        register tile of `knobs.rows` rows last: see `reused_rows` of `schedule/planner.py`."""
         return reused_rows(self, reduction, vector, self.knobs.rows)
 
     def distant(self, loads: list[Node], axis: Node) -> list[Node]:

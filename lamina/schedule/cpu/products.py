@@ -136,7 +136,7 @@ def _block_of(plan: CpuPlanner, product: Product, panel: Panel | None) -> Block:
 
 
 def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -> None:
-    """One vector at a time, for several rows at once where these are enough."""
+    """One vector at a time, for 8 rows at once (`knobs.rows`) where an axis has so many."""
     plan.vectorize(vector)
     if reused and reused[-1].arg.size >= plan.knobs.rows:
         plan.tile(reused[-1], plan.knobs.rows, "unroll")
