@@ -18,10 +18,12 @@ LINE_BYTES = 128  # of a tile: the width of a swizzle atom, and all banks of sha
 # other ones are for results on their way to memory. A block of a GPU with less has fewer stages.
 BUFFER_LINES = 1536
 MAX_TILE_RESULTS = 128 * 256  # results of the largest tile
-# Rows of the largest block of a product: a block of more has no threads that fill tiles, and its
-# barriers would wait for these. Products back to back have blocks of so many rows or twice as many:
-# for them it is the smallest number, two groups of warps with 64 rows each, which read one tile.
+# Rows of the largest block of one product: a block of more has no threads that fill tiles, and its
+# barriers would wait for these.
 MAX_PRODUCT_ROWS = 128
+# Rows of the smallest block of products back to back, two groups of four warps with 64 rows each,
+# which read one tile of keys. The largest has as many as registers allow: `BackToBack.max_rows`.
+MIN_BACK_TO_BACK_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,18 @@ class Atom:
     """What the threads of a block multiply at once: `m` rows by `n` columns over a line of steps,
     64 rows by 128 threads, which hold the sums in float32.
 
-    Rows and columns are each split into sub-loops, in one of two ways: the first for a tile whose
-    lines run along its steps, the second for a transposed tile. All sub-loops, rows first, are
-    numbered from 0.
+    Rows and columns are each split into sub-loops, in one of two ways: ``row_splits[0]`` for a tile
+    whose lines run along its steps, ``row_splits[1]`` for a transposed tile. All sub-loops, rows
+    first, are numbered from 0.
 
     instruction     "mma" with tensor cores, "fma" without
     kind            of the factors: "bf16", "f16", "tf32" or "f32"
     dtype           of the factors
-    stages          tiles of either factor that the multistage buffer has, if they fit
-    rate            how fast a block multiplies, the largest tile on tensor cores being 1
-    row_splits      extents of the sub-loops of rows, outermost first
+    stages          steps that the multistage buffer has tiles for, of both factors; a GPU with less
+                    shared memory than an H100 has fewer
+    rate            products that a block adds up in a time, of which the largest tile on tensor
+                    cores adds up 1
+    row_splits      extents of the sub-loops of rows, outermost first; their product is `m`
     column_splits   the same of columns
     thread_loops    numbers of the sub-loops that number the threads, the fastest one last
     register_loops  numbers of the sub-loops that number the sums of a thread
@@ -70,7 +74,8 @@ class Atom:
 # By rows and columns of a tile, the rate of its atom: a smaller tile reads more of memory for each
 # multiplication. Estimates, which decide between atoms: a test predicts times of an H200 by them.
 RATES = {(128, 256): 1.0, (128, 128): 0.9, (64, 128): 0.7, (128, 64): 0.6, (64, 64): 0.5}
-# Of products back to back alone, whose atom no rate decides: any number will do.
+# Tiles of products back to back alone. Their atom is chosen by rows and columns, so that the rate
+# has no effect: any number will do.
 ATTENTION_RATES = {(256, 64): 0.1}
 # How much slower a step of float32 is without tensor cores than one of tf32 with them: about the
 # quotient of the peaks of an H100, 495 and 67 TFLOP/s (NVIDIA's data sheet). All atoms without
@@ -79,8 +84,9 @@ FMA_SLOWDOWN = 8
 
 
 def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> Atom:
-    """Each of four warps has 16 of 64 rows. Lane 4 * i + j of a warp has rows i and i + 8, and of
-    every 8 columns the neighbours 2 * j and 2 * j + 1."""
+    """The atom of tensor cores with this tile. Each of four warps has 16 of 64 rows. Lane 4 * i + j
+    of a warp has rows i and i + 8, and of every 8 columns the neighbours 2 * j and 2 * j + 1: the
+    layout of results of `wgmma` (PTX ISA)."""
     rows = (m // 64, 4, 2, 8)  # groups of four warps, warps, rows i and i + 8, i
     columns = (n // 8, 4, 2)  # groups of 8 columns, j, neighbours
     stages = BUFFER_LINES // (m + n)
@@ -91,9 +97,13 @@ def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> A
 
 
 def _fma_atom(m: int, n: int, rate: float) -> Atom:
-    """A thread reads chunks of four rows, or four columns, at one step. In a transposed tile these
-    are neighbours. In another one they are 8 lines apart, or 16 of columns, and threads transpose
-    squares of four such lines by four steps first."""
+    """The atom of float32 without tensor cores with this tile. A thread multiplies 8 of each 64
+    rows by 1 of each 16 columns, and reads them in chunks of four rows, or four columns, at a step.
+
+    In a transposed tile the four are neighbours: rows 0 to 3 and 32 to 35 of the first thread. In
+    another one they are 8 lines apart, or 16 of columns: rows 0, 8, ..., 56. Threads first
+    transpose squares of four such lines by four steps.
+    """
     rows = (m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)
     columns = (n // 16, 2, 8, 1), (n // 64, 2, 8, 4)
     stages = BUFFER_LINES // (m + n)
@@ -104,8 +114,8 @@ def _fma_atom(m: int, n: int, rate: float) -> Atom:
 
 
 def _atoms() -> Iterator[Atom]:
-    """All atoms: with tensor cores each tile for each kind of factors, without them for float32, of
-    one product alone."""
+    """All atoms: with tensor cores each tile for each kind of factors; without them each tile of
+    one product, as products back to back need tensor cores."""
     for kind, dtype in (("bf16", bfloat16), ("f16", float16), ("tf32", float32)):
         for (m, n), rate in (RATES | ATTENTION_RATES).items():
             yield _tensor_core_atom(kind, dtype, m, n, rate)
@@ -117,5 +127,5 @@ ATOMS = {atom.name: atom for atom in _atoms()}
 
 
 def product_atoms(kind: str) -> list[Atom]:
-    """The atoms of a kind of factors that blocks of one product have."""
+    """The atoms of a kind of factors, such as "bf16", whose blocks can compute one product."""
     return [atom for atom in ATOMS.values() if atom.kind == kind and atom.m <= MAX_PRODUCT_ROWS]

@@ -76,16 +76,16 @@ class ExpFactor:
 class BackToBack:
     """What tiles need to know of a kernel of products back to back.
 
-    column_axes  number the columns of the results
-    step_axes    are reduced by the outer products
-    step_tile    steps of a tile
-    max_rows     the rows of the largest block whose threads have registers for the sums
-    factors      both of each inner product, that of the rows first, then the right ones of the
-                 outer products
+    column     the axis that numbers the columns of the results
+    step       the axis that outer products reduce
+    step_tile  steps of a tile
+    max_rows   the rows of the largest block whose threads have registers for the sums
+    factors    both of each inner product, that of the rows first, then the right ones of the outer
+               products
     """
 
-    column_axes: Axes
-    step_axes: Axes
+    column: Node
+    step: Node
     step_tile: int
     max_rows: int
     factors: tuple[Factor, ...]
@@ -94,11 +94,11 @@ class BackToBack:
     def with_masked_ends(self, kernel: Kernel) -> Kernel:
         """`kernel` with exponents of -inf beyond the last step, where a tile has more: 300 steps
         take five tiles of 64, and 20 steps of the last one add exp(-inf), which is 0."""
-        (step,) = self.step_axes
-        if step.arg.size % self.step_tile == 0:
+        steps = self.step.arg.size
+        if steps % self.step_tile == 0:
             return kernel
         exponent = self.exp_factor.exponent
-        in_range = Node(Op.LT, (step, const(step.arg.size, int64)))
+        in_range = Node(Op.LT, (self.step, const(steps, int64)))
         masked = Node(Op.WHERE, (in_range, exponent, const(-inf, float32)))
         stores = [
             replace(store, value=ix.replaced(store.value, {exponent: masked}))
@@ -167,7 +167,7 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
         return None
     columns = roles.column.arg.size
     step_tile, max_rows = _tile_sizes(len(inner), len(outer), columns)
-    return BackToBack((roles.column,), (roles.step,), step_tile, max_rows, factors, exp_factor)
+    return BackToBack(roles.column, roles.step, step_tile, max_rows, factors, exp_factor)
 
 
 def stores_elements(kernel: Kernel) -> bool:
@@ -218,14 +218,14 @@ def _outer_product(reduction: Node, roles: _Reductions) -> _Product | None:
 
 def _sides(reduction: Node, right_axis: Node) -> tuple[Node, Node] | None:
     """The left and the right factor of a sum of products, of which only the right one may have
-    `right_axis`; None for anything else. A factor without the axis sorts first, as False does."""
-    factors = sorted(
-        factors_of(reduction.src[0]), key=lambda factor: right_axis in free_axes(factor)
-    )
-    if not factors or right_axis in free_axes(factors[0]):
+    `right_axis`; None for anything else. If neither has it, they stay in their order."""
+    factors = factors_of(reduction.src[0])
+    if not factors:
         return None
     left, right = factors
-    return left, right
+    if right_axis in free_axes(left):
+        left, right = right, left
+    return None if right_axis in free_axes(left) else (left, right)
 
 
 def _fits_row(axis: Node) -> bool:
@@ -237,7 +237,8 @@ def _fits_row(axis: Node) -> bool:
 
 def _row_of(kernel: Kernel, products: Iterable[_Product], roles: _Reductions) -> Node | None:
     """The longest axis that the left factors of all products have and no right one has: its rows
-    share what is read of the right factors. None if there is none."""
+    share what is read of the right factors. None if there is none. Of axes of one length it is the
+    last one: a set has no order, and equal kernels must have equal schedules."""
     rows = frozenset(kernel.row_axes) - {roles.column}
     for product in products:
         rows &= free_axes(product.left) - free_axes(product.right)

@@ -11,7 +11,7 @@ from lamina.ir.monoids import ADD
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import Axes
-from lamina.schedule.gpu.atoms import LINE_BYTES, MAX_PRODUCT_ROWS
+from lamina.schedule.gpu.atoms import LINE_BYTES, MIN_BACK_TO_BACK_ROWS
 from lamina.schedule.gpu.attention import (
     MAX_ROW_ELEMENTS,
     MIN_SIDE,
@@ -182,9 +182,9 @@ def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: i
 def _back_to_back_atom(kernel: Kernel, both: BackToBack, multiprocessors: int) -> str:
     """The fewest columns that hold a row of the results, and the most rows that leave no
     multiprocessor without a block."""
-    columns = points(both.column_axes)
+    columns = both.column.arg.size
     n = MAX_ROW_ELEMENTS if columns > MAX_ROW_ELEMENTS // 2 else MAX_ROW_ELEMENTS // 2
     rows = points(kernel.row_axes) // columns
-    m = both.max_rows if rows >= both.max_rows * multiprocessors else MAX_PRODUCT_ROWS
+    m = both.max_rows if rows >= both.max_rows * multiprocessors else MIN_BACK_TO_BACK_ROWS
     kind = SHORT[both.factors[0].value.dtype]
     return f"mma_{kind}_{m}x{n}"
