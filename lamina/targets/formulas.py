@@ -133,13 +133,21 @@ class _Formulas:
     def _text(self, node: Node, min_tightness: int = REDUCTION) -> str:
         """The text of an operand, in brackets if it is looser than `min_tightness`; without a
         minimum, as within brackets or on a line of its own, it needs none."""
-        # `lines` has seen all values. Indices and conditions, which are no values, come here first.
-        for operand in toposort([node], lambda other: other not in self.expressions):
-            self.expressions[operand] = self._expression(operand)
+        if node not in self.expressions:
+            self._write_out(node)
         expression = self.expressions[node]
         if expression.tightness < min_tightness:
             return f"({expression.text})"
         return expression.text
+
+    def _write_out(self, node: Node) -> None:
+        """Add the expression of `node`, and of what it is computed from, to `expressions`.
+
+        `lines` does that for the values that are stored. What is left are the indices and
+        conditions of stores and loads: these never have lines of their own.
+        """
+        for operand in toposort([node], lambda other: other not in self.expressions):
+            self.expressions[operand] = self._expression(operand)
 
     def _expression(self, node: Node) -> _Expression:
         """A node written out, its operands by their own expressions or names."""
@@ -225,8 +233,8 @@ class _Formulas:
         return self.names[term] if term.op is Op.AXIS else self._text(term, NEGATIVE)
 
     def _subscripts(self, index: Node) -> str:
-        """``row, column`` for ``100 * row + column`` with at most 100 columns; an index that walks
-        no array row by row, or has a constant, as the number it is: ``row + 3``."""
+        """``row, column`` for ``100 * row + column`` with at most 100 columns. Any other index is
+        written as the sum that it is: ``row + 3``, or ``50 * row + column`` with 100 columns."""
         terms, constant = ix.terms_of(index)
         steps = sorted(terms.items(), key=lambda term: -term[1])
         if not steps or constant or not _walks_rows(steps):

@@ -131,25 +131,38 @@ class GpuPrinter(CPrinter):
         self.hit_loop = outside
 
     def _find_hit_loop(self, axes: Axes) -> Node | None:
-        """The longest of the loops over `axes` on which it depends whether a scatter adds, by the
-        condition of its store, the kernel's only one. None if the lanes of a warp, which are
-        neighbours along the last axis of the grid, add in different iterations, or do not run all
-        loops together."""
-        kernel, last = self.nest.kernel, self.grid[-1:]
+        """The loop over `axes` whose iterations lanes vote on, or None.
+
+        The kernel's only store is a scatter whose condition data decide: for each update, ``if
+        (p0[column] == row)``. Few updates hit, so that nearly all iterations only read the
+        condition. With EACH_HIT, each lane of a warp reads that of another iteration, and then all
+        lanes run those in which it holds. That takes one condition for all lanes, and lanes that
+        run all loops together: a lane that is missing casts no vote. Of several loops that decide,
+        the longest one gains most.
+        """
+        kernel = self.nest.kernel
         if self.cooperates or not scatter_indices(kernel):  # a thread has to have a row of its own
             return None
-        # All lanes of a warp run, and with the same indices but for the last axis: a warp begins
-        # and ends within it, and no lane is beyond the end of a split.
-        fills_warps = points(last) % WARP == 0
-        splits = [self.nest.sub_loops(axis) for axis in last]
-        is_even = all(split.extent == points(split.axes) for split in splits)
         deciding = free_axes(kernel.stores[0].condition)
-        if not (fills_warps and is_even and deciding.isdisjoint(last)):
+        lane_axes = self.grid[-1:]  # neighbouring lanes are neighbours along it
+        if not deciding.isdisjoint(lane_axes) or not self._fills_warps(lane_axes):
             return None
         loops = [axis for axis in axes if axis in deciding]
         return max(loops, key=lambda axis: axis.arg.size, default=None)
 
+    def _fills_warps(self, axes: Sequence[Node]) -> bool:
+        """Do all lanes of every warp have an iteration of `axes`, the grid's last axis or none?
+
+        Warps then begin and end within it: 64 iterations are two whole warps. If it is a sub-loop
+        of a split axis, that has to be split evenly: where 50 are split into 2 blocks of 32, the
+        last 14 lanes are beyond the end.
+        """
+        splits = [self.nest.sub_loops(axis) for axis in axes]
+        is_even = all(split.extent == points(split.axes) for split in splits)
+        return is_even and points(axes) % WARP == 0
+
     def where(self, condition: str) -> str:
+        """``HIT(eq_6)`` in a loop over hits, which votes on the condition; else ``if (eq_6)``."""
         return f"HIT({condition})" if self.hit_loop is not None else super().where(condition)
 
     def stride(self, axis: Node) -> int:
@@ -213,6 +226,7 @@ class GpuPrinter(CPrinter):
         return super().value(node, point)
 
     def _is_known(self, node: Node, point: Point) -> bool:
+        """Does a variable of an open scope hold `node` at `point`?"""
         return self.key(node, point) in self.scopes[self.home(node)].cache
 
     def _join(self, sums: Iterable[Accumulation]) -> None:
@@ -343,29 +357,49 @@ class GpuPrinter(CPrinter):
 
     def _opening(self, pointers: list[str], scratch: list[str], workers: int) -> list[str]:
         """The lines that a kernel begins with: its arrays, which worker of `workers` it is, and its
-        indices."""
+        indices. Of a softmax of 64 rows, one a block of 64 threads:
+
+            ALIGNED(const f32, 0, 25600, 25600);
+            ALIGNED(f32, 1, 25600, 25600);
+            EACH_BLOCK(u32, 64, 64);
+            const i64 row = worker % 64;
+            const i64 thread_in_row = THREAD / 1;
+        """
         lines = [
             f"FROM_TABLE({pointer}, {number});"
             for number, pointer in enumerate(pointers[self.direct :])
         ]
         if "unroll" in self.nest.binding.values():
-            # Several elements are read at once if the compiler knows that arrays are aligned.
-            # Sizes, in bytes, decide which stay in the cache longer: `kept` in `prelude.cu`.
-            memory = [array for array in self.nest.kernel.parameters if array.memory != "scratch"]
-            written = max(array.nbytes for array in self.nest.kernel.parameters if array.written)
-            lines += [
-                f"ALIGNED({pointer}, {array.nbytes}, {written});"
-                for pointer, array in zip(pointers, memory, strict=True)
-            ]
+            lines += self._alignments(pointers)
         lines += scratch
         word = "u32" if workers < 1 << 32 else "u64"  # the type of a worker's number
-        each = "TILE" if self.nest.tiles else "BLOCK" if self.cooperates else "THREAD"
-        lines.append(f"EACH_{each}({word}, {self.threads}, {workers});")
+        lines.append(f"{self._worker_macro()}({word}, {self.threads}, {workers});")
         lines += self.indices(self.grid, "worker")
         lines += self.indices(self.rows_inside, "THREAD")
         if self.shared_loops:
             lines.append(f"const {self.index} thread_in_row = THREAD / {self.block_rows};")
         return lines
+
+    def _worker_macro(self) -> str:
+        """The macro of `gpu.c` or of a text of tiles that says which worker this is."""
+        if self.nest.tiles:
+            return "EACH_TILE"
+        return "EACH_BLOCK" if self.cooperates else "EACH_THREAD"
+
+    def _alignments(self, pointers: list[str]) -> list[str]:
+        """Lines that say that arrays are aligned, so that the compiler reads several elements at
+        once: ``ALIGNED(const f32, 0, 25600, 25600);``.
+
+        The last two numbers are the bytes of the array, and of the largest one that is written:
+        they decide which arrays stay in the cache longer, as `kept` in `prelude.cu` says.
+        """
+        parameters = self.nest.kernel.parameters
+        largest_written = max(array.nbytes for array in parameters if array.written)
+        in_memory = [array for array in parameters if array.memory != "scratch"]
+        return [
+            f"ALIGNED({pointer}, {array.nbytes}, {largest_written});"
+            for pointer, array in zip(pointers, in_memory, strict=True)
+        ]
 
 
 def _whole_warps(threads: int, limit: int) -> int:

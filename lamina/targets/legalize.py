@@ -19,7 +19,7 @@ from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
 
 MOVES = (Op.LOAD, Op.CONST, Op.WHERE, Op.BITCAST)  # keep the bits of what they move
-EXACT = (Op.MAX, Op.MIN, Op.TRUNC, Op.NEG)  # the result is representable as the operands are
+EXACT = (Op.MAX, Op.MIN, Op.TRUNC)  # the result is representable as the operands are
 
 
 class Forms(NamedTuple):
@@ -49,6 +49,7 @@ def legalize(nest: Nest) -> Nest:
 
 
 def _rebuilt(stores: Iterable[Store], held: Mapping[Node, Node]) -> tuple[Store, ...]:
+    """`stores` of the held forms: memory has small floats as their bits."""
     return tuple(store.rebuilt(held) for store in stores)
 
 
@@ -64,15 +65,20 @@ def _forms(node: Node, forms: Mapping[Node, Forms]) -> Forms:
         return _moved(node, forms)
     if node.op is Op.CAST:
         return _cast(node, forms[node.src[0]])
+    if node.op is Op.NEG:
+        return _negated(node, forms[node.src[0]])
     return _computed(node, forms)
 
 
 def _moved(node: Node, forms: Mapping[Node, Forms]) -> Forms:
-    """A value whose bits are kept, or one without small floats."""
+    """A value whose bits are kept, or one without small floats. As a number it is the cast of these
+    bits, unless what they come from is at hand as a number already."""
     held = Node(node.op, tuple(forms[operand].held for operand in node.src), node.arg)
     if node.dtype.is_small and node.op is Op.CONST:
         return Forms(held, fold_constant(Op.CAST, (node,), float32))
     if node.dtype.is_small and node.op is Op.WHERE:
+        # Not the cast of what is held: the number of `yes` may be an exact result in float32, as
+        # that of a maximum, which needs no cast.
         condition, yes, no = (forms[operand] for operand in node.src)
         return Forms(held, Node(Op.WHERE, (condition.held, yes.number, no.number)))
     return Forms(held, _as_number(held))
@@ -92,21 +98,29 @@ def _cast(node: Node, operand: Forms) -> Forms:
     return Forms(held, value if is_exact else _as_number(held))
 
 
+def _negated(node: Node, operand: Forms) -> Forms:
+    """The negative of a small float, whose sign bit changes: that of NaN too, which a cast may
+    lose. As a number it is the negative of the operand's number: nothing is rounded."""
+    unsigned = carrier(node.dtype)
+    sign = 1 << (node.dtype.bits - 1)
+    held = bitcast(bitcast(operand.held, unsigned) ^ sign, node.dtype)
+    return Forms(held, Node(Op.NEG, (operand.number,), node.arg))
+
+
 def _computed(node: Node, forms: Mapping[Node, Forms]) -> Forms:
     """Arithmetic in float32, whose result is rounded."""
-    dtype = node.dtype
-    operands, term = [forms[operand].number for operand in node.src], node.src[0]
-    is_loop = node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN)
-    op = node.arg.monoid.op if is_loop else node.op
-    if is_loop and node.arg.monoid is ADD and term.op is Op.MUL:  # the product before its rounding
-        operands[0] = Node(Op.MUL, tuple(forms[factor].number for factor in term.src))
+    operands = [forms[operand].number for operand in node.src]
+    op: Op | None = node.op
+    if node.op in (Op.LOOP_REDUCE, Op.LOOP_SCAN):
+        monoid, term = node.arg.monoid, node.src[0]
+        op = monoid.op
+        if monoid is ADD and term.op is Op.MUL:  # the sum takes the product before its rounding
+            operands[0] = Node(Op.MUL, tuple(forms[factor].number for factor in term.src))
     result = Node(node.op, tuple(operands), node.arg)
-    held = cast(result, dtype)
-    if dtype.is_small and op is Op.NEG:  # also of NaN, whose sign a cast may lose
-        sign = 1 << (dtype.bits - 1)
-        held = bitcast(bitcast(forms[term].held, carrier(dtype)) ^ sign, dtype)
+    held = cast(result, node.dtype)
     return Forms(held, result if op in EXACT else _as_number(held))
 
 
 def _as_number(held: Node) -> Node:
+    """What arithmetic takes for a value that is `held`: a small float as float32."""
     return cast(held, float32) if held.dtype.is_small else held

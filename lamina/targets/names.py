@@ -1,6 +1,7 @@
 """Names in generated text, for readers: of loops by what they run over, of values by what computes
 them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from lamina.ir.kernel import bound_axes
@@ -40,7 +41,8 @@ def axis_names(nest: Nest) -> dict[Node, str]:
 
 
 def _unsplit(nest: Nest, axes: Iterable[Node]) -> list[Node]:
-    """The outermost sub-loop of each axis before it was split."""
+    """The axes before they were split, each by its outermost sub-loop, in the order in which the
+    first of its sub-loops comes: of a0 and a1 split from one axis, and a2, this is a0 and a2."""
     return list(dict.fromkeys(nest.sub_loops(axis).axes[0] for axis in axes))
 
 
@@ -53,18 +55,21 @@ def _kinds_of_result(count: int, is_reduced: bool) -> Sequence[str]:
 
 def _numbered(names: dict[Node, str]) -> dict[Node, str]:
     """`names`, with a number at those that several axes have: ``k0`` and ``k1``."""
-    every = list(names.values())
-    used: dict[str, int] = {}
+    axes_with = Counter(names.values())
+    numbered_so_far = Counter[str]()
     unique = {}
     for axis, name in names.items():
-        number = used.get(name, 0)
-        used[name] = number + 1
-        unique[axis] = f"{name}{number}" if every.count(name) > 1 else name
+        if axes_with[name] == 1:
+            unique[axis] = name
+        else:
+            unique[axis] = f"{name}{numbered_so_far[name]}"
+            numbered_so_far[name] += 1
     return unique
 
 
 def _parts_of(sub_loops: Sequence[Node]) -> Iterable[tuple[Node, str]]:
-    """Each sub-loop of an axis, and what its name ends in."""
+    """Each sub-loop of an axis, and what its name ends in: `_PARTS`; of more than three ``_0``,
+    ``_1`` and so on."""
     numbered = [f"_{number}" for number in range(len(sub_loops))]
     return zip(sub_loops, _PARTS.get(len(sub_loops), numbered), strict=True)
 

@@ -25,12 +25,14 @@ LONGEST_COPY = 16  # iterations of a loop that fills scratch memory, up to which
 LOOKUP_LANES = 16  # a value of four bits is an index into a register of so many lanes
 
 Point = dict[Node, int]  # unrolled axis -> index
-Key = tuple[Node, tuple[tuple[Node, int, int], ...]]  # value; axis, index, and lanes of each axis
+# What tells values of one scope apart (`ValuePrinter.key`): the node, and for each axis in
+# registers on which it depends: axis, first index, lanes from there on (1 if it is unrolled).
+Key = tuple[Node, tuple[tuple[Node, int, int], ...]]
 
 
 class Value(NamedTuple):
-    """Text for a value. `lanes` > 1 is a vector; a vector of bool is a mask, whose elements have
-    `mask` bits. All other values have 0 there."""
+    """An expression of C for a value. `lanes` > 1 is a vector; a vector of bool is a mask, whose
+    elements have `mask` bits. All other values have 0 there."""
 
     text: str
     dtype: DType
@@ -38,7 +40,7 @@ class Value(NamedTuple):
     mask: int = 0
 
 
-Values = tuple[Value, ...]
+Values = tuple[Value, ...]  # the components of one reduction: of an argmax, the value and the index
 
 
 @dataclass
@@ -49,7 +51,8 @@ class Scope:
     head: str = ""  # of the outermost scope and of functions, which are printed elsewhere, ""
     lines: list[str] = field(default_factory=list)
     cache: dict[Key, Value] = field(default_factory=dict)
-    # Per unrolled row, the running value of a scan at the end of the step before.
+    # What all threads of a row came to in a scan, at the end of the step before; for each point of
+    # the unrolled rows, which is given by its indices.
     scan_ends: dict[tuple[int, ...], Values] = field(default_factory=dict)
 
 
@@ -67,7 +70,8 @@ class Target(Protocol):
     def half(self, vectors: Sequence[Value], side: int, run: int) -> Value:
         """Half of the numbers of one or two vectors: side 0 is the first half, 1 the second. Of two
         vectors a and b, the halves are in one vector, in which `run` lanes of each take turns: of 4
-        lanes each, side 0 and run 1 are a[0], b[0], a[1], b[1]; run 2 is a[0], a[1], b[0], b[1]."""
+        lanes each, side 0 and run 1 are a[0], b[0], a[1], b[1]; run 2 is a[0], a[1], b[0], b[1].
+        Of a alone, side 0 is a[0], a[1], whatever `run` is."""
         ...
 
     def lane_numbers(self, lanes: int) -> Value:
@@ -116,9 +120,11 @@ class ValuePrinter(Partitioner, Target):
     # Lines, scopes and axes.
 
     def line(self, text: str) -> None:
+        """Print a line into the innermost scope."""
         self.scopes[-1].lines.append(text)
 
     def fresh_name(self, what: str) -> str:
+        """A variable that is new in the kernel: ``load_1``, ``sum_2``, numbered all alike."""
         self._variables += 1
         return f"{what}_{self._variables}"
 
@@ -132,10 +138,10 @@ class ValuePrinter(Partitioner, Target):
     @contextmanager
     def at_depth(self, depth: int) -> Iterator[None]:
         """Print into the open scope of number `depth`, not into the innermost one."""
-        every = self.scopes
-        self.scopes = every[: depth + 1]
+        all_scopes = self.scopes
+        self.scopes = all_scopes[: depth + 1]
         yield
-        self.scopes = every
+        self.scopes = all_scopes
 
     def declared_at(self, depth: int, value: Value, what: str) -> Value:
         """Declare a variable that begins at `value` in the open scope of number `depth`."""
@@ -149,6 +155,9 @@ class ValuePrinter(Partitioner, Target):
 
         A value staged in the body of a loop is computed as soon as that loop is open. `inside`: how
         axes run that are opened later, as far as what is staged varies along them.
+
+        Of {i: a loop of 8, j: a vector of 16 lanes} only i has a line of its own,
+        ``for (i64 i = 0; i < 8; i++) {``; j makes the values inside into vectors.
         """
         axes = _registers_last(nest_part, self.nest.order)
         guard_outside = self.guard
@@ -189,6 +198,7 @@ class ValuePrinter(Partitioner, Target):
                 self.close_loop()
 
     def _loop_head(self, axis: Node, loop_part: LoopPart) -> str:
+        """The first line of a loop: 8 iterations from 2 on end before index 10."""
         start = loop_part.start
         stop: int | str = loop_part.stop
         if isinstance(start, int) and not stop:
@@ -225,10 +235,15 @@ class ValuePrinter(Partitioner, Target):
             self.text_of[axis] = loop_part.index
 
     def _fill_at(self, axis: Node, nest_part: NestPart) -> None:
-        """Compute the values that are staged in the body of the loop over `axis`, which is open, as
-        soon as all else that they depend on is open too."""
+        """Compute the values that are staged in the body of the loop over `axis`, which was just
+        opened.
+
+        Only those of which all other axes are open too, so that they can be computed here: a value
+        that also depends on a row cannot be in a loop outside of the rows.
+        """
         for fill in self.nest.fills:
-            if fill.at is axis and free_axes(fill.value) - {*fill.axes} <= self.depth_of.keys():
+            fixed_axes = free_axes(fill.value).difference(fill.axes)
+            if fill.at is axis and fixed_axes <= self.depth_of.keys():
                 self._fill(fill, nest_part)
 
     def _fill(self, fill: Store, nest_part: NestPart) -> None:
@@ -238,11 +253,14 @@ class ValuePrinter(Partitioner, Target):
         others are divided into main and tail parts. Loops are in the order of scratch memory; where
         the elements of the array that is read are neighbours along one of them, in that array's.
 
-        A panel of 256 steps and 16 columns, whose columns are vectors, from rows of 64 elements:
+        A panel of 600 steps and 64 columns, 4 vectors of 16, is packed into p3 from a matrix p1 of
+        1000 columns, 16 steps in each iteration of ``k_outer``:
 
-            for (i64 k_inner = 0; k_inner < 256; k_inner++) {
-                const f32x16 load_1 = *(f32x16r *)(p1 + 64 * k_inner + 16 * column_outer);
-                *(f32x16u *)(p3 + 16 * k_inner) = load_1;
+            for (i64 k_inner = 0; k_inner < 16; k_inner++) {
+                const f32x16 load_1 = *(f32x16r *)(p1 + 16000 * k_outer + 1000 * k_inner + ...);
+                ...                                                    load_2 to load_4
+                *(f32x16u *)(p3 + 1024 * k_outer + 64 * k_inner + ...) = load_1;
+                ...
             }
         """
         self.filled -= {fill.value}  # until it is filled anew, the value is computed
@@ -262,11 +280,15 @@ class ValuePrinter(Partitioner, Target):
         self.filled |= {fill.value}
 
     def contiguous_axis(self, fill: Store) -> Node | None:
-        """The axis of `fill` along which what it reads is contiguous in memory, if any."""
+        """The axis of `fill` along which neighbours are neighbours in the array that it reads, as k
+        in ``x[600 * row + k]``; None if there is no such axis."""
         return next((axis for axis in fill.axes if is_minor(fill.value, axis)), None)
 
     def points(self, axes: Collection[Node]) -> Iterator[Point]:
-        """Every point of the unrolled ones among `axes`, the last the fastest; {} if none is."""
+        """Every point of the unrolled ones among `axes`, the last the fastest. If none is unrolled,
+        that is the one point {}. Of i with 2 indices from 0 on and j with 2 from 8 on, it is
+        {i: 0, j: 8}, {i: 0, j: 9}, {i: 1, j: 8} and {i: 1, j: 9}.
+        """
         tile = [axis for axis in self.unrolled if axis in axes]
         indices = [
             range(self.starts[axis], self.starts[axis] + self.unrolled[axis]) for axis in tile
@@ -285,17 +307,23 @@ class ValuePrinter(Partitioner, Target):
     # Values.
 
     def lanes_of(self, node: Node) -> int:
-        """1, or the lanes of the vector axis that `node` depends on."""
+        """1, or the lanes of the vector axis that `node` depends on: nests have no value
+        that depends on two (`lamina/loops/verify.py`)."""
         free = free_axes(node)
         return next((lanes for axis, lanes in self.vectors.items() if axis in free), 1)
 
     def home(self, node: Node) -> int:
-        """The number of the outermost scope where `node` can be computed."""
+        """The number of the outermost scope where `node` can be computed: of the scopes that bind
+        its axes, the innermost; 0 if it has none."""
         return max(map(self.depth_of.__getitem__, free_axes(node)), default=0)
 
     def key(self, node: Node, point: Point) -> Key:
         """What tells values of one scope apart: the node, the point, and which lanes. Axes that the
-        node does not depend on are left out, so that all of their points share its value."""
+        node does not depend on are left out, so that all of their points share its value.
+
+        With i unrolled, at the point {i: 3}, and j in a vector of 16 lanes from 32 on, the key of
+        ``x[i]`` has (i, 3, 1) alone, and that of ``x[i] + y[j]`` has (j, 32, 16) too.
+        """
         free = free_axes(node)
         at = [(axis, point[axis], 1) for axis in self.unrolled if axis in free]
         at += [(axis, self.starts[axis], n) for axis, n in self.vectors.items() if axis in free]
@@ -309,9 +337,10 @@ class ValuePrinter(Partitioner, Target):
         depth, key = self.home(node), self.key(node, point)
         cache = self.scopes[depth].cache
         if key not in cache:
-            every, self.scopes = self.scopes, self.scopes[: depth + 1]  # `at_depth`, but faster
+            all_scopes = self.scopes
+            self.scopes = all_scopes[: depth + 1]  # `at_depth`, but faster
             self._compute(node, point, key)
-            self.scopes = every
+            self.scopes = all_scopes
         return cache[key]
 
     def _compute(self, node: Node, point: Point, key: Key) -> None:
@@ -348,7 +377,11 @@ class ValuePrinter(Partitioner, Target):
 
     def index_text(self, index: Node, point: Point) -> str:
         """Text of a scalar index: that of the first lane, where terms that are vectors of data
-        count as 0."""
+        count as 0.
+
+        ``100 * i + 10 * j + k`` with a loop over i, at the point {j: 3}, and k in vectors of 16
+        lanes from 32 on: ``100 * i + 62``.
+        """
         terms, constant = ix.terms_of(index)
         parts = []
         for term, factor in terms.items():
@@ -364,7 +397,13 @@ class ValuePrinter(Partitioner, Target):
         return " + ".join(parts)
 
     def _index_value(self, node: Node, point: Point) -> Value:
-        """An index as data: its scalar terms as one text, to which each vector is added."""
+        """An index as data, an int64: its scalar terms as one text, to which each vector is added.
+
+        ``16 * i + 2 * j`` with 4 lanes along j:
+
+            const i64x4 step_1 = ((i64x4){0, 1, 2, 3} * (i64)2);
+            const i64x4 index_2 = (step_1 + (i64)(16 * i));
+        """
         total = Value(f"(i64)({self.index_text(node, point)})", node.dtype)
         for term, factor in ix.terms_of(node)[0].items():
             lanes = self.lanes_of(term)
@@ -377,8 +416,8 @@ class ValuePrinter(Partitioner, Target):
         return total
 
     def formula(self, results: Sequence[Node], known: dict[Node, Value]) -> Values:
-        """The values of formulas over HOLEs, which are `known`; what is computed on the way is
-        added to `known`."""
+        """Print formulas over HOLEs, and give the values of `results`. `known` has the value of
+        each HOLE; what is computed on the way is added to it."""
         for node in toposort(results):
             if node not in known:
                 operands = [known[operand] for operand in node.src]
@@ -392,14 +431,15 @@ class ValuePrinter(Partitioner, Target):
         raise NotImplementedError
 
     def scan(self, node: Node, point: Point) -> None:
-        """Print the next step of a scan."""
+        """Print a step of a scan: its running value at `point`."""
         raise NotImplementedError
 
     # Stores.
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Print `stores`, which all run over the same axes, at the points of the open tile: for a
-        batch of points every value first, then every store.
+        batch of points every value first, then every store, so that loads of
+        the batch need not wait for its stores.
 
         A value may open a reduction whose body fills scratch memory or stores too. `batch` is that
         of the innermost call, and afterwards that of the outer one again.
@@ -407,9 +447,9 @@ class ValuePrinter(Partitioner, Target):
         if not stores:
             return
         outer_batch = self.batch
-        every = list(self.points(stores[0].axes))
-        for first in range(0, len(every), self.batch_points):
-            self.batch = every[first : first + self.batch_points]
+        tile = list(self.points(stores[0].axes))
+        for first in range(0, len(tile), self.batch_points):
+            self.batch = tile[first : first + self.batch_points]
             ready = [
                 (store, self.value_of_root(store.value, point), point)
                 for point in self.batch
@@ -458,12 +498,17 @@ def _in_order_of_memory(loops: NestPart, contiguous: Node) -> NestPart:
     Its elements are neighbours along `contiguous`, which becomes unrolled if it is short. Vectors
     and unrolled axes become loops around it, but for a vector of as many lanes as `contiguous` is
     long: that is a square block, which is transposed in registers.
+
+    Of 16 steps, `contiguous`, and 64 columns, 4 vectors of 16 lanes that are unrolled: the steps
+    are unrolled, the vectors stay, and the 4 become a loop, each iteration of which transposes
+    a block of 16 x 16. All keep the index at which they start.
     """
     extent = loops[contiguous].extent
+    square_side = LoopPart("vector", extent)
     reordered = dict(loops)
     for axis, loop_part in loops.items():
-        if loop_part.how in IN_REGISTERS and loop_part != LoopPart("vector", extent):
+        if loop_part.how in IN_REGISTERS and loop_part != square_side:
             reordered[axis] = replace(loop_part, how="loop")
-    if isinstance(extent, int) and extent <= LONGEST_COPY:
-        reordered[contiguous] = replace(reordered[contiguous], how="unroll")
+    if extent <= LONGEST_COPY:
+        reordered[contiguous] = replace(loops[contiguous], how="unroll")
     return reordered

@@ -9,7 +9,8 @@ FOLDER = Path(__file__).parent
 def helper_text(name: str, lanes: int = 0) -> str:
     """A text by its path below this folder, such as ``c/math.c``.
 
-    A text about vectors is written for ``N`` lanes: ``f32xN`` with `lanes` 8 becomes ``f32x8``.
+    A text about vectors is written for ``N`` lanes: ``f32xN`` with `lanes` 8 becomes ``f32x8``. 0
+    lanes are for a text that is about scalars, which stays as it is.
     """
     text = (FOLDER / name).read_text(encoding="utf-8")
     return re.sub(r"\bN\b|(?<=x)N", str(lanes), text) if lanes else text
