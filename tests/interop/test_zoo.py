@@ -8,12 +8,13 @@ pytest.importorskip("torch", reason="the models are PyTorch's: pip install torch
 
 from tests.interop.zoo.__main__ import page
 from tests.interop.zoo.check import Outcome
-from tests.interop.zoo.table import MODELS
+from tests.interop.zoo.table import MODELS, REMARKS
 
 
 def test_a_model_has_one_row() -> None:
     names = [model.name for model in MODELS]
     assert len(names) == len(set(names))
+    assert {*REMARKS} <= {*names}
 
 
 def test_the_page_counts_what_is_equal_and_whole() -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.interop.zoo.check import Outcome
-from tests.interop.zoo.table import MODELS
+from tests.interop.zoo.table import MODELS, REMARKS
 
 _MEMORY = 12 << 30  # bytes of address space for a model
 
@@ -51,7 +51,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for one in outcomes:
-        remarks = one.error or "; ".join(one.left)
+        remarks = one.error or "; ".join((*one.left, REMARKS.get(one.name, ""))).strip("; ")
         words = ["equal" if is_equal else "no" for is_equal in (one.forward, one.training)]
         numbers = [str(number) for number in (one.graphs, one.programs, one.kernels)]
         cells = [one.name, library[one.name], *words, *numbers, remarks.replace("|", "/")]
