@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from lamina.errors import FormatError
+from lamina.ir.node import Node
 from lamina.loops.moves import Split
 from lamina.loops.nest import Nest
 
@@ -19,17 +20,25 @@ def in_blocks(nest: Nest) -> Nest:
     """
     lanes = {"vector": "unroll", "dot": "unroll", "thread": "vector"}
     binding = {axis: lanes.get(bound, bound) for axis, bound in nest.binding.items()}
+    rebound = replace(nest, binding=binding)
     grid = [axis for axis in nest.order if nest.bound(axis) == "grid"]
     if "thread" in nest.binding.values() or not grid:
-        return replace(nest, binding=binding)
+        return rebound
     last = grid[-1]
-    del binding[last]
     if last.arg.size <= BLOCK:
         return replace(nest, binding={**binding, last: "vector"})
-    first = 1 + max(axis.arg.number for axis in nest.order)
+    return _split_into_blocks(rebound, last)
+
+
+def _split_into_blocks(nest: Nest, axis: Node) -> Nest:
+    """The nest with `axis`, which numbers threads, split into blocks and the BLOCK threads of one,
+    as lanes; 1000 are 4 blocks of 256. As it is where `axis` cannot be split."""
+    outer = 1 + max(other.arg.number for other in nest.order)
+    unbound = {other: bound for other, bound in nest.binding.items() if other is not axis}
+    split = Split(axis.arg.number, BLOCK, outer, outer + 1)
     try:
-        nest = Split(last.arg.number, BLOCK, first, first + 1).apply(replace(nest, binding=binding))
+        blocks = split.apply(replace(nest, binding=unbound))
     except FormatError:  # a sub-loop inside another one, which BLOCK does not divide
-        return replace(nest, binding={**binding, last: "grid"})
-    bound = {nest.axis(first): "grid", nest.axis(first + 1): "vector"}
-    return replace(nest, binding={**nest.binding, **bound})
+        return nest
+    bound = {blocks.axis(outer): "grid", blocks.axis(outer + 1): "vector"}
+    return replace(blocks, binding={**blocks.binding, **bound})
