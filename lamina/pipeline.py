@@ -26,7 +26,9 @@ from typing import Any
 import numpy as np
 
 from lamina.core.options import Options, current
+from lamina.core.rates import COMMON_CPU
 from lamina.core.recent import kept
+from lamina.core.target import Target
 from lamina.errors import CompilerNotFoundError, FormatError, LaminaError
 from lamina.explain.report import pass_lines, print_run
 from lamina.fuse.layout import lay_out
@@ -65,7 +67,7 @@ from lamina.runtime.devices import rates_of, target_of
 from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
-from lamina.schedule.cost import ProgramCost, program_cost
+from lamina.schedule.cost import KernelCost, ProgramCost, joined, predict, program_cost
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
@@ -214,10 +216,16 @@ def _schedule(program: Program, options: Options) -> Planned:
             if options.search and not kernel.blocks:
                 moves = searched_schedule(kernel, options, target, _from_kernels_to_source)
             else:
-                moves = target.schedule(kernel, options, target.knobs)
+                moves = _heuristic(target, kernel, options, target_of(options))
             nest = apply(kernel, moves)
         plans[kernel] = Plan(name, moves, nest)
     return Planned(program, plans)
+
+
+@kept(256)
+def _heuristic(backend: Backend, kernel: Kernel, options: Options, target: Target) -> Schedule:
+    """The heuristic's moves, kept as fusion asks for those of kernels that it may form."""
+    return backend.schedule(kernel, options, backend.knobs)
 
 
 def _scheduled_by_hand(kernel: Kernel, name: str, moves: Schedule) -> Nest:
@@ -343,8 +351,27 @@ def _split_for_cuda(options: Options) -> Sequence[Rule]:
     return columns_in_parts, short_parts, long_products_in_parts
 
 
+def _cpu_memory(options: Options) -> FusionTarget:
+    """Row blocks are formed where `COMMON_CPU` gains by them."""
+    flips_bytes = "unsigned_by_signed" in target_of(options).engines
+
+    def cost(kernels: Sequence[Kernel], around: int) -> float:
+        costs = [_common_cost(kernel, options, around) for kernel in kernels]
+        return joined(costs).seconds
+
+    return FusionTarget(flips_bytes=flips_bytes, cost=cost)
+
+
+@kept(4096)
+def _common_cost(kernel: Kernel, options: Options, around: int) -> KernelCost:
+    """What a kernel, scheduled by the heuristic, takes on COMMON_CPU."""
+    target = target_of(options)
+    nest = apply(kernel, _heuristic(CPU, kernel, options, target))
+    return predict(legalize(nest), target, COMMON_CPU, around)
+
+
 CPU = Backend(
-    lambda options: FusionTarget(flips_bytes="unsigned_by_signed" in target_of(options).engines),
+    _cpu_memory,
     lambda options: (cached_products_in_parts, long_columns_in_parts),
     CpuKnobs(),
     lambda kernel, options, knobs: schedule_for_cpu(kernel, target_of(options), knobs),

@@ -70,6 +70,27 @@ class Rates:
     rounding: float = 6.0
 
 
+# A CPU for decisions of the compiler, which have to be the same on each machine and on each day:
+# about what a core of a server of 2023 with AVX-512 does, measured by `lamina/runtime/calibrate.c`,
+# with a third-level cache of the size that desktops have and memory that is not shared with others.
+COMMON_CPU = Rates(
+    device="a common CPU, of a table",
+    line=64,
+    levels=(
+        Memory("L1", 48 << 10, False, 270e9, 92e9, inf, inf, 47e9),
+        Memory("L2", 1 << 20, False, 110e9, 48e9, inf, inf, 47e9),
+        Memory("L3", 32 << 20, True, 29e9, 29e9, 400e9, 400e9, 20e9),
+        Memory("DRAM", inf, True, 12e9, 10e9, 60e9, 50e9, 4e9),
+    ),
+    issue=5.3e9,
+    latency=1.04e-9,
+    divide=0.3e9,
+    function=0.19e9,
+    integer_division=0.3e9,
+    fork=5e-6,
+    launch=1e-7,
+)
+
 # By the architecture of CUDA: predictions for any other raise. The clock is 1.7 GHz, as under
 # sustained load.
 GPUS = {

@@ -370,6 +370,10 @@ class KernelGroup:
         # before, so this succeeds; it splits again what else has to be in pieces.
         self._lower_anew(self.shape, {last: (size // block.size, block.size)})
 
+    def run_whole(self, before: "KernelGroup") -> None:
+        """Take `run_in_blocks` back: the kernel is as its copy `before` again."""
+        vars(self).update(vars(before))
+
     def _accumulate(self, accumulation: _Accumulation) -> None:
         """Leave the sum of the last member to the blocks, and what it is added to to a kernel
         before, which may read from memory just what this one reads there."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from lamina.core.shape import prod
 from lamina.fuse.groups import group_values, readers_of
 from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.kernels import kernel_of, parameters_of
 from lamina.fuse.launch import ALIGNMENT, on_touched_lines
 from lamina.fuse.launch import Launch as Launch
 from lamina.fuse.launch import Slot as Slot
@@ -17,7 +18,7 @@ from lamina.fuse.narrow import Narrowing, narrowed, narrowing_of
 from lamina.fuse.row_blocks import steps_of
 from lamina.fuse.target import FusionTarget
 from lamina.graph import index as ix
-from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store, points
+from lamina.ir.kernel import SortKernel, Store, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 
@@ -105,7 +106,7 @@ class _Builder:
         self.results = [_result_of(sink) for sink in sinks]
         values = [result.value for result in self.results]
         groups = group_values(values, target, stored)
-        self.group_steps = steps_of(groups, values, target.row_blocks)
+        self.group_steps = steps_of(groups, values, target)
         self.step_of = {group: step for step in self.group_steps for group in step.groups}
         self.readers = readers_of(self.step_of)
         self.group_of = {node: group for group in groups for node in group.members}
@@ -268,13 +269,8 @@ class _Builder:
     ) -> None:
         """Launch a kernel that reads the slots `read` and stores `stored` in those of `written`.
         Loops that number blocks are not narrowed: all kernels of a step run the same blocks."""
-        slots, parameters = _parameters(read, written)
-        stores = tuple(
-            replace(group.stores[node], parameter=slots.index(slot))
-            for node, slot in zip(stored, written, strict=True)
-        )
-        kernel = Kernel(parameters, stores, len(group.row_axes), len(group.block_axes))
-        narrowing = None if group.block_axes else self._narrowing(stores)
+        kernel, slots = kernel_of(group, stored, read, written)
+        narrowing = None if group.block_axes else self._narrowing(kernel.stores)
         self.steps[-1].append(Launch(narrowed(kernel, narrowing), slots, tuple(group.members)))
         gains = self.target.gains_by_recomputing
         if group.recomputed and gains and not gains(kernel):
@@ -301,7 +297,7 @@ class _Builder:
             count_elements = 128 * (blocks + 1)
         size = rows * (length + count_elements)
         scratch = Slot("scratch", next(self.numbers), order.dtype, size)
-        slots, parameters = _parameters(read, [*written, scratch])
+        slots, parameters = parameters_of(read, [*written, scratch])
         for left in reversed(range(launches)):
             sort = SortKernel(parameters, rows, length, left)
             self.steps.append([Launch(sort, slots, (order,))])
@@ -320,20 +316,3 @@ class _Builder:
                         lifetime.last = time
         in_order = sorted(lifetimes.items(), key=lambda item: item[0].number)
         return plan_memory(dict(in_order), ALIGNMENT)
-
-
-def _parameters(
-    read: Sequence[Slot], written: Sequence[Slot]
-) -> tuple[tuple[Slot, ...], tuple[Parameter, ...]]:
-    """The slots of a kernel, each once, and its parameters in the same order."""
-    slots = tuple(dict.fromkeys([*read, *written]))
-    parameters = tuple(
-        Parameter(
-            slot.dtype,
-            slot.size,
-            written=slot in written,
-            memory="block" if slot.kind == "block" else "device",
-        )
-        for slot in slots
-    )
-    return slots, parameters

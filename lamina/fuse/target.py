@@ -1,5 +1,6 @@
 """What fusion needs to know of a device: plain data, and one question to the scheduler."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,14 @@ class GainsByRecomputing(Protocol):
         memory, and fusion starts over."""
 
 
+class Cost(Protocol):
+    """A prediction of how long kernels take."""
+
+    def __call__(self, kernels: Sequence[Kernel], around: int, /) -> float:
+        """Seconds of one run of `kernels`, one after the other: for each block of rows if they run
+        in any. `around`: bytes of all arrays that the program touches from one run to the next."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FusionTarget:
     """The facts of a device that fusion depends on. The defaults are those of a CPU."""
@@ -22,6 +31,9 @@ class FusionTarget:
     row_blocks: bool = True
     """Whether several kernels run in row blocks (`lamina.fuse.row_blocks`). Where they do,
     little arithmetic joins the kernel of a scan, as the loop of a scan has no vectors."""
+
+    cost: Cost | None = None
+    """By which row blocks are compared with whole arrays; None forms all row blocks that fit."""
 
     tiled_products: bool = False
     """Whether sums of products copy tiles of their factors to fast memory. Such copies fill in

@@ -30,6 +30,8 @@ SMALL = {
     "REREAD_LIMIT": 1 << 40,
     "MIN_PRODUCTS": 0,
     "MIN_PARALLEL": 1,
+    "SLOWER_LIMIT": 1 << 40,
+    "SLOWER_LIMIT_FOR_MEMORY": 1 << 40,
 }
 
 
@@ -269,6 +271,55 @@ def test_checked_row_blocks_compare_all_of_it(monkeypatch: pytest.MonkeyPatch) -
         compiled = compile_sinks(nodes, options)
         assert names(compiled.program) == [3]
         run_compiled(compiled, list(inputs), options)
+
+
+def test_row_blocks_that_are_predicted_to_be_slow_are_not_formed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A normalization reads whole rows, which lie apart in a block."""
+
+    def layer(x: lm.Tensor, a: lm.Tensor, b: lm.Tensor) -> lm.Tensor:
+        y = (x @ a).exp() @ b + x
+        centred = y - y.mean(axis=-1, keepdims=True)
+        return centred / ((centred * centred).mean(axis=-1, keepdims=True) + 1e-5).sqrt()
+
+    shapes = lm.TensorSpec((8192, 128)), lm.TensorSpec((128, 256)), lm.TensorSpec((256, 128))
+
+    def steps() -> list[int]:
+        return names(lm.jit(layer).lower(*shapes, device="cpu").planned.program)
+
+    assert steps() == [2, 1]
+    monkeypatch.setattr(row_blocks, "SLOWER_LIMIT", 1e9)
+    assert steps() == [3]
+
+
+def test_predictions_grow_with_the_number_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row blocks of all layers, of all but the last, ... would take the square of their number."""
+    monkeypatch.setattr(row_blocks, "SLOWER_LIMIT", 0.0)
+    asked = 0
+    predicts_slower = row_blocks._RowBlocks._predicts_slower
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal asked
+        asked += len(arguments[0].rows_of)
+        return predicts_slower(*arguments)
+
+    monkeypatch.setattr(row_blocks._RowBlocks, "_predicts_slower", counted)
+
+    def predicted(layers: int) -> int:
+        nonlocal asked
+        asked = 0
+        specs = lm.TensorSpec((2048, 256)), *[lm.TensorSpec((256, 256))] * layers
+
+        def net(x: lm.Tensor, *weights: lm.Tensor) -> lm.Tensor:
+            for weight in weights:
+                x = (x @ weight).exp()
+            return x
+
+        lm.jit(net).lower(*specs, device="cpu")
+        return asked
+
+    assert predicted(32) < 2.5 * predicted(16)
 
 
 def test_kernels_of_row_blocks_are_functions_of_their_own() -> None:

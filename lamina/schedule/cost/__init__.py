@@ -7,7 +7,7 @@ and `products` are for tiles. `program` adds up kernels, and `report` is the res
 """
 
 from lamina.schedule.cost.predict import predict
-from lamina.schedule.cost.program import ProgramCost, program_cost
+from lamina.schedule.cost.program import ProgramCost, joined, program_cost
 from lamina.schedule.cost.report import KernelCost
 
-__all__ = ["KernelCost", "ProgramCost", "predict", "program_cost"]
+__all__ = ["KernelCost", "ProgramCost", "joined", "predict", "program_cost"]

@@ -1,6 +1,6 @@
 """The cost of a whole program: that of its launches, and a bound of what comes in and goes out."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lamina.core.rates import Rates
@@ -55,14 +55,14 @@ def program_cost(
             costs[kernel] = predict(plan.nest, target, rates, around)
         else:
             costs[kernel] = _sort_cost(plan.nest, target, rates)
-    steps = tuple(_joined([costs[launch.kernel] for launch in step]) for step in program.steps)
+    steps = tuple(joined([costs[launch.kernel] for launch in step]) for step in program.steps)
     named = {plan.name: costs[kernel] for kernel, plan in plans.items()}
     need = _need(program.launches, costs)
     seconds = sum(step.seconds for step in steps)
     return ProgramCost(seconds, need.seconds(rates, target), named, steps)
 
 
-def _joined(costs: list[KernelCost]) -> KernelCost:
+def joined(costs: Sequence[KernelCost]) -> KernelCost:
     """The cost of the kernels of one step, which take turns at each row block.
 
     seconds: the sum, but that work is handed out once: only the longest fork and launch counts
