@@ -41,9 +41,10 @@ class _Walks:
         """How well a side of tiles along `axes` suits: neighbours in results count most, then those
         in factors, both along the innermost axis, then the number of points. The number of that
         axis decides between equals, so that equal kernels have equal tiles."""
-        contiguous = sum(is_minor(factor, axes[-1]) for factor in self.factors)
-        is_stored_along = store_score(self.kernel, axes[-1])
-        return is_stored_along, contiguous, points(axes), axes[-1].arg.number
+        innermost = axes[-1]
+        in_results = store_score(self.kernel, innermost)
+        in_factors = sum(1 for factor in self.factors if is_minor(factor, innermost))
+        return in_results, in_factors, points(axes), innermost.arg.number
 
     def best(self, candidates: Iterable[Axes], min_points: int = MIN_SIDE) -> Axes:
         """The candidate of the highest priority of those with `min_points` or more; () if there
@@ -52,54 +53,63 @@ class _Walks:
         return max(long, key=self.priority, default=())
 
     def steps(self, shared: Axes) -> Axes:
-        """The reduced axes that both factors have, as one if no factor has neighbours along any of
-        them; otherwise the best of them alone, along which a tile then has its lines."""
-        is_any_contiguous = any(
-            is_minor(factor, axis) for factor in self.factors for axis in shared
-        )
-        return self.best([(axis,) for axis in shared] if is_any_contiguous else [shared])
+        """The axes along which tiles have their lines, of the reduced axes that both factors have
+        (`shared`): all of them as one if no factor has neighbours along any, as order then does not
+        matter; otherwise the best one alone. () if there is none of MIN_SIDE points."""
+        for axis in shared:
+            if any(is_minor(factor, axis) for factor in self.factors):
+                return self.best([(other,) for other in shared])
+        return self.best([shared])
 
     def rows(self, factor: Node, axes: Sequence[Node], steps: Axes, min_single: int) -> Axes:
-        """The row axes of a factor, among `axes`, which come outermost first: several as one where
-        all results walk them as one and the steps are the factor's fastest axis, as the copy engine
-        then finds rows of any distance. An only candidate may have as few points as `min_single`,
-        others need MIN_SIDE.
+        """The row axes of a factor: the best run of `axes`, which come outermost first, that tiles
+        can walk as one; () if none is long enough. A run needs MIN_SIDE points; if there is just
+        one run, `min_single`.
+
+        Several axes are one run only where the steps are the factor's fastest axis, as the copy
+        engine then finds rows of any distance.
+        """
+        singles = [(axis,) for axis in axes]
+        runs = self._runs(axes) if is_minor(factor, steps[-1]) else singles
+        min_points = min_single if len(runs) == 1 else MIN_SIDE
+        return self.best(runs, min_points)
+
+    def _runs(self, axes: Sequence[Node]) -> list[Axes]:
+        """`axes`, outermost first, in runs that all results walk as one.
 
         Results of ``x[b, s, k] @ w[k, n]`` of the shape (8, 100, 300) are stored at
         ``30000 * b + 300 * s + n``: the coefficient of b is that of s times 100, the size of s, and
-        so b and s are walked as one, of 800 rows."""
-        may_join = bool(steps) and is_minor(factor, steps[-1])
-        strides = [ix.terms_of(store.index)[0] for store in self.kernel.stores]
+        so b and s are one run, of 800 rows."""
+        coefficients = [ix.terms_of(store.index)[0] for store in self.kernel.stores]
         runs: list[Axes] = []
         for axis in axes:
             continues = bool(runs) and all(
-                stride.get(runs[-1][-1], 0) == stride.get(axis, 0) * axis.arg.size
-                for stride in strides
+                coefficient.get(runs[-1][-1], 0) == coefficient.get(axis, 0) * axis.arg.size
+                for coefficient in coefficients
             )
-            if may_join and continues:
+            if continues:
                 runs[-1] = (*runs[-1], axis)
             else:
                 runs.append((axis,))
-        rows = self.best(runs)
-        if not rows and len(runs) == 1:
-            rows = self.best(runs, min_single)
-        return rows
+        return runs
 
 
 def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
-    """The two factors, of a dtype in the table, whose products a kernel's only reduction adds up,
-    where every store writes one element a point of the rows; the rows of the first one are the rows
-    of tiles. () for other kernels, where the factors share no reduced axis, where a factor has no
-    row axis of its own that is long enough, or if tiles would be mostly empty.
+    """The two factors whose products a kernel's only reduction adds up, that of the rows of tiles
+    first. () for kernels whose product is none for tiles, where
 
-    kind: of factors of float32, "f32" or "tf32". Tensor cores read transposed tiles of tf32 through
-        registers, which hold rows: such a factor comes first.
+    - there is another reduction, a factor is of no dtype in the table of atoms, or a store writes
+      anything but one element a point of the rows;
+    - the factors share no reduced axis, or one has no long row axis that the other lacks;
+    - tiles would be mostly empty.
+
+    kind: of factors of float32, "f32" or "tf32"
+
+    Of ``x[s, k] @ w[k, n]``, stored at ``300 * s + n``, the first factor is x with the rows (s,),
+    the second one w with (n,), and the steps of both are (k,).
     """
-    reductions = [node for node in kernel.nodes if bound_axes(node)]
-    if not stores_elements(kernel) or len(reductions) != 1:
-        return ()
-    (reduction,) = reductions
-    if reduction.op is not Op.LOOP_REDUCE or reduction.arg.monoid is not ADD:
+    reduction = _only_sum(kernel)
+    if reduction is None or not stores_elements(kernel):
         return ()
     operands = factors_of(reduction.src[0])
     if not operands:
@@ -108,35 +118,65 @@ def product_factors(kernel: Kernel, kind: str) -> tuple[Factor, ...]:
     left_axes, right_axes = map(free_axes, operands)
     both_axes = left_axes & right_axes
     steps = walks.steps(tuple(axis for axis in bound_axes(reduction) if axis in both_axes))
-    has_float32 = operands[0].dtype is float32
+    if not steps:
+        return ()
+    is_float32 = operands[0].dtype is float32
     # 2 or 8 rows are enough where they are the only ones. Of few a tile is mostly empty, which
     # costs time without tensor cores; those wait for memory anyway.
-    min_single = MIN_SIDE // 2 if kind == "f32" and has_float32 else 2
-    sides = []
+    min_single = MIN_SIDE // 2 if kind == "f32" and is_float32 else 2
+    factors: list[Factor] = []
     for operand in operands:
-        candidates = free_axes(operand) - both_axes
-        axes = [axis for axis in kernel.row_axes if axis in candidates]
-        sides.append(walks.rows(operand, axes, steps, min_single))
-    if not (steps and all(sides)) or _is_mostly_empty(sides, steps):
+        only_here = free_axes(operand) - both_axes
+        candidates = [axis for axis in kernel.row_axes if axis in only_here]
+        rows = walks.rows(operand, candidates, steps, min_single)
+        if not rows:
+            return ()
+        factors.append(Factor(operand, rows, steps))
+    left, right = factors
+    if _is_mostly_empty(left, right):
         return ()
-    factors = [Factor(operand, rows, steps) for operand, rows in zip(operands, sides, strict=True)]
-    is_rounded = kind == "tf32" and has_float32
-
-    def order(factor: Factor) -> tuple[bool, Shape]:
-        """The first factor's rows are the rows of tiles: a transposed one of tf32, or else the one
-        whose axes suit less, as neighbours in results are best along columns."""
-        along_steps = not is_transposed(factor.value, factor.row_axes, steps)
-        return is_rounded and along_steps, walks.priority(factor.row_axes)
-
-    return tuple(sorted(factors, key=order))
+    if _is_left(right, left, walks, is_tf32=kind == "tf32" and is_float32):
+        return right, left
+    return left, right
 
 
-def _is_mostly_empty(sides: Iterable[Axes], steps: Axes) -> bool:
-    """Whether two of these are shorter than MIN_SIDE: rows, columns, and a fourth of the steps. One
-    may be: a tile that is mostly empty waits for memory, as the product does. Steps count as a
-    fourth, so 64 are enough: a tile has 32 or 64 steps a line, and its buffer several lines."""
-    extents = sorted((*map(points, sides), points(steps) // 4))
-    return extents[1] < MIN_SIDE
+def _only_sum(kernel: Kernel) -> Node | None:
+    """The kernel's reduction if it is a sum and the only node that has a loop of its own, such as
+    another reduction or a scan; None otherwise."""
+    with_loops = [node for node in kernel.nodes if bound_axes(node)]
+    if len(with_loops) != 1:
+        return None
+    (reduction,) = with_loops
+    is_sum = reduction.op is Op.LOOP_REDUCE and reduction.arg.monoid is ADD
+    return reduction if is_sum else None
+
+
+def _is_left(factor: Factor, other: Factor, walks: _Walks, is_tf32: bool) -> bool:
+    """Whether the rows of `factor` are the rows of tiles, and those of `other` the columns.
+
+    If just one of two factors of tf32 is transposed, it is the left one: tensor cores multiply such
+    tiles out of registers alone, and registers hold rows. Otherwise the one whose axes suit less
+    is, as neighbours in results are best along columns: of ``x[s, k] @ w[k, n]``, stored at
+    ``300 * s + n``, neighbours are along n, so that x is the left factor.
+    """
+    if is_tf32:
+        is_factor_transposed = is_transposed(factor.value, factor.row_axes, factor.step_axes)
+        is_other_transposed = is_transposed(other.value, other.row_axes, other.step_axes)
+        if is_factor_transposed != is_other_transposed:
+            return is_factor_transposed
+    return walks.priority(factor.row_axes) < walks.priority(other.row_axes)
+
+
+def _is_mostly_empty(left: Factor, right: Factor) -> bool:
+    """Whether two of these are below MIN_SIDE: rows, columns, and a fourth of the steps.
+
+    One may be: a tile that is mostly empty waits for memory, as the product does. 64 steps are
+    enough, hence the fourth: a line of a tile has 32 or 64. So (8, 4096) by (4096, 512) is worth
+    tiles, (8, 32) by (32, 512) is not.
+    """
+    extents = (points(left.row_axes), points(right.row_axes), points(left.step_axes) // 4)
+    too_short = [extent for extent in extents if extent < MIN_SIDE]
+    return len(too_short) >= 2
 
 
 def is_transposed(value: Node, rows: Sequence[Node], steps: Sequence[Node]) -> bool:

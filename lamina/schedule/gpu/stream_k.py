@@ -51,20 +51,25 @@ def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> Stream
 
 
 def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:
-    """The tiles of partial sums that are written or read one after the other, at most, by the block
-    that ends last. With as many blocks for each tile, its first block reads those of all others.
+    """How often partial sums of a tile are written or read, at most, before the block that ends
+    last has its results: one after the other.
 
-    With equal shares (`StreamK` of `products.cu`), a tile has `whole_parts` blocks of its own, and
-    the other blocks divide the rests of all tiles among them, one after the other. Such a block
-    writes the sums of as many rests as fit into a share; then a first block reads those of the
-    parts, and of one rest, which two blocks may have: 18 tiles of 256 steps and 132 blocks of 35
-    have 7 parts a tile and rests of 11 steps, so that these are 7 + 2 + 3 tiles of sums.
+    Two ways to divide `tiles`, each of so many `steps`, among `blocks` (`stream_k`):
+
+    - With 7 blocks a tile, the first block of a tile reads the sums of the 6 others.
+    - With equal shares, 132 blocks of 35 steps for 18 tiles of 256, a tile is 7 whole shares, and a
+      rest of 11 steps. Blocks that are left take the rests, up to 35 steps, so that each writes the
+      sums of up to 3 whole rests. Then the first block of a tile reads those of the other shares,
+      and of the rest, which may lie in two blocks. That counts as 3 + 7 + 2, with the first share
+      itself as one of the 7: it is an estimate. `StreamK` of `products.cu` divides in this way.
     """
     if blocks % tiles == 0:
-        return blocks // tiles - 1
-    whole_parts, rest = divmod(steps, steps_each)
-    parts_of_rests = steps_each // max(rest, 1)
-    return whole_parts + 2 + parts_of_rests
+        blocks_of_tile = blocks // tiles
+        return blocks_of_tile - 1
+    whole_shares, rest = divmod(steps, steps_each)
+    written = steps_each // max(rest, 1)
+    blocks_of_rest = 2
+    return written + whole_shares + blocks_of_rest
 
 
 @dataclass(frozen=True, order=True)
