@@ -97,7 +97,9 @@ def test_blocks_share_all_steps(tiles: int, steps: int) -> None:
 @pytest.mark.parametrize("name", ATOMS)
 def test_every_element_of_an_atom_is_in_one_register(name: str) -> None:
     atom = ATOMS[name]
-    for rows, columns in product(atom.row_splits, atom.column_splits):
+    for is_left_transposed, is_right_transposed in product((False, True), repeat=2):
+        rows = atom.row_splits.of(is_left_transposed)
+        columns = atom.column_splits.of(is_right_transposed)
         pieces = (*rows, *columns)
         assert (np.prod(rows), np.prod(columns)) == (atom.m, atom.n)
         assert sorted((*atom.thread_loops, *atom.register_loops)) == list(range(len(pieces)))

@@ -367,7 +367,8 @@ def test_lines_of_results(name: str, size: int) -> None:
     assert found
     place_of = found[1].replace("(int)sizeof(T)", str(size)).replace("/", "//")
     atom, width = ATOMS[name], 128 // size
-    pieces, split = (*atom.row_splits[0], *atom.column_splits[0]), len(atom.row_splits[0])
+    row_split, column_split = atom.row_splits.along_steps, atom.column_splits.along_steps
+    pieces, split = (*row_split, *column_split), len(row_split)
     sums = [pieces[one] for one in atom.register_loops]
     held = {}  # of a lane of the first warp and the number of a sum, its row and its column
     for lane, number in product(range(WARP), range(int(np.prod(sums)))):
@@ -431,7 +432,7 @@ def test_what_threads_read_of_float32(name: str, turned: int) -> None:
     place_of = formulas(r"const u32 from = transposed \? (.*) : (.*);")
     own_of = [formulas(rf"thread_start<transposed_{x}>\({x}, (.*)\);") for x in "ab"]
     atom = ATOMS[name]
-    row_split, column_split = atom.row_splits[turned], atom.column_splits[turned]
+    row_split, column_split = atom.row_splits.of(turned), atom.column_splits.of(turned)
     pieces, split = (*row_split, *column_split), len(row_split)
     parts = slice(split), slice(split, None)
     held = np.indices([pieces[one] for one in (*atom.thread_loops, *atom.register_loops)])

@@ -27,13 +27,28 @@ MIN_BACK_TO_BACK_ROWS = 128
 
 
 @dataclass(frozen=True)
+class Splits:
+    """The extents of the sub-loops of the rows of a tile, or of its columns, outermost first.
+
+    along_steps  of a tile whose lines run along its steps
+    transposed   of a tile whose lines run along its rows or columns
+    """
+
+    along_steps: Shape
+    transposed: Shape
+
+    def of(self, is_transposed: bool) -> Shape:
+        """The extents for a tile that is transposed or not."""
+        return self.transposed if is_transposed else self.along_steps
+
+
+@dataclass(frozen=True)
 class Atom:
     """What the threads of a block multiply at once: `m` rows by `n` columns over a line of steps,
     64 rows by 128 threads, which hold the sums in float32.
 
-    Rows and columns are each split into sub-loops, in one of two ways: ``row_splits[0]`` for a tile
-    whose lines run along its steps, ``row_splits[1]`` for a transposed tile. All sub-loops, rows
-    first, are numbered from 0.
+    Rows and columns are each split into sub-loops, by whether the tile of the factor is transposed.
+    All sub-loops, rows first, are numbered from 0.
 
     instruction     "mma" with tensor cores, "fma" without
     kind            of the factors: "bf16", "f16", "tf32" or "f32"
@@ -42,8 +57,8 @@ class Atom:
                     shared memory than an H100 has fewer
     rate            products that a block adds up in a time, of which the largest tile on tensor
                     cores adds up 1
-    row_splits      extents of the sub-loops of rows, outermost first; their product is `m`
-    column_splits   the same of columns
+    row_splits      sub-loops of rows; the product of their extents is `m`
+    column_splits   sub-loops of columns; the product of their extents is `n`
     thread_loops    numbers of the sub-loops that number the threads, the fastest one last
     register_loops  numbers of the sub-loops that number the sums of a thread
     """
@@ -55,8 +70,8 @@ class Atom:
     dtype: DType
     stages: int
     rate: float
-    row_splits: tuple[Shape, Shape]
-    column_splits: tuple[Shape, Shape]
+    row_splits: Splits
+    column_splits: Splits
     thread_loops: Shape
     register_loops: Shape
 
@@ -91,7 +106,7 @@ def _tensor_core_atom(kind: str, dtype: DType, m: int, n: int, rate: float) -> A
     columns = (n // 8, 4, 2)  # groups of 8 columns, j, neighbours
     stages = BUFFER_LINES // (m + n)
     return Atom(
-        "mma", kind, m, n, dtype, stages, rate, (rows, rows), (columns, columns),
+        "mma", kind, m, n, dtype, stages, rate, Splits(rows, rows), Splits(columns, columns),
         thread_loops=(0, 1, 3, 5), register_loops=(4, 2, 6),
     )  # fmt: skip
 
@@ -104,8 +119,8 @@ def _fma_atom(m: int, n: int, rate: float) -> Atom:
     another one they are 8 lines apart, or 16 of columns: rows 0, 8, ..., 56. Threads first
     transpose squares of four such lines by four steps.
     """
-    rows = (m // 64, 8, 2, 4, 1), (m // 64, 2, 2, 4, 4)
-    columns = (n // 16, 2, 8, 1), (n // 64, 2, 8, 4)
+    rows = Splits(along_steps=(m // 64, 8, 2, 4, 1), transposed=(m // 64, 2, 2, 4, 4))
+    columns = Splits(along_steps=(n // 16, 2, 8, 1), transposed=(n // 64, 2, 8, 4))
     stages = BUFFER_LINES // (m + n)
     return Atom(
         "fma", "f32", m, n, float32, stages, rate / FMA_SLOWDOWN, rows, columns,

@@ -28,9 +28,7 @@ from lamina.schedule.planner import score, store_score
 SCATTER_THREADS = 4
 
 
-def schedule_for_gpu(
-    kernel: Kernel, target: Target, factor_kind: str, knobs: GpuKnobs
-) -> Schedule:
+def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: GpuKnobs) -> Schedule:
     """The heuristic's schedule: an atom for products that are worth tiles, or else loops for
     threads and blocks, with all rows that are left bound to the grid. A scatter by one index is
     first given to more threads where its rows are few: each of a power of two of them owns a part

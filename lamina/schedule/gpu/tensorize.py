@@ -86,15 +86,18 @@ class Tensorize(Move):
             f"{atom.m} rows are for products back to back; for one product there are {allowed}",
         )
         left, right = factors
-        are_transposed = _are_transposed(atom, factors)
-        is_left_transposed, is_right_transposed = are_transposed
-        row_split = atom.row_splits[is_left_transposed]
-        column_split = atom.column_splits[is_right_transposed]
+        is_left_transposed = _lies_across(left)
+        # Tensor cores read tf32 along the steps alone. A left factor that lies otherwise passes
+        # through registers; threads transpose a right one when they fill its tile.
+        is_right_transposed = _lies_across(right) and atom.kind != "tf32"
+        row_split = atom.row_splits.of(is_left_transposed)
+        column_split = atom.column_splits.of(is_right_transposed)
         numbers = _new_numbers(nest)
         nest, rows = self._tile(nest, _Side(left.row_axes, atom.m, row_split, BAND), numbers)
         nest, columns = self._tile(nest, _Side(right.row_axes, atom.n, column_split), numbers)
-        tiles = _tiles_of(factors, are_transposed, [rows.index, columns.index], {})
-        return self._bind(replace(nest, tiles=tiles), rows, columns)
+        left_fill = _fill_of(left, is_left_transposed, rows.index, {})
+        right_fill = _fill_of(right, is_right_transposed, columns.index, {})
+        return self._bind(replace(nest, tiles=(left_fill, right_fill)), rows, columns)
 
     def _tile_back_to_back(self, nest: Nest, both: BackToBack) -> Nest:
         """`nest` with its products back to back in tiles."""
@@ -107,16 +110,16 @@ class Tensorize(Move):
             f"products back to back need {MIN_BACK_TO_BACK_ROWS} to {both.max_rows} rows and "
             f"{column.arg.size} to {MAX_ROW_ELEMENTS} columns",
         )
-        are_transposed = _are_transposed(atom, both.factors)
         row_axes = both.factors[0].row_axes
-        row_split = atom.row_splits[are_transposed[0]]
-        column_split = atom.column_splits[False]
+        # Atoms of 16 bits split rows and columns alike for both kinds of tiles.
+        row_split = atom.row_splits.along_steps
+        column_split = atom.column_splits.along_steps
         # The steps are the columns of inner products, and in a group they are split as these are.
         step_split = (both.step_tile // 8, *column_split[1:])
         numbers = _new_numbers(nest)
         # Tiles of v have the columns of the results, and tiles of k the steps, as axes that nothing
         # else numbers: a tile is read as a whole.
-        of_tiles = {
+        tile_axes = {
             column: ix.axis(next(numbers), column.arg.size, reduce=True),
             step: ix.axis(next(numbers), step.arg.size),
         }
@@ -124,11 +127,11 @@ class Tensorize(Move):
         nest, rows = self._tile(nest, _Side(row_axes, atom.m, row_split, BAND), numbers)
         nest, columns = self._tile(nest, _Side((column,), atom.n, column_split), numbers)
         nest, steps = self._tile(nest, _Side((step,), both.step_tile, step_split), numbers)
-        row_indices = [
-            rows.index if factor.row_axes == row_axes else steps.index for factor in both.factors
-        ]
-        tiles = _tiles_of(both.factors, are_transposed, row_indices, of_tiles)
-        return self._bind(replace(nest, tiles=tiles), rows, columns, steps)
+        fills: list[Store] = []
+        for factor in both.factors:
+            row_index = rows.index if factor.row_axes == row_axes else steps.index
+            fills.append(_fill_of(factor, _lies_across(factor), row_index, tile_axes))
+        return self._bind(replace(nest, tiles=tuple(fills)), rows, columns, steps)
 
     def _require_dtype(self, atom: Atom, factors: Sequence[Factor]) -> None:
         """Raise FormatError unless there are factors, of the dtype that the atom multiplies."""
@@ -208,40 +211,28 @@ def _indices_along(axes: Axes, as_one: Node) -> dict[Node, Node]:
     return dict(zip(axes, reversed(indices), strict=True))
 
 
-def _are_transposed(atom: Atom, factors: Sequence[Factor]) -> list[bool]:
-    """Whether the tile of each factor is transposed: as its factor lies in memory.
+def _lies_across(factor: Factor) -> bool:
+    """Do neighbours in memory lie along the rows of a factor, and not along its steps? Its tile is
+    then transposed where it can be, as fills copy neighbours."""
+    return is_transposed(factor.value, factor.row_axes, factor.step_axes)
 
-    Tensor cores read tf32 along the steps alone. A left factor that lies otherwise passes through
-    registers; threads transpose a right one when they fill its tile, which then lies along steps.
+
+def _fill_of(
+    factor: Factor, has_transposed_tile: bool, row_index: Node, tile_axes: Mapping[Node, Node]
+) -> Store:
+    """The fill of a factor's tile, of `Nest.tiles`: its value is what the tile has at its axes, the
+    fastest of which comes last.
+
+    row_index: at which row of the results the tile begins, over the axes of tiles and sub-loops; of
+        a right factor at which column, and of one with steps as rows at which step
+    tile_axes: for axes of results, the axes that the tile has in their place
+
+    Of ``a[i, k] * b[k, j]`` the tile of a has the axes (i, k), and that of b, if it is transposed,
+    (k, j).
     """
-    result: list[bool] = []
-    for number, factor in enumerate(factors):
-        lies_across = is_transposed(factor.value, factor.row_axes, factor.step_axes)
-        can_be_read = atom.kind != "tf32" or number == 0
-        result.append(lies_across and can_be_read)
-    return result
-
-
-def _tiles_of(
-    factors: Sequence[Factor],
-    are_transposed: Sequence[bool],
-    row_indices: Sequence[Node],
-    of_tiles: Mapping[Node, Node],
-) -> tuple[Store, ...]:
-    """`Nest.tiles`: the fill of a tile of each factor, the fastest axis last.
-
-    row_indices: for each factor, the row of the results that its tile has at an index of the tile's
-        sub-loops; of right factors the column, and of those with steps as rows the step
-    of_tiles: axes that tiles have in place of those of results
-
-    Of ``a[i, k] * b[k, j]`` the tiles have the axes (i, k) and, b being transposed, (k, j).
-    """
-    tiles: list[Store] = []
-    for factor, is_turned, row in zip(factors, are_transposed, row_indices, strict=True):
-        order = (*factor.row_axes, *factor.step_axes)
-        if is_turned:
-            order = (*factor.step_axes, *factor.row_axes)
-        axes = tuple(of_tiles.get(axis, axis) for axis in order)
-        element = ix.replaced(factor.value, of_tiles)
-        tiles.append(Store(NO_PARAMETER, row, element, axes))
-    return tuple(tiles)
+    order = (*factor.row_axes, *factor.step_axes)
+    if has_transposed_tile:
+        order = (*factor.step_axes, *factor.row_axes)
+    axes = tuple(tile_axes.get(axis, axis) for axis in order)
+    element = ix.replaced(factor.value, tile_axes)
+    return Store(NO_PARAMETER, row_index, element, axes)
