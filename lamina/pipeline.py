@@ -67,7 +67,13 @@ from lamina.runtime.devices import rates_of, target_of
 from lamina.runtime.metal import MetalProgram, no_compiler
 from lamina.runtime.profile import counter, passes, runs
 from lamina.runtime.source import Source
-from lamina.schedule.cost import KernelCost, ProgramCost, joined, predict, program_cost
+from lamina.schedule.cost import (
+    KernelTime,
+    ProgramCost,
+    joined_seconds,
+    predict_time,
+    program_cost,
+)
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
 from lamina.schedule.gpu.atoms import MAX_TILE_RESULTS
 from lamina.schedule.gpu.attention import back_to_back
@@ -215,17 +221,21 @@ def _schedule(program: Program, options: Options) -> Planned:
         else:
             if options.search and not kernel.blocks:
                 moves = searched_schedule(kernel, options, target, _from_kernels_to_source)
+                nest = apply(kernel, moves)
             else:
-                moves = _heuristic(target, kernel, options, target_of(options))
-            nest = apply(kernel, moves)
+                moves, nest = _by_heuristic(target, kernel, options, target_of(options))
         plans[kernel] = Plan(name, moves, nest)
     return Planned(program, plans)
 
 
 @kept(256)
-def _heuristic(backend: Backend, kernel: Kernel, options: Options, target: Target) -> Schedule:
-    """The heuristic's moves, kept as fusion asks for those of kernels that it may form."""
-    return backend.schedule(kernel, options, backend.knobs)
+def _by_heuristic(
+    backend: Backend, kernel: Kernel, options: Options, target: Target
+) -> tuple[Schedule, Nest]:
+    """The heuristic's moves and their nest, kept as fusion asks for those of kernels that it may
+    form."""
+    moves = backend.schedule(kernel, options, backend.knobs)
+    return moves, apply(kernel, moves)
 
 
 def _scheduled_by_hand(kernel: Kernel, name: str, moves: Schedule) -> Nest:
@@ -356,18 +366,17 @@ def _cpu_memory(options: Options) -> FusionTarget:
     flips_bytes = "unsigned_by_signed" in target_of(options).engines
 
     def cost(kernels: Sequence[Kernel], around: int) -> float:
-        costs = [_common_cost(kernel, options, around) for kernel in kernels]
-        return joined(costs).seconds
+        return joined_seconds([_common_time(kernel, options, around) for kernel in kernels])
 
     return FusionTarget(flips_bytes=flips_bytes, cost=cost)
 
 
 @kept(4096)
-def _common_cost(kernel: Kernel, options: Options, around: int) -> KernelCost:
-    """What a kernel, scheduled by the heuristic, takes on COMMON_CPU."""
+def _common_time(kernel: Kernel, options: Options, around: int) -> KernelTime:
+    """How long a kernel, scheduled by the heuristic, takes on COMMON_CPU."""
     target = target_of(options)
-    nest = apply(kernel, _heuristic(CPU, kernel, options, target))
-    return predict(legalize(nest), target, COMMON_CPU, around)
+    _, nest = _by_heuristic(CPU, kernel, options, target)
+    return predict_time(legalize(nest), target, COMMON_CPU, around)
 
 
 CPU = Backend(

@@ -370,17 +370,22 @@ class _RowBlocks:
         so that only row blocks have the cost of copies."""
         copies = set(self.copy_of.values())
         originals = [group for group in self.rows_of if group not in copies]
-        around = self._bytes_around(whole.values())
-        apart = sum(cost([self._kernel(whole[group])], around) for group in originals)
+        around_whole = self._bytes_around(whole.values())
+        around_blocks = around_whole - self.nbytes
         # What adds up block after block begins with a kernel that stores where it starts.
         starts = [group.initial for group in originals if group.initial]
         in_blocks = [self._kernel(group) for group in self.rows_of]
-        around -= self.nbytes
-        seconds = cost(in_blocks, around)
-        seconds += sum(cost([expected_kernel(start, start.members)], around) for start in starts)
-        saves_much = self.nbytes >= MUCH_MEMORY * around
+        seconds = cost(in_blocks, around_blocks)
+        for start in starts:
+            seconds += cost([expected_kernel(start, start.members)], around_blocks)
+        saves_much = self.nbytes >= MUCH_MEMORY * around_blocks
         limit = SLOWER_LIMIT_FOR_MEMORY if saves_much else SLOWER_LIMIT
-        return seconds > limit * apart
+        apart = 0.0
+        for group in originals:
+            apart += cost([self._kernel(whole[group])], around_whole)
+            if seconds <= limit * apart:
+                return False  # the other kernels, which take their time too, need no prediction
+        return True
 
     def _kernel(self, group: KernelGroup) -> Kernel:
         """The kernel of `group`, a member or what it was before."""

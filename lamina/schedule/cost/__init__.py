@@ -6,8 +6,16 @@ what no schedule can undercut. `predict` puts them together; on a GPU, `blocks` 
 and `products` are for tiles. `program` adds up kernels, and `report` is the result.
 """
 
-from lamina.schedule.cost.predict import predict
-from lamina.schedule.cost.program import ProgramCost, joined, program_cost
-from lamina.schedule.cost.report import KernelCost
+from lamina.schedule.cost.predict import predict, predict_time
+from lamina.schedule.cost.program import ProgramCost, joined_seconds, program_cost
+from lamina.schedule.cost.report import KernelCost, KernelTime
 
-__all__ = ["KernelCost", "ProgramCost", "joined", "predict", "program_cost"]
+__all__ = [
+    "KernelCost",
+    "KernelTime",
+    "ProgramCost",
+    "joined_seconds",
+    "predict",
+    "predict_time",
+    "program_cost",
+]

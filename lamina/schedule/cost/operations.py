@@ -1,7 +1,7 @@
 """Operations by the unit that does them, in instructions on a whole vector or a warp."""
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from lamina.core.dtypes import DType, float32
 from lamina.core.rates import Rates
@@ -50,8 +50,13 @@ class Demand:
 
     def plus(self, other: "Demand") -> "Demand":
         """Both together."""
-        counts = zip(astuple(self), astuple(other), strict=True)
-        return Demand(*(mine + theirs for mine, theirs in counts))
+        return Demand(
+            self.issue + other.issue,
+            self.divide + other.divide,
+            self.integer_division + other.integer_division,
+            self.function + other.function,
+            self.tensor + other.tensor,
+        )
 
     def seconds(self, rates: Rates) -> dict[str, float]:
         """The seconds of one worker that did all of it, by unit; without tensor cores if these do

@@ -16,7 +16,7 @@ from lamina.schedule.cost.blocks import in_blocks
 from lamina.schedule.cost.bound import STREAMED, instruction_bytes, need_of
 from lamina.schedule.cost.operations import latency_of, registers_of, total
 from lamina.schedule.cost.products import product_cost
-from lamina.schedule.cost.report import KernelCost, overlapped
+from lamina.schedule.cost.report import KernelCost, KernelTime, overlapped
 from lamina.schedule.cost.traffic import Lines, Traffic
 from lamina.schedule.cost.walk import walk
 
@@ -36,9 +36,21 @@ def predict(nest: Nest, target: Target, rates: Rates, around: float = 0.0) -> Ke
     """
     if nest.product:
         return product_cost(nest, target, rates)
+    return _nest_cost(nest, target, rates, around).cost()
+
+
+def predict_time(nest: Nest, target: Target, rates: Rates, around: float) -> KernelTime:
+    """The same without the bound, for decisions that do not need it."""
+    if nest.product:
+        return product_cost(nest, target, rates)
+    return _nest_cost(nest, target, rates, around).time()
+
+
+def _nest_cost(nest: Nest, target: Target, rates: Rates, around: float) -> "_NestCost":
+    """What predicts the cost of a nest that is no product of atoms."""
     if target.warp > 1:
-        return _GpuCost(in_blocks(nest), target, rates, around).cost()
-    return _NestCost(nest, target, rates, around).cost()
+        return _GpuCost(in_blocks(nest), target, rates, around)
+    return _NestCost(nest, target, rates, around)
 
 
 class _NestCost:
@@ -58,6 +70,13 @@ class _NestCost:
         self.traffic = Traffic(nest, self.root, rates, self.workers, axes, around)
 
     def cost(self) -> KernelCost:
+        """The time, and the bound that no schedule goes below."""
+        time = self.time()
+        need = need_of(self.nest, self.traffic.lines, self.target, self.rates)
+        bound = need.seconds(self.rates, self.target)
+        return KernelCost(time.seconds, time.demands, bound, need, tuple(self.traffic.lines))
+
+    def time(self) -> KernelTime:
         """The seconds of the busiest worker, whose demands overlap in part."""
         busiest = self._share_of_busiest()
         units = {name: seconds * busiest for name, seconds in self._units().items()}
@@ -68,9 +87,7 @@ class _NestCost:
         fork = self.rates.fork if self.workers > 1 else 0.0
         seconds = overlapped(memory, units, self.rates.hidden) + fork + self.rates.launch
         demands = {**memory, **units, "fork": fork, "launch": self.rates.launch}
-        need = need_of(self.nest, self.traffic.lines, self.target, self.rates)
-        bound = need.seconds(self.rates, self.target)
-        return KernelCost(seconds, bound, demands, need, tuple(self.traffic.lines))
+        return KernelTime(seconds, demands)
 
     def _share_of_busiest(self) -> float:
         """The share of all work that the worker with the most chunks has: of 5 chunks on 2 workers
@@ -165,8 +182,8 @@ class _GpuCost(_NestCost):
         sectors = 0.0
         for loop in self.root.every():
             for access in loop.accesses:
-                reference = self.traffic.reference(access)
-                sectors += access.times * self.traffic.region(reference, access.axes).lines(line)
+                footprint = self.traffic.footprints[self.traffic.reference(access)]
+                sectors += access.times * footprint.region(access.axes).lines(line)
         return sectors * line / nearest.read
 
     def _bypasses_caches(self, part: Lines) -> bool:

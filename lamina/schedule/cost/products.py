@@ -37,7 +37,7 @@ def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
     latency = {"launch": rates.launch + LATENCY}
     seconds = overlapped(moved, units, rates.hidden) + sum(latency.values())
     bound = need.seconds(rates, target)
-    return KernelCost(seconds, bound, {**units, **moved, **latency}, need)
+    return KernelCost(seconds, {**units, **moved, **latency}, bound, need)
 
 
 def _need_of(nest: Nest, target: Target, rates: Rates) -> Need:

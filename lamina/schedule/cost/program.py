@@ -13,7 +13,7 @@ from lamina.loops.nest import Nest
 from lamina.schedule.cost.bound import Need
 from lamina.schedule.cost.operations import Demand
 from lamina.schedule.cost.predict import predict
-from lamina.schedule.cost.report import KernelCost, in_us
+from lamina.schedule.cost.report import KernelCost, KernelTime, in_us
 
 # Instructions for each byte of a key, which is counted and then moved: an estimate.
 SORTING = 20
@@ -65,7 +65,7 @@ def program_cost(
 def joined(costs: Sequence[KernelCost]) -> KernelCost:
     """The cost of the kernels of one step, which take turns at each row block.
 
-    seconds: the sum, but that work is handed out once: only the longest fork and launch counts
+    seconds: see `joined_seconds`
     demands: the sums
     bound: the largest, as arrays between the kernels need not leave the caches
     need: that of the first kernel, as a program adds up those of its kernels itself
@@ -76,11 +76,18 @@ def joined(costs: Sequence[KernelCost]) -> KernelCost:
     for cost in costs:
         for name, seconds in cost.demands.items():
             demands[name] = demands.get(name, 0.0) + seconds
-    starts = [cost.demands["fork"] + cost.demands["launch"] for cost in costs]
-    seconds = sum(cost.seconds for cost in costs) - sum(starts) + max(starts)
     bound = max(cost.bound for cost in costs)
     lines = tuple(line for cost in costs for line in cost.lines)
-    return KernelCost(seconds, bound, demands, costs[0].need, lines)
+    return KernelCost(joined_seconds(costs), demands, bound, costs[0].need, lines)
+
+
+def joined_seconds(times: Sequence[KernelTime]) -> float:
+    """The seconds of the kernels of one step: their sum, but that work is handed out once, so that
+    only the longest fork and launch counts."""
+    if len(times) == 1:
+        return times[0].seconds
+    starts = [time.demands["fork"] + time.demands["launch"] for time in times]
+    return sum(time.seconds for time in times) - sum(starts) + max(starts)
 
 
 def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
@@ -91,7 +98,7 @@ def _sort_cost(kernel: SortKernel, target: Target, rates: Rates) -> KernelCost:
     workers = min(kernel.rows, target.multiprocessors)
     demands = {"sort": instructions / rates.issue / workers, "fork": 0.0, "launch": rates.launch}
     need = Need({0: keys.nbytes}, {1: kernel.parameters[1].nbytes}, Demand())
-    return KernelCost(sum(demands.values()), need.seconds(rates, target), demands, need)
+    return KernelCost(sum(demands.values()), demands, need.seconds(rates, target), need)
 
 
 def _need(launches: Iterable[Launch], costs: Mapping[AnyKernel, KernelCost]) -> Need:

@@ -10,18 +10,27 @@ SHOWN = 5  # demands of a kernel that are printed
 
 
 @dataclass(frozen=True)
-class KernelCost:
-    """What a kernel is predicted to take.
+class KernelTime:
+    """How long a kernel is predicted to take.
 
-    seconds: of one run. bound: seconds with perfect reuse, where everything overlaps
+    seconds: of one run
     demands: seconds of each resource alone, by name, of the busiest worker
+    """
+
+    seconds: float
+    demands: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class KernelCost(KernelTime):
+    """How long a kernel is predicted to take, and how long it would at the best.
+
+    bound: seconds with perfect reuse, where everything overlaps
     need: what the bound is made of
     lines: the traffic of each reference to an array, for reports
     """
 
-    seconds: float
     bound: float
-    demands: Mapping[str, float]
     need: Need
     lines: tuple[Lines, ...] = field(default=(), repr=False)
 

@@ -9,7 +9,7 @@ a cache of its own counts 4 times there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -33,11 +33,6 @@ class Reference(NamedTuple):
     parameter: int
     terms: frozenset[tuple[Node, int]]
     is_store: bool
-
-    @property
-    def axes(self) -> frozenset[Node]:
-        """The axes that the index depends on."""
-        return frozenset[Node]().union(*(free_axes(term) for term, _ in self.terms))
 
 
 @dataclass(frozen=True)
@@ -75,6 +70,61 @@ class Part:
 Parts = dict[Reference, Part]
 
 
+class Footprint:
+    """What the accesses of one reference touch together, by the axes that walk.
+
+    axes: those that the index depends on
+    array: the kernel's parameter
+    """
+
+    def __init__(
+        self, nest: Nest, reference: Reference, accesses: Sequence[Access], line: int
+    ) -> None:
+        self.nest, self.line = nest, line
+        self.array = nest.kernel.parameters[reference.parameter]
+        self.axes = frozenset[Node]().union(*(free_axes(term) for term, _ in reference.terms))
+        self._index_of = {ix.terms_of(access.index)[1]: access.index for access in accesses}
+        # What was asked for before, by those of `axes` that walk: loops inside one another, and
+        # parts of a body, ask for the same again and again.
+        self._regions: dict[frozenset[Node], Region] = {}
+        self._lines: dict[frozenset[Node], float] = {}
+
+    def region(self, axes: frozenset[Node]) -> Region:
+        """The elements that are touched while `axes` walk."""
+        walking = axes & self.axes
+        area = self._regions.get(walking)
+        if area is None:
+            area = self._regions[walking] = self._region(walking)
+        return area
+
+    def _region(self, axes: frozenset[Node]) -> Region:
+        """The constants of the indices, such as 0 and 1 of x[i] and x[i+1], are taken to be evenly
+        spaced: the rows 0, 1 and 5 of a stencil as 0, 3 and 6."""
+        constants = sorted(self._index_of)
+        first = self._index_of[constants[0]]
+        area = region(self.nest, first, self.array.dtype.itemsize, axes, self.array.size)
+        if len(constants) == 1:
+            return area
+        between = -(-(constants[-1] - constants[0]) // (len(constants) - 1))
+        shifted = Walk(between, len(constants))
+        return Region(area.offset, tuple(sorted((*area.walks, shifted))), area.itemsize)
+
+    def lines(self, axes: frozenset[Node]) -> float:
+        """How many lines are touched while `axes` walk, no more than the array has."""
+        walking = axes & self.axes
+        count = self._lines.get(walking)
+        if count is None:
+            lines_of_array = -(-self.array.nbytes // self.line)
+            count = float(min(self.region(walking).lines(self.line), lines_of_array))
+            self._lines[walking] = count
+        return count
+
+    def used_bytes(self, axes: frozenset[Node]) -> int:
+        """The bytes of the elements that are touched while `axes` walk, each counted once."""
+        elements = min(self.region(axes).elements(), self.array.size)
+        return elements * self.array.dtype.itemsize
+
+
 class Traffic:
     """The traffic of a nest that `workers` run, who share the loops over the axes `parallel`, which
     are the outermost.
@@ -87,15 +137,16 @@ class Traffic:
         self, nest: Nest, root: Loop, rates: Rates, workers: int, parallel: frozenset[Node],
         around: float = 0.0,
     ) -> None:  # fmt: skip
-        self.nest, self.root, self.rates = nest, root, rates
+        self.root, self.rates = root, rates
         self.workers, self.parallel, self.around = workers, parallel, around
         self.caches = rates.levels[:-1]  # the last level holds everything
-        # Of each reference, the constants of its accesses: 0 and 1 for x[i] and x[i+1].
-        self.constants: dict[Reference, set[int]] = {}
+        accesses_of: dict[Reference, list[Access]] = {}
         for loop in root.every():
             for access in loop.accesses:
-                constant = ix.terms_of(access.index)[1]
-                self.constants.setdefault(self.reference(access), set()).add(constant)
+                accesses_of.setdefault(self.reference(access), []).append(access)
+        self.footprints: dict[Reference, Footprint] = {}
+        for reference, accesses in accesses_of.items():
+            self.footprints[reference] = Footprint(nest, reference, accesses, rates.line)
 
     @cached_property
     def lines(self) -> list[Lines]:
@@ -110,9 +161,7 @@ class Traffic:
             moved = [share * lines for share, lines in zip(missing, part.moved, strict=True)]
             # A larger cache holds what a smaller one does, so it moves no more.
             moved = list(accumulate(moved, min))
-            array = self.nest.kernel.parameters[reference.parameter]
-            elements = min(self.region(reference, part.axes).elements(), array.size)
-            used = elements * array.dtype.itemsize
+            used = self.footprints[reference].used_bytes(part.axes)
             every.append(Lines(reference, part.distinct, used, tuple(moved), runs[reference]))
         return every
 
@@ -132,19 +181,6 @@ class Traffic:
         terms, _ = ix.terms_of(access.index)
         return Reference(access.parameter, frozenset(terms.items()), access.is_store)
 
-    def region(self, reference: Reference, axes: frozenset[Node]) -> Region:
-        """What a reference touches while `axes` walk. Its constants are taken to be evenly spaced:
-        the rows 0, 1 and 5 of a stencil as 0, 3 and 6."""
-        array = self.nest.kernel.parameters[reference.parameter]
-        constants = self.constants[reference]
-        index = ix.affine(dict(reference.terms), min(constants))
-        area = region(self.nest, index, array.dtype.itemsize, axes, array.size)
-        if len(constants) == 1:
-            return area
-        between = -(-(max(constants) - min(constants)) // (len(constants) - 1))
-        shifted = Walk(between, len(constants))
-        return Region(area.offset, tuple(sorted((*area.walks, shifted))), area.itemsize)
-
     def _body(self, loop: Loop) -> Parts:
         """What one iteration of a loop moves: its own accesses, and all iterations of the loops
         inside it. If x[i] is read by two loops of the body, the second one finds what the caches
@@ -152,25 +188,30 @@ class Traffic:
         parts_of: dict[Reference, list[Part]] = {}
         for access in loop.accesses:
             reference = self.reference(access)
-            distinct = self._distinct(reference, access.axes)
+            distinct = self.footprints[reference].lines(access.axes)
             part = Part(access.axes, distinct, (distinct,) * len(self.caches))
             parts_of.setdefault(reference, []).append(part)
         for inner in loop.loops:
             for reference, part in self._all_iterations(inner).items():
                 parts_of.setdefault(reference, []).append(part)
-        body = {reference: self._joined(reference, parts) for reference, parts in parts_of.items()}
-        missing = self._missing(body, loop)
-        for reference, parts in parts_of.items():
-            if len(parts) > 1:
-                moved = _moved_with_reuse(body[reference], missing)
-                body[reference] = replace(body[reference], moved=moved)
+        body = {reference: parts[0] for reference, parts in parts_of.items()}
+        shared = [reference for reference, parts in parts_of.items() if len(parts) > 1]
+        for reference in shared:
+            body[reference] = self._joined(reference, parts_of[reference])
+        if shared:
+            missing = self._missing(body, loop)
+            for reference in shared:
+                joined = body[reference]
+                moved = _moved_with_reuse(joined.distinct, joined.moved, missing)
+                body[reference] = Part(joined.axes, joined.distinct, moved)
         return body
 
     def _joined(self, reference: Reference, parts: Sequence[Part]) -> Part:
         """Several parts of one reference together, as if none found what another has touched."""
         axes = frozenset[Node]().union(*(part.axes for part in parts))
         moved_by_cache = zip(*(part.moved for part in parts), strict=True)
-        return Part(axes, self._distinct(reference, axes), tuple(map(sum, moved_by_cache)))
+        distinct = self.footprints[reference].lines(axes)
+        return Part(axes, distinct, tuple(map(sum, moved_by_cache)))
 
     def _all_iterations(self, loop: Loop) -> Parts:
         """What all iterations of a loop move: `loop.trips` times what one does, less the lines
@@ -183,35 +224,31 @@ class Traffic:
         parallel = self.parallel - loop.around.axes  # of this loop, and of those inside it
         parts: Parts = {}
         for reference, part in body.items():
+            footprint = self.footprints[reference]
             axes = part.axes | {loop.axis}
+            distinct = footprint.lines(axes)
             every_time = tuple(loop.trips * lines for lines in part.moved)
-            repeated = Part(axes, self._distinct(reference, axes), every_time)
+            moved = _moved_with_reuse(distinct, every_time, missing)
             # Iterations that a line is used in, by different workers as far as there are enough:
             # of 2 x 4 chunks on 8 workers, a line that only the 4 vary along is used by 2.
-            readers = min(self.workers, points(parallel - reference.axes))
-            by_all_readers = readers * repeated.distinct
-            moved: list[float] = []
-            for level, lines in zip(self.caches, _moved_with_reuse(repeated, missing), strict=True):
-                moved.append(lines if level.shared else max(lines, by_all_readers))
-            parts[reference] = replace(repeated, moved=tuple(moved))
+            readers = min(self.workers, points(parallel - footprint.axes))
+            moved_by_level: list[float] = []
+            for level, lines in zip(self.caches, moved, strict=True):
+                moved_by_level.append(lines if level.shared else max(lines, readers * distinct))
+            parts[reference] = Part(axes, distinct, tuple(moved_by_level))
         return parts
-
-    def _distinct(self, reference: Reference, axes: frozenset[Node]) -> float:
-        """The lines that a reference touches while `axes` walk, no more than its array has."""
-        array = self.nest.kernel.parameters[reference.parameter]
-        lines = self.region(reference, axes).lines(self.rates.line)
-        return float(min(lines, -(-array.nbytes // self.rates.line)))
 
     def _run(self, reference: Reference, axes: frozenset[Node], loop: Loop) -> float:
         """The bytes of a piece that an access in the body of `loop` touches from end to end, its
         lanes and unrolled points `axes` first, then the loops around it. Loops that the index does
         not depend on repeat the piece; the first other one that does not continue it ends it."""
-        run = self.region(reference, axes).run_bytes(self.rates.line)
+        footprint = self.footprints[reference]
+        run = footprint.region(axes).run_bytes(self.rates.line)
         place: Loop | None = loop
         while place is not None and place.axis is not None:
-            if place.axis in reference.axes:
+            if place.axis in footprint.axes:
                 axes = axes | {place.axis}
-                longer = self.region(reference, axes).run_bytes(self.rates.line)
+                longer = footprint.region(axes).run_bytes(self.rates.line)
                 if longer <= run:
                     break
                 run = longer
@@ -244,7 +281,7 @@ class Traffic:
         sharing = self._workers_of_body(loop)
         lines = 0.0
         for reference, part in body.items():
-            lines += part.distinct / min(sharing, points(reference.axes & inside))
+            lines += part.distinct / min(sharing, points(self.footprints[reference].axes & inside))
         return lines * self.rates.line
 
     def _bytes_of_all(self, body: Parts, loop: Loop) -> float:
@@ -254,7 +291,7 @@ class Traffic:
         bodies = self.workers // self._workers_of_body(loop)
         lines = 0.0
         for reference, part in body.items():
-            lines += part.distinct * min(bodies, points(reference.axes & outside))
+            lines += part.distinct * min(bodies, points(self.footprints[reference].axes & outside))
         return lines * self.rates.line
 
 
@@ -266,12 +303,14 @@ def missing_share(nbytes: float, level: Memory) -> float:
     return min(max(nbytes / level.size - 0.5, 0.0), 1.0)
 
 
-def _moved_with_reuse(part: Part, missing: Sequence[float]) -> tuple[float, ...]:
-    """For each cache, the lines that it moves for a part whose `moved` counts a line each time that
-    it is touched. The first touch always moves it; each later one only if it is `missing` by then.
+def _moved_with_reuse(
+    distinct: float, touched: Sequence[float], missing: Sequence[float]
+) -> tuple[float, ...]:
+    """For each cache, the lines that it moves of `distinct` ones that are touched `touched` times
+    in all. The first touch of each always moves it; a later one only if it is `missing` by then.
 
     10 lines that are touched 100 times together, of which a quarter is missing each time, move
     10 + 0.25 * (100 - 10) = 32.5.
     """
-    pairs = zip(missing, part.moved, strict=True)
-    return tuple(part.distinct + share * max(lines - part.distinct, 0.0) for share, lines in pairs)
+    pairs = zip(missing, touched, strict=True)
+    return tuple(distinct + share * max(times - distinct, 0.0) for share, times in pairs)
