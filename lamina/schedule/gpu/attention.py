@@ -246,29 +246,30 @@ def _row_of(kernel: Kernel, products: Iterable[_Product], roles: _Reductions) ->
 
 
 def _factors(
-    inner: Iterable[_Product], outer: Iterable[_Product], row: Node, roles: _Reductions
+    inner: Sequence[_Product], outer: Sequence[_Product], row: Node, roles: _Reductions
 ) -> tuple[Factor, ...]:
-    """What is read in tiles. Keys of ``q @ k.T`` and ``ds @ k`` are one array, with the same number
-    of elements a row: one axis stands for both, so that both products share tiles.
+    """What is read in tiles: both factors of each inner product, then the right ones of the outer
+    products, whose left ones are computed.
 
-    ``q[row, d] * k[step, d]`` and ``ds[row, step] * k[step, column]``, with 64 of d and of column,
-    read q[row, d] and k[step, d] for the first product, and k[step, d] again for the second one.
+    Equal factors have one tile. So that an array which both kinds of products read is one factor,
+    the column has the name of a reduced axis of its size, if there is one. With 64 of d and of
+    column, ``q[row, d] * k[step, d]`` and ``ds[row, step] * k[step, column]`` read q[row, d],
+    k[step, d] and once more k[step, d]. A tile is read as a whole, so that the name does not matter
+    to it.
     """
-    tiles = [
-        (value, product.row_elements)
-        for product in inner
-        for value in (product.left, product.right)
-    ]
-    tiles += [(product.right, product.row_elements) for product in outer]
     column = roles.column
-    # The column itself is among them.
-    equally_long = next(axis for _, axis in tiles if axis.arg.size == column.arg.size)
-    factors = []
-    for value, row_elements in tiles:
+    reduced_axes = [product.row_elements for product in inner]
+    same_size = [axis for axis in reduced_axes if axis.arg.size == column.arg.size]
+    tile_column = same_size[0] if same_size else column
+    factors: list[Factor] = []
+    for product in inner:
+        for value in (product.left, product.right):
+            row_axis = row if row in free_axes(value) else roles.step
+            factors.append(Factor(value, (row_axis,), (product.row_elements,)))
+    for product in outer:
+        value = ix.replaced(product.right, {column: tile_column})
         row_axis = row if row in free_axes(value) else roles.step
-        step_axis = equally_long if row_elements is column else row_elements
-        renamed = ix.replaced(value, {column: equally_long})
-        factors.append(Factor(renamed, (row_axis,), (step_axis,)))
+        factors.append(Factor(value, (row_axis,), (tile_column,)))
     return tuple(factors)
 
 
@@ -320,35 +321,45 @@ def exp_factor_of(reductions: Sequence[Node]) -> ExpFactor | None:
 
     - the reductions are sums, all with the one factor ``exp(exponent + -shift)`` in their terms,
       and at most one maximum, which is that of the exponents;
-    - the exponent and the other factors need none of `reductions`;
-    - shift and terms need the maximum, if there is one, and none of the sums.
+    - the exponent and the other factors of terms need none of `reductions`;
+    - the shift needs the maximum, if there is one, and none of the sums.
 
     So sums can be rescaled when the maximum rises, and there is nothing else to change.
     """
     maxima = [node for node in reductions if node.arg.monoid is MAX]
     terms = [node.src[0] for node in reductions if node.arg.monoid is ADD]
+    if len(maxima) > 1 or len(maxima) + len(terms) < len(reductions):
+        return None
     exponentials = {_exponential(term) for term in terms}
-    if len(maxima) > 1 or len(maxima + terms) < len(reductions) or len(exponentials) != 1:
+    if len(exponentials) != 1:
         return None
     (exp,) = exponentials
-    if exp is None or exp.src[0].op is not Op.ADD:
+    operands = _exponent_and_shift(exp) if exp is not None else None
+    if exp is None or operands is None:
         return None
-    operands = exp.src[0].src  # of exponent + -shift
-    shifts = [operand.src[0] for operand in operands if operand.op is Op.NEG]
-    if len(shifts) != 1:  # which of two would be the exponent is not known
+    exponent, shift = operands
+    # Besides the exponential, terms may need v, as in exp(s - m) * v. A factor that is computed
+    # from a sum would change with each tile, and sums so far would be of its earlier values.
+    beside_exp = toposort([exponent, *terms], lambda node: node is not exp)
+    if not {*reductions}.isdisjoint(beside_exp):
         return None
-    (shift,) = shifts
-    (exponent,) = (operand for operand in operands if operand.op is not Op.NEG)
-    zero = const(0.0, exp.dtype)
-    # What else is in the terms, such as v of exp(s - m) * v: all that is left without the EXP.
-    other_factors = [ix.replaced(term, {exp: zero}) for term in terms]
-    reads_no_other = {*reductions}.isdisjoint(toposort([exponent, *other_factors]))
-    needed = {*reductions} & {*toposort([shift, *terms])}
-    if not reads_no_other or needed != {*maxima}:
-        return None
-    if any(node.src[0] is not exponent for node in maxima):
+    needed_by_shift = {*reductions}.intersection(toposort([shift]))
+    if needed_by_shift != {*maxima} or any(node.src[0] is not exponent for node in maxima):
         return None
     return ExpFactor(exp, exponent, shift, maxima[0] if maxima else None)
+
+
+def _exponent_and_shift(exp: Node) -> tuple[Node, Node] | None:
+    """The exponent and the shift of ``exp(exponent + -shift)``; None for another exponential. Where
+    both operands are negated, which of them is the shift is not known."""
+    if exp.src[0].op is not Op.ADD:
+        return None
+    left, right = exp.src[0].src
+    if (left.op is Op.NEG) == (right.op is Op.NEG):
+        return None
+    if left.op is Op.NEG:
+        return right, left.src[0]
+    return left, right.src[0]
 
 
 def _exponential(term: Node) -> Node | None:
@@ -386,30 +397,38 @@ class Mask:
 
 
 def masks_of(exponent: Node) -> dict[Node, Mask]:
-    """The conditions on axes that make an exponent -inf, outermost first: of the WHERE nodes that
-    are the exponent, the value that the first one does not mask, and so on, each with one side of
-    -inf. Left out are conditions whose index has more than axes, such as data; the rest is missing
-    from the first node on that is no such WHERE, or compares no integers.
+    """The conditions on axes that make an exponent -inf, by condition, outermost first.
 
     ``where(key < query + 1, where(key < 300, s, -inf), -inf)`` has two masks, both where the
     condition is false: with the index ``key - query``, and with ``key - 299``.
+
+    A WHERE masks if just one of its values is -inf; its other value may be such a WHERE again.
+    Conditions on data are left out, as their index has more than axes. From the first WHERE on that
+    does not mask or compares no integers, nothing is known.
     """
-    if exponent.op is not Op.WHERE:
-        return {}
-    condition, if_true, if_false = exponent.src
-    masks_where = _is_minus_infinity(if_true)
-    is_comparison = condition.op is Op.LT and condition.src[0].dtype is int64
-    if masks_where == _is_minus_infinity(if_false) or not is_comparison:
-        return {}
+    masks: dict[Node, Mask] = {}
+    value = exponent
+    while value.op is Op.WHERE:
+        condition, if_true, if_false = value.src
+        masks_where = _is_minus_infinity(if_true)
+        index = _masked_index(condition, masks_where)
+        if masks_where == _is_minus_infinity(if_false) or index is None:
+            break
+        if all(term.op is Op.AXIS for term in ix.terms_of(index)[0]):
+            masks[condition] = Mask(masks_where, index)
+        value = if_false if masks_where else if_true
+    return masks
+
+
+def _masked_index(condition: Node, masks_where: bool) -> Node | None:
+    """The index that is positive where a comparison of integers is `masks_where`; None for another
+    condition. ``key < query + 1`` is false where ``key - query`` is positive."""
+    if condition.op is not Op.LT or condition.src[0].dtype is not int64:
+        return None
     left, right = map(_affine, condition.src)
-    if masks_where:  # left < right
-        index = ix.add(right, ix.scale(left, -1))
-    else:  # left >= right, or 0 < left - right + 1
-        index = ix.add(left, ix.scale(right, -1, 1))
-    others = masks_of(if_false if masks_where else if_true)
-    if any(term.op is not Op.AXIS for term in ix.terms_of(index)[0]):
-        return others
-    return {condition: Mask(masks_where, index)} | others
+    if masks_where:  # left < right, or 0 < right - left
+        return ix.add(right, ix.scale(left, -1))
+    return ix.add(left, ix.scale(right, -1, 1))  # left >= right, or 0 < left - right + 1
 
 
 def _affine(value: Node) -> Node:
@@ -427,6 +446,6 @@ def scaled(term: Node) -> tuple[float, Node]:
     unmasked = [operand for operand in term.src[1:] if not _is_minus_infinity(operand)]
     if len(unmasked) != 1:
         return 1.0, term
-    factor, rest = scaled(unmasked[0])
-    operands = tuple(rest if operand is unmasked[0] else operand for operand in term.src)
+    factor, without_factor = scaled(unmasked[0])
+    operands = tuple(without_factor if operand is unmasked[0] else operand for operand in term.src)
     return factor, Node(Op.WHERE, operands)
