@@ -59,26 +59,35 @@ class Sharing:
     is_read_again: bool
 
 
+@dataclass(frozen=True)
+class _Division:
+    """The threads of a block, for all of its rows, and the elements of a row that each of them can
+    keep in registers."""
+
+    threads: int
+    max_elements: int
+
+
 def shared_axes(plan: GpuPlanner) -> list[Node]:
     """For each loop inside the rows that threads may share, its best axis, each once; nothing if a
     loop must run in order, which would leave it to one thread, or if no loop is as long as a warp,
     as a thread for each row is then better.
 
-    Threads cannot share a reduction inside another loop of the row: each has iterations of that
-    loop to itself. They can share a scan if it is the only loop.
+    Threads cannot share a reduction inside another loop of the row, as each of them has other
+    iterations of that loop: of ``y[i, j] = max(x[i, j] - sum_k(a[i, j, k]), 0)`` with rows i they
+    share j, and each of them runs through all k. They can share a scan if it is the only loop.
     """
     kernel, warp = plan.kernel, plan.target.warp
-    inner, rows = plan.inner(), set(plan.kernel.row_axes)
-    is_one_scan = bool(kernel.of(Op.LOOP_SCAN)) and [len(axes) for axes in inner] == [1]
-    serial = frozenset[Node]() if is_one_scan else serial_axes(kernel)
-    if any(not serial.isdisjoint(axes) for axes in inner):
-        return []
-    # What the reductions over each loop vary along; nothing for the loop of columns.
-    free_of: dict[tuple[Node, ...], frozenset[Node]] = {}
-    for node in kernel.of(Op.LOOP_REDUCE):
-        axes = bound_axes(node)
-        free_of[axes] = free_of.get(axes, frozenset()) | free_axes(node)
-    loops = [axes for axes in inner if free_of.get(axes, frozenset()) <= rows]
+    loops = plan.inner()
+    is_only_loop = len(loops) == 1 and len(loops[0]) == 1
+    if not (is_only_loop and kernel.of(Op.LOOP_SCAN)):
+        in_order = serial_axes(kernel)
+        if any(not in_order.isdisjoint(axes) for axes in loops):
+            return []
+    rows = set(kernel.row_axes)
+    reductions = kernel.of(Op.LOOP_REDUCE)
+    inside_another = {bound_axes(node) for node in reductions if not free_axes(node) <= rows}
+    loops = [axes for axes in loops if axes not in inside_another]
     if max(map(points, loops), default=0) < warp:
         return []
 
@@ -86,7 +95,8 @@ def shared_axes(plan: GpuPlanner) -> list[Node]:
         """Whether it fills a warp comes first, then how well accesses suit it."""
         return min(axis.arg.size, warp), score(kernel, axis), axis.arg.size
 
-    return list(dict.fromkeys(max(axes, key=worth) for axes in loops))
+    best = [max(axes, key=worth) for axes in loops]
+    return list(dict.fromkeys(best))
 
 
 def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | None) -> None:
@@ -130,30 +140,48 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
 
 
 def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) -> Rows:
-    """The rows of one block: neighbours in memory along `across`, of which each thread takes
-    several, or one if there are too few for a block; or else so many short rows, a power of two
-    that divides the last row axis, that a block reads all of them at once; or else one.
-
-    Rows of 64 elements of float32, whose accesses have 4: 256 * 4 // 64 = 16 rows a block, if that
-    leaves 1024 blocks.
-    """
-    knobs, all_rows = plan.knobs, plan.kernel.row_axes
+    """The rows of one block; see `schedule_block_per_row` for `shared` and `across`."""
     if across is not None:
-        lanes = plan.aligned_lanes(across, knobs.strip)
-        if across.arg.size < knobs.strip * lanes:
-            return Rows(None, 1, 1, knobs.registers)
-        side = knobs.strip
-        # Fewer rows in a block are more blocks: two for each multiprocessor, if there are.
-        while side > 2 and 2 * points(all_rows) <= plan.target.multiprocessors * side * lanes:
-            side //= 2
-        return Rows(across, side, lanes, knobs.registers // lanes)
-    if not all_rows:
+        return _rows_across(plan, across)
+    if plan.kernel.row_axes:
+        longest = max(axis.arg.size for axis in shared)
+        return _short_rows(plan, longest)
+    return Rows(None, 1, 1, plan.knobs.registers)
+
+
+def _rows_across(plan: GpuPlanner, across: Node) -> Rows:
+    """Rows of one block that are neighbours in memory along `across`: 8 threads side by side
+    (`knobs.strip`) with an access of neighbours each, 32 rows of float32; one row if there are too
+    few for that.
+
+    Fewer rows in a block are more blocks. Threads side by side are halved, down to 2, while twice
+    as many blocks are no more than there are multiprocessors: of 1024 rows, 32 each are 32 blocks,
+    so that on 132 multiprocessors a block has 8 rows, in 2 threads, and there are 128 blocks.
+    """
+    knobs, row_count = plan.knobs, points(plan.kernel.row_axes)
+    lanes = plan.aligned_lanes(across, knobs.strip)
+    if across.arg.size < knobs.strip * lanes:
         return Rows(None, 1, 1, knobs.registers)
-    longest, row = max(axis.arg.size for axis in shared), all_rows[-1]
-    one_access = SHORT_BLOCK * plan.width // longest  # rows that a short block reads at once
-    side = max(min(2 * knobs.strip, one_access, points(all_rows) // BUSY_BLOCKS), 1)
+    side = knobs.strip
+    while side > 2 and 2 * row_count <= plan.target.multiprocessors * side * lanes:
+        side //= 2
+    return Rows(across, side, lanes, knobs.registers // lanes)
+
+
+def _short_rows(plan: GpuPlanner, longest: int) -> Rows:
+    """Rows of one block whose loops, of `longest` elements at most, walk neighbours in memory: as
+    many as a block reads at once, or as leave enough blocks, and a power of two that divides the
+    last row axis.
+
+    Rows of 64 elements of float32, whose accesses have 4: 256 threads read 256 * 4 // 64 = 16 rows
+    at once. Rows of 4096 elements have a block each.
+    """
+    row = plan.kernel.row_axes[-1]
+    one_access = SHORT_BLOCK * plan.width // longest
+    leave_enough_blocks = points(plan.kernel.row_axes) // BUSY_BLOCKS
+    side = max(min(one_access, leave_enough_blocks, 2 * plan.knobs.strip), 1)
     power_of_two = 1 << side.bit_length() >> 1  # the largest that is not above `side`
-    return Rows(row, gcd(power_of_two, row.arg.size), 1, knobs.registers)
+    return Rows(row, gcd(power_of_two, row.arg.size), 1, plan.knobs.registers)
 
 
 def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
@@ -170,23 +198,27 @@ def _share(plan: GpuPlanner, axis: Node, sharing: Sharing) -> None:
     # Registers for each element: an element of 8 bytes takes two.
     kept_loads = [load for load in sharing.kept if axis in free_axes(load)]
     kept = sum(max(load.dtype.itemsize // 4, 1) for load in kept_loads)
-    threads, max_elements = _threads(size, lanes, kept, sharing)
-    threads //= side
-    if kept and 0 < threads * lanes < size:
-        # The block needs several steps for a row. They are unrolled where registers hold the whole
-        # row, and are a loop where not.
-        steps, axis = plan.split(axis, threads * lanes)
-        if size <= threads * max_elements:
-            plan.bind(steps, "unroll")
-    elif sharing.is_across and not threads:
-        lanes = gcd(size, 2)  # two rows at once, so that enough reads are under way
+    division = _division(size, lanes, kept, sharing)
+    if division is None:
+        # Every pass reads the row again. Neighbours across the rows are one access already, and a
+        # thread has two of these, one below the other, so that enough reads are under way.
+        if sharing.is_across:
+            lanes = gcd(size, 2)
+    else:
+        threads_of_row = division.threads // side
+        step_elements = threads_of_row * lanes
+        if kept and step_elements < size:
+            # Steps are unrolled where registers hold the whole row, and are a loop where not.
+            steps, axis = plan.split(axis, step_elements)
+            if size <= threads_of_row * division.max_elements:
+                plan.bind(steps, "unroll")
     plan.bind(plan.tile(axis, lanes, "unroll"), "thread")
 
 
-def _threads(size: int, lanes: int, kept: int, sharing: Sharing) -> tuple[int, int]:
-    """Threads of a block for its rows of `size` elements, and the elements of a row that each of
-    them can keep in registers. 0 threads where no block holds the row: the printer then chooses
-    (`_block_threads` of targets/gpu.py), and each pass reads the row again.
+def _division(size: int, lanes: int, kept: int, sharing: Sharing) -> _Division | None:
+    """How a block divides its rows of `size` elements among its threads. None where no block holds
+    the row in registers: the printer then chooses the threads (`_block_threads` of targets/gpu.py),
+    and each pass reads the row again.
 
     kept: registers for each element that are kept for a later pass; 0 if none is
 
@@ -202,15 +234,18 @@ def _threads(size: int, lanes: int, kept: int, sharing: Sharing) -> tuple[int, i
     threads = max(wanted, sharing.min_threads)
     largest = 2 * LONG_BLOCK if side == 1 else LONG_BLOCK
     if threads <= min(MAX_ELEMENTS // elements, largest):
-        return threads, max_elements
+        return _Division(threads, max_elements)
     if sharing.is_scan:  # the loop over steps needs no whole row in registers
-        return LONG_BLOCK, max_elements
-    blocks = [(LONG_BLOCK, max_elements)]  # threads, and elements of each
+        return _Division(LONG_BLOCK, max_elements)
+    blocks = [_Division(LONG_BLOCK, max_elements)]
     if sharing.is_read_again and kept and side == 1:
         # All registers of a thread may hold the row, as a block may be alone on its multiprocessor.
         # A thread of the largest block can have 64 (65,536 / 1024); an eighth is for all else.
-        blocks = [(LONG_BLOCK, registers // kept), (2 * LONG_BLOCK, 7 * registers // (8 * kept))]
-    for threads, elements in blocks:
-        if size <= threads // side * elements:
-            return threads, elements
-    return 0, max_elements
+        blocks = [
+            _Division(LONG_BLOCK, registers // kept),
+            _Division(2 * LONG_BLOCK, 7 * registers // (8 * kept)),
+        ]
+    for block in blocks:
+        if size <= block.threads // side * block.max_elements:
+            return block
+    return None
