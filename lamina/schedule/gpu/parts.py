@@ -8,7 +8,7 @@ results are written and read again, and because blocks wait: where 144 parts hav
 """
 
 from collections.abc import Iterator
-from math import ceil, isqrt
+from math import ceil, isqrt, prod
 
 from lamina.graph.rewrite import Rule
 from lamina.graph.split_products import Reuse, reuse_of
@@ -44,14 +44,18 @@ def tiled_products_in_parts(multiprocessors: int) -> Rule:
 
 
 def _in_parts(node: Node, multiprocessors: int) -> Node | None:
-    """A reduction that is a float32 product in as many parts as take MAX_SLOWDOWN at most; None
-    where it is no such product, has too few rows or columns for tiles, has no equal parts, or where
-    too few parts would be worth it."""
+    """A reduction that is a float32 product in as many parts as MAX_SLOWDOWN allows; None for any
+    other node, and for products
+
+    - of too few rows or columns for tiles, or that cannot be divided into equal parts;
+    - whose parts would be fewer than MIN_PARTS, or still longer than PRODUCT_PART products:
+      `long_products_in_parts`, a later rule, makes them as short as that whatever time it takes.
+    """
     reuse = reuse_of(node)
     if reuse is None:
         return None
     fewer, more = reuse.uses
-    min_fewer, min_more = MIN_SIDE // 2, MIN_SIDE
+    min_fewer, min_more = MIN_SIDE // 2, MIN_SIDE  # as of `product_factors` for float32
     # Both uses may be high though results are few: windows use each element several times.
     if reuse.results < min_fewer * min_more or fewer < min_fewer or more < min_more:
         return None
@@ -71,12 +75,16 @@ def _in_parts(node: Node, multiprocessors: int) -> Node | None:
 
 
 def _counts(reuse: Reuse, extent: int) -> Iterator[int]:
-    """Numbers of equal parts of whole steps, of an axis of so many products, whose partial results
-    are few beside what is read; 1 is always among them. Each is a divisor of `extent`: an axis of
-    768 products can have 1, 2, 3, 4, 6, 8 or 12 parts, of at least 64 products."""
+    """Into how many equal parts a reduced axis of `extent` can be divided: its divisors whose parts
+    are whole steps, and so long that partial results are few beside what is read; 1 always.
+
+    An axis of 768 products can have 1, 2, 3, 4, 6, 8 or 12 parts, of at least 64 products. Divisors
+    come in pairs, 2 and 384, 3 and 256, so that the search ends at the square root, 27.
+    """
     shortest = max(MIN_PART_PRODUCTS, MIN_READS * reuse.of_both)
-    divisors = [number for number in range(1, isqrt(extent) + 1) if extent % number == 0]
-    for divisor in divisors:
+    for divisor in range(1, isqrt(extent) + 1):
+        if extent % divisor != 0:
+            continue
         for parts in {divisor, extent // divisor}:
             products = reuse.products // parts
             if parts == 1 or (products >= shortest and products % STEP_PRODUCTS == 0):
@@ -90,15 +98,26 @@ def _time(reuse: Reuse, parts: int, columns: int, multiprocessors: int) -> float
     64 rows by 512 columns with sums of 2**18 products in 64 parts count as 64 products of 64 by
     512, of 2**18 / 64 / 32 = 128 steps each, and 64 * 64 * 512 partial results.
     """
-    # A row of results uses each number of the right factor once, and a column each of the left one.
-    # So the two uses are the rows and the columns, in some order: 64 and 512 also of 512 by 64,
-    # where `columns` says that there are 64 columns.
-    fewer, more = reuse.uses
-    rows, tile_columns = ceil(fewer), ceil(more)
-    if columns == fewer:
-        rows, tile_columns = tile_columns, rows
-    products = ceil(reuse.results / (fewer * more)) * parts
+    product_rows, product_columns = _rows_and_columns(reuse, columns)
+    products = ceil(reuse.results / prod(reuse.uses)) * parts
     steps = ceil(reuse.products / parts / STEP_PRODUCTS)
-    fastest, *_ = times_of("f32", rows, tile_columns, products, steps, multiprocessors)
-    partial_results = reuse.results * parts if parts > 1 else 0
+    fastest, *_ = times_of("f32", product_rows, product_columns, products, steps, multiprocessors)
+    if parts == 1:
+        return fastest.time
+    partial_results = reuse.results * parts
+    # Written once and read once, each by all multiprocessors at the same time.
     return fastest.time + 2 * PARTIAL_SUMS_STEPS * partial_results / multiprocessors
+
+
+def _rows_and_columns(reuse: Reuse, columns: int) -> tuple[int, int]:
+    """How many rows and columns a product has, whose results have rows of so many columns.
+
+    A number of the left factor is used by each column of the results, one of the right factor by
+    each row. So `reuse.uses` are rows and columns, the fewer first: (64, 512) of 64 by 512 and of
+    512 by 64, which `columns` tells apart. Windows have other numbers of uses: then the fewer are
+    the rows.
+    """
+    fewer, more = map(ceil, reuse.uses)
+    if columns == reuse.uses[0]:
+        return more, fewer
+    return fewer, more
