@@ -78,6 +78,16 @@ class _StepLoops:
 
 
 @dataclass(frozen=True)
+class _RegisterLoops:
+    """The sub-loops of results that number the elements of a thread: groups of 8 columns, its two
+    rows, and two neighbours in a group."""
+
+    column_group: Node
+    row_half: Node
+    neighbour: Node
+
+
+@dataclass(frozen=True)
 class _Sums:
     """The reductions of products back to back: inner products; sums of rows, and outer products,
     both over all steps; and the exponential that all terms over the steps have as a factor."""
@@ -96,8 +106,9 @@ class AttentionPrinter(ProductPrinter):
     last_rows_first = False
 
     def _print_back_to_back(self, node: Node) -> None:
-        """Print the loop over tiles of steps, and keep what these add up to. `_set_turns` comes
-        after the fills and masks: it reads the `maps` and `last_rows_first` that they leave."""
+        """Print the loop over tiles of steps, and keep what these add up to; `node` is one of the
+        reductions over the steps, and all of them are done here. `_set_turns` comes after the fills
+        and masks: it reads the `maps` and `last_rows_first` that they leave."""
         sums = self._sums(node)
         tiles = self._tiles(sums)
         # On GPUs whose threads have no roles these only help to fill tiles.
@@ -108,23 +119,45 @@ class AttentionPrinter(ProductPrinter):
         corner = self.corner(steps.group, steps.lane, steps.neighbour)
         self.line(f"const {self.index} {self.axis_name(steps.lane)} = THREAD % 4;")
         self._print_fill_tiles(tiles, steps, corner)
+        self._print_loop(tiles, sums)
+        self._set_turns(tiles, steps)
+        self._print_finish(sums)
+        self._print_result_rows(corner)
+
+    @property
+    def _registers(self) -> _RegisterLoops:
+        """The unrolled sub-loops of results, in the order of `Atom.register_loops`; those of steps,
+        inside the functions that have them, come after these."""
+        column_group, row_half, neighbour = list(self.unrolled)[:3]
+        return _RegisterLoops(column_group, row_half, neighbour)
+
+    def _print_loop(self, tiles: Sequence[_Tile], sums: _Sums) -> None:
+        """Print which tiles each product multiplies, what is computed between inner and outer
+        products, and the loop itself. For forward attention, with the tiles 0 of q, 1 of k and 2 of
+        v, these are
+
+            WITHIN(tile0, tile1);            inner products, of two tiles each
+            BEYOND(tile2);                   outer products: their right factors
+            ELEMENTS(i32, a9) { ... };       `_print_elements`
+            NESTED_LOOP(1, 2, 1, 2, 1);
+
+        The last line has the number of tiles that stay, 1; of those that pass by, 2; which of the
+        latter inner products wait for, a bit for each: 1 is k, bit 0; which of them outer products
+        do: 2 is v, bit 1; and whether sums are rescaled when the maximum of a row rises.
+        """
         stores = [tile.store for tile in tiles]
         numbers = [stores.index(store) for store in self.nest.tiles]
-        inner_tiles, outer_tiles = numbers[: 2 * len(sums.inner)], numbers[2 * len(sums.inner) :]
+        factors_of_inner = 2 * len(sums.inner)
+        inner_tiles, outer_tiles = numbers[:factors_of_inner], numbers[factors_of_inner:]
         self.line(call("WITHIN", *(f"tile{number}" for number in inner_tiles)))
         self.line(call("BEYOND", *(f"tile{number}" for number in outer_tiles)))
         self._print_elements(sums)
-        staying = sum(not tile.passes_by for tile in tiles)
-        inner_bits, outer_bits = (
-            sum(1 << number - staying for number in {*used} if number >= staying)
-            for used in (inner_tiles, outer_tiles)
-        )
-        has_maximum = int(sums.exp_factor.row_max is not None)
+        staying = _count_staying(tiles)
         passing = len(tiles) - staying
+        inner_bits = _passing_bits(inner_tiles, staying)
+        outer_bits = _passing_bits(outer_tiles, staying)
+        has_maximum = int(sums.exp_factor.row_max is not None)
         self.line(call("NESTED_LOOP", staying, passing, inner_bits, outer_bits, has_maximum))
-        self._set_turns(tiles, staying, steps)
-        self._print_finish(sums)
-        self._print_result_rows(corner)
 
     def _sums(self, node: Node) -> _Sums:
         """The reductions of the kernel, of which `node` is one over the steps.
@@ -140,7 +173,9 @@ class AttentionPrinter(ProductPrinter):
         exp_factor = exp_factor_of(over_steps)
         assert exp_factor is not None
         of_rows = [other for other in over_steps if other not in (*outer, exp_factor.row_max)]
-        return _Sums(inner, of_rows, outer, exp_factor, _StepLoops(*bound_axes(node)))
+        # The order of the sub-loops that `Tensorize` splits the steps into.
+        tile, group, lane, neighbour = bound_axes(node)
+        return _Sums(inner, of_rows, outer, exp_factor, _StepLoops(tile, group, lane, neighbour))
 
     def _tiles(self, sums: _Sums) -> list[_Tile]:
         """The tiles, each once, in the order of their numbers in the text: those of rows first,
@@ -190,12 +225,15 @@ class AttentionPrinter(ProductPrinter):
                     start = self._walk([tile.step_axis], "0")
                     self._fill_tile(f"tile{number}", tile.store, start, tile.shape, corner)
 
-    def _set_turns(self, tiles: Sequence[_Tile], staying: int, steps: _StepLoops) -> None:
-        """Set the loop around the body, in which a block takes one tile of rows after another.
+    def _set_turns(self, tiles: Sequence[_Tile], steps: _StepLoops) -> None:
+        """Set the loop around the body, in which a block takes one tile of rows after another. At
+        most as many blocks start as there are multiprocessors.
 
-        At most as many blocks start as there are multiprocessors. TAKE_TURNS is told, besides the
-        counts: whether warps of their own copy every tile (all have a map of the copy engine), and
-        whether rows that come last take longest, so that blocks begin with these.
+        Two causal heads of 4096 queries and keys, of 64 elements, end in ``TAKE_TURNS(1, 2, 1, 64,
+        32, 1048576, 1);``: 1 as warps of their own copy every tile, which they do if all have a map
+        of the copy engine; 2 groups of 64 rows in a block; 1 tile that stays; 64 tiles of rows, 32
+        a head; the bytes that pass by in a head, of k and v; and 1 as the last rows take longest,
+        so that blocks begin with these.
         """
         workers = points(self.grid)
         has_producers = len(self.maps) == len(tiles)
@@ -206,8 +244,8 @@ class AttentionPrinter(ProductPrinter):
         passing_bytes = steps.tile.arg.size * sum(tile.nbytes for tile in tiles if tile.passes_by)
         row_groups = self.atom.m // 64  # of four warps, which compute 64 rows
         tail = call(
-            "TAKE_TURNS", int(has_producers), row_groups, staying, workers, row_tiles,
-            passing_bytes, int(self.last_rows_first),
+            "TAKE_TURNS", int(has_producers), row_groups, _count_staying(tiles), workers,
+            row_tiles, passing_bytes, int(self.last_rows_first),
         )  # fmt: skip
         blocks = min(workers, self.target.multiprocessors)
         self.work_loop = WorkLoop("TURN", f"; {tail}", blocks)
@@ -287,8 +325,7 @@ class AttentionPrinter(ProductPrinter):
         the left factors of outer products, such as ``exp(scores - shift)``. `known` replaces nodes
         by what they are in this tile: conditions by constants where no element is masked.
         """
-        steps = sums.steps
-        _, row_half, _ = list(self.unrolled)[:3]
+        steps, row_half = sums.steps, self._registers.row_half
         elements = {
             4 * point[steps.group] + 2 * point[row_half] + point[steps.neighbour]: point
             for point in self.points((steps.group, row_half, steps.neighbour))
@@ -379,11 +416,10 @@ class AttentionPrinter(ProductPrinter):
         `finish` rescales them by ``exp(shift so far - final shift)``. FINISH also adds up sums of
         rows over the four threads of a row.
         """
-        _, row_half, _ = self.unrolled
         exp_factor = sums.exp_factor
         if exp_factor.row_max is not None:
             factor, _ = scaled(exp_factor.exponent)
-            for half, row in enumerate(self.points((row_half,))):
+            for half, row in enumerate(self.points((self._registers.row_half,))):
                 self._keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
                 self.line(call("finish", half, self.value_of_root(exp_factor.shift, row).text))
         self.line(call("FINISH", int(exp_factor.row_max is not None)))
@@ -399,8 +435,24 @@ class AttentionPrinter(ProductPrinter):
         A row of results is addressed by the index of the first factor's rows, such as queries, and
         by the columns of the last factor, such as those of values."""
         first, last = self.nest.tiles[0], self.nest.tiles[-1]
-        column_group, _, neighbour = self.unrolled
-        column = ix.row_major((column_group, self.rows_inside[-1], neighbour))
+        registers, lane = self._registers, self.rows_inside[-1]
+        column = ix.row_major((registers.column_group, lane, registers.neighbour))
         rows = points(axis for axis in first.axes if not axis.arg.reduce)
         columns = points(axis for axis in last.axes if axis.arg.reduce)
         self._store_rows(ResultSide(first.index, rows), ResultSide(column, columns), corner)
+
+
+def _count_staying(tiles: Sequence[_Tile]) -> int:
+    """How many of the tiles stay; these come before those that pass by."""
+    return len([tile for tile in tiles if not tile.passes_by])
+
+
+def _passing_bits(numbers: Sequence[int], staying: int) -> int:
+    """A bit for each tile that passes by among those of these `numbers`: bit 0 for the first tile
+    after the `staying` ones. Of 0, 2 and 3 with 2 that stay, 2 and 3 are bits 0 and 1: the result
+    is 3."""
+    bits = 0
+    for number in numbers:
+        if number >= staying:
+            bits |= 1 << number - staying
+    return bits
