@@ -12,7 +12,6 @@ form, so that equal indices are the same node:
 Division rounds down and MOD has the sign of the divisor, as in Python.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from math import inf
@@ -74,11 +73,17 @@ def _join_modulus(terms: Terms, constant: int, modulus: Node) -> Node | None:
 
 def add(*indices: Node) -> Node:
     """The sum of `indices`; 0 for none."""
-    total, constant = Counter[Node](), 0
-    for index in indices:
+    return _weighted_sum(indices, (1,) * len(indices), 0)
+
+
+def _weighted_sum(indices: Sequence[Node], factors: Sequence[int], constant: int) -> Node:
+    """``constant + sum(factor * index)``: of 4*i + 1 and j with factors 2 and 3, 8*i + 3*j + 2."""
+    total: Terms = {}
+    for index, factor in zip(indices, factors, strict=True):
         terms, offset = terms_of(index)
-        total.update(terms)
-        constant += offset
+        for term, coefficient in terms.items():
+            total[term] = total.get(term, 0) + factor * coefficient
+        constant += factor * offset
     return affine(total, constant)
 
 
@@ -259,8 +264,7 @@ def rebuild(node: Node, src: tuple[Node, ...]) -> Node:
     if src == node.src:
         return node
     if node.op is Op.AFFINE:
-        scaled = map(scale, src, node.arg.coefficients)
-        return scale(add(*scaled), 1, node.arg.constant)
+        return _weighted_sum(src, node.arg.coefficients, node.arg.constant)
     if divisor := divisor_of(node):
         quotient, rest = divided(src[0], divisor)
         return rest if node.op is Op.MOD else quotient
