@@ -83,7 +83,10 @@ class Bench:
         kept["CACHEDB"] = str(cache / "tinygrad" / "cache.db")
         kept["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "inductor")
         kept["JAX_PLATFORMS"] = "cpu"
-        kept["CC"] = self.clang or ""
+        if self.clang is not None:
+            kept["CC"] = self.clang
+        if not kept.get("CC"):  # Triton runs what CC names, and an empty CC names no program
+            kept.pop("CC", None)
         if threads:
             for name in ("LAMINA_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CPU_COUNT"):
                 kept[name] = str(threads)

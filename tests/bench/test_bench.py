@@ -240,6 +240,30 @@ def test_programs_are_told_their_threads(bench: Bench) -> None:
     assert "LAMINA_THREADS" not in bench.environment(bench.folder)
 
 
+@pytest.mark.parametrize(
+    ("clang", "inherited", "expected"),
+    [
+        (None, None, None),
+        (None, "", None),
+        (None, "gcc", "gcc"),
+        ("clang", "", "clang"),
+        ("clang", "gcc", "clang"),
+    ],
+)
+def test_programs_never_see_an_empty_c_compiler(
+    clang: str | None,
+    inherited: str | None,
+    expected: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    if inherited is not None:
+        monkeypatch.setenv("CC", inherited)
+    environment = Bench(tmp_path, 1, True, clang).environment(tmp_path)
+    assert environment.get("CC") == expected
+
+
 def test_facts_name_no_folder_and_no_host() -> None:
     facts = machine.facts(7, None)
     assert facts["seed"] == "7"
