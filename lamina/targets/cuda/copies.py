@@ -12,6 +12,7 @@ from lamina.graph import index as ix
 from lamina.ir.kernel import Store, bounds, free_axes, points
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
+from lamina.loops.nest import Axes
 from lamina.runtime.buffer import TensorMap
 
 # What the engine can do, by its documentation (PTX ISA, "tensor copies").
@@ -31,6 +32,11 @@ class EngineCopy:
     array: TensorMap
     coordinates: tuple[Node, ...]
 
+    @property
+    def is_im2col(self) -> bool:
+        """Whether the copy is of im2col mode, which has windows, each with a corner."""
+        return bool(self.array.corners)
+
 
 @dataclass(frozen=True)
 class _Dimension:
@@ -44,6 +50,25 @@ class _Dimension:
     index: Node
     stride: int
     size: int
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a load reads, as the engine sees it.
+
+    dimensions  the one along lines first, then those that lines of a tile walk, then all others
+    offset      of the element at index 0 of all dimensions
+    axes        of the tile, fastest first: along a line, then those that lines walk
+    """
+
+    dimensions: list[_Dimension]
+    offset: int
+    axes: Axes
+
+    @property
+    def needs_im2col(self) -> bool:
+        """Whether lines walk several axes as one, which the engine does in im2col mode alone."""
+        return len(self.axes) > 2
 
 
 @dataclass(frozen=True)
@@ -69,36 +94,26 @@ def engine_copy(tile: Store, lines: int, line_elements: int, is_tf32: bool) -> E
     the engine needs its im2col mode: pixels, row by row, of one image after the other.
     """
     load = tile.value
-    if load.op is not Op.LOAD:
-        return None
-    load_index, *conditions = load.src
-    extents = ix.extents(*conditions)
-    if extents is None:  # it is not only beyond the ends of an array that the load gives zeros
-        return None
-    axes = tile.axes[::-1]
-    is_im2col = len(axes) > 2
-    index_of = _indices_by_axis(load_index, axes, extents, is_im2col)
-    dimensions = _dimensions(load_index, index_of, extents)
-    offset = _offset(load_index, dimensions)
-    if offset is None or not _is_readable(dimensions, axes, is_im2col):
-        return None
-    # An axis may have two extents, as rows that are padded, cut off and padded again: a dimension
-    # has zeros beyond one of them alone.
-    if not extents.keys() <= {dimension.index for dimension in dimensions}:
+    source = _source(load, tile.axes[::-1]) if load.op is Op.LOAD else None
+    if source is None or not _is_readable(source):
         return None
     itemsize = load.dtype.itemsize
+    dimensions = source.dimensions
+    offset = source.offset * itemsize
     strides = [dimension.stride * itemsize for dimension in dimensions[1:]]  # but the fastest
-    is_in_chunks = all(size % CHUNK_BYTES == 0 for size in (offset * itemsize, *strides))
-    is_whole = points(axis for axis in axes if axis.arg.reduce) % line_elements == 0
-    if not is_in_chunks or not (is_whole or _ends_in_zeros(dimensions, axes, is_im2col)):
+    if any(count % CHUNK_BYTES != 0 for count in (offset, *strides)):
         return None
-    windows = _windows(dimensions, axes) if is_im2col else []
+    # 300 steps in lines of 64: the last line has 20 elements that must be zeros.
+    steps = points(axis for axis in source.axes if axis.arg.reduce)
+    if steps % line_elements != 0 and not _ends_in_zeros(source):
+        return None
+    windows = _windows(source) if source.needs_im2col else []
     if windows is None:
         return None
     array = TensorMap(
         parameter=load.arg.parameter,
         element_kind="TFLOAT32" if is_tf32 else f"UINT{8 * itemsize}",
-        offset=offset * itemsize,
+        offset=offset,
         sizes=tuple(dimension.size for dimension in dimensions),
         strides=tuple(strides),
         box=(line_elements, lines, *[1] * (len(dimensions) - 2)),
@@ -116,40 +131,59 @@ def _coordinates(dimensions: Sequence[_Dimension], windows: Sequence[_Window]) -
     return (*coordinates, *(ix.scale(window.place, 1, -window.low) for window in windows))
 
 
-def _indices_by_axis(
-    load_index: Node, axes: Sequence[Node], extents: Mapping[Node, int], is_im2col: bool
-) -> dict[Node, Node]:
+def _source(load: Node, axes: Axes) -> _Source | None:
+    """The dimensions of the array that a load reads, for a tile with these axes, fastest first;
+    None where it has none that explain the index, or zeros elsewhere than beyond its ends."""
+    load_index, *conditions = load.src
+    extents = ix.extents(*conditions)
+    if extents is None:  # the condition has more than ends, as below a diagonal
+        return None
+    index_of = _indices_by_axis(load_index, axes, extents)
+    dimensions = _dimensions(load_index, index_of, extents)
+    # An axis may have two extents, as rows that are padded, cut off and padded again: a dimension
+    # has zeros beyond one of them alone.
+    if not extents.keys() <= {dimension.index for dimension in dimensions}:
+        return None
+    walked = [ix.scale(dimension.index, -dimension.stride) for dimension in dimensions]
+    terms, offset = ix.terms_of(ix.add(load_index, *walked))
+    # Terms are left where the load depends on an axis of the tile by its condition alone.
+    return None if terms else _Source(dimensions, offset, axes)
+
+
+def _indices_by_axis(load_index: Node, axes: Axes, extents: Mapping[Node, int]) -> dict[Node, Node]:
     """The index along each dimension of an array, by one of its axes; those of a tile come first.
 
-    A dimension is an index with an extent of its own, such as ``2 * a + k - 1`` of an image with
-    padding, where it belongs to the axis of the tile, `a`; or else it is an axis. An axis of a
-    window without an extent, because an image has no padding, is part of the dimension of the
-    pixels, which have the same stride: ``a + k``.
+    A tile of a 3x3 convolution has the axes channel c, column x, row y and image n, and the load
+    depends on the places k and l in the window too. There are three kinds of dimensions:
 
-    A tile of a 3x3 convolution with padding 1 has the axes channel c, column x, row y and image n,
-    and the load depends on the places k and l in the window too: {c: c, x: x + l - 1,
-    y: y + k - 1, n: n}. Without padding these are x + l and y + k.
+    - an index with an extent, by its axis of the tile. With padding 1 the result is {c: c,
+      x: x + l - 1, y: y + k - 1, n: n}, of which x and y have one.
+    - an axis and the places of a window that have its stride, as without padding no extent says
+      what belongs together: {c: c, x: x + l, y: y + k, n: n}
+    - any other axis by itself
     """
-    strides, _ = ix.terms_of(load_index)
     index_of = {axis: axis for axis in axes}
     for bounded in extents:
         terms, _ = ix.terms_of(bounded)
-        owner = next((axis for axis in terms if axis in axes), next(iter(terms)))
-        index_of[owner] = bounded
-    known = frozenset[Node]().union(*map(free_axes, index_of.values()))
+        in_tile = [axis for axis in terms if axis in axes]
+        index_of[in_tile[0] if in_tile else next(iter(terms))] = bounded
+    in_dimensions = frozenset[Node]().union(*map(free_axes, index_of.values()))
+    strides, _ = ix.terms_of(load_index)
     pixel_of_stride = {strides[axis]: axis for axis in axes[1:] if axis in strides}
-    for axis in strides:
-        if axis in known:
+    for axis, stride in strides.items():
+        if axis in in_dimensions:
             continue
-        pixel = pixel_of_stride.get(strides[axis])
-        if pixel is not None:
+        if stride in pixel_of_stride:
+            pixel = pixel_of_stride[stride]
             index_of[pixel] = ix.add(index_of[pixel], axis)
         else:
             index_of[axis] = axis
-    # The last dimension numbers the images. Where the last axis of the tile walks windows, it is
-    # one along an image. The images are then the only other axis, or there is one image.
-    last = axes[-1]
-    if is_im2col and len(index_of) == len(axes) and index_of[last] is not last:
+    # In im2col mode the last dimension numbers the images. Where the last axis of the tile walks
+    # windows, it is one along an image. The images are then the only other axis, or there is one
+    # image, whose dimension has the index 0.
+    slowest = axes[-1]
+    walks_windows = len(axes) > 2 and index_of[slowest] is not slowest
+    if walks_windows and len(index_of) == len(axes):
         index_of[ix.ZERO] = ix.ZERO
     return index_of
 
@@ -170,62 +204,67 @@ def _dimensions(
     return dimensions
 
 
-def _offset(load_index: Node, dimensions: Sequence[_Dimension]) -> int | None:
-    """The element at index 0 of all dimensions; None if they do not make up the index of the load,
-    as where the load depends on an axis of the tile by its condition alone."""
-    walked = [ix.scale(dimension.index, -dimension.stride) for dimension in dimensions]
-    rest, offset = ix.terms_of(ix.add(load_index, *walked))
-    return None if rest else offset
-
-
-def _is_readable(dimensions: Sequence[_Dimension], axes: Sequence[Node], is_im2col: bool) -> bool:
-    """Whether the engine can walk these dimensions as a tile's lines need it."""
-    line, *others = dimensions
+def _is_readable(source: _Source) -> bool:
+    """Whether the engine can walk the dimensions as the lines of a tile need it."""
+    line, *others = source.dimensions
     # A line has neighbours in memory, an element for each index of its axis.
-    is_line = line.index is axes[0] and line.stride == 1
+    is_line = line.index is source.axes[0] and line.stride == 1
     goes_forward = all(dimension.stride >= 1 for dimension in others)  # no flipped array
-    terms = {term for dimension in dimensions for term in ix.terms_of(dimension.index)[0]}
+    terms = {term for dimension in source.dimensions for term in ix.terms_of(dimension.index)[0]}
     has_size = all(term.op is Op.AXIS for term in terms)  # unlike an index that data say
-    # Besides those that lines walk, im2col mode has one more: `_indices_by_axis`.
-    max_dimensions = min(len(axes) + 1, MAX_DIMENSIONS) if is_im2col else MAX_DIMENSIONS
-    is_few = len(dimensions) <= max_dimensions
+    if not (is_line and goes_forward and has_size) or len(source.dimensions) > MAX_DIMENSIONS:
+        return False
+    if source.needs_im2col:
+        # Besides those that lines walk, im2col mode has one more: `_indices_by_axis`.
+        return len(source.dimensions) <= len(source.axes) + 1
     # Without windows, a line is at each index of its dimension; `_windows` knows other steps.
-    step_of_lines = ix.terms_of(others[0].index)[0][axes[1]]
-    return is_line and goes_forward and has_size and is_few and (is_im2col or step_of_lines == 1)
+    step_of_lines = ix.terms_of(others[0].index)[0][source.axes[1]]
+    return step_of_lines == 1
 
 
-def _ends_in_zeros(dimensions: Sequence[_Dimension], axes: Sequence[Node], is_im2col: bool) -> bool:
+def _ends_in_zeros(source: _Source) -> bool:
     """Whether zeros stand for the steps beyond the last one that fill up a tile: they do beyond the
     end of the dimension of the slowest step axis, and after the only image. Beyond the last row
     there may be anything: nothing of it is stored."""
-    *_, slowest_step = (axis for axis in axes if axis.arg.reduce)
-    if slowest_step is axes[0]:  # its dimension is that of lines
+    *_, slowest_step = (axis for axis in source.axes if axis.arg.reduce)
+    if slowest_step is source.axes[0]:  # its dimension is that of lines
         return True
-    walked_last = dimensions[-1 if is_im2col else 1]
+    walked_last = source.dimensions[-1 if source.needs_im2col else 1]
     return walked_last.index in (slowest_step, ix.ZERO)
 
 
-def _windows(dimensions: Sequence[_Dimension], axes: Sequence[Node]) -> list[_Window] | None:
+def _windows(source: _Source) -> list[_Window] | None:
     """The windows along each axis of an image; None if the engine cannot walk them. An axis without
-    windows has such of one element, without a stride: the pixels of a 1x1 convolution.
+    windows has such of one element, without a stride: the pixels of a 1x1 convolution."""
+    *along_image, _ = source.dimensions[1:]  # the last one numbers the images
+    bits = CORNER_BITS // len(along_image)
+    windows: list[_Window] = []
+    # If the last axis of the tile numbers the images, it is left out here.
+    for axis, dimension in zip(source.axes[1:], along_image, strict=False):
+        window = _window(axis, dimension, bits)
+        if window is None:
+            return None
+        windows.append(window)
+    return windows
+
+
+def _window(axis: Node, dimension: _Dimension, bits: int) -> _Window | None:
+    """The windows along a dimension, one for each index of `axis`; None where the engine has no
+    such stride, or too few `bits` for corners and places.
 
     Rows ``y + k - 1`` of an image of 32, y below 32, k below 3: places from -1 (`low`) to 1, and
     `high` -1, as the last window begins at 30 and the last element is 31. Of an image with two
     axes, corners have 8 bits: from -128 to 127.
     """
-    *along_image, _ = dimensions[1:]  # the last one numbers the images
-    limit = 1 << (CORNER_BITS // len(along_image))
-    windows = []
-    # If the last axis of the tile numbers the images, it is left out here.
-    for axis, dimension in zip(axes[1:], along_image, strict=False):
-        stride = ix.terms_of(dimension.index)[0][axis]
-        place = ix.add(dimension.index, ix.scale(axis, -stride))
-        low, highest = bounds(place)
-        high = stride * bounds(axis)[1] + low - dimension.size + 1
-        is_stride = 1 <= stride <= MAX_WINDOW_STRIDE
-        are_corners = -limit <= 2 * min(low, high) and 2 * max(low, high) < limit
-        are_places = highest - low < limit
-        if not (is_stride and are_corners and are_places):
-            return None
-        windows.append(_Window(axis, stride, place, low, high))
-    return windows
+    stride = ix.terms_of(dimension.index)[0][axis]
+    place = ix.add(dimension.index, ix.scale(axis, -stride))
+    low, highest = bounds(place)
+    begin_of_last = stride * bounds(axis)[1] + low
+    high = begin_of_last - (dimension.size - 1)
+    limit = 1 << (bits - 1)
+    has_stride = 1 <= stride <= MAX_WINDOW_STRIDE
+    are_corners = all(-limit <= corner < limit for corner in (low, high))
+    are_places = highest - low < 1 << bits
+    if not (has_stride and are_corners and are_places):
+        return None
+    return _Window(axis, stride, place, low, high)
