@@ -104,17 +104,19 @@ class ProductPrinter(TilePrinter):
             self._print_kept(overlap, sum_points)
 
     def _print_buffers(self) -> None:
-        """Print the multistage buffers of both factors, beside lines for results.
+        """Print the multistage buffers of both factors, beside lines for results, and set the
+        memory that a block needs for them.
 
-        With 4 stages, a tile of 128 rows and 256 columns and lines of 128 bytes, ``RINGS(bf16, 4,
-        128, 256, 16384);``: 4 * 128 * (128 + 256) bytes for steps, and 128 * 128 for the results of
-        each store, of MAX_ROW_STORES at most.
+        The 4 stages of mma_bf16_128x256 are ``RINGS(bf16, 4, 128, 256, 16384);``. A stage has a
+        line of 128 bytes for each of 128 rows and 256 columns, 48 KiB. The last number is the bytes
+        of results on their way to memory: a line for each of 128 rows, of one store, 16 KiB.
         """
         atom = self.atom
-        # Room for every store: which of them go by whole rows is known when `_store_rows` has run.
+        # As if all stores went by whole rows: which ones do is known when `_store_rows` has run.
         row_stores = min(len(self.nest.kernel.stores), MAX_ROW_STORES)
-        result_bytes = row_stores * LINE_BYTES * atom.m
-        self.shared_bytes = atom.stages * LINE_BYTES * (atom.m + atom.n) + result_bytes
+        result_bytes = row_stores * atom.m * LINE_BYTES
+        stage_bytes = (atom.m + atom.n) * LINE_BYTES
+        self.shared_bytes = atom.stages * stage_bytes + result_bytes
         self.has_all_registers = atom.instruction == "fma"  # tensor cores need fewer
         self.line(call("RINGS", atom.kind, atom.stages, atom.m, atom.n, result_bytes))
 

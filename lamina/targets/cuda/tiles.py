@@ -20,6 +20,12 @@ from lamina.targets.printer import Key, Point, Scope, Value
 
 # Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
 MAX_ROW_STORES = 2
+# The chunks that neighbouring threads fill, `way` of `fill_tile` in products.cu: of one line of
+# steps; of one line of rows, in a transposed tile; or of neighbouring lines of steps, where rows
+# are neighbours in memory though the tile is not transposed.
+FILL_LINES = 0
+FILL_TRANSPOSED = 1
+FILL_ACROSS_LINES = 2
 
 
 @dataclass(frozen=True)
@@ -65,44 +71,38 @@ class TilePrinter(GpuPrinter):
                 return load_1;
             });
 
-        The numbers are `order`, the threads, `row_end` and `step_end`; the braces are a function of
-        one row and step. For the copy engine ``COPY_TILE(right, 1, 0, (int)(a1), (int)(a2))`` comes
-        before FILL_TILE: whether the tile is transposed, whether the copy is of im2col mode, and
-        the coordinates in the array; GPUs without the engine take FILL_TILE.
+        The numbers are the order of the fill (FILL_LINES and so on), the threads, `row_end` and
+        `step_end`; the braces are a function of one row and step. For the copy engine the line has
+        ``COPY_TILE(right, 1, 0, (int)(a1), (int)(a2))`` before FILL_TILE: `_copy_head`.
         """
         rows = [axis for axis in tile.axes if not axis.arg.reduce]
         steps = [axis for axis in tile.axes if axis.arg.reduce]
         row = self._walk(rows, self.index_text(tile.index, corner))
-        transposed = tile.axes[0] in steps
-        # How neighbouring threads fill: `way` of `fill_tile` in products.cu.
-        order = 0  # chunks of one line
-        if transposed:
-            order = 1  # chunks of one line, which are of rows
-        elif is_transposed(tile.value, rows, steps):
-            order = 2  # lines side by side, as memory lies
-        # Beyond how many rows and steps there are no elements; 0 where no tile goes beyond, so that
-        # no element needs a test: 300 steps do not fill tiles of 64, 4096 rows fill those of 128.
-        row_end, step_end = (
-            points(axes) if points(axes) % size else 0
-            for axes, size in zip((rows, steps), box, strict=True)
-        )
-        head = (
-            f"FILL_TILE({name}, {row}, {step}, {order}, {self.threads}, {row_end}, {step_end}) {{"
-        )
-        lines = box[1] if transposed else box[0]
+        tile_rows, tile_steps = box
+        order = _fill_order(tile, rows, steps)
+        row_end, step_end = _end(rows, tile_rows), _end(steps, tile_steps)
+        arguments = (name, row, step, order, self.threads, row_end, step_end)
+        head = f"FILL_TILE({', '.join(map(str, arguments))}) {{"
+        lines = tile_steps if order == FILL_TRANSPOSED else tile_rows
         copy = self._engine_copy(tile, lines, LINE_BYTES // tile.value.dtype.itemsize)
-        if copy:
+        if copy is not None:
             self.maps[f"{name}_map"] = copy.array
-            # Coordinates are computed by these names, until the function around this one ends.
-            self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
-            texts = [f"(int)({self.index_text(index, {})})" for index in copy.coordinates]
-            is_im2col = len(tile.axes) > 2
-            arguments = (name, int(transposed), int(is_im2col), *texts)
-            head = f"COPY_TILE({', '.join(map(str, arguments))}) {head}"
+            head = f"{self._copy_head(name, tile, copy, order == FILL_TRANSPOSED)} {head}"
         with self._function(head, tile.axes, "});"):
             self._walk(rows)
             self._walk(steps)
             self.line(f"return {self.value_of_root(tile.value, {}).text};")
+
+    def _copy_head(self, name: str, tile: Store, copy: EngineCopy, transposed: bool) -> str:
+        """What asks the copy engine for a tile: ``COPY_TILE(right, 1, 0, (int)(a1), (int)(a2))``.
+        The numbers say whether the tile is transposed and whether the copy is of im2col mode; the
+        coordinates of its first element in the array follow. GPUs without the engine, for which the
+        macro is nothing, take the FILL_TILE after it."""
+        # Coordinates are computed by these names, until the function around the tile ends.
+        self.text_of.update((axis, self.axis_name(axis)) for axis in tile.axes)
+        coordinates = [f"(int)({self.index_text(index, {})})" for index in copy.coordinates]
+        arguments = (name, int(transposed), int(copy.is_im2col), *coordinates)
+        return f"COPY_TILE({', '.join(map(str, arguments))})"
 
     def _engine_copy(self, tile: Store, lines: int, line_elements: int) -> EngineCopy | None:
         """How the copy engine fills a tile of so many lines; None if it cannot. It rounds float32
@@ -172,22 +172,27 @@ class TilePrinter(GpuPrinter):
     def _row_pitch(self, store: Store, row: Node, column: Node, corner: Point) -> int | None:
         """The elements from row to row of what `store` writes; None if it does not write rows of
         whole 16-byte chunks, of elements of 2 or 4 bytes, which `ROWS` stores. The last chunk of a
-        row may have what pads it: nothing else begins within a chunk."""
-        *_, fastest_row = ix.terms_of(row)[0]
+        row may have what pads it: nothing else begins within a chunk.
+
+        Rows of 4096 results are stored at ``4096 * row + column``. The row is ``128 * tile + 64 *
+        group + 16 * warp + 8 * row_half + i``: the coefficient of i, its fastest axis, is 1 here,
+        and 4096 in the index of the store, which is the pitch. Without 4096 rows and the column,
+        nothing in a tile is left of that index.
+        """
+        fastest_row = list(ix.terms_of(row)[0])[-1]
         pitch = ix.terms_of(store.index)[0].get(fastest_row, 0)
         start_of_tile = ix.add(store.index, ix.scale(row, -pitch), ix.scale(column, -1))
-        strides, offset = ix.terms_of(start_of_tile)
-        size = self.nest.kernel.parameters[store.parameter].size
         itemsize = store.value.dtype.itemsize
         # Within a tile, results go from row to row by the pitch, and are neighbours in a row.
         is_row_major = free_axes(start_of_tile).isdisjoint(corner)
         if itemsize not in (2, 4) or not is_row_major:
             return None
-        is_split = any(
-            elements * itemsize % CHUNK_BYTES
-            for elements in (offset, pitch, size, *strides.values())
-        )
-        return None if is_split else pitch
+        # Rows begin where chunks do, and the last chunk of the last row ends within the array.
+        strides, offset = ix.terms_of(start_of_tile)
+        size = self.nest.kernel.parameters[store.parameter].size
+        chunk_elements = CHUNK_BYTES // itemsize
+        whole = (offset, pitch, size, *strides.values())
+        return pitch if all(count % chunk_elements == 0 for count in whole) else None
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store of one element, or, for a store by whole rows, collect its value: each FEW
@@ -212,6 +217,22 @@ class TilePrinter(GpuPrinter):
             self.line("}")
             scope.cache = dict(self.known_before_slices)
             self.slice_start = len(scope.lines)
+
+
+def _fill_order(tile: Store, rows: Sequence[Node], steps: Sequence[Node]) -> int:
+    """In which order neighbouring threads fill the 16-byte chunks of a tile: as memory lies."""
+    if tile.axes[0] in steps:
+        return FILL_TRANSPOSED
+    if is_transposed(tile.value, rows, steps):
+        return FILL_ACROSS_LINES
+    return FILL_LINES
+
+
+def _end(axes: Sequence[Node], tile_size: int) -> int:
+    """The row or the step from which on there are no elements; 0 where no tile goes beyond, so that
+    no element needs a test: 300 steps do not fill tiles of 64, 4096 rows fill those of 128."""
+    extent = points(axes)
+    return extent if extent % tile_size else 0
 
 
 def call(name: str, *arguments: object) -> str:
