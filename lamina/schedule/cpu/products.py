@@ -43,6 +43,7 @@ class Product:
     row: the row axis of the tile's rows, of scalars. row_loads: what varies along it
     steps: the reduced axes but for the four of a dot product of bytes
     in_word: four where a step is such a dot product, or one
+    panel: into which `vector_loads` are packed; None where they are read as they lie
     """
 
     reduction: Node
@@ -52,6 +53,26 @@ class Product:
     row_loads: list[Node]
     steps: list[Node]
     in_word: int
+    panel: Panel | None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The loops around all others, and what they leave of the vector axis.
+
+    panels: the loop over panels of columns, the outermost; None if one has all columns
+    steps: the loop over blocks of steps, whose sums are added to the result; None if one has all
+    columns: the vector axis within a panel
+    """
+
+    panels: Node | None
+    steps: Node | None
+    columns: Node
+
+    @property
+    def loops(self) -> list[Node]:
+        """Those of the loops that there are, outermost first."""
+        return [loop for loop in (self.panels, self.steps) if loop is not None]
 
 
 @dataclass(frozen=True)
@@ -74,32 +95,23 @@ def schedule_product(plan: CpuPlanner, reduction: Node, vector: Node) -> list[Pa
     if not reused or not _fills_tile(plan, reduction, vector):
         _schedule_without_tile(plan, vector, reused)
         return []
-    panel = panel_of(plan, reduction, vector)
     product = _product_of(plan, reduction, vector, reused[-1])
-    block = _block_of(plan, product, panel)
-    is_packed = panel is not None
-    outside, vector_in_panel = _split_blocks(plan, product, block, is_packed=is_packed)
-    # The short axis, if any, whose results lie in turns with those of neighbouring lanes: the
-    # heuristic has unrolled it when it chose `vector`.
-    interleaved = [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
-    in_turns = points(interleaved)
-    tile = _split_tile(plan, product, vector_in_panel, in_turns, is_packed=is_packed)
-    packed = _packed_operands(plan, product, outside[-1], tile.outer_rows) if is_packed else []
-    reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
-    words = dot_axes(plan.kernel)
-    steps = [axis for axis in reduced if axis not in words]
-    plan.reorder([  # as at the head of this file
-        *outside,
-        *_loops_around(plan, product, panel, tile, block.columns),
-        *steps,
-        tile.inner_rows, tile.vectors, *interleaved, tile.lane, *words,
-    ])  # fmt: skip
+    blocks = _split_blocks(plan, product)
+    tile = _split_tile(plan, product, blocks.columns)
+    _order_loops(plan, product, blocks, tile)
     plan.bind(tile.inner_rows, "unroll")
     plan.bind(tile.vectors, "unroll")
     plan.bind(tile.lane, "vector")
-    if block.steps:
-        plan.do(Accumulate(outside[-1].arg.number))
-    return packed
+    if blocks.steps is not None:
+        plan.do(Accumulate(blocks.steps.arg.number))
+    return _packed_operands(plan, product, blocks, tile)
+
+
+def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -> None:
+    """One vector at a time, for 8 rows at once (`knobs.rows`) where an axis has so many."""
+    plan.vectorize(vector)
+    if reused and reused[-1].arg.size >= plan.knobs.rows:
+        plan.tile(reused[-1], plan.knobs.rows, "unroll")
 
 
 def _fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
@@ -113,6 +125,7 @@ def _fills_tile(plan: CpuPlanner, reduction: Node, vector: Node) -> bool:
 
 def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, row: Node) -> Product:
     """The contraction `reduction`, whose innermost axis is split into words if it is of bytes."""
+    panel = panel_of(plan, reduction, vector)
     in_words = split_into_words(plan, reduction)
     word_axes = dot_axes(plan.kernel)
     return Product(
@@ -123,23 +136,17 @@ def _product_of(plan: CpuPlanner, reduction: Node, vector: Node, row: Node) -> P
         row_loads=loads_along(in_words, row),
         steps=[axis for axis in bound_axes(in_words) if axis not in word_axes],
         in_word=packed_in_word(reduction),
+        panel=panel,
     )
 
 
-def _block_of(plan: CpuPlanner, product: Product, panel: Panel | None) -> Block:
+def _block_of(plan: CpuPlanner, product: Product) -> Block:
     """The columns and steps that are computed before the next ones; 0 of them stand for all."""
-    if panel is None:
+    if product.panel is None:
         return _unpacked_block(plan, product)
     # The only reduced axis of bytes has been split: a step of it is now a word.
     in_step = product.in_word if len(product.steps) == 1 else 1
-    return Block(panel.columns, panel.block_steps // in_step)
-
-
-def _schedule_without_tile(plan: CpuPlanner, vector: Node, reused: list[Node]) -> None:
-    """One vector at a time, for 8 rows at once (`knobs.rows`) where an axis has so many."""
-    plan.vectorize(vector)
-    if reused and reused[-1].arg.size >= plan.knobs.rows:
-        plan.tile(reused[-1], plan.knobs.rows, "unroll")
+    return Block(product.panel.columns, product.panel.block_steps // in_step)
 
 
 def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
@@ -159,50 +166,61 @@ def _unpacked_block(plan: CpuPlanner, product: Product) -> Block:
     return Block(0, lines if is_distant else 0)
 
 
-def _split_blocks(
-    plan: CpuPlanner, product: Product, block: Block, *, is_packed: bool
-) -> tuple[list[Node], Node]:
-    """Split the reduction and the vector axis into blocks: the loops over these, and the vector
-    axis within one."""
-    outside, vector = list[Node](), product.vector  # outside: outermost first
-    first, *rest = product.steps
+def _split_blocks(plan: CpuPlanner, product: Product) -> Blocks:
+    """Split the reduction and the vector axis into blocks: 2304 steps and 320 columns into 3 blocks
+    of 768 steps and 2 panels of 160 columns."""
+    block = _block_of(plan, product)
+    panels, steps, columns = None, None, product.vector
+    first, *others = product.steps
     if block.steps:
-        loop, first = plan.split(first, block.steps)
-        outside = [loop]
-    innermost = [first, *rest][-1]
-    if is_packed and innermost.arg.size >= plan.width:
+        steps, first = plan.split(first, block.steps)
+    innermost = others[-1] if others else first
+    if product.panel is not None and innermost.arg.size >= plan.width:
         # What is contiguous along the reduction is packed by transposes of square blocks.
         plan.split(innermost, plan.width)
     if block.columns:
-        panel, vector = plan.split(vector, block.columns)
-        outside = [panel, *outside]
-    return outside, vector
+        panels, columns = plan.split(columns, block.columns)
+    return Blocks(panels, steps, columns)
 
 
-def _split_tile(
-    plan: CpuPlanner, product: Product, vector: Node, interleaved: int, *, is_packed: bool
-) -> Tile:
-    """Split rows and columns into register tiles: PANEL_TILES where whole ones fit a packed panel.
-
-    vector: the axis of the vectors, within a panel if there are any
-    interleaved: how many results lie in turns, each with a sum of its own; 1 if none do. Registers
-        hold 14 x 2 sums: for two results in turns, that is 14 rows x 1 vector of pairs.
+def _split_tile(plan: CpuPlanner, product: Product, columns: Node) -> Tile:
+    """Split rows and `columns`, the vector axis within a panel, into register tiles.
 
     256 columns with 16 lanes and a tile of 14 x 2 are 8 `outer_columns` of 2 `vectors` of 16.
     """
     lanes = plan.target.vector_bytes // product.reduction.dtype.itemsize
-    rows, vectors = REGISTER_TILES[plan.target.vector_bytes]
-    panel_rows, panel_vectors = PANEL_TILES.get(plan.target.vector_bytes, (rows, vectors))
-    is_even = vector.arg.size % (panel_vectors * lanes) == 0
-    if is_packed and is_even and interleaved == 1:
-        rows, vectors = panel_rows, panel_vectors
-    max_height = min(rows, rows * vectors // interleaved)
-    side_by_side = min(max(vectors // interleaved, 1), vector.arg.size // lanes)
-    outer_columns, strip = plan.split(vector, side_by_side * lanes)
+    max_height, max_vectors = _max_tile(plan, product, columns, lanes)
+    vectors = min(max_vectors, columns.arg.size // lanes)
+    outer_columns, strip = plan.split(columns, vectors * lanes)
     vectors_of_tile, lane = plan.split(strip, lanes)
     height = _height(plan, product, plan.knobs.height or max_height)
     outer_rows, inner_rows = plan.split(product.row, height)
     return Tile(outer_rows, inner_rows, outer_columns, vectors_of_tile, lane)
+
+
+def _max_tile(plan: CpuPlanner, product: Product, columns: Node, lanes: int) -> tuple[int, int]:
+    """The rows and vectors of the largest register tile: of PANEL_TILES where whole ones fit a
+    packed panel of `columns`.
+
+    Where results lie in turns, each of them has sums of its own in the registers of 14 x 2: for two
+    results, that is 14 rows x 1 vector of pairs, for four 7 rows x 1.
+    """
+    vector_bytes = plan.target.vector_bytes
+    rows, vectors = REGISTER_TILES[vector_bytes]
+    in_turns = points(_interleaved_rows(plan))
+    if in_turns > 1:
+        return min(rows, rows * vectors // in_turns), max(vectors // in_turns, 1)
+    panel_rows, panel_vectors = PANEL_TILES.get(vector_bytes, (rows, vectors))
+    is_even = columns.arg.size % (panel_vectors * lanes) == 0
+    if product.panel is not None and is_even:
+        return panel_rows, panel_vectors
+    return rows, vectors
+
+
+def _interleaved_rows(plan: CpuPlanner) -> list[Node]:
+    """The short axis, if any, whose results lie in turns with those of neighbouring lanes: before
+    there are tiles it alone is unrolled, by the heuristic that has chosen the vector axis."""
+    return [axis for axis in plan.rows if plan.nest.bound(axis) == "unroll"]
 
 
 def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
@@ -224,25 +242,39 @@ def _height(plan: CpuPlanner, product: Product, max_height: int) -> int:
     return ceil(size / tiles)
 
 
-def _packed_operands(plan: CpuPlanner, product: Product, loop: Node, rows: Node) -> list[Packed]:
-    """What to pack: the operand of the vectors in `loop`, and of the scalars, for each tile of
-    `rows`, what is computed and far apart. What is only read stays where it is."""
-    packed = [Packed(load.arg.parameter, loop) for load in product.vector_loads]
+def _order_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile) -> None:
+    """Put all loops into the order at the head of this file."""
+    reduced = [axis for axes in plan.inner() if axes[0].arg.reduce for axis in axes]
+    words = dot_axes(plan.kernel)
+    steps = [axis for axis in reduced if axis not in words]
+    shared = product.panel.rows_inside if product.panel is not None else []
+    outer = [*blocks.loops, *shared, *_tile_loops(plan, product, blocks, tile)]
+    inner = [tile.inner_rows, tile.vectors, *_interleaved_rows(plan), tile.lane, *words]
+    plan.reorder([*outer, *steps, *inner])
+
+
+def _tile_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile) -> list[Node]:
+    """The loops over tiles, outermost first. Tiles of columns are the outer loop where the
+    second-level cache keeps the scalars' operand meanwhile. Where there are panels, each tile of
+    rows walks a whole panel."""
+    largest = max(points(free_axes(load)) for load in product.row_loads)  # in elements
+    is_cached = largest <= plan.knobs.cached * product.in_word
+    if is_cached and blocks.panels is None:
+        return [tile.outer_columns, tile.outer_rows]
+    return [tile.outer_rows, tile.outer_columns]
+
+
+def _packed_operands(
+    plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile
+) -> list[Packed]:
+    """What to pack once all loops are in place, where anything is: the operand of the vectors in
+    the innermost loop over blocks; of the scalars, for each tile of rows, what is computed and far
+    apart. What is only read of the scalars stays where it is."""
+    if product.panel is None:
+        return []
+    packed = [Packed(load.arg.parameter, blocks.loops[-1]) for load in product.vector_loads]
     for load in plan.distant(product.row_loads, product.row):
         values = computed_from(plan.kernel, load.arg.parameter)
         if any(value.op is not Op.LOAD for value in values):
-            packed.append(Packed(load.arg.parameter, rows))
+            packed.append(Packed(load.arg.parameter, tile.outer_rows))
     return packed
-
-
-def _loops_around(
-    plan: CpuPlanner, product: Product, panel: Panel | None, tile: Tile, columns: int
-) -> list[Node]:
-    """The loops between blocks and the reduction, outermost first. Tiles of columns are the outer
-    loop where the second-level cache keeps the scalars' operand meanwhile."""
-    shared = panel.rows_inside if panel else []
-    largest = max(points(free_axes(load)) for load in product.row_loads)  # in elements
-    # Where there are blocks of `columns`, each tile of rows walks a whole block.
-    if largest <= plan.knobs.cached * product.in_word and not columns:
-        return [*shared, tile.outer_columns, tile.outer_rows]
-    return [*shared, tile.outer_rows, tile.outer_columns]
