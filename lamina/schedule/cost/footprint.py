@@ -103,27 +103,33 @@ def region(nest: Nest, index: Node, itemsize: int, axes: frozenset[Node], limit:
     limit: the elements of the array, which values from data are drawn from
     """
     terms, offset = ix.terms_of(index)
-    every: list[tuple[int, int]] = []  # of each walk its factor, which may be negative, and size
+    strides: list[tuple[int, int]] = []  # of each walk its stride, negative or 0 too, and its steps
     joined = set[Node]()
     for split in nest.splits:
         if inner := _walked_as_one(split, terms, axes):
             joined.update(inner)
-            every.append((terms.get(inner[-1], 0), min(split.extent, points(inner))))
-    # An axis that is a term itself does not decide the values of other terms, as it walks already.
-    # Such a term is the index of an axis that is rotated by another one.
-    deciding = axes.difference(terms)
+            strides.append((terms.get(inner[-1], 0), min(split.extent, points(inner))))
     for term, factor in terms.items():
-        if term.op is not Op.AXIS and not axes.isdisjoint(free_axes(term)):
-            # Values from data that are multiplied by 8 reach 10 places of an array of 80.
-            places = max(limit // abs(factor), 1)
-            every.append((factor, _values_of(term, deciding, places)))
-        elif term in axes and term not in joined:
-            every.append((factor, _extent(nest, term)))
-    walks = [Walk(abs(factor), size) for factor, size in every if factor and size > 1]
-    # A walk backwards has its first element where its last step is: the same walk forwards begins
-    # there.
-    backwards = sum(-factor * (size - 1) for factor, size in every if factor < 0 and size > 1)
-    return Region(offset - backwards, tuple(sorted(walks)), itemsize)
+        if term in joined or axes.isdisjoint(free_axes(term)):
+            continue
+        if term.op is Op.AXIS:
+            strides.append((factor, _extent(nest, term)))
+            continue
+        # An axis that is a term itself walks already, so that it does not decide the values of
+        # another one: in ``i + 8 * ((i + j) % 4)``, the index of a rotated axis, j alone does.
+        deciding = axes.difference(terms)
+        # Values from data that are multiplied by 8 reach 10 places of an array of 80.
+        places = max(limit // abs(factor), 1)
+        strides.append((factor, _values_of(term, deciding, places)))
+    walks: list[Walk] = []
+    for stride, size in strides:
+        if stride == 0 or size < 2:
+            continue
+        walks.append(Walk(abs(stride), size))
+        if stride < 0:
+            # A walk backwards is the same one forwards that begins where its last step is.
+            offset += stride * (size - 1)
+    return Region(offset, tuple(sorted(walks)), itemsize)
 
 
 def _walked_as_one(split: SubLoops, terms: Mapping[Node, int], axes: frozenset[Node]) -> Axes:

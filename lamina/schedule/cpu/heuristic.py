@@ -106,25 +106,35 @@ def _vector_row(plan: CpuPlanner, reduction: Node | None) -> Node | None:
 
     reduction: the product, if any, whose operands are used again
 
-    For a product over few steps this is the axis along which its results are neighbours; else the
-    row axis of the largest `benefit`, if that is as large as those of the loops inside together.
-    Only a kernel that is neither a product nor a transpose goes on to `cheapest_row`: those get
-    tiles and square blocks, which its count of instructions does not know.
+    Products and transposes do not ask `cheapest_row`: they get tiles and square blocks, which its
+    count of instructions does not know.
     """
-    rows, inner = plan.rows, plan.inner()
-    # The first row axis along which results are neighbours in memory.
-    stored = next((axis for axis in rows if store_score(plan.kernel, axis) > 0), None)
     if reduction is not None and points(bound_axes(reduction)) < MIN_VECTORS * plan.width:
-        return stored  # too short for vectors along the reduction
-    best = max(rows, key=plan.benefit, default=None)
-    # Vectors inside the rows run along the best axis of each reduction and column loop.
-    inner_gain = sum(max(map(plan.benefit, axes)) for axes in inner)
+        return _stored_row(plan)  # too short for vectors along the reduction
+    best = _best_row(plan)
+    if reduction is not None:
+        return best
+    if best is None and not plan.inner():
+        best = _stored_row(plan)  # with no loops inside, nothing else can have vectors
+    min_size = plan.knobs.transposed
+    if best is not None and transposed_axis(plan, best, min_size) is not None:
+        return best
+    return cheapest_row(plan, best)
+
+
+def _stored_row(plan: CpuPlanner) -> Node | None:
+    """The outermost row axis along which results are neighbours in memory."""
+    return next((axis for axis in plan.rows if store_score(plan.kernel, axis) > 0), None)
+
+
+def _best_row(plan: CpuPlanner) -> Node | None:
+    """The row axis of the largest `benefit`; None if that is no gain, or less than the loops inside
+    the rows gain together by vectors along the best axis of each."""
+    best = max(plan.rows, key=plan.benefit, default=None)
+    inner_gain = sum(max(map(plan.benefit, axes)) for axes in plan.inner())
     if best is None or plan.benefit(best) < max(inner_gain, 1):
-        # With no loops inside, nothing else can have vectors.
-        best = stored if reduction is None and not inner else None
-    is_product = reduction is not None
-    is_transpose = best is not None and transposed_axis(plan, best, plan.knobs.transposed)
-    return best if is_product or is_transpose else cheapest_row(plan, best)
+        return None
+    return best
 
 
 def _read_row(plan: CpuPlanner) -> Node | None:
@@ -156,26 +166,31 @@ def _interleaved_pair(plan: CpuPlanner, reduction: Node | None) -> _InterleavedP
         size = short.arg.size
         is_pair = strides.get(short) == 1 and strides.get(axis) == size
         is_short = size <= plan.knobs.unroll
-        if is_pair and is_short and _interleaving_pays(plan, reduction, axis, short):
+        if not is_pair or not is_short:
+            continue
+        has_tile = reduction is None or _leaves_tile_rows(plan, reduction, axis, short)
+        if has_tile and _interleaving_gains(plan, axis):
             return _InterleavedPair(axis, short)
     return None
 
 
-def _interleaving_pays(plan: CpuPlanner, reduction: Node | None, axis: Node, short: Node) -> bool:
-    """Do vectors along `axis` gain where the result is contiguous along `short`?"""
-    if reduction is not None:
-        reused = plan.reused_rows(reduction, axis)
-        if not reused or reused[-1] is short:
-            return False  # no rows are left for the height of a register tile
-    # Stores, which are a stride apart along `axis`, count -1 each, as if lanes were not stored in
-    # turns. From 0 on, loads that are contiguous make up for them.
-    if plan.benefit(axis) < 0:
+def _leaves_tile_rows(plan: CpuPlanner, reduction: Node, vector: Node, short: Node) -> bool:
+    """Are there rows for the height of a product's register tile beside `short`, which is
+    unrolled?"""
+    reused = plan.reused_rows(reduction, vector)
+    return bool(reused) and reused[-1] is not short  # the tile's rows are along the last one
+
+
+def _interleaving_gains(plan: CpuPlanner, vector: Node) -> bool:
+    """Do vectors along `vector` gain, though results are a stride apart along it?"""
+    # Each store counts -1, as if its lanes were not stored in turns: from 0 on, loads that are
+    # contiguous make up for them.
+    if plan.benefit(vector) < 0:
         return False
-    # Without loops inside there is little to compute: collecting the lanes of a load that lies
-    # apart costs as much as vectors save.
-    has_loops_inside = bool(plan.inner())
-    is_apart = any(ix.suits(axis, *load.src) < 0 for load in plan.kernel.of(Op.LOAD))
-    return has_loops_inside or not is_apart
+    # A load whose lanes lie apart, or that data decide, has to be made up for by arithmetic: by
+    # loops inside the rows. Without any, collecting its lanes costs as much as vectors save.
+    collects_lanes = any(ix.suits(vector, *load.src) < 0 for load in plan.kernel.of(Op.LOAD))
+    return not collects_lanes or bool(plan.inner())
 
 
 def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) -> None:

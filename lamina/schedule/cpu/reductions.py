@@ -12,6 +12,10 @@ from lamina.schedule.cpu.planner import Block, CpuPlanner
 # Bytes of a row from which on their products are added up in words of four: two words. An estimate.
 MIN_BYTES = 8
 
+# Blocks of 8 rows (`knobs.rows`) from which on rows are reduced in blocks. An estimate: of fewer,
+# threads have few to share, and the rows that no block has count for more.
+MIN_ROW_BLOCKS = 8
+
 # Dot products of a block along two axes, by bytes of a vector: 6 x 4 sums, 6 vectors of one operand
 # and one of the other are 31 of 32 registers, and 3 x 3 sums with 3 and one vector 13 of 16.
 DOT_TILES = {64: (6, 4), 32: (3, 3), 16: (3, 3)}
@@ -91,9 +95,11 @@ def tile_dot_products(plan: CpuPlanner, reduction: Node) -> None:
 def tile_row_reductions(plan: CpuPlanner) -> bool:
     """Unroll a block of rows around reductions along each row, which share no operands: for
     ``y[i] = sum_k x[i, k]`` 8 rows at a time, whose sums do not wait for one another. False, and
-    nothing is done, where `_row_of_reductions` has no rows for it."""
-    row = _row_of_reductions(plan)
-    if row is None:
+    nothing is done, where other loops are inside the rows, or where rows are few."""
+    if not _has_reductions_alone(plan):
+        return False
+    row = max(plan.rows, key=lambda axis: axis.arg.size, default=None)
+    if row is None or row.arg.size < MIN_ROW_BLOCKS * plan.knobs.rows:
         return False
     # Registers hold the sums of all reductions over a row: with a sum and a maximum 4 rows each.
     height = max(1, plan.knobs.rows // len(plan.kernel.of(Op.LOOP_REDUCE)))
@@ -101,18 +107,11 @@ def tile_row_reductions(plan: CpuPlanner) -> bool:
     return True
 
 
-def _row_of_reductions(plan: CpuPlanner) -> Node | None:
-    """The longest row axis, if nothing runs inside the rows but reductions over the same axes. None
-    if there are column loops, as in a softmax, or fewer than 8 blocks of 8 rows (`knobs.rows`), an
-    estimate."""
+def _has_reductions_alone(plan: CpuPlanner) -> bool:
+    """Are reductions or scans over the same axes all that runs inside the rows? A softmax has loops
+    over columns, too."""
     has_columns = any(len(store.axes) > plan.kernel.rows for store in plan.kernel.stores)
-    if len(plan.inner()) != 1 or has_columns:
-        return None
-    min_blocks = plan.knobs.rows
-    longest = max(plan.rows, key=lambda axis: axis.arg.size, default=None)
-    if longest is None or longest.arg.size < min_blocks * plan.knobs.rows:
-        return None
-    return longest
+    return len(plan.inner()) == 1 and not has_columns
 
 
 def _longest_by_factor(reduction: Node, rows: Iterable[Node]) -> list[Node]:
