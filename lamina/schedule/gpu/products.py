@@ -206,22 +206,26 @@ def best_product(kernel: Kernel, factor_kind: str, rank: int, multiprocessors: i
     left, right = factors
     dtype = left.value.dtype
     kind = factor_kind if dtype is float32 else SHORT[dtype]
-    others = points(kernel.row_axes) // points(left.row_axes + right.row_axes)
-    (reduced,) = filter(None, map(bound_axes, kernel.nodes))
-    other_steps = points(reduced) // points(left.step_axes)
-    lines = -(-points(left.step_axes) * dtype.itemsize // LINE_BYTES)
-    steps = lines * other_steps
     rows, columns = points(left.row_axes), points(right.row_axes)
+    # Each point of all other row axes has a product of rows by columns, such as each of a batch.
+    products = points(kernel.row_axes) // (rows * columns)
+    # Lines pass by along the steps, once for each point of the other reduced axes: 300 steps of
+    # bfloat16 are 5 lines of 64, and 45 where there are also 9 places of a window.
+    lines = -(-points(left.step_axes) * dtype.itemsize // LINE_BYTES)
+    (reduced,) = (bound_axes(node) for node in kernel.nodes if bound_axes(node))
+    steps = lines * (points(reduced) // points(left.step_axes))
     min_tiles = MIN_FMA_TILES if kind == "f32" else 1
-    for candidate in times_of(kind, rows, columns, others, steps, multiprocessors)[rank:]:
+    for candidate in times_of(kind, rows, columns, products, steps, multiprocessors)[rank:]:
         if candidate.tiles >= min_tiles or candidate.tiles * steps >= min_tiles**2:
             return candidate.atom
     return ""
 
 
 def _back_to_back_atom(kernel: Kernel, both: BackToBack, multiprocessors: int) -> str:
-    """The fewest columns that hold a row of the results, and the most rows that leave no
-    multiprocessor without a block."""
+    """The atom of products back to back: the fewest columns, of 64 and 128, that hold a row of the
+    results, and the most rows that leave no multiprocessor without a block. 8 heads of 4096 queries
+    of 64 elements have 256 blocks of 128 rows, but 128 blocks of 256: of 132 multiprocessors 4
+    would have none, and so the atom has 128 rows."""
     columns = both.column.arg.size
     n = MAX_ROW_ELEMENTS if columns > MAX_ROW_ELEMENTS // 2 else MAX_ROW_ELEMENTS // 2
     rows = points(kernel.row_axes) // columns

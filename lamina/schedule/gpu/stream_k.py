@@ -35,19 +35,29 @@ def stream_k(atom: Atom, tiles: int, steps: int, multiprocessors: int) -> Stream
     block, and, where there are fewer tiles than multiprocessors, equal parts of each tile, or equal
     shares of all steps. 18 tiles of 256 steps on 132 multiprocessors are taken by 18 blocks of 256,
     by 126 blocks, 7 a tile, of 37 steps, or by 132 blocks of 35."""
-    results = atom.m * atom.n
     tiles_each = -(-tiles // multiprocessors)
     steps_each = tiles_each * steps
-    divisions = [StreamK(steps_each * results / atom.rate, steps_each, -(-tiles // tiles_each))]
-    if tiles < multiprocessors:
-        blocks_of_equal_parts = multiprocessors // tiles * tiles
-        for blocks in {blocks_of_equal_parts, multiprocessors}:
-            steps_each = -(-tiles * steps // blocks)
-            partial_sums = _partial_sums(tiles, steps, blocks, steps_each)
-            time = steps_each * results / atom.rate
-            time += JOIN_COST + PARTIAL_SUMS_STEPS * results * partial_sums
-            divisions.append(StreamK(time, steps_each, blocks))
-    return min(divisions)
+    whole_tiles = StreamK(_computing(atom, steps_each), steps_each, -(-tiles // tiles_each))
+    if tiles >= multiprocessors:
+        return whole_tiles
+    blocks_of_tile = multiprocessors // tiles
+    equal_parts = _divided(atom, tiles, steps, blocks_of_tile * tiles)
+    equal_shares = _divided(atom, tiles, steps, multiprocessors)
+    return min(whole_tiles, equal_parts, equal_shares)
+
+
+def _divided(atom: Atom, tiles: int, steps: int, blocks: int) -> StreamK:
+    """The division of `tiles`, each of so many `steps`, among more blocks than tiles, which add up
+    their partial sums."""
+    steps_each = -(-tiles * steps // blocks)
+    partial_sums = _partial_sums(tiles, steps, blocks, steps_each)
+    joining = JOIN_COST + PARTIAL_SUMS_STEPS * atom.m * atom.n * partial_sums
+    return StreamK(_computing(atom, steps_each) + joining, steps_each, blocks)
+
+
+def _computing(atom: Atom, steps: int) -> float:
+    """How long so many steps of a tile take, in the unit of `StreamK.time`."""
+    return steps * (atom.m * atom.n) / atom.rate
 
 
 def _partial_sums(tiles: int, steps: int, blocks: int, steps_each: int) -> int:

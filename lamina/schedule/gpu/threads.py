@@ -1,5 +1,7 @@
 """A thread for each row, or for a register tile of rows."""
 
+from dataclasses import dataclass
+
 from lamina.graph import index as ix
 from lamina.ir.kernel import bound_axes, points
 from lamina.ir.node import Node
@@ -13,25 +15,29 @@ from lamina.schedule.planner import is_contiguous, reused_rows, transposed_axis
 GATHERED_ROWS = 2
 
 
+@dataclass(frozen=True)
+class _Loops:
+    """The loops over the rows: those in `order`, outermost first, which number the threads, and
+    `unrolled` ones inside them, of the rows of a thread."""
+
+    order: list[Node]
+    unrolled: list[Node]
+
+
 def schedule_thread_per_row(plan: GpuPlanner, best: Node, reduction: Node | None) -> None:
-    """Threads along `best`, each for a few neighbours, or for a register tile of rows along two
-    axes that operands vary along in different ways."""
-    if reduction is not None:
-        order, unrolled = _product_tile(plan, best, reduction)
-    else:
-        order, unrolled = _map_tile(plan, best)
-    for axis in unrolled:
+    """Schedule threads along the row axis `best`, each for a few neighbours; for a register tile of
+    rows and columns where `reduction` is a product, and for a square one in a transpose."""
+    loops = _map_tile(plan, best) if reduction is None else _product_tile(plan, best, reduction)
+    for axis in loops.unrolled:
         plan.bind(axis, "unroll")
-    plan.reorder([*order, *unrolled])
+    plan.reorder([*loops.order, *loops.unrolled])
     if reduction is None:
         return
+    # Steps of the product that lie side by side are read at once.
     innermost = bound_axes(reduction)[-1]
     is_read_along = any(is_contiguous(load, innermost) for load in plan.kernel.of(Op.LOAD))
     if is_read_along and innermost.arg.size % plan.knobs.unroll == 0:
-        plan.tile(innermost, plan.knobs.unroll, "unroll")  # several steps are read at once
-
-
-Axes = list[Node]
+        plan.tile(innermost, plan.knobs.unroll, "unroll")
 
 
 def _lanes(plan: GpuPlanner, best: Node) -> int:
@@ -41,38 +47,41 @@ def _lanes(plan: GpuPlanner, best: Node) -> int:
     return plan.aligned_lanes(best, threads_along_best)
 
 
-def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> tuple[Axes, Axes]:
-    """The order of rows and the unrolled axes of a tile whose operands are used again: 8 x 4
-    elements, rows x columns, or lower where threads would be too few. A warp has a block of 4 x 8
-    tiles, rows x columns."""
+def _product_tile(plan: GpuPlanner, best: Node, reduction: Node) -> _Loops:
+    """The loops of a product, whose threads have a register tile each: 8 rows by 4 columns, or
+    fewer rows where threads would be too few. A warp has 4 by 8 of these tiles."""
     knobs, warp, rows = plan.knobs, plan.target.warp, plan.kernel.row_axes
-    lanes, height = max(_lanes(plan, best), knobs.unroll), knobs.rows
+    lanes = max(_lanes(plan, best), knobs.unroll)  # columns of a thread
+    height = knobs.rows
     while height > 1 and points(rows) < knobs.enough * height * lanes:
         height //= 2
     reused = reused_rows(plan, reduction, best, knobs.rows)
     if not reused or min(reused[-1].arg.size, best.arg.size) < warp:
-        return [best], []  # no tile: too few rows or columns for the tiles of a warp
+        return _Loops([best], [])  # no tile: too few rows or columns for the tiles of a warp
     tile_rows, upper = plan.split(reused[-1], height)
     tile_columns, lower = plan.split(best, lanes)
     order = _in_blocks(plan, tile_rows, tile_columns, [(warp // knobs.strip, knobs.strip)])
-    return order, [upper, lower]
+    return _Loops(order, [upper, lower])
 
 
-def _map_tile(plan: GpuPlanner, best: Node) -> tuple[Axes, Axes]:
-    """The order of rows and the unrolled axes of a kernel in which nothing is used again."""
+def _map_tile(plan: GpuPlanner, best: Node) -> _Loops:
+    """The loops of a kernel in which nothing is used again. A transpose has square tiles. In others
+    a thread has an access of neighbours along `best`, or a single element where accesses would not
+    be aligned or threads too few; and two such accesses where data say which row to read, or where
+    it has much to compute."""
     warp = plan.target.warp
     lanes = _lanes(plan, best)
     across = None if plan.inner() else transposed_axis(plan, best, warp)
     if across is not None:
         return _transpose_tile(plan, best, across)
     if lanes == 1:
-        return [best], []
+        return _Loops([best], [])
     rows = plan.kernel.row_axes
     outer, inner = plan.split(best, lanes)
     gathered = _gathered_row(plan, rows, best)
     if gathered is not None and points(rows) >= GATHERED_ROWS * lanes * plan.knobs.enough:
         others, pair = plan.split(gathered, GATHERED_ROWS)
-        return [others, outer], [pair, inner]
+        return _Loops([others, outer], [pair, inner])
     # Where a thread has an access of 8 elements of 16 bits (float32 has 4 lanes at most), and at
     # least as many nodes to compute for each, it reads two accesses, a block apart, at once: the
     # second one is under way while it computes. Chosen: no measurement of it is kept.
@@ -82,11 +91,11 @@ def _map_tile(plan: GpuPlanner, best: Node) -> tuple[Axes, Axes]:
         # Thread t of a block has the accesses t and t + 256 of the block's 512.
         blocks, threads = plan.split(outer, 2 * SHORT_BLOCK)
         pair, threads = plan.split(threads, SHORT_BLOCK)
-        return [blocks, threads], [pair, inner]
-    return [outer], [inner]
+        return _Loops([blocks, threads], [pair, inner])
+    return _Loops([outer], [inner])
 
 
-def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> tuple[Axes, Axes]:
+def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> _Loops:
     """Square register tiles, of which a warp has 8 x 4, rows x columns.
 
     The side of a tile is one access of 16 bytes. Reads are contiguous along the rows (`across`):
@@ -103,10 +112,13 @@ def _transpose_tile(plan: GpuPlanner, best: Node, across: Node) -> tuple[Axes, A
     sizes = [(warp // side_by_side, side_by_side)]
     if min(tile_rows.arg.size, tile_columns.arg.size) >= knobs.transposed:
         sizes = [(knobs.transposed, knobs.transposed), *sizes]
-    return _in_blocks(plan, tile_rows, tile_columns, sizes), [upper, lower]
+    order = _in_blocks(plan, tile_rows, tile_columns, sizes)
+    return _Loops(order, [upper, lower])
 
 
-def _in_blocks(plan: GpuPlanner, rows: Node, columns: Node, sizes: list[tuple[int, int]]) -> Axes:
+def _in_blocks(
+    plan: GpuPlanner, rows: Node, columns: Node, sizes: list[tuple[int, int]]
+) -> list[Node]:
     """The order of `rows` x `columns` in blocks of the first of `sizes`, these in blocks of the
     next one, ... Each size is (rows, columns).
 

@@ -432,8 +432,8 @@ class AttentionPrinter(ProductPrinter):
     def _print_result_rows(self, corner: Point) -> None:
         """Print the functions that store results by whole rows.
 
-        A row of results is addressed by the index of the first factor's rows, such as queries, and
-        by the columns of the last factor, such as those of values."""
+        The rows are those of the first factor, such as queries, and the columns those of the last
+        one, such as values, whose tile has them as steps: `Tensorize` reads them as a whole."""
         first, last = self.nest.tiles[0], self.nest.tiles[-1]
         registers, lane = self._registers, self.rows_inside[-1]
         column = ix.row_major((registers.column_group, lane, registers.neighbour))

@@ -65,7 +65,8 @@ class CudaPrinter(AttentionPrinter):
             super().loop_reduce(node)
 
     def operation(self, node: Node, operands: list[Value]) -> Value:
-        """Short forms where their errors do not show; of products back to back other quotients."""
+        """An operation in its short form, such as ``short_exp(x)``, where its error does not show;
+        a quotient of products back to back as a product with the reciprocal."""
         texts = [operand.text for operand in operands]
         if self.is_back_to_back and node.op is Op.DIV:
             # The quotients of a row have one divisor, and compilers see that of the reciprocal.
@@ -73,9 +74,9 @@ class CudaPrinter(AttentionPrinter):
         if node.dtype is float32 and node not in self.exact:
             if node.op in SHORTENED:
                 return Value(f"short_{node.op.name.lower()}({', '.join(texts)})", float32)
-            for holes in matches(NORMAL_PRODUCT, node):
-                factor = texts[node.src.index(holes["x"])]
-                return Value(f"short_normal_product({factor})", float32)
+            for holes in matches(NORMAL_PRODUCT, node):  # x * (erf(x / sqrt(2)) * 0.5 + 0.5)
+                number_of_x = node.src.index(holes["x"])
+                return Value(f"short_normal_product({texts[number_of_x]})", float32)
         return super().operation(node, operands)
 
     def type(self, value: Value) -> str:

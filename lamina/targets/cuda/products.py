@@ -172,12 +172,12 @@ class ProductPrinter(TilePrinter):
     def _print_early_loads(self, reduction: Node) -> None:
         """Print, before the pipeline, the loads of the epilogue that are worth registers meanwhile.
 
-        These are values of 16 bits that do not depend on `row_half`, such as a bias of the columns
-        in bfloat16: a thread has several rows, and reads one value for all of them. Their latency
+        These are values of 16 bits that do not depend on the row of a thread, such as a bias of the
+        columns in bfloat16: a thread has two rows, and reads one value for both. Their latency
         passes while products run. A residual, a value for each result, takes as many registers as
         the sums themselves, and is read in the epilogue.
         """
-        _, row_half, *_ = self.unrolled
+        row_half = list(self.unrolled)[1]  # by the order of `Atom.register_loops`
         shared = free_axes(reduction) - {row_half}
         for node in self.nest.kernel.nodes:
             if node.op is Op.LOAD and node.dtype.itemsize == 2 and free_axes(node) <= shared:
@@ -214,7 +214,7 @@ class ProductPrinter(TilePrinter):
             kept = Value(f"kept[{number}]", overlap.value.dtype)
             self.known_before_slices[self.key(overlap.value, point)] = kept
         self.line("}")
-        self.filled |= {overlap.value}
+        self.filled |= {overlap.value}  # what is computed from it does not enter the sums again
         scope = self.scopes[-1]
         scope.cache = dict(self.known_before_slices)
         self.slice_start = len(scope.lines)
@@ -235,15 +235,16 @@ class ProductPrinter(TilePrinter):
             """The nodes that `roots` reach by paths that do not enter `node`."""
             return toposort(roots, lambda other: other is not node)
 
-        nodes = nodes_without(reduction, values)
+        are_stored_by_rows = len(self.results) == len(stores)
+        nodes = nodes_without(reduction, values)  # operands before users
         long = {node for node in nodes if node.op in Group.TRANSCENDENTAL}
-        cuts = [
-            node
-            for node in nodes
-            if node.dtype in (bfloat16, float16)
-            and long.isdisjoint(nodes_without(reduction, [node]))
-            and reduction not in nodes_without(node, values)
-        ]
-        if not cuts or len(self.results) < len(stores):
+        kept: list[Node] = []
+        for node in nodes:
+            has_16_bits = node.dtype in (bfloat16, float16)
+            is_before_long = long.isdisjoint(nodes_without(reduction, [node]))
+            stands_for_sums = reduction not in nodes_without(node, values)
+            if has_16_bits and is_before_long and stands_for_sums:
+                kept.append(node)
+        if not kept or not are_stored_by_rows:
             return None
-        return _Overlap(cuts[-1], LONG_SLICE_SUMS if long else SLICE_SUMS)
+        return _Overlap(kept[-1], LONG_SLICE_SUMS if long else SLICE_SUMS)

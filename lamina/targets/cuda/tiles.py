@@ -48,6 +48,7 @@ class TilePrinter(GpuPrinter):
 
     @property
     def atom(self) -> Atom:
+        """The atom of the kernel's products."""
         return ATOMS[self.nest.product]
 
     def corner(self, *more: Node) -> Point:
