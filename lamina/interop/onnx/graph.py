@@ -1,0 +1,374 @@
+"""Models as functions: a walk over the nodes of a graph, whose rows run on lamina's tensors.
+
+What comes of a call is a lazy graph like any other: to be differentiated, compiled by ``lm.jit``
+and run on any device. Values that shape arithmetic needs stay NumPy arrays on the host.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, defs
+
+from lamina.frontend.tensor import Tensor
+from lamina.interop.onnx.errors import OnnxError
+from lamina.interop.onnx.interface import argument_of, described, result_of, type_of
+from lamina.interop.onnx.model import (
+    Identity,
+    Storage,
+    called,
+    functions_of,
+    parse_model,
+    read_model,
+    versions,
+)
+from lamina.interop.onnx.rows import Context, find_row
+from lamina.interop.onnx.values import held
+
+Attributes = Mapping[str, Any]
+
+
+def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model:
+    """The function of a model: a file's path, a file's content, or a ModelProto. External data is
+    read from the folder of the path. Raises OnnxError for what is no model, for data outside of
+    that folder, and for functions that expand beyond bounds."""
+    if isinstance(model, onnx.ModelProto):
+        return Model(model, Storage(None))
+    if isinstance(model, bytes):
+        return Model(parse_model(model, "the content"), Storage(None))
+    return Model(read_model(model), Storage(model))
+
+
+class Model(Mapping[str, Tensor]):
+    """A model of ONNX as a function of tensors, and a mapping of its parameters: the initializers
+    that are tensors, by name.
+
+    inputs: the names that a call has to give values for. outputs: the names of the results.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, storage: Storage) -> None:
+        self._library = Library(functions_of(proto), storage)
+        self._graph = Graph(proto.graph, self._library, versions(proto.opset_import))
+        self._types = {entry.name: entry.type for entry in proto.graph.input}
+        constants = self._graph.initializers
+        self.inputs = tuple([name for name in self._types if name not in constants])
+        self.outputs = tuple(self._graph.outputs)
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    def __getitem__(self, name: str) -> Tensor:
+        value = self._graph.initializers[name]
+        if not isinstance(value, Tensor):
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        initializers = self._graph.initializers.items()
+        return iter([name for name, value in initializers if isinstance(value, Tensor)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The output, or a tuple of several. Arguments are tensors or arrays, in the order of
+        `inputs` or by name; by name, an initializer that is an input too may be replaced. Strings
+        and dtypes that lamina lacks are NumPy arrays, sequences are lists. Raises OnnxError for
+        arguments that do not fit, and for nodes that lamina cannot run."""
+        if len(args) > len(self.inputs):
+            raise OnnxError(f"{len(args)} arguments for the inputs {', '.join(self.inputs)}")
+        given = dict(zip(self.inputs, args, strict=False))
+        twice = [name for name in kwargs if name in given]
+        unknown = [name for name in kwargs if name not in self._types]
+        if twice or unknown:
+            raise OnnxError(f"arguments {(twice + unknown)!r}; inputs are {', '.join(self._types)}")
+        given.update(kwargs)
+        missing = [name for name in self.inputs if name not in given]
+        if missing:
+            raise OnnxError(f"no value for the inputs {', '.join(missing)}")
+        values = {
+            name: argument_of(name, value, self._types[name]) for name, value in given.items()
+        }
+        results = [result_of(value) for value in self._graph.run(Scope(values))]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+@dataclass
+class Scope:
+    """The values of a graph by name; other names are those of the graph around. attributes: of
+    the call of a function, for the nodes of its body that refer to them."""
+
+    values: dict[str, Any]
+    outer: Scope | None = None
+    attributes: Attributes = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise OnnxError(f"no node before gives a value to {name!r}")
+
+
+@dataclass
+class Subgraph:
+    """A graph that is a node's attribute: a function of its inputs, which may read what is in the
+    graphs around it."""
+
+    graph: Graph
+    scope: Scope
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        return self.graph.inputs
+
+    def __call__(self, *values: Any) -> list[Any]:
+        if len(values) > len(self.graph.inputs):
+            raise OnnxError(f"{len(values)} values for a graph of {len(self.graph.inputs)} inputs")
+        own = dict(zip(self.graph.inputs, values, strict=False))
+        return self.graph.run(Scope(own, self.scope, self.scope.attributes))
+
+
+class Library:
+    """What all graphs of a model share: its functions, and the files of its tensors."""
+
+    def __init__(
+        self, functions: Mapping[Identity, onnx.FunctionProto], storage: Storage
+    ) -> None:
+        self.storage = storage
+        self._functions = functions
+        self._bodies: dict[Identity, Function] = {}
+
+    def function(self, name: Identity) -> Function | None:
+        """The model's function of that name."""
+        if name not in self._functions:
+            return None
+        if name not in self._bodies:
+            self._bodies[name] = Function(self._functions[name], self)
+        return self._bodies[name]
+
+    def body_of(
+        self, node: Node, inputs: Sequence[Any], attributes: Attributes
+    ) -> Function | None:
+        """The body that ONNX's definition of an operator has for such inputs."""
+        try:
+            schema = defs.get_schema(node.operator, node.version, node.domain)
+        except defs.SchemaError:
+            return None
+        content = b""
+        if schema.has_function:
+            content = schema.get_function_with_opset_version(node.version)
+        elif schema.has_context_dependent_function:
+            types = [type_of(value).SerializeToString() for value in inputs]
+            content = schema.get_context_dependent_function_with_opset_version(
+                node.version, node.proto.SerializeToString(), types
+            )
+        if not content:
+            return None
+        proto = onnx.FunctionProto()
+        proto.ParseFromString(content)
+        body = Function(proto, self)
+        for name, attribute in schema.attributes.items():
+            if attribute.default_value.type:
+                body.defaults[name] = attribute.default_value
+        return body
+
+
+class Function:
+    """A function's body, to be called with attributes."""
+
+    def __init__(self, proto: onnx.FunctionProto, library: Library) -> None:
+        graph = onnx.GraphProto()
+        graph.node.extend(proto.node)
+        graph.input.extend([onnx.ValueInfoProto(name=name) for name in proto.input])
+        graph.output.extend([onnx.ValueInfoProto(name=name) for name in proto.output])
+        self._graph = Graph(graph, library, versions(proto.opset_import))
+        self._library = library
+        self.defaults = {attribute.name: attribute for attribute in proto.attribute_proto}
+
+    def __call__(self, inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
+        defaults = {
+            name: decoded(attribute, self._library.storage)
+            for name, attribute in self.defaults.items() if name not in attributes
+        }  # fmt: skip
+        absent = [None] * (len(self._graph.inputs) - len(inputs))
+        values = dict(zip(self._graph.inputs, [*inputs, *absent], strict=True))
+        return self._graph.run(Scope(values, None, {**defaults, **attributes}))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a graph. references: attributes whose values are those of the function around,
+    which may call them otherwise. graphs: the attributes that are graphs."""
+
+    proto: onnx.NodeProto
+    index: int
+    operator: str
+    domain: str
+    version: int
+    attributes: Attributes
+    references: Mapping[str, str]
+    graphs: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        name = f" {self.proto.name!r}" if self.proto.name else ""
+        domain = f"{self.domain}." if self.domain else ""
+        return f"node {self.index}{name}, {domain}{self.operator} of version {self.version}"
+
+    def attributes_in(self, scope: Scope) -> dict[str, Any]:
+        """The attributes' values; what the call of the function leaves out is absent here too."""
+        values = dict(self.attributes)
+        for name, referred in self.references.items():
+            if referred in scope.attributes:
+                values[name] = scope.attributes[referred]
+        for name, graphs in self.graphs.items():
+            if isinstance(graphs, Graph):
+                values[name] = Subgraph(graphs, scope)
+            else:
+                values[name] = [Subgraph(graph, scope) for graph in graphs]
+        return values
+
+
+class Graph:
+    """The nodes of a graph, and its constants, decoded once."""
+
+    def __init__(
+        self, proto: onnx.GraphProto, library: Library, imports: Mapping[str, int]
+    ) -> None:
+        self._library = library
+        self._imports = imports
+        self.inputs = [entry.name for entry in proto.input]
+        self.outputs = [entry.name for entry in proto.output]
+        self.initializers = {
+            tensor.name: held(library.storage.array(tensor)) for tensor in proto.initializer
+        }
+        for sparse in proto.sparse_initializer:
+            self.initializers[sparse.values.name] = held(dense_array(sparse, library.storage))
+        nodes = [self._node(index, node) for index, node in enumerate(proto.node)]
+        self._constants = dict(self.initializers)
+        self._nodes = []
+        for node in nodes:
+            if node.operator == "Constant" and not node.references and node.proto.output:
+                value = self._outputs(node, [], Scope({}))[0]
+                is_array = isinstance(value, np.ndarray)
+                self._constants[node.proto.output[0]] = held(value) if is_array else value
+            else:
+                self._nodes.append(node)
+
+    def run(self, scope: Scope) -> list[Any]:
+        """The outputs; `scope` has the inputs, and gets the values of all nodes."""
+        scope.values = {**self._constants, **scope.values}
+        for node in self._nodes:
+            for name, value in zip(node.proto.output, self._run_node(node, scope), strict=False):
+                if name:
+                    scope.values[name] = value
+        return [scope[name] for name in self.outputs]
+
+    def _run_node(self, node: Node, scope: Scope) -> Sequence[Any]:
+        inputs: list[Any] = []
+        try:
+            inputs += [scope[name] if name else None for name in node.proto.input]
+            outputs = self._outputs(node, inputs, scope)
+            if len(outputs) < len(node.proto.output):
+                raise OnnxError(f"it has {len(outputs)} outputs, not {len(node.proto.output)}")
+        except Exception as error:  # rows meet what hostile files ask for
+            if isinstance(error, OnnxError) and error.is_located:
+                raise
+            raise _located(node, inputs, error) from error
+        return outputs
+
+    def _outputs(self, node: Node, inputs: Sequence[Any], scope: Scope) -> Sequence[Any]:
+        """What a node's function, row or body computes: a function of the model's comes first."""
+        attributes = node.attributes_in(scope)
+        function = self._library.function(called(node.proto))
+        if function is not None:
+            return function(inputs, attributes)
+        row = find_row(node.operator, node.version, node.domain)
+        if row is None:
+            body = self._library.body_of(node, inputs, attributes)
+            if body is None:
+                raise OnnxError("lamina has no row for it")
+            return body(inputs, attributes)
+        context = Context(
+            node.version, node.operator, node.proto.name, len(node.proto.output),
+            scope.__getitem__,
+        )  # fmt: skip
+        try:
+            inspect.signature(row).bind(context, *inputs, **attributes)
+        except TypeError as error:
+            raise OnnxError(f"{error} ({', '.join(attributes)})") from None
+        value = row(context, *inputs, **attributes)
+        return value if isinstance(value, tuple) else (value,)
+
+    def _node(self, index: int, proto: onnx.NodeProto) -> Node:
+        domain = called(proto)[0]
+        plain, references, graphs = dict[str, Any](), dict[str, str](), dict[str, Any]()
+        for attribute in proto.attribute:
+            if attribute.ref_attr_name:
+                references[attribute.name] = attribute.ref_attr_name
+            elif attribute.type == AttributeProto.GRAPH:
+                graphs[attribute.name] = Graph(attribute.g, self._library, self._imports)
+            elif attribute.type == AttributeProto.GRAPHS:
+                graphs[attribute.name] = [
+                    Graph(graph, self._library, self._imports) for graph in attribute.graphs
+                ]
+            else:
+                plain[attribute.name] = decoded(attribute, self._library.storage)
+        version = self._imports.get(domain, 0)
+        if not version and self._library.function(called(proto)) is None:
+            raise OnnxError(
+                f"node {index}, {proto.op_type}: the model imports no operators of {domain!r}"
+            )
+        return Node(proto, index, proto.op_type, domain, version, plain, references, graphs)
+
+
+def _located(node: Node, inputs: Sequence[Any], error: Exception) -> OnnxError:
+    """`error` with the node and what its inputs are."""
+    reason = str(error).partition("\n  at ")[0]
+    if not isinstance(error, OnnxError):
+        reason = f"{type(error).__name__}: {reason}"
+    arguments = ", ".join(described(value) for value in inputs)
+    located = OnnxError(f"{node}, of ({arguments}): {reason}")
+    located.is_located = True
+    return located
+
+
+def decoded(attribute: AttributeProto, storage: Storage) -> Any:
+    """An attribute's value: a number, a string, an array, a type, or a list of them."""
+    kind = attribute.type
+    if kind == AttributeProto.STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if kind == AttributeProto.STRINGS:
+        return [text.decode("utf-8", "replace") for text in attribute.strings]
+    if kind == AttributeProto.TENSOR:
+        return storage.array(attribute.t)
+    if kind == AttributeProto.TENSORS:
+        return [storage.array(tensor) for tensor in attribute.tensors]
+    if kind == AttributeProto.SPARSE_TENSOR:
+        return dense_array(attribute.sparse_tensor, storage)
+    if kind in (AttributeProto.FLOATS, AttributeProto.INTS):
+        return list(attribute.floats if kind == AttributeProto.FLOATS else attribute.ints)
+    if kind not in (AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.TYPE_PROTO):
+        raise OnnxError(f"attribute {attribute.name!r} of type {kind}")
+    return onnx.helper.get_attribute_value(attribute)
+
+
+def dense_array(sparse: onnx.SparseTensorProto, storage: Storage) -> np.ndarray[Any, Any]:
+    """A sparse tensor with its zeros. Raises OnnxError for places outside of its sizes."""
+    values, places = storage.array(sparse.values), storage.array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    try:
+        if places.ndim == 1:
+            dense.reshape(-1)[places] = values
+        else:
+            dense[tuple(places.T)] = values
+    except (IndexError, ValueError) as error:
+        raise OnnxError(f"sparse tensor {sparse.values.name!r}: {error}") from error
+    return dense
