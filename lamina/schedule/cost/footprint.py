@@ -199,8 +199,8 @@ def _joined(inner: Walk, outer: Walk) -> Walk | None:
 
 
 def _are_apart(walks: Sequence[Walk]) -> bool:
-    """Does each sum of steps give another element? It does if each stride is larger than all that
-    is before it."""
+    """Does each sum of steps give another element? It does if each stride is larger than what all
+    walks before it span: strides come in growing order."""
     span = 0
     for walk in walks:
         if walk.stride <= span:

@@ -41,7 +41,8 @@ def product_cost(nest: Nest, target: Target, rates: Rates) -> KernelCost:
 
 
 def _need_of(nest: Nest, target: Target, rates: Rates) -> Need:
-    """All arrays once, as factors and results are used from end to end, and all operations."""
+    """All arrays of the program once, as factors and results are used from end to end, and all
+    operations. Scratch memory of the kernel is not "device" memory: no other kernel sees it."""
     read, written = dict[object, float](), dict[object, float]()
     for number, array in enumerate(nest.kernel.parameters):
         if array.memory == "device":

@@ -73,26 +73,28 @@ def _schedule_vectors(plan: CpuPlanner, reduction: Node | None) -> list[Packed]:
         plan.bind(pair.short, "unroll")
     row = pair.vector if pair is not None else _vector_row(plan, reduction)
     if reduction is not None:
-        # No row suits as operands lie: one that they are packed for may, or one that is only read
-        # along.
         if row is None or _is_ragged(plan, row):
-            row = packed_row(plan, reduction) or row
-        if row is None:
-            row = _read_row(plan)
-    if row is None:  # vectors run along reductions and columns, inside the rows
-        if reduction is not None:
-            tile_dot_products(plan, reduction)
-        is_tiled = reduction is not None or tile_row_reductions(plan)
+            row = packed_row(plan, reduction) or row or _read_row(plan)
+        if row is not None:
+            return schedule_product(plan, reduction, row)
+        tile_dot_products(plan, reduction)
+        vectorize_inner(plan, is_tiled=True)
+    elif row is not None:
+        _schedule_row(plan, row)
+    else:
+        is_tiled = tile_row_reductions(plan)
         vectorize_inner(plan, is_tiled=is_tiled)
-        return []
-    if reduction is not None:
-        return schedule_product(plan, reduction, row)
+    return []
+
+
+def _schedule_row(plan: CpuPlanner, row: Node) -> None:
+    """Vectors along `row` in a kernel that is no product: a transpose that stores whole lines along
+    it, reductions that read row after row, or a map."""
     across = transposed_axis(plan, row, plan.knobs.transposed)
     if across is not None and not plan.inner() and store_score(plan.kernel, row) > 0:
         schedule_transpose(plan, row, across)
     elif not schedule_row_vectors(plan, row):
         schedule_map(plan, row)
-    return []
 
 
 def _is_ragged(plan: CpuPlanner, row: Node) -> bool:
@@ -138,8 +140,9 @@ def _best_row(plan: CpuPlanner) -> Node | None:
 
 
 def _read_row(plan: CpuPlanner) -> Node | None:
-    """The longest row axis along which a product reads neighbours, though its results lie apart
-    along it; None where vectors along a reduction gain something."""
+    """For a product that no row suits and that is not packed: the longest row axis along which it
+    reads neighbours, though its results lie apart along it. None where vectors along a reduction
+    gain something."""
     if any(plan.benefit(axis) > 0 for axes in plan.inner() for axis in axes):
         return None
     loads = plan.kernel.of(Op.LOAD)

@@ -72,33 +72,42 @@ def packed_row(plan: CpuPlanner, reduction: Node) -> Node | None:
 
 def panel_of(plan: CpuPlanner, reduction: Node, vector: Node) -> Panel | None:
     """The panel of what varies along `vector`; None where packing it would not pay."""
-    rows = plan.reused_rows(reduction, vector)
-    if not rows:
+    reused = plan.reused_rows(reduction, vector)
+    if not reused:
         return None
-    tile_row = rows[-1]  # the axis of the register tile's rows; it comes last
-    packed, others = loads_along(reduction, vector), loads_along(reduction, tile_row)
-    packed_arrays = {load.arg.parameter for load in packed}
-    other_arrays = {load.arg.parameter for load in others}
-    if not packed_arrays.isdisjoint(other_arrays):
-        # In x times its transpose, both factors load x. `computed_from` stages every load of x.
+    tile_row = reused[-1]  # the axis of the register tile's rows comes last
+    sharing = _sharing_rows(plan, reused)
+    if points(sharing) < plan.knobs.tall:
         return None
-    while points(rows[1:]) >= plan.knobs.packed:  # the others are enough to share a panel
-        rows = rows[1:]
-    # With far rows in the other operand, 512 x 1024 times 1024 x 512 took 4.0 ms with panels, and
-    # 7.9 ms without (measured), though vectors read neighbours.
-    has_far_rows = bool(plan.distant(others, tile_row))
-    lies_badly = has_far_rows or _gains_by_packing(plan, reduction, packed, vector)
-    if points(rows) < plan.knobs.tall or not lies_badly:
+    if not _gains_by_packing(plan, reduction, vector, tile_row):
         return None
     block = _block_of(plan, reduction, vector)
     columns = block.columns if block else _whole_columns(plan, reduction, vector)
     if columns < 2 * plan.width or vector.arg.size < plan.width:
         return None  # narrower than a register tile, or than one vector
-    return Panel(columns, block.steps if block else 0, rows_inside=rows[:-1])
+    return Panel(columns, block.steps if block else 0, rows_inside=sharing[:-1])
 
 
-def _gains_by_packing(plan: CpuPlanner, reduction: Node, packed: list[Node], vector: Node) -> bool:
-    """Do the loads `packed`, which vary along `vector`, lie badly for vectors along it?"""
+def _sharing_rows(plan: CpuPlanner, reused: list[Node]) -> list[Node]:
+    """The last of the axes `reused` that share a panel: as few as have `knobs.packed` points."""
+    sharing = reused
+    while points(sharing[1:]) >= plan.knobs.packed:
+        sharing = sharing[1:]
+    return sharing
+
+
+def _gains_by_packing(plan: CpuPlanner, reduction: Node, vector: Node, tile_row: Node) -> bool:
+    """Do products gain by packing what varies along `vector`, which many rows read, beside what
+    varies along `tile_row`?"""
+    packed, others = loads_along(reduction, vector), loads_along(reduction, tile_row)
+    packed_arrays = {load.arg.parameter for load in packed}
+    if any(load.arg.parameter in packed_arrays for load in others):
+        # In x times its transpose, both factors load x. `computed_from` stages every load of x.
+        return False
+    if plan.distant(others, tile_row):
+        # With far rows in the other operand, 512 x 1024 times 1024 x 512 took 4.0 ms with panels,
+        # and 7.9 ms without (measured), though vectors read neighbours.
+        return True
     if sums_bytes(reduction):
         return True  # words of bytes of several rows must be made of them
     if any(ix.suits(vector, *load.src) < ix.NEIGHBOURS for load in packed):

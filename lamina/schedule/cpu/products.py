@@ -258,6 +258,7 @@ def _tile_loops(plan: CpuPlanner, product: Product, blocks: Blocks, tile: Tile) 
     second-level cache keeps the scalars' operand meanwhile. Where there are panels, each tile of
     rows walks a whole panel."""
     largest = max(points(free_axes(load)) for load in product.row_loads)  # in elements
+    # The cache holds four times as many bytes as float32, which the knob counts.
     is_cached = largest <= plan.knobs.cached * product.in_word
     if is_cached and blocks.panels is None:
         return [tile.outer_columns, tile.outer_rows]

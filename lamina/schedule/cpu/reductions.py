@@ -40,12 +40,7 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
         return False
     block = accumulated_block(plan, reductions[0], row, reuse=1)
     if block is not None:
-        panel, row = plan.split(row, block.columns)
-        loop, step = plan.split(bound_axes(reductions[0])[0], block.steps)
-        plan.reorder([panel, loop, row])
-        plan.vectorize(row)
-        plan.bind(step, "unroll")
-        plan.do(Accumulate(loop.arg.number))
+        _accumulate_blocks(plan, reductions[0], row, block)
         return True
     if row.arg.size < 2 * plan.knobs.strip * plan.width or plan.benefit(row) < 0:
         return False  # fewer than two strips, or lanes that lie apart
@@ -53,6 +48,22 @@ def schedule_row_vectors(plan: CpuPlanner, row: Node) -> bool:
     _, strip = plan.split(row, vectors * plan.width)
     plan.bind(plan.tile(strip, plan.width, "vector"), "unroll")
     return True
+
+
+def _accumulate_blocks(plan: CpuPlanner, reduction: Node, row: Node, block: Block) -> None:
+    """Add up blocks of rows in the result, panel by panel::
+
+    panels of 512 columns
+      blocks of 8 steps               the result accumulates them
+        32 vectors of 16 columns
+          8 steps                     unrolled
+    """
+    panels, columns = plan.split(row, block.columns)
+    blocks, step = plan.split(bound_axes(reduction)[0], block.steps)
+    plan.reorder([panels, blocks, columns])
+    plan.vectorize(columns)
+    plan.bind(step, "unroll")
+    plan.do(Accumulate(blocks.arg.number))
 
 
 def accumulated_block(plan: CpuPlanner, reduction: Node, row: Node, reuse: int) -> Block | None:
