@@ -45,10 +45,11 @@ class Region:
     def elements(self) -> int:
         """How many distinct elements these are."""
         walks = _merged(self.walks)
-        count, span = prod(walk.size for walk in walks), sum(walk.span for walk in walks) + 1
+        count = prod(walk.size for walk in walks)
         if _are_apart(walks):
             return count
-        return _mask(walks).bit_count() if span <= MAX_MARKED else min(count, span)
+        places = sum(walk.span for walk in walks) + 1  # from the first element to the last
+        return _mask(walks).bit_count() if places <= MAX_MARKED else min(count, places)
 
     def lines(self, line: int) -> int:
         """How many lines of so many bytes hold these elements. Walks that overlap are marked one by
@@ -61,14 +62,24 @@ class Region:
         offsets = {self.offset * self.itemsize % line: 1}
         for walk in between:
             offsets = _offsets_after(offsets, walk, line)
-        return sum(count * ((first + run - 1) // line + 1) for first, count in offsets.items())
+        lines = 0
+        for first, count in offsets.items():
+            last = (
+                first + run - 1
+            )  # the last byte of a run, from where the line of its first begins
+            lines += count * (last // line + 1)
+        return lines
 
     def _marked_lines(self, walks: list[Walk], line: int) -> int:
-        """The lines with elements, found one by one: bits of a mask, of which the first is moved to
-        where the region begins in its line."""
-        each = line // self.itemsize  # elements
-        marks = bin(_mask(walks) << self.offset % each)[:1:-1]  # the first element first
-        return sum("1" in marks[first : first + each] for first in range(0, len(marks), each))
+        """The lines with elements, found one by one: "1" marks an element, the first one first.
+
+        With lines of 4 elements, elements 0, 1 and 3 of a region that begins at offset 6 are marked
+        "00" + "1101": in "0011" and in "01", the places of two lines.
+        """
+        per_line = line // self.itemsize
+        marks = "0" * (self.offset % per_line) + format(_mask(walks), "b")[::-1]
+        lines = range(0, len(marks), per_line)
+        return sum("1" in marks[first : first + per_line] for first in lines)
 
     def run_bytes(self, line: int) -> int:
         """The length of a run in bytes, from its first element to its last: gaps between its

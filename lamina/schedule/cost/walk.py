@@ -353,21 +353,26 @@ class _Walker:
             own? Else they wait for one another: 4 unrolled steps are a chain of 4.
         """
         bound = frozenset(bound_axes(node))
-        axes = free_axes(node) | bound
         quads = self.quads & bound
-        copies, lanes = self._copies(axes), self._lanes(axes - quads)
+        axes = (free_axes(node) | bound) - quads
+        copies, lanes = self._copies(axes), self._lanes(axes)
         if quads:
-            # One instruction casts, multiplies and adds up the four bytes of each lane; adding that
-            # to the sum counts as another one.
-            for cast in node.src[0].src:
-                self._visit(cast.src[0], inner)
-            inner.work.append(Work(Op.MUL, node.dtype, inner.times, lanes, copies))
+            self._multiply_quads(node, inner, lanes, copies)
         else:
             for operand in operands_of(node):
                 self._visit(operand, inner)
-        work = Work(node.arg.monoid.op, node.dtype, inner.times, lanes, copies)
         chained = 1 if has_accumulator_each else self._copies(bound)
-        inner.work.append(replace(work, fused=sums_products(node), chained=chained))
+        work = Work(node.arg.monoid.op, node.dtype, inner.times, lanes, copies, chained=chained)
+        inner.work.append(replace(work, fused=sums_products(node)))
+
+    def _multiply_quads(self, node: Node, inner: Loop, lanes: int, copies: int) -> None:
+        """What a sum of products of bytes adds but for the addition: one instruction casts,
+        multiplies and adds up the four bytes of each lane. The bytes are beneath the casts of the
+        product's factors."""
+        product = node.src[0]
+        for cast in product.src:
+            self._visit(cast.src[0], inner)
+        inner.work.append(Work(Op.MUL, node.dtype, inner.times, lanes, copies))
 
     def _join_lanes(self, node: Node, home: Loop) -> None:
         """What joins the lanes of each sum of a reduction after its loops, in the body of `home`:

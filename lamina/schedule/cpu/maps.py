@@ -28,21 +28,29 @@ def schedule_transpose(plan: CpuPlanner, row: Node, across: Node) -> None:
     """Read square blocks along `across`, where an operand is contiguous, and write whole cache
     lines along `row`; blocks are transposed in registers where there is little to compute.
 
-    Several strips of blocks go along together, each some blocks ahead of the one before. A float32
-    array of 4096 columns has rows 16 KiB apart: lines below each other compete for few places in
-    the caches, so strips must not be at the same column.
+    For ``y[i, j] = x[j, i]`` of 4096 x 4096 float32, where `row` is j and `across` i::
+
+        32 groups of 8 strips of j
+          256 blocks of i
+            8 strips                  each of them 4 blocks of i ahead of the strip before
+              16 i                    unrolled
+                16 j                  a vector: a cache line of y
+
+    Strips are not at the same blocks of i, as rows of x lie 16 KiB apart: cache lines below each
+    other compete for few places in the caches.
     """
     # Elements of a line that is written: with vectors of 64 bytes a cache line, 16 of float32.
     line = plan.target.vector_bytes // plan.kernel.stores[0].value.dtype.itemsize
-    is_even = row.arg.size % (plan.knobs.strip * line) == 0 and across.arg.size % plan.width == 0
-    outer_row, inner_row = plan.split(row, line)
-    outer, inner = plan.split(across, plan.width)
-    if is_even:  # Rotate goes round whole loops alone
-        groups, strip = plan.split(outer_row, plan.knobs.strip)
-        plan.do(Rotate(outer.arg.number, strip.arg.number, plan.knobs.ahead))
-        plan.reorder([groups, outer, strip, inner, inner_row])
+    has_whole_groups = row.arg.size % (plan.knobs.strip * line) == 0
+    has_whole_blocks = across.arg.size % plan.width == 0
+    strips, inner_row = plan.split(row, line)
+    blocks, inner = plan.split(across, plan.width)
+    if has_whole_groups and has_whole_blocks:  # Rotate goes round whole loops alone
+        groups, strip = plan.split(strips, plan.knobs.strip)
+        plan.do(Rotate(blocks.arg.number, strip.arg.number, plan.knobs.ahead))
+        plan.reorder([groups, blocks, strip, inner, inner_row])
     else:
-        plan.reorder([outer_row, outer, inner, inner_row])
+        plan.reorder([strips, blocks, inner, inner_row])
     plan.vectorize(inner_row)
     operations = sum(node.op in Group.ELEMENTWISE for node in plan.kernel.nodes)
     if operations <= plan.knobs.unroll:

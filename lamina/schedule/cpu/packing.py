@@ -190,9 +190,9 @@ def _block_steps(deep: int, size: int, steps_beneath: int, *, several: bool) -> 
     One axis of 2304 steps is cut into blocks of 768: 1024 and 896 do not divide it. Of `several`
     axes, such as 8 images of 28 x 28 elements, a block has 1 image, which has 784 steps.
     """
-    most_steps = MAX_OUTER_STEPS if several else deep
+    max_steps = MAX_OUTER_STEPS if several else deep
     decrement = 1 if several else max(deep // 8, 1)
-    for steps in range(most_steps, 0, -decrement):
+    for steps in range(max_steps, 0, -decrement):
         block_steps = steps * steps_beneath
         if size % steps == 0 and deep / 8 <= block_steps <= deep:
             return steps
@@ -207,23 +207,30 @@ def computed_from(kernel: Kernel, parameter: int) -> list[Node]:
     scale, which varies along j and k as b does; not the product with a, which varies along i too.
     Factors of sums of bytes are those bytes, before their casts to int32.
     """
-    computed = dict[Node, None]()  # loads of the parameter and what is computed from them, in order
-    for node in kernel.nodes:
-        is_load = node.op is Op.LOAD and node.arg.parameter == parameter
-        if is_load or (node.op in Group.ELEMENTWISE and _varies_alike(node, computed)):
-            computed[node] = None
+    alike = _varying_like_loads(kernel, parameter)
     # The largest are those that another expression has as an operand. What only a store uses is
     # none of them: no reduction reads it again.
     operands = set[Node]()
     for node in kernel.nodes:
-        if node not in computed:
+        if node not in alike:
             operands.update(node.src)
     byte_factors = set[Node]()
     for reduction in kernel.of(Op.LOOP_REDUCE):
         if sums_bytes(reduction):
             byte_factors.update(reduction.src[0].src)
-    largest = [node for node in computed if node in operands]
+    largest = [node for node in alike if node in operands]
     return [node.src[0] if node in byte_factors else node for node in largest]
+
+
+def _varying_like_loads(kernel: Kernel, parameter: int) -> list[Node]:
+    """The loads of `parameter`, and what is computed from them and varies along the same axes,
+    operands first."""
+    alike: list[Node] = []
+    for node in kernel.nodes:
+        is_load = node.op is Op.LOAD and node.arg.parameter == parameter
+        if is_load or (node.op in Group.ELEMENTWISE and _varies_alike(node, alike)):
+            alike.append(node)
+    return alike
 
 
 def packed_in_word(reduction: Node) -> int:
@@ -232,7 +239,7 @@ def packed_in_word(reduction: Node) -> int:
     return 4 if sums_bytes(reduction) else 1
 
 
-def _varies_alike(node: Node, computed: Collection[Node]) -> bool:
-    """Does `node` depend on the same axes as one of its operands that are `computed`?"""
+def _varies_alike(node: Node, nodes: Collection[Node]) -> bool:
+    """Does `node` depend on the same axes as one of its operands that are among `nodes`?"""
     free = free_axes(node)
-    return any(operand in computed and free_axes(operand) == free for operand in node.src)
+    return any(operand in nodes and free_axes(operand) == free for operand in node.src)
