@@ -152,22 +152,30 @@ def back_to_back(kernel: Kernel) -> BackToBack | None:
     if roles is None:
         return None
     exp_factor = exp_factor_of(roles.over_steps)
-    inner = [_inner_product(node, roles) for node in roles.inner]
-    outer = [_outer_product(node, roles) for node in roles.outer]
-    inner_products = [product for product in inner if product is not None]
-    outer_products = [product for product in outer if product is not None]
-    products = inner_products + outer_products
-    if exp_factor is None or len(products) < len(inner) + len(outer):
+    inner = _all_of(_inner_product(node, roles) for node in roles.inner)
+    outer = _all_of(_outer_product(node, roles) for node in roles.outer)
+    if exp_factor is None or inner is None or outer is None:
         return None
+    products = inner + outer
     row = _row_of(kernel, products, roles)
     if row is None or len(products) > MAX_PRODUCTS:
         return None
-    factors = _factors(inner_products, outer_products, row, roles)
+    factors = _factors(inner, outer, row, roles)
     if not _are_of_16_bits(factors) or _depend_on(factors, reductions):
         return None
     columns = roles.column.arg.size
     step_tile, max_rows = _tile_sizes(len(inner), len(outer), columns)
     return BackToBack(roles.column, roles.step, step_tile, max_rows, factors, exp_factor)
+
+
+def _all_of(products: Iterable[_Product | None]) -> list[_Product] | None:
+    """The products; None if a reduction was none."""
+    result: list[_Product] = []
+    for product in products:
+        if product is None:
+            return None
+        result.append(product)
+    return result
 
 
 def stores_elements(kernel: Kernel) -> bool:

@@ -116,6 +116,13 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
         # 32 rows of a block become 8 threads side by side, with 4 unrolled neighbours each.
         _, inner = plan.split(rows.axis, rows.side * rows.lanes)
         plan.bind(plan.tile(inner, rows.lanes, "unroll"), "thread")
+    sharing = _sharing(plan, shared, across, rows)
+    for axis in shared:
+        _share(plan, axis, sharing)
+
+
+def _sharing(plan: GpuPlanner, shared: list[Node], across: Node | None, rows: Rows) -> Sharing:
+    """How the threads of a block share these loops; see `schedule_block_per_row`."""
     read_again = needed_again(plan.kernel, {Op.LOAD})
     is_few = points(plan.kernel.row_axes) < BUSY_BLOCKS
     is_scan = not serial_axes(plan.kernel).isdisjoint(shared)
@@ -123,7 +130,7 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
     # A scan's exchanges take long, so that its threads take as many elements as registers allow: 2
     # accesses for each of 32 reductions are more than these hold.
     reductions = warp if is_scan else len(plan.kernel.of(Op.LOOP_REDUCE))
-    sharing = Sharing(
+    return Sharing(
         rows,
         is_across=across is not None,
         # Several short rows fill a warp together, so that a thread may take whole accesses of one.
@@ -135,8 +142,6 @@ def schedule_block_per_row(plan: GpuPlanner, shared: list[Node], across: Node | 
         kept=read_again or plan.kernel.of(Op.LOAD),
         is_read_again=bool(read_again),
     )
-    for axis in shared:
-        _share(plan, axis, sharing)
 
 
 def _rows_of_block(plan: GpuPlanner, shared: list[Node], across: Node | None) -> Rows:
@@ -232,8 +237,9 @@ def _division(size: int, lanes: int, kept: int, sharing: Sharing) -> _Division |
     threads_of_row = ceil(size / elements)
     wanted = 1 << (threads_of_row * side - 1).bit_length()  # the next power of two
     threads = max(wanted, sharing.min_threads)
+    # A row that has a block alone may have the largest one that GPUs have, 1024 threads.
     largest = 2 * LONG_BLOCK if side == 1 else LONG_BLOCK
-    if threads <= min(MAX_ELEMENTS // elements, largest):
+    if threads <= largest and threads * elements <= MAX_ELEMENTS:
         return _Division(threads, max_elements)
     if sharing.is_scan:  # the loop over steps needs no whole row in registers
         return _Division(LONG_BLOCK, max_elements)

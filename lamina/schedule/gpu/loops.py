@@ -30,19 +30,14 @@ SCATTER_THREADS = 4
 
 def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: GpuKnobs) -> Schedule:
     """The heuristic's schedule: an atom for products that are worth tiles, or else loops for
-    threads and blocks, with all rows that are left bound to the grid. A scatter by one index is
-    first given to more threads where its rows are few: each of a power of two of them owns a part
-    of the results and goes through all updates, so that none are atomic.
+    threads and blocks, with all rows that are left bound to the grid.
 
     factor_kind: how tiles that a block shares hold factors of float32, "f32" or "tf32"; "" for a
         target whose blocks share no tiles
     """
     plan = GpuPlanner(kernel, target, knobs)
     plan.fuse_all()
-    owners = SCATTER_THREADS * knobs.enough // max(points(plan.rows), 1)
-    if owners > 1 and len(scatter_indices(plan.kernel)) == 1:
-        power_of_two = 1 << owners.bit_length()  # above `owners`
-        plan.do(Partition(power_of_two, plan.next_axis()))
+    _partition_scatter(plan)
     if factor_kind:
         atom = best_product(plan.kernel, factor_kind, knobs.atom, target.multiprocessors)
         if atom:
@@ -52,6 +47,21 @@ def schedule_for_gpu(kernel: Kernel, target: Target, factor_kind: str, knobs: Gp
         if plan.nest.bound(axis) == "serial":
             plan.bind(axis, "grid")
     return tuple(plan.moves)
+
+
+def _partition_scatter(plan: GpuPlanner) -> None:
+    """Give a scatter by one index to more threads where its rows are too few to hide the latency of
+    memory; do nothing to any other kernel.
+
+    Each row gets several threads, which go through all of its updates. Each of them owns the
+    results whose index ends in its number, and adds to these alone, so that no addition is atomic.
+    64 rows get 4096 owners each: 4 * 2**15 threads for 64 rows are 2048, and the power of two above
+    is taken, as owners are told by last bits.
+    """
+    owners = SCATTER_THREADS * plan.knobs.enough // max(points(plan.rows), 1)
+    if owners > 1 and len(scatter_indices(plan.kernel)) == 1:
+        power_of_two = 1 << owners.bit_length()
+        plan.do(Partition(power_of_two, plan.next_axis()))
 
 
 def _schedule_loops(plan: GpuPlanner) -> None:
@@ -72,12 +82,13 @@ def _schedule_loops(plan: GpuPlanner) -> None:
 
     best = max(rows, key=worth, default=None)
     inner_score = max((score(kernel, axis) for axis in shared), default=0)
-    across = None  # the row axis along which accesses are neighbours, if as many are as inside
+    # The row axis along which accesses are neighbours, if as many are as along loops inside rows.
+    across = None
     if best is not None and score(kernel, best) >= max(inner_score, 1):
         across = best
     has_enough_rows = points(rows) >= plan.knobs.enough
-    is_for_threads = has_enough_rows and (across is not None or reduction is not None)
-    if shared and not is_for_threads:
+    suits_threads = across is not None or reduction is not None
+    if shared and not (has_enough_rows and suits_threads):
         schedule_block_per_row(plan, shared, across)
     elif best is not None:
         schedule_thread_per_row(plan, best, reduction)

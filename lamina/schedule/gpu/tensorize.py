@@ -100,21 +100,20 @@ class Tensorize(Move):
         return self._bind(replace(nest, tiles=(left_fill, right_fill)), rows, columns)
 
     def _tile_back_to_back(self, nest: Nest, both: BackToBack) -> Nest:
-        """`nest` with its products back to back in tiles."""
+        """`nest` with its products back to back in tiles.
+
+        Of forward attention, rows are the queries, in tiles of `atom.m`; columns are the elements
+        of a row of v, which one tile has all of; and steps are the keys, of which tiles pass by.
+        """
         atom = ATOMS[self.atom]
+        self._require_size(atom, both)
         column, step = both.column, both.step
-        self._require_dtype(atom, both.factors)
-        self.require(
-            MIN_BACK_TO_BACK_ROWS <= atom.m <= both.max_rows
-            and column.arg.size <= atom.n <= MAX_ROW_ELEMENTS,
-            f"products back to back need {MIN_BACK_TO_BACK_ROWS} to {both.max_rows} rows and "
-            f"{column.arg.size} to {MAX_ROW_ELEMENTS} columns",
-        )
         row_axes = both.factors[0].row_axes
         # Atoms of 16 bits split rows and columns alike for both kinds of tiles.
         row_split = atom.row_splits.along_steps
         column_split = atom.column_splits.along_steps
-        # The steps are the columns of inner products, and in a group they are split as these are.
+        # Steps are the columns of inner products, and are split as columns are: 64 steps into 8
+        # groups, 4 lanes and 2 neighbours.
         step_split = (both.step_tile // 8, *column_split[1:])
         numbers = _new_numbers(nest)
         # Tiles of v have the columns of the results, and tiles of k the steps, as axes that nothing
@@ -132,6 +131,18 @@ class Tensorize(Move):
             row_index = rows.index if factor.row_axes == row_axes else steps.index
             fills.append(_fill_of(factor, _lies_across(factor), row_index, tile_axes))
         return self._bind(replace(nest, tiles=tuple(fills)), rows, columns, steps)
+
+    def _require_size(self, atom: Atom, both: BackToBack) -> None:
+        """Raise FormatError unless the atom has the dtype, rows and columns of these products."""
+        self._require_dtype(atom, both.factors)
+        columns = both.column.arg.size
+        has_rows = MIN_BACK_TO_BACK_ROWS <= atom.m <= both.max_rows
+        has_columns = columns <= atom.n <= MAX_ROW_ELEMENTS
+        self.require(
+            has_rows and has_columns,
+            f"products back to back need {MIN_BACK_TO_BACK_ROWS} to {both.max_rows} rows and "
+            f"{columns} to {MAX_ROW_ELEMENTS} columns",
+        )
 
     def _require_dtype(self, atom: Atom, factors: Sequence[Factor]) -> None:
         """Raise FormatError unless there are factors, of the dtype that the atom multiplies."""
