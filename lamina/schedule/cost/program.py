@@ -48,6 +48,7 @@ def program_cost(
 ) -> ProgramCost:
     """The cost of a program whose kernels have these plans."""
     slots = {slot for launch in program.launches for slot in launch.slots}
+    # Blocks of rows are left out, as caches keep them.
     around = sum(slot.nbytes for slot in slots if slot.kind != "block")
     costs: dict[AnyKernel, KernelCost] = {}
     for kernel, plan in plans.items():

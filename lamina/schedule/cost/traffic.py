@@ -241,7 +241,11 @@ class Traffic:
     def _run(self, reference: Reference, axes: frozenset[Node], loop: Loop) -> float:
         """The bytes of a piece that an access in the body of `loop` touches from end to end, its
         lanes and unrolled points `axes` first, then the loops around it. Loops that the index does
-        not depend on repeat the piece; the first other one that does not continue it ends it."""
+        not depend on repeat the piece; the first other one that does not continue it ends it.
+
+        For ``x[1000 * i + 16 * k + l]`` of float32 with 16 lanes l: 64 bytes; with 32 steps k
+        around these 2048, as their lines follow each other; rows i lie further apart and end it.
+        """
         footprint = self.footprints[reference]
         run = footprint.region(axes).run_bytes(self.rates.line)
         place: Loop | None = loop
@@ -257,7 +261,13 @@ class Traffic:
 
     def _missing(self, body: Parts, loop: Loop, around: float = 0.0) -> list[float]:
         """For each cache, the share of what an iteration of `loop`, whose body is `body`, touches
-        that it does not hold until the next iteration. around: bytes that are touched in between.
+        that it does not hold until the next iteration.
+
+        around: bytes that all workers touch from the beginning of one iteration to that of the
+            next, where that is more than the body touches
+
+        Of 4 MB around, which 4 workers share, a cache of 2 MB that each has for itself holds its 1
+        MB, and none is missing; a shared one of 4 MB lacks half.
         """
         shares: list[float] = []
         for level in self.caches:

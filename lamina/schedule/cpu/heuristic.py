@@ -210,7 +210,8 @@ def _parallelize(plan: CpuPlanner, operations: int, packed_loops: list[Node]) ->
     for axis in heads:
         loop = axis
         if chunks < wanted:
-            iterations = axis.arg.size // (wanted // chunks)
+            wanted_of_axis = wanted // chunks
+            iterations = axis.arg.size // wanted_of_axis  # of one chunk
             if iterations > 1 and axis not in packed_loops:
                 loop, _ = plan.split(axis, iterations)
             plan.bind(loop, "parallel")

@@ -205,7 +205,6 @@ def computed_from(kernel: Kernel, parameter: int) -> list[Node]:
 
     In ``sum_k a[i, k] * (cast(b[j, k]) * scale[k])`` for the parameter b: the product with the
     scale, which varies along j and k as b does; not the product with a, which varies along i too.
-    Factors of sums of bytes are those bytes, before their casts to int32.
     """
     alike = _varying_like_loads(kernel, parameter)
     # The largest are those that another expression has as an operand. What only a store uses is
@@ -214,12 +213,20 @@ def computed_from(kernel: Kernel, parameter: int) -> list[Node]:
     for node in kernel.nodes:
         if node not in alike:
             operands.update(node.src)
-    byte_factors = set[Node]()
+    casts = _casts_of_bytes(kernel)
+    largest = [node for node in alike if node in operands]
+    return [node.src[0] if node in casts else node for node in largest]
+
+
+def _casts_of_bytes(kernel: Kernel) -> set[Node]:
+    """The factors of sums of products of bytes, which are casts to int32. What they cast is packed
+    in their place, as one instruction multiplies the bytes themselves."""
+    casts = set[Node]()
     for reduction in kernel.of(Op.LOOP_REDUCE):
         if sums_bytes(reduction):
-            byte_factors.update(reduction.src[0].src)
-    largest = [node for node in alike if node in operands]
-    return [node.src[0] if node in byte_factors else node for node in largest]
+            product = reduction.src[0]
+            casts.update(product.src)
+    return casts
 
 
 def _varying_like_loads(kernel: Kernel, parameter: int) -> list[Node]:
