@@ -174,6 +174,8 @@ class Library:
             return None
         proto = onnx.FunctionProto()
         proto.ParseFromString(content)
+        if "" not in versions(proto.opset_import):  # FlexAttention's body leaves it out
+            proto.opset_import.add(domain="", version=defs.onnx_opset_version())
         body = Function(proto, self)
         for name, attribute in schema.attributes.items():
             if attribute.default_value.type:

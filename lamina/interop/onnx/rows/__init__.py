@@ -21,7 +21,7 @@ from lamina.interop.onnx.errors import OnnxError
 Row = Callable[..., Any]
 
 # The modules of this package that have rows.
-_MODULES = ("control", "movement")
+_MODULES = ("control", "movement", "reductions", "sequences", "strings")
 
 
 @dataclass(frozen=True)
