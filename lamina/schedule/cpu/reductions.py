@@ -148,12 +148,13 @@ def vectorize_inner(plan: CpuPlanner, *, is_tiled: bool) -> None:
     """
     if plan.kernel.of(Op.LOOP_SCAN) and plan.rows:
         plan.tile(plan.rows[-1], plan.knobs.unroll, "unroll")
+    sums = plan.knobs.unroll * plan.width  # independent ones: 4 vectors of 16
     for best in inner_vectors(plan):
         axis = _words_of(plan, best)
-        sums = plan.knobs.unroll * plan.width
         if axis.arg.reduce and not is_tiled and axis.arg.size >= sums:
-            _, axis = plan.split(axis, sums)
-            plan.bind(plan.tile(axis, plan.width, "vector"), "unroll")
+            _, step = plan.split(axis, sums)
+            vectors = plan.tile(step, plan.width, "vector")
+            plan.bind(vectors, "unroll")
         else:
             plan.vectorize(axis)
 
