@@ -21,7 +21,10 @@ from lamina.interop.onnx.errors import OnnxError
 Row = Callable[..., Any]
 
 # The modules of this package that have rows.
-_MODULES = ("control", "movement", "reductions", "sequences", "strings")
+_MODULES = (
+    "activations", "casts", "control", "conv", "elementwise", "movement", "norms", "pooling",
+    "products", "reductions", "sequences", "strings",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import lamina as lm
 from lamina.interop.onnx.rows import Context, row
 from lamina.interop.onnx.values import dtype_of, is_folded, lamina_dtype, numpy_dtype, tensor
 
@@ -42,7 +41,7 @@ def _on_host(x: Any, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> A
     if dtype.name in _OVERFLOWING and saturate:
         import ml_dtypes
 
-        largest = float(ml_dtypes.finfo(dtype).max)
+        largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         x = np.clip(x.astype(np.float32), -largest, largest)
     with np.errstate(all="ignore"):  # overflow to infinity is what is asked for
         return x.astype(dtype)
@@ -55,14 +54,14 @@ def converted(
 
     saturate: overflows of float8 become the largest number, not infinity or NaN. round_mode: "up",
     "down" or "nearest", for float8_e8m0fnu alone."""
-    source = dtype_of(x)
-    if np.dtype(dtype) == object:
-        return x if source == object else _strings(context.host(x))
-    if source == object:
+    is_text = dtype_of(x).kind == "O"
+    if np.dtype(dtype).kind == "O":
+        return x if is_text else _strings(context.host(x))
+    if is_text:
         return _numbers_of_strings(x, dtype)
     target = lamina_dtype(dtype)
     narrow = np.dtype(dtype).name in _OVERFLOWING
-    if target is None or lamina_dtype(source) is None or narrow or is_folded(x):
+    if target is None or lamina_dtype(dtype_of(x)) is None or narrow or is_folded(x):
         return _on_host(context.host(x), np.dtype(dtype), saturate, round_mode)
     return tensor(x).cast(target)
 
@@ -75,8 +74,10 @@ def cast(
     if isinstance(to, str):
         from onnx import TensorProto
 
-        to = TensorProto.DataType.Value(to.upper())
-    return converted(context, x, numpy_dtype(to), bool(saturate), round_mode)
+        number = int(TensorProto.DataType.Value(to.upper()))
+    else:
+        number = to
+    return converted(context, x, numpy_dtype(number), bool(saturate), round_mode)
 
 
 @row("CastLike")

@@ -86,16 +86,13 @@ def _power_on_host(x: Any, y: Any) -> Any:
     return np.power(x, y).astype(x.dtype)
 
 
-def _negate_bits(x: Any) -> Any:
-    return lm.bitwise_invert(x)
-
-
 _UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "Abs": (lm.abs, np.abs), "Acos": (lm.acos, np.arccos), "Acosh": (lm.acosh, np.arccosh),
     "Asin": (lm.asin, np.arcsin), "Asinh": (lm.asinh, np.arcsinh), "Atan": (lm.atan, np.arctan),
     "Atanh": (lm.atanh, np.arctanh), "Ceil": (lm.ceil, np.ceil), "Cos": (lm.cos, np.cos),
     "Cosh": (lm.cosh, np.cosh), "Exp": (lm.exp, np.exp), "Floor": (lm.floor, np.floor),
-    "Log": (lm.log, np.log), "Neg": (lm.negative, np.negative), "Not": (lm.logical_not, np.logical_not),
+    "Log": (lm.log, np.log), "Neg": (lm.negative, np.negative),
+    "Not": (lm.logical_not, np.logical_not),
     "Reciprocal": (lm.reciprocal, np.reciprocal), "Round": (lm.round, np.round),
     "Sign": (lm.sign, np.sign), "Sin": (lm.sin, np.sin), "Sinh": (lm.sinh, np.sinh),
     "Sqrt": (lm.sqrt, np.sqrt), "Tan": (lm.tan, np.tan), "Tanh": (lm.tanh, np.tanh),
@@ -115,12 +112,12 @@ _VARIADIC: dict[str, tuple[Binary, Binary]] = {
     "Max": (lm.maximum, np.maximum), "Min": (lm.minimum, np.minimum), "Sum": (lm.add, np.add),
 }  # fmt: skip
 
-for _name, _functions in _UNARY.items():
-    _unary(_name, *_functions)
-for _name, _functions in _BINARY.items():
-    _binary(_name, *_functions)
-for _name, _functions in _VARIADIC.items():
-    _variadic(_name, *_functions)
+for _name, _pair in _UNARY.items():
+    _unary(_name, *_pair)
+for _name, _pair_of_two in _BINARY.items():
+    _binary(_name, *_pair_of_two)
+for _name, _pair_of_two in _VARIADIC.items():
+    _variadic(_name, *_pair_of_two)
 
 
 @row("Erf")

@@ -60,7 +60,7 @@ def instance_normalization(
     context: Context, x: Any, scale: Any, b: Any, *, epsilon: float = 1e-5, **_: Any
 ) -> Any:
     values = tensor(x)
-    _, _, normal = _centred(_exact(values), range(2, values.ndim), epsilon)
+    normal = _centred(_exact(values), range(2, values.ndim), epsilon)[2]
     factor, shift = (beside_channels(_exact(tensor(v)), values.ndim) for v in (scale, b))
     return (normal * factor + shift).cast(values.dtype)
 
