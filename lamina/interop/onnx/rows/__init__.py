@@ -22,8 +22,8 @@ Row = Callable[..., Any]
 
 # The modules of this package that have rows.
 _MODULES = (
-    "activations", "casts", "control", "conv", "elementwise", "movement", "norms", "pooling",
-    "products", "reductions", "sequences", "strings",
+    "activations", "casts", "control", "conv", "elementwise", "indexing", "movement", "norms",
+    "pooling", "products", "reductions", "sequences", "strings",
 )  # fmt: skip
 
 
