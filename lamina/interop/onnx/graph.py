@@ -168,7 +168,7 @@ class Library:
         elif schema.has_context_dependent_function:
             types = [type_of(value).SerializeToString() for value in inputs]
             content = schema.get_context_dependent_function_with_opset_version(
-                node.version, node.proto.SerializeToString(), types
+                node.version, node.resolved(attributes).SerializeToString(), types
             )
         if not content:
             return None
@@ -202,7 +202,10 @@ class Function:
         }  # fmt: skip
         absent = [None] * (len(self._graph.inputs) - len(inputs))
         values = dict(zip(self._graph.inputs, [*inputs, *absent], strict=True))
-        return self._graph.run(Scope(values, None, {**defaults, **attributes}))
+        scope = Scope(values, None, {**defaults, **attributes})
+        # A body for one set of outputs leaves the others out.
+        self._graph.compute(scope)
+        return [scope.values.get(name) for name in self._graph.outputs]
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,19 @@ class Node:
         name = f" {self.proto.name!r}" if self.proto.name else ""
         domain = f"{self.domain}." if self.domain else ""
         return f"node {self.index}{name}, {domain}{self.operator} of version {self.version}"
+
+    def resolved(self, attributes: Attributes) -> onnx.NodeProto:
+        """The node with the values of `attributes` in place of references to a function's."""
+        proto = onnx.NodeProto()
+        proto.CopyFrom(self.proto)
+        del proto.attribute[:]
+        for attribute in self.proto.attribute:
+            if not attribute.ref_attr_name:
+                proto.attribute.append(attribute)
+            elif attribute.name in attributes:
+                value = attributes[attribute.name]
+                proto.attribute.append(onnx.helper.make_attribute(attribute.name, value))
+        return proto
 
     def attributes_in(self, scope: Scope) -> dict[str, Any]:
         """The attributes' values; what the call of the function leaves out is absent here too."""
@@ -266,12 +282,16 @@ class Graph:
 
     def run(self, scope: Scope) -> list[Any]:
         """The outputs; `scope` has the inputs, and gets the values of all nodes."""
+        self.compute(scope)
+        return [scope[name] for name in self.outputs]
+
+    def compute(self, scope: Scope) -> None:
+        """Give `scope`, which has the inputs, the values of all nodes."""
         scope.values = {**self._constants, **scope.values}
         for node in self._nodes:
             for name, value in zip(node.proto.output, self._run_node(node, scope), strict=False):
                 if name:
                     scope.values[name] = value
-        return [scope[name] for name in self.outputs]
 
     def _run_node(self, node: Node, scope: Scope) -> Sequence[Any]:
         inputs: list[Any] = []
