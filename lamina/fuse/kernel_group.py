@@ -153,33 +153,39 @@ class KernelGroup:
     def try_add(self, node: Node, recomputed: Set[Node] = frozenset()) -> bool:
         """Add `node` to the members if it fits, and say whether it did; if not, nothing changes.
 
-        Shapes tell first in which state it may fit, if in any; then it is lowered in that state;
-        and last, it must bring no further product of matrices along. `recomputed` are the sums of
-        products that its region computes again: a kernel that does so too may take on the rows of
-        `node`, and a second product of matrices.
+        It fits if there is a state in which members may have its shape, if every member can be
+        lowered in that state, and if it brings no further product of matrices. `recomputed` are the
+        sums of products that the region of `node` computes again: a kernel that computes one of
+        them again too may take on the rows of `node`, and a further product: for attention, that
+        of the weights by v beside that of the scores.
         """
         if self.is_serial:
             return False
         before = _State(self.shape, self.lowered.axes.plan, self.contraction)
-        same_products = bool(self.recomputed & recomputed)
+        recomputes_same = not self.recomputed.isdisjoint(recomputed)
         after = self._state_for(node, before)
-        if after is None and same_products:
+        if after is None and recomputes_same:
             after = self._state_with_rows_of(node, before)
         if after is None:
             return False
         self.members.append(node)
-        if self._lower_added(before, after):
-            store = self.stores[node]
-            added = contraction([store.value], store.axes)
-            # Tiles are of one product of matrices. Another one, or a first one after other members,
-            # may join only if the kernel has part of it already.
-            is_new = added is not None and added is not after.contraction
-            if not is_new or (same_products and self._shares_reduction(node)):
-                self.contraction = after.contraction or added
-                return True
+        if not self._lower_added(before, after):
+            self._remove_last(before)
+            return False
+        store = self.stores[node]
+        product = contraction([store.value], store.axes)
+        # A kernel's rows are tiled for one product of matrices, that of its first member.
+        is_new_product = product is not None and product is not after.contraction
+        if is_new_product and not (recomputes_same and self._shares_reduction(node)):
+            self._remove_last(before)
+            return False
+        self.contraction = after.contraction or product
+        return True
+
+    def _remove_last(self, before: _State) -> None:
+        """Take back the last member, and what lowering it has changed since the state `before`."""
         self.members.pop()
         self._lower_anew(before.shape, before.plan)
-        return False
 
     def _state_for(self, node: Node, before: _State) -> _State | None:
         """The state in which members may have the shape of `node`, as far as shapes alone tell;
@@ -222,46 +228,52 @@ class KernelGroup:
         return all(node.op is not Op.LOOP_REDUCE for node in nodes)
 
     def _state_with_rows_of(self, node: Node, before: _State) -> _State | None:
-        """The state in which this kernel has the rows of `node`, if each of its rows serves several
-        of these; None if they do not.
+        """The state in which the kernel has the rows of `node`, several of which share an element
+        of each member so far; None if they cannot.
 
-        The kernel of the row maxima of ``q @ k.T``, with 64 rows, becomes that of
-        ``softmax(q @ k.T) @ v`` with 64 x 32 results, 32 of which share each maximum.
+        The kernel of the row maxima of ``q @ k.T`` has 64 rows. It becomes that of ``softmax(q @
+        k.T) @ v`` with 64 x 32 results: the rows (i, j). The 32 rows of one i share the maximum at
+        the index (i,).
         """
         node_shape = squeezed(node.shape)
         if node_shape == self.rows or node_shape in self.shape.shared:
-            return before
+            return before  # it has such members already
         if self.shape.shared:
             return None  # a third kind of rows; `KernelShape` has places for two
         finer = KernelGroup(node, self.values)
-        # Where `finer` reads members: the index along their axes, but for those of size 1, at which
-        # it is 0.
+        index = self._index_read_by(finer)
+        if index is None or not self._is_shared_at(index, finer):
+            return None
+        shape = replace(finer.shape, shared={self.rows: Loops(index, ())})
+        # The plan knows logical axes by number, and rows have the first numbers: those of `finer`
+        # stay in their pieces. Later numbers are other axes here than in `finer`.
+        plan = {row: finer.lowered.axes.plan[row] for row in _split_rows(finer)}
+        return _State(shape, plan, contraction=None)
+
+    def _index_read_by(self, finer: "KernelGroup") -> Index | None:
+        """The only index at which the kernel `finer` reads members of this one; None if it reads
+        none, or at several indices, as a kernel computes each member at one. Axes of size 1, where
+        the index is 0, are left out."""
         indices = {
             tuple(part for part in index if part is not ix.ZERO)
             for member in self.members
             for index in finer.reads.get(member, ())
         }
-        if not indices or not self._share_rows(indices, finer):
-            return None
-        # With several indices, lowering fails for all but this one.
-        shared = Loops(indices.pop(), ())
-        # Rows have the first numbers. What the plan says of later ones is about other axes.
-        plan = {row: finer.lowered.axes.plan[row] for row in _split_rows(finer)}
-        shape = replace(finer.shape, shared={self.rows: shared})
-        return _State(shape, plan, contraction=None)
+        return indices.pop() if len(indices) == 1 else None
 
-    def _share_rows(self, indices: Set[Index], finer: "KernelGroup") -> bool:
-        """Whether the members can be computed at `indices`, at which `finer` reads them.
+    def _is_shared_at(self, index: Index, finer: "KernelGroup") -> bool:
+        """Whether the kernel can compute its members at `index`, which the rows of `finer` share,
+        in place of at its own rows.
 
-        That is so if each has one element for every row, with no columns; if no row is in pieces;
-        and if `indices` run through all rows of this kernel, along some, but not all, of the row
-        axes of `finer`: the others share an element.
+        Each member must have one element for every row, so no columns, and no row be in pieces. The
+        index must walk all rows along some row axes of `finer`, but not along all of them: rows
+        along the others share an element. For 64 maxima and the rows (i, j) of (64, 32), (i,) does.
         """
         member_shapes = {squeezed(member.shape) for member in self.members}
         if _split_rows(self) or member_shapes != {self.rows}:
             return False
-        axes = {axis for index in indices for part in index for axis in ix.terms_of(part)[0]}
-        return axes < set(finer.row_axes) and points(axes) == prod(self.rows)
+        walked = frozenset[Node]().union(*(ix.terms_of(part)[0] for part in index))
+        return walked < set(finer.row_axes) and points(walked) == prod(self.rows)
 
     def _shares_reduction(self, node: Node) -> bool:
         """Whether the member `node` and another one need the same LOOP_REDUCE, which the kernel

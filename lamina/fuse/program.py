@@ -1,7 +1,7 @@
 """From grouped values to a program: kernels in order, the buffers they use, a memory plan."""
 
 import itertools
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -209,29 +209,41 @@ class _Builder:
         return True
 
     def _reads_where_it_writes(self, value: Node, assigned: Node) -> bool:
-        """Whether the kernel of `value`, once it stores that in `assigned`, reads each element of
-        the buffer just before it writes it: ``x[i] = 2 * x[i]`` does, ``x[i] = x[9 - i]`` does
-        not. A scatter or a sort writes elsewhere than it reads.
-        Alone in its kernel, `value` counts with the narrowed loops: these may read just the
-        elements that they change."""
+        """Whether the kernel of `value`, once it stores that in the buffer `assigned`, reads of it
+        only the element that it is about to write: ``x[i] = 2 * x[i]`` does, ``x[i] = x[9 - i]``
+        does not. A scatter or a sort writes elsewhere than it reads. Indices are equal if they are
+        the same node."""
         if value.op in (Op.SCATTER, Op.ARGSORT):
             return False
         group = self.group_of[value]
-        replacements: dict[Node, Node] = {}
-        array = group.lowered.parameters.get(array_of(assigned))
-        # Loops are narrowed where the kernel reads the buffer as what it writes: with its dtype.
-        if array and group.members == [value]:
-            narrowing = self._narrowing((replace(group.stores[value], parameter=array.parameter),))
-            replacements = narrowing.indices if narrowing else {}
-        written = ix.replaced(group.stores[value].index, replacements)
+        narrowed_indices = self._indices_if_stored_in(value, assigned)
+        written = ix.replaced(group.stores[value].index, narrowed_indices)
         for node, indices in group.reads.items():
             if node.op is not Op.BUFFER or node.arg.storage != assigned.arg.storage:
-                continue
+                continue  # another array
+            if node.dtype is not assigned.dtype:
+                return False  # the same bytes, but other elements
             for index in indices:
-                read = ix.replaced(ix.row_major(index, node.shape), replacements)
-                if node.dtype is not assigned.dtype or read is not written:
+                read = ix.replaced(ix.row_major(index, node.shape), narrowed_indices)
+                if read is not written:
                     return False
         return True
+
+    def _indices_if_stored_in(self, value: Node, assigned: Node) -> Mapping[Node, Node]:
+        """What narrowed loops have in place of each axis, if the kernel of `value` stores that in
+        the buffer `assigned`; nothing if its loops are not narrowed then.
+
+        ``x[i] = x[3] + 1 if i == 3 else x[i]`` reads x[3] for other i too. Narrowed, it has 3 in
+        place of i, and so reads and writes x[3] alone.
+        """
+        group = self.group_of[value]
+        array = group.lowered.parameters.get(array_of(assigned))
+        # Only a kernel that reads what it writes, with its dtype, leaves elements as they are. One
+        # with other members has to compute all of these.
+        if array is None or group.members != [value]:
+            return {}
+        narrowing = self._narrowing((replace(group.stores[value], parameter=array.parameter),))
+        return narrowing.indices if narrowing else {}
 
     def _narrowing(self, stores: tuple[Store, ...]) -> Narrowing | None:
         """The shorter loops that `stores` need, computed once."""

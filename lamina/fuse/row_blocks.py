@@ -24,8 +24,9 @@ from copy import copy
 from dataclasses import dataclass
 from math import prod
 
+from lamina.fuse.axes import Index
 from lamina.fuse.groups import Readers, readers_of
-from lamina.fuse.kernel_group import KernelGroup
+from lamina.fuse.kernel_group import KernelGroup, RowLoop
 from lamina.fuse.kernels import expected_kernel
 from lamina.fuse.members import Block, array_of
 from lamina.fuse.target import Cost, FusionTarget
@@ -275,8 +276,8 @@ class _RowBlocks:
         rows: for ``y[i, j] = x[j, i]`` and rows i, j they are 1 and 0."""
         loops = group.loops_along(value)
         axes: Rows = {}
-        for row, group_axis in self.rows_of[group].items():
-            loop = group.block_candidates[group_axis]
+        for row in self.rows_of[group]:
+            loop = self._loop(group, row)
             if loop in loops:
                 axes[row] = loops.index(loop)
         return axes
@@ -475,47 +476,56 @@ class _RowBlocks:
         """Whether blocks of `size` along `row` can be numbered by one axis in each group: not if
         the row is split in pieces of another size already. The index of a whole row is one axis,
         with the factor 1; in the pieces (n, size) it is ``size * outer + inner``."""
-        for group, group_rows in self.rows_of.items():
-            terms, _ = terms_of(group.block_candidates[group_rows[row]].index)
+        for group in self.rows_of:
+            terms, _ = terms_of(self._loop(group, row).index)
             if any(factor not in (1, size) for factor in terms.values()):
                 return False
         return True
 
     def _reread_bytes(self, rows: Sequence[int], along: int) -> int:
-        """Bytes that blocks numbered by `rows` read or add to again at each index of the row
-        `along`, one of `rows`: for the last one, bytes for one block; for another one, bytes for
-        all blocks along the last row, at one index of every other row. The caller compares them
-        with the bytes that as many blocks keep out of memory.
+        """Bytes that members read, or add to, again at each index of the row `along`, one of the
+        `rows` that number the blocks. They are counted for one index of each row but the last: if
+        `along` is the last row, each block reads so many again; if not, all blocks along the last
+        row together do.
 
-        For ``q @ k.T`` in float32, with 2048 rows in q and in k and 64 columns, in blocks of rows
-        of q, every block reads all of k: 2048 * 64 * 4 bytes. Its own rows of q do not count.
+        For ``q @ k.T`` in float32, with 8 heads of 2048 rows in q and in k and 64 columns, in
+        blocks of rows of q: along these, each block reads all of one head's k, 2048 * 64 * 4 bytes.
+        Its rows of q do not count, and along the heads nothing does, as each head has its own k.
         """
         return sum(self._reread_bytes_of(group, rows, along) for group in self.rows_of)
 
     def _reread_bytes_of(self, group: KernelGroup, rows: Sequence[int], along: int) -> int:
         """The same of one member. It counts an element once for each iteration that touches it:
-        ``x[i + j]`` for i < 8 and j < 3 counts as 24 elements, though x has 10. Along the other
-        rows, as that of heads, blocks read other elements: those axes do not count."""
-        group_rows = self.rows_of[group]
-        loops = {row: group.block_candidates[group_rows[row]] for row in rows}
-        along_axes = free_axes(loops[along].index)
-        # One block has one index of each row. All blocks along the last row, as one outer index has
-        # them, go through every index of the last row: that one is not fixed then.
-        fixed = rows if along == rows[-1] else rows[:-1]
-        fixed_axes = _axes_of(loops[row].index for row in fixed)
-        touched = group.reads
-        if group_rows[along] == len(group.rows):
-            # A sum along the blocks: every block adds to all of it. What it reads is taken to vary
-            # along the reduced axis, so that each block reads other elements.
-            last = group.members[-1]
-            touched = {last: {group.lowered.index_of[last]}}
+        ``x[i + j]`` for i < 8 and j < 3 counts as 24 elements, though x has 10."""
+        along_axes = free_axes(self._loop(group, along).index)
+        fixed_axes = _axes_of(self._loop(group, row).index for row in rows[:-1])
         total = 0
-        for node in touched.keys() - self.block_values.keys():
-            for index in touched[node]:
+        for node, indices in self._touched(group, along).items():
+            for index in indices:
                 axes = _axes_of(index)
-                if axes.isdisjoint(along_axes):  # the same elements at each index
-                    total += points(axes - fixed_axes) * node.dtype.itemsize
+                if axes.isdisjoint(along_axes):  # the same elements at each index of `along`
+                    iterations = points(axes - fixed_axes)
+                    total += iterations * node.dtype.itemsize
         return total
+
+    def _touched(self, group: KernelGroup, along: int) -> Mapping[Node, Set[Index]]:
+        """The arrays in memory, none that only blocks of exist, that the member `group` may touch
+        again at each index of the row `along`, each with the indices at which it does.
+
+        They are what it reads; but if it sums along that row, the sum, to all of which every block
+        adds. What it reads is taken to vary along the summed axis, so that each block reads other
+        elements.
+        """
+        if self.rows_of[group][along] == len(group.rows):  # the axis of a sum, after all rows
+            last = group.members[-1]
+            return {last: {group.lowered.index_of[last]}}
+        return {
+            node: indices for node, indices in group.reads.items() if node not in self.block_values
+        }
+
+    def _loop(self, group: KernelGroup, row: int) -> RowLoop:
+        """The loop of the member `group` that runs along the row `row`, one of those it has."""
+        return group.block_candidates[self.rows_of[group][row]]
 
 
 def _axes_of(indices: Iterable[Node]) -> frozenset[Node]:

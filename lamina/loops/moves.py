@@ -18,13 +18,13 @@ from lamina.core.dtypes import int64
 from lamina.errors import FormatError
 from lamina.graph import index as ix
 from lamina.ir.kernel import Kernel, Parameter, SortKernel, Store, bound_axes, free_axes, points
-from lamina.ir.monoids import Monoid
 from lamina.ir.node import Node, const, toposort
 from lamina.ir.ops import Op
 from lamina.loops.nest import (
     BINDINGS,
     Axes,
     Nest,
+    SubLoops,
     axis_lists,
     can_accumulate,
     operands_of,
@@ -336,39 +336,46 @@ class Accumulate(Move):
         # It runs over `axis` and at least one more, which the partial sums are over.
         fits = can_accumulate(nest.kernel) and {axis} < set(bound_axes(reduction))
         self.require(fits, "the kernel is no plain reduction over it and other axes")
-        loop = ix.axis(self.axis, axis.arg.size)  # no longer a reduced axis
+        loop = ix.axis(self.axis, axis.arg.size)  # the same number, but no longer a reduced axis
         nest = self.reindexed(nest, {axis: loop}, (loop,))
         before = nest.order[: nest.order.index(loop)]
-        stores, outer_rows = self._stores(nest.kernel, loop, before, reduction.arg.monoid)
-        # The sub-loops of an axis that was split evenly are loops like all others from here on.
+        outer = tuple(row for row in nest.kernel.row_axes if row in before)
+        inner = tuple(row for row in nest.kernel.row_axes if row not in before)
+        initial = self._initial_store(nest.kernel, (*outer, *inner))
+        partial_sums = self._store_of_partial_sums(nest.kernel, loop, (*outer, loop, *inner))
+        # Stores share the axes `outer` alone: rows inside of `loop` are columns from here on.
+        kernel = replace(nest.kernel, stores=(initial, partial_sums), rows=len(outer))
+        return replace(nest, kernel=kernel, splits=self._splits_kept(nest, axis, before))
+
+    def _initial_store(self, kernel: Kernel, axes: Axes) -> Store:
+        """The store that sets every element to what changes no sum: ``y[a0] = 0`` above, with the
+        `axes` (a0,). It is 0 for ADD, and what `Monoid.identity` says for others."""
+        (store,) = kernel.stores
+        dtype = store.value.dtype
+        (identity,) = store.value.arg.monoid.identity((dtype,))
+        return replace(store, value=const(identity, dtype), axes=axes)
+
+    def _store_of_partial_sums(self, kernel: Kernel, loop: Node, axes: Axes) -> Store:
+        """The store that adds each partial sum, over all reduced axes but `loop`: ``y[a0] += s``
+        above, with the `axes` (a2, a0)."""
+        (store,) = kernel.stores
+        reduction = store.value
+        operands = tuple(operand for operand in reduction.src if operand is not loop)
+        partial_sum = Node(Op.LOOP_REDUCE, operands, reduction.arg)
+        return replace(store, value=partial_sum, axes=axes, monoid=reduction.arg.monoid)
+
+    def _splits_kept(self, nest: Nest, axis: Node, before: Axes) -> tuple[SubLoops, ...]:
+        """The splits that leave a remainder, which need their last iterations left out still.
+        Raises FormatError if the loop over `axis`, which goes inside of the axes `before` it, is
+        one of their sub-loops or goes between these. The sub-loops of an even split are loops like
+        all others from here on, with no split."""
         uneven = tuple(split for split in nest.splits if split.extent != points(split.axes))
         for split in uneven:
             are_before = [sub_loop in before for sub_loop in split.axes]
             is_between = any(are_before) and not all(are_before)
             why = "it goes between the sub-loops of an uneven split, or is one of them"
             self.require(not is_between and axis not in split.axes, why)
-        kernel = replace(nest.kernel, stores=stores, rows=outer_rows)
-        return replace(nest, kernel=kernel, splits=uneven)
-
-    def _stores(
-        self, kernel: Kernel, loop: Node, before: Axes, monoid: Monoid
-    ) -> tuple[tuple[Store, ...], int]:
-        """The two stores in place of that of `kernel`, and how many rows are outside of `loop`:
-        those among the axes `before` it in the order.
-
-        The first sets every element to the identity of `monoid`; the second adds partial sums. In
-        the example above no row is outside: ``y[a0] = 0`` has the axes (a0,), and ``y[a0] += s``
-        has (a2, a0).
-        """
-        (store,) = kernel.stores
-        outer = [row for row in kernel.row_axes if row in before]
-        inner = [row for row in kernel.row_axes if row not in before]
-        (identity,) = monoid.identity((store.value.dtype,))
-        initial = replace(store, value=const(identity, store.value.dtype), axes=(*outer, *inner))
-        operands = tuple(operand for operand in store.value.src if operand is not loop)
-        partial_sum = Node(Op.LOOP_REDUCE, operands, store.value.arg)
-        sums = replace(store, value=partial_sum, axes=(*outer, loop, *inner), monoid=monoid)
-        return (initial, sums), len(outer)
+        return uneven
 
 
 @dataclass(frozen=True)

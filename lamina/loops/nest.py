@@ -54,9 +54,11 @@ class Nest:
     splits: the sub-loops of every axis that was split
     fills: the stores that fill scratch memory, which the last parameters of the kernel are
     product: the atom of a product of tiles that a block shares; "" for any other nest
-    tiles: how these tiles are filled, a store for each factor of a product. `value` is an element
-        of the factor, `axes` are those of the tile, the fastest last, and `index` is the row or the
-        column of the result that a line of the tile belongs to. They belong to no parameter.
+    tiles: how these tiles are filled, a store for each factor of a product; they belong to no
+        parameter. Of ``y[a0, a1] = sum over r2 of a[a0, r2] * b[r2, a1]``, whose stores
+        have ``64 * a3 + a4`` in place of a0 now, that of a has the `value` ``a[a0, r2]`` and the
+        `axes` (a0, r2), all rows and steps of a, the fastest last; and as `index` the row of y that
+        a line of the tile belongs to, ``64 * a3 + a4``; that of b has the column
     """
 
     kernel: Kernel

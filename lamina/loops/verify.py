@@ -31,44 +31,60 @@ from lamina.errors import FormatError
 from lamina.graph.index import terms_of
 from lamina.ir.invariants import names_of, require
 from lamina.ir.kernel import bound_axes, free_axes, points
-from lamina.ir.node import toposort
+from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
-from lamina.loops.nest import SCANNING_THREADS, WARP, Nest, axis_lists, dot_axes, serial_axes
+from lamina.loops.nest import (
+    SCANNING_THREADS,
+    WARP,
+    Nest,
+    SubLoops,
+    axis_lists,
+    dot_axes,
+    serial_axes,
+)
 
 Checks = Iterator[tuple[bool, str]]  # does an invariant hold, and what is wrong if not
 
 
 def verify_nest(nest: Nest) -> None:
     """Raise FormatError, naming the axis, if an invariant fails: the schedule is at fault."""
-    for check in (_bindings, _vectors, _serial, _threads):
+    checks = (_bindings, _vectors, _serial_loops, _serial_order, _thread_rows, _thread_loops)
+    for check in checks:
         for holds, problem in check(nest):
             if not holds:
                 raise FormatError(f"schedule: {problem}")
 
 
 def _bindings(nest: Nest) -> Checks:
-    """1. Who may run which axis."""
-    rows = nest.kernel.row_axes
+    """1. Which axes may be parallel, of the grid, vectors, or of a dot product."""
     blocks = nest.kernel.block_axes
-    parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
-    only_blocks = not blocks or parallel == set(blocks)
-    yield only_blocks, f"only {names_of(blocks)}, the row blocks, are parallel there"
+    if blocks:
+        parallel = {axis for axis, to in nest.binding.items() if to == "parallel"}
+        only_blocks = parallel == set(blocks)
+        yield only_blocks, f"only {names_of(blocks)}, the row blocks, are parallel there"
     for axis, to in nest.binding.items():
         name = names_of([axis])
         if to in ("parallel", "grid"):
-            yield axis in rows, f"the {to} axis {name} is no row axis"
+            yield axis in nest.kernel.row_axes, f"the {to} axis {name} is no row axis"
         if to == "parallel":
             yield nest.is_head(axis), f"the {to} axis {name} is not the outermost of its sub-loops"
         if to == "vector":
-            lanes = axis.arg.size
-            inside = nest.sub_loops(axis).axes
-            inside = inside[inside.index(axis) + 1 :]
-            is_innermost = all(nest.bound(other) == "dot" for other in inside)
-            yield is_innermost, f"the vector axis {name} is not the innermost of its sub-loops"
-            fits = lanes.bit_count() == 1 and lanes > 1
-            yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
+            yield from _vector(nest, axis)
         if to == "dot":
             yield axis in dot_axes(nest.kernel), f"{name} adds up no four products of 8 bits"
+
+
+def _vector(nest: Nest, axis: Node) -> Checks:
+    """1. Neighbouring lanes of the vector `axis` are neighbouring iterations, and there are 2, 4,
+    8, ... of them."""
+    name = names_of([axis])
+    sub_loops = nest.sub_loops(axis).axes
+    inside = sub_loops[sub_loops.index(axis) + 1 :]
+    is_innermost = all(nest.bound(other) == "dot" for other in inside)
+    yield is_innermost, f"the vector axis {name} is not the innermost of its sub-loops"
+    lanes = axis.arg.size
+    fits = lanes > 1 and lanes.bit_count() == 1
+    yield fits, f"the vector axis {name} has {lanes} lanes, not 2, 4, 8, ..."
 
 
 def _vectors(nest: Nest) -> Checks:
@@ -81,45 +97,69 @@ def _vectors(nest: Nest) -> Checks:
         yield len(both) < 2, f"a value has lanes along {names_of(both)}"
 
 
-def _serial(nest: Nest) -> Checks:
-    """3. What runs in order, does."""
-    serial = serial_axes(nest.kernel)
-    has_scan = bool(nest.kernel.of(Op.LOOP_SCAN))
+def _serial_loops(nest: Nest) -> Checks:
+    """3. An axis that runs in order is one serial loop, or threads share the steps of a scan."""
+    for axis in serial_axes(nest.kernel):
+        split = nest.sub_loops(axis)
+        bindings = [nest.bound(sub_loop) for sub_loop in split.axes]
+        fits = bindings == ["serial"] or _is_shared_scan(nest, split)
+        bound_to = ", ".join(bindings)
+        yield fits, f"{names_of(split.axes)} run in order, and are bound to {bound_to}"
+
+
+def _is_shared_scan(nest: Nest, split: SubLoops) -> bool:
+    """Whether threads may share the steps along `split` of a kernel with a scan: one block runs
+    them, and each thread has as many neighbouring steps, unrolled.
+
+    256 steps may be (2, 32, 4) sub-loops, bound to serial, thread and unroll: 2 times, each of 32
+    threads has 4 neighbours. 258 steps may not be (3, 32, 4), as a thread would have 2 of its 4.
+    """
+    bindings = [nest.bound(sub_loop) for sub_loop in split.axes]
     threads = points(axis for axis in nest.order if nest.bound(axis) == "thread")
-    for axis in serial:
-        axes, extent = nest.sub_loops(axis)
-        bindings = [nest.bound(sub_loop) for sub_loop in axes]
-        fits = bindings == ["serial"]
-        if has_scan and "thread" in bindings and threads <= SCANNING_THREADS:
-            # The sub-loops inside that over threads are the neighbours that one thread has.
-            inner = bindings.index("thread") + 1
-            is_unrolled = set(bindings[inner:]) <= {"unroll"}
-            fits = is_unrolled and extent % points(axes[inner:]) == 0
-        yield fits, f"{names_of(axes)} run in order, and are bound to {', '.join(bindings)}"
+    if not nest.kernel.of(Op.LOOP_SCAN) or "thread" not in bindings or threads > SCANNING_THREADS:
+        return False
+    inside_threads = bindings.index("thread") + 1
+    neighbours = points(split.axes[inside_threads:])
+    are_unrolled = all(to == "unroll" for to in bindings[inside_threads:])
+    return are_unrolled and split.extent % neighbours == 0
+
+
+def _serial_order(nest: Nest) -> Checks:
+    """3. Axes that run in order are loops in the order in which each store has them."""
+    serial = serial_axes(nest.kernel)
     for store in nest.kernel.stores:
-        ordered = [axis for axis in store.axes if axis in serial]
-        is_kept = ordered == sorted(ordered, key=nest.order.index)
-        yield is_kept, f"{names_of(ordered)} run in this order, and the loops do not"
+        of_store = [axis for axis in store.axes if axis in serial]
+        of_loops = sorted(of_store, key=nest.order.index)
+        yield of_store == of_loops, f"{names_of(of_store)} run in this order, and the loops do not"
 
 
-def _threads(nest: Nest) -> Checks:
-    """What 1. says of thread axes, and all of 4."""
+def _thread_rows(nest: Nest) -> Checks:
+    """1. The rows that threads run: their number divides a warp, as 2 rows along a0 and 4 along
+    a1, 8 in all, divide 32 threads. In a product of tiles they may be more, and each was split
+    without a remainder, so that its threads fill the tile."""
+    thread_rows = {axis for axis in nest.kernel.row_axes if nest.bound(axis) == "thread"}
+    if nest.product:
+        splits = (nest.sub_loops(axis) for axis in thread_rows)
+        fits = all(split.extent == points(split.axes) for split in splits)
+    else:
+        fits = not thread_rows or WARP % points(thread_rows) == 0
+    yield fits, f"the rows of {names_of(thread_rows)} divide no warp, or no tile"
+
+
+def _thread_loops(nest: Nest) -> Checks:
+    """4. Of the loops of threads over columns or reductions, none is inside another one."""
     rows = set(nest.kernel.row_axes)
     threads = {axis for axis in nest.order if nest.bound(axis) == "thread"}
-    thread_rows = threads & rows
-    for axes, extent in map(nest.sub_loops, thread_rows):
-        # Those of shared tiles fill them; all others together divide a warp.
-        is_even = WARP % points(thread_rows) == 0
-        if nest.product:
-            is_even = extent == points(axes)
-        yield is_even, f"the rows of {names_of(thread_rows)} divide no warp, or no tile"
     for axes in axis_lists(nest.kernel):
         both = (threads - rows).intersection(axes)
         yield len(both) < 2, f"{names_of(both)} are thread axes, one inside the other"
     for node in nest.kernel.nodes:
-        if shared := threads.intersection(bound_axes(node)):
-            beside = names_of(free_axes(node).difference(rows, bound_axes(node)))
-            yield not beside, f"the reduction over {names_of(shared)} depends on {beside}, no rows"
+        shared = threads.intersection(bound_axes(node))
+        if shared:
+            # Axes of columns, or of a reduction around this one: its loop is inside of theirs.
+            outside = free_axes(node).difference(rows, bound_axes(node))
+            problem = f"depends on {names_of(outside)}, no rows"
+            yield not outside, f"the reduction over {names_of(shared)} {problem}"
 
 
 def check_nest(nest: Nest) -> None:
