@@ -123,19 +123,40 @@ def grid_sample(
                             "'border' or 'reflection'")  # fmt: skip
     common_device("grid_sample", x, grid)
     values, points = exact("grid_sample", x), exact("grid_sample", grid)
-    sizes = x.shape[2:]
-    batch, channels, count = x.shape[0], x.shape[1], prod(grid.shape[1:-1])
-    pixels = movement.reshape(values, (batch, channels, prod(sizes)))
-    taps: list[list[Tap]] = []
-    for axis, size in enumerate(sizes):
+    batch, count = x.shape[0], prod(grid.shape[1:-1])
+    places = []
+    for axis, size in enumerate(x.shape[2:]):
         coordinate = movement.reshape(points[..., rank - 1 - axis], (batch, 1, count))
-        taps.append(_taps(coordinate, size, mode, padding_mode, align_corners))
+        places.append(_place(coordinate, size, align_corners))
+    result = sample_pixels(values, places, mode, padding_mode, align_corners)
+    return movement.reshape(result, (*x.shape[:2], *grid.shape[1:-1])).cast(x.dtype)
+
+
+def sample_pixels(
+    values: Tensor, places: Sequence[Tensor], mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool = False,
+) -> Tensor:  # fmt: skip
+    """The values, (N, C, P), of images (N, C, sizes) at P points, as in `grid_sample`.
+
+    places: for each spatial axis (N, 1, P), in pixels: 0 is the centre of the first one."""
+    sizes = values.shape[2:]
+    pixels = movement.reshape(values, (*values.shape[:2], prod(sizes)))
+    taps: list[list[Tap]] = []
+    for place, size in zip(places, sizes, strict=True):
+        taps.append(_taps(place, size, mode, padding_mode, align_corners))
     total: Tensor | None = None
     for corner in product(*taps):
         term = _corner(pixels, sizes, corner)
         total = term if total is None else total + term
     assert total is not None
-    return movement.reshape(total, (batch, channels, *grid.shape[1:-1])).cast(x.dtype)
+    return total
+
+
+def _place(coordinate: Tensor, size: int, align_corners: bool) -> Tensor:
+    """A coordinate between -1 and 1 in pixels of an axis of `size`."""
+    if align_corners:
+        return (coordinate + 1.0) * ((size - 1) / 2.0)
+    return ((coordinate + 1.0) * float(size) - 1.0) / 2.0
 
 
 def _corner(pixels: Tensor, sizes: Shape, corner: Sequence[Tap]) -> Tensor:
@@ -152,14 +173,9 @@ def _corner(pixels: Tensor, sizes: Shape, corner: Sequence[Tap]) -> Tensor:
 
 
 def _taps(
-    coordinate: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool
+    place: Tensor, size: int, mode: str, padding_mode: str, align_corners: bool
 ) -> list[Tap]:
-    """The pixels along an axis of `size` that a coordinate between -1 and 1 is interpolated
-    from."""
-    if align_corners:
-        place = (coordinate + 1.0) * ((size - 1) / 2.0)
-    else:
-        place = ((coordinate + 1.0) * float(size) - 1.0) / 2.0
+    """The pixels along an axis of `size` that a place, in pixels, is interpolated from."""
 
     def bounded(at: Tensor) -> Tensor:
         return _bounded(at, size, padding_mode, align_corners)

@@ -28,7 +28,7 @@ from lamina.interop.onnx.model import (
     read_model,
     versions,
 )
-from lamina.interop.onnx.rows import Context, find_row
+from lamina.interop.onnx.rows import Context, find_row, without_row
 from lamina.interop.onnx.values import held
 
 Attributes = Mapping[str, Any]
@@ -316,7 +316,7 @@ class Graph:
         if row is None:
             body = self._library.body_of(node, inputs, attributes)
             if body is None:
-                raise OnnxError("lamina has no row for it")
+                raise OnnxError(without_row(node.operator, node.domain))
             return body(inputs, attributes)
         context = Context(
             node.version, node.operator, node.proto.name, len(node.proto.output),

@@ -22,9 +22,20 @@ Row = Callable[..., Any]
 
 # The modules of this package that have rows.
 _MODULES = (
-    "activations", "casts", "control", "conv", "elementwise", "indexing", "movement", "norms",
-    "pooling", "products", "reductions", "sequences", "strings",
+    "activations", "casts", "control", "conv", "elementwise", "indexing", "ml", "movement",
+    "norms", "pooling", "products", "quantized", "random", "recurrent", "reductions", "regions",
+    "resize", "sequences", "signal", "strings", "training", "vision",
 )  # fmt: skip
+
+_MAPS = "lamina has no maps: take the tensors that the map is made of"
+
+# What to do about operators that are left out on purpose, by domain and name.
+_LEFT_OUT = {
+    ("", "ImageDecoder"): "decode images before the model, such as with Pillow, and give it pixels",
+    ("ai.onnx.ml", "CastMap"): _MAPS,
+    ("ai.onnx.ml", "DictVectorizer"): _MAPS,
+    ("ai.onnx.ml", "ZipMap"): _MAPS,
+}
 
 
 @dataclass(frozen=True)
@@ -90,3 +101,9 @@ def find_row(operator: str, version: int, domain: str) -> Row | None:
     if not fitting:
         return None
     return max(fitting, key=lambda entry: entry.since).run
+
+
+def without_row(operator: str, domain: str) -> str:
+    """What to say of an operator that has neither row nor body."""
+    advice = _LEFT_OUT.get((domain, operator))
+    return "lamina has no row for it" + (f"; {advice}" if advice else "")

@@ -81,6 +81,13 @@ def thresholded_relu(context: Context, x: Any, *, alpha: float = 1.0) -> Any:
     return lm.where(values > alpha, values, 0)
 
 
+@row("Shrink")
+def shrink(context: Context, x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
+    values = tensor(x)
+    negative = lm.where(values < -lambd, values + bias, 0)
+    return lm.where(values > lambd, values - bias, negative).cast(values.dtype)
+
+
 @row("Gelu")
 def gelu(context: Context, x: Any, *, approximate: str = "none") -> Any:
     return lm.gelu(tensor(x), approximate)
@@ -141,12 +148,17 @@ def dropout_of_inference(
 def dropout(
     context: Context, x: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None
 ) -> Any:
-    """Elements are dropped in training only; kept ones are divided by their share."""
+    """Elements are dropped in training only; kept ones are divided by their share. A seed drops
+    what onnx's reference evaluator drops, which draws from NumPy's generator MT19937."""
     if training is None or not np.any(context.host(training)):
         return _keep_all(context, x)
     share = 0.5 if ratio is None else float(context.host(ratio))
     if share == 0:
         return _keep_all(context, x)
     values = tensor(x)
-    kept = lm.random.uniform(values.shape, seed=seed) >= share
+    if seed is None:
+        kept = lm.random.uniform(values.shape) >= share
+    else:
+        drawn = np.random.RandomState(seed).uniform(size=values.shape)
+        kept = lm.asarray(drawn >= share)
     return lm.where(kept, values / (1 - share), 0), kept
