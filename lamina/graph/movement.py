@@ -63,6 +63,12 @@ def reduce_single(node: Node) -> Node | None:
     return build.reduce(monoid, reduced, *parts, part=component)
 
 
+@on(Op.ARGSORT)
+def argsort_single(node: Node) -> Node | None:
+    """The order of a row of one element is [0]."""
+    return node.lift(0) if node.shape[-1] == 1 else None
+
+
 @on(Op.SCATTER)
 def scatter_one(node: Node) -> Node | None:
     """With one update a row, every element compares its own index with that of the update."""
@@ -88,4 +94,6 @@ def scatter_into_float32(node: Node) -> Node | None:
     return build.cast(Node(Op.SCATTER, operands, node.arg), node.dtype)
 
 
-MOVEMENT = (reshape, pad, permute, reduce_single, scatter_one, scatter_into_float32)
+MOVEMENT = (
+    reshape, pad, permute, reduce_single, argsort_single, scatter_one, scatter_into_float32,
+)  # fmt: skip

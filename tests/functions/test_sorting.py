@@ -16,6 +16,7 @@ from lamina.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from lamina.frontend.functions import reduction as sorting
 from lamina.frontend.functions import sets
 from lamina.frontend.jit import jit
+from lamina.frontend.lowered import TensorSpec
 from lamina.frontend.tensor import Tensor
 from tests.functions.agreement import agree_with_differences, agree_with_torch, distinct
 
@@ -231,3 +232,18 @@ def test_slopes_of_the_largest_of_long_lines_are_pytorchs() -> None:
     agree_with_torch(
         lambda a: sorting.topk(a, 12).values, lambda a: torch.topk(a, 12).values, x
     )
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_rows_of_one_element_are_not_sorted(descending: bool) -> None:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        order = sorting.argsort(x, axis=1, descending=descending)
+        return sorting.sort(x, axis=1, descending=descending), order
+
+    x = np.array([[3.0], [np.nan], [-1.0]], np.float32)
+    compiled = jit(both)
+    kernels = compiled.lower(TensorSpec(x.shape), device="cpu").kernels
+    assert not [kernel.name for kernel in kernels if kernel.name.startswith("sort")]
+    values, order = compiled(Tensor(x))
+    np.testing.assert_array_equal(values.numpy(), x)
+    np.testing.assert_array_equal(order.numpy(), np.argsort(x, axis=1))

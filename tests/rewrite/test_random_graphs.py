@@ -80,7 +80,8 @@ def test_random_programs_reach_every_function() -> None:
         rewrite(sinks, rules)
     functions = {one.name for one in SIMPLIFY if not one.forms}
     of_large_arrays = {"reduce_in_parts", "scan_in_parts"}
-    missed = {"scatter_one", "scatter_into_float32"} | of_large_arrays
+    of_indices = {"argsort_single", "scatter_one", "scatter_into_float32"}
+    missed = of_indices | of_large_arrays
     assert functions.difference(trace) == missed
 
 

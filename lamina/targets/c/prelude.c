@@ -82,18 +82,39 @@ INLINE u64 lanes_in(i64 first, i64 size, int step) {
 }
 
 /* The order of each row of n keys: byte by byte of words that are in it, from the last one to the
-   first, but for bytes that all keys share; of few keys, each goes among those before it. */
+   first, but for bytes that all keys share. Of few keys, the place of each is how many others go before
+   it: those that are less, and those that are equal and come first. A register compares one key with as
+   many as it has lanes; `numbers` are those of the lanes. */
 
+#define FEW_KEYS(kind) (32 * (i64)sizeof(KEY_BITS(kind)))
+#define KEY_LANES(kind) (64 / (i64)sizeof(KEY_BITS(kind)))
 #define SORT(name, kind, n) \
     KERNEL(name) { \
         const KEY_BITS(kind) *restrict keys = (KEY_BITS(kind) *)b[0] + chunk * n; \
         i64 *from = (i64 *)b[1] + chunk * n, *to = (i64 *)b[2] + chunk * n; \
-        if (n < 16 * (i64)sizeof(KEY_BITS(kind))) { \
-            for (i64 i = 0, k; i < n; i++) { \
-                const KEY_BITS(kind) own = KEY_ORDER(kind, keys[i]); \
-                for (k = i; k > 0 && own < KEY_ORDER(kind, keys[from[k - 1]]); k--) from[k] = from[k - 1]; \
-                from[k] = i; \
+        if (n < FEW_KEYS(kind)) { \
+            typedef KEY_BITS(kind) words __attribute__((vector_size(64), may_alias)); \
+            enum { lanes = KEY_LANES(kind), few = n < FEW_KEYS(kind) ? n : 1 }; \
+            enum { whole = (few + lanes - 1) / lanes * lanes }; \
+            KEY_BITS(kind) own[whole] SCRATCH, places[whole] SCRATCH, numbers[lanes] SCRATCH; \
+            for (i64 i = 0; i < lanes; i++) numbers[i] = i; \
+            for (i64 i = 0; i < n; i++) own[i] = KEY_ORDER(kind, keys[i]); \
+            for (i64 i = n; i < whole; i++) own[i] = 0; \
+            for (i64 first = 0; first < n; first += lanes) { \
+                const words block = *(words *)(own + first), lane = *(words *)numbers; \
+                words place = {0}; \
+                i64 i = 0; \
+                for (; i < first; i++) place -= (words)(own[i] - (words){0} <= block); \
+                for (; i < first + lanes && i < n; i++) { \
+                    const words other = own[i] - (words){0}; \
+                    const words number = (KEY_BITS(kind))(i - first) - (words){0}; \
+                    const words is_before = (words)(number < lane) & (words)(other == block); \
+                    place -= (words)(other < block) | is_before; \
+                } \
+                for (; i < n; i++) place -= (words)(own[i] - (words){0} < block); \
+                *(words *)(places + first) = place; \
             } \
+            for (i64 i = 0; i < n; i++) from[places[i]] = i; \
             return; \
         } \
         i64 counts[sizeof(KEY_BITS(kind))][256] = {0}; \
