@@ -22,11 +22,13 @@ class Case(NamedTuple):
     smooth: an interval in which its derivatives are compared with finite differences.
     max_ulp: the largest distance of a float32 result from the exact value, in units of its last
     place: measured over all of float32, with a margin for other choices of what to fuse.
+    max_ulp_float64: the same of float64, measured over a sample; the C library's are below 1.
     """
 
     formula: Formula
     smooth: tuple[float, float]
     max_ulp: float
+    max_ulp_float64: float = 1.0
 
 
 def _or_nan(function: Formula, overflow: float = math.nan) -> Formula:
@@ -53,14 +55,14 @@ def _logistic(x: float) -> float:
 
 
 CASES: dict[Op, Case] = {
-    Op.SQRT: Case(_or_nan(math.sqrt), (0.3, 3), 0.5),
-    Op.EXP: Case(_or_nan(math.exp, math.inf), (-2, 2), 1.2),
-    Op.EXP2: Case(_or_nan(math.exp2, math.inf), (-2, 2), 1.2),
+    Op.SQRT: Case(_or_nan(math.sqrt), (0.3, 3), 0.5, 0.5),
+    Op.EXP: Case(_or_nan(math.exp, math.inf), (-2, 2), 1.2, 1.1),
+    Op.EXP2: Case(_or_nan(math.exp2, math.inf), (-2, 2), 1.2, 1.1),
     Op.LOG: Case(_with_pole(math.log), (0.3, 3), 1.0),
     Op.LOG2: Case(_with_pole(math.log2), (0.3, 3), 1.5),
     Op.SIN: Case(_or_nan(math.sin), (-3, 3), 1.75),
     Op.COS: Case(_or_nan(math.cos), (-3, 3), 1.75),
-    Op.ATAN: Case(math.atan, (-3, 3), 1.5),
-    Op.ERF: Case(math.erf, (-2, 2), 1.75),
-    Op.LOGISTIC: Case(_logistic, (-3, 3), 2.5),
+    Op.ATAN: Case(math.atan, (-3, 3), 1.5, 1.5),
+    Op.ERF: Case(math.erf, (-2, 2), 1.75, 1.75),
+    Op.LOGISTIC: Case(_logistic, (-3, 3), 2.5, 2.5),
 }

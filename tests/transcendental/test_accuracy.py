@@ -1,4 +1,5 @@
-"""Every function of float32 on the CPU against float64, with and without fused operations.
+"""Every function of float32 on the CPU against float64, and of float64 against 80 bits, with and
+without fused operations.
 
 The exhaustive test takes all 2**32 float32 values, a few minutes a function:
 
@@ -7,9 +8,12 @@ The exhaustive test takes all 2**32 float32 values, a few minutes a function:
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import functools
 import math
 import os
+import platform
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +42,11 @@ CRITICAL = (
     0.0, 2.0**-126, 0.0625, 0.1875, 0.5, 0.70710677, 1.0, 1.125, 1.4142135, 2.0, 3.84, 3.92,
     88.72284, 87.33655, 103.97208, 126.0, 128.0, 149.0, 150.0, 0.78539816, 1.57079633, 3.14159265,
     2.0**32, 2.0**65, 2.0**98, 16367173 * 2.0**72, 3.4e38,
+)  # fmt: skip
+# The same of float64: thresholds of `doubles.c`, and where its functions become infinite or zero.
+CRITICAL_FLOAT64 = (
+    2.0**-1022, 2.0**-28, 709.782712893384, 745.1332191019412, 1022.0, 1024.0, 1074.0, 1075.0,
+    1.5, 5.95, 200000.0, 1e22, 1.7e308,
 )  # fmt: skip
 SCALARS = "split(a0, 4096) -> a1, a2"  # a schedule without vectors
 every_function = pytest.mark.parametrize("op", CASES, ids=lambda op: op.name)
@@ -106,6 +115,56 @@ def test_error_of_a_sample(op: Op, schedule: str, flag: str) -> None:
     assert far[worst] <= CASES[op].max_ulp, message
 
 
+@functools.cache
+def sample_of_float64() -> Vector:
+    """Random fractions for every exponent, values around the critical ones and multiples of pi/2,
+    and random ones where functions are used; all with both signs."""
+    rng = np.random.default_rng(0)
+    exponents = np.arange(2047, dtype=np.uint64)[:, None] << np.uint64(52)
+    bits = exponents | rng.integers(0, 1 << 52, (2047, 8), dtype=np.uint64)
+    near = np.array([*CRITICAL, *CRITICAL_FLOAT64, math.inf]).view(np.uint64)[:, None]
+    near = near + np.arange(-30, 30).astype(np.uint64)
+    multiples = np.arange(1, 140000, 23, dtype=np.float64) * (math.pi / 2)
+    used = np.concatenate([rng.uniform(0, 6, 4000), rng.uniform(0, 750, 4000)])
+    positive = np.concatenate([bits.view(np.float64).ravel(), near.view(np.float64).ravel()])
+    whole = np.concatenate([positive, multiples, used])
+    return np.concatenate([whole, -whole])
+
+
+def in_80_bits(op: Op, x: Vector) -> Vector:
+    """The exact values but for the 64 bits of their fractions, by a library of others."""
+    if op is Op.ERF:
+        mpmath = pytest.importorskip("mpmath")
+        with mpmath.workprec(100):
+            texts = [mpmath.nstr(mpmath.erf(mpmath.mpf(float(value))), 25) for value in x]
+        return np.copysign(np.array(texts, np.longdouble), x)  # of -0 too
+    long = x.astype(np.longdouble)
+    if op is Op.LOGISTIC:
+        small = np.exp(-np.abs(long))
+        return np.where(long < 0, small, np.where(np.isnan(long), long, 1)) / (1 + small)
+    function = {Op.ATAN: np.arctan}.get(op) or getattr(np, op.name.lower())
+    result: Vector = function(long)
+    return result
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double has no 64 bits here")
+@every_function
+def test_error_of_a_sample_of_float64(op: Op, flag: str) -> None:
+    x = sample_of_float64()
+    with np.errstate(all="ignore"):
+        exact = in_80_bits(op, x)
+        rounded = exact.astype(np.float64)
+        got = compiled(op, x)
+        far = np.abs(got - exact) / np.spacing(np.abs(rounded).clip(0, np.finfo(float).max))
+    same = (got == rounded) & (np.signbit(got) == np.signbit(rounded))
+    far[same | (np.isnan(got) & np.isnan(rounded))] = 0.0
+    far[(np.signbit(got) != np.signbit(rounded)) & ~np.isnan(rounded)] = math.inf
+    far[np.isnan(got) != np.isnan(rounded)] = math.inf
+    worst = int(np.argmax(far))
+    message = f"{op.name}({x[worst]}): {got[worst]}, exactly {exact[worst]}"
+    assert far[worst] <= CASES[op].max_ulp_float64, message
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @every_function
@@ -153,6 +212,27 @@ def test_narrow_floats_for_every_argument(op: Op, dtype: Any) -> None:
     np.testing.assert_array_equal(nan, np.isnan(got))
     places = np.abs(got.view(np.int16).astype(int) - want.view(np.int16).astype(int))
     assert places[~nan].max() <= 1
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of a flag of x86")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", [Op.EXP, Op.EXP2], ids=lambda op: op.name)
+def test_what_vanishes_does_not_underflow(op: Op, dtype: str) -> None:
+    """As masked attention has many of it, and a product that underflows takes 100 clocks."""
+    environment = ctypes.CDLL(ctypes.util.find_library("m"))
+    underflow = 0x10
+    x = np.full(64, -math.inf, dtype)
+    x[::3] = -1e4
+    with using(threads=1):
+        compiled(op, x)  # which loads it
+        environment.feclearexcept(underflow)
+        got = compiled(op, x)
+        assert not environment.fetestexcept(underflow)
+        smallest = math.log2(np.finfo(dtype).smallest_subnormal)
+        x[::3] = (smallest + 5.5) * (1.0 if op is Op.EXP2 else math.log(2))
+        compiled(op, x)
+        assert environment.fetestexcept(underflow)  # as these have few bits left
+    assert not got.any()
 
 
 @pytest.mark.parametrize("op", [Op.SIN, Op.COS], ids=lambda op: op.name)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lamina.core.dtypes import DType, float32
+from lamina.core.dtypes import DType, float32, float64
 from lamina.core.rates import Rates
-from lamina.ir.ops import Group, Op
+from lamina.ir.ops import Op
 from lamina.schedule.cost.body import Work
 
 # Vector instructions of an operation on float32, about as many as its function has in
@@ -15,13 +15,17 @@ INSTRUCTIONS: dict[Op, float] = {
     Op.ERF: 24, Op.LOGISTIC: 36, Op.POW: 90, Op.MAX: 4, Op.MIN: 4, Op.TRUNC: 2, Op.SHL: 2,
     Op.SHR: 2, Op.MOD: 8,
 }  # fmt: skip
+# The same of float64, in `doubles.c` for vectors; a scalar is left to the C library.
+INSTRUCTIONS_OF_FLOAT64: dict[Op, float] = {
+    Op.EXP: 26, Op.EXP2: 24, Op.LOG: 36, Op.LOG2: 46, Op.SIN: 56, Op.COS: 56, Op.ATAN: 38,
+    Op.ERF: 50, Op.LOGISTIC: 34,
+}  # fmt: skip
 # The same of the step of a monoid of several components, such as an argmax, which is no single
 # operation: it compares, and chooses each component.
 COMPOUND_STEP = 12
 # Operations that divide once, beside their instructions.
 DIVIDING = frozenset({Op.DIV, Op.SQRT, Op.LOGISTIC, Op.ATAN, Op.MOD})
-# Functions of the C library, called lane by lane, in other dtypes than float32.
-OF_LIBRARY = Group.TRANSCENDENTAL - {Op.SQRT} | {Op.POW}
+DIVIDING_FLOAT64 = DIVIDING | {Op.LOG, Op.LOG2}
 BY_CONSTANT = 5  # instructions of an integer division by a constant: a product and shifts
 # The latency of a step of a chain, in that of an addition of floats (`Rates.latency`), about: a
 # maximum compares and chooses, and so does the step of a monoid of several components. Steps on
@@ -83,9 +87,10 @@ def demand_of(work: Work, vector_bytes: int, rates: Rates) -> Demand:
     is_float = work.dtype.is_float
     if _divides_integers(work) and not work.by_constant:
         return Demand(integer_division=elements)
-    if work.op in OF_LIBRARY and is_float and work.dtype is not float32:
+    if _is_of_library(work):
         return Demand(function=elements)
-    divisions = vectors if work.op in DIVIDING and is_float else 0.0
+    dividing = DIVIDING_FLOAT64 if work.dtype is float64 else DIVIDING
+    divisions = vectors if work.op in dividing and is_float else 0.0
     return Demand(issue=vectors * _instructions(work, rates), divide=divisions)
 
 
@@ -98,7 +103,20 @@ def _instructions(work: Work, rates: Rates) -> float:
     if work.op is Op.CAST and work.dtype.is_small:
         return rates.rounding
     # A GPU takes fewer for functions, but for nothing less than one.
-    return max(instructions_of(work.op) * rates.elementary, 1.0)
+    count = instructions_of(work.op)
+    if work.dtype is float64 and work.op in INSTRUCTIONS_OF_FLOAT64:
+        count = INSTRUCTIONS_OF_FLOAT64[work.op]
+    return max(count * rates.elementary, 1.0)
+
+
+def _is_of_library(work: Work) -> bool:
+    """Is this a function of the C library, called lane by lane? None of float32 is,
+    whose power counts as INSTRUCTIONS; of float64 scalars are, and powers."""
+    if not work.dtype.is_float or work.dtype is float32:
+        return False
+    if work.op in INSTRUCTIONS_OF_FLOAT64:
+        return work.lanes == 1 or work.dtype is not float64
+    return work.op is Op.POW
 
 
 def _divides_integers(work: Work) -> bool:

@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
-from lamina.core.dtypes import SHORT, DType, bool_, float32, int32, int64
+from lamina.core.dtypes import SHORT, DType, bool_, float32, float64, int32, int64
 from lamina.graph import index as ix
 from lamina.ir.build import cast
 from lamina.ir.interpreter import evaluate, fold_constant
@@ -27,6 +27,10 @@ ELEMENTS = TYPES | {bool_: "u8"}  # in memory
 PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
 NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
 TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
+# The functions in `doubles.c`. Processors have an instruction for square roots of vectors.
+VECTORS_OF_FLOAT64 = frozenset({
+    Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.ATAN, Op.ERF, Op.LOGISTIC,
+})  # fmt: skip
 
 # The text of an operation on operands; the last argument is the result, with no text yet.
 Spelling = Callable[["CPrinter", Node, list[Value], Value], str]
@@ -46,14 +50,15 @@ def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
     """A function of vectors where there is one, else of scalars, lane by lane; of bools, of which
     only maximum and minimum come here, a sign.
 
-    Functions of vectors are MAX, MIN and TRUNC of `vectors.c` and those of float32 in `math.c`,
-    which has them for any number of lanes, one too.
+    Functions of vectors are MAX, MIN and TRUNC of `vectors.c`, those of float32 in `math.c`, which
+    has them for any number of lanes, one too, and those of float64 in `doubles.c`.
     """
     if out.dtype is bool_:
         return _infix(printer, node, operands, out)
     name, of_vectors = node.op.name.lower(), node.op in (Op.MAX, Op.MIN, Op.TRUNC)
-    if out.dtype is float32 and node.op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
-        printer.needed.add(("c/math.c", out.lanes))
+    text = _functions_of_vectors(node.op, out)
+    if text:
+        printer.needed.add((text, out.lanes))
         of_vectors = True
         printer.transcendental += 1
         if printer.transcendental > printer.max_inlined:
@@ -68,6 +73,16 @@ def _call(printer: "CPrinter", node: Node, operands: list[Value], out: Value) ->
         lanes = [printer.lane(operand, number).text for operand in operands]
         calls.append(f"{name}_{TYPES[out.dtype]}({', '.join(lanes)})")
     return f"({printer.type(out)}){{{', '.join(calls)}}}"
+
+
+def _functions_of_vectors(op: Op, out: Value) -> str:
+    """The text that has `op` for vectors of the dtype and lanes of `out`; "" if that is left to the
+    C library."""
+    if out.dtype is float32 and op in Group.TRANSCENDENTAL - {Op.SQRT, Op.TRUNC}:
+        return "c/math.c"
+    if out.dtype is float64 and out.lanes > 1 and op in VECTORS_OF_FLOAT64:
+        return "c/doubles.c"
+    return ""
 
 
 def _where(printer: "CPrinter", node: Node, operands: list[Value], out: Value) -> str:
@@ -144,7 +159,7 @@ class CPrinter(NestPrinter):
         super().__init__(nest)
         self.function, self.opening = name, f"KERNEL({name})"
         self.needed = needed  # of `TEXTS`, and the lanes of vectors
-        self.transcendental = 0  # functions of float32 in the text so far
+        self.transcendental = 0  # functions of vectors in the text so far
 
     # Spelling.
 

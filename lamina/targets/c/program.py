@@ -17,7 +17,7 @@ from lamina.targets.texts import helper_text
 # The order in which a program's helper texts are printed; each may use the ones before it.
 TEXTS = (
     "c/prelude.c", "c/arithmetic.c", "c/vectors.c", "c/transposes.c", "c/floats.c", "c/math.c",
-    "c/dots.c",
+    "c/doubles.c", "c/dots.c",
 )  # fmt: skip
 
 
