@@ -1,3 +1,4 @@
 """Files of tensors."""
 
+from lamina.io import gguf as gguf
 from lamina.io import safetensors as safetensors

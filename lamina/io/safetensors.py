@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from lamina.core import dtypes
-from lamina.core.shape import prod
 from lamina.errors import ArgumentError, DTypeError, FormatError
 from lamina.frontend import realize as memory
 from lamina.frontend.tensor import Tensor, as_tensor, check_device, checked
 from lamina.io.files import replaced_file
-from lamina.runtime.buffer import HOST_DEVICES, Buffer
+from lamina.io.mapped import mapped_bytes, mapped_tensor
 
 __all__ = ["load", "metadata", "save"]
 
@@ -85,25 +84,16 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, T
     """The tensors of a file by name, in the order of their bytes. On host devices they are private,
     copy-on-write views of the mapped file: nothing is read yet, and writing to one never changes
     the file. Raises FormatError when the file is not what the format asks for."""
-    import numpy as np
-
     file, where, tensors = _opened(path), check_device(device), dict[str, Tensor]()
-    content = np.memmap(path, np.uint8, "c")
+    content = mapped_bytes(path)
     at = 8 + int.from_bytes(content[:8].tobytes(), "little")
     for name in file.offset_keys():
         part = file.get_slice(name)
-        kind, shape = part.get_dtype(), part.get_shape()
+        kind, shape = part.get_dtype(), tuple(part.get_shape())
         if kind not in _DTYPES:
             raise FormatError(f"{path}: {name!r} has dtype {kind}; known are {', '.join(_DTYPES)}")
-        dtype = _DTYPES[kind]
-        stop = at + prod(shape) * dtype.itemsize
-        values: Any = content[at:stop].view(dtype.numpy).reshape(shape)
-        pointer, at = int(values.ctypes.data), stop
-        if where not in HOST_DEVICES or pointer % dtype.itemsize or not values.size:
-            tensors[name] = Tensor(values, dtype, where)
-        else:
-            buffer = Buffer.wrap(pointer, values.nbytes, where, owner=values)
-            tensors[name] = Tensor.of(memory.buffer_node(buffer, values.shape, dtype), where)
+        tensors[name] = mapped_tensor(content, at, shape, _DTYPES[kind], where)
+        at += tensors[name].nbytes
     return tensors
 
 
