@@ -84,16 +84,17 @@ INLINE u64 lanes_in(i64 first, i64 size, int step) {
 /* The order of each row of n keys: byte by byte of words that are in it, from the last one to the
    first, but for bytes that all keys share. Of few keys, the place of each is how many others go before
    it: those that are less, and those that are equal and come first. A register compares one key with as
-   many as it has lanes; `numbers` are those of the lanes. */
+   many as it has lanes, 8 keys of float32 with AVX2; `numbers` are those of the lanes. Registers have
+   __BIGGEST_ALIGNMENT__ bytes: wider vectors go through memory, at 2 to 5 times the time of a row. */
 
 #define FEW_KEYS(kind) (32 * (i64)sizeof(KEY_BITS(kind)))
-#define KEY_LANES(kind) (64 / (i64)sizeof(KEY_BITS(kind)))
+#define KEY_LANES(kind) (__BIGGEST_ALIGNMENT__ / (i64)sizeof(KEY_BITS(kind)))
 #define SORT(name, kind, n) \
     KERNEL(name) { \
         const KEY_BITS(kind) *restrict keys = (KEY_BITS(kind) *)b[0] + chunk * n; \
         i64 *from = (i64 *)b[1] + chunk * n, *to = (i64 *)b[2] + chunk * n; \
         if (n < FEW_KEYS(kind)) { \
-            typedef KEY_BITS(kind) words __attribute__((vector_size(64), may_alias)); \
+            typedef KEY_BITS(kind) words __attribute__((vector_size(__BIGGEST_ALIGNMENT__), may_alias)); \
             enum { lanes = KEY_LANES(kind), few = n < FEW_KEYS(kind) ? n : 1 }; \
             enum { whole = (few + lanes - 1) / lanes * lanes }; \
             KEY_BITS(kind) own[whole] SCRATCH, places[whole] SCRATCH, numbers[lanes] SCRATCH; \
