@@ -24,8 +24,10 @@ from lamina.core.seeds import SEEDS as _SEEDS  # noqa: F401 (forks are counted f
 if TYPE_CHECKING:  # what type checkers and editors see of `_SEARCHED`
     from lamina import datasets as datasets
     from lamina import io as io
+    from lamina import models as models
     from lamina import nn as nn
     from lamina import random as random
+    from lamina import text as text
     from lamina.frontend.differentiate import *  # noqa: F403
     from lamina.frontend.functions.activations import *  # noqa: F403
     from lamina.frontend.functions.arithmetic import *  # noqa: F403

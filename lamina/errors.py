@@ -78,6 +78,10 @@ class FormatError(LaminaError, ValueError):
     """A file that is not what its format promises, or a schedule that does not fit its kernel."""
 
 
+class MissingPackageError(LaminaError, ImportError):
+    """A package that one of lamina's extras brings, which is not installed."""
+
+
 class VerifyError(LaminaError):
     """A program that breaks an invariant of its dialect, or rewrite rules that lead to no end;
     never the fault of whoever called."""

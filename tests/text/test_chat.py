@@ -1,0 +1,39 @@
+"""Chat templates are programs of strangers."""
+
+from __future__ import annotations
+
+import pytest
+
+from lamina.errors import FormatError
+from lamina.text.chat import ChatTemplate
+
+pytest.importorskip("jinja2")
+USER = [{"role": "user", "content": "hi"}]
+HOSTILE = {
+    "attribute": ("{{ messages.__class__.__mro__ }}", "unsafe"),
+    "function": ("{{ raise_exception.__globals__ }}", "unsafe"),
+    "change": ("{{ messages.append(1) }}", "not safely callable|unsafe"),
+    "range": ("{% for i in range(10 ** 9) %}x{% endfor %}", "[Rr]ange"),
+    "module": ("{% import 'os' as os %}", "no loader"),
+    "syntax": ("{% for %}", "Expected"),
+    "its own refusal": ("{{ raise_exception('only ' + messages[0].role) }}", "template: only user"),
+    "type": ("{{ messages + 1 }}", "template: "),
+    "division": ("{{ 1 / 0 }}", "template: division by zero"),
+    "nesting": ("{{ " + "(" * 2000 + ")" * 2000 + " }}", "template: "),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_and_wrong_templates_are_refused(name: str) -> None:
+    source, message = HOSTILE[name]
+    with pytest.raises(FormatError, match=message):
+        ChatTemplate(source).render(USER)
+
+
+def test_what_templates_use() -> None:
+    template = ChatTemplate(
+        "{% for one in messages %}\n  {% if loop.index > 1 %}{% break %}{% endif %}\n"
+        "{{ one | tojson }}{% endfor %}{{ bos_token }}{{ add_generation_prompt }}", "<s>",
+    )  # fmt: skip
+    assert template.render(USER * 2) == '{"role": "user", "content": "hi"}<s>True'
+    assert len(ChatTemplate("{{ strftime_now('%Y-%m-%d') }}").render([])) == 10

@@ -1,0 +1,210 @@
+"""Tokenizers: against a plain byte-level BPE, against transformers, and from wrong tables."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lamina.errors import FormatError
+from lamina.text.tokenizer import TextStream, Tokenizer
+from tests.text.tables import README, SPECIAL, TEMPLATE, learned, tables
+
+regex = pytest.importorskip("regex")
+pytest.importorskip("tokenizers")
+
+# The rules as llama.cpp has them: each pattern splits what the ones before it left.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+CASELESS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+MODERN = (
+    CASELESS
+    + r"|[^\r\n\p{L}\p{N}]?\p{L}+|NUMBER| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+RULES = {
+    "gpt-2": [GPT2],
+    "smollm": [r"\p{N}", GPT2],
+    "llama-bpe": [MODERN.replace("NUMBER", r"\p{N}{1,3}")],
+    "qwen2": [MODERN.replace("NUMBER", r"\p{N}")],
+}
+
+
+def pieces(text: str, patterns: list[str]) -> list[str]:
+    """The parts of a text: what a pattern finds, and what lies between."""
+    parts = [text]
+    for pattern in patterns:
+        split = [regex.split(f"({pattern})", part) for part in parts]
+        parts = [piece for found in split for piece in found if piece]
+    return parts
+
+
+def letters() -> list[str]:
+    """The character that stands for each byte: its own if it can be seen, else one from 256 on."""
+    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    unseen = [byte for byte in range(256) if byte not in seen]
+    return [chr(byte if byte in seen else 256 + unseen.index(byte)) for byte in range(256)]
+
+
+class PlainBPE:
+    """Merges the pair that was learned first, until there is none."""
+
+    def __init__(self, metadata: dict[str, Any]) -> None:
+        self.numbers = {one: at for at, one in enumerate(metadata["tokenizer.ggml.tokens"])}
+        merges = [tuple(one.split(" ")) for one in metadata["tokenizer.ggml.merges"]]
+        self.ranks = {pair: at for at, pair in enumerate(merges)}
+        self.patterns = RULES[metadata["tokenizer.ggml.pre"]]
+        self.letters = letters()
+
+    def encode(self, text: str) -> list[int]:
+        special = "|".join(map(regex.escape, SPECIAL))
+        ids = list[int]()
+        for part in regex.split(f"({special})", text):
+            if part in SPECIAL:
+                ids.append(self.numbers[part])
+            else:
+                ids += [one for piece in pieces(part, self.patterns) for one in self.merged(piece)]
+        return ids
+
+    def merged(self, piece: str) -> list[int]:
+        parts = [self.letters[byte] for byte in piece.encode()]
+        while True:
+            ranks = [self.ranks.get(pair, 1 << 30) for pair in pairwise(parts)]
+            if not ranks or min(ranks) == 1 << 30:
+                return [self.numbers[part] for part in parts]
+            at = ranks.index(min(ranks))
+            parts[at : at + 2] = ["".join(parts[at : at + 2])]
+
+
+@pytest.fixture(scope="module", params=RULES)
+def both(request: pytest.FixtureRequest) -> tuple[Tokenizer, PlainBPE]:
+    metadata = tables(request.param)
+    return Tokenizer.from_gguf(metadata), PlainBPE(metadata)
+
+
+WORDS = st.sampled_from(
+    ["the ", "it's", "WE'LL", "12345", " 1", "\n\n", "  ", "\t", "½", "日本", "🙂", "<user>"]
+)
+
+
+@given(text=st.lists(WORDS | st.text(max_size=4), max_size=12).map("".join))
+@example(text="a 1 2  3\n\n 4x")
+@example(text="<|im_start|>user\nhi<|im_end|>")
+def test_tokens_are_those_of_a_plain_bpe(both: tuple[Tokenizer, PlainBPE], text: str) -> None:
+    tokenizer, plain = both
+    assert tokenizer.encode(text) == plain.encode(text)
+
+
+def test_a_whole_text_and_back(both: tuple[Tokenizer, PlainBPE]) -> None:
+    tokenizer, plain = both
+    text = README.read_text(encoding="utf-8")
+    ids = tokenizer.encode(text)
+    assert ids == plain.encode(text)
+    assert tokenizer.decode(ids) == text
+
+
+def test_special_tokens_are_hidden_and_texts_of_users_are_not() -> None:
+    tokenizer = Tokenizer.from_gguf(tables("smollm"))
+    assert tokenizer.decode(tokenizer.encode("a<|im_end|>b<user>c")) == "ab<user>c"
+    assert tokenizer.stops == {0, 2}
+    assert tokenizer.encode("a", with_bos=True) == [0, *tokenizer.encode("a")]
+
+
+def test_a_stream_shows_whole_characters_alone() -> None:
+    tokenizer = Tokenizer.from_gguf(tables("smollm"))
+    ids = tokenizer.encode("naïve 🙂 日本語 done")
+    stream = TextStream(tokenizer)
+    parts = [stream.push(one) for one in ids]
+    assert "".join(parts) == "naïve 🙂 日本語 done"
+    assert not any("\ufffd" in part for part in parts)
+    assert stream.close() == ""
+    cut = TextStream(tokenizer)
+    first, *_ = tokenizer.encode("🙂")
+    assert (cut.push(first), cut.close()) == ("", "\ufffd")
+
+
+def test_a_folder_gives_the_same_tokenizer(tmp_path: Path) -> None:
+    learned().save(str(tmp_path / "tokenizer.json"))
+    settings = {
+        "bos_token": {"content": "<|endoftext|>"}, "eos_token": "<|im_end|>",
+        "add_bos_token": True, "chat_template": "from the settings",
+    }  # fmt: skip
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 77]}))
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    assert tokenizer.encode("pip install") == [0, *learned().encode("pip install").ids]
+    assert tokenizer.stops == {0, 2, 77}
+    assert tokenizer.template is not None
+    assert tokenizer.template.render([]) == "from the settings"
+    (tmp_path / "chat_template.jinja").write_text("of its own{{ eos_token }}")
+    template = Tokenizer.from_folder(tmp_path).template
+    assert template is not None
+    assert template.render([]) == "of its own<|im_end|>"
+
+
+WRONG = {
+    "ggml.model": ("llama", "tokenizer.ggml.model: 'llama'; lamina knows 'gpt2'"),
+    "ggml.pre": ("nonsense", "tokenizer.ggml.pre: 'nonsense' is no rule that lamina knows: gpt-2"),
+    "ggml.tokens": (["a", "a"], "tokenizer.ggml.tokens: a token is given twice"),
+    "ggml.merges": (["a nonsense"], "merges: merge 0, 'a nonsense', joins no tokens"),
+    "ggml.token_type": (np.array([1]), "token_type: not a type for each of 600 tokens"),
+    "ggml.bos_token_id": (600, "bos_token_id: token 600 of 600"),
+    "ggml.eos_token_id": ("2", "eos_token_id: str, not int"),
+    "chat_template": (7, "tokenizer.chat_template: int, not str"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_tables_that_do_not_fit_are_refused(name: str) -> None:
+    value, message = WRONG[name]
+    with pytest.raises(FormatError, match=message):
+        Tokenizer.from_gguf(tables("smollm") | {f"tokenizer.{name}": value})
+    if name in ("ggml.tokens", "ggml.merges"):
+        with pytest.raises(FormatError, match=f"{name}: its elements are no texts"):
+            Tokenizer.from_gguf(tables("smollm") | {f"tokenizer.{name}": [1]})
+        missing = tables("smollm")
+        del missing[f"tokenizer.{name}"]
+        with pytest.raises(FormatError, match=f"{name}: missing"):
+            Tokenizer.from_gguf(missing)
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"tokenizer\.json: "):
+        Tokenizer.from_folder(tmp_path)
+    learned().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(FormatError, match="a list, not an object"):
+        Tokenizer.from_folder(tmp_path)
+
+
+def test_a_conversation_ends_where_the_answer_begins() -> None:
+    tokenizer = Tokenizer.from_gguf(tables("smollm"))
+    ids = tokenizer.chat([{"role": "user", "content": "pip"}])
+    assert ids == tokenizer.encode(
+        "<|endoftext|><|im_start|>user\npip<|im_end|>\n<|im_start|>assistant\n"
+    )
+    without = tables("smollm")
+    del without["tokenizer.chat_template"]
+    with pytest.raises(FormatError, match="no chat template"):
+        Tokenizer.from_gguf(without).chat([])
+
+
+def test_conversations_are_those_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=learned(), bos_token="<|endoftext|>", eos_token="<|im_end|>"
+    )
+    messages = [
+        {"role": "system", "content": "Be short."}, {"role": "user", "content": "  a {{ b }} "}
+    ]  # fmt: skip
+    wanted = theirs.apply_chat_template(
+        messages, chat_template=TEMPLATE, add_generation_prompt=True, tokenize=False
+    )
+    ours = Tokenizer.from_gguf(tables("gpt-2")).template
+    assert ours is not None
+    assert ours.render(messages) == wanted
