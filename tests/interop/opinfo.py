@@ -36,7 +36,8 @@ LEFT_OUT = frozenset({
     "jiterator_2inputs_2outputs", "jiterator_4inputs_with_extra_args",
 })  # fmt: skip
 # Which of equal elements these name is not determined. Samples of these dtypes have equal ones.
-FREE_INDICES = {"argsort": 0, "kthvalue": 1, "msort": 1, "sort": 1, "topk": 1}  # results compared
+# The value: how many results are compared.
+FREE_INDICES = {"argsort": 0, "kthvalue": 1, "mode": 1, "msort": 1, "sort": 1, "topk": 1}
 WITH_EQUALS = (torch.bfloat16, torch.int64, torch.bool)
 OK, LEFT, REFUSED, WRONG = "ok", "left to PyTorch", "refused by Dynamo", "wrong"
 SLOW, CRASHED = "out of time", "crashed"
