@@ -29,6 +29,12 @@ def mapped_tensor(content: Any, start: int, shape: Shape, dtype: DType, device: 
     """
     stop = start + prod(shape) * dtype.itemsize
     values: Any = content[start:stop].view(dtype.numpy).reshape(shape)
+    return tensor_over(values, dtype, device)
+
+
+def tensor_over(values: Any, dtype: DType, device: str) -> Tensor:
+    """A tensor over the memory of `values`, a contiguous NumPy array of `dtype` that nobody else
+    writes to. A copy where the device has other memory, or where elements are not aligned."""
     pointer = int(values.ctypes.data)
     if device not in HOST_DEVICES or pointer % dtype.itemsize or not values.size:
         return Tensor(values, dtype, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -300,12 +301,25 @@ def test_linear_regression(transform: str) -> None:
 
 
 def test_an_operator_that_is_left_out_says_what_to_do() -> None:
-    data = np.zeros(9, np.uint8)
-    with pytest.raises(OnnxError, match="decode images before the model"):
-        load(_model("ImageDecoder", [data]))(data)
+    x = _floats(2, 3)
+    model = _model("ZipMap", [x], opset=1, domain="ai.onnx.ml", classlabels_int64s=[1, 2, 3])
+    with pytest.raises(OnnxError, match="lamina has no maps: take the tensors"):
+        load(model)(x)
+
+
+@pytest.mark.parametrize("pixel_format", ["RGB", "BGR", "Grayscale"])
+def test_images_in_the_formats_of_files(pixel_format: str) -> None:
+    images = pytest.importorskip("PIL.Image")
+    pixels = FLOATS.integers(0, 255, (5, 7, 3)).astype(np.uint8)
+    file = BytesIO()
+    images.fromarray(pixels).save(file, "PNG")
+    encoded = np.frombuffer(file.getvalue(), np.uint8)
+    _agrees("ImageDecoder", encoded, pixel_format=pixel_format)
+    with pytest.raises(OnnxError, match="cannot decode"):
+        load(_model("ImageDecoder", [encoded]))(encoded[::-1].copy())
 
 
 def test_a_transform_beyond_bounds_is_refused() -> None:
     x, length = np.zeros((1, 2**15, 1), np.float32), np.array(2**40)
-    with pytest.raises(OnnxError, match="is a matrix beyond"):
+    with pytest.raises(OnnxError, match="is beyond"):
         load(_model("DFT", [x, length]))(x, length)

@@ -8,3 +8,8 @@ class OnnxError(LaminaError, ValueError):
     not fit. The message names the node and its operator."""
 
     is_located = False  # whether the message names the node
+
+
+class RowError(OnnxError):
+    """A node made lamina's code for its operator fail in a way that no model should: a defect of
+    lamina. The cause has what went wrong, and where."""

@@ -16,8 +16,10 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, defs
 
+from lamina.errors import CompileError, LaminaError, MissingNameError, VerifyError
 from lamina.frontend.tensor import Tensor
-from lamina.interop.onnx.errors import OnnxError
+from lamina.interop.onnx.checks import check_size, definition_of
+from lamina.interop.onnx.errors import OnnxError, RowError
 from lamina.interop.onnx.interface import argument_of, described, result_of, type_of
 from lamina.interop.onnx.model import (
     Identity,
@@ -33,16 +35,32 @@ from lamina.interop.onnx.values import held
 
 Attributes = Mapping[str, Any]
 
+# Nodes that a call runs, each as often as loops and functions make it, and steps that rows unroll:
+# a file of 200 bytes may ask for a loop of 2**62 turns.
+MAX_STEPS = 2**18
+
+# What Python and NumPy raise for numbers of a model that do not fit, such as an axis or a size.
+_OF_A_MODEL = (ArithmeticError, MemoryError, RecursionError, LookupError, ValueError)
+
 
 def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model:
     """The function of a model: a file's path, a file's content, or a ModelProto. External data is
     read from the folder of the path. Raises OnnxError for what is no model, for data outside of
     that folder, and for functions that expand beyond bounds."""
     if isinstance(model, onnx.ModelProto):
-        return Model(model, Storage(None))
+        return _checked_model(model, Storage(None))
     if isinstance(model, bytes):
-        return Model(parse_model(model, "the content"), Storage(None))
-    return Model(read_model(model), Storage(model))
+        return _checked_model(parse_model(model, "the content"), Storage(None))
+    return _checked_model(read_model(model), Storage(model))
+
+
+def _checked_model(proto: onnx.ModelProto, storage: Storage) -> Model:
+    try:
+        return Model(proto, storage)
+    except _OF_A_MODEL as error:
+        if isinstance(error, LaminaError):
+            raise
+        raise OnnxError(f"the model cannot be read: {type(error).__name__}: {error}") from error
 
 
 class Model(Mapping[str, Tensor]):
@@ -95,24 +113,43 @@ class Model(Mapping[str, Tensor]):
         values = {
             name: argument_of(name, value, self._types[name]) for name, value in given.items()
         }
-        results = [result_of(value) for value in self._graph.run(Scope(values))]
+        results = [result_of(value) for value in self._graph.run(Scope(values, Budget()))]
         return results[0] if len(results) == 1 else tuple(results)
 
 
 @dataclass
+class Budget:
+    """What is left of the steps of a call, which all of its graphs share."""
+
+    left: int = field(default_factory=lambda: MAX_STEPS)
+
+    def spend(self, steps: int = 1) -> None:
+        """Raises OnnxError where a call takes more than its steps."""
+        self.left -= steps
+        if self.left < 0:
+            raise OnnxError(
+                f"the model takes more than {MAX_STEPS} steps: nodes, turns of loops and steps of "
+                "recurrent nets"
+            )
+
+
+@dataclass
 class Scope:
-    """The values of a graph by name; other names are those of the graph around. attributes: of
-    the call of a function, for the nodes of its body that refer to them."""
+    """The values of a graph by name, before its constants; other names are those of the graph
+    around. attributes: of the call of a function, for the nodes of its body that refer to them."""
 
     values: dict[str, Any]
+    budget: Budget
     outer: Scope | None = None
     attributes: Attributes = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
+            for known in (scope.values, scope.constants):
+                if name in known:
+                    return known[name]
             scope = scope.outer
         raise OnnxError(f"no node before gives a value to {name!r}")
 
@@ -133,7 +170,8 @@ class Subgraph:
         if len(values) > len(self.graph.inputs):
             raise OnnxError(f"{len(values)} values for a graph of {len(self.graph.inputs)} inputs")
         own = dict(zip(self.graph.inputs, values, strict=False))
-        return self.graph.run(Scope(own, self.scope, self.scope.attributes))
+        self.scope.budget.spend()
+        return self.graph.run(Scope(own, self.scope.budget, self.scope, self.scope.attributes))
 
 
 class Library:
@@ -162,14 +200,7 @@ class Library:
             schema = defs.get_schema(node.operator, node.version, node.domain)
         except defs.SchemaError:
             return None
-        content = b""
-        if schema.has_function:
-            content = schema.get_function_with_opset_version(node.version)
-        elif schema.has_context_dependent_function:
-            types = [type_of(value).SerializeToString() for value in inputs]
-            content = schema.get_context_dependent_function_with_opset_version(
-                node.version, node.resolved(attributes).SerializeToString(), types
-            )
+        content = _content_of_body(schema, node, inputs, attributes)
         if not content:
             return None
         proto = onnx.FunctionProto()
@@ -181,6 +212,24 @@ class Library:
             if attribute.default_value.type:
                 body.defaults[name] = attribute.default_value
         return body
+
+
+def _content_of_body(
+    schema: defs.OpSchema, node: Node, inputs: Sequence[Any], attributes: Attributes
+) -> bytes:
+    """The body of an operator as a serialized FunctionProto; empty where it has none."""
+    if schema.has_function:
+        return bytes(schema.get_function_with_opset_version(node.version))
+    if not schema.has_context_dependent_function:
+        return b""
+    types = [type_of(value).SerializeToString() for value in inputs]
+    content = node.resolved(attributes).SerializeToString()
+    try:
+        return bytes(
+            schema.get_context_dependent_function_with_opset_version(node.version, content, types)
+        )
+    except Exception as error:  # of onnx's C++, which refuses nodes by several types
+        raise OnnxError(f"onnx makes no body of it for such inputs: {error}") from error
 
 
 class Function:
@@ -195,17 +244,22 @@ class Function:
         self._library = library
         self.defaults = {attribute.name: attribute for attribute in proto.attribute_proto}
 
-    def __call__(self, inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
+    def __call__(
+        self, inputs: Sequence[Any], attributes: Attributes, budget: Budget
+    ) -> list[Any]:
+        if len(inputs) > len(self._graph.inputs):
+            raise OnnxError(f"{len(inputs)} values for {len(self._graph.inputs)} inputs")
         defaults = {
             name: decoded(attribute, self._library.storage)
             for name, attribute in self.defaults.items() if name not in attributes
         }  # fmt: skip
         absent = [None] * (len(self._graph.inputs) - len(inputs))
         values = dict(zip(self._graph.inputs, [*inputs, *absent], strict=True))
-        scope = Scope(values, None, {**defaults, **attributes})
-        # A body for one set of outputs leaves the others out.
+        scope = Scope(values, budget, None, {**defaults, **attributes})
         self._graph.compute(scope)
-        return [scope.values.get(name) for name in self._graph.outputs]
+        # A body for one set of outputs leaves the others out.
+        known = {**scope.constants, **scope.values}
+        return [known.get(name) for name in self._graph.outputs]
 
 
 @dataclass(frozen=True)
@@ -269,12 +323,12 @@ class Graph:
         }
         for sparse in proto.sparse_initializer:
             self.initializers[sparse.values.name] = held(dense_array(sparse, library.storage))
-        nodes = [self._node(index, node) for index, node in enumerate(proto.node)]
+        nodes = [self._located_node(index, node) for index, node in enumerate(proto.node)]
         self._constants = dict(self.initializers)
         self._nodes = []
         for node in nodes:
             if node.operator == "Constant" and not node.references and node.proto.output:
-                value = self._outputs(node, [], Scope({}))[0]
+                value = self._run_node(node, Scope({}, Budget()))[0]
                 is_array = isinstance(value, np.ndarray)
                 self._constants[node.proto.output[0]] = held(value) if is_array else value
             else:
@@ -287,7 +341,7 @@ class Graph:
 
     def compute(self, scope: Scope) -> None:
         """Give `scope`, which has the inputs, the values of all nodes."""
-        scope.values = {**self._constants, **scope.values}
+        scope.constants = self._constants
         for node in self._nodes:
             for name, value in zip(node.proto.output, self._run_node(node, scope), strict=False):
                 if name:
@@ -296,14 +350,16 @@ class Graph:
     def _run_node(self, node: Node, scope: Scope) -> Sequence[Any]:
         inputs: list[Any] = []
         try:
+            scope.budget.spend()
             inputs += [scope[name] if name else None for name in node.proto.input]
             outputs = self._outputs(node, inputs, scope)
             if len(outputs) < len(node.proto.output):
                 raise OnnxError(f"it has {len(outputs)} outputs, not {len(node.proto.output)}")
+            for value in outputs:
+                check_size(value)
         except Exception as error:  # rows meet what hostile files ask for
-            if isinstance(error, OnnxError) and error.is_located:
-                raise
-            raise _located(node, inputs, error) from error
+            arguments = ", ".join([described(value) for value in inputs])
+            raise _located(f"{node}, of ({arguments})", error) from error
         return outputs
 
     def _outputs(self, node: Node, inputs: Sequence[Any], scope: Scope) -> Sequence[Any]:
@@ -311,16 +367,20 @@ class Graph:
         attributes = node.attributes_in(scope)
         function = self._library.function(called(node.proto))
         if function is not None:
-            return function(inputs, attributes)
+            return function(inputs, attributes, scope.budget)
+        definition = definition_of(node.operator, node.version, node.domain)
+        if definition is not None:
+            definition.check_inputs(inputs)
+            definition.check_references(attributes, list(node.references))
         row = find_row(node.operator, node.version, node.domain)
         if row is None:
             body = self._library.body_of(node, inputs, attributes)
             if body is None:
                 raise OnnxError(without_row(node.operator, node.domain))
-            return body(inputs, attributes)
+            return body(inputs, attributes, scope.budget)
         context = Context(
             node.version, node.operator, node.proto.name, len(node.proto.output),
-            scope.__getitem__,
+            scope.__getitem__, scope.budget.spend,
         )  # fmt: skip
         try:
             inspect.signature(row).bind(context, *inputs, **attributes)
@@ -328,6 +388,12 @@ class Graph:
             raise OnnxError(f"{error} ({', '.join(attributes)})") from None
         value = row(context, *inputs, **attributes)
         return value if isinstance(value, tuple) else (value,)
+
+    def _located_node(self, index: int, proto: onnx.NodeProto) -> Node:
+        try:
+            return self._node(index, proto)
+        except Exception as error:  # files say anything
+            raise _located(f"node {index}, {proto.op_type}", error) from error
 
     def _node(self, index: int, proto: onnx.NodeProto) -> Node:
         domain = called(proto)[0]
@@ -344,22 +410,39 @@ class Graph:
             else:
                 plain[attribute.name] = decoded(attribute, self._library.storage)
         version = self._imports.get(domain, 0)
-        if not version and self._library.function(called(proto)) is None:
-            raise OnnxError(
-                f"node {index}, {proto.op_type}: the model imports no operators of {domain!r}"
-            )
+        if self._library.function(called(proto)) is None:
+            if not version:
+                raise OnnxError(f"the model imports no operators of {domain!r}")
+            definition = definition_of(proto.op_type, version, domain)
+            if definition is not None:
+                definition.check_attributes(proto)
         return Node(proto, index, proto.op_type, domain, version, plain, references, graphs)
 
 
-def _located(node: Node, inputs: Sequence[Any], error: Exception) -> OnnxError:
-    """`error` with the node and what its inputs are."""
+def _located(place: str, error: Exception) -> OnnxError:
+    """`error` with the node that it is of. An error that no model should cause is a RowError."""
+    if isinstance(error, OnnxError) and error.is_located:
+        return error
     reason = str(error).partition("\n  at ")[0]
-    if not isinstance(error, OnnxError):
-        reason = f"{type(error).__name__}: {reason}"
-    arguments = ", ".join(described(value) for value in inputs)
-    located = OnnxError(f"{node}, of ({arguments}): {reason}")
+    located: OnnxError
+    if isinstance(error, OnnxError):
+        located = OnnxError(f"{place}: {reason}")
+    elif _is_of_a_model(error):
+        located = OnnxError(f"{place}: {type(error).__name__}: {reason}")
+    else:
+        located = RowError(
+            f"{place}: {type(error).__name__}: {reason}; this is a defect of lamina, please "
+            "report it with the model"
+        )
     located.is_located = True
     return located
+
+
+def _is_of_a_model(error: Exception) -> bool:
+    """Whether a model's numbers can be the cause."""
+    if isinstance(error, LaminaError):
+        return not isinstance(error, (VerifyError, CompileError, MissingNameError))
+    return isinstance(error, _OF_A_MODEL)
 
 
 def decoded(attribute: AttributeProto, storage: Storage) -> Any:

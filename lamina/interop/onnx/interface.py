@@ -19,6 +19,8 @@ def argument_of(name: str, value: Any, kind: TypeProto) -> Any:
     if kind.HasField("optional_type"):
         return None if value is None else argument_of(name, value, kind.optional_type.elem_type)
     if kind.HasField("sequence_type"):
+        if not isinstance(value, (list, tuple)):
+            raise OnnxError(f"input {name!r} is a sequence, and got {described(value)}")
         return [argument_of(name, part, kind.sequence_type.elem_type) for part in value]
     if not kind.HasField("tensor_type"):
         return value
@@ -28,7 +30,10 @@ def argument_of(name: str, value: Any, kind: TypeProto) -> Any:
     elif hasattr(value, "dtype"):
         array = np.asarray(value)
     else:
-        array = np.asarray(value, numpy_dtype(number) if number else None)
+        try:
+            array = np.asarray(value, numpy_dtype(number) if number else None)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise OnnxError(f"input {name!r} is no array: {error}") from error
     if isinstance(array, np.ndarray) and array.dtype.kind in "UOST":
         array = np.asarray(array, dtype=object)
     dtype, expected = dtype_of(array), numpy_dtype(number) if number else None

@@ -17,10 +17,12 @@ from onnx import numpy_helper
 
 from lamina.interop.onnx.errors import OnnxError
 from lamina.interop.onnx.values import numpy_dtype
+from lamina.io.mapped import mapped_bytes
 
 MAX_FILE = 2**31  # bytes; protocol buffers end there, larger models have external data
 MAX_NODES = 1_000_000  # of all functions' bodies in place of their calls
-MAX_NESTING = 50  # functions that call functions
+MAX_NESTING = 50  # functions and graphs inside of one another
+_NEWEST = 2**31 - 1  # version of operators of other domains than ONNX's
 
 Identity = tuple[str, str, str]  # of a function: domain, name, overload
 
@@ -133,10 +135,7 @@ class Storage:
         if path not in self._mapped:
             if not path.is_file():
                 raise OnnxError(f"{what} is at {location!r}, which is no file")
-            is_empty = path.stat().st_size == 0
-            self._mapped[path] = (
-                np.zeros(0, np.uint8) if is_empty else np.memmap(path, np.uint8, "c")
-            )
+            self._mapped[path] = mapped_bytes(path)
         return self._mapped[path]
 
 
@@ -162,8 +161,17 @@ def _domain(name: str) -> str:
 
 
 def versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """The version of each operator set by its domain."""
-    return {_domain(entry.domain): entry.version for entry in imports}
+    """The version of each operator set by its domain. Raises OnnxError for versions that the
+    package onnx does not know."""
+    found = {_domain(entry.domain): entry.version for entry in imports}
+    for domain, version in found.items():
+        newest = onnx.defs.onnx_opset_version() if not domain else _NEWEST
+        if not 1 <= version <= newest:
+            raise OnnxError(
+                f"version {version} of the operators of {domain!r}: onnx {onnx.__version__} has "
+                f"versions 1 to {newest}"
+            )
+    return found
 
 
 @dataclass(frozen=True)

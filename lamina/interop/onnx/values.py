@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import os
+from math import prod
 from typing import Any
 
 import numpy as np
 
 import lamina as lm
 from lamina.core.dtypes import BY_NAME, DType
-from lamina.frontend.tensor import Tensor
+from lamina.frontend.tensor import Tensor, default_device
+from lamina.interop.onnx.errors import OnnxError
+from lamina.io.mapped import tensor_over
 
 # Shape arithmetic has a number an axis, or a few; larger arrays are computed on the device.
 FOLDED_SIZE = 256
+
+
+def _memory() -> int:
+    """The machine's memory in bytes; 2**37 where Python cannot ask for it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 2**37
+
+
+# Bytes of a value of a model: sizes are in files, and files may say anything.
+LARGEST_VALUE = _memory()
+
+# Elements of a table that a row computes on the host, such as a transform's matrix: 8,192 x 8,192
+# is 1 GiB of complex float64.
+LARGEST_TABLE = 2**26
+
+
+def check_table(*sizes: int) -> None:
+    """Raises OnnxError for the sizes of a table that is too large for the host."""
+    if prod(sizes) > LARGEST_TABLE:
+        shown = " x ".join(map(str, sizes))
+        raise OnnxError(f"a table of {shown} elements is beyond {LARGEST_TABLE:,} elements")
 
 
 def tensor(value: Any) -> Tensor:
@@ -31,10 +58,14 @@ def is_folded(*values: Any) -> bool:
 
 
 def numpy_dtype(number: int) -> np.dtype[Any]:
-    """The NumPy dtype of ONNX's element type; of those that NumPy lacks, that of ml_dtypes."""
+    """The NumPy dtype of ONNX's element type; of those that NumPy lacks, that of ml_dtypes. Raises
+    OnnxError for a number that is no element type."""
     from onnx.helper import tensor_dtype_to_np_dtype
 
-    dtype: np.dtype[Any] = np.dtype(tensor_dtype_to_np_dtype(number))
+    try:
+        dtype: np.dtype[Any] = np.dtype(tensor_dtype_to_np_dtype(number))
+    except (KeyError, TypeError) as error:
+        raise OnnxError(f"{number} is no element type of ONNX") from error
     return dtype
 
 
@@ -61,8 +92,12 @@ _HELD_ON_HOST = 1024
 
 def held(array: np.ndarray[Any, Any]) -> Any:
     """A model's constant as calls use it: few integers stay on the host, where shape arithmetic
-    needs them, as do dtypes that lamina lacks; anything else becomes a tensor once."""
+    needs them, as do dtypes that lamina lacks; anything else becomes a tensor once. That of a
+    mapped file stays there, and is read when it is used."""
+    dtype = lamina_dtype(array.dtype)
     is_small = array.dtype.kind in "biu" and array.size <= _HELD_ON_HOST
-    if is_small or lamina_dtype(array.dtype) is None:
+    if is_small or dtype is None:
         return array
+    if isinstance(array, np.memmap):
+        return tensor_over(array, dtype, default_device())
     return tensor(array)

@@ -22,20 +22,23 @@ Row = Callable[..., Any]
 
 # The modules of this package that have rows.
 _MODULES = (
-    "activations", "casts", "control", "conv", "elementwise", "indexing", "ml", "movement",
-    "norms", "pooling", "products", "quantized", "random", "recurrent", "reductions", "regions",
-    "resize", "sequences", "signal", "strings", "training", "vision",
+    "activations", "casts", "control", "conv", "elementwise", "images", "indexing", "ml",
+    "movement", "norms", "pooling", "products", "quantized", "random", "recurrent", "reductions",
+    "regions", "resize", "sequences", "signal", "strings", "training", "vision",
 )  # fmt: skip
 
 _MAPS = "lamina has no maps: take the tensors that the map is made of"
 
 # What to do about operators that are left out on purpose, by domain and name.
 _LEFT_OUT = {
-    ("", "ImageDecoder"): "decode images before the model, such as with Pillow, and give it pixels",
     ("ai.onnx.ml", "CastMap"): _MAPS,
     ("ai.onnx.ml", "DictVectorizer"): _MAPS,
     ("ai.onnx.ml", "ZipMap"): _MAPS,
 }
+
+
+def _unbounded(steps: int) -> None:
+    """Of a row that runs outside of a model."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Context:
     """What a row may ask about its node.
 
     opset: the version of the operator set that the model imports. outputs: the number of outputs
-    that the node names. named: the value of a name in the graph around the node.
+    that the node names. named: the value of a name in the graph around the node. spend: takes steps
+    from those that a call has, for each that a row unrolls; raises OnnxError where none are left.
     """
 
     opset: int
@@ -51,6 +55,7 @@ class Context:
     name: str = ""
     outputs: int = 1
     named: Callable[[str], Any] | None = None
+    spend: Callable[[int], None] = _unbounded
 
     def host(self, value: Any) -> np.ndarray[Any, Any]:
         """`value` as a NumPy array, computed now if need be. Raises OnnxError for a value that

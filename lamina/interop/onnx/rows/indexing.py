@@ -14,7 +14,7 @@ from lamina.frontend.tensor import Tensor
 from lamina.interop.onnx.errors import OnnxError
 from lamina.interop.onnx.rows import Context, row
 from lamina.interop.onnx.rows.movement import sliced
-from lamina.interop.onnx.values import lamina_dtype, numpy_dtype, space, tensor
+from lamina.interop.onnx.values import check_table, lamina_dtype, numpy_dtype, space, tensor
 
 # ONNX's words for how elements for one place are combined, in `lm.scatter`'s words.
 _REDUCTIONS = {"none": None, "add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -184,6 +184,7 @@ def padded(x: Tensor, pads: Sequence[int], axes: Sequence[int], mode: str, value
         raise ArgumentError(f"pad: mode={mode!r}")
     for axis, pair in enumerate(pairs):
         if pair != (0, 0):  # as NumPy repeats the elements, however wide the padding
+            check_table(x.shape[axis] + sum(pair))
             places = np.pad(np.arange(x.shape[axis]), pair, mode=mode)  # type: ignore[call-overload]
             x = lm.take(x, tensor(places), axis=axis)
     return x

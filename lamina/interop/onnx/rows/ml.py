@@ -238,11 +238,12 @@ def _forest(
     )  # fmt: skip
 
 
-def _leaves_of(forest: Forest, x: Tensor) -> Tensor:
+def _leaves_of(context: Context, forest: Forest, x: Tensor) -> Tensor:
     """The place in the table of the leaf of each row of `x` in each tree: (rows, trees)."""
     def of_node(values: Array, at: Tensor) -> Tensor:
         return lm.take(lm.asarray(values), at, axis=0)
 
+    context.spend(forest.depth * (1 + forest.members.shape[1]))
     rows, trees = x.shape[0], forest.roots.size
     at = lm.reshape(lm.broadcast_to(lm.asarray(forest.roots), (rows, trees)), (-1,))
     for _ in range(forest.depth):
@@ -300,7 +301,7 @@ def tree_ensemble(
         raise OnnxError(f"a node asks for a feature that {values.shape[1]} features have not")
     if post_transform not in _TRANSFORMS:
         raise OnnxError(f"post_transform {post_transform}")
-    leaves = _leaves_of(forest, values) - (forest.yes.size - len(leaf_targetids))
+    leaves = _leaves_of(context, forest, values) - (forest.yes.size - len(leaf_targetids))
     flat = lm.reshape(leaves, (-1,))
     shape = (values.shape[0], forest.roots.size, 1)
     array = np.asarray(leaf_weights).reshape(-1)

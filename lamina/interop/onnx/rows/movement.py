@@ -135,7 +135,9 @@ def split(
     context: Context, x: Any, split: Any = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> Any:
     sizes = None if split is None else context.integers(split)
-    return tuple(parted(x, axis, sizes, num_outputs or context.outputs))
+    if num_outputs is not None and num_outputs != context.outputs:
+        raise OnnxError(f"num_outputs={num_outputs} of {context.outputs} outputs")
+    return tuple(parted(x, axis, sizes, context.outputs))
 
 
 @row("Split", since=2)

@@ -141,6 +141,7 @@ def local_response_normalization(
     padding[1] = margin
     squares = lm.pad(values * values, padding)
     channels = values.shape[1]
+    context.spend(size)
     total = squares[:, :channels]
     for shift in range(1, size):
         total = total + squares[:, shift : shift + channels]

@@ -43,6 +43,7 @@ def determinant(context: Context, x: Any) -> Any:
     on or below the diagonal (Golub and Van Loan 2013, section 3.4)."""
     rows = tensor(x)
     size = rows.shape[-1]
+    context.spend(size)
     result = lm.ones(rows.shape[:-2], dtype=rows.dtype)
     for _ in range(size):
         pivot, sign, rows = _eliminated(rows)

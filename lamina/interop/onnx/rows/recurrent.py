@@ -111,8 +111,8 @@ Step = Callable[[Tensor, State, Direction], State]
 
 
 def _run(
-    x: Any, w: Any, r: Any, b: Any, lengths: Any, firsts: Sequence[Any], options: Options,
-    defaults: Sequence[str], step: Step,
+    context: Context, x: Any, w: Any, r: Any, b: Any, lengths: Any, firsts: Sequence[Any],
+    options: Options, defaults: Sequence[str], step: Step,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The outputs of all steps, (L, directions, N, hidden), and the last states, (directions, N,
     hidden) each; with layout 1 the axis N is the first of all.
@@ -124,6 +124,7 @@ def _run(
     if options.layout:
         values = lm.moveaxis(values, 0, 1)
         states = [None if state is None else lm.moveaxis(state, 0, 1) for state in states]
+    context.spend(values.shape[0] * len(options.orders))
     batch = values.shape[1]
     outputs, finals = [], []
     for number, order in enumerate(options.orders):
@@ -182,7 +183,7 @@ def rnn(
         recurrent = lm.linear(state[0], direction.recurrent, direction.recurrent_bias)
         return (direction.functions[0](gate + recurrent),)
 
-    return _run(x, w, r, b, lengths, [initial_h], Options(**options), ["Tanh"], step)
+    return _run(context, x, w, r, b, lengths, [initial_h], Options(**options), ["Tanh"], step)
 
 
 @row("GRU")
@@ -207,7 +208,8 @@ def gru(
         new = outer(gates[:, 2 * hidden :] + change)
         return ((1 - update) * new + update * before,)
 
-    return _run(x, w, r, b, lengths, [initial_h], Options(**options), ["Sigmoid", "Tanh"], step)
+    defaults = ["Sigmoid", "Tanh"]
+    return _run(context, x, w, r, b, lengths, [initial_h], Options(**options), defaults, step)
 
 
 @row("LSTM")
@@ -237,4 +239,4 @@ def lstm(
 
     defaults = ["Sigmoid", "Tanh", "Tanh"]
     firsts = [initial_h, initial_c]
-    return _run(x, w, r, b, lengths, firsts, Options(**options), defaults, step)
+    return _run(context, x, w, r, b, lengths, firsts, Options(**options), defaults, step)

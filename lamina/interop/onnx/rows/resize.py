@@ -17,7 +17,7 @@ import lamina as lm
 from lamina.frontend.tensor import Tensor
 from lamina.interop.onnx.errors import OnnxError
 from lamina.interop.onnx.rows import Context, row
-from lamina.interop.onnx.values import tensor
+from lamina.interop.onnx.values import check_table, tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -49,6 +49,7 @@ class Line:
 
 def _coordinates(line: Line, mode: str) -> Array:
     """Where in the input the results lie, in elements: 0 is the first element's centre."""
+    check_table(line.count)
     at = np.arange(line.count, dtype=np.float64)
     last, length = line.size - 1, line.scale * line.size
     begin, end = line.roi
@@ -102,6 +103,7 @@ def _taps(line: Line, options: Options) -> tuple[Array, Array]:
     # Against aliasing the kernel reaches as far as the distance between results.
     narrowing = min(line.scale, 1.0) if options.antialias else 1.0
     reach = math.floor((2 if cubic else 1) / narrowing)
+    check_table(line.count, 2 * reach + 2)
     index = np.floor(centre)[:, None] + np.arange(-reach, reach + 2)
     distance = np.abs(index - centre[:, None]) * narrowing
     weight = _cubic(distance, options.slope) if cubic else np.maximum(1 - distance, 0)

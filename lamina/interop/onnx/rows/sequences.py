@@ -25,6 +25,7 @@ def sequence_construct(context: Context, *parts: Any) -> Any:
 
 @row("SequenceInsert")
 def sequence_insert(context: Context, sequence: Any, value: Any, position: Any = None) -> Any:
+    context.spend(len(sequence) // 1024)  # the list is copied
     place = len(sequence) if position is None else context.integers(position)[0]
     if not -len(sequence) <= place <= len(sequence):
         raise OnnxError(f"position {place} in a sequence of {len(sequence)}")
@@ -54,6 +55,7 @@ def split_to_sequence(
 ) -> Any:
     size = x.shape[axis]
     if split is None:
+        context.spend(size)
         parts = parted(x, axis, [1] * size, size)
         return parts if keepdims else [space(x).squeeze(part, axis=axis) for part in parts]
     sizes = context.integers(split)
@@ -61,6 +63,7 @@ def split_to_sequence(
         step = sizes[0]
         if step < 1:
             raise OnnxError(f"parts of {step} elements")
+        context.spend(size // step)
         sizes = [min(step, size - start) for start in range(0, size, step)]
     return parted(x, axis, sizes, len(sizes))
 

@@ -12,14 +12,10 @@ import numpy as np
 
 import lamina as lm
 from lamina.frontend.tensor import Tensor
-from lamina.interop.onnx.errors import OnnxError
 from lamina.interop.onnx.rows import Context, row
-from lamina.interop.onnx.values import numpy_dtype, tensor
+from lamina.interop.onnx.values import check_table, numpy_dtype, tensor
 
 Array = np.ndarray[Any, Any]
-
-# Elements of a transform's matrix, such as 8,192 x 8,192: 1 GiB of complex float64 on the host.
-_LARGEST = 2**26
 
 
 def _as_real(matrix: Array) -> Array:
@@ -31,9 +27,7 @@ def _as_real(matrix: Array) -> Array:
 def _transform(size: int, length: int, inverse: bool, onesided: bool) -> Array:
     """The matrix from `size` elements to the transform of `length`, complex."""
     count = length // 2 + 1 if onesided and not inverse else length
-    if size * count > _LARGEST:
-        raise OnnxError(f"a transform of {size} elements to {count} is a matrix beyond {_LARGEST} "
-                        "elements")  # fmt: skip
+    check_table(size, count)
     # Products are reduced to one turn while they are integers, which are exact.
     turns = np.outer(np.arange(count), np.arange(size)) % length / length
     matrix: Array = np.exp((2j if inverse else -2j) * np.pi * turns)
@@ -100,6 +94,7 @@ def stft(
     else:
         size = signal.shape[1] if window is None else window.shape[0]
     count = 1 + (signal.shape[1] - size) // hop
+    check_table(count, size)
     places = np.arange(count)[:, None] * hop + np.arange(size)
     taken = lm.take(signal, lm.asarray(places.reshape(-1)), axis=1)
     frames = lm.reshape(taken, (signal.shape[0], count, size, signal.shape[2]))
@@ -119,6 +114,7 @@ def mel_weights(
     low, high = (
         2595 * np.log10(1 + float(context.host(edge)) / 700) for edge in (lowest, highest)
     )
+    check_table(size, count)
     mels = low + np.arange(count + 2) * ((high - low) / (count + 2))
     hertz = 700 * (10 ** (mels / 2595) - 1)
     corners = ((size + 1) * hertz // float(context.host(rate))).astype(int)

@@ -94,8 +94,9 @@ def _grams(
     """The n-grams of a line, their elements up to `skips` elements apart; skipping makes no
     difference to single elements, which count once."""
     grams = []
-    for order in range(shortest, longest + 1):
-        for step in range(1, 2 if order == 1 else skips + 2):
+    for order in range(max(shortest, 1), min(longest, len(line)) + 1):
+        farthest = 1 if order == 1 else min(skips + 1, len(line) // (order - 1))
+        for step in range(1, farthest + 1):
             span = (order - 1) * step
             grams += [
                 tuple(line[start : start + span + 1 : step]) for start in range(len(line) - span)

@@ -12,6 +12,7 @@ import numpy as np
 import lamina as lm
 from lamina.frontend.functions.spatial import views
 from lamina.frontend.tensor import Tensor
+from lamina.interop.onnx.values import check_table
 
 Sizes = Sequence[int]
 
@@ -65,6 +66,7 @@ class Windows:
     def places(self, axis: int) -> Any:
         """The places along an axis that each window reads, (kernel, count) int64; those outside
         of the input are negative, or its size and more."""
+        check_table(self.kernel[axis], self.counts[axis])
         first = np.arange(self.counts[axis]) * self.strides[axis] - self.begins[axis]
         offsets = np.arange(self.kernel[axis]) * self.dilations[axis]
         return offsets[:, None] + first[None, :]
