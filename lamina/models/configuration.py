@@ -1,0 +1,237 @@
+"""Configurations of models: from ``config.json`` of a Hugging Face folder, or the metadata of a
+GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lamina.errors import FormatError
+from lamina.models.llama import LlamaConfig
+from lamina.models.rope import LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
+
+__all__ = ["Fields", "from_gguf", "from_hugging_face"]
+
+_Number = int | float
+_LARGEST = 1 << 24  # of a size: no model is near, and products of a few are no memory errors
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Values by name, from a file; each is checked as it is read.
+
+    prefix: of the names in errors and in the file. origin: the name of the file."""
+
+    values: Mapping[str, Any]
+    origin: str
+    prefix: str = ""
+
+    def fail(self, name: str, reason: str) -> FormatError:
+        return FormatError(f"{self.origin}: {self.prefix}{name}: {reason}")
+
+    def get(self, name: str, fallback: Any = None) -> Any:
+        """A value; the fallback for one that is missing or null."""
+        value = self.values.get(self.prefix + name)
+        return fallback if value is None else value
+
+    def size(self, name: str, fallback: int | None = None) -> int:
+        """A whole number from 1 on."""
+        value = self.get(name, fallback)
+        if value is None:
+            raise self.fail(name, "missing")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
+            raise self.fail(name, f"{value!r}; an integer from 1 to {_LARGEST} is needed")
+        return value
+
+    def number(self, name: str, fallback: float | None = None) -> float:
+        """A positive number."""
+        value = self.get(name, fallback)
+        if value is None:
+            raise self.fail(name, "missing")
+        is_number = isinstance(value, _Number) and not isinstance(value, bool)
+        if not is_number or not 0 < value < float("inf"):
+            raise self.fail(name, f"{value!r}; a positive number is needed")
+        return float(value)
+
+    def flag(self, name: str, fallback: bool = False) -> bool:
+        value = self.get(name, fallback)
+        if not isinstance(value, bool):
+            raise self.fail(name, f"{value!r}; true or false is needed")
+        return value
+
+    def part(self, name: str) -> Fields:
+        """The fields of an object in a field; none where it is missing."""
+        value = self.get(name, {})
+        if not isinstance(value, dict):
+            raise self.fail(name, f"{value!r}; an object is needed")
+        return Fields(value, f"{self.origin}: {name}")
+
+
+# Hugging Face.
+
+
+def from_hugging_face(values: Mapping[str, Any], origin: str) -> LlamaConfig:
+    """Raises FormatError, which names the field, for models that lamina does not know, and for
+    values that are missing or make no sense."""
+    fields = Fields(values, origin)
+    kind = fields.get("model_type")
+    if kind not in _FAMILIES:
+        known = ", ".join(_FAMILIES)
+        raise fields.fail("model_type", f"{kind!r} is no model that lamina knows: {known}")
+    activation = fields.get("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise fields.fail("hidden_act", f"{activation!r}; models of this family have 'silu'")
+    family, size, heads = _FAMILIES[kind], fields.size("hidden_size"), _heads(fields)
+    head_size = fields.size("head_dim", max(size // heads.queries, 1))
+    context = fields.size("max_position_embeddings", 2048)
+    return LlamaConfig(
+        vocabulary=fields.size("vocab_size"),
+        size=size,
+        inner=fields.size("intermediate_size"),
+        layers=fields.size("num_hidden_layers"),
+        heads=heads.queries,
+        key_heads=heads.keys,
+        head_size=head_size,
+        rope=_rope(fields, head_size, context),
+        eps=fields.number("rms_norm_eps", 1e-6),
+        context=context,
+        tied=fields.flag("tie_word_embeddings", False),
+        window=_window(fields, family),
+        qkv_biases=fields.flag("attention_bias", family.qkv_biases),
+        output_bias=fields.flag("attention_bias") and not family.qkv_biases,
+        inner_biases=fields.flag("mlp_bias"),
+        normalizes_heads=family.normalizes_heads,
+    )
+
+
+@dataclass(frozen=True)
+class _Family:
+    """How the models of one `model_type` differ from Llama."""
+
+    qkv_biases: bool = False  # and none of the attention's output
+    normalizes_heads: bool = False
+    has_window: bool = False
+
+
+_FAMILIES = {
+    "llama": _Family(),
+    "mistral": _Family(has_window=True),
+    "qwen2": _Family(qkv_biases=True),
+    "qwen3": _Family(normalizes_heads=True),
+}
+
+
+@dataclass(frozen=True)
+class _Heads:
+    queries: int
+    keys: int
+
+
+def _heads(fields: Fields) -> _Heads:
+    queries = fields.size("num_attention_heads")
+    keys = fields.size("num_key_value_heads", queries)
+    if queries % keys:
+        raise fields.fail("num_key_value_heads", f"{keys} do not divide {queries} heads")
+    return _Heads(queries, keys)
+
+
+def _window(fields: Fields, family: _Family) -> int | None:
+    if family.has_window and fields.get("sliding_window") is not None:
+        return fields.size("sliding_window")
+    if fields.flag("use_sliding_window"):
+        raise fields.fail("use_sliding_window", "layers with and without windows are not supported")
+    return None
+
+
+def _rope(fields: Fields, head_size: int, context: int) -> Rope:
+    """The rotary embedding: ``rope_parameters``, or ``rope_theta`` and ``rope_scaling`` in older
+    files."""
+    scaling = fields.part("rope_parameters")
+    theta = scaling.number("rope_theta", fields.number("rope_theta", 10000.0))
+    if not scaling.values:
+        scaling = fields.part("rope_scaling")
+    return Rope(head_size, theta, _scaling(scaling, context))
+
+
+def _scaling(fields: Fields, context: int) -> Scaling | None:
+    kind = fields.get("rope_type", fields.get("type", "default"))
+    original = fields.size("original_max_position_embeddings", context)
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return LinearScaling(fields.number("factor"))
+    if kind == "llama3":
+        return Llama3Scaling(
+            fields.number("factor"),
+            fields.number("low_freq_factor"),
+            fields.number("high_freq_factor"),
+            original,
+        )
+    if kind == "yarn":
+        longer = fields.get("attention_factor")
+        return YarnScaling(
+            fields.number("factor"),
+            original,
+            fields.number("beta_fast", 32.0),
+            fields.number("beta_slow", 1.0),
+            None if longer is None else fields.number("attention_factor"),
+        )
+    raise fields.fail("rope_type", f"{kind!r}; known are default, linear, llama3 and yarn")
+
+
+# GGUF.
+
+
+def from_gguf(metadata: Mapping[str, Any], names: Mapping[str, Any], origin: str) -> LlamaConfig:
+    """names: of the tensors, as in Hugging Face's files, where some of the configuration is only
+    seen by them. Raises FormatError as `from_hugging_face` does."""
+    kind = metadata.get("general.architecture")
+    if kind not in _GGUF_KINDS:
+        known = ", ".join(_GGUF_KINDS)
+        what = f"{kind!r} is no model that lamina knows: {known}"
+        raise Fields(metadata, origin).fail("general.architecture", what)
+    fields, family = Fields(metadata, origin, f"{kind}."), _FAMILIES[kind]
+    size, queries = fields.size("embedding_length"), fields.size("attention.head_count")
+    keys = fields.size("attention.head_count_kv", queries)
+    if queries % keys:
+        raise fields.fail("attention.head_count_kv", f"{keys} do not divide {queries} heads")
+    head_size = fields.size("attention.key_length", max(size // queries, 1))
+    turned = fields.size("rope.dimension_count", head_size)
+    if turned != head_size:
+        raise fields.fail("rope.dimension_count", f"{turned}; all {head_size} of a head are needed")
+    context = fields.size("context_length")
+    embedding = names.get("model.embed_tokens.weight")
+    return LlamaConfig(
+        vocabulary=embedding.shape[0] if embedding is not None else fields.size("vocab_size"),
+        size=size,
+        inner=fields.size("feed_forward_length"),
+        layers=fields.size("block_count"),
+        heads=queries,
+        key_heads=keys,
+        head_size=head_size,
+        rope=_gguf_rope(fields, names, head_size, context),
+        eps=fields.number("attention.layer_norm_rms_epsilon"),
+        context=context,
+        tied="lm_head.weight" not in names,
+        qkv_biases=family.qkv_biases,
+        normalizes_heads=family.normalizes_heads,
+    )
+
+
+_GGUF_KINDS = ("llama", "qwen2", "qwen3")
+
+
+def _gguf_rope(fields: Fields, names: Mapping[str, Any], head_size: int, context: int) -> Rope:
+    kind = fields.get("rope.scaling.type", "none")
+    scaling: Scaling | None = None
+    if kind == "linear":
+        scaling = LinearScaling(fields.number("rope.scaling.factor"))
+    elif kind == "yarn":
+        original = fields.size("rope.scaling.original_context_length", context)
+        scaling = YarnScaling(fields.number("rope.scaling.factor"), original)
+    elif kind != "none":
+        raise fields.fail("rope.scaling.type", f"{kind!r}; known are none, linear and yarn")
+    divisors = names.get("rope_freqs.weight")
+    theta = fields.number("rope.freq_base", 10000.0)
+    return Rope(head_size, theta, scaling, None if divisors is None else divisors.numpy().tolist())

@@ -1,0 +1,152 @@
+"""Models from files: a GGUF file, or a folder as on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lamina.errors import FormatError
+from lamina.frontend.tensor import check_device
+from lamina.io import gguf, safetensors
+from lamina.io.blocks import Packed
+from lamina.models import configuration
+from lamina.models.llama import Llama, LlamaConfig
+from lamina.models.weights import StoredWeights, Weight
+from lamina.text.tokenizer import Tokenizer
+
+__all__ = ["Model", "load"]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network and what belongs to it. `tokenizer` is read when it is first asked for."""
+
+    network: Llama
+    config: LlamaConfig
+    device: str
+    _read_tokenizer: Any
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises FormatError for files that have none that lamina knows, and MissingPackageError
+        without the extra ``text``."""
+        tokenizer: Tokenizer = self._read_tokenizer()
+        return tokenizer
+
+
+def load(path: str | os.PathLike[str], device: str | None = None) -> Model:
+    """The model in a GGUF file, or in a folder with ``config.json`` and safetensors files. Weights
+    are views of the mapped files, and quantised ones stay so.
+
+    Raises FormatError, which names the field, for files that are not what their formats ask for
+    and for models that lamina does not know; it lists weights that are missing, surplus or of
+    another shape. Raises OSError for files that cannot be read."""
+    where, place = check_device(device), Path(path)
+    return _from_folder(place, where) if place.is_dir() else _from_gguf(place, where)
+
+
+def _network(config: LlamaConfig, tensors: Mapping[str, Weight], origin: str) -> Llama:
+    source = StoredWeights(tensors, origin)
+    network = Llama(config, source)
+    source.check()
+    return network
+
+
+# Folders.
+
+_MAX_JSON = 64 << 20  # bytes; an index of 1,000 files and 100,000 weights has 10 MB
+
+
+def _from_folder(folder: Path, device: str) -> Model:
+    origin = str(folder / "config.json")
+    config = configuration.from_hugging_face(_object(folder / "config.json"), origin)
+    tensors: dict[str, Weight] = {}
+    for name, held in _shards(folder).items():
+        loaded = safetensors.load(folder / name, device)
+        for weight, tensor in loaded.items():
+            if held is None or held.get(weight) == name:
+                tensors[weight] = tensor
+    for name in [one for one in tensors if one.endswith("rotary_emb.inv_freq")]:
+        del tensors[name]  # of old files; it follows from the configuration
+    network = _network(config, tensors, str(folder))
+    return Model(network, config, device, partial(Tokenizer.from_folder, folder))
+
+
+def _shards(folder: Path) -> dict[str, Mapping[str, str] | None]:
+    """The names of the files with weights, each with the index that says what is in which file."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return {"model.safetensors": None}
+    weights = _object(index).get("weight_map")
+    if not isinstance(weights, dict):
+        raise FormatError(f"{index}: weight_map: an object is needed")
+    for weight, name in weights.items():
+        if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
+            raise FormatError(f"{index}: weight_map: {weight!r}: {name!r} is no name of a file")
+    return dict.fromkeys(sorted(set(weights.values())), weights)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    if path.stat().st_size > _MAX_JSON:
+        raise FormatError(f"{path}: more than {_MAX_JSON} bytes")
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise FormatError(f"{path}: a {type(value).__name__}, not an object")
+    return value
+
+
+# GGUF files.
+
+_GGUF_PARTS = {
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+_GGUF_NAMES = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+}  # fmt: skip
+
+
+def _from_gguf(path: Path, device: str) -> Model:
+    content, origin = gguf.load(path, device), str(path)
+    tensors = {_name(name): weight for name, weight in content.tensors.items()}
+    config = configuration.from_gguf(content.metadata, tensors, origin)
+    tensors.pop("rope_freqs.weight", None)
+    if content.metadata["general.architecture"] == "llama":
+        tensors = {name: _unturned(name, one, config) for name, one in tensors.items()}
+    network = _network(config, tensors, origin)
+    return Model(network, config, device, partial(Tokenizer.from_gguf, content.metadata))
+
+
+def _name(name: str) -> str:
+    """The name in Hugging Face's files of a tensor in a GGUF file: blk.0.attn_q.weight is
+    model.layers.0.self_attn.q_proj.weight. Other names stay."""
+    stem, _, kind = name.rpartition(".")
+    block, _, part = stem.removeprefix("blk.").partition(".")
+    if stem.startswith("blk.") and part in _GGUF_PARTS:
+        return f"model.layers.{block}.{_GGUF_PARTS[part]}.{kind}"
+    return f"{_GGUF_NAMES[stem]}.{kind}" if stem in _GGUF_NAMES else name
+
+
+def _unturned(name: str, weight: Weight, config: LlamaConfig) -> Weight:
+    """Files of the architecture "llama" pair neighbouring rows of the heads of queries and keys
+    for the rotary embedding; here row i is paired with row i + size / 2 of a head."""
+    if not name.endswith(("q_proj.weight", "k_proj.weight")):
+        return weight
+    data = weight.data if isinstance(weight, Packed) else weight
+    if data.shape[0] % config.head_size or config.head_size % 2:
+        return weight  # the wrong shape is reported with all others
+    pairs = data.reshape((-1, config.head_size // 2, 2, *data.shape[1:]))
+    moved = pairs.transpose(1, 2).reshape(data.shape).contiguous()
+    return Packed(weight.kind, moved) if isinstance(weight, Packed) else moved

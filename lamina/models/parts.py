@@ -1,0 +1,179 @@
+"""What the models share: projections, lookups, attention with grouped queries, caches of keys and
+values, and gated layers. Weights may be quantised; activations are float32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lamina.core.dtypes import float32
+from lamina.errors import ShapeError
+from lamina.frontend.functions.creation import arange, zeros
+from lamina.frontend.functions.elementwise import silu
+from lamina.frontend.functions.lookup import embedding
+from lamina.frontend.functions.neural import rms_norm, scaled_dot_product_attention
+from lamina.frontend.functions.projection import linear
+from lamina.frontend.functions.scatter import index_copy
+from lamina.frontend.tensor import Tensor
+from lamina.io.blocks import Packed
+from lamina.models.rope import Rotation
+from lamina.models.weights import Source, Weight
+
+__all__ = ["Cache", "Gated", "Lookup", "Places", "Projection", "RMSNorm", "SelfAttention"]
+
+
+class Projection:
+    """``x @ weight.T + bias``. weight: (outputs, inputs) of any dtype or quantised."""
+
+    def __init__(
+        self, source: Source, name: str, inputs: int, outputs: int, bias: bool = False
+    ) -> None:
+        self.weight: Weight = source.take(f"{name}.weight", (outputs, inputs))
+        self.bias = source.vector(f"{name}.bias", outputs) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.cast(float32)
+        return linear(x, _floats(self.weight), bias)
+
+
+class Lookup:
+    """The rows of a weight (count, size) at integers of any shape, and its use as a projection of
+    vectors on all rows, where a model has one weight for both."""
+
+    def __init__(self, source: Source, name: str, count: int, size: int) -> None:
+        self.weight: Weight = source.take(f"{name}.weight", (count, size))
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        if isinstance(self.weight, Packed):
+            return self.weight.rows(ids)
+        return embedding(ids, self.weight).cast(float32)
+
+    def project(self, x: Tensor) -> Tensor:
+        return linear(x, _floats(self.weight))
+
+
+def _floats(weight: Weight) -> Tensor:
+    """A weight as float32 in the kernel that uses it."""
+    return weight.decode() if isinstance(weight, Packed) else weight.cast(float32)
+
+
+class RMSNorm:
+    """Vectors divided by their root mean square, times a weight (size,)."""
+
+    def __init__(self, source: Source, name: str, size: int, eps: float) -> None:
+        self.weight = source.vector(f"{name}.weight", size)
+        self.eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return rms_norm(x, x.shape[-1], self.weight.cast(float32), self.eps)
+
+
+class Gated:
+    """``down(silu(gate(x)) * up(x))`` (Shazeer 2020, "GLU Variants Improve Transformer")."""
+
+    def __init__(
+        self, source: Source, name: str, size: int, inner: int, bias: bool = False
+    ) -> None:
+        self.gate_proj = Projection(source, f"{name}.gate_proj", size, inner, bias)
+        self.up_proj = Projection(source, f"{name}.up_proj", size, inner, bias)
+        self.down_proj = Projection(source, f"{name}.down_proj", inner, size, bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where in a text the tokens of a call stand: from `first`, a scalar, on, or at its begin.
+    window: how many tokens before it, itself included, a token sees."""
+
+    length: int
+    first: Tensor | None
+    device: str
+    window: int | None = None
+
+    def positions(self) -> Tensor:
+        """Integers (length,)."""
+        offsets = arange(self.length, device=self.device)
+        return offsets if self.first is None else self.first + offsets
+
+    def sees(self, keys: int) -> Tensor:
+        """Which of the first `keys` tokens of the text each token sees: bool (length, keys)."""
+        rows, columns = self.positions().unsqueeze(-1), arange(keys, device=self.device)
+        seen = columns <= rows
+        return seen if self.window is None else seen & (columns > rows - self.window)
+
+
+class Cache:
+    """Keys and values of one layer for `capacity` positions: (batch, heads, capacity, size).
+
+    The capacity is fixed, so that programs of all positions are one program."""
+
+    def __init__(
+        self, batch: int, heads: int, capacity: int, size: int, device: str | None = None
+    ) -> None:
+        shape = (batch, heads, capacity, size)
+        self.keys = zeros(shape, device=device).contiguous()
+        self.values = zeros(shape, device=device).contiguous()
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[2]
+
+    def extended(self, keys: Tensor, values: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+        """All keys and values, with new ones, (batch, heads, length, size), at `places`; these
+        stay in the cache. What is beyond the capacity is dropped."""
+        positions = places.positions()
+        for held, new in ((self.keys, keys), (self.values, values)):
+            held.assign(index_copy(held, 2, positions, new))
+        return self.keys, self.values
+
+
+class SelfAttention:
+    """Causal attention where each head of keys and values serves a group of heads of queries
+    (Ainslie et al. 2023, "GQA").
+
+    biases: of the projections of queries, keys and values; output_bias: of the last one.
+    norm_eps: heads of queries and keys are normalized first, where this is given."""
+
+    def __init__(
+        self, source: Source, name: str, size: int, heads: int, key_heads: int, head_size: int,
+        biases: bool = False, output_bias: bool = False, norm_eps: float | None = None,
+    ) -> None:  # fmt: skip
+        if heads % key_heads:
+            raise ShapeError(f"{name}: {heads} heads of queries for {key_heads} heads of keys")
+        self.head_size = head_size
+        self.q_proj = Projection(source, f"{name}.q_proj", size, heads * head_size, biases)
+        self.k_proj = Projection(source, f"{name}.k_proj", size, key_heads * head_size, biases)
+        self.v_proj = Projection(source, f"{name}.v_proj", size, key_heads * head_size, biases)
+        self.o_proj = Projection(source, f"{name}.o_proj", heads * head_size, size, output_bias)
+        self.q_norm: RMSNorm | None = None
+        self.k_norm: RMSNorm | None = None
+        if norm_eps is not None:
+            self.q_norm = RMSNorm(source, f"{name}.q_norm", head_size, norm_eps)
+            self.k_norm = RMSNorm(source, f"{name}.k_norm", head_size, norm_eps)
+
+    def __call__(
+        self, x: Tensor, rotation: Rotation, places: Places, cache: Cache | None = None
+    ) -> Tensor:
+        """x: (batch, length, size); so is the result."""
+        query, key, value = (
+            self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+        query, key = rotation(query), rotation(key)
+        if cache is not None:
+            key, value = cache.extended(key, value, places)
+        if cache is None and places.window is None:
+            mixed = scaled_dot_product_attention(
+                query, key, value, is_causal=True, enable_gqa=True
+            )
+        else:
+            seen = places.sees(key.shape[2])
+            mixed = scaled_dot_product_attention(query, key, value, seen, enable_gqa=True)
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(batch, length, heads * size) to (batch, heads, length, size)."""
+        batch, length, _ = x.shape
+        return x.reshape((batch, length, -1, self.head_size)).transpose(1, 2)

@@ -1,0 +1,53 @@
+"""Small models of each family with random weights, as transformers makes and saves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SIZES = {
+    "vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 32,
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "smollm": ("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
+    "llama with biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama 3.1": ("Llama", {"rope_parameters": LLAMA3, "head_dim": 32}),
+    "linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.5}}),
+    "yarn": ("Llama", {"rope_parameters": YARN}),
+    "mistral": ("Mistral", {"sliding_window": 5, "head_dim": 16}),
+    "qwen2": ("Qwen2", {"rms_norm_eps": 1e-5}),
+    "qwen3": ("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+}
+
+
+def reference(name: str, **sizes: int) -> Any:
+    """The model of transformers, float32. Normalizations and biases are drawn as well."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    kind, changes = FAMILIES[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**SIZES | changes | sizes)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    for weight in model.parameters():
+        with torch.no_grad():
+            weight.copy_(torch.randn_like(weight) * (0.3 if weight.ndim == 1 else 0.15))
+    return model
+
+
+def saved(name: str, folder: Path, **settings: Any) -> Any:
+    """`reference`, which is in `folder` as well."""
+    model = reference(name)
+    model.save_pretrained(folder, **settings)
+    return model

@@ -1,0 +1,189 @@
+"""The family of Llama against transformers: logits, caches, a training step, and loading."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lamina as lm
+from lamina import Tensor, models, nn
+from lamina.errors import FormatError, ShapeError
+from lamina.io import safetensors
+from lamina.models.configuration import from_hugging_face
+from lamina.models.llama import Llama
+from lamina.models.weights import DrawnWeights, StoredWeights
+from tests.models.families import FAMILIES, SIZES, reference, saved
+
+IDS = np.random.default_rng(0).integers(0, SIZES["vocab_size"], (2, 24))
+
+
+def wanted(model: Any, ids: np.ndarray) -> np.ndarray:
+    import torch
+
+    with torch.no_grad():
+        return model(torch.tensor(ids)).logits.numpy()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    theirs = wanted(saved(name, tmp_path), IDS)
+    network = models.load(tmp_path, device="interp").network
+    logits = network(Tensor(IDS, device="interp"))
+    np.testing.assert_allclose(logits.numpy(), theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "device"), [("llama", "cpu"), ("mistral", "interp")])
+def test_a_cache_gives_the_same_logits_in_chunks_and_token_by_token(
+    name: str, device: str, tmp_path: Path
+) -> None:
+    theirs = wanted(saved(name, tmp_path), IDS)
+    network = models.load(tmp_path, device).network
+    caches = network.new_caches(batch=2, capacity=32, device=device)
+
+    @lm.jit
+    def step(ids: Tensor, first: Tensor) -> Tensor:
+        return network(ids, caches, first)
+
+    def piece(start: int, stop: int) -> np.ndarray:
+        ids = Tensor(IDS[:, start:stop], device=device)
+        return step(ids, Tensor(start, device=device)).numpy()
+
+    parts = [piece(0, 8), piece(8, 16), *(piece(at, at + 1) for at in range(16, 24))]
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), theirs, atol=1e-4)
+    # A text that begins anew never sees what is left behind its end.
+    np.testing.assert_allclose(piece(0, 8), theirs[:, :8], atol=1e-4)
+    ids, zero = Tensor(IDS[:, :8], device=device), Tensor(0, device=device)
+    last = network(ids, caches, zero, only=Tensor(5, device=device)).numpy()
+    np.testing.assert_allclose(last, theirs[:, 5:6], atol=1e-4)
+
+
+def test_a_training_step_has_the_gradients_of_pytorch(tmp_path: Path) -> None:
+    import torch
+
+    theirs = saved("smollm", tmp_path)
+    loss = torch.nn.functional.cross_entropy(
+        theirs(torch.tensor(IDS[:, :-1])).logits.flatten(0, 1), torch.tensor(IDS[:, 1:]).flatten()
+    )
+    loss.backward()
+    network = models.load(tmp_path, device="interp").network
+    state = nn.state_dict(network)
+    logits = network(Tensor(IDS[:, :-1], device="interp"))
+    labels = Tensor(IDS[:, 1:], device="interp").flatten()
+    ours = lm.cross_entropy(logits.flatten(0, 1), labels)
+    gradients = lm.gradient(ours, list(state.values()))
+    assert ours.item() == pytest.approx(loss.item(), abs=1e-5)
+    of_theirs = {name: one.grad.numpy() for name, one in theirs.named_parameters()}
+    assert state.keys() == of_theirs.keys()
+    for name, gradient in zip(state, gradients, strict=True):
+        np.testing.assert_allclose(gradient.numpy(), of_theirs[name], atol=1e-4, err_msg=name)
+
+
+def test_new_weights_are_parameters_that_learn() -> None:
+    config = from_hugging_face({**SIZES, "model_type": "llama", "num_hidden_layers": 1}, "test")
+    lm.random.manual_seed(0)
+    network = Llama(config, DrawnWeights())
+    optimizer = nn.optim.AdamW(nn.parameters(network), lr=1e-2)
+
+    @lm.jit
+    def learn(ids: Tensor, labels: Tensor) -> Tensor:
+        loss = lm.cross_entropy(network(ids).flatten(0, 1), labels.flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    losses = [learn(Tensor(IDS[:, :-1]), Tensor(IDS[:, 1:])).item() for _ in range(8)]
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_halves_stay_halves_and_are_computed_with_as_floats(dtype: str, tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    reference("llama").to(getattr(torch, dtype)).save_pretrained(tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    network = models.load(tmp_path, device="interp").network
+    weight = network.model.layers[0].mlp.up_proj.weight
+    assert isinstance(weight, Tensor)
+    assert weight.dtype.name == dtype
+    logits = network(Tensor(IDS, device="interp")).numpy()
+    np.testing.assert_allclose(logits, wanted(model, IDS), atol=1e-4)
+
+
+def test_files_in_shards(tmp_path: Path) -> None:
+    theirs = saved("llama", tmp_path, max_shard_size="50KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    network = models.load(tmp_path, device="interp").network
+    ours = network(Tensor(IDS, device="interp")).numpy()
+    np.testing.assert_allclose(ours, wanted(theirs, IDS), atol=1e-4)
+    index = tmp_path / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"]["lm_head.weight"] = "../model.safetensors"
+    index.write_text(json.dumps(content))
+    with pytest.raises(FormatError, match=r"'lm_head.weight': '../model.safetensors' is no name"):
+        models.load(tmp_path)
+
+
+def test_weights_that_do_not_fit_are_all_named(tmp_path: Path) -> None:
+    saved("llama", tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = {name: one.contiguous() for name, one in safetensors.load(path).items()}
+    del tensors["model.norm.weight"]
+    tensors["more"] = Tensor([1.0])
+    tensors["lm_head.weight"] = lm.zeros((3, 5))
+    safetensors.save(path, tensors)
+    with pytest.raises(FormatError) as raised:
+        models.load(tmp_path)
+    message = str(raised.value)
+    assert "missing model.norm.weight; unexpected more; lm_head.weight has shape (3, 5)" in message
+    assert "(96, 64) is needed" in message
+
+
+def test_many_names_are_counted() -> None:
+    source = StoredWeights({f"w{number}": Tensor(0.0) for number in range(20)}, "file")
+    with pytest.raises(FormatError, match=r"file: weights do not fit: unexpected w0, .* and 12 mo"):
+        source.check()
+
+
+PLAIN = {**SIZES, "model_type": "llama"}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "kind": ({"model_type": "gpt2"}, "model_type: 'gpt2' is no model that lamina knows: llama, mi"),
+    "missing": ({"hidden_size": None}, "hidden_size: missing"),
+    "text": ({"vocab_size": "many"}, "vocab_size: 'many'; an integer from 1 to"),
+    "true": ({"num_hidden_layers": True}, "num_hidden_layers: True; an integer"),
+    "huge": ({"intermediate_size": 1 << 60}, "intermediate_size: 1152921504606846976; an integer"),
+    "heads": ({"num_key_value_heads": 3}, "num_key_value_heads: 3 do not divide 4 heads"),
+    "epsilon": ({"rms_norm_eps": -1.0}, "rms_norm_eps: -1.0; a positive number"),
+    "activation": ({"hidden_act": "gelu"}, "hidden_act: 'gelu'; models of this family have 'silu'"),
+    "flag": ({"tie_word_embeddings": 1}, "tie_word_embeddings: 1; true or false"),
+    "rope": ({"rope_scaling": {"type": "odd"}}, "rope_scaling: rope_type: 'odd'; known are de"),
+    "rope that is none": ({"rope_parameters": []}, r"rope_parameters: \[\]; an object is needed"),
+    "factor": ({"rope_scaling": {"type": "linear"}}, "rope_scaling: factor: missing"),
+    "window": ({"use_sliding_window": True}, "use_sliding_window: layers with and without"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_configurations_that_make_no_sense_are_refused(name: str) -> None:
+    changes, message = WRONG[name]
+    with pytest.raises(FormatError, match=message):
+        from_hugging_face({**PLAIN, **changes}, "config.json")
+
+
+def test_older_files_name_the_rotation_by_other_fields() -> None:
+    new = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}
+    old = {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 500.0}
+    assert from_hugging_face({**PLAIN, **new}, "") == from_hugging_face({**PLAIN, **old}, "")
+
+
+def test_wrong_calls_are_refused() -> None:
+    network = Llama(from_hugging_face(PLAIN, "test"), DrawnWeights())
+    with pytest.raises(ShapeError, match=r"tokens of shape \(3,\); \(batch, length\) is needed"):
+        network(Tensor([1, 2, 3]))
+    with pytest.raises(ShapeError, match="0 caches for 2 layers"):
+        network(Tensor([[1, 2, 3]]), [], Tensor(0))
