@@ -83,7 +83,34 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("program", type=Path, nargs="?", help="a Python file; a softmax if none")
     explain.add_argument("--source", action="store_true", help="print the generated source as well")
     command("doctor", _doctor, "look for what lamina needs on this machine")
+    generate = command("generate", _generate, "write what follows a text, with a language model")
+    _add_model(generate)
+    generate.add_argument("prompt", help="a question, or a text to continue")
+    generate.add_argument("--raw", action="store_true", help="no chat template: continue the text")
+    chat = command("chat", _chat, "talk with a language model, a line at a time")
+    _add_model(chat)
+    chat.add_argument("--context", type=_count, default=1024, help="tokens that the model sees")
+    for one in (generate, chat):
+        _add_sampling(one)
+    fetch = command("fetch", _fetch, "download a published model, and print where it is")
+    fetch.add_argument("model", help="a name, such as smollm2")
     return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    what = "a GGUF file, a folder with config.json and safetensors, or a name such as smollm2"
+    parser.add_argument("model", help=what)
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    def number(name: str, kind: Any, default: Any, what: str) -> None:
+        parser.add_argument(name, type=kind, default=default, help=f"{what} (default: %(default)s)")
+
+    number("--max-tokens", _count, 256, "the longest text that is written")
+    number("--temperature", float, 0.0, "of what is drawn; 0 takes the most probable token")
+    number("--top-p", float, 1.0, "draw only tokens that make up this share")
+    number("--min-p", float, 0.0, "draw only tokens so probable beside the best one")
+    number("--seed", int, 0, "of what is drawn")
 
 
 def _count(text: str) -> int:
@@ -209,6 +236,24 @@ def _kind_row(kind: str) -> Row:
         finding, _, remedy = str(error).splitlines()[0].partition(": ")[2].rpartition("; ")
         return kind, finding, False, remedy
     return kind, "; ".join(devices) or "the driver finds none", bool(devices), ""
+
+
+def _generate(options: argparse.Namespace) -> None:
+    from lamina.models.command import run_generate
+
+    run_generate(options)
+
+
+def _chat(options: argparse.Namespace) -> None:
+    from lamina.models.command import run_chat
+
+    run_chat(options)
+
+
+def _fetch(options: argparse.Namespace) -> None:
+    from lamina.models.command import run_fetch
+
+    run_fetch(options)
 
 
 def _demo(options: argparse.Namespace) -> None:

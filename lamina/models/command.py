@@ -1,0 +1,108 @@
+"""What the commands ``generate``, ``chat`` and ``fetch`` do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lamina.models.fetch import PUBLISHED, fetch, find
+from lamina.models.generate import Generator
+from lamina.models.loading import Model, load
+from lamina.models.sampling import Sampling
+from lamina.text.tokenizer import TextStream, Tokenizer
+
+__all__ = ["run_chat", "run_fetch", "run_generate"]
+
+_LEAST_CAPACITY = 256
+
+
+def run_fetch(options: Namespace) -> None:
+    """Print where the file of a published model is."""
+    path = fetch(options.model)
+    print(f"{options.model} ({PUBLISHED[options.model].license}): {path}")
+
+
+def run_generate(options: Namespace) -> None:
+    """Write what follows a prompt, and on the standard error how fast."""
+    model = load(find(options.model))
+    tokenizer = model.tokenizer
+    if options.raw or tokenizer.template is None:
+        prompt = tokenizer.encode(options.prompt)
+    else:
+        prompt = tokenizer.chat([{"role": "user", "content": options.prompt}])
+    capacity = _capacity(len(prompt) + options.max_tokens, model)
+    generator = Generator(model.network, capacity, model.device)
+    answer = _Answer(tokenizer)
+    answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options)))
+    print(f"\n{len(prompt)} tokens read, {answer.speed()}", file=sys.stderr)
+
+
+def run_chat(options: Namespace) -> None:
+    """A conversation: a line of the user, an answer, and so on until the end of the input."""
+    model = load(find(options.model))
+    tokenizer = model.tokenizer
+    generator = Generator(model.network, _capacity(options.context, model), model.device)
+    messages: list[dict[str, str]] = []
+    for line in _lines():
+        messages.append({"role": "user", "content": line})
+        prompt = tokenizer.chat(messages)
+        answer = _Answer(tokenizer)
+        answer.show(generator.tokens(prompt, options.max_tokens, _sampling(options)))
+        messages.append({"role": "assistant", "content": answer.text})
+        print(f"\n({answer.speed()})", file=sys.stderr)
+
+
+def _sampling(options: Namespace) -> Sampling:
+    return Sampling(options.temperature, options.top_p, options.min_p, options.seed)
+
+
+def _capacity(tokens: int, model: Model) -> int:
+    """Room for so many tokens: a power of two, so that few programs are compiled, but no more than
+    the model was trained for."""
+    return min(max(_LEAST_CAPACITY, 1 << (tokens - 1).bit_length()), model.config.context)
+
+
+def _lines() -> Iterator[str]:
+    """What the user writes; a prompt is shown on a terminal alone."""
+    while True:
+        try:
+            line = input("> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if line.strip():
+            yield line
+
+
+@dataclass
+class _Answer:
+    """Text that is shown as its tokens arrive, and how long they took."""
+
+    tokenizer: Tokenizer
+    text: str = ""
+    count: int = 0
+    first_seconds: float = 0.0  # until the first token: the prompt is read
+    seconds: float = 0.0  # of all others
+
+    def show(self, tokens: Iterable[int]) -> None:
+        stream, started = TextStream(self.tokenizer), time.perf_counter()
+        for token in tokens:
+            now = time.perf_counter()
+            if not self.count:
+                self.first_seconds, started = now - started, now
+            self.count, self.seconds = self.count + 1, now - started
+            if token in self.tokenizer.stops:
+                break
+            self._write(stream.push(token))
+        self._write(stream.close())
+
+    def _write(self, text: str) -> None:
+        self.text += text
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def speed(self) -> str:
+        rate = (self.count - 1) / self.seconds if self.seconds else 0.0
+        return f"the first after {self.first_seconds:.2f} s, then {rate:.1f} tokens/s"

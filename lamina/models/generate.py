@@ -1,0 +1,103 @@
+"""Writing text: a prompt in chunks, then token after token, with programs of fixed shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from lamina.core.dtypes import int64
+from lamina.errors import ArgumentError
+from lamina.frontend.jit import jit
+from lamina.frontend.tensor import Tensor
+from lamina.models.llama import Llama
+from lamina.models.sampling import Sampling, best, drawn
+
+__all__ = ["Generator"]
+
+CHUNK = 64  # tokens of a prompt that are computed at once
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The inputs of a program: tokens, the place of the first in the text, and the place among
+    them of the one whose successor is wanted."""
+
+    ids: Sequence[int]
+    first: int
+    last: int
+
+
+class Generator:
+    """Writes with `network` texts of up to `capacity` tokens, prompts included.
+
+    One program computes a chunk of a prompt, another one the next token, both at any place of the
+    text: the place is a tensor. What the cache holds of an earlier text that begins alike is not
+    computed again. It writes one text at a time. Raises ArgumentError for a capacity below 1."""
+
+    def __init__(self, network: Llama, capacity: int, device: str, chunk: int = CHUNK) -> None:
+        if capacity < 1:
+            raise ArgumentError(f"Generator: a capacity of {capacity} tokens; 1 or more is needed")
+        self.capacity, self._device = capacity, device
+        self._chunk = min(chunk, capacity)
+        self._held: list[int] = []  # the tokens whose keys and values are in the caches
+        caches = network.new_caches(1, capacity, device)
+
+        @jit
+        def greedy(ids: Tensor, places: Tensor) -> Tensor:
+            return best(network(ids, caches, places[0], only=places[1])[0, 0])
+
+        @jit
+        def sampled(ids: Tensor, places: Tensor, numbers: Tensor, key: Tensor) -> Tensor:
+            logits = network(ids, caches, places[0], only=places[1])[0, 0]
+            return drawn(logits, numbers, key)
+
+        self._greedy, self._sampled = greedy, sampled
+
+    def tokens(
+        self, prompt: Sequence[int], limit: int, sampling: Sampling | None = None
+    ) -> Iterator[int]:
+        """The tokens that follow `prompt`, at most `limit`, and none beyond the capacity.
+
+        Raises ArgumentError for a prompt without tokens, one that does not fit, and a limit below
+        1."""
+        if limit < 1:
+            raise ArgumentError(f"generate: at most {limit} tokens; 1 or more is needed")
+        if not prompt:
+            raise ArgumentError("generate: the prompt has no tokens; give it a text")
+        if len(prompt) > self.capacity:
+            raise ArgumentError(
+                f"generate: the prompt has {len(prompt)} tokens, {self.capacity} fit"
+            )
+        sampling = sampling or Sampling()
+        token = self._read(prompt, sampling)
+        for _ in range(min(limit - 1, self.capacity - len(prompt))):
+            yield token
+            token = self._next(_Step([token], len(self._held), 0), sampling)
+        yield token
+
+    def _read(self, prompt: Sequence[int], sampling: Sampling) -> int:
+        """The token that follows the prompt, whose chunks are computed."""
+        pairs = zip(self._held, prompt[:-1], strict=False)
+        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        token, self._held = 0, list(prompt[:known])
+        for first in range(known, len(prompt), self._chunk):
+            new = list(prompt[first : first + self._chunk])
+            # What fills up the last chunk is written behind the text, and read by no token of it:
+            # each one writes its own keys and values first.
+            filled = new + [0] * (self._chunk - len(new))
+            token = self._next(_Step(filled, first, len(new) - 1), sampling)
+        return token
+
+    def _next(self, step: _Step, sampling: Sampling) -> int:
+        device = self._device
+        ids = Tensor([step.ids], int64, device)
+        places = Tensor([step.first, step.last], int64, device)
+        if sampling.is_greedy:
+            chosen = self._greedy(ids, places)
+        else:
+            key = sampling.key(step.first + step.last, device)
+            chosen = self._sampled(ids, places, sampling.numbers(device), key)
+        token = int(chosen.item())
+        self._held[step.first :] = step.ids[: step.last + 1]
+        return token

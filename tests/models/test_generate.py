@@ -1,0 +1,158 @@
+"""Models of GGUF files, and what they write, against transformers with the dequantised weights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lamina import Tensor, models
+from lamina.errors import ArgumentError, FormatError
+from lamina.io.blocks import Packed
+from lamina.models.generate import Generator
+from lamina.models.sampling import Sampling
+from tests.models.gguf_models import written
+
+ROOT = Path(__file__).parent.parent.parent
+PROMPT = [int(one) for one in np.random.default_rng(1).integers(4, 600, 11)]
+
+
+def greedy(model: Any, prompt: list[int], count: int) -> list[int]:
+    """What transformers writes."""
+    import torch
+
+    ids = list(prompt)
+    with torch.no_grad():
+        for _ in range(count):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("name", ["smollm", "llama", "qwen2", "qwen3"])
+def test_gguf_files_have_the_logits_of_transformers(name: str, tmp_path: Path) -> None:
+    import torch
+
+    theirs = written(name, tmp_path / "model.gguf")
+    network = models.load(tmp_path / "model.gguf", device="interp").network
+    assert isinstance(network.model.layers[0].mlp.up_proj.weight, Packed)
+    ours = network(Tensor([PROMPT], device="interp")).numpy()
+    with torch.no_grad():
+        np.testing.assert_allclose(ours, theirs(torch.tensor([PROMPT])).logits, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def smollm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """The model of transformers, and the file with the same weights."""
+    path = tmp_path_factory.mktemp("smollm") / "model.gguf"
+    return written("smollm", path), path
+
+
+def test_greedy_tokens_are_those_of_transformers(smollm: tuple[Any, Path]) -> None:
+    theirs, path = smollm
+    generator = Generator(models.load(path).network, capacity=32, device="cpu", chunk=4)
+    assert list(generator.tokens(PROMPT, 8)) == greedy(theirs, PROMPT, 8)
+    # Another text that begins alike, and one that does not.
+    alike = [*PROMPT[:6], 7, 8]
+    assert list(generator.tokens(alike, 4)) == greedy(theirs, alike, 4)
+    assert list(generator.tokens(PROMPT[3:], 4)) == greedy(theirs, PROMPT[3:], 4)
+    # To the last place of the cache, whose token has a successor.
+    assert list(generator.tokens(PROMPT, 99)) == greedy(theirs, PROMPT, 32 - len(PROMPT) + 1)
+
+
+def test_drawn_tokens_follow_from_the_seed(smollm: tuple[Any, Path]) -> None:
+    network = models.load(smollm[1], device="interp").network
+    texts = []
+    for seed in (1, 1, 2):
+        generator = Generator(network, 32, "interp", chunk=4)
+        texts.append(list(generator.tokens(PROMPT, 6, Sampling(1.0, 0.9, 0.0, seed))))
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_prompts_that_cannot_be_are_refused(smollm: tuple[Any, Path]) -> None:
+    generator = Generator(models.load(smollm[1]).network, 8, "cpu")
+    for prompt, limit, message in (
+        ([], 1, "the prompt has no tokens"), (PROMPT, 1, "has 11 tokens, 8 fit"),
+        ([1], 0, "at most 0 tokens; 1 or more"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=message):
+            next(generator.tokens(prompt, limit))
+    with pytest.raises(ArgumentError, match="a capacity of 0 tokens"):
+        Generator(models.load(smollm[1]).network, 0, "cpu")
+
+
+WRONG = {
+    "general.architecture": ("mamba", "general.architecture: 'mamba' is no model that lamina kn"),
+    "llama.block_count": (0, "llama.block_count: 0; an integer from 1"),
+    "llama.rope.dimension_count": (8, "llama.rope.dimension_count: 8; all 16 of a head"),
+    "llama.rope.scaling.type": ("odd", "llama.rope.scaling.type: 'odd'; known are none, linear"),
+    "llama.attention.head_count_kv": (3, "llama.attention.head_count_kv: 3 do not divide 4 heads"),
+    "llama.embedding_length": (32, r"model.embed_tokens.weight has shape \(600, 64\), \(600, 32\)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_metadata_that_make_no_sense_are_refused(name: str, tmp_path: Path) -> None:
+    value, message = WRONG[name]
+    written("smollm", tmp_path / "model.gguf", **{name: value})
+    with pytest.raises(FormatError, match=message):
+        models.load(tmp_path / "model.gguf")
+
+
+def lamina(*arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lamina", *arguments], input=text, capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "LAMINA_DEVICE": "interp"},
+        text=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+
+
+def answer(theirs: Any, path: Path, prompt: list[int], count: int) -> str:
+    """The text of the greedy tokens of transformers up to one that ends it."""
+    tokenizer = models.load(path).tokenizer
+    ids = greedy(theirs, prompt, count)
+    stop = next((at for at, one in enumerate(ids) if one in tokenizer.stops), count)
+    return tokenizer.decode(ids[:stop])
+
+
+def test_the_command_writes_an_answer_or_continues_a_text(smollm: tuple[Any, Path]) -> None:
+    theirs, path = smollm
+    tokenizer = models.load(path).tokenizer
+    done = lamina("generate", path, "pip", "--max-tokens", "5")
+    assert done.returncode == 0, done.stderr
+    prompt = tokenizer.chat([{"role": "user", "content": "pip"}])
+    assert done.stdout == answer(theirs, path, prompt, 5)
+    assert f"{len(prompt)} tokens read, the first after" in done.stderr
+    assert "tokens/s" in done.stderr
+    raw = lamina("generate", path, "pip", "--max-tokens", "5", "--raw")
+    assert raw.stdout == answer(theirs, path, tokenizer.encode("pip"), 5)
+
+
+def test_a_chat_remembers(smollm: tuple[Any, Path]) -> None:
+    theirs, path = smollm
+    done = lamina("chat", path, "--max-tokens", "4", text="pip\n\nrun\n")
+    assert done.returncode == 0, done.stderr
+    tokenizer = models.load(path).tokenizer
+    messages = [{"role": "user", "content": "pip"}]
+    first = answer(theirs, path, tokenizer.chat(messages), 4)
+    messages += [{"role": "assistant", "content": first}, {"role": "user", "content": "run"}]
+    assert done.stdout == first + answer(theirs, path, tokenizer.chat(messages), 4)
+
+
+def test_the_command_says_what_is_wrong(smollm: tuple[Any, Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    for arguments, message in (
+        (("generate", broken, "x"), "broken.gguf: version: 4 bytes from byte 4"),
+        (("generate", tmp_path / "none.gguf", "x"), "No such file"),
+        (("generate", smollm[1], "x", "--top-p", "2"), "top_p: 2.0; above 0 and at most 1"),
+        (("fetch", "gpt5"), "no model 'gpt5'; there are smollm2"),
+    ):
+        done = lamina(*arguments)
+        assert done.returncode == 1
+        assert done.stderr.startswith("lamina: error: ")
+        assert message in done.stderr
