@@ -1,7 +1,8 @@
 """The places where an elementwise operation stands, and which of them lack it.
 
 An operation is one record (`lamina/ir/ops.py`), one function of the front, a row in each text that
-calls a function for it, and a row of `tests/elementwise_cases.py`. Nothing here runs a compiler.
+calls a function for it, a cost, and a row of `tests/elementwise_cases.py`. Nothing here runs a
+compiler.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+import lamina as lm
+from lamina.frontend.functions import elementwise
 from lamina.ir.ops import Group, Op, Row
-from lamina.targets.c.printer import OPERATIONS
+from lamina.schedule.cost.operations import INSTRUCTIONS
+from lamina.targets.c.printer import OPERATIONS, VECTORS_OF_FLOAT64
 from tests.elementwise_cases import CASES
 from tests.test_layers import ROOT
 
 TEXTS = "lamina/targets"
 RECORDS = "lamina/ir/ops.py"
 FRONT = "lamina/frontend"
+COSTS = "lamina/schedule/cost/operations.py"
 TESTS = "tests/elementwise_cases.py"
+LIBM = "tests/transcendental/c_check.py"
 
 # What the interpreter evaluates with the node at hand, because the result's dtype decides.
 CONVERSIONS = frozenset({"CAST", "BITCAST", "COMPLEX"})
@@ -41,18 +47,28 @@ def read(name: str) -> str:
 
 
 def missing_places(
-    name: str, row: Row, cases: Collection[str], texts: Mapping[str, str] | None = None
+    name: str,
+    row: Row,
+    cases: Collection[str],
+    costs: Collection[str],
+    texts: Mapping[str, str] | None = None,
 ) -> list[str]:
     """What the elementwise operation `name` with the record `row` still needs, each with the file
     and what to write there; nothing when it is complete. cases: the names that have a row of
-    tests. texts: in place of files, their contents by name."""
-    return [
-        *_missing_in_record(name, row),
-        *_missing_in_front(name),
-        *(_missing_in_texts(name, row, texts or {}) if _is_called(name) else ()),
-        *([f"{TESTS} lacks Op.{name}: a formula, an interval and a bound"]
-          if row.group == "transcendental" and name not in cases else ()),
-    ]  # fmt: skip
+    tests. costs: those that have a count of instructions. texts: in place of files, their contents
+    by name."""
+    lacks = [*_missing_in_record(name, row), *_missing_in_front(name)]
+    if _is_called(name):
+        lacks += _missing_in_texts(name, row, texts or {})
+    if row.group == "transcendental":
+        if name not in costs and name != "SQRT":
+            lacks.append(f"{COSTS}: INSTRUCTIONS lacks Op.{name}, which then counts as one")
+        if name not in cases:
+            lacks.append(f"{TESTS} lacks Op.{name}: a formula, an interval and a bound")
+        word = name.lower()
+        if word not in C_LIBRARY and f"double {word}(double x)" not in read(LIBM):
+            lacks.append(f"{LIBM} lacks double {word}(double x), and so does C's library")
+    return lacks
 
 
 def _missing_in_record(name: str, row: Row) -> list[str]:
@@ -96,6 +112,8 @@ def _missing_in_texts(name: str, row: Row, texts: Mapping[str, str]) -> list[str
     each = re.search(rf"^EACH_FLOAT\((\w+), {word}\)$", arithmetic, re.M)
     if each is None:
         lacks.append(f"{TEXTS}/c/arithmetic.c lacks EACH_FLOAT(LIBRARY, {word}), or a formula")
+    elif f"\n#define {each[1]}(T, suffix, name) " not in arithmetic:
+        lacks.append(f"{TEXTS}/c/arithmetic.c lacks the macro {each[1]}(T, suffix, name)")
     elif each[1] == "LIBRARY":
         if word not in C_LIBRARY:
             lacks.append(f"{TEXTS}/c/arithmetic.c: C's library has no {word}: write a formula")
@@ -104,16 +122,27 @@ def _missing_in_texts(name: str, row: Row, texts: Mapping[str, str]) -> list[str
     vectors = text("c/math.c")
     if not re.search(rf"^INLINE f32xN {word}_f32xN\(f32xN x\)", vectors, re.M):
         lacks.append(f"{TEXTS}/c/math.c lacks {word}_f32xN, the same of vectors")
+    if not re.search(rf"^#define EACH\(F\) .*\bF\({word}\)", vectors, re.M):
+        lacks.append(f"{TEXTS}/c/math.c: EACH lacks F({word}), for kernels of many functions")
     if f"\nSCALAR({word}_f32, f32, f32)\n" not in vectors:
         lacks.append(f"{TEXTS}/c/math.c lacks SCALAR({word}_f32, f32, f32)")
+    if Op.__members__.get(name) in VECTORS_OF_FLOAT64:
+        doubles = text("c/doubles.c")
+        for part in (f"INLINE f64xN {word}_f64xN(f64xN x)", f"CALLED({word})"):
+            if part not in doubles:
+                lacks.append(f"{TEXTS}/c/doubles.c lacks {part}, as VECTORS_OF_FLOAT64 has it")
     return lacks
 
 
 def all_missing() -> list[str]:
     """The missing places of every operation."""
-    cases, lacks = {op.name for op in CASES}, list[str]()
+    cases, costs = {op.name for op in CASES}, {op.name for op in INSTRUCTIONS}
+    lacks = [f"{FRONT}/functions/elementwise.py: __all__ lacks {name}"
+             for name, value in vars(elementwise).items()
+             if getattr(value, "__module__", "") == "lamina" and not name.startswith("_")
+             and name not in lm.__all__]  # fmt: skip
     for op in sorted(Group.ELEMENTWISE, key=lambda one: one.name):
-        lacks += missing_places(op.name, op.value, cases)
+        lacks += missing_places(op.name, op.value, cases, costs)
     spelled = set(OPERATIONS) | {Op.REAL, Op.IMAG, Op.COMPLEX}  # these are split into pairs before
     lacks += [f"lamina/targets/c/printer.py: OPERATIONS lacks Op.{op.name}"
               for op in Group.ELEMENTWISE - spelled]  # fmt: skip

@@ -138,12 +138,8 @@ def in_80_bits(op: Op, x: Vector) -> Vector:
         with mpmath.workprec(100):
             texts = [mpmath.nstr(mpmath.erf(mpmath.mpf(float(value))), 25) for value in x]
         return np.copysign(np.array(texts, np.longdouble), x)  # of -0 too
-    long = x.astype(np.longdouble)
-    if op is Op.LOGISTIC:
-        small = np.exp(-np.abs(long))
-        return np.where(long < 0, small, np.where(np.isnan(long), long, 1)) / (1 + small)
-    function = {Op.ATAN: np.arctan}.get(op) or getattr(np, op.name.lower())
-    result: Vector = function(long)
+    result: Vector = NUMPY[op](x.astype(np.longdouble))
+    assert result.dtype == np.longdouble, f"{op.name}: in_80_bits needs a formula for it"
     return result
 
 
