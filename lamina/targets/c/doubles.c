@@ -2,7 +2,7 @@
    C library, which is as fast for one of them.
 
    The methods are those of `math.c`, which explains what is the same here. Polynomials are minimax
-   fits (Remez), rounded to float64; those of logarithms are of FreeBSD's msun. `tests/transcendental`
+   fits, relative to the function (Remez), with coefficients rounded to float64. `tests/transcendental`
    bounds the errors. A compiler may contract a * b + c or not, but must not reorder sums. */
 
 INLINE f64xN clamped_f64xN(f64xN x, i64xN vanishing, f64 high) { /* NaN stays */
@@ -67,10 +67,10 @@ INLINE f64xN with_poles_f64xN(f64xN x, f64xN logarithm) { /* which is right for 
 }
 INLINE f64xN logarithm_rest_f64xN(f64xN f, f64xN half_square) {
     const f64xN s = f / (f + 2.0), square = s * s;
-    const f64xN tail = square * (6.666666666666735130e-01 + square * (3.999999999940941908e-01
-        + square * (2.857142874366239149e-01 + square * (2.222219843214978396e-01 + square * (
-        1.818357216161805012e-01 + square * (1.531383769920937332e-01
-        + square * 1.479819860511658591e-01))))));
+    const f64xN tail = square * (0.6666666666666734 + square * (0.3999999999941704
+        + square * (0.2857142874189364 + square * (0.22222198621569303 + square * (
+        0.1818356190586447 + square * (0.1531411046627117
+        + square * 0.14795367496405423))))));
     return s * (half_square + tail);
 }
 INLINE f64xN log_f64xN(f64xN x) {
@@ -82,12 +82,12 @@ INLINE f64xN log_f64xN(f64xN x) {
 INLINE f64xN log2_f64xN(f64xN x) {
     f64xN f;
     const f64xN n = exponent_f64xN(x, &f), half_square = f * f * 0.5;
-    /* log(1 + f) and 1 / ln 2 are sums of two parts; the product of the first ones, which have 21
-       and 22 bits, is exact. */
-    const f64xN high = (f64xN)((u64xN)(f - half_square) & 0xFFFFFFFF00000000);
+    /* log(1 + f) and 1 / ln 2 are sums of two parts; the product of the first ones, which have 27
+       and 26 bits, is exact. */
+    const f64xN high = (f64xN)((u64xN)(f - half_square) & 0xFFFFFFFFFC000000);
     const f64xN low = (f - high) - half_square + logarithm_rest_f64xN(f, half_square);
-    const f64xN product = high * 1.44269504072144627571e+00, sum = n + product;
-    const f64xN rest = (low + high) * 1.67517131648865118353e-10 + low * 1.44269504072144627571e+00;
+    const f64xN product = high * 0x1.7154768p+0, sum = n + product;
+    const f64xN rest = (low + high) * -1.0542692476429138e-08 + low * 0x1.7154768p+0;
     return with_poles_f64xN(x, rest + ((n - sum) + product) + sum);
 }
 
@@ -99,14 +99,14 @@ INLINE f64xN log2_f64xN(f64xN x) {
 #define ROUND 6755399441055744.0
 INLINE f64xN wave_of_f64xN(f64xN r, f64xN low, u64xN quadrant, u64xN sign) {
     const f64xN square = r * r, half = square * 0.5, first = 1.0 - half;
-    const f64xN sine = r * square * (-1.66666666666666324348e-01 + square * (
-        8.33333333332248946124e-03 + square * (-1.98412698298579493134e-04 + square * (
-        2.75573137070700676789e-06 + square * (-2.50507602534068634195e-08
-        + square * 1.58969099521155010221e-10))))) + low + r;
-    const f64xN tail = square * square * (4.16666666666666019037e-02 + square * (
-        -1.38888888888741095749e-03 + square * (2.48015872894767294178e-05 + square * (
-        -2.75573143513906633035e-07 + square * (2.08757232129817482790e-09
-        + square * -1.13596475577881948265e-11))))) - r * low;
+    const f64xN sine = r * square * (-0.1666666666666663 + square * (
+        0.00833333333332184 + square * (-0.00019841269829358525 + square * (
+        2.755731353850893e-06 + square * (-2.5050734387519514e-08
+        + square * 1.589543313478208e-10))))) + low + r;
+    const f64xN tail = square * square * (0.041666666666666595 + square * (
+        -0.0013888888888873342 + square * (2.4801587289002062e-05 + square * (
+        -2.7557314217028066e-07 + square * (2.0875705393753876e-09
+        + square * -1.1358749082532808e-11))))) - r * low;
     const f64xN cosine = first + ((1.0 - first) - half + tail);
     const f64xN value = where_f64xN((i64xN)((quadrant & 1) == 0), sine, cosine);
     return (f64xN)((u64xN)value ^ ((quadrant & 2) << 62) ^ sign);
