@@ -27,10 +27,10 @@ from lamina.runtime.buffer import Launch, TensorMap
 from lamina.runtime.source import Source
 from lamina.targets.blocks import Cut
 from lamina.targets.c.printer import CPrinter
+from lamina.targets.language import Point, Value
 from lamina.targets.names import monoid_name
-from lamina.targets.parts import LoopPart, NestPart
-from lamina.targets.printer import Point, Value
-from lamina.targets.reductions import Accumulation
+from lamina.targets.parts import Condition, Fixed, Loop, LoopPart, NestPart
+from lamina.targets.reductions import Accumulation, Work
 from lamina.targets.texts import helper_text
 
 BLOCK = 256  # threads of a block in which each thread has a row
@@ -109,25 +109,26 @@ class GpuPrinter(CPrinter):
 
     # Loops.
 
-    def loop(self, axis: Node, name: str, start: int | str, stop: int | str) -> str:
+    def loop(self, axis: Node, name: str, first: int | str, end: int | str) -> str:
         """The head of a loop; one that threads of a row share goes in steps of these threads: of
         128, ``UNROLL for (i64 a1 = 0 + thread_in_row; a1 < 1000; a1 += 128) {``."""
         if axis is self.hit_loop:
             # EACH_HIT counts from 0. Other starts are those of loops in blocks, which have sums or
             # scans, and of a last iteration that threads share.
-            assert start == 0
-            return f"EACH_HIT({self.index}, {name}, {stop}) {{"
+            assert first == 0
+            return f"EACH_HIT({self.index}, {name}, {end}) {{"
         if axis not in self.shared_loops:
-            return super().loop(axis, name, start, stop)
-        step, first = self.stride(axis), f"{start} + thread_in_row"
-        return f"UNROLL for ({self.index} {name} = {first}; {name} < {stop}; {name} += {step}) {{"
+            return super().loop(axis, name, first, end)
+        step = self.stride(axis)
+        own = f"{first} + thread_in_row"  # where the loop of a thread begins
+        return f"UNROLL for ({self.index} {name} = {own}; {name} < {end}; {name} += {step}) {{"
 
-    def _loops(self, axes: Axes, sums: Sequence[Accumulation], stores: Sequence[Store]) -> None:
+    def loops(self, work: Work) -> None:
         """Loops without sums may be one of few hits (EACH_HIT in `gpu.c`): lanes vote on which
         iterations store. Loops with sums run every iteration: each adds."""
         outside = self.hit_loop
-        self.hit_loop = None if sums else self._find_hit_loop(axes)
-        super()._loops(axes, sums, stores)
+        self.hit_loop = None if work.sums else self._find_hit_loop(work.axes)
+        super().loops(work)
         self.hit_loop = outside
 
     def _find_hit_loop(self, axes: Axes) -> Node | None:
@@ -177,43 +178,42 @@ class GpuPrinter(CPrinter):
         nest_parts = super().partition(sub_loops, extent)
         for nest_part in nest_parts:
             for axis, loop_part in nest_part.items():
-                # The tail of a split is a loop from another start on, of one iteration, which the
-                # first thread runs.
-                is_tail = loop_part.start != 0
-                if axis in self.rows_inside and loop_part.condition:
+                if axis in self.rows_inside and isinstance(loop_part, Fixed):
                     nest_part[axis] = self._row_in_range(loop_part)
-                elif axis in self.shared_loops and loop_part.how == "loop" and not is_tail:
+                elif axis in self.shared_loops and isinstance(loop_part, Loop):
                     nest_part[axis] = self._one_step(loop_part)
         return nest_parts
 
-    def _row_in_range(self, loop_part: LoopPart) -> LoopPart:
-        """The loop part of an axis bound to threads where some threads are beyond its end: these
-        get the index of the last row in range, compute the same as its thread, and store nothing.
+    def _row_in_range(self, row: Fixed) -> Fixed:
+        """The index of an axis bound to threads, without a condition: threads beyond its end get
+        the index of the last row in range, compute the same as its thread, and store nothing.
 
-        A thread that leaves early would be missing at barriers and exchanges. The condition is
-        printed as ``a3 < 5`` for full blocks, where the index becomes ``min(a3, 4)``, or as
-        ``a3 == 5`` for the last, partial one, where it becomes 5: see `_partition_launched`.
+        A thread that leaves early would be missing at barriers and exchanges. Of full blocks that
+        run where ``a3 < 5`` the index becomes ``min(a3, (i64)4)``; of the last block, which runs
+        where ``a3 == 5``, it becomes 5.
         """
-        _, order, end = loop_part.condition.split()
-        last = end
-        if order == "<":
-            last = f"min({loop_part.index}, ({self.index}){int(end) - 1})"
-        return LoopPart("fixed", index=last)
+        if row.condition is None:  # all threads are in range
+            return row
+        last = row.condition.bound
+        if row.condition.sign == "==":
+            return Fixed(last)
+        return Fixed(f"min({row.index}, ({self.index}){last - 1})")
 
-    def _one_step(self, loop_part: LoopPart) -> LoopPart:
+    def _one_step(self, loop: Loop) -> LoopPart:
         """A loop that threads share, as an index if each has one iteration at most.
 
         With 128 threads to a row, a loop of 1000 stays a loop, in steps of 128. Of 128 iterations
         each thread has one, `thread_in_row`. Of 100 the last 28 threads get index 99 and the
         condition ``thread_in_row < 100``, without which they add and store nothing.
         """
-        count, step = loop_part.extent, self.threads // self.block_rows
-        if count > step:
-            return loop_part
-        if count == step:
-            return LoopPart("fixed", index="thread_in_row")
+        count, threads_of_row = loop.iterations, self.threads // self.block_rows
+        is_tail = loop.first != 0  # of a split: one iteration, which the first thread runs
+        if is_tail or count > threads_of_row:
+            return loop
+        if count == threads_of_row:
+            return Fixed("thread_in_row")
         last = f"min(thread_in_row, ({self.index}){count - 1})"
-        return LoopPart("fixed", index=last, condition=f"thread_in_row < {count}")
+        return Fixed(last, Condition("thread_in_row", "<", count))
 
     # Values.
 
@@ -229,7 +229,7 @@ class GpuPrinter(CPrinter):
         """Does a variable of an open scope hold `node` at `point`?"""
         return self.key(node, point) in self.scopes[self.home(node)].cache
 
-    def _join(self, sums: Iterable[Accumulation]) -> None:
+    def join(self, sums: Iterable[Accumulation]) -> None:
         """Combine the accumulators of a thread, and then those of the threads that share a row.
 
         The latter is a loop (`prelude.cu`), in which `s` is a step of a butterfly. For a sum of 256
@@ -241,7 +241,7 @@ class GpuPrinter(CPrinter):
             }
         """
         ready = list(sums)
-        super()._join(ready)
+        super().join(ready)
         if ready and not set(self.shared_loops).isdisjoint(bound_axes(ready[0].reduction)):
             self.line(f"REDUCE({self.threads}, {self.block_rows}) {{")
             for each in ready:
@@ -252,10 +252,10 @@ class GpuPrinter(CPrinter):
                 self.update(each.reduction.arg.monoid, each.total, tuple(others))
             self.line("}")
 
-    def _cut_of_scans(self, part: NestPart, scans: Sequence[Node]) -> Cut | None:
+    def cut_of_scans(self, part: NestPart, scans: Sequence[Node]) -> Cut | None:
         """None where threads share a row: `scan` of these keeps no totals of blocks. Its sums are
         shorter than a row by the number of threads, as each thread adds up its neighbours first."""
-        cut = super()._cut_of_scans(part, scans)
+        cut = super().cut_of_scans(part, scans)
         return None if cut and not part.keys().isdisjoint(self.shared_loops) else cut
 
     def scan(self, node: Node, point: Point) -> None:
@@ -286,7 +286,7 @@ class GpuPrinter(CPrinter):
         near = [point | neighbour for neighbour in self.points(inner)]
         parts = [tuple(self.value(part, at) for part in operands_of(node)) for at in near]
         name = monoid_name(monoid)
-        sums = tuple(self.declare(value, name, mutable=True) for value in self._tree(monoid, parts))
+        sums = tuple(self.declare(value, name, mutable=True) for value in self.tree(monoid, parts))
         depth = max(map(self.depth_of.__getitem__, rows), default=0)  # inside all rows
         row = tuple(point[axis] for axis in rows if axis in point)
         ends = self.scopes[depth].scan_ends
@@ -303,7 +303,7 @@ class GpuPrinter(CPrinter):
         # Now `sums` are those of all threads before; a thread adds its own, one by one.
         for at, part in zip(near, parts, strict=True):
             self.update(monoid, sums, part)
-            self._keep(node, at, tuple(self.declare(value, "scan") for value in sums))
+            self.keep(node, at, tuple(self.declare(value, "scan") for value in sums))
 
     def store(self, store: Store, value: Value, point: Point) -> None:
         """Print a store, behind conditions where not every thread may do it.

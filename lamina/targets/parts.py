@@ -15,37 +15,74 @@ from typing import Literal
 
 from lamina.ir.kernel import points
 from lamina.ir.node import Node
-from lamina.loops.nest import IN_ONE_THREAD, IN_REGISTERS, Nest
+from lamina.loops.nest import IN_ONE_THREAD, Nest
 from lamina.targets.names import axis_names
 
 
 @dataclass(frozen=True, slots=True)
-class LoopPart:
-    """How one axis runs in one part of the iteration space.
+class Condition:
+    """That a variable of the launch is below `bound`, ``row_outer < 3``, or equals it,
+    ``row_outer == 3``."""
 
-    how      the axis becomes
-    loop     a loop of `extent` iterations from `start` on. It ends before the index `stop` if that
-             is a text, as where the last block has fewer iterations; `extent` is then the most
-    vector   the lanes of vectors: `extent` of them, the first at index `start`
-    unroll   copies of the text, one for each of `extent` indices from `start` on
-    fixed    no loop: its index is `index`, a number or text
+    variable: str
+    sign: Literal["<", "=="]
+    bound: int
 
-    A text is C: a variable of the launch such as ``row_outer``, or an expression of such variables.
+    @property
+    def text(self) -> str:
+        """The condition in C."""
+        return f"{self.variable} {self.sign} {self.bound}"
 
-    `condition` is a text that decides whether this part runs; "" if it always does.
-    `bytes_in_word`: of an axis of four bytes bound to ``dot``, the first so many are within the
-    array, and zeros stand for the others; 0 for any other axis.
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop over the indices from `first` on that are below `end`. There are so many `iterations`,
+    or fewer where `end` is a text: the last block of a launch may be shorter than the others.
+
+    Texts are C, of variables that are known where the loop begins: ``row_outer``.
     """
 
-    how: Literal["loop", "vector", "unroll", "fixed"]
-    extent: int = 1
-    start: int | str = 0
-    stop: str = ""
-    index: int | str = 0
-    condition: str = ""
-    bytes_in_word: int = 0
+    first: int | str
+    end: int | str
+    iterations: int
 
 
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The lanes of vectors, one for each index from `first` on."""
+
+    first: int
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """Copies of the text, one for each index from `first` on."""
+
+    first: int
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """One index, a number or a text, and no loop. If there is a `condition`, the part runs only
+    where it holds."""
+
+    index: int | str
+    condition: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Four bytes that one instruction multiplies, of an axis bound to ``dot``: as many of them are
+    within the array as `bytes_there`, and zeros stand for the others."""
+
+    bytes_there: int
+
+
+# How one axis runs in one part of the iteration space.
+LoopPart = Loop | Vector | Unrolled | Fixed | Word
+InRegisters = Vector | Unrolled
 NestPart = dict[Node, LoopPart]
 
 
@@ -92,7 +129,7 @@ class Partitioner:
             return [{}]
         axis, *inner = sub_loops
         if self.nest.bound(axis) == "dot":  # one instruction runs all of it
-            return [{axis: LoopPart("fixed", bytes_in_word=extent)}]
+            return [{axis: Word(extent)}]
         block = points(inner)
         full_blocks, tail = divmod(extent, block)
         if axis in self.launch_axes:
@@ -109,17 +146,21 @@ class Partitioner:
             return []
         if self._is_in_vectors(axis, count):
             return _vectors(count)
-        is_unrolled = self.nest.bound(axis) == "unroll"
-        return [LoopPart("unroll" if is_unrolled else "loop", count)]
+        if self.nest.bound(axis) == "unroll":
+            return [Unrolled(0, count)]
+        return [counted_loop(0, count)]
 
     def _tail_block(self, axis: Node, number: int) -> LoopPart:
-        """How `axis` runs its iteration `number`, the last one, whose block is not full."""
-        # Threads share the loop of an axis bound to them: one of them runs its only iteration. Of
-        # vectors, the last one may be a scalar at a fixed index already, and values at two fixed
-        # indices would share an entry of a scope (`ValuePrinter.key`). A loop has its own scope.
+        """How `axis` runs its iteration `number`, the last one, whose block is not full.
+
+        A loop of one iteration, rather than a fixed index, has two reasons. Of the threads that
+        share the loop of an axis, one is to run the iteration. Of vectors, the last may be a scalar
+        at a fixed index already (`_vectors`), and values at two fixed indices would share an entry
+        of a scope (`ScopePrinter.key`): a loop has a scope of its own.
+        """
         if self.nest.bound(axis) == "thread" or self._is_in_vectors(axis, number):
-            return LoopPart("loop", 1, start=number)
-        return LoopPart("fixed", index=number)
+            return counted_loop(number, 1)
+        return Fixed(number)
 
     def _is_in_vectors(self, axis: Node, count: int) -> bool:
         """Do `count` iterations of `axis` run as lanes of vectors?
@@ -147,17 +188,14 @@ class Partitioner:
         # another axis of the launch. The last ones then run nothing.
         has_one_more = launched == full_blocks + 1
         if has_one_more and [self.nest.bound(other) for other in inner] == ["serial"]:
-            stop = f"({name} < {full_blocks} ? {block} : {tail})"
-            return [{
-                axis: LoopPart("fixed", index=name),
-                inner[0]: LoopPart("loop", block, stop=stop),
-            }]  # fmt: skip
+            end = f"({name} < {full_blocks} ? {block} : {tail})"
+            return [{axis: Fixed(name), inner[0]: Loop(0, end, block)}]
         nest_parts: list[NestPart] = []
         if full_blocks:
-            is_full = f"{name} < {full_blocks}" if full_blocks < launched else ""
-            main = LoopPart("fixed", index=name, condition=is_full)
-            nest_parts += self._with_inner(axis, main, inner, block)
-        last = LoopPart("fixed", index=name, condition=f"{name} == {full_blocks}")
+            has_others = full_blocks < launched
+            is_full = Condition(name, "<", full_blocks) if has_others else None
+            nest_parts += self._with_inner(axis, Fixed(name, is_full), inner, block)
+        last = Fixed(name, Condition(name, "==", full_blocks))
         return nest_parts + self._with_inner(axis, last, inner, tail)
 
     def _with_inner(
@@ -169,73 +207,22 @@ class Partitioner:
             return []
         return [{axis: loop_part} | inner_part for inner_part in self.partition(inner, extent)]
 
-    # Parts that share scratch memory.
 
-    def sharing_fills(self, nest_parts: Iterable[NestPart]) -> list[list[NestPart]]:
-        """Groups of `nest_parts` that need the same values in scratch memory: parts that are alike
-        in the outermost loop that fills it, in the loops around that, and in the axes of these
-        values. Where no loop fills, each part is a group.
-
-        Main and tail tiles of rows share a packed panel of columns, which is filled once for both.
-        `split_at_fills` separates the loops that a group has in common.
-        """
-        groups: dict[frozenset[tuple[Node, LoopPart]], list[NestPart]] = {}
-        for nest_part in nest_parts:
-            compared = self._axes_of_fills(nest_part)
-            if not compared:
-                compared = set(nest_part)  # no two parts are alike in all axes
-            shared = frozenset((axis, nest_part[axis]) for axis in compared)
-            groups.setdefault(shared, []).append(nest_part)
-        return list(groups.values())
-
-    def split_at_fills(self, nest_part: NestPart) -> tuple[NestPart, NestPart]:
-        """`nest_part` in two: the loops down to the outermost one that fills scratch memory, with
-        those over blocks and threads; and the others, which run inside.
-
-        Of a0, of a1 that fills, and of a2: (a0, a1) and (a2). The first is empty if no loop fills.
-        """
-        outer = self._loops_to_fill(nest_part)
-        inner = [axis for axis in nest_part if axis not in outer]
-        return {axis: nest_part[axis] for axis in outer}, {axis: nest_part[axis] for axis in inner}
-
-    def _loops_to_fill(self, nest_part: NestPart) -> list[Node]:
-        """The loops of `nest_part` down to the outermost one that fills scratch memory, and those
-        over blocks and threads wherever they are, as they print no loop; [] if none fills."""
-        loops = [
-            axis for axis in self.nest.order
-            if axis in nest_part and nest_part[axis].how not in IN_REGISTERS
-        ]  # fmt: skip
-        places_of_fills = {fill.at for fill in self.nest.fills}
-        outer: list[Node] = []
-        for axis in loops:
-            outer.append(axis)
-            if axis in places_of_fills:
-                inside = loops[len(outer) :]
-                return outer + [axis for axis in inside if axis in self.launch_axes]
-        return []
-
-    def _axes_of_fills(self, nest_part: NestPart) -> set[Node]:
-        """The loops of `_loops_to_fill`, and the axes of `nest_part` that scratch memory filled in
-        them has: a panel filled in the loop over a1 has an entry for each step along r3 and each
-        column along a2. The empty set if no loop fills."""
-        outer = self._loops_to_fill(nest_part)
-        axes = set(outer)
-        for fill in self.nest.fills:
-            if fill.at in outer:
-                axes.update(axis for axis in fill.axes if axis in nest_part)
-        return axes
+def counted_loop(first: int, iterations: int) -> Loop:
+    """A loop of exactly so many iterations: 8 from 2 on end before 10."""
+    return Loop(first, first + iterations, iterations)
 
 
 def _vectors(count: int) -> list[LoopPart]:
     """`count` iterations as vectors, one for each power of two in `count`: 22 are vectors of 16, 4
-    and 2 lanes that start at 0, 16 and 20; of 23, the last one is a scalar."""
-    loop_parts = []
-    start = 0
+    and 2 lanes that begin at 0, 16 and 20; of 23, the last one is a scalar."""
+    loop_parts: list[LoopPart] = []
+    first = 0
     for bit in reversed(range(1, count.bit_length())):
         lanes = 1 << bit
         if count & lanes:
-            loop_parts.append(LoopPart("vector", lanes, start=start))
-            start += lanes
+            loop_parts.append(Vector(first, lanes))
+            first += lanes
     if count % 2:
-        loop_parts.append(LoopPart("fixed", index=count - 1))
+        loop_parts.append(Fixed(count - 1))
     return loop_parts

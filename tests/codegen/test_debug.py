@@ -15,7 +15,7 @@ from lamina.fuse import row_blocks
 from lamina.ir.ops import Op
 from lamina.runtime import calibrate, devices
 from lamina.schedule.cost import ProgramCost, program_cost
-from lamina.targets.c import printer as c
+from lamina.targets.c import operations as c
 from tests.fuse.test_row_blocks import SMALL
 
 BROKEN = {Op.ATAN: lambda printer, node, operands, out: "(1.0f +)"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lamina as lm
+from lamina.core.options import using
 from lamina.core.target import Target, cpu_target
 from lamina.ir.kernel import Kernel
 from lamina.loops.moves import Accumulate, Move, Split, Stage
@@ -203,3 +204,17 @@ def test_sums_across_rows_read_wide_strips(staged: list[int]) -> None:
     np.testing.assert_allclose(lm.asarray(a).sum(axis=0).numpy(), a.sum(axis=0), atol=1e-4)
     np.testing.assert_allclose(lm.asarray(a).var(axis=0).numpy(), a.var(axis=0), atol=1e-4)
     assert not any(staged)
+
+
+def test_a_fill_ends_where_the_last_block_does() -> None:
+    """26 rows in blocks of 8: the last block has 2, and so does its fill, which would read beyond
+    the end of the array with 8."""
+    x = _array(40, 26)
+    function = lm.jit(lambda array: array.T * 2 + array.T.exp())
+    with using(schedule="split(a0, 8) -> a2, a3; bind(a2, parallel); stage(%0, a2)"):
+        (kernel,) = function.lower(lm.asarray(x)).kernels
+        found = function(lm.asarray(x)).numpy()
+    np.testing.assert_allclose(found, x.T * 2 + np.exp(x.T), rtol=1e-5, atol=1e-6)
+    assert kernel.source.count("row_inner < (row_outer < 3 ? 8 : 2);") == 2  # fill and store
+    assert kernel.source.count("load_1 = p0[") == 1
+    assert "load_2 = p0[" not in kernel.source

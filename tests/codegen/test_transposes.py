@@ -20,7 +20,7 @@ from lamina.runtime.buffer import Buffer
 from lamina.runtime.source import Source
 from lamina.schedule.cpu import maps
 from lamina.schedule.cpu.heuristic import schedule_for_cpu
-from lamina.targets.c import printer
+from lamina.targets.c import memory as c_memory
 from lamina.targets.c import program as c
 from tests.codegen.running import leaf
 from tests.programs import execute_on_buffers
@@ -174,7 +174,7 @@ def test_permutations_of_slices(data: st.DataObject) -> None:
 def test_what_no_cache_holds_is_streamed(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(printer, "UNCACHED", 64)
+    monkeypatch.setattr(c_memory, "UNCACHED", 64)
     a = _array(*shape)
     found = lm.asarray(a).T.contiguous(), lm.asarray(a) * 2
     lm.realize(*found)
@@ -207,7 +207,7 @@ def _unaligned(array: np.ndarray, shift: int, memory: object) -> Node:
 def test_streams_need_no_alignment(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, shift: int
 ) -> None:
-    monkeypatch.setattr(printer, "UNCACHED", 64)
+    monkeypatch.setattr(c_memory, "UNCACHED", 64)
     a = _array(96, 128)
     memory = (ctypes.c_char * (a.nbytes + 128))()
     target = _unaligned(a.T, shift, memory)
@@ -222,7 +222,7 @@ def test_streams_need_no_alignment(
 def test_what_is_read_in_place_is_not_streamed(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(printer, "UNCACHED", 64)
+    monkeypatch.setattr(c_memory, "UNCACHED", 64)
     a = _array(64, 64)
     x = leaf(a)
     doubled = Node(Op.ADD, (x, x))
@@ -237,7 +237,7 @@ def test_what_is_read_in_place_is_not_streamed(
 def test_what_a_stream_is_computed_from_is_asked_for_ahead(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, least: int, asked: list[str]
 ) -> None:
-    monkeypatch.setattr(printer, "UNCACHED", least)
+    monkeypatch.setattr(c_memory, "UNCACHED", least)
     a, b = _array(64, 96), _array(96)
     np.testing.assert_array_equal((lm.asarray(a) + lm.asarray(b)).numpy(), a + b)
     (text,) = texts
@@ -247,7 +247,7 @@ def test_what_a_stream_is_computed_from_is_asked_for_ahead(
 def test_running_values_down_columns_ask_for_nothing_ahead(
     texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(printer, "UNCACHED", 64)
+    monkeypatch.setattr(c_memory, "UNCACHED", 64)
     a = _array(64, 96)
     found = lm.cumulative_sum(lm.asarray(a), axis=0).numpy()
     np.testing.assert_allclose(found, np.cumsum(a, axis=0), rtol=1e-4, atol=1e-4)

@@ -12,7 +12,7 @@ from lamina.errors import CompileError
 from lamina.ir.node import Node
 from lamina.ir.ops import Op
 from lamina.targets.cuda.printer import CudaPrinter
-from lamina.targets.printer import Value
+from lamina.targets.language import Value
 
 
 @pytest.mark.usefixtures("nvrtc")

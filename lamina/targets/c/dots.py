@@ -1,24 +1,47 @@
-"""Sums of products of bytes in C: words of four neighbours in each lane.
+"""Sums of products of bytes in C: words of four bytes, one word in each lane.
 
-An axis bound to ``dot`` has no loop and no lanes of its own. What varies along it is printed as a
-vector of bytes with four of them for each lane, a word, which one instruction multiplies by another
-word and adds to the lane's sum (`c/dots.c`). Where a row ends within a word, zeros fill that up.
+An axis bound to ``dot`` has four iterations, and neither a loop nor lanes of its own: one
+instruction multiplies a word by another word, byte by byte, and adds the four products to the sum
+of a lane (`c/dots.c`). A product of uint8 (8, 64) and int8 (64, 64) with 16 lanes along columns:
+
+    const u8x4 load_1 = WORDS_AT(u8x4, 1, p0 + 4 * k_outer + ...);                      one word
+    const i8x64 load_2 = (i8x64)in_turns_16(*(i8x16r *)(p1 + 256 * k_outer + ...), ...);      16
+    sum_3 = DOT(i32x16, sum_3, u8, load_1, i8, load_2);
+
+So `load_2` is a vector of 64 bytes, the *byte vector*: its byte b is that of lane ``b // 4`` and of
+iteration ``b % 4``. To print it, one vector axis, the *byte axis* of 64 lanes, takes the place of
+the axis of lanes and of the one bound to ``dot``.
+
+Of 66 steps the last word has two bytes. What fills it up are zeros.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lamina.graph import index as ix
 from lamina.ir.kernel import Store, free_axes
 from lamina.ir.node import Node, toposort
-from lamina.ir.ops import Load, Op
+from lamina.ir.ops import Op
 from lamina.loops.nest import Nest
-from lamina.targets.c.printer import ELEMENTS, TYPES, CPrinter
-from lamina.targets.parts import LoopPart
-from lamina.targets.printer import Point, Value, Values
+from lamina.targets.c.memory import TRANSPOSES, index_and_condition
+from lamina.targets.c.operations import ELEMENTS, TYPES
+from lamina.targets.c.printer import CPrinter
+from lamina.targets.language import Point, Value, Values
+from lamina.targets.parts import LoopPart, Vector, Word
+from lamina.targets.printer import load_of
 
+DOTS = "c/dots.c"
 WORD = 4  # bytes
+
+
+@dataclass(frozen=True)
+class _Strides:
+    """By how many elements an index grows along a byte axis: from a word to the next, and from a
+    byte to the next in a word."""
+
+    of_words: int
+    of_bytes: int
 
 
 class DotPrinter(CPrinter):
@@ -26,14 +49,13 @@ class DotPrinter(CPrinter):
 
     def __init__(self, nest: Nest, name: str, needed: set[tuple[str, int]]) -> None:
         super().__init__(nest, name, needed)
-        # Of the open axes bound to ``dot``, and of those of the bytes of all words: how many of the
-        # four bytes of a word are there.
-        self.in_word: dict[Node, int] = {}
+        # Of open axes bound to ``dot``, and of byte axes: the bytes of a word that are there.
+        self.bytes_there: dict[Node, int] = {}
 
     def _bind(self, axis: Node, loop_part: LoopPart) -> None:
         super()._bind(axis, loop_part)
-        if self.nest.bound(axis) == "dot":
-            self.in_word[axis] = loop_part.bytes_in_word
+        if isinstance(loop_part, Word):
+            self.bytes_there[axis] = loop_part.bytes_there
 
     def _dot_axis(self, node: Node) -> Node | None:
         """The axis bound to ``dot`` that `node` varies along, if any."""
@@ -42,189 +64,232 @@ class DotPrinter(CPrinter):
     # Sums.
 
     def contribution(self, reduction: Node, point: Point) -> Values:
-        """Of a sum of products of bytes the two factors, as words."""
-        quad = self._dot_axis(reduction.src[0])
-        if quad is None:
+        """Of a sum of products of bytes the two factors, as byte vectors."""
+        dot_axis = self._dot_axis(reduction.src[0])
+        if dot_axis is None:
             return super().contribution(reduction, point)
-        return tuple(self._words(factor.src[0], point, quad) for factor in reduction.src[0].src)
+        # The factors are casts of bytes to int32, which the instruction does itself.
+        factors = [cast.src[0] for cast in reduction.src[0].src]
+        return tuple(self._byte_vector(factor, point, dot_axis) for factor in factors)
 
     def add(self, reduction: Node, running: Values, contribution: Values) -> None:
+        """``sum_3 = DOT(i32x16, sum_3, u8, load_1, i8, load_2);``."""
         if self._dot_axis(reduction.src[0]) is None:
             super().add(reduction, running, contribution)
             return
         (total,) = running
-        self.needed.add(("c/dots.c", total.lanes))
+        self.needed.add((DOTS, total.lanes))
         factors = ", ".join(f"{TYPES[factor.dtype]}, {factor.text}" for factor in contribution)
         self.line(f"{self.guard}{total.text} = DOT({self.type(total)}, {total.text}, {factors});")
 
-    # Words.
+    # Byte vectors.
 
     def value_of_root(self, root: Node, point: Point) -> Value:
-        """`root`; of bytes that fill scratch memory, as words."""
-        quad = self._dot_axis(root)
-        if quad is None:
+        """`root`; of bytes that fill scratch memory, as a byte vector."""
+        dot_axis = self._dot_axis(root)
+        if dot_axis is None:
             return super().value_of_root(root, point)
-        return self._words(root, point, quad)
+        return self._byte_vector(root, point, dot_axis)
 
     def store(self, store: Store, value: Value, point: Point) -> None:
-        quad = self._dot_axis(store.index)
-        if quad is None:
+        """Print a store; along an axis bound to ``dot`` that of a byte vector."""
+        dot_axis = self._dot_axis(store.index)
+        if dot_axis is None:
             super().store(store, value, point)
             return
-        with self._bytes(store.index, quad) as (index, _):
+        with self._along_bytes(store.index, dot_axis) as index:
             super().store(replace(store, index=index), value, point)
 
-    def _words(self, value: Node, point: Point, quad: Node) -> Value:
-        """Bytes that vary along `quad`: four for each lane of the vector axis, if they vary along
-        that too.
+    def _byte_vector(self, value: Node, point: Point, dot_axis: Node) -> Value:
+        """Bytes that vary along `dot_axis`: four for each lane of the vector axis, if they vary
+        along that too.
 
         ``x[i, q]`` with 16 lanes along i is a vector of 64 bytes, whose byte b is
         ``x[b // 4, b % 4]``; ``y[q]`` is one of 4 bytes.
         """
-        loads = {
-            fill.value: Node(Op.LOAD, (fill.index,), Load(fill.parameter, fill.value.dtype))
-            for fill in self.nest.fills
-            if fill.value in self.filled
-        }
-        with self._bytes(ix.replaced(value, loads), quad) as (words, lanes):
-            self.needed.add(("c/dots.c", lanes))
-            return super().value_of_root(words, point)
+        # `value` looks up what is in scratch memory by its node, which is another one along bytes.
+        loads = {fill.value: load_of(fill) for fill in self.nest.fills if fill.value in self.filled}
+        with self._along_bytes(ix.replaced(value, loads), dot_axis) as along_bytes:
+            self.needed.add((DOTS, self._words(self._byte_axis())))
+            return super().value_of_root(along_bytes, point)
 
     @contextmanager
-    def _bytes(self, value: Node, quad: Node) -> Iterator[tuple[Node, int]]:
-        """`value` with one vector axis, of the bytes of all words, in place of its vector axis and
-        `quad`, which is open inside; and the number of words."""
-        outside, free = self.vectors, free_axes(value)
-        axis = next((axis for axis in outside if axis in free), None)
-        if axis is None:
-            every, lanes = quad, 1
-        else:
-            lanes = outside[axis]
-            every = ix.axis(-1, WORD * lanes)
-            index = dict(zip((axis, quad), ix.divided(every, WORD), strict=True))
-            value = ix.replaced(value, index)
-            self.starts[every] = WORD * self.starts[axis]
-            self.depth_of[every] = self.depth_of[quad]
-            self.in_word[every] = self.in_word[quad]
-        if axis is None:
-            self.starts[quad] = 0
-        self.vectors = {every: WORD * lanes}
-        yield value, lanes
-        self.vectors = outside
+    def _along_bytes(self, value: Node, dot_axis: Node) -> Iterator[Node]:
+        """`value` with a byte axis, which is the only vector axis inside of the ``with``, in place
+        of `dot_axis` and of the vector axis that it varies along, if there is one.
 
-    def contiguous_axis(self, fill: Store) -> Node | None:
-        """Where words are contiguous, the axis along which neighbouring words are neighbours."""
-        axis = super().contiguous_axis(fill)
-        if axis is None or self.nest.bound(axis) != "dot":
-            return axis
-        loads = [node for node in toposort([fill.value]) if node.op is Op.LOAD]
-        strides = [ix.terms_of(load.src[0])[0] for load in loads]
-        return next(
-            (axis for axis in fill.axes for terms in strides if terms.get(axis) == WORD), None
-        )
+        ``x[100 * i + q]`` with 16 lanes along i becomes ``x[100 * (b // 4) + b % 4]``, where b has
+        64 lanes. ``y[q]`` stays as it is: q is the byte axis.
+        """
+        vectors_outside = self.vectors
+        free = free_axes(value)
+        lane_axis = next((axis for axis in vectors_outside if axis in free), None)
+        if lane_axis is None:
+            self.vectors = {dot_axis: Vector(0, WORD)}
+        else:
+            lanes = vectors_outside[lane_axis]
+            byte_axis = ix.axis(-1, WORD * lanes.lanes)
+            word, byte = ix.divided(byte_axis, WORD)
+            value = ix.replaced(value, {lane_axis: word, dot_axis: byte})
+            self.vectors = {byte_axis: Vector(WORD * lanes.first, WORD * lanes.lanes)}
+            self.depth_of[byte_axis] = self.depth_of[dot_axis]
+            self.bytes_there[byte_axis] = self.bytes_there[dot_axis]
+        yield value
+        self.vectors = vectors_outside
+
+    def _byte_axis(self) -> Node:
+        """The byte axis, inside `_along_bytes`."""
+        (byte_axis,) = self.vectors
+        return byte_axis
+
+    def _words(self, byte_axis: Node) -> int:
+        """The words of a vector along `byte_axis`."""
+        return self.vectors[byte_axis].lanes // WORD
+
+    # Loads.
 
     def load(self, node: Node, point: Point) -> Value:
-        """The first of these that fits: what has no words, or whole ones that have no strides or a
-        condition, as any other vector of bytes is loaded; words at whose end bytes lack, byte by
-        byte; four vectors of bytes that take turns; and whole words (`_whole_words`)."""
-        every = next((axis for axis in self.vectors if axis in self.in_word), None)
-        if every is None or every not in free_axes(node):
-            return super().load(node, point)
-        (index, *guard), parameter = node.src, node.arg.parameter
-        # Scratch memory has zeros where bytes lack.
-        is_scratch = self.nest.kernel.parameters[parameter].memory == "scratch"
-        is_whole = self.in_word[every] == WORD or is_scratch
-        strides = self._strides(index, every)
-        if is_whole and (strides is None or guard):
-            return super().load(node, point)
-        if strides is None or guard:
-            return self._each_byte(node, point, every)
-        of_words, of_bytes = strides
-        start = self.index_text(index, point)
-        # Where the index has the word ``every // 4`` and the byte ``every % 4`` as terms of their
-        # own, `index_text` counts both as 0: the first word of this part is added here.
-        if every not in ix.terms_of(index)[0] and self.starts[every]:
-            start += f" + {of_words * (self.starts[every] // WORD)}"
-        place = f"p{parameter} + {start}"
-        if of_words == 1:
-            return self._in_turns(node, place, of_bytes, self.in_word[every])
-        if of_bytes != 1 or not is_whole:
-            return self._each_byte(node, point, every)
-        return self._whole_words(node, point, place, of_words)
+        """A load; along a byte axis the first of these that fits:
 
-    def _whole_words(self, node: Node, point: Point, place: str, stride: int) -> Value:
-        """Words of neighbouring bytes, each `stride` bytes from the one before."""
-        (count,) = self.vectors.values()
-        lanes, kind = count // WORD, self._vector(ELEMENTS[node.dtype], count)
-        self.needed.add(("c/dots.c", lanes))
-        if lanes == 1 or stride == WORD:
-            self._prefetch(node, place)
-            return Value(f"WORDS_AT({kind}, {lanes}, {place})", node.dtype, count)
-        rows = self._rows_of_words(node.src[0], lanes)
-        if rows is not None:
-            return self._square_of_words(node, point, rows, stride)
-        words = ", ".join(f"WORD_AT({place} + {stride * lane})" for lane in range(lanes))
-        text = f"({kind})({self._vector('i32', lanes)}){{{words}}}"
-        return Value(text, node.dtype, count)
+        - of a condition, or of data as an index: as any vector of bytes; byte by byte if bytes of a
+          word lack
+        - of words that are neighbours in memory byte for byte: vectors of bytes in turns
+        - of words that lack bytes, or whose bytes are not neighbours: byte by byte
+        - of whole words: `_load_words`
+        """
+        byte_axis = next((axis for axis in self.vectors if axis in self.bytes_there), None)
+        if byte_axis is None or byte_axis not in free_axes(node):
+            return super().load(node, point)
+        index, condition = index_and_condition(node)
+        strides = self._strides(index, byte_axis)
+        is_whole = self._is_whole(node, byte_axis)
+        if strides is None or condition is not ix.TRUE:
+            if is_whole:
+                return super().load(node, point)
+            return self._load_bytes(node, point, byte_axis)
+        place = self._place(node, point, byte_axis, strides)
+        if strides.of_words == 1:
+            return self._load_in_turns(node, place, strides.of_bytes, byte_axis)
+        if strides.of_bytes != 1 or not is_whole:
+            return self._load_bytes(node, point, byte_axis)
+        return self._load_words(node, point, place, strides)
 
-    def _strides(self, index: Node, every: Node) -> tuple[int, int] | None:
-        """By how many elements `index` grows from word to word and from byte to byte; None if these
-        are no constants."""
+    def _is_whole(self, load: Node, byte_axis: Node) -> bool:
+        """Has every word that is read four bytes? Scratch memory has zeros where bytes lack."""
+        array = self.nest.kernel.parameters[load.arg.parameter]
+        return self.bytes_there[byte_axis] == WORD or array.memory == "scratch"
+
+    def _strides(self, index: Node, byte_axis: Node) -> _Strides | None:
+        """By how many elements `index` grows along `byte_axis`; None if these are no constants:
+        (100, 1) for ``100 * (b // 4) + b % 4`` and (4, 1) for ``b``."""
         terms, _ = ix.terms_of(index)
-        if every in terms:
-            strides = {every: terms[every]}
-            of_words, of_bytes = WORD * terms[every], terms[every]
+        word, byte = ix.divided(byte_axis, WORD)
+        if byte_axis in terms:
+            stride = terms.pop(byte_axis)
+            strides = _Strides(WORD * stride, stride)
         else:
-            word, byte = ix.divided(every, WORD)
-            strides = {term: terms.get(term, 0) for term in (word, byte)}
-            of_words, of_bytes = strides[word], strides[byte]
-        others = [term for term in terms if term not in strides]
-        is_constant = all(every not in free_axes(term) for term in others)
-        return (of_words, of_bytes) if is_constant else None
+            strides = _Strides(terms.pop(word, 0), terms.pop(byte, 0))
+        is_constant = all(byte_axis not in free_axes(term) for term in terms)
+        return strides if is_constant else None
 
-    def _each_byte(self, node: Node, point: Point, every: Node) -> Value:
-        """Bytes that are read one by one, and zeros where a word has fewer."""
-        count, bytes_there = self.vectors[every], self.in_word[every]
+    def _place(self, load: Node, point: Point, byte_axis: Node, strides: _Strides) -> str:
+        """The address of the first byte of a byte vector: ``p1 + 256 * k_outer + 16``."""
+        index, _ = index_and_condition(load)
+        place = f"p{load.arg.parameter} + {self.index_text(index, point)}"
+        # A byte axis that is a term of the index counts in `index_text` by its first lane. The
+        # terms ``b // 4`` and ``b % 4`` count as 0 there, as data do: the first word is added here.
+        first_word = self.vectors[byte_axis].first // WORD
+        if byte_axis not in ix.terms_of(index)[0] and first_word:
+            place += f" + {strides.of_words * first_word}"
+        return place
+
+    def _load_bytes(self, node: Node, point: Point, byte_axis: Node) -> Value:
+        """Bytes that are read one by one, and zeros where a word has fewer:
+        ``(u8x4){load_38, load_39, 0, 0}``."""
+        count = self.vectors[byte_axis].lanes
         texts = ["0"] * count
-        for number, at in enumerate(self._each_lane(every, point)):
-            if number % WORD < bytes_there:
+        for number, at in enumerate(self.each_lane(byte_axis, point)):
+            if number % WORD < self.bytes_there[byte_axis]:
                 texts[number] = self.value(node, at).text
-        kind = self._vector(ELEMENTS[node.dtype], count)
+        kind = self.vector_type(ELEMENTS[node.dtype], count)
         return Value(f"({kind}){{{', '.join(texts)}}}", node.dtype, count)
 
-    def _in_turns(self, node: Node, place: str, stride: int, bytes_there: int) -> Value:
-        """Words of which every byte is from another vector: neighbouring columns of four rows, or
-        of the rows that are there."""
-        (count,) = self.vectors.values()
-        lanes = count // WORD
-        kind, of_row = self._vector(ELEMENTS[node.dtype], count), self._vector("i8", lanes)
-        rows = [f"*({of_row}r *)({place} + {stride * row})" for row in range(bytes_there)]
-        rows += [f"({of_row}){{0}}"] * (WORD - bytes_there)
-        return Value(f"({kind})in_turns_{lanes}({', '.join(rows)})", node.dtype, count)
+    def _load_in_turns(self, node: Node, place: str, stride: int, byte_axis: Node) -> Value:
+        """Words that are neighbours byte for byte, as columns of a row-major factor, whose four
+        bytes are in four rows: each row is a vector, whose bytes take turns. The rows are `stride`
+        elements apart; those beyond the end are zeros.
 
-    def _rows_of_words(self, index: Node, lanes: int) -> Node | None:
+        Of 64 columns, and 16 words: ``(i8x64)in_turns_16(*(i8x16r *)(p1 + 256 * k_outer + 0), ...
+        *(i8x16r *)(p1 + 256 * k_outer + 192))``.
+        """
+        words = self._words(byte_axis)
+        kind = self.vector_type(ELEMENTS[node.dtype], WORD * words)
+        row_kind = self.vector_type("i8", words)
+        there = self.bytes_there[byte_axis]
+        rows = [f"*({row_kind}r *)({place} + {stride * row})" for row in range(there)]
+        rows += [f"({row_kind}){{0}}"] * (WORD - there)
+        text = f"({kind})in_turns_{words}({', '.join(rows)})"
+        return Value(text, node.dtype, WORD * words)
+
+    def _load_words(self, node: Node, point: Point, place: str, strides: _Strides) -> Value:
+        """Whole words of neighbouring bytes: neighbours in memory, ``WORDS_AT(i8x64, 16, p1 + 64)``
+        of 16 words; columns of a square of words; or one by one."""
+        words = self._words(self._byte_axis())
+        count = WORD * words
+        kind = self.vector_type(ELEMENTS[node.dtype], count)
+        self.needed.add((DOTS, words))
+        if words == 1 or strides.of_words == WORD:
+            self.prefetch(node, place)
+            return Value(f"WORDS_AT({kind}, {words}, {place})", node.dtype, count)
+        rows = self._rows_of_words(node, words)
+        if rows is not None:
+            return self._load_column_of_words(node, point, rows, strides)
+        every_word = ", ".join(
+            f"WORD_AT({place} + {strides.of_words * number})" for number in range(words)
+        )
+        text = f"({kind})({self.vector_type('i32', words)}){{{every_word}}}"
+        return Value(text, node.dtype, count)
+
+    def _rows_of_words(self, load: Node, words: int) -> Node | None:
         """The unrolled axis along which words are neighbours in memory, if it is as long as the
         vectors of words: these are the columns of a square block."""
-        terms, _ = ix.terms_of(index)
-        for axis, extent in self.unrolled.items():
-            if extent == lanes and terms.get(axis) == WORD:
+        terms, _ = ix.terms_of(load.src[0])
+        for axis, unrolled in self.unrolled.items():
+            if unrolled.copies == words and terms.get(axis) == WORD:
                 return axis
         return None
 
-    def _square_of_words(self, node: Node, point: Point, rows: Node, stride: int) -> Value:
+    def _load_column_of_words(
+        self, node: Node, point: Point, rows: Node, strides: _Strides
+    ) -> Value:
         """Read a square block of words along its rows, transpose it in registers, and remember a
-        vector for each of its columns. `stride` is that of rows, in bytes."""
-        (count,) = self.vectors.values()
-        lanes, cache = count // WORD, self.scopes[-1].cache
-        words, kind = self._vector("i32", lanes), self._vector(ELEMENTS[node.dtype], count)
-        self.needed.add(("c/transposes.c", lanes))
-        first = f"p{node.arg.parameter} + {self.index_text(node.src[0], point | {rows: 0})}"
-        (every,) = self.vectors
-        if self.starts[every]:
-            first += f" + {stride * (self.starts[every] // WORD)}"
+        vector for each of its columns. The result is that of `point`.
+
+        16 rows of 66 bytes: ``WORDS_TRANSPOSED(i32x16, columns_1, 16, p1 + 64 * k_outer, 66)``.
+        """
+        byte_axis = self._byte_axis()
+        words = self._words(byte_axis)
+        word_kind = self.vector_type("i32", words)
+        kind = self.vector_type(ELEMENTS[node.dtype], WORD * words)
+        self.needed.add((TRANSPOSES, words))
+        first = self._place(node, point | {rows: 0}, byte_axis, strides)
         name = self.fresh_name("columns")
-        self.line(f"WORDS_TRANSPOSED({words}, {name}, {lanes}, {first}, {stride})")
-        for number in range(lanes):
-            column = Value(f"({kind}){name}[{number}]", node.dtype, count)
+        self.line(f"WORDS_TRANSPOSED({word_kind}, {name}, {words}, {first}, {strides.of_words})")
+        cache = self.scopes[-1].cache
+        for number in range(words):
+            column = Value(f"({kind}){name}[{number}]", node.dtype, WORD * words)
             cache[self.key(node, point | {rows: number})] = column
         return cache[self.key(node, point)]
+
+    def contiguous_axis(self, fill: Store) -> Node | None:
+        """The axis of `fill` along which neighbours are neighbours in the array that it reads. Of
+        the bytes of a word, which are read at once, it is that of neighbouring words."""
+        contiguous = super().contiguous_axis(fill)
+        if contiguous is None or self.nest.bound(contiguous) != "dot":
+            return contiguous
+        loads = [node for node in toposort([fill.value]) if node.op is Op.LOAD]
+        strides = [ix.terms_of(load.src[0])[0] for load in loads]
+        for axis in fill.axes:
+            if any(terms.get(axis) == WORD for terms in strides):
+                return axis
+        return None

@@ -38,7 +38,7 @@ from lamina.schedule.gpu.attention import (
 from lamina.targets.cuda.products import PRODUCER_THREADS, ProductPrinter
 from lamina.targets.cuda.tiles import ResultSide, call
 from lamina.targets.gpu import WorkLoop
-from lamina.targets.printer import Point, Value, Values
+from lamina.targets.language import Point, Value, Values
 
 # Of a block: of the 227 KiB of an H100, 1 is left for barriers. The text uses what other GPUs have.
 SHARED_BYTES = 226 << 10
@@ -332,7 +332,7 @@ class AttentionPrinter(ProductPrinter):
         }
         for number, reduction in enumerate(sums.inner):
             for element, point in elements.items():
-                self._keep(reduction, point, (Value(f"sums[{number}][{element}]", float32),))
+                self.keep(reduction, point, (Value(f"sums[{number}][{element}]", float32),))
         self.line("ready();")
         factor, exponent = scaled(ix.replaced(sums.exp_factor.exponent, known))
         shift = sums.exp_factor.shift
@@ -387,10 +387,10 @@ class AttentionPrinter(ProductPrinter):
         wanted = ix.replaced(sums.exp_factor.shift, {row_max: so_far})
         for half, row in enumerate(self.points((row_half,))):
             self.line(call("rise", f"top[{half}]", self._joined(MAX, exponent, row, steps)))
-            self._keep(so_far, row, (self._scaled_maximum(half, factor),))
+            self.keep(so_far, row, (self._scaled_maximum(half, factor),))
             text = self.value_of_root(wanted, row).text
             text = f"follow(less[{half}], factor[{half}], top[{half}], {text})"
-            self._keep(shift, row, (self.declare(Value(text, float32), "shift"),))
+            self.keep(shift, row, (self.declare(Value(text, float32), "shift"),))
         return shift
 
     def _scaled_maximum(self, half: int, factor: float) -> Value:
@@ -405,7 +405,7 @@ class AttentionPrinter(ProductPrinter):
             (self.value_of_root(term, row | point),)
             for point in self.points((steps.group, steps.neighbour))
         ]
-        return self._tree(monoid, values)[0].text
+        return self.tree(monoid, values)[0].text
 
     # After the loop.
 
@@ -420,14 +420,14 @@ class AttentionPrinter(ProductPrinter):
         if exp_factor.row_max is not None:
             factor, _ = scaled(exp_factor.exponent)
             for half, row in enumerate(self.points((self._registers.row_half,))):
-                self._keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
+                self.keep(exp_factor.row_max, row, (self._scaled_maximum(half, factor),))
                 self.line(call("finish", half, self.value_of_root(exp_factor.shift, row).text))
         self.line(call("FINISH", int(exp_factor.row_max is not None)))
         for array, reductions in (("row", sums.of_rows), ("totals", sums.outer)):
             for number, reduction in enumerate(reductions):
                 for element, point in enumerate(self.points(free_axes(reduction))):
                     text = f"{array}[{number}][{element}]"
-                    self._keep(reduction, point, (Value(text, float32),))
+                    self.keep(reduction, point, (Value(text, float32),))
 
     def _print_result_rows(self, corner: Point) -> None:
         """Print the functions that store results by whole rows.

@@ -15,7 +15,7 @@ from lamina.ir.node import Node
 from lamina.ir.ops import Kinds, Op
 from lamina.loops.nest import Nest
 from lamina.targets.cuda.attention import AttentionPrinter
-from lamina.targets.printer import Point, Value
+from lamina.targets.language import Point, Value
 
 # Operations with a shorter form, `short_exp` and so on, whose error is below that of bfloat16.
 SHORTENED = {Op.DIV, Op.SQRT, Op.EXP, Op.EXP2, Op.ERF, Op.LOGISTIC}

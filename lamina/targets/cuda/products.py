@@ -32,7 +32,7 @@ from lamina.schedule.gpu.atoms import LINE_BYTES
 from lamina.schedule.gpu.stream_k import StreamK, stream_k
 from lamina.targets.cuda.tiles import MAX_ROW_STORES, ResultSide, TilePrinter, call
 from lamina.targets.gpu import WorkLoop
-from lamina.targets.printer import Point, Value
+from lamina.targets.language import Point, Value
 
 # Sums of a thread that become results at a time in an overlapped epilogue. Long arithmetic takes
 # half as many: the steps of the next tile beside it must last as long.
@@ -129,7 +129,7 @@ class ProductPrinter(TilePrinter):
         array = "loose" if self.atom.instruction == "fma" else "sums"
         sum_points = list(self.points(free_axes(reduction)))
         for number, point in enumerate(sum_points):
-            self._keep(reduction, point, (Value(f"{array}[{number}]", float32),))
+            self.keep(reduction, point, (Value(f"{array}[{number}]", float32),))
         return sum_points
 
     def _print_row_stores(self, corner: Point) -> None:

@@ -12,11 +12,12 @@ from lamina.ir.node import Node
 from lamina.loops.nest import Nest
 from lamina.schedule.gpu.atoms import ATOMS, LINE_BYTES, Atom
 from lamina.schedule.gpu.products import is_transposed
-from lamina.targets.c.printer import ELEMENTS
+from lamina.targets.c.operations import ELEMENTS
 from lamina.targets.cuda.copies import CHUNK_BYTES, EngineCopy, engine_copy
 from lamina.targets.gpu import FEW, GpuPrinter
-from lamina.targets.parts import LoopPart
-from lamina.targets.printer import Key, Point, Scope, Value
+from lamina.targets.language import Point, Value
+from lamina.targets.parts import Fixed, NestPart, Unrolled
+from lamina.targets.scopes import Key, Scope
 
 # Stores of a kernel whose results pass through lines of shared memory: it has lines for so many.
 MAX_ROW_STORES = 2
@@ -135,8 +136,8 @@ class TilePrinter(GpuPrinter):
         """
         self.scopes.append(Scope())
         text_outside, depth_outside = dict(self.text_of), dict(self.depth_of)
-        parts = {axis: LoopPart("fixed", index=self.axis_name(axis)) for axis in axes}
-        parts |= {axis: LoopPart("unroll", axis.arg.size) for axis in unrolled}
+        parts: NestPart = {axis: Fixed(self.axis_name(axis)) for axis in axes}
+        parts |= {axis: Unrolled(0, axis.arg.size) for axis in unrolled}
         with self.opened_in_order(parts, (*axes, *unrolled)):
             yield
         self.text_of, self.depth_of = text_outside, depth_outside

@@ -1,0 +1,100 @@
+"""Printing loops in blocks, and totals of blocks that are kept with their rounding error.
+
+`blocks.py` decides which loop runs in blocks, and has the arithmetic of a total. A sum of 100000
+numbers, of which each of four accumulators of 8 lanes adds up 3125 in blocks of 32:
+
+    f32x8 total_12 = splat_f32x8(0.0f);                   `started_total`, `lost_13` and `plain_14`
+    ...
+    for (i64 k_outer_block = 0; k_outer_block < 3125; k_outer_block += 32) {
+        f32x8 sum_2 = splat_f32x8(0.0f);                  sums of this block: 3 more
+        for (i64 k_outer = k_outer_block; k_outer < (k_outer_block + 32 < 3125 ? ...); k_outer++) {
+            const f32x8 load_1 = *(f32x8r *)(p0 + 32 * k_outer);
+            sum_2 = (sum_2 + load_1);
+            ...
+        }
+        ...                                               sum_11, of the four
+        total_12 = add_16;                                `add_to_total`, from sum_11
+        ...
+    }
+    ...
+    const f32x8 where_23 = where_f32x8(eq_22, total_12, plain_14);            `value_of_total`
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lamina.ir.node import Node, const
+from lamina.targets import blocks
+from lamina.targets.accumulators import AccumulatorPrinter
+from lamina.targets.blocks import Cut
+from lamina.targets.language import Value, Values
+from lamina.targets.parts import Loop, NestPart
+from lamina.targets.scopes import Scope
+
+
+@dataclass(frozen=True)
+class Total:
+    """A total of blocks: variables for the nodes of `blocks.STATE`, in their order."""
+
+    state: Values
+
+    @property
+    def known(self) -> dict[Node, Value]:
+        """The variable for each node of the state."""
+        return dict(zip(blocks.STATE, self.state, strict=True))
+
+
+class BlockPrinter(AccumulatorPrinter):
+    """Prints loops over blocks, and their totals."""
+
+    def trips(self, part: NestPart, axes: Collection[Node]) -> dict[Node, int]:
+        """How often each loop of `part` over one of these `axes` runs in one thread, outermost
+        first. A loop of 1000 iterations that 256 threads share runs 4 times."""
+        trips = {}
+        for axis in self.nest.order:
+            loop_part = part.get(axis)
+            if axis in axes and isinstance(loop_part, Loop):
+                trips[axis] = -(-loop_part.iterations // self.stride(axis))  # rounded up
+        return trips
+
+    @contextmanager
+    def opened_in_blocks(self, cut: Cut, part: NestPart) -> Iterator[NestPart]:
+        """Open the loops of `part` around the one that is cut, and then a loop over blocks of that
+        one. The result is how all other axes of `part`, the cut one among them, run in a block."""
+        before = self.nest.order[: self.nest.order.index(cut.axis)]
+        outside = {axis: part[axis] for axis in before if isinstance(part.get(axis), Loop)}
+        inside = {axis: loop_part for axis, loop_part in part.items() if axis not in outside}
+        whole = part[cut.axis]
+        assert isinstance(whole, Loop)
+        name = f"{self.axis_name(cut.axis)}_block"  # the index at which a block begins
+        size = cut.iterations * self.stride(cut.axis)  # of a block, in indices
+        end_of_block = f"{name} + {size}"
+        if whole.iterations % size:  # the last block is shorter
+            end_of_block = f"({end_of_block} < {whole.end} ? {end_of_block} : {whole.end})"
+        bounds = f"{name} = {whole.first}; {name} < {whole.end}; {name} += {size}"
+        with self.opened(outside):
+            self.scopes.append(Scope())
+            yield inside | {cut.axis: Loop(name, end_of_block, size)}
+            lines = self.scopes.pop().lines
+            self.braced(f"for ({self.index} {bounds}) {{", lines)
+
+    # Totals.
+
+    def started_total(self, like: Value, depth: int) -> Total:
+        """Declare a total of 0, of values such as `like`, in the open scope of number `depth`."""
+        zero = like._replace(text=self.widened(self.literal(const(0.0, like.dtype)), like))
+        names = [node.arg.name for node in blocks.STATE]
+        return Total(tuple(self.declared_at(depth, zero, name) for name in names))
+
+    def add_to_total(self, total: Total, value: Value) -> None:
+        """Print what adds the sum of a block to a total."""
+        known = {**total.known, blocks.ADDEND: value}
+        new_state = self.formula(blocks.NEXT_STATE, known)
+        for variable, new in zip(total.state, new_state, strict=True):
+            self.line(f"{variable.text} = {new.text};")
+
+    def value_of_total(self, total: Total) -> Value:
+        """A total of blocks as one number."""
+        (value,) = self.formula([blocks.RESULT], total.known)
+        return value

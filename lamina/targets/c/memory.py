@@ -1,0 +1,303 @@
+"""Loads and stores in C: scalars, vectors, squares that are transposed, and prefetches.
+
+`kind` in the text of a vector has a suffix by its alignment: ``f32x8r`` for reads and ``f32x8u``
+for writes are types of vectors that begin anywhere.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lamina.core.dtypes import DType, bool_
+from lamina.graph import index as ix
+from lamina.ir.kernel import Store, free_axes
+from lamina.ir.node import Node
+from lamina.loops.nest import UNCACHED, Nest
+from lamina.targets.c.operations import ELEMENTS, CSpelling
+from lamina.targets.language import Point, Value
+from lamina.targets.parts import Unrolled
+from lamina.targets.reductions import NestPrinter
+
+TRANSPOSES = "c/transposes.c"
+PANEL_STEPS = 8  # of a reduction: how far ahead a product prefetches from a packed panel
+NEAREST_CACHE = 1 << 15  # bytes that stay in the first-level cache, which has 32 KiB or more
+TWO_PAGES = 8192  # bytes: how far ahead arithmetic on a large array prefetches
+# The caches that a prefetch reaches, `near` of AHEAD in `prelude.c`.
+ALL_CACHES = 3
+BUT_FIRST_LEVEL = 2
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a vector reads or writes an array.
+
+    axis    the vector axis; None for a scalar
+    lanes   1 for a scalar
+    stride  elements from lane to lane; None if data or a condition decide for each lane
+    """
+
+    axis: Node | None
+    lanes: int
+    stride: int | None
+
+
+class MemoryPrinter(CSpelling, NestPrinter):
+    """Prints loads and stores."""
+
+    def __init__(self, nest: Nest, needed: set[tuple[str, int]]) -> None:
+        CSpelling.__init__(self, needed)
+        NestPrinter.__init__(self, nest)
+        self.streamed: int | None = None  # the parameter that is stored past the caches, if any
+
+    def access(self, index: Node, condition: Node = ix.TRUE) -> Access:
+        """How vectors read or write at `index` where `condition` holds.
+
+        With 16 lanes along j: ``x[100 * i + 2 * j]`` has stride 2; ``x[i]`` has no vector axis, one
+        lane, and stride 1; ``x[y[j]]`` has stride None.
+        """
+        terms, _ = ix.terms_of(index)
+        for axis, vector in self.vectors.items():
+            users = sum(axis in free_axes(node) for node in (*terms, condition))
+            if users:
+                # The axis has a coefficient if it is a term by itself. If it is in another term or
+                # the condition too, lanes are no constant distance apart, or not all there.
+                stride = terms.get(axis) if users == 1 else None
+                return Access(axis, vector.lanes, stride)
+        return Access(None, 1, 1)
+
+    def each_lane(self, axis: Node, point: Point) -> Iterator[Point]:
+        """The points of the lanes along `axis`, which meanwhile is unrolled: what is printed for
+        each is a scalar."""
+        vector = self.vectors.pop(axis)
+        self.unrolled[axis] = Unrolled(vector.first, vector.lanes)
+        yield from (point | lane for lane in self.points((axis,)))
+        del self.unrolled[axis]
+        self.vectors[axis] = vector
+
+    # Loads.
+
+    def load(self, node: Node, point: Point) -> Value:
+        """The first of these that fits: a scalar; a column of a block that is transposed;
+        neighbours under a mask of lanes; lanes one by one; neighbours. Where the condition of the
+        load does not hold, it reads nothing and gives 0."""
+        index, condition = index_and_condition(node)
+        access = self.access(index, condition)
+        if access.axis is None:
+            return self._load_scalar(node, point)
+        rows = self._transposing_axis(index, condition, access)
+        if rows is not None:
+            return self._load_column(node, point, rows, access)
+        place = f"p{node.arg.parameter} + {self.index_text(index, point)}"
+        mask = self._mask(node, access.axis, point) if access.stride is None else ""
+        if mask:
+            kind = self.vector_type(ELEMENTS[node.dtype], access.lanes)
+            return self._loaded(f"masked_{kind}({place}, {mask})", node.dtype, access.lanes)
+        if access.stride != 1:
+            return self._load_by_lanes(node, point, access.axis, access.lanes)
+        return self._load_neighbours(node, point, place, access.lanes)
+
+    def _load_scalar(self, node: Node, point: Point) -> Value:
+        """``p0[row + 1]``; under a condition ``(lt_3 ? p0[row + 1] : 0)``."""
+        index, condition = index_and_condition(node)
+        text = f"p{node.arg.parameter}[{self.index_text(index, point)}]"
+        if condition is not ix.TRUE:
+            text = f"({self.value(condition, point).text} ? {text} : 0)"
+        return Value(text, node.dtype)
+
+    def _load_by_lanes(self, node: Node, point: Point, axis: Node, lanes: int) -> Value:
+        """``(f32x4){load_1, load_2, load_3, load_4}``, of four scalars that are loaded before."""
+        elements = [self.value(node, lane).text for lane in self.each_lane(axis, point)]
+        kind = self.vector_type(ELEMENTS[node.dtype], lanes)
+        return self._loaded(f"({kind}){{{', '.join(elements)}}}", node.dtype, lanes)
+
+    def _load_neighbours(self, node: Node, point: Point, place: str, lanes: int) -> Value:
+        """``*(f32x8r *)(p0 + 8 * i)``; a condition, if there is one, holds for all lanes or none:
+        ``(lt_3 ? (f32x8)*(f32x8r *)(p0 + 8 * i) : (f32x8){0})``."""
+        _, condition = index_and_condition(node)
+        kind = self.vector_type(ELEMENTS[node.dtype], lanes)
+        text = f"*({kind}r *)({place})"
+        self.prefetch(node, place)
+        if condition is not ix.TRUE:
+            text = f"({self.value(condition, point).text} ? ({kind}){text} : ({kind}){{0}})"
+        return self._loaded(text, node.dtype, lanes)
+
+    def _loaded(self, text: str, dtype: DType, lanes: int) -> Value:
+        """What memory holds, as a value: a vector of bytes that are bools becomes a mask."""
+        if dtype is bool_ and lanes > 1:
+            return Value(f"({self.vector_type('i8', lanes)})({text} != 0)", dtype, lanes, 8)
+        return Value(text, dtype, lanes)
+
+    def _mask(self, load: Node, axis: Node, point: Point) -> str:
+        """The lanes where a load along neighbours happens, as bits; "" if these are no runs of
+        lanes.
+
+        ``x[100 * i + j - 1] if 0 <= j - 1 < 100`` with lanes along j gives
+        ``lanes_in(j + -1, 100, 1)``, where the last argument is by how much the index grows from
+        lane to lane: 1, or 0 for a condition on i, which holds for all lanes or none.
+        """
+        index, condition = index_and_condition(load)
+        sizes = ix.extents(condition)
+        read = self.access(index)
+        if not sizes or (read.axis, read.stride) != (axis, 1):
+            return ""
+        runs = []
+        for limited_index, size in sizes.items():
+            limited = self.access(limited_index)
+            is_run = limited.axis is axis and limited.stride == 1
+            if not is_run and limited.axis is not None:
+                return ""
+            first = self.index_text(limited_index, point)
+            runs.append(f"lanes_in({first}, {size}, {int(is_run)})")
+        return " & ".join(runs)
+
+    # Squares.
+
+    def _transposing_axis(self, index: Node, condition: Node, access: Access) -> Node | None:
+        """The unrolled axis whose vectors together are a square block of an array, with rows that
+        lie along this axis in memory; None if there is no such axis.
+
+        ``x[100 * i + j]`` with 16 lanes along i, and j unrolled 16 times: the 16 vectors
+        that the points need are the columns of a block, whose rows are neighbours along j.
+        """
+        if access.stride in (1, None):
+            return None
+        for axis, unrolled in self.unrolled.items():
+            is_square = unrolled.copies == access.lanes
+            is_along_memory = ix.suits(axis, index) == ix.NEIGHBOURS
+            # The block is read as a whole, under one condition.
+            is_same_condition = axis not in free_axes(condition)
+            if is_square and is_along_memory and is_same_condition:
+                return axis
+        return None
+
+    def _load_column(self, node: Node, point: Point, rows: Node, access: Access) -> Value:
+        """Read a square block along its rows, which are in the order of memory, transpose it in
+        registers, and remember a vector for each of its columns. The result is that of `point`.
+
+        ``x[100 * i + j]`` with 16 lanes along i from 32 on, and j unrolled from 0 to 15:
+        ``TRANSPOSED(f32x16, columns_1, 16, p0 + 3200, 100, 1)``; the vector for j = 3 is
+        ``columns_1[3]``. The numbers are the side of the block, its first element, the elements
+        from row to row, and the condition.
+        """
+        index, condition = index_and_condition(node)
+        lanes = access.lanes
+        kind = self.vector_type(ELEMENTS[node.dtype], lanes)
+        holds = self.value(condition, point).text if condition is not ix.TRUE else "1"
+        first = f"p{node.arg.parameter} + {self.index_text(index, point | {rows: 0})}"
+        self.needed.add((TRANSPOSES, lanes))
+        name = self.fresh_name("columns")
+        arguments = f"{kind}, {name}, {lanes}, {first}, {access.stride}, {holds}"
+        self.line(f"TRANSPOSED({arguments})")
+        cache = self.scopes[-1].cache
+        for number in range(lanes):
+            column = self._loaded(f"{name}[{number}]", node.dtype, lanes)
+            cache[self.key(node, point | {rows: number})] = column
+        return cache[self.key(node, point)]
+
+    # Prefetches.
+
+    def prefetch(self, load: Node, place: str) -> None:
+        """Print a prefetch of what will be read some iterations after `place`, where the hardware
+        prefetcher does not see that coming: `AHEAD` in `prelude.c` says why."""
+        terms, _ = ix.terms_of(load.src[0])
+        # Does a register tile use the load more than once, as in a product?
+        reuses_load = not self.unrolled.keys() <= free_axes(load)
+        if reuses_load:
+            for axis in self._accumulating_loops():
+                if axis in terms:
+                    self.line(f"AHEAD({place}, {terms[axis]}, {BUT_FIRST_LEVEL});")
+            reduced = [axis for axis in self.nest.order if axis.arg.reduce and axis in terms]
+            if reduced and self._is_large_panel(load.arg.parameter):
+                ahead = PANEL_STEPS * terms[reduced[-1]]  # elements: steps of the innermost loop
+                self.line(f"AHEAD({place}, {ahead}, {ALL_CACHES});")
+        if self._is_large_map(load):
+            self.line(f"AHEAD({place}, {TWO_PAGES // load.dtype.itemsize}, {ALL_CACHES});")
+
+    def _accumulating_loops(self) -> list[Node]:
+        """The loops whose sums are accumulated in memory: row loops that the kernel's first store,
+        which stores the identity, does not have."""
+        first_store = self.nest.kernel.stores[0]
+        return [axis for axis in self.nest.row_loops if axis not in first_store.axes]
+
+    def _is_large_panel(self, parameter: int) -> bool:
+        """Is it the packed panel of a product, which is read from end to end, and larger than the
+        nearest cache?"""
+        array = self.nest.kernel.parameters[parameter]
+        return array.memory == "scratch" and array.nbytes > NEAREST_CACHE
+
+    def _is_large_map(self, load: Node) -> bool:
+        """Does the kernel compute each element of an array that no cache holds from the element of
+        `load` at the same index?"""
+        kernel = self.nest.kernel
+        store = kernel.stores[0]
+        is_in_place = load.src[0] is store.index and store.axes == kernel.row_axes
+        return is_in_place and kernel.parameters[store.parameter].nbytes >= UNCACHED
+
+    # Stores.
+
+    def store(self, store: Store, value: Value, point: Point) -> None:
+        """Print a store of a scalar or of a vector of neighbours; of other vectors, one a lane."""
+        access = self.access(store.index, store.condition)
+        if access.axis is not None and access.stride != 1:
+            for number, lane in enumerate(self.each_lane(access.axis, point)):
+                self.store(store, self.lane(value, number), lane)
+        elif access.lanes > 1:
+            self._store_vector(store, value, point, access.lanes)
+        else:
+            self._store_scalar(store, value, point)
+
+    def _store_scalar(self, store: Store, value: Value, point: Point) -> None:
+        """``p1[row] = sum_3;``."""
+        target = f"p{store.parameter}[{self.index_text(store.index, point)}]"
+        old = Value(target, store.value.dtype)
+        text = self.widened(self._updated(store, old, value), old)
+        self._store_line(store, f"{target} = {text};", point)
+
+    def _store_vector(self, store: Store, value: Value, point: Point, lanes: int) -> None:
+        """``*(f32x8u *)(p1 + 8 * row) = add_3;``, or past the caches
+        ``STREAM(f32x8u, p1, 8 * row, add_3)``."""
+        dtype, array = store.value.dtype, f"p{store.parameter}"
+        start = self.index_text(store.index, point)
+        kind = self.vector_type(ELEMENTS[dtype], lanes)
+        target = f"*({kind}u *)({array} + {start})"
+        old = self._loaded(target, dtype, lanes)
+        text = self.widened(self._updated(store, old, value), old)
+        if old.mask:  # in memory true is 1
+            text = f"({kind})({text}) & 1"
+        line = f"{target} = {text};"
+        if self._streams(store):
+            self.streamed = store.parameter
+            line = f"STREAM({kind}u, {array}, {start}, {text})"
+        self._store_line(store, line, point)
+
+    def _updated(self, store: Store, old: Value, value: Value) -> Value:
+        """What is stored where memory holds `old`: `value`, combined with it by the monoid of the
+        store, if that has one."""
+        if store.monoid is None:
+            return value
+        (updated,) = self.combined(store.monoid, (old,), (value,))
+        return updated
+
+    def _store_line(self, store: Store, line: str, point: Point) -> None:
+        """Print the `line` of a store, under its condition if that is not always true."""
+        if store.condition is not ix.TRUE:
+            line = f"{self.where(self.value(store.condition, point).text)} {{ {line} }}"
+        self.line(line)
+
+    def where(self, condition: str) -> str:
+        """The head of a store that happens only under a condition."""
+        return f"if ({condition})"
+
+    def _streams(self, store: Store) -> bool:
+        """May `store` go past the caches? If no load of this kernel reads what it writes, it is the
+        only store, and its array is too large to be in a cache when another kernel reads it. In a
+        group that runs by blocks of rows the next kernel reads each block at once."""
+        kernel = self.nest.kernel
+        is_read = store.monoid is not None or store.parameter in self.read
+        is_alone = not kernel.blocks and len(kernel.stores) == 1
+        return is_alone and not is_read and kernel.parameters[store.parameter].nbytes >= UNCACHED
+
+
+def index_and_condition(load: Node) -> tuple[Node, Node]:
+    """The operands of a LOAD: the index that it reads, and where it does so, TRUE if always."""
+    index, *guard = load.src
+    return index, guard[0] if guard else ix.TRUE
