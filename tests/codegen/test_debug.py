@@ -11,7 +11,7 @@ import pytest
 import lamina as lm
 from lamina import Tensor, pipeline
 from lamina.errors import CompileError
-from lamina.fuse import row_blocks
+from lamina.fuse import row_block_limits
 from lamina.ir.ops import Op
 from lamina.runtime import calibrate, devices
 from lamina.schedule.cost import ProgramCost, program_cost
@@ -87,8 +87,8 @@ def test_the_second_level_names_each_kernel_of_row_blocks(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, small in SMALL.items():
-        monkeypatch.setattr(row_blocks, name, small)
-    monkeypatch.setattr(row_blocks, "CACHE_BYTES", 1 << 10)
+        monkeypatch.setattr(row_block_limits, name, small)
+    monkeypatch.setattr(row_block_limits, "CACHE_BYTES", 1 << 10)
     x = lm.ones((64, 96)).realize()
     with lm.using(debug=2):
         lm.softmax((x @ lm.ones((96, 80))), axis=1).realize()

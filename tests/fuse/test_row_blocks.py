@@ -12,8 +12,9 @@ import lamina as lm
 from lamina.core.options import current, using
 from lamina.errors import FormatError
 from lamina.frontend.realize import cut
-from lamina.fuse import row_blocks
+from lamina.fuse import row_block_limits, row_blocks
 from lamina.fuse.program import Program
+from lamina.fuse.row_block_members import RowBlocks
 from lamina.graph import index as ix
 from lamina.ir.kernel import AnyKernel
 from lamina.loops.nest import Nest
@@ -112,7 +113,7 @@ def test_weights_inside_a_net_are_computed_again_for_its_gradients(
     plan = program(*found)
     sinks = cut([one.node for one in found], {})
     lm.realize(*found)  # by this program, and not each by one of its own
-    monkeypatch.setattr(row_blocks, "MIN_BYTES", 1 << 60)
+    monkeypatch.setattr(row_block_limits, "MIN_BYTES", 1 << 60)
     apart = compile_source(sinks, current()).program
     assert plan.arena < apart.arena / 2
     assert sum(carries(one.kernel) for one in plan.launches) >= 4
@@ -128,8 +129,8 @@ def test_a_sum_over_blocks_adds_to_what_was_added_before(
     also: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, small in SMALL.items():
-        monkeypatch.setattr(row_blocks, name, small)
-    monkeypatch.setattr(row_blocks, "CACHE_BYTES", 1 << 10)
+        monkeypatch.setattr(row_block_limits, name, small)
+    monkeypatch.setattr(row_block_limits, "CACHE_BYTES", 1 << 10)
     x, w, bias = tensor(3, 24, 8), tensor(8, 17), tensor(3, 17)
     rows = x @ w
     total = rows.sum(axis=1)
@@ -147,7 +148,7 @@ def test_no_sum_over_blocks_is_added_up_where_the_maximum_of_all_is_needed(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, small in {**SMALL, "CACHE_BYTES": 1 << 10}.items():
-        monkeypatch.setattr(row_blocks, name, small)
+        monkeypatch.setattr(row_block_limits, name, small)
     x, w, v = tensor(3, 24, 8), tensor(8, 17), tensor(17, 4)
     rows = x @ w
     expected_rows = x.numpy() @ w.numpy()
@@ -170,7 +171,7 @@ def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, small in {**SMALL, "CACHE_BYTES": 1}.items():
-        monkeypatch.setattr(row_blocks, name, small)
+        monkeypatch.setattr(row_block_limits, name, small)
     x, scores = tensor(3, 8, 3), tensor(3, 8, 8)
     weights, turned = lm.exp(scores), np.exp(scores.numpy()).swapaxes(1, 2)
     found = weights @ x + lm.matrix_transpose(weights) @ x
@@ -180,7 +181,7 @@ def test_what_reads_a_sum_over_blocks_runs_after_all_of_them(
 
 def test_no_row_blocks_wait_for_their_own_last_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in {**SMALL, "CACHE_BYTES": 1 << 10}.items():
-        monkeypatch.setattr(row_blocks, name, small)
+        monkeypatch.setattr(row_block_limits, name, small)
     x, w, v = tensor(3, 24, 8), tensor(8, 17), tensor(17, 4)
     rows = x @ w
     first = rows @ v
@@ -208,7 +209,7 @@ def test_no_buffer_is_overwritten_before_what_row_blocks_read_of_it() -> None:
 
 def test_a_buffer_that_row_blocks_assign_is_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in {**SMALL, "CACHE_BYTES": 1 << 10}.items():
-        monkeypatch.setattr(row_blocks, name, small)
+        monkeypatch.setattr(row_block_limits, name, small)
     x, w, v, buffer = tensor(3, 24, 8), tensor(8, 17), tensor(17, 4), tensor(3, 24, 4)
     before = buffer.numpy().copy()
     total = buffer.sum(axis=(0, 1))
@@ -219,7 +220,7 @@ def test_a_buffer_that_row_blocks_assign_is_read_before(monkeypatch: pytest.Monk
 
 def test_rows_in_pieces_are_numbered_by_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in {**SMALL, "CACHE_BYTES": 1}.items():
-        monkeypatch.setattr(row_blocks, name, small)
+        monkeypatch.setattr(row_block_limits, name, small)
     x, w = tensor(5, 4, 6), tensor(6, 3)
     found = lm.softmax(lm.reshape(x[:, ::2], (10, 6)) @ w, axis=-1) @ w.T
     raised = np.exp(x.numpy()[:, ::2].reshape(10, 6) @ w.numpy())
@@ -264,7 +265,7 @@ def test_no_block_of_few_numbers_reads_whole_factors() -> None:
 def test_checked_row_blocks_compare_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     one = tensor(1, 1, 512, 16)
     result = lm.scaled_dot_product_attention(one, one, one)
-    monkeypatch.setattr(row_blocks, "MIN_BYTES", 1 << 16)
+    monkeypatch.setattr(row_block_limits, "MIN_BYTES", 1 << 16)
     inputs: dict[Buffer, int] = {}
     nodes = tuple(cut([result.node], inputs))
     with using(check=True) as options:
@@ -289,22 +290,22 @@ def test_row_blocks_that_are_predicted_to_be_slow_are_not_formed(
         return names(lm.jit(layer).lower(*shapes, device="cpu").planned.program)
 
     assert steps() == [2, 1]
-    monkeypatch.setattr(row_blocks, "SLOWER_LIMIT", 1e9)
+    monkeypatch.setattr(row_block_limits, "SLOWER_LIMIT", 1e9)
     assert steps() == [3]
 
 
 def test_predictions_grow_with_the_number_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row blocks of all layers, of all but the last, ... would take the square of their number."""
-    monkeypatch.setattr(row_blocks, "SLOWER_LIMIT", 0.0)
+    monkeypatch.setattr(row_block_limits, "SLOWER_LIMIT", 0.0)
     asked = 0
-    predicts_slower = row_blocks._RowBlocks._predicts_slower
+    is_predicted_slower = row_blocks._Former._is_predicted_slower
 
     def counted(*arguments: Any) -> bool:
         nonlocal asked
-        asked += len(arguments[0].rows_of)
-        return predicts_slower(*arguments)
+        asked += len(arguments[1].members)
+        return is_predicted_slower(*arguments)
 
-    monkeypatch.setattr(row_blocks._RowBlocks, "_predicts_slower", counted)
+    monkeypatch.setattr(row_blocks._Former, "_is_predicted_slower", counted)
 
     def predicted(layers: int) -> int:
         nonlocal asked
@@ -355,8 +356,8 @@ def test_a_schedule_keeps_row_blocks() -> None:
 @pytest.mark.parametrize("number", range(4))
 def test_random_programs_in_row_blocks(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in SMALL.items():
-        monkeypatch.setattr(row_blocks, name, small)
-    monkeypatch.setattr(row_blocks, "CACHE_BYTES", [1, 64, 1 << 10, 1 << 19][number])
+        monkeypatch.setattr(row_block_limits, name, small)
+    monkeypatch.setattr(row_block_limits, "CACHE_BYTES", [1, 64, 1 << 10, 1 << 19][number])
     drawn = [random_program(random.Random(40 + 9 * number + i), 18, 1000 * i) for i in range(9)]
     with using(check=bool(number % 2)) as options:
         assert disagreement(merged(drawn), options) is None
@@ -365,16 +366,17 @@ def test_random_programs_in_row_blocks(number: int, monkeypatch: pytest.MonkeyPa
 def test_work_grows_with_the_number_of_steps_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step reads a part of one array: looking at all steps from each of them would take the
     square of their number."""
-    monkeypatch.setattr(row_blocks, "MIN_BYTES", 4096)  # more than a state, less than all inputs
+    # More than a state has, less than all inputs have.
+    monkeypatch.setattr(row_block_limits, "MIN_BYTES", 4096)
     looked_at = 0
-    rows_at = row_blocks._RowBlocks._rows_at
+    loops_along = RowBlocks._loops_along
 
     def counted(*arguments: Any) -> Any:
         nonlocal looked_at
         looked_at += 1
-        return rows_at(*arguments)
+        return loops_along(*arguments)
 
-    monkeypatch.setattr(row_blocks._RowBlocks, "_rows_at", counted)
+    monkeypatch.setattr(RowBlocks, "_loops_along", counted)
     counts = []
     for length in (40, 80):
         looked_at = 0
