@@ -12,21 +12,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lamina.core.shape import Shape, prod, squeezed
+from lamina.fuse.accumulation import Accumulation, is_only_sum, sum_and_rest, summed_axis
 from lamina.fuse.axes import AxisPlan, AxisSplit, Index, Loops
-from lamina.fuse.epilogues import BIJECTIVE
 from lamina.fuse.members import NO_BLOCK, Block, KernelShape, LoweredMembers, columns_of
 from lamina.graph import index as ix
-from lamina.ir.kernel import Store, bound_axes, contraction, points
-from lamina.ir.monoids import ADD
-from lamina.ir.node import Node, full, peel, toposort
+from lamina.ir.kernel import Store, contraction, points
+from lamina.ir.node import Node, full, toposort
 from lamina.ir.ops import Op
 
 # A scan, scatter or sort runs in order along an axis: no other value joins its kernel.
 SERIAL = frozenset({Op.SCAN, Op.SCATTER, Op.ARGSORT})
 
-# When may a kernel pass over the columns of a row more than once? With fewer rows than MIN_ROWS
-# that would leave threads idle: then one pass over all elements, in parallel, comes first. Kernels
-# of up to SMALL_KERNEL elements are over before that matters. Both numbers are estimates.
+# When may a kernel pass over the columns of a row more than once? Threads share the rows, so with
+# fewer rows than MIN_ROWS some would be idle: then one pass over all elements, in parallel, comes
+# first. Kernels of up to SMALL_KERNEL elements are over before that matters. Both are estimates.
 MIN_ROWS = 16
 SMALL_KERNEL = 1 << 16
 
@@ -41,25 +40,11 @@ class RowLoop:
 
 
 @dataclass(frozen=True)
-class _SumAndRest:
-    """A value taken apart: the elements of the reduction `total`, plus those of `rest`, if any."""
-
-    total: Node
-    rest: Node | None
-
-
-@dataclass(frozen=True)
-class _Accumulation(_SumAndRest):
-    """A member as `total`, which a kernel adds up along the one loop `axis`, and `rest`."""
-
-    axis: Node
-
-
-@dataclass(frozen=True)
 class _State:
-    """How a kernel is lowered: what `try_add` goes to, and back from when a value does not fit.
+    """How a kernel is lowered. `KernelGroup.try_add` goes from one state to another, and back if
+    the value does not fit.
 
-    `shape` and `plan` are those of `LoweredMembers`, `contraction` that of the kernel.
+    `shape` and `plan` are those of `LoweredMembers`; `contraction` is that of the kernel.
     """
 
     shape: KernelShape
@@ -70,8 +55,8 @@ class _State:
 class KernelGroup:
     """A kernel in the making; `first` is its first member.
 
-    `values` are all values of the program, with the shapes that they have in memory; `number` puts
-    kernels in order.
+    `values` are all values of the program, with the shapes that they have in memory. `number` is
+    the kernel's place in the order in which kernels were begun.
     """
 
     def __init__(self, first: Node, values: Mapping[Node, Shape], number: int = 0) -> None:
@@ -85,18 +70,17 @@ class KernelGroup:
         # sums of products that it computes again inside its own sums.
         self.statements: frozenset[Node] = frozenset()
         self.recomputed: frozenset[Node] = frozenset()
+        # Set by `run_in_blocks`: the rows that run at once, and the sum, if any, that is added up
+        # in memory, block by block.
         self.block = NO_BLOCK
-        # In a kernel that runs in blocks: the sum that is added up in memory, block by block.
         self.accumulated: Node | None = None
-        # Stores what a scatter changes, or what the sum of all blocks is added to.
+        # A kernel that runs right before: it stores the array that this one updates or adds to.
         self.initial: KernelGroup | None = None
         if first.op is Op.SCATTER:
-            self.initial = KernelGroup(Node(Op.CONTIGUOUS, first.src[:1]), values)
-        shape = KernelShape.starting_with(first)
-        if first.op is Op.REDUCE and _passes_over_rows_pay(first):
-            shape = shape.with_columns(first.src[0].shape, first.arg.axes)
+            base = first.src[0]
+            self.initial = KernelGroup(Node(Op.CONTIGUOUS, (base,)), values)
         # This succeeds: a value by itself needs no other member, and so none at another index.
-        self._lower_anew(shape, {})
+        self._lower_anew(_shape_of_first(first), plan={})
         # The reduction, if any, whose operands are reused across rows: a product of matrices.
         self.contraction = contraction([self.stores[first].value], self.row_axes)
 
@@ -121,7 +105,7 @@ class KernelGroup:
 
     @property
     def stores(self) -> Mapping[Node, Store]:
-        """How each member is stored, but for the number of its parameter."""
+        """How each member is stored. The number of the parameter is 0 until memory is planned."""
         return self.lowered.stores
 
     @property
@@ -135,29 +119,32 @@ class KernelGroup:
         return self.first.op in SERIAL or self.lowered.has_scan
 
     @property
+    def operands(self) -> list[Node]:
+        """The values of other kernels that this one reads."""
+        return [node for node in self.reads if node.op is not Op.BUFFER]
+
+    @property
     def arrays_read(self) -> set[object]:
-        """Values of other kernels, and the storage of inputs, that it reads in memory."""
+        """The whole arrays in memory that the kernel, or its `initial` one, reads: values of other
+        kernels, and the storage of inputs. Memory holds only blocks of `block.values`."""
         arrays = {node.arg.storage if node.op is Op.BUFFER else node for node in self.reads}
         arrays.difference_update(self.block.values)
         if self.initial:
             arrays |= self.initial.arrays_read
         return arrays
 
-    @property
-    def operands(self) -> list[Node]:
-        """The values of other kernels that this one reads."""
-        return [node for node in self.reads if node.op is not Op.BUFFER]
-
     # Joining.
 
     def try_add(self, node: Node, recomputed: Set[Node] = frozenset()) -> bool:
         """Add `node` to the members if it fits, and say whether it did; if not, nothing changes.
 
-        It fits if there is a state in which members may have its shape, if every member can be
-        lowered in that state, and if it brings no further product of matrices. `recomputed` are the
-        sums of products that the region of `node` computes again: a kernel that computes one of
-        them again too may take on the rows of `node`, and a further product: for attention, that
-        of the weights by v beside that of the scores.
+        It fits if members may have its shape, in the state so far or in another one; if every
+        member can be lowered in that state; and if it brings no further product of matrices.
+
+        `recomputed` are the sums of products that the region of `node` computes again. If this
+        kernel computes one of them again too, it may take on the rows of `node`, and a further
+        product. Attention on a GPU is such a kernel: it computes the scores, and beside their
+        product that of the weights by v.
         """
         if self.is_serial:
             return False
@@ -169,23 +156,23 @@ class KernelGroup:
         if after is None:
             return False
         self.members.append(node)
-        if not self._lower_added(before, after):
-            self._remove_last(before)
-            return False
-        store = self.stores[node]
-        product = contraction([store.value], store.axes)
-        # A kernel's rows are tiled for one product of matrices, that of its first member.
-        is_new_product = product is not None and product is not after.contraction
-        if is_new_product and not (recomputes_same and self._shares_reduction(node)):
-            self._remove_last(before)
-            return False
-        self.contraction = after.contraction or product
-        return True
-
-    def _remove_last(self, before: _State) -> None:
-        """Take back the last member, and what lowering it has changed since the state `before`."""
+        if self._lower_added(before, after):
+            product = self._new_product(node, after)
+            # A kernel's rows are tiled for one product. A second one joins only if both need the
+            # same sums, as both products of attention need the scores.
+            if product is None or (recomputes_same and self._shares_reduction(node)):
+                self.contraction = after.contraction or product
+                return True
         self.members.pop()
         self._lower_anew(before.shape, before.plan)
+        return False
+
+    def _new_product(self, node: Node, after: _State) -> Node | None:
+        """The product of matrices that the member `node` is or needs, unless the kernel is that of
+        this product in the state `after`. Then `node` is part of its epilogue."""
+        store = self.stores[node]
+        product = contraction([store.value], store.axes)
+        return None if product is after.contraction else product
 
     def _state_for(self, node: Node, before: _State) -> _State | None:
         """The state in which members may have the shape of `node`, as far as shapes alone tell;
@@ -197,28 +184,42 @@ class KernelGroup:
         """
         if node.op is Op.REDUCE:
             return None if self.contraction else self._state_for_reduction(node, before)
-        # Nor has such a kernel members with columns, as its rows are elements of the product: each
-        # member has an element for each row, or one that several rows share.
-        shapes = self.shape.shared if self.contraction else self.shape.columns
-        node_shape = squeezed(node.shape)
-        return before if node_shape == self.rows or node_shape in shapes else None
+        shape = squeezed(node.shape)
+        if self.contraction:
+            # The rows are elements of the product, and no member has columns: a member has an
+            # element for each row, or one that several rows share.
+            fits = shape == self.rows or shape in self.shape.shared
+        else:
+            fits = shape in self.shape.columns
+        return before if fits else None
 
     def _state_for_reduction(self, node: Node, before: _State) -> _State | None:
-        """The same for a reduction, whose operands may become members with columns if passes over
-        rows pay. Arithmetic on (64, 100) numbers, with 64 x 100 rows, gets the 64 rows of a sum
-        over the 100."""
-        operand = node.src[0]
+        """The state in which the REDUCE `node` may be a member, of a kernel without products.
+
+        1. It has the kernel's rows: it reduces something of each row. If passes over rows pay, what
+           it reduces may be a member too, with columns. The kernel of the 64 row maxima of
+           (64, 100) scores takes on the sum of the exponentials, and has the exponentials, of
+           (64, 100), as members as well.
+        2. It has other rows, and the kernel is arithmetic on the shape that it reduces, so far with
+           every element as a row. The kernel of ``y = 2 * x``, with 6,400 rows for (64, 100)
+           numbers, takes on the sum of y along axis 1: it has the 64 rows of the sum then, and y is
+           a member with columns.
+        """
+        operand_shape = node.src[0].shape
         axes = node.arg.axes
         rows = squeezed(node.shape)
+        passes_pay = _passes_over_rows_pay(node)
         if rows == self.rows:
-            if not _passes_over_rows_pay(node):
-                return before  # one more reduction over each row, whose operands are no members
-            return replace(before, shape=self.shape.with_columns(operand.shape, axes))
-        if not _passes_over_rows_pay(node) or not self._is_arithmetic_on(squeezed(operand.shape)):
+            if not passes_pay:
+                return before
+            return replace(before, shape=self.shape.with_columns(operand_shape, axes))
+        if not passes_pay or not self._is_arithmetic_on(squeezed(operand_shape)):
             return None
-        columns = {squeezed(operand.shape): columns_of(operand.shape, axes), rows: frozenset[int]()}
-        # The plan splits logical axes by number; with other rows, the numbers mean other axes.
-        return replace(before, shape=replace(self.shape, rows=rows, columns=columns), plan={})
+        no_columns = frozenset[int]()
+        columns = {squeezed(operand_shape): columns_of(operand_shape, axes), rows: no_columns}
+        shape = replace(self.shape, rows=rows, columns=columns)
+        # The plan has the pieces of axes by number. With other rows, the numbers mean other axes.
+        return replace(before, shape=shape, plan={})
 
     def _is_arithmetic_on(self, shape: Shape) -> bool:
         """Whether all members have `shape`, without axes of size 1, and none has a reduction."""
@@ -237,23 +238,23 @@ class KernelGroup:
         """
         node_shape = squeezed(node.shape)
         if node_shape == self.rows or node_shape in self.shape.shared:
-            return before  # it has such members already
+            return before  # it has members of that shape already
         if self.shape.shared:
             return None  # a third kind of rows; `KernelShape` has places for two
         finer = KernelGroup(node, self.values)
         index = self._index_read_by(finer)
-        if index is None or not self._is_shared_at(index, finer):
+        if index is None or not self._can_be_shared_at(index, finer):
             return None
         shape = replace(finer.shape, shared={self.rows: Loops(index, ())})
-        # The plan knows logical axes by number, and rows have the first numbers: those of `finer`
-        # stay in their pieces. Later numbers are other axes here than in `finer`.
+        # The plan has the pieces of axes by number, and rows have the first numbers: those of
+        # `finer` stay in their pieces. Later numbers are other axes here than in `finer`.
         plan = {row: finer.lowered.axes.plan[row] for row in _split_rows(finer)}
         return _State(shape, plan, contraction=None)
 
     def _index_read_by(self, finer: "KernelGroup") -> Index | None:
-        """The only index at which the kernel `finer` reads members of this one; None if it reads
-        none, or at several indices, as a kernel computes each member at one. Axes of size 1, where
-        the index is 0, are left out."""
+        """The index at which the kernel `finer` reads members of this one, without the 0 along axes
+        of size 1. None if it reads none, or at several indices: a kernel computes each member at
+        one."""
         indices = {
             tuple(part for part in index if part is not ix.ZERO)
             for member in self.members
@@ -261,16 +262,18 @@ class KernelGroup:
         }
         return indices.pop() if len(indices) == 1 else None
 
-    def _is_shared_at(self, index: Index, finer: "KernelGroup") -> bool:
-        """Whether the kernel can compute its members at `index`, which the rows of `finer` share,
-        in place of at its own rows.
+    def _can_be_shared_at(self, index: Index, finer: "KernelGroup") -> bool:
+        """Whether the kernel can compute its members at `index`, over rows of `finer`, in place of
+        at its own rows.
 
-        Each member must have one element for every row, so no columns, and no row be in pieces. The
-        index must walk all rows along some row axes of `finer`, but not along all of them: rows
-        along the others share an element. For 64 maxima and the rows (i, j) of (64, 32), (i,) does.
+        Each member must have one element for every row, and no columns. No row may be in pieces:
+        the plan is that of the rows of `finer`. And `index` must walk all rows along some row axes
+        of `finer`, but not along all of them; rows along the others share an element. For 64 maxima
+        and the rows (i, j) of (64, 32), the index (i,) does: i alone has 64 steps.
         """
-        member_shapes = {squeezed(member.shape) for member in self.members}
-        if _split_rows(self) or member_shapes != {self.rows}:
+        if _split_rows(self):
+            return False
+        if any(squeezed(member.shape) != self.rows for member in self.members):
             return False
         walked = frozenset[Node]().union(*(ix.terms_of(part)[0] for part in index))
         return walked < set(finer.row_axes) and points(walked) == prod(self.rows)
@@ -285,9 +288,12 @@ class KernelGroup:
     # Lowering.
 
     def _lower_anew(self, shape: KernelShape, plan: AxisPlan) -> bool:
-        """Lower every member, as often as another axis has to be split, for which `plan` is the
-        start. False if a member is needed at an index at which the kernel does not compute it:
-        `self.lowered` is of no use then, until the next call."""
+        """Lower every member. Where an axis has to be split, start again with a longer plan than
+        `plan`, until there is nothing left to split.
+
+        False if a member is needed at an index at which the kernel does not compute it: then
+        `self.lowered` is of no use until the next call.
+        """
         while True:
             self.lowered = LoweredMembers(self.values, shape, plan, self.block, self.accumulated)
             obstacle = self.lowered.lower(self.members)
@@ -314,52 +320,42 @@ class KernelGroup:
     @cached_property
     def block_candidates(self) -> list[RowLoop]:
         """The loops that blocks may be numbered along: each row; after them the axis that the last
-        member adds up along, if memory can hold the sum so far (`_accumulation`). To be asked when
-        all members are known.
+        member adds up along, if memory can hold the sum so far. To be asked when all members are
+        known.
 
         For the gradient of v in attention, ``sum over i of weights[i, j] * g[i, k]``, these are the
         rows j and k, and then i.
         """
-        rows = [
+        candidates = [
             RowLoop(index, size)
             for index, size in zip(self.lowered.row_index, self.rows, strict=True)
         ]
         if self._accumulation:
             axis = self._accumulation.axis
-            rows.append(RowLoop(axis, axis.arg.size))
-        return rows
+            candidates.append(RowLoop(axis, axis.arg.size))
+        return candidates
 
     @cached_property
-    def _accumulation(self) -> _Accumulation | None:
+    def _accumulation(self) -> Accumulation | None:
         """How memory can add up the last member, one part of an axis after the other; None if it
-        cannot.
-
-        It must be a sum along one axis, which then numbers the blocks, or that sum plus the rest.
-        There may be no members but it and the sum, as the kernel stores nothing but the parts then;
-        and no other reduction along the axis: ``sum(exp(x - max(x)))`` needs the maximum of all
-        parts before it can add up the first.
-        """
+        cannot."""
         last = self.members[-1]
-        parts = self._sum_and_rest(last)
-        if parts is None:
-            return None
-        reduction = peel(parts.total, BIJECTIVE)  # which `last` may reshape and permute
-        if any(member not in (last, reduction) for member in self.members):
+        parts = sum_and_rest(last, self._is_of_another_kernel)
+        if parts is None or not is_only_sum(parts, last, self.members):
             return None
         total = self.lowered.value(parts.total, self.lowered.index_of[last])
-        axes = bound_axes(total)
-        if len(axes) != 1:
-            return None
-        (axis,) = axes
-        others = [node for node in toposort([self.stores[last].value]) if node is not total]
-        if any(axis in bound_axes(node) for node in others):
-            return None
-        return _Accumulation(parts.total, parts.rest, axis)
+        axis = summed_axis(total, self.stores[last].value)
+        return Accumulation(parts.total, parts.rest, axis) if axis else None
+
+    def _is_of_another_kernel(self, node: Node) -> bool:
+        return node in self.values and node not in self.members
 
     def loops_along(self, value: Node) -> list[RowLoop | None]:
-        """Where the kernel reads `value`, or makes it if it does not read it: an entry for each
-        axis, with the index and the size of that axis; None for an axis at which it reads by
-        several indices. For ``y[i] = x[i, 0] + x[i, 1]`` and x of (64, 2): (i, 64), and None."""
+        """For each axis of `value`, which the kernel reads or makes, the index at which it does.
+
+        An axis that the kernel reads at several indices has None: for
+        ``y[i] = x[i, 0] + x[i, 1]`` and x of (64, 2) that is [(i, size 64), None].
+        """
         indices = self.reads.get(value) or {self.lowered.index_of[value]}
         loops: list[RowLoop | None] = []
         for axis, size in enumerate(value.shape):
@@ -369,26 +365,30 @@ class KernelGroup:
 
     def run_in_blocks(self, block: Block) -> None:
         """Lower the kernel anew, with blocks numbered along `block.rows`, positions in
-        `block_candidates`. If the last of these is the axis after the rows, the sum along it is
-        added up in memory, one block after the other, to what else the member adds."""
+        `block_candidates`. The last of these is cut into pieces: 2048 rows in blocks of 32 become
+        (64, 32).
+
+        If it is the axis of a sum, after the rows, memory adds up the sum, block by block.
+        """
         last = block.rows[-1]
         size = self.block_candidates[last].size
         accumulation = self._accumulation
         self.block = block
         if accumulation and last == len(self.rows):
             self._accumulate(accumulation)
-        # The logical axes of rows have the first numbers, and the axis of a sum has the next one:
-        # `last` is also the number by which the plan has it. Members are at the same indices as
-        # before, so this succeeds; it splits again what else has to be in pieces.
+        # Rows are the first logical axes, and the axis of a sum is the next one: so `last`, a
+        # position among them, is also the number by which the plan has it. Members are at the same
+        # indices as before, so this succeeds; other axes that have to be in pieces are split again.
         self._lower_anew(self.shape, {last: (size // block.size, block.size)})
 
     def run_whole(self, before: "KernelGroup") -> None:
-        """Take `run_in_blocks` back: the kernel is as its copy `before` again."""
+        """Take `run_in_blocks` back: every attribute is that of the copy `before` again."""
         vars(self).update(vars(before))
 
-    def _accumulate(self, accumulation: _Accumulation) -> None:
-        """Leave the sum of the last member to the blocks, and what it is added to to a kernel
-        before, which may read from memory just what this one reads there."""
+    def _accumulate(self, accumulation: Accumulation) -> None:
+        """Make the kernel add only the sum of its last member, one part a block, to memory. An
+        initial kernel stores what memory begins with; it may read the values that this one reads,
+        and computes everything else."""
         member = self.members[-1]
         self.first = member
         self.members = [member]
@@ -397,27 +397,14 @@ class KernelGroup:
         operands = {operand: self.values[operand] for operand in self.operands}
         self.initial = KernelGroup(Node(Op.CONTIGUOUS, (start,)), operands)
 
-    def _sum_and_rest(self, node: Node) -> _SumAndRest | None:
-        """A member as a sum, and what is added to it: for ``x @ w + b`` the product of matrices
-        and b. None for anything else, and for what memory holds: the values of other kernels."""
-        if node in self.values and node not in self.members:
-            return None
-        if node.op is Op.REDUCE and node.arg.monoid is ADD:
-            return _SumAndRest(node, None)
-        if node.op in BIJECTIVE:
-            parts = self._sum_and_rest(node.src[0])
-            if parts is None:
-                return None
-            total = Node(node.op, (parts.total,), node.arg)
-            rest = Node(node.op, (parts.rest,), node.arg) if parts.rest else None
-            return _SumAndRest(total, rest)
-        if node.op is Op.ADD:
-            left, right = node.src
-            for addend, other in ((left, right), (right, left)):
-                if parts := self._sum_and_rest(addend):
-                    rest = Node(Op.ADD, (parts.rest, other)) if parts.rest else other
-                    return _SumAndRest(parts.total, rest)
-        return None
+
+def _shape_of_first(first: Node) -> KernelShape:
+    """The shape of a kernel with the one member `first`. If that is a reduction and passes over
+    rows pay, what it reduces may become a member: the (64, 100) scores of 64 row maxima."""
+    shape = KernelShape.starting_with(first)
+    if first.op is Op.REDUCE and _passes_over_rows_pay(first):
+        shape = shape.with_columns(first.src[0].shape, first.arg.axes)
+    return shape
 
 
 def _split_rows(group: KernelGroup) -> Set[int]:
@@ -431,11 +418,14 @@ def _passes_over_rows_pay(reduction: Node) -> bool:
 
     It must reduce the innermost axis: its neighbours in memory are in one cache line, which the
     second pass then finds in the cache. Other axes may be reduced with it, as (0, 2) of
-    (8, 64, 100). See `MIN_ROWS` for the rest.
+    (8, 64, 100). And there must be rows for all threads, or so few elements that it does not
+    matter: see `MIN_ROWS`.
     """
     shape = reduction.src[0].shape
     long_axes = [axis for axis, size in enumerate(shape) if size != 1]
     innermost = max(long_axes, default=-1)
     if innermost not in reduction.arg.axes:
         return False
-    return prod(reduction.shape) >= MIN_ROWS or prod(shape) <= SMALL_KERNEL
+    has_rows_for_threads = prod(reduction.shape) >= MIN_ROWS
+    is_small = prod(shape) <= SMALL_KERNEL
+    return has_rows_for_threads or is_small

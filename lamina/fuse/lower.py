@@ -19,6 +19,7 @@ returns zeros at once, and whatever was lowered is thrown away.
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
@@ -37,7 +38,8 @@ from lamina.ir.ops import Group, Load, LoopReduce, Op, Reduce
 
 @dataclass(frozen=True)
 class InMemory:
-    """An element that a kernel reads: number of the parameter, and index in elements."""
+    """An element that a kernel reads: the number of the parameter, and where the element lies, in
+    elements from the start of the parameter."""
 
     parameter: int
     index: Node
@@ -76,13 +78,14 @@ class Lowering:
     def _value(self, node: Node, index: Index, condition: Node = ix.TRUE) -> Node:
         """The scalar ``node[index]``; LOADs beneath happen only where `condition` holds.
 
-        Recursion is as deep as the expression, so one level is one Python frame where possible.
+        Recursion is as deep as the expression, so one level is one Python frame where possible: no
+        comprehension asks for operands, as that would be a frame of its own.
         """
         op = node.op
         if op is Op.CONST:
             return node
         if 0 in node.shape or self.obstacle:
-            return const(0, node.dtype)  # loops over nothing never run, and may be left out
+            return const(0, node.dtype)  # no loop reaches an element, or the result is thrown away
         source = self._sources(node, index)
         if source is Source.OTHER_INDEX:
             self.obstacle = source
@@ -94,16 +97,20 @@ class Lowering:
             for operand in node.src:
                 operands.append(self.value(operand, index, condition))
             return _elementwise(Node(op, tuple(operands), node.arg))
-        if op is Op.PAD or op is Op.SHEAR:
+        if op is Op.PAD or op is Op.SHEAR:  # beyond the bounds of the operand there is a fill
             fill = const(node.arg.value if op is Op.PAD else 0, node.dtype)
             return self._guarded(node.src[0], operand_index(node, index), fill, condition)
+        if op is Op.RESHAPE:
+            return self.value(node.src[0], self._reshaped(node, index), condition)
         if op in Group.MOVEMENT:
-            is_reshape = op is Op.RESHAPE
-            moved = self._reshaped(node, index) if is_reshape else operand_index(node, index)
-            return self.value(node.src[0], moved, condition)
-        if op in Group.EFFECT:  # of an ASSIGN the new content, its last operand
+            return self.value(node.src[0], operand_index(node, index), condition)
+        if op in Group.EFFECT:
+            # A CONTIGUOUS or a COPY, or of an ASSIGN the new content. The others, which are for
+            # derivatives, have been removed by "simplify".
             return self.value(node.src[-1], index, condition)
-        if op is Op.ARGSORT:  # lowered only so that the reads of its kernel are known: the keys
+        if op is Op.ARGSORT:
+            # No expression is a sort: `SortKernel` has none. This one tells what it reads, the
+            # keys.
             return self.value(node.src[0], index, condition)
         if op is Op.IOTA:
             return cast(index[0], node.dtype)
@@ -116,20 +123,21 @@ class Lowering:
 
         ``pad(x)[i]`` with one zero before the 8 elements of x is ``load(i - 1)`` under the
         condition 0 <= i - 1 < 8: a LOAD is 0 where its condition does not hold. If `fill` is
-        another number, or if arithmetic follows the load, a WHERE chooses.
+        another number, or if arithmetic follows the load, as for ``pad(exp(x))``, a WHERE chooses.
         """
         is_inside = _inside(index, node.shape)
         if is_inside is ix.FALSE:
             return fill
         value = self.value(node, index, ix.both(condition, is_inside))
-        if fill is ix.FALSE:  # of booleans: ``where(inside, value, False)``
+        if fill is ix.FALSE:  # of booleans, ``where(inside, value, False)`` is ``inside and value``
             return ix.both(is_inside, value)
         if is_inside is ix.TRUE or _is_zero_outside(value, is_inside, fill):
             return value
         return Node(Op.WHERE, (is_inside, value, fill))
 
     def _gathered(self, node: Node, index: Index, condition: Node) -> Node:
-        """An element at a place along one axis that data say; 0 where that is out of range."""
+        """An element of a GATHER: at (i, j) along axis 1, ``data[i, places[i, j]]``, and 0 where
+        that place is out of range."""
         data, places = node.src
         axis = node.arg
         place = ix.of_value(cast(self.value(places, index, condition), int64))
@@ -139,64 +147,81 @@ class Lowering:
     def _reduced(self, node: Node, index: Index) -> Node:
         """One part of a LOOP_REDUCE over loops along the reduced axes.
 
-        Its loads happen where `index` is inside the bounds of the result, which padding around it
-        may leave. Other conditions around it are not passed on, as the result would depend on their
-        axes: where ``x - max(x, axis=1)`` is padded to 128 columns and summed up, the condition of
-        a column holds or not, and the maximum would be computed for each of the 128.
+        Its loads happen where `index` is inside the bounds of the result: with padding around the
+        reduction it may be outside. No other condition around it is passed on, or else the result
+        would depend on the axes of that condition. Take ``x - max(x, axis=1)``, padded to 128
+        columns and summed up: the condition is that a column is not padding, and a maximum that
+        depended on it would be computed for each of the 128 columns, not once.
         """
         arg: Reduce = node.arg
         loops = self.axes.reduce_loops(index, node.src[0].shape, arg.axes)
         parts = self._parts(node, loops.index, _inside(index, node.shape))
-        if not loops.axes:
+        if not loops.axes:  # all reduced axes have size 1: the only element is the result
             return parts[arg.part]
         return Node(Op.LOOP_REDUCE, parts + loops.axes, LoopReduce(arg.monoid, arg.part))
 
     def _scanned(self, node: Node, index: Index) -> Node:
-        """One part of a LOOP_SCAN along the loops that its store runs over the scanned axis: one,
-        or several where that axis is in pieces. Conditions are those of `_reduced`."""
+        """One part of a LOOP_SCAN, along the loops that its store runs over the scanned axis.
+
+        These are the terms of the index there: i for ``i``, and i and j for ``4 * i + j`` if that
+        axis is in pieces. Conditions are those of `_reduced`.
+        """
         arg: Reduce = node.arg
         (axis,) = arg.axes
         loops = tuple(ix.terms_of(index[axis])[0])
         parts = self._parts(node, index, _inside(index, node.shape))
-        if not loops:
+        if not loops:  # an axis of size 1: its only element is the result
             return parts[arg.part]
         return Node(Op.LOOP_SCAN, parts + loops, LoopReduce(arg.monoid, arg.part))
 
     def _parts(self, node: Node, index: Index, condition: Node) -> tuple[Node, ...]:
-        """All operands of a reduction or scan: the components of what its monoid combines."""
+        """All operands of a reduction or scan, at one index: one for a sum, two for ARGMAX, a value
+        and its place."""
         return tuple(self.value(operand, index, condition) for operand in node.src)
 
     def _reshaped(self, node: Node, index: Index) -> Index:
-        """Where an element of a RESHAPE lies in its operand.
+        """Where the element at `index` of a RESHAPE lies in its operand.
 
-        Only axes between two boundaries that both shapes have mix. From (6, 4) to (2, 3, 4), the
-        boundaries lie before the 6, after it and after the 4. Result (i, j, k) is operand
-        (3 * i + j, k); the other way, result (p, k) is operand (p // 3, p % 3, k).
+        Both shapes have the same elements in the same order. They fall into groups of neighbouring
+        axes with the same number of elements, and axes of different groups do not mix: from (6, 4)
+        to (2, 3, 4), the axis of 6 becomes those of 2 and 3, and that of 4 stays. Result (i, j, k)
+        is operand (3 * i + j, k); the other way, result (p, k) is operand (p // 3, p % 3, k).
         """
         source = node.src[0].shape
         # The products of sizes up to each axis, itself included: 6 and 24 for (6, 4), and 2, 6 and
-        # 24 for (2, 3, 4). Boundaries are 1, 6 and 24.
+        # 24 for (2, 3, 4). A group ends where both shapes have the same product: at 6, and at 24.
         source_ends = list(accumulate(source, mul))
         target_ends = list(accumulate(node.shape, mul))
         boundaries = sorted({1, *source_ends} & {1, *target_ends})
         result = [ix.ZERO] * len(source)
         for start, end in pairwise(boundaries):
-            # The place among the elements of the axes between two boundaries: 3 * i + j.
-            # An axis of size 1 adds nothing, even where padding leaves its index outside of it.
-            flat = ix.ZERO
-            for position, axis_end, size in zip(index, target_ends, node.shape, strict=True):
-                is_between = start < axis_end <= end
-                if is_between and size != 1:
-                    flat = ix.add(flat, ix.scale(position, end // axis_end))
+            flat = self._flattened(index, node.shape, target_ends, start, end)
             for axis, axis_end in enumerate(source_ends):
-                is_between = start < axis_end <= end
-                if is_between and source[axis] != 1:
-                    result[axis], flat = self._divided(flat, end // axis_end)
+                is_in_group = start < axis_end <= end
+                if is_in_group and source[axis] != 1:
+                    elements_after = end // axis_end  # of the group: 4 after the 6 of (6, 4)
+                    result[axis], flat = self._divided(flat, elements_after)
         return tuple(result)
 
+    def _flattened(
+        self, index: Index, shape: Shape, ends: Sequence[int], start: int, end: int
+    ) -> Node:
+        """The row-major number of an element among those of one group of axes of `shape`: for the
+        axes of 2 and 3, 3 * i + j. The group has the axes whose product `ends` is above `start` and
+        up to `end`.
+
+        An axis of size 1 adds nothing: padding around it may let its index be another than 0.
+        """
+        flat = ix.ZERO
+        for position, axis_end, size in zip(index, ends, shape, strict=True):
+            is_in_group = start < axis_end <= end
+            if is_in_group and size != 1:
+                flat = ix.add(flat, ix.scale(position, end // axis_end))
+        return flat
+
     def _divided(self, index: Node, divisor: int) -> tuple[Node, Node]:
-        """Quotient and remainder of `index` by `divisor`. An axis whose split makes the division
-        exact becomes the obstacle, and both are 0.
+        """Quotient and remainder of `index` by `divisor`. If a split of an axis makes the division
+        exact, that split becomes the obstacle, and both are 0.
 
         (4 * i + j) // 8 for i < 6 and j < 4 asks for i in the pieces (3, 2), as 8 is 2 steps of i.
         With i = 2 * k + l the quotient is k and the remainder 4 * l + j.
@@ -204,68 +229,86 @@ class Lowering:
         if self.obstacle:  # of another axis of the same reshape
             return ix.ZERO, ix.ZERO
         for axis, stride in ix.terms_of(index)[0].items():
-            if axis.op is not Op.AXIS or stride <= 0 or divisor % stride != 0:
-                continue
-            factor = divisor // stride  # steps of the axis to the divisor
-            size = axis.arg.size
-            # With a factor of 1, or of all steps, one of the two pieces would be of size 1.
-            if 1 < factor < size and size % factor == 0:
-                self.obstacle = AxisSplit(axis, factor)
-                return ix.ZERO, ix.ZERO
+            # Other terms than axes are data, or divisions of before; they have no loop to split.
+            if axis.op is Op.AXIS and stride > 0 and divisor % stride == 0:
+                factor = divisor // stride  # steps of the axis that make up the divisor
+                size = axis.arg.size
+                # A factor of 1 or of `size` would make a piece of size 1, which changes nothing.
+                if 1 < factor < size and size % factor == 0:
+                    self.obstacle = AxisSplit(axis, factor)
+                    return ix.ZERO, ix.ZERO
         return ix.divided(index, divisor)
 
 
 def _elementwise(node: Node) -> Node:
-    """`node`, an operation on scalars. What compares indices is in normal form, however a program
-    spells it: rows and the columns that they see are compared in one way."""
-    if node.op is Op.LT:
+    """`node`, an operation on scalars, with comparisons of indices in normal form.
+
+    The masks ``column <= row``, ``row - column >= 0`` and ``not column > row`` become the one
+    comparison ``column < row + 1``: schedules see by it which columns a row needs, and equal masks
+    get equal texts.
+    """
+    op = node.op
+    if op is Op.LT:
         return _compared(*node.src) or node
-    condition = node.src[0]
-    if node.op is Op.NOT:
-        if condition.op is Op.CONST and condition.dtype is bool_:
-            return const(not condition.arg.value, bool_)
-        return _negated(condition) or node
-    if node.op is Op.WHERE:
+    if op is Op.NOT:
+        return _not(*node.src) or node
+    if op is Op.WHERE:
         return _chosen(*node.src)
     return node
 
 
 def _compared(left: Node, right: Node) -> Node | None:
-    """``left < right`` of indices; None where data decide."""
+    """``left < right`` of indices in normal form, or a constant; None where data decide."""
     lower, higher = ix.of_integer(left), ix.of_integer(right)
     return None if lower is None or higher is None else ix.less(lower, higher)
 
 
-def _negated(condition: Node) -> Node | None:
-    """Where a comparison of indices does not hold: ``j < i + 1`` for ``i < j``. None for any other
-    condition."""
+def _not(condition: Node) -> Node | None:
+    """The negation of a boolean constant, or of a comparison of indices; None for any other."""
+    if condition.op is Op.CONST and condition.dtype is bool_:
+        return const(not condition.arg.value, bool_)
+    return _opposite(condition)
+
+
+def _opposite(condition: Node) -> Node | None:
+    """The comparison of indices that holds where `condition` does not: ``j < i + 1`` for ``i < j``.
+    None if that is no comparison of indices."""
     if condition.op is not Op.LT:
         return None
     left, right = map(ix.of_integer, condition.src)
-    return None if left is None or right is None else ix.less(right, ix.scale(left, 1, 1))
+    if left is None or right is None:
+        return None
+    return ix.less(right, ix.scale(left, 1, offset=1))  # not left < right: right < left + 1
 
 
 def _chosen(condition: Node, yes: Node, no: Node) -> Node:
-    """A choice by a condition. One that compares two axes, or its opposite, is the condition,
-    whichever has the smaller constant: ``where(j < i + 1, x, y)`` is ``where(i < j, y, x)``."""
+    """``where(condition, yes, no)`` in normal form.
+
+    A comparison of two axes or its opposite is the condition, whichever has the smaller constant:
+    ``where(j < i + 1, x, y)`` becomes ``where(i < j, y, x)``. A bound of one axis, as ``i < 5``,
+    stays: `narrow` and the printers know bounds.
+    """
     if condition.op is Op.CONST:
         return yes if condition.arg.value else no
-    opposite = _negated(condition) if len(free_axes(condition)) > 1 else None
-    if opposite is not None and _offset(opposite) < _offset(condition):
-        condition, yes, no = opposite, no, yes
+    if len(free_axes(condition)) > 1:
+        opposite = _opposite(condition)
+        if opposite is not None and _constant_of(opposite) < _constant_of(condition):
+            return Node(Op.WHERE, (opposite, no, yes))
     return Node(Op.WHERE, (condition, yes, no))
 
 
-def _offset(comparison: Node) -> int:
+def _constant_of(comparison: Node) -> int:
     """The size of the constant in a comparison of indices: 3 for ``i + 3 < j``."""
     left, right = comparison.src
-    _, constant = ix.terms_of(ix.add(right, ix.scale(left, -1)))
+    difference = ix.add(right, ix.scale(left, -1))
+    _, constant = ix.terms_of(difference)
     return abs(constant)
 
 
 def _load(node: Node, source: InMemory, condition: Node) -> Node:
-    """A LOAD of an element of `node`, guarded unless it always happens."""
-    is_scalar = not node.shape  # the one element of a scalar is always there
+    """A LOAD of an element of `node`, guarded by `condition` unless that always holds. The one
+    element of a scalar is read without a guard: it is there in any case, and can be read once."""
+    is_scalar = not node.shape
     if condition is ix.TRUE or is_scalar:
         operands: tuple[Node, ...] = (source.index,)
     else:
@@ -279,23 +322,24 @@ def _inside(index: Index, shape: Shape) -> Node:
 
 
 def _is_zero_outside(value: Node, is_inside: Node, fill: Node) -> bool:
-    """Whether `value` is `fill` by itself where `is_inside` is false.
-
-    A LOAD is 0 where its condition does not hold, and so is a cast of it.
-    """
+    """Whether `value` is `fill` by itself where `is_inside` is false: if it is a LOAD under that
+    condition, which is 0 where it does not hold, or a cast of such a LOAD."""
     load = value.src[0] if value.op is Op.CAST else value
-    is_guarded = load.op is Op.LOAD and len(load.src) == 2
+    is_guarded = load.op is Op.LOAD and len(load.src) == 2  # an index and a condition
     if not is_guarded or fill is not const(0, fill.dtype):
         return False
     guard = load.src[1]
-    return ix.both(guard, is_inside) is guard  # the guard has all parts of `is_inside`
+    return ix.both(guard, is_inside) is guard  # it has all parts of `is_inside`
 
 
 def operand_index(node: Node, index: Index) -> Index:
-    """Where the element of a movement's result at `index` lies in its operand; not of RESHAPE.
+    """Where the element at `index` of a movement's result lies in its operand. RESHAPE, which may
+    need divisions, has `Lowering._reshaped` instead.
 
-    For a SHRINK that keeps every second element from the third on, (i,) gives (2 * i + 2,). For
-    PAD and SHEAR the result may be outside the operand.
+    EXPAND of (1, 5) to (3, 5):                  (i, j) -> (0, j)
+    PERMUTE with the axes (1, 0):                (i, j) -> (j, i)
+    PAD with 2 elements before:                  (i,)   -> (i - 2,), which may be outside
+    SHRINK to every second element from 3 on:    (i,)   -> (2 * i + 3,)
     """
     match node.op:
         case Op.EXPAND:
@@ -321,10 +365,12 @@ def _expanded(shape: Shape, index: Index) -> Index:
 
 
 def _sheared(node: Node, index: Index) -> Index:
-    """Along the axis of a SHEAR, the index less a multiple of that along another; see `Shear`.
+    """The index in the operand of a SHEAR, which shifts `axis` by `step` elements for each step
+    along the axis `by`. It may be outside the operand.
 
-    With axis 1, by 0 and 4 elements along axis 0, (k, i) gives (k, i - 2 * k) for step 2, and
-    (k, i + 2 * k - 6) for step -2.
+    With axis 1, by 0 and 4 elements along axis 0: for step 2, row k is shifted to the right by
+    2 * k, and (k, i) gives (k, i - 2 * k). For step -2 it is shifted by 2 * (3 - k), so that no
+    shift is negative: (k, i + 2 * k - 6).
     """
     axis, by, step = node.arg
     offset = 0 if step > 0 else (node.shape[by] - 1) * step

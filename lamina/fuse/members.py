@@ -26,12 +26,13 @@ from lamina.ir.ops import Op
 class Block:
     """The rows that kernels in row blocks run at once; see `lamina.fuse.row_blocks`.
 
-    Blocks are numbered along the row axes `rows` of a kernel, by position. The last of them, which
-    may be the axis of a reduction after all rows, is in pieces of `size`. `values` are those of
-    which memory holds one block only, each with the axes of it that the rows are.
+    `rows` are positions in `KernelGroup.block_candidates` of one kernel: a block is at one index of
+    each of these loops but the last, along which it has `size` indices. `values` are the values of
+    which memory holds one block only, with the axes of each that the loops run along.
 
-    Blocks of 16 rows of (8, 1024, 64), along the first two axes: rows (0, 1), size 16. A value of
-    (8, 1024, 100) with the axes (0, 1) then takes 100 x 16 elements of a block.
+    For blocks of 16 rows of a kernel with the rows (8, 1024, 64), along the first two: rows (0, 1),
+    size 16. Blocks are numbered by 8 x 64 indices. Of a value of (8, 1024, 100) with the axes
+    (0, 1), a block holds 100 x 16 elements.
     """
 
     rows: tuple[int, ...]
@@ -39,8 +40,9 @@ class Block:
     values: Mapping[Node, tuple[int, ...]]
 
     def shape(self, node: Node) -> Shape | None:
-        """How a block holds `node`: the axes that are no rows, then the rows of the block side by
-        side, along which vectors run. None for what memory holds whole."""
+        """The shape of the part of `node` in a block: (100, 16) in the example. The rows of a block
+        come last, so that they are neighbours in memory: vectors run along them. None if memory
+        holds `node` as a whole."""
         if node not in self.values:
             return None
         rows = self.values[node]
@@ -55,10 +57,12 @@ NO_BLOCK = Block((), 0, {})
 class KernelShape:
     """The row axes of a kernel, and which shapes its members may have, without axes of size 1.
 
-    `columns` has the shapes that members may have, and which of their axes are columns: for a
-    softmax over the rows of (64, 100), ``{(64,): {}, (64, 100): {1}}`` with the `rows` (64,).
-    `shared` has the shapes of members of which several rows share an element, and where a row finds
-    it: the maximum of a row of scores, where the kernel's rows are the elements of a row.
+    rows: the sizes of the row axes; (64,) for a softmax over the rows of (64, 100)
+    columns: the shapes that members may have, and which of their axes are columns:
+        ``{(64,): {}, (64, 100): {1}}`` for that softmax
+    shared: the shapes of members of which several rows share an element, and the index of that
+        element. In ``softmax(q @ k.T) @ v`` with the rows (i, j) of (64, 32), the 32 rows of one i
+        share the maximum of the scores: ``{(64,): the index (i,)}``
     """
 
     rows: Shape
@@ -67,8 +71,12 @@ class KernelShape:
 
     @classmethod
     def starting_with(cls, node: Node) -> "KernelShape":
-        """The rows of `node` by itself: all of its axes. Those of a scatter are the axes of its
-        updates but for that of their places, along which updates run in order."""
+        """The shape of a kernel with the member `node` alone: all of its axes are rows.
+
+        A scatter loops over its updates. Several of them may go to one place, so the axis along
+        which they are placed is no row, but a column, which runs in order. For updates of (90, 64)
+        that are placed along axis 0: the rows (64,), and ``{(90, 64): {0}}``.
+        """
         if node.op is not Op.SCATTER:
             rows = squeezed(node.shape)
             return cls(rows, {rows: frozenset()})
@@ -78,10 +86,10 @@ class KernelShape:
         return cls(rows, {squeezed(updates): columns_of(updates, (serial,))})
 
     def with_columns(self, shape: Shape, axes: Sequence[int]) -> "KernelShape":
-        """The same rows; members may have the squeezed `shape` too, with columns along `axes`. If
-        they may already, its columns stay: members so far are computed along these."""
-        columns = {squeezed(shape): columns_of(shape, axes)}
-        return replace(self, columns=columns | dict(self.columns))
+        """The same rows; members may have `shape` too, without axes of size 1, with columns along
+        `axes`. If they may already, its columns stay: members so far are computed along these."""
+        added = {squeezed(shape): columns_of(shape, axes)}
+        return replace(self, columns=added | dict(self.columns))  # the right side of | wins
 
 
 def columns_of(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
@@ -93,14 +101,16 @@ def columns_of(shape: Shape, axes: Sequence[int]) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class ReadArray:
-    """An array that a kernel reads: number of the parameter, and the first node that reads it."""
+    """An array that a kernel reads: the number of its parameter, and the node that stands for the
+    array. Of several BUFFERs of one storage it is the first that the kernel read."""
 
     parameter: int
     node: Node
 
 
 def array_of(node: Node) -> object:
-    """What tells apart the arrays that kernels use; views of one storage are one array."""
+    """A key that is equal for nodes that are one array. BUFFERs of one storage are one array,
+    whatever their shapes; but one with other elements, as int32 in place of float32, is another."""
     return (node.arg.storage, node.dtype) if node.op is Op.BUFFER else node
 
 
@@ -108,8 +118,8 @@ class LoweredMembers:
     """The members of one kernel, lowered one after the other with axes split as `plan` says.
 
     `values` are all values of the program, with the shapes that they have in memory. `block` says
-    which rows run at once. `accumulated`, if any, is the sum that is added up in memory, block by
-    block, in place of the only member.
+    which rows run at once. With `accumulated`, the kernel has one member, which is that sum plus a
+    rest; only the sum is lowered, and each block adds its part of it to memory.
     """
 
     def __init__(
@@ -152,77 +162,95 @@ class LoweredMembers:
         return self._lowering.value(node, index)
 
     def _block_axes(self) -> tuple[Node, ...]:
-        """The loops whose indices together number a block: every loop of the first rows, and the
-        outer loop of the last, which is split into (blocks, size).
+        """The loops whose indices together number a block: every loop of the rows `block.rows` but
+        the last, and the outer loop of the last, which is split into (blocks, size).
 
-        If a sum is accumulated, the last is the axis that it reduces, which is opened right after
-        the rows: that outer loop is hoisted out of the reduction.
+        For the rows (8, 1024, 64) and blocks of 16 along the first two: the loop over 8, and the
+        loop over the 64 blocks of 16 rows.
         """
         if not self.block.rows:
             return ()
-        *whole_positions, split_position = self.block.rows
-        axes = [axis for row in whole_positions for axis in ix.terms_of(self.row_index[row])[0]]
-        if self.accumulated:
-            # Rows are opened first, so a position among them, or right after them, is also the
-            # number of a logical axis, by which the plan is indexed.
-            split_axis = split_position
-            block_count = self.axes.plan[split_axis][0]
-            axes.append(self.axes.hoist_next(block_count))
-        else:
-            coefficients, _ = ix.terms_of(self.row_index[split_position])
-            # The index is size * outer + inner: the outer piece is multiplied by the block's size.
-            size = self.block.size
-            axes.append(next(axis for axis, factor in coefficients.items() if factor == size))
+        *whole, last = self.block.rows
+        axes = [axis for row in whole for axis in ix.terms_of(self.row_index[row])[0]]
+        axes.append(self._outer_loop_of_sum(last) if self.accumulated else self._outer_loop(last))
         return tuple(axes)
+
+    def _outer_loop(self, row: int) -> Node:
+        """The outer loop of a row that is split. Its index is ``size * outer + inner``, so that is
+        the loop with the block's size as its factor."""
+        factor_of, _ = ix.terms_of(self.row_index[row])
+        return next(axis for axis, factor in factor_of.items() if factor == self.block.size)
+
+    def _outer_loop_of_sum(self, position: int) -> Node:
+        """The outer loop of the axis that the accumulated sum reduces. It is taken out of the
+        reduction, which then runs over the rows of one block.
+
+        That axis is opened right after the rows: its `position` after them is also the number of a
+        logical axis, by which the plan has it.
+        """
+        block_count, _ = self.axes.plan[position]
+        return self.axes.hoist_next(block_count)
 
     def _source(self, node: Node, index: Index) -> InMemory | Source:
         """Where ``node[index]`` comes from.
 
-        Inputs and values of other kernels are in memory. What is no value is computed at any index.
-        A member is computed where it is stored, and at other columns of the same row: the maximum
-        of a row takes all exponentials of that row. At another row it would be computed twice,
-        which is an obstacle.
+        - Inputs, and values of other kernels, are in memory.
+        - A node that is no value is computed where it is used, at any index.
+        - A member is computed at the index at which it is stored, and at other columns of the same
+          row: the sum of a row takes all exponentials of that row.
+        - At another row the kernel does not have a member: an obstacle.
         """
-        if node.op is Op.BUFFER or (node in self.values and node not in self.index_of):
-            self.reads.setdefault(node, set()).add(index)
-            array = array_of(node)
-            read = self.parameters.get(array)
-            if read is None:
-                read = self.parameters[array] = ReadArray(len(self.parameters), node)
-            return InMemory(read.parameter, self._memory_index(node, index))
-        member_index = self.index_of.get(node)
-        if member_index is None or member_index == index or self._is_at_own_row(node, index):
+        is_member = node in self.index_of
+        if node.op is Op.BUFFER or (node in self.values and not is_member):
+            return self._in_memory(node, index)
+        if not is_member or index == self.index_of[node] or self._is_at_own_row(node, index):
             return Source.COMPUTED
         return Source.OTHER_INDEX
 
+    def _in_memory(self, node: Node, index: Index) -> InMemory:
+        """The element ``node[index]`` of a parameter, which is made if this is the first read."""
+        self.reads.setdefault(node, set()).add(index)
+        array = array_of(node)
+        if array not in self.parameters:
+            self.parameters[array] = ReadArray(len(self.parameters), node)
+        return InMemory(self.parameters[array].parameter, self._memory_index(node, index))
+
     def _is_at_own_row(self, node: Node, index: Index) -> bool:
-        """Whether `index`, but for the columns of the member `node` and its axes of size 1, is that
-        of the kernel's row: with the rows (i,), (i, k) is for a member of (64, 100), and (k, i) is
-        not."""
-        positions = [part for part, size in zip(index, node.shape, strict=True) if size != 1]
+        """Whether `index` of the member `node` is in the row that the kernel computes, whatever
+        the columns are: with the rows (i,), (i, k) is for a member of (64, 100), and (k, i) is not.
+        """
         columns = self.shape.columns.get(squeezed(node.shape))
         if columns is None:
-            return False  # a member of which several rows share an element
-        row = tuple(part for axis, part in enumerate(positions) if axis not in columns)
+            return False  # several rows share an element of this member: it has no row of its own
+        long_parts = [part for part, size in zip(index, node.shape, strict=True) if size != 1]
+        row = tuple(part for axis, part in enumerate(long_parts) if axis not in columns)
         return row == self.row_index
 
     def _memory_index(self, node: Node, index: Index) -> Node:
-        """Where ``node[index]`` lies in its array in memory, or in what a block holds of it: there
-        only the last of the rows counts, as all of a block are at one index of the others."""
+        """Where ``node[index]`` lies in memory, in elements from the start of its array, or of the
+        block of it.
+
+        Take a value of (8, 1024, 100) in blocks of 16 along the axes (0, 1), at the index
+        (h, 16 * b + i, k). A block, of shape (100, 16), has the element at 16 * k + i: all of the
+        block is at one h, and row 16 * b + i of the array is row i of block b.
+        """
         shape = self.block.shape(node)
         if shape is None:
             return ix.row_major(index, self.values.get(node, node.shape))
         rows = self.block.values[node]
         others = [part for axis, part in enumerate(index) if axis not in rows]
-        # In blocks of 16 rows, row 16 * block + i of the array is row i of the block.
-        minus_first_row = ix.scale(self.block_axes[-1], -self.block.size)
-        row_in_block = ix.add(index[rows[-1]], minus_first_row)
+        first_row_of_block = ix.scale(self.block_axes[-1], self.block.size)
+        row_in_block = ix.add(index[rows[-1]], ix.scale(first_row_of_block, -1))
         return ix.row_major((*others, row_in_block), shape)
 
     def _member_loops(self, shape: Shape) -> Loops:
         """The index at which a member of `shape` is computed, and all loops around it: the rows,
-        then those over its columns, which are the loops of reductions over a row, so that both can
-        be one pass. For (64, 1, 100) with 64 rows: (i, 0, j), and the loops i and j."""
+        then the loops over its columns. For (64, 1, 100) with 64 rows: (i, 0, j), and the loops i
+        and j.
+
+        The loops over columns are those of reductions over a row, so that a member and a reduction
+        can be computed in one pass over the row.
+        """
         long_shape = squeezed(shape)
         loops = self.shape.shared.get(long_shape)
         if loops is None:
@@ -233,11 +261,12 @@ class LoweredMembers:
         return Loops(tuple(index), (*self.row_axes, *loops.axes))
 
     def _stored(self, node: Node) -> Store:
-        """The store of a member, or of the sums that are added up in its place."""
+        """The store of the member `node`, or of each block's part of the accumulated sum in it."""
         computed = self.accumulated or node
         loops = self._member_loops(node.shape)
         self.index_of[node] = loops.index
-        self.index_of[computed] = loops.index  # computed here, even if it is a value of its own
+        # An accumulated sum may be a value. It counts as a member, or else it would be read.
+        self.index_of[computed] = loops.index
         value = self._lowering.value(computed, loops.index)
         axes = self._scan_axes_last(value, loops.axes)
         return Store(
@@ -250,9 +279,13 @@ class LoweredMembers:
         )
 
     def _scan_axes_last(self, value: Node, axes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """`axes`, but that those along which `value` has a scan come after the others. From then on
-        these others alone are rows, as a scan runs in order. All scans of a value run along the
-        same axes: an epilogue takes in one SCAN, which may have several parts."""
+        """The loops `axes` of the store of `value`, with the axes of a scan in it at the end.
+
+        A scan runs in order, so its axes are no rows from here on: for a running sum along axis 0
+        of (64, 100), stored over (i, j), the row is j, and the store runs over (j, i). All scans of
+        a value run along the same axes: an epilogue takes in one SCAN, which may have several
+        parts.
+        """
         scans = [node for node in toposort([value]) if node.op is Op.LOOP_SCAN]
         if not scans:
             return axes
@@ -276,8 +309,13 @@ class LoweredMembers:
         return ix.both(*(ix.inside(axis, 1) for axis in unused))
 
     def _scattered(self, node: Node) -> Store:
-        """The updates of a SCATTER, combined with what lies at their places; those with a place
-        out of range are left out."""
+        """The store of the updates of a SCATTER. Its monoid combines each update with the element
+        at its place, or replaces that element if there is no monoid. An update with a place out of
+        range is left out.
+
+        For updates of (90, 64) along axis 0 of a result of (1000, 64): update (u, j) goes to the
+        element 64 * place[u, j] + j, if 0 <= place[u, j] < 1000.
+        """
         _, places, updates = node.src
         axis, monoid = node.arg
         loops = self._member_loops(updates.shape)
@@ -286,7 +324,7 @@ class LoweredMembers:
         place = cast(self._lowering.value(places, index), int64)
         memory_index = ix.row_major((*index[:axis], place, *index[axis + 1 :]), node.shape)
         is_inside = ix.inside(place, node.shape[axis])
-        value = self._lowering.value(updates, index, is_inside)
+        value = self._lowering.value(updates, index, is_inside)  # reads nothing for the others
         return Store(
             parameter=0,
             index=memory_index,
