@@ -1,12 +1,13 @@
 """From grouped values to a program: kernels in order, the buffers they use, a memory plan."""
 
 import itertools
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 
 from lamina.core.shape import prod
 from lamina.fuse.groups import group_values, readers_of
+from lamina.fuse.in_place import Overwriting
 from lamina.fuse.kernel_group import KernelGroup
 from lamina.fuse.kernels import kernel_of, parameters_of
 from lamina.fuse.launch import ALIGNMENT, on_touched_lines
@@ -14,26 +15,25 @@ from lamina.fuse.launch import Launch as Launch
 from lamina.fuse.launch import Slot as Slot
 from lamina.fuse.members import array_of
 from lamina.fuse.memory_plan import Lifetime, MemoryPlan, plan_memory
-from lamina.fuse.narrow import Narrowing, narrowed, narrowing_of
+from lamina.fuse.narrow import narrowed, narrowing_of
 from lamina.fuse.row_blocks import steps_of
 from lamina.fuse.target import FusionTarget
-from lamina.graph import index as ix
-from lamina.ir.kernel import SortKernel, Store, points
+from lamina.ir.kernel import SortKernel, points
 from lamina.ir.node import Node, toposort
 from lamina.ir.ops import Op
 
 
 @dataclass(frozen=True)
 class Program:
-    """Steps in order. A step is the launches of one kernel or of several; these run together, for
+    """Steps in order. A step is the launches of one kernel, or of several that run together, for
     one block of rows after the other. `outputs` holds a slot for each requested result.
 
-    A call of the program brings a table of memory: the arena, then a buffer for each output, then
-    one for each input."""
+    A call of the program brings a table of buffers: number 0 is the arena, with all scratch memory;
+    then comes a buffer for each output, then one for each input."""
 
     steps: tuple[tuple[Launch, ...], ...]
     outputs: tuple[Slot, ...]
-    arena: int  # bytes of scratch
+    arena: int  # bytes of scratch memory
     block: int  # bytes that each thread needs for a block of rows
 
     @cached_property
@@ -42,28 +42,34 @@ class Program:
         return [launch for step in self.steps for launch in step]
 
     def location(self, slot: Slot) -> tuple[int, int]:
-        """Where `slot` begins: the number of its buffer in the table, and the byte in that. What a
-        thread has for a block is no buffer of the table; its number is 0."""
+        """Where `slot` begins: the number of its buffer in the table, and the byte in that buffer.
+
+        With 2 outputs, input 3 is buffer 1 + 2 + 3 = 6. Memory for a block of rows is in no buffer
+        of the table, as each thread has its own: it has the number 0 too, and its kind tells.
+        """
+        number = 0
         if slot.kind == "output":
-            return 1 + slot.number, slot.offset
-        if slot.kind == "input":
-            return 1 + len(self.outputs) + slot.number, slot.offset
-        return 0, slot.offset
+            number = 1 + slot.number
+        elif slot.kind == "input":
+            number = 1 + len(self.outputs) + slot.number
+        return number, slot.offset
 
 
 def build_program(sinks: Sequence[Node], target: FusionTarget) -> Program:
     """Fuse, order and plan. An ASSIGN writes into the input buffer that it names, any other sink
-    into a fresh one; BUFFER leaves hold the number of a program input as storage.
+    into a fresh output. A BUFFER has the number of a program input as its storage.
 
-    Kernels may compute products again inside their sums. Whether one gains by that shows only when
-    it is complete: what does not is then stored, and the program is built anew."""
-    stored = set[Node]()
+    Kernels may compute sums of products again inside their own sums. Whether a kernel gains by that
+    shows only when it is complete. Where it does not, its sums go to memory, and the program is
+    built anew: each time more of them do, so this ends.
+    """
+    never_recomputed = frozenset[Node]()
     while True:
-        builder = _Builder(sinks, target, frozenset(stored))
+        builder = _Builder(sinks, target, never_recomputed)
         program = builder.build()
         if not builder.without_gain:
             return program
-        stored |= builder.without_gain
+        never_recomputed |= builder.without_gain
 
 
 @dataclass(frozen=True)
@@ -95,39 +101,44 @@ class _Copy:
 
 
 class _Builder:
-    """Collects slots and launches. Every array has one home slot; an array of which only blocks
-    exist has a slot in each step that makes one."""
+    """Collects slots and launches. Every array has one home slot. An array of which only blocks
+    exist has a slot in each step that makes one instead: several may, if some compute it again."""
 
-    def __init__(self, sinks: Sequence[Node], target: FusionTarget, stored: Set[Node]) -> None:
-        """`stored` are sums of products that no kernel computes inside its own sums."""
+    def __init__(
+        self, sinks: Sequence[Node], target: FusionTarget, never_recomputed: Set[Node]
+    ) -> None:
+        """`never_recomputed` are sums of products that no kernel computes inside its own sums."""
         self.target = target
-        # More of these, by which some kernel of this program gains nothing.
+        # Found while kernels are launched: sums that a kernel computes again without a gain.
         self.without_gain: set[Node] = set()
         self.results = [_result_of(sink) for sink in sinks]
         values = [result.value for result in self.results]
-        groups = group_values(values, target, stored)
+        groups = group_values(values, target, never_recomputed)
         self.group_steps = steps_of(groups, values, target)
-        self.step_of = {group: step for step in self.group_steps for group in step.groups}
-        self.readers = readers_of(self.step_of)
+        step_of = {group: step for step in self.group_steps for group in step.groups}
+        self.readers = readers_of(step_of)
         self.group_of = {node: group for group in groups for node in group.members}
-        self.steps: list[list[Launch]] = []
+        self.overwriting = Overwriting(self.group_of, step_of, self.readers)
+        self.steps: list[list[Launch]] = []  # launches are added to the last one
+        # Slots by `array_of`; of blocks by the number of their step and the value.
         self.slot_of: dict[object, Slot] = {}
         self.numbers = itertools.count()  # of scratch slots and of those for blocks
-        self.narrowings: dict[tuple[Store, ...], Narrowing | None] = {}
 
     def build(self) -> Program:
+        """Launch all kernels, in an order in which each runs after those that it needs."""
         outputs, copies = self._assign_slots()
-        for step in toposort(self.group_steps):  # now after the readers of what they overwrite
+        # Sorted only now, as kernels that overwrite a buffer have come to need its readers.
+        for step in toposort(self.group_steps):
             for group in step.groups:
-                if group.initial:  # what the group updates, or adds to
-                    self._launch(group.initial, self._home(group.first))
+                if group.initial:  # it stores the array that the group updates, or adds to
+                    self._launch_alone(group.initial, self._home(group.first))
             self.steps.append([])
             for group in step.groups:
                 self._launch(group)
         for copy in copies:
             value = copy.value
             group = KernelGroup(Node(Op.CONTIGUOUS, (value,)), {value: value.shape})
-            self._launch(group, copy.slot)
+            self._launch_alone(group, copy.slot)
         return self._planned(outputs)
 
     def _planned(self, outputs: Sequence[Slot]) -> Program:
@@ -145,7 +156,8 @@ class _Builder:
     # Slots.
 
     def _home(self, node: Node) -> Slot:
-        """The slot of `node` in memory, made if nothing asked for it yet."""
+        """The slot of `node` in memory, made if nothing asked for it yet: that of an input, or else
+        scratch memory, with padding if the groups give the value any."""
         array = array_of(node)
         if array not in self.slot_of:
             kind, number = "scratch", next(self.numbers)
@@ -157,167 +169,139 @@ class _Builder:
         return self.slot_of[array]
 
     def _slot_in(self, group: KernelGroup, node: Node) -> Slot:
-        """The slot where `group` reads or stores `node`: its home, or memory for a block of it,
-        which belongs to the step."""
+        """The slot where `group`, of the step that is being launched, reads or stores `node`: its
+        home, or memory for a block of it, which belongs to the step."""
         shape = group.block.shape(node)
         if shape is None:
             return self._home(node)
-        key = (len(self.steps), node)
+        step_number = len(self.steps)
+        key = (step_number, node)
         if key not in self.slot_of:
             self.slot_of[key] = Slot("block", next(self.numbers), node.dtype, prod(shape))
         return self.slot_of[key]
 
     def _assign_slots(self) -> tuple[list[Slot], list[_Copy]]:
-        """A slot for each result, where its kernel stores it; and the copies into slots, to be made
-        once everything has been read, of results that are stored elsewhere first: those that have
-        a slot already, as another result too, and those that may not overwrite their buffer."""
+        """A slot for each result, and the copies that fill some of them at the end.
+
+        The kernel of a result stores it right in the slot of the result, but for two exceptions: a
+        value that is a result twice, which the first one's slot has; and an ASSIGN to a buffer that
+        kernels still read. These results are copied into their slots at the end.
+        """
         outputs: list[Slot] = []
         copies: list[_Copy] = []
         for number, result in enumerate(self.results):
             value, assigned = result.value, result.assigned
-            slot = Slot("output", number, value.dtype, prod(value.shape))
-            if assigned is not None:
-                slot = self._home(assigned)
             is_direct = value not in self.slot_of
-            if is_direct and assigned is not None:
-                is_direct = self._may_overwrite(value, assigned)
+            if assigned is None:
+                slot = Slot("output", number, value.dtype, prod(value.shape))
+            else:
+                slot = self._home(assigned)
+                is_direct = is_direct and self.overwriting.allow(value, assigned)
             if is_direct:
                 self.slot_of[value] = slot
             else:
-                self._home(value)  # as a result it needs a slot, for the copy to read
+                self._home(value)  # a slot for the copy to read
                 copies.append(_Copy(value, slot))
             outputs.append(slot)
         return outputs, copies
 
-    def _may_overwrite(self, value: Node, assigned: Node) -> bool:
-        """Can the kernel of `value` write to the buffer `assigned` in place? Every other kernel
-        that reads it must be able to run first, and it may read only the element that it is about
-        to write. If so, it is made to run after the others."""
-        group = self.group_of[value]
-        readers = self.readers.get(assigned.arg.storage, [])
-        others = [reader for reader in readers if reader is not group]
-        if group.block_axes:
-            # A step in row blocks runs after what its first kernel needs (`Step.src`): what only
-            # this kernel needs could still run after it.
-            return False
-        if group in readers and not self._reads_where_it_writes(value, assigned):
-            return False
-        run_before_others = toposort(self.step_of[reader] for reader in others)
-        if self.step_of[group] in run_before_others:
-            return False
-        group.src = (*group.src, *others)
-        return True
-
-    def _reads_where_it_writes(self, value: Node, assigned: Node) -> bool:
-        """Whether the kernel of `value`, once it stores that in the buffer `assigned`, reads of it
-        only the element that it is about to write: ``x[i] = 2 * x[i]`` does, ``x[i] = x[9 - i]``
-        does not. A scatter or a sort writes elsewhere than it reads. Indices are equal if they are
-        the same node."""
-        if value.op in (Op.SCATTER, Op.ARGSORT):
-            return False
-        group = self.group_of[value]
-        narrowed_indices = self._indices_if_stored_in(value, assigned)
-        written = ix.replaced(group.stores[value].index, narrowed_indices)
-        for node, indices in group.reads.items():
-            if node.op is not Op.BUFFER or node.arg.storage != assigned.arg.storage:
-                continue  # another array
-            if node.dtype is not assigned.dtype:
-                return False  # the same bytes, but other elements
-            for index in indices:
-                read = ix.replaced(ix.row_major(index, node.shape), narrowed_indices)
-                if read is not written:
-                    return False
-        return True
-
-    def _indices_if_stored_in(self, value: Node, assigned: Node) -> Mapping[Node, Node]:
-        """What narrowed loops have in place of each axis, if the kernel of `value` stores that in
-        the buffer `assigned`; nothing if its loops are not narrowed then.
-
-        ``x[i] = x[3] + 1 if i == 3 else x[i]`` reads x[3] for other i too. Narrowed, it has 3 in
-        place of i, and so reads and writes x[3] alone.
-        """
-        group = self.group_of[value]
-        array = group.lowered.parameters.get(array_of(assigned))
-        # Only a kernel that reads what it writes, with its dtype, leaves elements as they are. One
-        # with other members has to compute all of these.
-        if array is None or group.members != [value]:
-            return {}
-        narrowing = self._narrowing((replace(group.stores[value], parameter=array.parameter),))
-        return narrowing.indices if narrowing else {}
-
-    def _narrowing(self, stores: tuple[Store, ...]) -> Narrowing | None:
-        """The shorter loops that `stores` need, computed once."""
-        if stores not in self.narrowings:
-            self.narrowings[stores] = narrowing_of(stores)
-        return self.narrowings[stores]
-
     # Launches.
 
-    def _launch(self, group: KernelGroup, slot: Slot | None = None) -> None:
-        """Launch the kernel of a group, which stores each member that is used where it belongs.
-        With a `slot`, it is a step of its own and stores its one member there."""
-        if slot is None:
-            stored = [node for node in group.members if self._is_used(group, node)]
-        else:
-            stored = group.members
-            self.steps.append([])
-        read = [self._slot_in(group, array.node) for array in group.lowered.parameters.values()]
-        written = [slot or self._slot_in(group, node) for node in stored]
+    def _launch(self, group: KernelGroup) -> None:
+        """Launch the kernel of `group` in the last step. It stores each member that is used."""
+        stored = [node for node in group.members if self._is_used(group, node)]
+        read = self._slots_read(group)
+        written = [self._slot_in(group, node) for node in stored]
+        self._add_launches(group, stored, read, written)
+
+    def _launch_alone(self, group: KernelGroup, slot: Slot) -> None:
+        """Launch the kernel of `group` in a step of its own. It stores its one member in `slot`."""
+        self.steps.append([])
+        self._add_launches(group, group.members, self._slots_read(group), [slot])
+
+    def _slots_read(self, group: KernelGroup) -> list[Slot]:
+        """The slots that the kernel of `group` reads, in the order of its parameters."""
+        return [self._slot_in(group, array.node) for array in group.lowered.parameters.values()]
+
+    def _add_launches(
+        self,
+        group: KernelGroup,
+        stored: Sequence[Node],
+        read: Sequence[Slot],
+        written: Sequence[Slot],
+    ) -> None:
+        """Launch the kernel of `group`, or the kernels of its sort. The members `stored` go to the
+        slots `written`. Nothing is launched for arrays without elements."""
         if not any(points(group.stores[node].axes) for node in stored):
-            return  # arrays without elements
+            return
         if group.first.op is Op.ARGSORT:
             self._launch_sort(group.first, read, written)
         else:
             self._launch_kernel(group, stored, read, written)
 
     def _is_used(self, group: KernelGroup, node: Node) -> bool:
-        """Whether `node`, which `group` computes, has to be in memory: a kernel of the same blocks
-        reads it there, or any other kernel, or it is a result, which has a slot from the start."""
+        """Whether the member `node` has to be in memory: kernels of the same blocks read it there,
+        other kernels do, or it is a result, which has a slot from the start."""
         in_block = group.block.shape(node) is not None
         return in_block or node in self.readers or node in self.slot_of
 
     def _launch_kernel(
-        self, group: KernelGroup, stored: list[Node], read: list[Slot], written: list[Slot]
+        self,
+        group: KernelGroup,
+        stored: Sequence[Node],
+        read: Sequence[Slot],
+        written: Sequence[Slot],
     ) -> None:
-        """Launch a kernel that reads the slots `read` and stores `stored` in those of `written`.
-        Loops that number blocks are not narrowed: all kernels of a step run the same blocks."""
+        """Launch a kernel that reads the slots `read`, and stores `stored` in the slots `written`.
+
+        Its loops are narrowed to what it changes. Not in row blocks: all kernels of a step run the
+        same blocks.
+        """
         kernel, slots = kernel_of(group, stored, read, written)
-        narrowing = None if group.block_axes else self._narrowing(kernel.stores)
+        narrowing = None if group.block_axes else narrowing_of(kernel.stores)
         self.steps[-1].append(Launch(narrowed(kernel, narrowing), slots, tuple(group.members)))
         gains = self.target.gains_by_recomputing
         if group.recomputed and gains and not gains(kernel):
             self.without_gain |= group.recomputed
 
-    def _launch_sort(self, order: Node, read: list[Slot], written: list[Slot]) -> None:
-        """Launch the kernels that sort the rows of the ARGSORT `order`. A GPU sorts rows that are
-        longer than a block can hold byte by byte: each byte of a key takes three kernels, which
-        count the keys of each block by that byte, add up the counts, and move the keys.
+    def _launch_sort(self, order: Node, read: Sequence[Slot], written: Sequence[Slot]) -> None:
+        """Launch the kernels that sort the rows of the ARGSORT `order`, each as a step.
 
-        Scratch memory has an int64 for each key: the order so far, or on a GPU a word of the key
-        and its place. There, the counts come after those of all rows.
+        One kernel sorts rows of any length on a CPU, and rows of up to `sort_run` keys on a GPU. A
+        GPU sorts longer rows byte by byte, the lowest byte of the keys first, and needs three
+        kernels for each byte: the first counts how many keys of each block of threads have each of
+        the 256 values of the byte; the second adds up the counts, which gives where each block puts
+        its keys; the third moves them. float32 keys take 3 * 4 = 12 kernels.
+
+        Scratch memory holds an int64 for each key: the order so far, or on a GPU a word of the key
+        and its place. Behind those of all rows there are the counts.
         """
         *outer, length = order.shape
         rows = prod(outer)
-        blocks = 1
-        if self.target.sort_run:
-            blocks = -(-length // self.target.sort_run)
-        launches = 1
-        count_elements = 0
-        if blocks > 1:
-            launches = 3 * read[0].dtype.itemsize
-            # Of int64: 256 counts of 32 bits for each block, and as many for their sums.
+        keys = read[0]
+        run = self.target.sort_run
+        kernels = 1
+        count_elements = 0  # of int64, for each row
+        if run and length > run:
+            blocks = -(-length // run)
+            kernels = 3 * keys.dtype.itemsize
+            # 256 counts of 32 bits take 128 int64: for each block, and once more for their sums.
             count_elements = 128 * (blocks + 1)
         size = rows * (length + count_elements)
         scratch = Slot("scratch", next(self.numbers), order.dtype, size)
         slots, parameters = parameters_of(read, [*written, scratch])
-        for left in reversed(range(launches)):
+        for left in reversed(range(kernels)):
             sort = SortKernel(parameters, rows, length, left)
             self.steps.append([Launch(sort, slots, (order,))])
 
     def _memory_plan(self, kind: str) -> MemoryPlan[Slot]:
-        """Where slots of `kind` lie. All kernels of a step use scratch at one time, as their blocks
-        run in parallel; each thread runs the kernels of a block one after the other. Slots of one
-        size are placed by their numbers."""
+        """Where the slots of `kind`, "scratch" or "block", lie in the memory of that kind.
+
+        Slots may share memory if they are used at different times. For scratch, the time is the
+        number of the step: all kernels of a step use it at one time, as their blocks run in
+        parallel. For blocks it is the step and the position in it, as each thread runs the kernels
+        of a block one after the other.
+        """
         lifetimes: dict[Slot, Lifetime] = {}
         for number, step in enumerate(self.steps):
             for position, launch in enumerate(step):
@@ -326,5 +310,6 @@ class _Builder:
                     if slot.kind == kind:
                         lifetime = lifetimes.setdefault(slot, Lifetime(slot.nbytes, time, time))
                         lifetime.last = time
+        # `plan_memory` keeps this order among slots of one size.
         in_order = sorted(lifetimes.items(), key=lambda item: item[0].number)
         return plan_memory(dict(in_order), ALIGNMENT)
