@@ -23,9 +23,10 @@ AFTER_MOVEMENT = Group.ELEMENTWISE | BIJECTIVE | {Op.CONTIGUOUS}
 
 @dataclass(frozen=True)
 class Epilogues:
-    """`ends` are stored; the reductions `absorbed` are computed where their end is, at its axes.
-
-    Those have a movement before the end, and so no place in a buffer of their own shape.
+    """`ends` are the nodes that kernels of reductions and scans store, the reduction itself if it
+    has no epilogue. `absorbed` are the reductions with a movement in their epilogue: the kernel
+    computes them over the axes of their end, and has no place for them in a buffer of their own
+    shape. For ``(x @ w).T`` the end is the transpose, and the product is absorbed.
     """
 
     ends: frozenset[Node]
@@ -37,9 +38,9 @@ def find_epilogues(
 ) -> Epilogues:
     """The ends of all reductions and scans.
 
-    No epilogue goes on beyond a node of `values`, which is stored in any case. That of the sums
-    `stored_first` is movement and casts alone. `row_blocks`: kernels of the target may run in row
-    blocks (CPUs).
+    `values` are stored in any case: no epilogue goes on beyond one. The epilogue of the sums
+    `stored_first` is movement and casts alone. `row_blocks` says that kernels of the target may run
+    in row blocks (CPUs).
     """
     finder = _Finder(users, values)
     ends: set[Node] = set()
@@ -75,38 +76,27 @@ class _Finder:
 
         The epilogue goes on as far as `_next` does, and up to the first of `values`; with
         `no_arithmetic` only through movement and casts. The end is the last node on this way that
-        may be one. Two kinds may not:
-
-        - a cast to a wider float, which is done where the value is read, so that memory holds the
-          narrower one; and movement of what was widened. For h, a sum cast to bfloat16, the end of
-          ``cast(h, float32).T`` is h.
-        - a reshape that adds or removes axes of size 1 alone, unless elements have moved before:
-          ``sum[:, None]`` is the sum in memory.
+        `_may_be_end`.
         """
         end = _End(reduction, is_moved=False)
-        is_moved = False  # a movement comes before `last`, or is it
-        last = self._next(reduction)
-        while last is not None:
-            if no_arithmetic and last.op not in BIJECTIVE and last.op is not Op.CAST:
+        is_moved = False  # a movement comes before `node`, or is it
+        node = self._next(reduction)
+        while node is not None:
+            if no_arithmetic and node.op not in BIJECTIVE and node.op is not Op.CAST:
                 break
-            is_moved = is_moved or _moves_elements(last)
-            if last.op in Group.MOVEMENT:
-                # Another dtype than that of the end: a cast between the two has widened it.
-                is_as_narrow = last.dtype is end.node.dtype
-            else:
-                is_as_narrow = widening(last) <= 0
-            if is_as_narrow and (last.op is not Op.RESHAPE or is_moved):
-                end = _End(last, is_moved)
-            last = None if last in self.values else self._next(last)
+            is_moved = is_moved or _moves_elements(node)
+            if _may_be_end(node, end.node, is_moved=is_moved):
+                end = _End(node, is_moved)
+            node = None if node in self.values else self._next(node)
         return end
 
     def _next(self, node: Node) -> Node | None:
         """The next node of an epilogue after `node`: through it passes every use of `node`.
 
-        A movement is in an epilogue if it is a result or if more of the epilogue may follow. One
-        that only reductions, products or other movement read stays out: it costs these nothing,
-        and the kernel keeps the axes of its reduction. For ``x @ w`` cut into 12 heads of 64
-        columns that is tiles of 768 columns, not of 64.
+        A movement is in an epilogue if it is a result, or if an operation of AFTER_MOVEMENT uses
+        it, as more of the epilogue may follow. If only reductions or products read it, it
+        stays out: it costs them nothing, and the kernel keeps the axes of its reduction. ``x @ w``
+        that is cut into 12 heads of 64 columns has tiles of 768 columns so, not of 64.
         """
         users = self.users[node]
         if len(users) == 1 and users[0].op in BIJECTIVE:
@@ -119,34 +109,52 @@ class _Finder:
     def _where_uses_meet(self, node: Node) -> Node | None:
         """The elementwise node through which every use of `node` passes, if there is one.
 
-        For ``y = x * x + sin(x)`` it is the addition: x has the uses ``x * x`` and ``sin(x)``, and
-        the first in order gives way to its own uses until one node is left. The first of several
-        cannot be where they meet, as the others come after it.
+        For ``y = x * x + sin(x)``, in this order, it is the addition. `reached` has the nodes that
+        every use passes through together: first ``x * x`` and ``sin(x)``. The first of them in
+        order cannot be where all meet, as the others come later: its own users take its place.
+        That gives ``sin(x)`` and the addition, and then the addition alone.
         """
-        frontier = set(self.users[node])
-        while frontier and all(user.op in Group.ELEMENTWISE for user in frontier):
-            if len(frontier) == 1:
-                return frontier.pop()
-            first = min(frontier, key=self.position.__getitem__)
+        reached = set(self.users[node])
+        while reached and all(user.op in Group.ELEMENTWISE for user in reached):
+            if len(reached) == 1:
+                return reached.pop()
+            first = min(reached, key=self.position.__getitem__)
             if not self.users[first]:
-                return None  # it is a result, which meets nothing
-            frontier.remove(first)
-            frontier.update(self.users[first])
+                return None  # a result: this use ends here, and meets no other
+            reached.remove(first)
+            reached.update(self.users[first])
         return None
 
 
+def _may_be_end(node: Node, end: Node, *, is_moved: bool) -> bool:
+    """Whether the kernel may store `node`, of an epilogue whose last possible end so far is `end`.
+    `is_moved` says that a movement comes before `node`, or is it.
+
+    Not if memory would hold wider elements: a cast to a wider float is done where the value is
+    read. So is movement after it, which has another dtype than `end`. For h, a sum cast to
+    bfloat16, the end of ``cast(h, float32).T`` is h.
+
+    And not if it is a reshape that adds or removes axes of size 1 alone, while no element has
+    moved: ``sum[:, None]`` is the sum in memory.
+    """
+    is_movement = node.op in Group.MOVEMENT
+    is_as_narrow = node.dtype is end.dtype if is_movement else widening(node) <= 0
+    return is_as_narrow and (node.op is not Op.RESHAPE or is_moved)
+
+
 def _moves_elements(node: Node) -> bool:
-    """Whether `node` permutes axes, or its shape without axes of size 1 is not its operand's: from
-    (4, 6) to (24,) it does so, from (4, 6) to (4, 1, 6) not."""
-    is_reshaped = squeezed(node.src[0].shape) != squeezed(node.shape)
-    return node.op is Op.PERMUTE or is_reshaped
+    """Whether `node` gives elements other indices: by a PERMUTE, or by a RESHAPE to other axes than
+    those of size 1. From (4, 6) to (24,) it does, from (4, 6) to (4, 1, 6) it does not. Arithmetic
+    keeps the shape, and so moves nothing."""
+    has_other_axes = squeezed(node.src[0].shape) != squeezed(node.shape)
+    return node.op is Op.PERMUTE or has_other_axes
 
 
 def _scan_ends(users: Users, values: Set[Node], *, row_blocks: bool) -> set[Node]:
     """The ends of scans: each moves on to the one node that uses it, as long as that may join.
 
-    The end of another scan may not: ``a + b`` for two scans is the end of the first, and the second
-    keeps its own.
+    No node is the end of two scans. For ``a + b`` of two scans, a in order before b, the addition
+    becomes the end of a; b stays its own end, and is stored.
     """
     ends = {node for node in users if node.op is Op.SCAN}
     for node, after in users.items():  # operands first, so an end that moves on is met again
@@ -163,11 +171,12 @@ def _joins_scan(node: Node, end: Node, *, row_blocks: bool) -> bool:
     """Whether `node`, which alone uses `end`, is computed in the kernel of the scan before `end`.
 
     A reshape may merge axes, but splits none: the loop of a scan stays one loop. A cast to a wider
-    float does not join: memory holds the narrower one. On targets with `row_blocks` (CPUs) the
-    arithmetic that would join has vectors by itself, and the loop of a scan has none. There only
-    commutative arithmetic joins, and its operands are results of the operation of `end` or of an
-    EXPAND: with s and t for scans, ``s + t`` and ``s * expand(a)`` join, ``s * exp(x)`` does not,
-    as the exponentials would lose their vectors.
+    float does not join, as memory holds the narrower one.
+
+    On targets with `row_blocks` (CPUs) arithmetic has vectors in a kernel of its own, and the loop
+    of a scan has none. Only commutative arithmetic on operands that cost nothing joins there:
+    results of the operation of `end`, or of an EXPAND. With s and t for scans, ``s + t`` and
+    ``s * expand(a)`` join; ``s * exp(x)`` does not, as the exponentials would lose their vectors.
     """
     arithmetic = Group.COMMUTATIVE if row_blocks else Group.ELEMENTWISE
     if node.op is not Op.RESHAPE and node.op not in arithmetic:
@@ -181,8 +190,9 @@ def _joins_scan(node: Node, end: Node, *, row_blocks: bool) -> bool:
 def _splits_an_axis(node: Node, operand: Node) -> bool:
     """Whether an axis of `node` is part of an axis of `operand`, which has as many elements.
 
-    Axes that merge leave some of the strides: (4, 6, 5) has the strides 30, 5 and 1, and (24, 5)
-    has 5 and 1. A part of an axis has a new stride. So does a new first axis of size 1, which
-    counts as a split too.
+    Axes that merge keep the stride of the innermost of them: (4, 6, 5) has the strides 30, 5 and 1,
+    and (24, 5) has 5 and 1. A part of an axis has a new stride: (4, 2, 3, 5) has 30, 15, 5 and 1,
+    and 15 is new. A new first axis of size 1 has a new stride too, 120 for (1, 4, 6, 5), and counts
+    as a split.
     """
     return not set(strides_of(node.shape)) <= set(strides_of(operand.shape))
