@@ -77,7 +77,7 @@ class LoopAxes:
         For an axis of 12 in the pieces (3, 4) that is ``4 * i + j``, and the loops i and j. An axis
         of size 1 has the index 0 and no loop, but takes a number of the plan like any other.
 
-        A piece that `hoist_next` has numbered is part of the index and none of the loops: a loop
+        A piece that `hoist_next` has numbered is part of the index, but not among the loops: a loop
         around the kernel runs it, so that no reduction runs over it either.
         """
         logical = self._logical_count
@@ -86,14 +86,15 @@ class LoopAxes:
         position = ix.ZERO
         if size == 1:
             return position, opened
-        for piece, piece_size in enumerate(self.plan.get(logical, (size,))):
+        pieces = self.plan.get(logical, (size,))  # without a plan, one piece of all steps
+        for piece, piece_size in enumerate(pieces):
             number = len(self._origins)
             is_hoisted = number == self._hoisted
             axis = ix.axis(number, piece_size, reduce=reduce and not is_hoisted)
             self._origins[axis] = _Origin(logical, piece)
             if not is_hoisted:
                 opened.append(axis)
-            position = ix.add(ix.scale(position, piece_size), axis)
+            position = ix.add(ix.scale(position, piece_size), axis)  # i, then 4 * i + j
         return position, opened
 
     def hoist_next(self, size: int) -> Node:
@@ -119,8 +120,9 @@ class LoopAxes:
         outer one, shares no loop with that: both run at once.
         """
         sizes = tuple(size for axis, size in enumerate(shape) if axis in axes)
-        reduced_positions = tuple(position for position in index if _is_reduced(position))
-        key = sizes, reduced_positions
+        # The parts of `index` along loops of reductions, those of an outer one; () if there is none.
+        in_outer_loops = tuple(position for position in index if _is_reduced(position))
+        key = sizes, in_outer_loops
         loops = self._shared.get(key)
         if loops is None:
             loops = self._shared[key] = self.open(sizes, reduce=True)

@@ -7,7 +7,7 @@ from lamina.ir.ops import Group, Op
 
 # The cost of evaluating an operation once, in additions: estimates, after rough ratios of
 # throughput with vectors. Only the comparison with the thresholds of `lamina.fuse.values` and
-# `lamina.fuse.groups` matters. What is not here costs nothing.
+# `lamina.fuse.groups` matters. An operation that is not here, as a movement, costs nothing.
 WEIGHT: dict[Op, int] = (
     dict.fromkeys(Group.ELEMENTWISE, 1)
     | dict.fromkeys(Group.TRANSCENDENTAL | {Op.POW}, 10)
@@ -26,16 +26,34 @@ WITHOUT_STATEMENT = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | (Group.MOVEMENT 
 
 
 def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
-    """What one element of each node costs to compute where it is used, from what is in memory.
+    """What one element of each node costs to compute where it is used, in additions.
 
     `order` has operands first; `values` are in memory. Each operation and each value that is read
-    counts once, however many paths lead to it: ``y * y`` for ``y = exp(x)`` costs 10 + 1, and 1 for
-    reading x if that is a value. Reading an input of the program, a BUFFER, costs nothing: with 1
-    for it, an addition of two inputs that is repeated would be stored like one of two values.
+    counts once, however many paths lead to it: ``y * y`` for ``y = exp(x)`` costs 10 + 1, and 1
+    more for reading x if that is a value. Reading an input of the program, a BUFFER, costs nothing:
+    with 1 for it, an addition of two inputs that is repeated would be stored like one of two
+    values.
     """
-    # A node, and all that it takes to compute it. A region too large for a kernel, which
-    # `lamina.fuse.values` cuts later, goes on as its largest part: so a chain of n operations takes
-    # memory in proportion to n, and not to its square.
+    regions = _short_regions(order, values)
+    cost_in_region = {
+        node: READ_COST if node in values else WEIGHT.get(node.op, 0) for node in regions
+    }
+    costs: dict[Node, int] = {}
+    for node, region in regions.items():
+        costs_of_others = [cost_in_region[other] for other in region if other is not node]
+        # The node itself is computed, even if it is a value, which others read.
+        costs[node] = WEIGHT.get(node.op, 0) + sum(costs_of_others)
+    return costs
+
+
+def _short_regions(order: Iterable[Node], values: Set[Node]) -> dict[Node, frozenset[Node]]:
+    """Each node of `order` with all nodes that computing it takes: itself, and those beneath it
+    down to `values`, which are among them, as they are read.
+
+    A region of more than MAX_STATEMENTS nodes is too large for a kernel, and `lamina.fuse.values`
+    cuts it later. Here the region of such a node is that of its operand with the largest one. So
+    the regions of a chain of n operations take memory in proportion to n, and not to its square.
+    """
     regions: dict[Node, frozenset[Node]] = {}
     for node in order:
         parts = [
@@ -43,15 +61,7 @@ def element_costs(order: Iterable[Node], values: Set[Node]) -> dict[Node, int]:
         ]
         region = frozenset((node,)).union(*parts)
         regions[node] = region if len(region) <= MAX_STATEMENTS else max(parts, key=len)
-    cost_in_region = {
-        node: READ_COST if node in values else WEIGHT.get(node.op, 0) for node in regions
-    }
-    costs: dict[Node, int] = {}
-    for node, region in regions.items():
-        others = region - {node}
-        # The node itself is computed, even if it is a value, which others read.
-        costs[node] = sum(map(cost_in_region.__getitem__, others)) + WEIGHT.get(node.op, 0)
-    return costs
+    return regions
 
 
 def widening(node: Node) -> int:

@@ -48,11 +48,13 @@ Readers = dict[object, list[KernelGroup]]  # by value, or by the storage of an i
 
 
 class Relation(NamedTuple):
-    """Kernels that have one of these in common are worth joining.
+    """Why a value and a kernel are worth joining: the kernel has a member with an equal relation.
 
-    `extent` is the shape of a value; of a reduction that of its operand, and the axes. `slices` are
-    the parts of arrays that it reads: steps in time that each read another part stay apart, so that
-    their kernels are equal and compiled once. `array` is what both read, or a user of both.
+    extent: the loops that the value needs: its shape, or for a reduction the shape of its operand
+        and the axes
+    slices: the parts of arrays that it reads. Steps in time of a recurrent network each read
+        another part: they stay apart, so that their kernels are equal and compiled once
+    array: an array that both read, or a user of both
     """
 
     extent: object
@@ -79,12 +81,10 @@ class _Candidate:
         return any(node.op in SERIAL for node in self.region)
 
     def relations(self) -> list[Relation | Node]:
-        """The keys by which `_Grouper.related` has the kernels that are worth joining.
-
-        One is a `Relation` for each array that the value reads, and for each of its users. The
-        others are the sums of products that it computes again: kernels that do so too share that
-        work, whatever their extents are.
-        """
+        """The keys by which `_Grouper.related` has the kernels that are worth joining: a `Relation`
+        for each array that the value reads, and for each of its users; and each sum of products
+        that it computes again. Kernels that compute the same sum again share that work, whatever
+        their extents are."""
         node = self.node
         is_reduction = node.op is Op.REDUCE
         extent = (node.src[0].shape, node.arg.axes) if is_reduction else node.shape
@@ -107,8 +107,8 @@ class _Grouper:
         self.related: defaultdict[Relation | Node, set[KernelGroup]] = defaultdict(set)
 
     def add(self, node: Node, region: Region) -> None:
-        """Let a value join a kernel, or begin one; that kernel then runs after all that `region`
-        reads from."""
+        """Let the value `node`, which `region` computes, join a kernel, or begin one. That kernel
+        runs after the kernels of all values that `region` reads."""
         candidate = self._candidate(node, region)
         relations = candidate.relations()
         needed = {self.group_of[array] for array in candidate.arrays if array in self.shapes}
@@ -139,12 +139,15 @@ class _Grouper:
         needed: Set[KernelGroup],
     ) -> list[KernelGroup]:
         """The kernels worth trying, youngest first: those `needed`, which make what the value
-        reads, and those in one of `relations` with it. A value that runs in order joins none."""
+        reads, and those in one of `relations` with it. A value that runs in order joins none.
+
+        Not a kernel that runs before one that is needed: with the value as a member, it would need
+        that kernel, and run after it too.
+        """
         if candidate.is_serial:
             return []
         possible = set(needed).union(*(self.related[relation] for relation in relations))
-        # What runs before a kernel that is needed cannot wait for the value. With one possible
-        # kernel there is nothing to find, as no kernel runs before itself.
+        # A single kernel is the one needed, which does not run before itself, or none is needed.
         if len(possible) > 1:
             possible -= set(toposort(before for group in needed for before in group.src))
         return sorted(possible, key=_number, reverse=True)
@@ -161,10 +164,12 @@ class _Grouper:
         return group
 
     def _may_join(self, candidate: _Candidate, group: KernelGroup) -> bool:
-        """Whether a kernel with the value is small enough. A kernel that computes a sum of
-        `Values.stored_first` takes only values that read nothing but its members, such as a 16-bit
-        copy of the sum; what reads other arrays waits until the sum is stored, for the reason that
-        `FusionTarget.min_updating_results` gives."""
+        """Whether the kernel `group` would stay small enough with the value.
+
+        A kernel that computes a sum of `Values.stored_first` takes only values that read nothing
+        but its members, such as a 16-bit copy of the sum. A value that reads other arrays waits
+        until the sum is stored, for the reason that `FusionTarget.min_updating_results` gives.
+        """
         has_stored_first = not self.values.stored_first.isdisjoint(group.statements)
         if has_stored_first and not candidate.arrays <= set(group.members):
             return False
@@ -205,8 +210,9 @@ def _padded_shapes(
 ) -> dict[Node, Shape]:
     """The shape that each value has in memory, should it get a buffer: see `_padded`.
 
-    Results, and what serial kernels read and write, keep their own shape: a sort takes rows that
-    lie one after the other, a scatter computes places from the shape of its result.
+    Not padded are results, as users see them; and what kernels of SERIAL operations read and write:
+    a sort takes rows that lie one after the other, a scatter computes places from the shape of its
+    result.
     """
     unpadded = set(sinks)
     for node in values.users:
@@ -224,16 +230,17 @@ def _padded(node: Node, pitch: int) -> Shape:
     Rows get a multiple of `pitch` bytes (0 for no padding) if there are several, each has at least
     `pitch` bytes, and some begin within a word of `GPU_WORD` bytes, which GPUs would read slowly.
 
-    Rows of 50,257 float16 have 100,514 bytes, 2 more than 6,282 words; with a pitch of 128 they get
-    50,304 elements.
+    Rows of 50,257 float16 have 100,514 bytes, 2 more than 6,282 words. With a pitch of 128 bytes
+    they get 786 * 128 = 100,608 bytes, or 50,304 elements.
     """
     if not pitch or not node.shape:
         return node.shape
     *outer, row = node.shape
     item_bytes = node.dtype.itemsize
     row_bytes = row * item_bytes
-    is_ragged = row_bytes % GPU_WORD != 0
-    if not is_ragged or row_bytes < pitch or prod(outer) == 1:
+    has_several_rows = prod(outer) != 1
+    begins_within_a_word = row_bytes % GPU_WORD != 0  # the second row, at least
+    if not has_several_rows or not begins_within_a_word or row_bytes < pitch:
         return node.shape
-    pitches = -(-row_bytes // pitch)
+    pitches = -(-row_bytes // pitch)  # rounded up
     return (*outer, pitches * pitch // item_bytes)

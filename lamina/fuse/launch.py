@@ -17,9 +17,13 @@ ALIGNMENT = 64  # bytes; a cache line
 class Slot:
     """A buffer of a program, or the part of one that begins `offset` bytes after its start.
 
-    `kind` says which buffer: "input", parameter `number` of the program; "output", its fresh result
-    `number`; "scratch", a part of the arena; "block", a part of the memory that each thread has for
-    a block of rows. Numbers of scratch and of blocks only tell them apart."""
+    The buffer, by `kind`:
+
+    - "input": parameter `number` of the program
+    - "output": its fresh result `number`
+    - "scratch": the arena; `number` only tells slots apart
+    - "block": the memory that each thread has for a block of rows; `number` as for scratch
+    """
 
     kind: str
     number: int
@@ -34,8 +38,8 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel and a slot for each of its parameters. values: the nodes that it computes, for
-    reports."""
+    """One kernel and a slot for each of its parameters. For reports, `values` are the nodes
+    that the kernel computes."""
 
     kernel: AnyKernel
     slots: tuple[Slot, ...]
@@ -88,7 +92,7 @@ def _line_elements(slot: Slot, indices: list[Node]) -> range:
     all_bounds = [bounds(index) for index in indices]
     lowest = min(low for low, _ in all_bounds)
     highest = max(high for _, high in all_bounds)
-    last = max(slot.size - 1, 0)
+    last = max(slot.size - 1, 0)  # 0 for an array without elements
     first_touched = min(max(lowest, 0), last)
     last_touched = min(max(highest, 0), last)
     start = first_touched // line * line

@@ -68,10 +68,10 @@ def _find_factors(users: Users) -> LastAxis:
 
 
 def _factors_of(total: Node, shapes: Mapping[Node, Shape]) -> LastAxis:
-    """The arrays that the kernel of the sum `total` would rather read in another order: those that
-    it reads often, in a dtype of tensor cores, and at one index alone, as with several each might
-    want another order."""
-    reads = KernelGroup(total, shapes).reads
+    """The arrays that the kernel of the sum `total` would rather read in another order, with the
+    axis that is to be their last one. The kernel must read an array often, in a dtype of tensor
+    cores, and at one index alone: with several, each might want another order."""
+    reads = KernelGroup(total, shapes).reads  # of a kernel with this sum alone
     window_axes = _window_axes(index for indices in reads.values() for index in indices)
     products = prod(total.src[0].shape)
     factors: LastAxis = {}
@@ -107,23 +107,24 @@ def _shapes_if_stored(users: Users, sums: Iterable[Node]) -> dict[Node, Shape]:
 def _window_axes(indices: Iterable[Index]) -> set[Node]:
     """The loop axes that move a window along an axis of some array.
 
-    Several steps of theirs read one element: ``i + k`` for i < 5 and k < 3 has 15 steps for the 7
-    places 0 to 6.
+    Several steps of such loops read one element: ``i + k`` for i < 5 and k < 3 has 15 steps for the
+    7 places 0 to 6.
     """
     axes: set[Node] = set()
     for index in indices:
         for position in index:
             low, high = bounds(position)
             places = high - low + 1
-            if points(free_axes(position)) > places:
+            steps = points(free_axes(position))
+            if steps > places:
                 axes |= free_axes(position)
     return axes
 
 
 def _axis_to_be_last(array: Node, index: Index, window_axes: set[Node]) -> int | None:
-    """The last axis of an array that is long and along which no window moves.
+    """The last axis of an array that is long and along which no window moves; None if none is.
 
-    The first one, which numbers images or filters, is not considered: the filters of a first layer,
+    Axis 0, which numbers images or filters, is not considered: the filters of a first layer,
     (16, 3, 3, 3), whose other axes are short, stay as they are.
     """
     for axis in reversed(range(1, len(array.shape))):
@@ -144,14 +145,13 @@ def _gains(array: Node, axis: int, window_axes: set[Node]) -> bool:
 def _spread(factors: LastAxis, users: Users) -> LastAxis:
     """`factors` with their last axis, and the elementwise values connected to them with the same.
 
-    An axis goes from a value to its neighbours, its operands and users, where both are elementwise:
-    for the factor f in ``f = relu(a + b)`` and ``g = f * c``, with a, b and c elementwise, first
-    down to the sum, a and b, and then up to g, which reads f. c is left: axes go up only once all
-    have gone down.
+    An axis goes from a value to its neighbours, its operands and users, where both are elementwise.
+    It goes down to operands first, then up to users. For the factor f in ``f = relu(a + b)`` and
+    ``g = f * c``, with a, b and c elementwise: down to the sum, a and b; then up to g, which reads
+    f. c gets no axis, as the way down is over.
 
-    A value that has an axis keeps it. So a value between two factors, computed from one and an
-    operand of the other, has the axis of the other, as down comes first. Of several users that
-    hand down different axes, the last one in order decides.
+    A value that has an axis keeps it: it has that of the first neighbour in this order to reach it.
+    On the way down later users come first, so the last of several users in order decides.
 
     A factor that is an input or a reduction passes no axis on: a copy of it is stored in the other
     order, and values that are computed from it keep theirs.
@@ -176,8 +176,8 @@ def _spread(factors: LastAxis, users: Users) -> LastAxis:
 
 
 class _Rebuilder:
-    """Builds the graph anew, operands first. `factors` are stored; all of `last_axis`, which has
-    the factors too, are computed with that axis as the last one."""
+    """Builds the graph anew, operands first. The values of `last_axis` are computed with that axis
+    as the last one; those that are `factors` are stored so."""
 
     def __init__(self, factors: LastAxis, last_axis: LastAxis) -> None:
         self.factors = factors
@@ -186,7 +186,12 @@ class _Rebuilder:
         self._permuted: dict[Node, Node] = {}  # the same values with their last axis last
 
     def add(self, node: Node) -> None:
-        """Build `node`, whose operands are done."""
+        """Build `node`, whose operands are done.
+
+        With axis 1 of (N, C, H, W) as the last one, an addition becomes one of operands of
+        (N, H, W, C). An input or a reduction is made as it was, and then permuted. In both cases
+        the rest of the graph sees it in its own shape, as a permutation back.
+        """
         axis = self.last_axis.get(node)
         if axis is None:
             self.done[node] = self._over_new_operands(node)

@@ -12,7 +12,8 @@ Time = tuple[int, ...]  # times are compared; what they count is up to the calle
 
 @dataclass
 class Lifetime:
-    """From the first use of an array to its last one, both included."""
+    """When an array is used, from the first time to the last one, both included; `nbytes` is its
+    size."""
 
     nbytes: int
     first: Time
@@ -50,7 +51,7 @@ def plan_memory(lifetimes: Mapping[Array, Lifetime], alignment: int) -> MemoryPl
     plan = MemoryPlan[Array]()
     placed: list[_Extent] = []  # by where they start and end
     for array, lifetime in sorted(lifetimes.items(), key=lambda item: -item[1].nbytes):
-        nbytes = -(-lifetime.nbytes // alignment) * alignment
+        nbytes = -(-lifetime.nbytes // alignment) * alignment  # rounded up: 100 is 128 for 64
         offset = _first_fit(placed, lifetime, nbytes)
         insort(placed, _Extent(offset, offset + nbytes, lifetime), key=lambda extent: extent.order)
         plan.offsets[array] = offset
@@ -59,10 +60,11 @@ def plan_memory(lifetimes: Mapping[Array, Lifetime], alignment: int) -> MemoryPl
 
 
 def _first_fit(placed: list[_Extent], lifetime: Lifetime, nbytes: int) -> int:
-    """The lowest offset with `nbytes` bytes that no array of the same time has.
+    """The lowest offset from which on no array of the same time has one of `nbytes` bytes.
 
-    One pass is enough: the extents come by their start, so one that begins behind the bytes at
-    `offset` is in the way only if `offset` moves on, which a later extent cannot cause.
+    One pass over the extents is enough, as they come by their start, and `offset` only grows. An
+    extent that ends before `offset` is never in the way again. One that begins behind the bytes at
+    `offset` is not in the way, and neither is any after it, so that `offset` stays where it is.
     """
     offset = 0
     for extent in placed:

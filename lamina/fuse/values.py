@@ -33,8 +33,9 @@ from lamina.ir.ops import Group, Op
 
 Region = frozenset[Node]  # a value and all nodes that computing it takes, down to other values
 
-# In additions: a value that an EXPAND would have computed once for each copy is stored from this
-# cost on. A division costs as much; one addition to what is read is computed again.
+# In additions for each element: a value that an EXPAND would have computed once for each copy is
+# stored from this cost on. A division costs as much. ``x + 1``, which costs an addition and perhaps
+# a read, is computed again for each copy.
 MIN_REPEATED_COST = 3
 
 # Copies of each element by an EXPAND, up to which padding beneath it is tested wherever it is read.
@@ -50,8 +51,9 @@ MAX_RECOMPUTED_PRODUCTS = 256
 # with the training of GPT-2: gradients of its weights are such sums, over all tokens of a batch.
 MIN_LONG_SUM = 4096
 
-# What has a buffer whatever it costs. A SCAN is none of them, as no kernel makes one without its
-# epilogue: the loop of a scan is that of its store. See `lamina.fuse.epilogues`.
+# Operations whose results have a buffer whatever they cost. A SCAN is none of them, as its kernel
+# stores the end of its epilogue: the loop of a scan is that of its store. `find_epilogues` adds
+# that end to the values.
 ALWAYS_STORED = frozenset({Op.REDUCE, Op.SCATTER, Op.ARGSORT, Op.CONTIGUOUS, Op.COPY})
 POINTWISE = Group.ELEMENTWISE | {Op.RESHAPE, Op.PERMUTE, Op.EXPAND}
 # What sums of indices and comparisons of them consist of.
@@ -64,11 +66,13 @@ NEVER_STORED = frozenset({Op.BUFFER, Op.CONST, Op.IOTA}) | Group.MOVEMENT
 class Values:
     """The values of a graph.
 
-    `regions` has each value that gets a buffer if anything outside its kernel reads it, in order,
-    with its region. `recomputed` are sums of products, and arithmetic on such, that kernels compute
-    again inside their own sums. `stored_first` are sums that are stored whole before
-    anything uses them, but for values of their own kernel that read no other array. `users` are
-    those of every node.
+    regions: each value, operands first, with its region. It gets a buffer if anything outside its
+        kernel reads it
+    recomputed: sums of products, and arithmetic on them, that kernels compute again inside their
+        own sums; see `_recomputed`
+    stored_first: sums of products that are complete in memory before anything uses them, other than
+        members of their own kernel that read no other array; see `_updating_sums`
+    users: the users of every node
     """
 
     regions: Mapping[Node, Region]
@@ -83,14 +87,16 @@ def choose_values(
     """The values of all that `sinks` need.
 
     `never_recomputed` are sums of products that kernels gain nothing by computing again.
+
+    Each step below adds values that are too costly to compute again, given the values of the steps
+    before: what is computed from a value in memory costs less. So the values that are stored
+    whatever they cost come first.
     """
     users = users_of(sinks)
     recomputed: Set[Node] = frozenset()
     if target.gains_by_recomputing:
         recomputed = _recomputed(set(sinks), users, never_recomputed)
     stored_first = _updating_sums(users, target.min_updating_results)
-    # Every step stores what the values so far leave too costly to compute again, so what is stored
-    # whatever it costs comes first.
     values = _always_stored(sinks, users)
     epilogues = find_epilogues(users, values, stored_first, row_blocks=target.row_blocks)
     values |= epilogues.ends
@@ -112,9 +118,12 @@ def _always_stored(sinks: Iterable[Node], users: Users) -> set[Node]:
 
 
 def _regions(users: Users, values: set[Node]) -> dict[Node, Region]:
-    """The region of each of `values`, and of the values that cut regions too large for a kernel.
+    """The region of each of `values`, and of further values that are chosen here: each node whose
+    region is the first to be too long for one kernel. A chain of 1000 additions has three such
+    nodes, additions 257, 514 and 771.
 
-    A BUFFER among them, as one that is sorted, is in memory already: no kernel computes it.
+    A BUFFER may be among `values`, if it is sorted or copied. It is in memory already, and so no
+    kernel computes it.
     """
     values = set(values)
     chosen: dict[Node, Region] = {}
@@ -130,15 +139,19 @@ def _regions(users: Users, values: set[Node]) -> dict[Node, Region]:
 
 
 def _is_too_long(region: Region) -> bool:
-    """Whether `region` has more statements than a kernel may; the first test is a quick one."""
-    return len(region) > MAX_STATEMENTS and len(with_statements(region)) > MAX_STATEMENTS
+    """Whether `region` has more statements than a kernel may have. A region of few nodes has few
+    statements: that is decided without counting them."""
+    if len(region) <= MAX_STATEMENTS:
+        return False
+    return len(with_statements(region)) > MAX_STATEMENTS
 
 
 def _recomputed(sinks: Set[Node], users: Users, never_recomputed: Set[Node]) -> set[Node]:
-    """What kernels compute again inside their sums and never read from memory.
+    """The nodes that kernels compute again inside their sums and never read from memory.
 
-    These are the scores of attention, ``q @ k.T``: sums of few products each, larger than their
-    factors, that nothing but reductions need, through arithmetic; and that arithmetic.
+    They are sums of products such as the scores of attention, ``q @ k.T``: larger than their
+    factors, and needed by nothing but reductions, through arithmetic. That arithmetic, as the
+    exponentials of the scores, is computed again with them.
     """
     needed = _needed_by_reductions_alone(sinks, users)
     recomputed: set[Node] = set()
@@ -146,48 +159,58 @@ def _recomputed(sinks: Set[Node], users: Users, never_recomputed: Set[Node]) -> 
         if node not in needed:
             continue
         if _is_sum_of_products(node):
-            if node not in never_recomputed and _is_larger_than_its_factors(node):
-                recomputed.add(node)
-        elif node.op in POINTWISE and not recomputed.isdisjoint(node.src):
+            is_recomputed = node not in never_recomputed and _is_larger_than_its_factors(node)
+        else:
+            is_recomputed = node.op in POINTWISE and not recomputed.isdisjoint(node.src)
+        if is_recomputed:
             recomputed.add(node)
     return recomputed
 
 
 def _needed_by_reductions_alone(sinks: Set[Node], users: Users) -> set[Node]:
-    """The nodes that nothing but reductions use, through pointwise operations; no sinks."""
+    """The nodes that only reductions use, directly or through pointwise operations. No sink is one
+    of them. In ``sum(exp(x))`` they are x and ``exp(x)``."""
     needed: set[Node] = set()
+
+    def leads_to_reductions(user: Node) -> bool:
+        return user.op is Op.REDUCE or (user.op in POINTWISE and user in needed)
+
     for node in reversed(users):  # users first
-        if node not in sinks and all(
-            user.op is Op.REDUCE or (user in needed and user.op in POINTWISE)
-            for user in users[node]
-        ):
+        if node not in sinks and all(map(leads_to_reductions, users[node])):
             needed.add(node)
     return needed
 
 
 def _is_sum_of_products(node: Node) -> bool:
+    """Whether `node` is a sum along axes whose operand is a multiplication."""
     return node.op is Op.REDUCE and node.arg.monoid is ADD and node.src[0].op is Op.MUL
 
 
 def _is_larger_than_its_factors(node: Node) -> bool:
-    """Whether the elements of a sum of products have few products each, of two arrays that are
-    repeated for it and that are smaller than the sum is.
+    """Whether a sum of products is cheap to compute again, and large in memory: each element adds
+    up few products, and both factors are arrays with fewer elements than the sum, which an EXPAND
+    repeats for it.
 
-    Scores of 1024 queries and keys of 64 columns: 1,048,576 sums of 64 products, from two arrays of
-    65,536 elements.
+    Scores of 1024 queries and keys of 64 columns: 1,048,576 sums of 64 products each, from two
+    arrays of 65,536 elements.
     """
     product = node.src[0]
     size = prod(node.shape)
+    products_of_each = prod(product.shape) // max(size, 1)
     factor_sizes = [
         prod(operand.src[0].shape) for operand in product.src if operand.op is Op.EXPAND
     ]
-    is_short = prod(product.shape) <= MAX_RECOMPUTED_PRODUCTS * size
-    return len(factor_sizes) == 2 and is_short and max(factor_sizes) < size
+    if len(factor_sizes) != 2 or products_of_each > MAX_RECOMPUTED_PRODUCTS:
+        return False
+    return max(factor_sizes) < size
 
 
 def _updating_sums(users: Users, min_results: int) -> set[Node]:
     """Long sums of products that update several arrays of their size, of fewer than `min_results`
-    results: gradients that an optimizer applies to a weight and its moments."""
+    elements: gradients that an optimizer applies to a weight and its moments.
+
+    `FusionTarget.min_updating_results` says why they are stored first.
+    """
     sums: set[Node] = set()
     for node in users:
         if not _is_sum_of_products(node):
@@ -200,19 +223,20 @@ def _updating_sums(users: Users, min_results: int) -> set[Node]:
 
 
 def _arrays_updated_by(total: Node, users: Users) -> int:
-    """How many other arrays of the size of `total` arithmetic on `total` has as operands.
+    """With how many other arrays of its size `total` is combined, by any arithmetic that follows.
 
-    For ``w - 0.1 * (0.9 * m + total)`` these are ``0.9 * m`` and w. Numbers and what is repeated
-    are no arrays of that size, nor are the products that `total` sums up.
+    For ``w - 0.1 * (0.9 * m + total)`` there are two, ``0.9 * m`` and w. Numbers, and arrays that
+    are repeated, have another size. So have the products that `total` sums up.
     """
-    reached = dict.fromkeys([total])  # by arithmetic alone, in order
+    reached = {total}  # by arithmetic alone
     queue = [total]
     for node in queue:  # which grows as nodes are reached
         for user in users[node]:
-            if user.op in POINTWISE and user.op is not Op.EXPAND and user not in reached:
-                reached[user] = None
+            is_arithmetic = user.op in POINTWISE and user.op is not Op.EXPAND
+            if is_arithmetic and user not in reached:
+                reached.add(user)
                 queue.append(user)
-    others = {operand for user in reached for operand in user.src}.difference(reached)
+    others = {operand for user in reached for operand in user.src} - reached
     return sum(
         node.op not in (Op.CONST, Op.EXPAND) and prod(node.shape) == prod(total.shape)
         for node in others
@@ -220,8 +244,15 @@ def _arrays_updated_by(total: Node, users: Users) -> int:
 
 
 def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """Values that an EXPAND would have computed once for each copy. A single element depends on no
-    axis: a kernel computes it outside of its loops, however many copies there are."""
+    """The nodes that are stored as an EXPAND would have them computed once for each copy:
+
+    - arithmetic that costs MIN_REPEATED_COST or more, but for masks of indices;
+    - a PAD, whose bounds would be tested for each copy;
+    - a cast to a narrower float: every copy would read the wider one, twice as many bytes.
+
+    An EXPAND of a single element is left out: it depends on no axis, so that a kernel computes it
+    outside of its loops, however many copies there are.
+    """
     costs = element_costs(users, values)
     cheap = _made_of_indices(users)
     repeated: set[Node] = set()
@@ -231,16 +262,16 @@ def _repeated(users: Users, values: Set[Node], target: FusionTarget) -> set[Node
         source = _computed_source(node, values, target)
         is_arithmetic = source.op in Group.ELEMENTWISE and source not in cheap
         is_costly = is_arithmetic and costs[source] >= MIN_REPEATED_COST
-        # A cast to a narrower float is stored, as reading its operand reads twice as many bytes or
-        # more.
-        if is_costly or source.op is Op.PAD or widening(source) < 0:
+        is_narrowed = widening(source) < 0
+        if is_costly or source.op is Op.PAD or is_narrowed:
             repeated.add(source)
     return repeated
 
 
 def _made_of_indices(users: Users) -> set[Node]:
-    """Sums of indices and comparisons of them, such as the mask ``row - column >= 0``: a kernel
-    brings a comparison to one addition and one test, and reads no array for it."""
+    """The nodes that are sums of indices or comparisons of these, such as the mask
+    ``row - column >= 0``. They are cheap: lowering brings a comparison of indices to one addition
+    and one test, and the kernel reads no array for it."""
     made: set[Node] = set()
     for node in users:
         is_leaf = node.op in (Op.IOTA, Op.CONST)
@@ -251,31 +282,37 @@ def _made_of_indices(users: Users) -> set[Node]:
 
 
 def _computed_source(expand: Node, values: Set[Node], target: FusionTarget) -> Node:
-    """What an EXPAND copies, beneath movement and casts to wider floats, which are done again; a
-    value, at most.
-
-    A PAD ends this where each of many copies would be tested for being inside, or another number
-    than 0 be chosen outside: an array with the padding costs less. It does not where tiles of
-    factors are copied, as these copies fill in the padding.
-    """
-    tests_bounds = not target.tiled_products
-    elements = prod(expand.shape)  # with all copies
+    """The node that is computed once for each copy that `expand` makes. It lies beneath movement
+    and casts to wider floats, which are done again for each copy in any case. The search ends at a
+    value, which is read."""
     source = expand.src[0]
     while source not in values and (widening(source) > 0 or source.op in Group.MOVEMENT):
-        if source.op is Op.PAD and tests_bounds:
-            has_many_copies = elements > MAX_COPIES_OF_PADDED * prod(source.shape)
-            if has_many_copies or source.arg.value != 0:
-                break
+        if source.op is Op.PAD and _is_padding_stored(source, expand, target):
+            break
         source = source.src[0]
     return source
 
 
-def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
-    """Elementwise nodes that cost `target.min_shared_cost` or more an element and that would be
-    computed for several values: those among `values`, and those that this function adds.
+def _is_padding_stored(pad: Node, expand: Node, target: FusionTarget) -> bool:
+    """Whether an array with the padding costs less than to test for each copy that `expand` makes
+    of it whether it is inside: if there are many copies, or if another number than 0, which a
+    guarded load gives by itself, has to be chosen outside.
 
-    Users come first: once e = exp(d) is stored for its two users, d is computed for e alone, and
-    stays without memory.
+    Not on devices that copy tiles of factors to fast memory, as these copies fill in the padding.
+    """
+    if target.tiled_products:
+        return False
+    has_many_copies = prod(expand.shape) > MAX_COPIES_OF_PADDED * prod(pad.shape)
+    return has_many_copies or pad.arg.value != 0
+
+
+def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
+    """Elementwise nodes that several values would compute again, at a cost of
+    `target.min_shared_cost` or more an element. The values are those of `values` and those that
+    this function adds.
+
+    Take ``d = x - m``, ``e = exp(d)``, and the values ``sum(e)`` and ``e / total``. Users come
+    first: e is computed for two values, and is stored. Then d is computed for e alone, and is not.
     """
     costs = element_costs(users, values)
     stored = set(values)
@@ -285,6 +322,7 @@ def _shared(users: Users, values: Set[Node], target: FusionTarget) -> set[Node]:
         owners[node] = frozenset[Node]().union(*parts)
         is_costly = node.op in Group.ELEMENTWISE and costs[node] >= target.min_shared_cost
         # A cast to a wider float is done where it is read: its operand may be stored.
-        if len(owners[node]) > 1 and is_costly and widening(node) <= 0:
+        is_widened = widening(node) > 0
+        if len(owners[node]) > 1 and is_costly and not is_widened:
             stored.add(node)
     return stored - values
